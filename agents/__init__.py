@@ -1,0 +1,1 @@
+"""Who acts: coordinator, server, host of clients, evaluator, journal."""

@@ -1,0 +1,308 @@
+"""The coordinator: what the server decides, without a single await.
+
+    join ─► open_round ─► report … report ─► close_round ─► (durable) ─► published ─► open_round ─► …
+                          refused, deadline ┘
+
+Rules
+- Events go in (`joined`, `reported`, `deadline_passed`, `evaluated`), envelopes and decisions come out; whoever calls
+  does the sending, the waiting and the storing.
+- Reports are kept by client and aggregated in client order: who was fast never shows.
+- A report counts at most once, for the open round and from its cohort only; everything else is a `Refusal`, counted
+  by reason and client, and the round goes on.
+- Commits are made only in `close_round`, so a cohort starts at one version.
+- All that the future depends on is in `checkpoint`.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from seedbus.agents import messages
+from seedbus.agents.messages import AnyAlgorithm, Evaluation, Join
+from seedbus.agents.participation import Participation
+from seedbus.agents.stopping import Progress, Stop
+from seedbus.agents.verification import Verifier
+from seedbus.algorithms.contract import BadPayload, ReportRefused, whole_digest
+from seedbus.bus import Envelope, Tally
+from seedbus.bus.draws import bits
+from seedbus.bus.envelope import NO_TALLY
+
+Outgoing = tuple[Envelope, Tally]
+
+
+class Cadence(BaseModel):
+    """How often the evaluator measures, and on what."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    every: int = Field(default=1, ge=1, description="evaluate after every so many rounds, and after the last")
+    split: str = Field(default="test", pattern="^(test|validation)$", description="test or validation")
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A message that was not acted upon: who sent it, one word why, and a sentence."""
+
+    client: int
+    round: int
+    reason: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """A round that is over. commit is None if it had no quorum."""
+
+    round: int
+    version: int
+    cohort: tuple[int, ...]
+    reported: tuple[int, ...]
+    commit: Any
+
+
+@dataclass(slots=True)
+class _Open:
+    """The round under way."""
+
+    plan: Any
+    cohort: list[int]
+    waiting: set[int]
+    reports: dict[int, Any] = field(default_factory=dict)
+
+
+class Coordinator:
+    """The server's decisions for one run."""
+
+    def __init__(
+        self,
+        algorithm: AnyAlgorithm,
+        participation: Participation,
+        *,
+        seed: int,
+        stop: Stop,
+        evaluation: Cadence,
+        verify_every: int = 0,
+    ) -> None:
+        self.algorithm, self.participation, self.seed = algorithm, participation, seed
+        self.stop, self.evaluation, self.verifier = stop, evaluation, Verifier(verify_every)
+        self.round = 0
+        self.log: list[Any] = []
+        self.versions: dict[int, int] = {}
+        self.refusals: Counter[tuple[int, str]] = Counter()
+        self.progress = Progress()
+        self.last_digest = ""
+        self.hosts: set[int] = set()
+        self._members: list[int] = []
+        self._moved: set[int] = set()
+        self._state: Any = None
+        self._open: _Open | None = None
+        self._proof: tuple[str, str] | None = None  # x₀ digest and self-test of whoever joined first
+
+    @property
+    def version(self) -> int:
+        return len(self.log)
+
+    # -- members
+
+    def joined(self, join: Join) -> tuple[list[Outgoing], Refusal | None]:
+        """A host brings clients, at the versions that they say they hold; returns the answer, and a refusal if any."""
+        proof = (join.x0.hex(), join.selftest.hex())
+        self._proof = self._proof or proof
+        objection = self._objection(join, proof)
+        if objection is not None:
+            reason, detail = objection
+            return [(messages.refuse(join.host, reason, detail), NO_TALLY)], self.refused(join.host, reason, detail)
+        self.hosts.add(join.host)
+        answers = [(messages.welcome(join.host, self.version), NO_TALLY)]
+        for span in join.spans:
+            for client in range(span.first, span.last + 1):
+                if client not in self.versions:
+                    insort(self._members, client)
+                self._place(client, span.version)
+                if self._open is not None and client in self._open.waiting:
+                    answers.append(self._told(client))  # it lost its place: the plan again, from where it really is
+        return answers, None
+
+    @property
+    def is_complete(self) -> bool:
+        """True when every client of the scenario is a member."""
+        return len(self._members) == self.participation.clients
+
+    # -- rounds
+
+    def open_round(self) -> list[Outgoing]:
+        """Begin the next round; returns its plans, one for each of the cohort."""
+        cohort = self.participation.draw(self._members, self.seed, self.round)
+        plan = self.algorithm.plan(self.round, self.version, bits(self.seed, "directions", self.round))
+        self._open = _Open(plan, cohort, set(cohort))
+        return [self._told(client) for client in cohort]
+
+    def reported(self, envelope: Envelope) -> Refusal | None:
+        """A report came in. Returns why it was refused, or None if it counts."""
+        try:
+            self._accept(envelope)
+            return None
+        except BadPayload as error:
+            return self.refused(envelope.client, "bad-payload", str(error), envelope.round)
+        except ReportRefused as error:
+            return self.refused(envelope.client, error.reason, str(error), envelope.round)
+
+    def refused(self, client: int, reason: str, detail: str, round: int | None = None) -> Refusal:
+        """Count a refusal. Whoever answers the open round badly has answered: the round does not wait for it."""
+        self.refusals[client, reason] += 1
+        if self._open is not None and reason in _ANSWERS_BADLY and round in (None, self.round):
+            self._open.waiting.discard(client)
+        return Refusal(client, self.round if round is None else round, reason, detail)
+
+    def deadline_passed(self, round: int) -> None:
+        """The open round closes without those that have not answered."""
+        if self._open is not None and round == self.round:
+            self._open.waiting.clear()
+
+    @property
+    def is_round_over(self) -> bool:
+        return self._open is not None and not self._open.waiting
+
+    @property
+    def missing(self) -> list[int]:
+        """The clients that the open round waits for."""
+        return sorted(self._open.waiting) if self._open is not None else []
+
+    def close_round(self) -> Closed:
+        """Aggregate, if there is a quorum. The commit is to be made durable before anybody hears of it."""
+        assert self._open is not None
+        now, commit = self._open, None
+        if len(now.reports) >= self.participation.quorum:
+            commit, self._state = self.algorithm.aggregate(self._state, now.plan, now.reports)
+            self.log.append(commit)
+        closed = Closed(self.round, self.version, tuple(now.cohort), tuple(sorted(now.reports)), commit)
+        self._open = None
+        self.round += 1
+        return closed
+
+    def published(self, closed: Closed, bytes_so_far: int) -> Envelope | None:
+        """What the evaluator is told once the round is durable."""
+        self.progress.bytes = bytes_so_far
+        is_last = self.stop.reason(self.round, self.progress) is not None
+        if is_last or self.round % self.evaluation.every == 0:
+            return self.ask_evaluator(closed)
+        if closed.commit is None:
+            return None
+        wants = messages.DIGEST * self.verifier.is_due(self.version)
+        return messages.pack_commit(self.algorithm, closed.round, self.version, [closed.commit], wants)
+
+    def ask_evaluator(self, closed: Closed | None = None) -> Envelope:
+        """Asks for metrics and digests, of x₀ if no round is given."""
+        self.progress.awaited += 1
+        commits = [closed.commit] if closed is not None and closed.commit is not None else []
+        wants = messages.EVALUATE | messages.DIGEST
+        return messages.pack_commit(self.algorithm, closed.round if closed else 0, self.version, commits, wants)
+
+    # -- measurements
+
+    def evaluated(
+        self, evaluation: Evaluation, now_ns: int, bytes_up: int, bytes_down: int
+    ) -> tuple[dict[str, Any] | None, list[Refusal]]:
+        """The evaluator answered; returns the line of metrics, if there is one, and who turns out to have diverged."""
+        diverged = []
+        if evaluation.digests:
+            self.last_digest = whole_digest(evaluation.version, evaluation.digests)
+            for client, difference in self.verifier.settled(evaluation.version, evaluation.digests):
+                diverged.append(self.refused(client, "diverged", difference))
+        if not evaluation.metrics:
+            return None, diverged
+        return self.progress.measured(evaluation, self.stop, now_ns, bytes_up, bytes_down), diverged
+
+    def finished(self) -> str | None:
+        """Why the run is over, or None if it is not."""
+        return self.stop.reason(self.round, self.progress)
+
+    @property
+    def awaits_metric(self) -> bool:
+        """True while the next round must wait for a metric, because a target may have been met."""
+        return self.progress.awaited > 0 and (self.stop.target is not None or self.finished() is not None)
+
+    # -- checkpoints
+
+    def checkpoint(self) -> list[Any]:
+        """All that the future depends on, but the log and the members' versions, which are kept a row each."""
+        refusals = [[client, reason, count] for (client, reason), count in sorted(self.refusals.items())]
+        proof = list(self._proof or ())
+        return [self.round, refusals, self.progress.pack(), self.verifier.pack(), proof, sorted(self.hosts)]
+
+    def take_moved(self) -> list[tuple[int, int]]:
+        """(client, version) of the members that joined or moved since the last call."""
+        moved = [(client, self.versions[client]) for client in sorted(self._moved)]
+        self._moved.clear()
+        return moved
+
+    def restore(self, checkpoint: list[Any], log: list[Any], versions: dict[int, int]) -> None:
+        self.round, refusals, progress, truth, proof, hosts = checkpoint
+        self.hosts = set(hosts)
+        self.refusals = Counter({(client, reason): count for client, reason, count in refusals})
+        self.progress = Progress.unpack(progress)
+        self.verifier.unpack(truth)
+        self._proof = (proof[0], proof[1]) if proof else None
+        self.log, self.versions, self._members = log, dict(versions), sorted(versions)
+
+    # -- inside
+
+    def _told(self, client: int) -> Outgoing:
+        assert self._open is not None
+        missed = self.log[self.versions[client] :]
+        return messages.pack_plan(self.algorithm, client, self._open.plan, missed)
+
+    def _place(self, client: int, version: int) -> None:
+        self.versions[client] = version
+        self._moved.add(client)
+
+    def _accept(self, envelope: Envelope) -> None:
+        now, client = self._open, envelope.client
+        if client not in self.versions:
+            raise ReportRefused("not-a-member", f"client {client} never joined")
+        if envelope.round < self.round or now is None:
+            raise ReportRefused("late", f"round {envelope.round} is closed")
+        if envelope.round > self.round:
+            raise ReportRefused("wrong-round", f"round {envelope.round} has not begun; this is round {self.round}")
+        if client in now.reports:
+            raise ReportRefused("duplicate", f"client {client} has reported in round {self.round}")
+        if client not in now.cohort or client not in now.waiting:
+            raise ReportRefused("not-asked", f"client {client} is not asked in round {self.round}")
+        if envelope.base != now.plan.version:
+            raise ReportRefused("wrong-version", f"it started at version {envelope.base}, not {now.plan.version}")
+        is_due = self.verifier.is_due(envelope.base)
+        report, claim = messages.unpack_report(self.algorithm, envelope, now.plan, has_digests=is_due)
+        self.algorithm.check(now.plan, report)
+        difference = self.verifier.claimed(client, envelope.base, claim) if is_due else None
+        if difference is not None:
+            raise ReportRefused("diverged", difference)
+        now.reports[client] = report
+        now.waiting.discard(client)
+        self._place(client, envelope.base)
+
+    def _objection(self, join: Join, proof: tuple[str, str]) -> tuple[str, str] | None:
+        assert self._proof is not None
+        for name, ours, theirs in zip(_PROOFS, self._proof, proof, strict=True):
+            if ours != theirs:
+                return name, _PROOFS[name].format(theirs=theirs, ours=ours)
+        last = self.participation.clients - 1
+        for span in join.spans:
+            who = f"clients {span.first} … {span.last}"
+            if not span.first <= span.last <= last:
+                return "unknown-client", f"{who} are not among this run's clients 0 … {last}"
+            if span.version > self.version:
+                return "foreign-version", f"{who} hold version {span.version}, and this run is at {self.version}"
+        return None
+
+
+_ANSWERS_BADLY = frozenset({"malformed", "bad-payload", "shape", "not-finite", "absurd", "wrong-version", "diverged"})
+
+_PROOFS = {
+    "x0": "its x₀ has digest {theirs}, the run's {ours}: another task, seed or set of weights",
+    "selftest": "its directions or arithmetic differ (self-test {theirs}, the run's {ours}): another build",
+}

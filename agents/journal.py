@@ -1,0 +1,242 @@
+"""The journal: every commit, durable before anybody hears of it, and all that a resumed run needs.
+
+One SQLite file (WAL, synchronous=FULL) in the run's folder. A round is one transaction: its commit, the members whose
+version changed, the rows of the message ledger, the metrics, and the checkpoint of coordinator and bus. So a process
+that is killed at any instant leaves the state after some whole round, and a resumed run goes on from exactly there.
+
+Each round carries the digest of the one before it: a flipped byte is found, and so is where. x₀ plus the journal is
+the model: `commits` is all that `replay` needs.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgpack
+
+from seedbus.agents.errors import JournalDamaged, RunFolderError
+
+FILE = "journal.sqlite"
+_SCHEMA = """
+CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE rounds (
+    round INTEGER PRIMARY KEY, version INTEGER NOT NULL, body BLOB NOT NULL, chain BLOB NOT NULL
+);
+CREATE TABLE known (client INTEGER PRIMARY KEY, version INTEGER NOT NULL);
+CREATE TABLE held (client INTEGER PRIMARY KEY, version INTEGER NOT NULL);
+CREATE TABLE metrics (number INTEGER PRIMARY KEY, line TEXT NOT NULL);
+CREATE TABLE rows (number INTEGER PRIMARY KEY, packed BLOB NOT NULL);
+CREATE TABLE checkpoint (one INTEGER PRIMARY KEY CHECK (one = 1), segments INTEGER NOT NULL, state BLOB NOT NULL);
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One closed round. commit: its packed body, or None for a round without quorum; rows: new rows of the ledger.
+
+    known: versions at which the server believes members to be; held: those to which delivered plans brought them (a
+    report may have been lost). Only what changed.
+
+    segments: complete files of the ledger; when `is_rotated`, all rows up to here are in them.
+    """
+
+    round: int
+    version: int
+    cohort: Sequence[int]
+    reported: Sequence[int]
+    commit: list[Any] | None
+    known: Iterable[tuple[int, int]]
+    held: Iterable[tuple[int, int]]
+    metrics: Sequence[dict[str, Any]]
+    rows: bytes
+    segments: int
+    is_rotated: bool
+    state: list[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Where a resumed run goes on from."""
+
+    state: list[Any]
+    segments: int
+    rows: bytes
+    metrics: list[dict[str, Any]]
+    known: dict[int, int]
+    held: dict[int, int]
+    last: tuple[int, int, list[int], list[int], bool]
+    """The last round: its number, the version after it, its cohort, who reported, and whether it made a commit."""
+
+
+class Journal:
+    """The journal of one run; one process at a time."""
+
+    def __init__(self, folder: Path, database: sqlite3.Connection, lock: Any) -> None:
+        self.folder, self._database, self._lock = folder, database, lock
+        row = database.execute("SELECT chain FROM rounds ORDER BY round DESC LIMIT 1").fetchone()
+        self._chain: bytes = row[0] if row else b""
+
+    @classmethod
+    def create(cls, folder: Path, facts: dict[str, str]) -> Journal:
+        """A new journal in a folder that has none. facts: what the run is (its resolved scenario among them)."""
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunFolderError(folder, f"the run's folder cannot be made ({error.strerror})") from None
+        if (folder / FILE).exists():
+            raise RunFolderError(folder, "there is a run here already; resume it or name another folder")
+        lock = _locked(folder)
+        with _said_plainly(folder):
+            database = _connect(folder)
+            with database:
+                database.executescript("BEGIN;" + _SCHEMA)
+                database.executemany("INSERT INTO facts VALUES (?, ?)", facts.items())
+        return cls(folder, database, lock)
+
+    @classmethod
+    def open(cls, folder: Path, *, for_writing: bool = True) -> Journal:
+        """The journal of a run that exists. Raises `RunFolderError` or `JournalDamaged`."""
+        if not (folder / FILE).is_file():
+            raise RunFolderError(folder, f"there is no run here (no {FILE})")
+        lock = _locked(folder) if for_writing else None
+        with _said_plainly(folder):
+            database = _connect(folder, read_only=not for_writing)
+            return cls(folder, database, lock)
+
+    def facts(self) -> dict[str, str]:
+        with _said_plainly(self.folder):
+            return dict(self._database.execute("SELECT name, value FROM facts").fetchall())
+
+    def note(self, **facts: str) -> None:
+        """Add or replace facts."""
+        with _said_plainly(self.folder), self._database:
+            self._database.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", facts.items())
+
+    def append(self, entry: Entry) -> None:
+        """Make a round durable; when this returns it is on the disk."""
+        body: bytes = msgpack.packb([list(entry.cohort), list(entry.reported), entry.commit])
+        chain = _link(self._chain, entry.round, entry.version, body)
+        with _said_plainly(self.folder), self._database as database:
+            database.execute("INSERT INTO rounds VALUES (?, ?, ?, ?)", (entry.round, entry.version, body, chain))
+            database.executemany("INSERT OR REPLACE INTO known VALUES (?, ?)", entry.known)
+            database.executemany(
+                "INSERT INTO held VALUES (?, ?) ON CONFLICT DO UPDATE SET version = max(version, excluded.version)",
+                entry.held,
+            )
+            lines = [(json.dumps(line),) for line in entry.metrics]
+            database.executemany("INSERT INTO metrics (line) VALUES (?)", lines)
+            if entry.is_rotated:
+                database.execute("DELETE FROM rows")
+            elif entry.rows:
+                database.execute("INSERT INTO rows (packed) VALUES (?)", (entry.rows,))
+            state = (entry.segments, msgpack.packb(entry.state))
+            database.execute("INSERT OR REPLACE INTO checkpoint VALUES (1, ?, ?)", state)
+        self._chain = chain
+
+    def finish(self, metrics: Sequence[dict[str, Any]], segments: int) -> None:
+        """The run is over: its last metrics, and all rows are in the ledger's segments."""
+        with _said_plainly(self.folder), self._database as database:
+            database.executemany("INSERT INTO metrics (line) VALUES (?)", [(json.dumps(line),) for line in metrics])
+            database.execute("DELETE FROM rows")
+            database.execute("INSERT OR REPLACE INTO facts VALUES ('finished', 'yes')")
+            database.execute("UPDATE checkpoint SET segments = ?", (segments,))
+
+    def rotated(self, segments: int) -> None:
+        """All rows of the checkpoint are in the ledger's segments now."""
+        with _said_plainly(self.folder), self._database as database:
+            database.execute("DELETE FROM rows")
+            database.execute("UPDATE checkpoint SET segments = ?", (segments,))
+
+    def checkpoint(self) -> Checkpoint | None:
+        """The state after the last whole round, or None if there is none yet."""
+        with _said_plainly(self.folder):
+            found = self._database.execute("SELECT segments, state FROM checkpoint").fetchone()
+            if found is None:
+                return None
+            segments, state = found
+            rows = b"".join(packed for (packed,) in self._database.execute("SELECT packed FROM rows ORDER BY number"))
+            lines = self._database.execute("SELECT line FROM metrics ORDER BY number").fetchall()
+            known = dict(self._database.execute("SELECT client, version FROM known").fetchall())
+            held = dict(self._database.execute("SELECT client, version FROM held").fetchall())
+            round, version, body = self._database.execute(
+                "SELECT round, version, body FROM rounds ORDER BY round DESC LIMIT 1"
+            ).fetchone()
+        cohort, reported, commit = msgpack.unpackb(body)
+        last = (round, version, cohort, reported, commit is not None)
+        unpacked = msgpack.unpackb(state, strict_map_key=False)
+        return Checkpoint(unpacked, segments, rows, [json.loads(line) for (line,) in lines], known, held, last)
+
+    def metrics(self) -> list[dict[str, Any]]:
+        with _said_plainly(self.folder):
+            lines = self._database.execute("SELECT line FROM metrics ORDER BY number").fetchall()
+        return [json.loads(line) for (line,) in lines]
+
+    def rounds(self) -> Iterator[tuple[int, int, list[int], list[int], list[Any] | None]]:
+        """(round, version after it, cohort, reported, packed commit or None), verified. Raises `JournalDamaged`."""
+        chain, good = b"", 0
+        path = self.folder / FILE
+        with _said_plainly(self.folder):
+            for round, version, body, link in self._database.execute(
+                "SELECT round, version, body, chain FROM rounds ORDER BY round"
+            ):
+                chain = _link(chain, round, version, body)
+                if round != good or chain != link:
+                    raise JournalDamaged(path, good, f"round {good} does not verify")
+                cohort, reported, commit = msgpack.unpackb(body)
+                yield round, version, cohort, reported, commit
+                good += 1
+
+    def close(self) -> None:
+        self._database.close()
+        if self._lock is not None:
+            self._lock.close()
+
+
+def _link(previous: bytes, round: int, version: int, body: bytes) -> bytes:
+    return hashlib.blake2b(previous + b"%d %d " % (round, version) + body, digest_size=16).digest()
+
+
+def _connect(folder: Path, *, read_only: bool = False) -> sqlite3.Connection:
+    mode = "ro" if read_only else "rwc"
+    database = sqlite3.connect(f"{(folder / FILE).absolute().as_uri()}?mode={mode}", uri=True, check_same_thread=False)
+    if not read_only:
+        database.execute("PRAGMA journal_mode=WAL")
+        database.execute("PRAGMA synchronous=FULL")
+    return database
+
+
+def _locked(folder: Path) -> Any:
+    """A lock that the system drops when the process ends, however it ends."""
+    try:
+        file = (folder / "lock").open("w")
+    except OSError as error:
+        raise RunFolderError(folder, f"the run's folder cannot be written ({error.strerror})") from None
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        raise RunFolderError(folder, "another process is running here") from None
+    return file
+
+
+@contextmanager
+def _said_plainly(folder: Path) -> Iterator[None]:
+    """SQLite's errors as one sentence that names the file."""
+    path = folder / FILE
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        with suppress(OSError):
+            if not path.stat().st_mode & 0o200:
+                raise RunFolderError(path, "the journal is read-only") from None
+        raise RunFolderError(path, f"the journal cannot be read or written ({error})") from None
+    except sqlite3.DatabaseError as error:
+        raise JournalDamaged(path, 0, str(error)) from None

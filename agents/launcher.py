@@ -1,0 +1,204 @@
+"""Runs all the agents of a scenario in this process, on the memory transport and the virtual clock."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from seedbus.agents import messages
+from seedbus.agents.coordinator import Cadence, Coordinator
+from seedbus.agents.errors import Unfinishable
+from seedbus.agents.evaluator import Evaluator
+from seedbus.agents.host import Host
+from seedbus.agents.journal import Checkpoint, Journal
+from seedbus.agents.messages import AnyAlgorithm
+from seedbus.agents.observer import Observer
+from seedbus.agents.participation import Participation
+from seedbus.agents.problem import Problem
+from seedbus.agents.replicas import Replicas
+from seedbus.agents.server import Server
+from seedbus.agents.stopping import Stop
+from seedbus.algorithms.contract import Replica, Vector
+from seedbus.algorithms.directions import selftest
+from seedbus.bus import (
+    HOST,
+    Bus,
+    Compute,
+    Deadlock,
+    Ledger,
+    Links,
+    MemoryTransport,
+    Network,
+    Rule,
+    Rules,
+    VirtualClock,
+    decode,
+)
+from seedbus.bus.envelope import Kind
+
+MESSAGES = "messages"
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """All that a run is made of."""
+
+    seed: int
+    algorithm: AnyAlgorithm
+    problem: Problem
+    participation: Participation
+    stop: Stop
+    evaluation: Cadence
+    network: Network
+    compute: Compute
+    rules: Sequence[Rule]
+    verify_every: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended. refusals: (client, reason) → how often."""
+
+    reason: str
+    rounds: int
+    version: int
+    digest: str
+    simulated_s: float
+    refusals: dict[tuple[int, str], int]
+
+
+def run(setup: Setup, folder: Path, journal: Journal, observer: Observer) -> Outcome:
+    """Run, or go on with, the run whose journal this is. Raises `Unfinishable`, `RunFolderError`, and on Ctrl-C
+    `KeyboardInterrupt`; whatever happens, all rounds that were closed are kept."""
+    clock = VirtualClock()
+    crew = _Crew(setup, folder, journal, observer, clock)
+    try:
+        reason = clock.run(crew.work())
+    except Deadlock as deadlock:
+        raise Unfinishable(crew.why_stuck(deadlock)) from None
+    finally:
+        crew.save()
+    coordinator = crew.coordinator
+    return Outcome(
+        reason,
+        coordinator.round,
+        coordinator.version,
+        coordinator.last_digest,
+        clock.now_ns / 1e9,
+        dict(coordinator.refusals),
+    )
+
+
+def history(algorithm: AnyAlgorithm, journal: Journal) -> list[Any]:
+    """All commits of a journal, verified and decoded."""
+    packed = (commit for *_, commit in journal.rounds() if commit is not None)
+    return [commit for body in packed for commit in algorithm.unpack_commits(body)]
+
+
+class _Crew:
+    """The agents of one process, wired to one bus."""
+
+    def __init__(self, setup: Setup, folder: Path, journal: Journal, observer: Observer, clock: VirtualClock) -> None:
+        self.journal, self.clock = journal, clock
+        self.ledger = Ledger(folder / MESSAGES)
+        rules = Rules(setup.rules, setup.seed)
+        self.bus = Bus(clock, MemoryTransport(), self.ledger, Links(setup.network, setup.seed), rules)
+        self.coordinator = Coordinator(
+            setup.algorithm,
+            setup.participation,
+            seed=setup.seed,
+            stop=setup.stop,
+            evaluation=setup.evaluation,
+            verify_every=setup.verify_every,
+        )
+        self.server = Server(self.bus, self.coordinator, journal, observer)
+        self._is_over = False
+        checkpoint = journal.checkpoint()
+        log = history(setup.algorithm, journal) if checkpoint is not None else []
+        if checkpoint is None:
+            self.ledger.restore(0, b"")
+        x0 = setup.problem.x0()
+        self.host = self._host(setup, x0, checkpoint, log, observer)
+        follower = setup.algorithm.replica(x0)
+        self.evaluator = Evaluator(self.bus, setup.algorithm, setup.problem, follower, setup.evaluation.split, observer)
+        if checkpoint is not None:
+            self.server.restore(checkpoint, log)
+            setup.algorithm.apply(follower, log[: self._evaluator_version()])
+
+    async def work(self) -> str:
+        server = asyncio.create_task(self.server.run())
+        followers = [asyncio.create_task(self.host.run()), asyncio.create_task(self.evaluator.run())]
+        tasks = [server, *followers]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+            for task in tasks:
+                if task.done():
+                    task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+        self._is_over = True
+        return server.result()
+
+    def save(self) -> None:
+        """Leave the folder in order: all rows of a finished run, or those up to the last whole round."""
+        if self._is_over:
+            self.bus.close()
+            self.ledger.write_segment()
+            self.journal.finish(self.server.unsaved_metrics, self.ledger.segments)
+            return
+        checkpoint = self.journal.checkpoint()
+        if checkpoint is not None:
+            self.ledger.restore(checkpoint.segments, checkpoint.rows)
+            self.ledger.write_segment()
+            self.journal.rotated(self.ledger.segments)
+
+    def why_stuck(self, deadlock: Deadlock) -> str:
+        missing = self.coordinator.missing
+        if not missing:
+            return str(deadlock)
+        some = ", ".join(map(str, missing[:5])) + (", …" if len(missing) > 5 else "")
+        return (
+            f"round {self.coordinator.round} waits for {len(missing)} clients ({some}) that will never answer; "
+            "set participation.deadline_s to let rounds close without them"
+        )
+
+    def _host(
+        self, setup: Setup, x0: Vector, checkpoint: Checkpoint | None, log: list[Any], observer: Observer
+    ) -> Host:
+        def fresh() -> Replica:
+            return setup.algorithm.replica(x0)
+
+        replicas = Replicas(
+            setup.algorithm,
+            fresh,
+            private=setup.verify_every > 0,
+            versions=checkpoint.held if checkpoint is not None else None,
+            history=lambda version: log[:version],
+        )
+        return Host(
+            self.bus,
+            HOST,
+            range(setup.participation.clients),
+            setup.algorithm,
+            setup.problem,
+            replicas,
+            is_member=checkpoint is not None,
+            proof=(selftest(), fresh().digests()["x"]),
+            compute=setup.compute,
+            seed=setup.seed,
+            verify_every=setup.verify_every,
+            observer=observer,
+        )
+
+    def _evaluator_version(self) -> int:
+        """Where the evaluator stood: before the last round's commit, and before those that were on their way to it."""
+        coming = [
+            commit.version
+            for frame in self.bus.under_way(Kind.COMMIT)
+            for commit in messages.unpack_commit(self.coordinator.algorithm, decode(frame))[0]
+        ]
+        return min(coming, default=self.server.published_version + 1) - 1

@@ -1,0 +1,26 @@
+"""What agents need of a task: `models` implements it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from seedbus.algorithms.contract import Objective, Vector
+
+
+class Problem(Protocol):
+    """A task bound to its data, its partition and the scenario's seed. It belongs to one thread."""
+
+    @property
+    def dimension(self) -> int: ...
+
+    def x0(self) -> Vector:
+        """The initial model, float32 [d]: the same bits everywhere, for it is never sent."""
+        ...
+
+    def objective(self, client: int, round: int) -> Objective:
+        """The client's loss in that round, on the mini-batches that belong to (seed, client, round, step)."""
+        ...
+
+    def evaluate(self, x: Vector, split: str) -> dict[str, float]:
+        """Metrics over a whole split ("test" or "validation")."""
+        ...

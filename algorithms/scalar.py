@@ -1,0 +1,229 @@
+"""The scalar-only family: a round sends one seed and K·P gradient scalars, whatever the dimension.
+
+DeComFL (arXiv:2405.15861, Algorithms 1–4) and the generalised framework of HiSo (arXiv:2506.02370, Algorithm 1):
+
+    client, step k    g[k,p] = (f(x+μz) − f(x))/μ  or  (f(x+μz) − f(x−μz))/2μ,   z = z(seed, k, p)
+                      Δ = (1/P) Σ_p g[k,p] z,  x ← x − ηΔ         on scratch; only g is reported
+    server            ḡ = mean of g over the cohort               (fsum, rounded once to float32)
+    follower, each k  Δ = (1/P) Σ_p ḡ[k,p] z,  x ← x − ηΔ
+
+Invariant: client and follower share `step`, so there is one definition of an update; every operation is a separate
+float32 one, in this order, on every backend (seedbus.algorithms.directions).
+
+A member of the family is a subclass that says which fields a replica has beside x (`companions`), what divides its
+directions (`divisor`), how Δ moves x (`step`) and what a follower learns from Δ (`learn`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from seedbus.algorithms import wire
+from seedbus.algorithms.contract import Objective, Packed, Replica, ReportRefused, Vector, unseen
+from seedbus.algorithms.directions import Directions, directions, for_blocks, reference
+from seedbus.algorithms.schedule import Scheduled, at
+from seedbus.algorithms.wire import ScalarCommit, ScalarPlan, Scalars, Term
+
+Count = Annotated[int, Field(ge=1, lt=2**16)]
+Positive = Annotated[float, Field(gt=0)]
+Estimator = Literal["forward", "central"]
+
+ABSURD = 1e12  # a scalar beyond this is a fault and not a gradient; float32 would still hold it
+
+
+class Block:
+    """A cache-sized span of a replica's fields, with scratch of the same length."""
+
+    __slots__ = ("delta", "fields", "root", "spare", "start")
+
+    def __init__(self, fields: Mapping[str, Vector], span: slice) -> None:
+        self.start: int = span.start
+        self.fields = {name: field[span] for name, field in fields.items()}
+        self.delta, self.spare, self.root = (np.empty_like(self.fields["x"]) for _ in range(3))
+
+
+class ScalarOnly(BaseModel):
+    """What DeComFL, HiSo and their relatives share: hyperparameters, estimation, aggregation and replay."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    most_clients: ClassVar[int | None] = None
+
+    perturbations: Scheduled[Count] = Field(default=10, description="P, directions per local step; may change by round")
+    local_steps: Scheduled[Count] = Field(default=1, description="K, local steps per round; may change by round")
+    learning_rate: Scheduled[Positive] = Field(default=1e-3, description="η; may change by round")
+    smoothing: Scheduled[Positive] = Field(default=1e-3, description="μ of the finite difference; may change by round")
+    estimator: Scheduled[Estimator] = Field(
+        default="forward", description="forward: P + 1 evaluations a step; central: 2P; may change by round"
+    )
+    directions: Literal["gaussian", "rademacher"] = Field(
+        default="gaussian", description="distribution of z's coordinates: standard normal, or ±1"
+    )
+
+    # -- what a member of the family says of itself
+
+    def companions(self) -> dict[str, float]:
+        """The fields of a replica beside x, with their initial values."""
+        return {}
+
+    def divisor(self, fields: Mapping[str, Vector], out: Vector) -> Vector | None:
+        """What divides every direction of a round (into `out`), or None for isotropic ones."""
+        return None
+
+    def step(self, block: Block, learning_rate: float) -> None:
+        """x ← x − η·Δ, with Δ in block.delta. Local and global steps alike."""
+        descend(block, block.delta, learning_rate)
+
+    def learn(self, block: Block, is_last_step: bool) -> None:
+        """What a follower, and only a follower, learns from the Δ of one global step."""
+
+    # -- the contract
+
+    def replica(self, x0: Vector) -> Replica:
+        return Replica(
+            0, {"x": x0.copy(), **{name: np.full_like(x0, value) for name, value in self.companions().items()}}
+        )
+
+    def plan(self, round: int, version: int, seed: int) -> ScalarPlan:
+        steps, perturbations = at(self.local_steps, round), at(self.perturbations, round)
+        return ScalarPlan(round, version, seed, steps, perturbations, float(np.float32(at(self.learning_rate, round))))
+
+    def evaluations(self, round: int) -> int:
+        perturbations = at(self.perturbations, round)
+        each = perturbations + 1 if at(self.estimator, round) == "forward" else 2 * perturbations
+        return at(self.local_steps, round) * each
+
+    def local(self, replica: Replica, memory: Any, plan: ScalarPlan, objective: Objective) -> tuple[Scalars, Any]:
+        """K local steps from the replica; returns the gradient scalars, float32 [K, P]."""
+        fields = replica.fields
+        root = self.divisor(fields, np.empty_like(replica.x))
+        scalars = np.empty(plan.shape, np.float32)
+        for k in range(plan.steps):
+            with np.errstate(over="ignore"):  # a loss beyond float32 becomes inf, which the server refuses
+                scalars[k] = self._probe(fields["x"], root, plan, k, objective)
+            if k + 1 < plan.steps:  # the model after the last step is nobody's: only the scalars are reported
+                fields = replica.copy().fields if k == 0 else fields
+                self._local_step(fields, root, plan, k, scalars[k])
+        return scalars, memory
+
+    def check(self, plan: ScalarPlan, report: Scalars) -> None:
+        if report.shape != plan.shape:
+            raise ReportRefused("shape", f"its scalars have shape {report.shape}, not K × P = {plan.shape}")
+        if not np.isfinite(report).all():
+            raise ReportRefused("not-finite", "it holds a scalar that is not a finite number")
+        largest = float(np.abs(report).max())
+        if largest > ABSURD:
+            raise ReportRefused(
+                "absurd", f"it holds a scalar of magnitude {largest:.3g}; at most {ABSURD:.0g} is accepted"
+            )
+
+    def aggregate(self, state: Any, plan: ScalarPlan, reports: Mapping[int, Scalars]) -> tuple[ScalarCommit, Any]:
+        """ḡ: the mean over the cohort, exact before its one rounding, so that no order of arrival shows."""
+        each = np.stack([reports[client] for client in sorted(reports)]).reshape(len(reports), -1).T.tolist()
+        mean = np.array([math.fsum(column) / len(column) for column in each], np.float32).reshape(plan.shape)
+        return ScalarCommit(
+            plan.version + 1, plan.round, plan.learning_rate, (Term(plan.round, plan.seed, mean),)
+        ), state
+
+    def apply(self, replica: Replica, commits: Sequence[ScalarCommit]) -> None:
+        """Fold commits, fused: each block of coordinates folds them all, so x, H and m are read and written once."""
+        fresh = unseen(replica, commits)
+        if not fresh:
+            return
+        backend = self._backend(replica.x)
+
+        def fold(span: slice) -> None:
+            block = Block(replica.fields, span)
+            with np.errstate(over="ignore", invalid="ignore"):  # a diverging run overflows to inf, alike everywhere
+                for commit in fresh:
+                    for term in commit.terms:
+                        self._fold(block, backend, commit, term)
+
+        for_blocks(replica.dimension, fold)
+        replica.version = fresh[-1].version
+
+    def compact(self, commits: Sequence[ScalarCommit]) -> Sequence[ScalarCommit]:
+        return commits
+
+    def diagnostics(self, replica: Replica) -> dict[str, float]:
+        return {}
+
+    def pack_plan(self, plan: ScalarPlan) -> Packed:
+        return wire.pack_plan(plan)
+
+    def unpack_plan(self, body: Any, round: int, version: int) -> ScalarPlan:
+        return wire.unpack_plan(body, round, version)
+
+    def pack_report(self, plan: ScalarPlan, report: Scalars) -> Packed:
+        return wire.pack_report(report)
+
+    def unpack_report(self, body: Any, plan: ScalarPlan) -> Scalars:
+        return wire.unpack_report(body, plan)
+
+    def pack_commits(self, commits: Sequence[ScalarCommit]) -> Packed:
+        return wire.pack_commits(commits)
+
+    def unpack_commits(self, body: Any) -> list[ScalarCommit]:
+        return wire.unpack_commits(body)
+
+    # -- the mathematics
+
+    def _backend(self, x: Vector) -> Directions:
+        return directions(self.directions) if x.dtype == np.float32 else reference(self.directions)
+
+    def _fold(self, block: Block, backend: Directions, commit: ScalarCommit, term: Term) -> None:
+        root = self.divisor(block.fields, block.root)
+        for k, scalars in enumerate(term.scalars):
+            backend.accumulate(block.delta, scalars, seed=term.seed, step=k, start=block.start, divisor=root)
+            block.delta /= block.delta.dtype.type(scalars.size)
+            if term.round == commit.round:
+                self.step(block, commit.learning_rate)
+                self.learn(block, k + 1 == len(term.scalars))
+            else:  # a late report moves x by its weight and teaches nothing else
+                descend(block, block.delta, float(np.float32(commit.learning_rate * term.weight)))
+
+    def _probe(self, x: Vector, root: Vector | None, plan: ScalarPlan, k: int, objective: Objective) -> list[float]:
+        """The P finite differences of one local step, all on the step's own mini-batch."""
+        backend, point = self._backend(x), objective.point
+        smoothing = float(np.float32(at(self.smoothing, plan.round)))
+        is_central = at(self.estimator, plan.round) == "central"
+
+        def loss(p: int, scale: float) -> float:
+            def shift(span: slice) -> None:
+                part = None if root is None else root[span]
+                where = {"seed": plan.seed, "step": k, "perturbation": p, "start": span.start}
+                backend.perturb(point[span], x[span], scale, divisor=part, **where)
+
+            for_blocks(x.size, shift)
+            return objective.loss(k)
+
+        if is_central:
+            return [(loss(p, smoothing) - loss(p, -smoothing)) / (2 * smoothing) for p in range(plan.perturbations)]
+        np.copyto(point, x)
+        here = objective.loss(k)
+        return [(loss(p, smoothing) - here) / smoothing for p in range(plan.perturbations)]
+
+    def _local_step(
+        self, fields: Mapping[str, Vector], root: Vector | None, plan: ScalarPlan, k: int, scalars: Scalars
+    ) -> None:
+        backend = self._backend(fields["x"])
+
+        def advance(span: slice) -> None:
+            block = Block(fields, span)
+            part = None if root is None else root[span]
+            backend.accumulate(block.delta, scalars, seed=plan.seed, step=k, start=span.start, divisor=part)
+            block.delta /= block.delta.dtype.type(scalars.size)
+            self.step(block, plan.learning_rate)
+
+        with np.errstate(over="ignore", invalid="ignore"):
+            for_blocks(fields["x"].size, advance)
+
+
+def descend(block: Block, direction: Vector, learning_rate: float) -> None:
+    """x ← x − η·direction: one rounded product, one rounded difference."""
+    np.multiply(direction, direction.dtype.type(learning_rate), out=block.spare)
+    np.subtract(block.fields["x"], block.spare, out=block.fields["x"])

@@ -1,0 +1,184 @@
+"""How the scalar-only family looks on the wire: raw little-endian columns, every length checked on the way in.
+
+    plan      [seed, K, P, η]
+    report    [scalars]
+    commits   segments of at most 64 commits in lists of at most 64 segments; a segment holds its columns:
+              [first version, terms per commit, rounds, η, weights, shapes, seeds, scalars]
+
+A column that says the same for all is sent once; one that says nothing new (one term a commit, weight 1, consecutive
+rounds) is empty or a single number. So 50 missed rounds of 10 scalars are little more than 50 seeds and 500 scalars.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seedbus.algorithms.contract import BadPayload, Packed
+
+SEGMENT = 64
+Scalars = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarPlan:
+    """What a participant is told. seed keys the directions; learning_rate is a float32 value."""
+
+    round: int
+    version: int
+    seed: int
+    steps: int
+    perturbations: int
+    learning_rate: float
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.steps, self.perturbations
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """Gradient scalars of one round, float32 [K, P], with the seed of their directions and their weight."""
+
+    round: int
+    seed: int
+    scalars: Scalars
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarCommit:
+    """One transition of every replica: a normal round is one term of weight 1."""
+
+    version: int
+    round: int
+    learning_rate: float
+    terms: tuple[Term, ...]
+
+
+def pack_plan(plan: ScalarPlan) -> Packed:
+    return Packed([plan.seed, plan.steps, plan.perturbations, _column([plan.learning_rate], "<f4")], seeds=1)
+
+
+def unpack_plan(body: Any, round: int, version: int) -> ScalarPlan:
+    seed, steps, perturbations, rate = _fields(body, 4, "a plan")
+    if not 0 <= _whole(seed, "a seed") < 2**64:
+        raise BadPayload(f"a seed is {seed}, outside 64 bits")
+    for count, what in ((steps, "K"), (perturbations, "P")):
+        if not 1 <= _whole(count, what) < 2**16:
+            raise BadPayload(f"{what} is {count}, outside 1 … 65535")
+    return ScalarPlan(round, version, seed, steps, perturbations, float(_read(rate, "<f4", 1, "η")[0]))
+
+
+def pack_report(scalars: Scalars) -> Packed:
+    return Packed([_column(scalars, "<f4")], scalars=scalars.size)
+
+
+def unpack_report(body: Any, plan: ScalarPlan) -> Scalars:
+    (scalars,) = _fields(body, 1, "a report")
+    return _read(scalars, "<f4", plan.steps * plan.perturbations, "scalars").reshape(plan.shape)
+
+
+def pack_commits(commits: Sequence[ScalarCommit]) -> Packed:
+    segments = [_pack_segment(commits[start : start + SEGMENT]) for start in range(0, len(commits), SEGMENT)]
+    pages = [segments[start : start + SEGMENT] for start in range(0, len(segments), SEGMENT)]
+    terms = [term for commit in commits for term in commit.terms]
+    return Packed(pages, scalars=sum(term.scalars.size for term in terms), seeds=len(terms))
+
+
+def unpack_commits(body: Any) -> list[ScalarCommit]:
+    if not isinstance(body, list) or not all(isinstance(page, list) for page in body):
+        raise BadPayload("commits are not lists of segments")
+    return [commit for page in body for segment in page for commit in _unpack_segment(segment)]
+
+
+def _pack_segment(commits: Sequence[ScalarCommit]) -> list[Any]:
+    terms = [term for commit in commits for term in commit.terms]
+    counts = [len(commit.terms) for commit in commits]
+    rounds = [term.round for term in terms]
+    consecutive = rounds == list(range(rounds[0], rounds[0] + len(rounds)))
+    weights = [term.weight for term in terms]
+    return [
+        commits[0].version,
+        b"" if set(counts) == {1} else _column(counts, "u1"),
+        rounds[0] if consecutive else _column(rounds, "<u4"),
+        _once([commit.learning_rate for commit in commits], "<f4"),
+        b"" if set(weights) == {1.0} else _column(weights, "<f4"),
+        _once([number for term in terms for number in term.scalars.shape], "<u2", width=2),
+        _column([term.seed for term in terms], "<u8"),
+        b"".join(_column(term.scalars, "<f4") for term in terms),
+    ]
+
+
+def _unpack_segment(segment: Any) -> Iterator[ScalarCommit]:
+    version, counts, rounds, rates, weights, shapes, seeds, scalars = _fields(segment, 8, "a segment")
+    if not isinstance(seeds, bytes) or not seeds or len(seeds) % 8:
+        raise BadPayload("a segment's seeds are not a column of 64-bit numbers")
+    total = len(seeds) // 8
+    per_commit = [1] * total if counts == b"" else _read(counts, "u1", None, "terms per commit").tolist()
+    if sum(per_commit) != total or 0 in per_commit or len(per_commit) > SEGMENT:
+        raise BadPayload(f"a segment's {total} terms do not divide into its {len(per_commit)} commits")
+    if isinstance(rounds, bytes):
+        of_round = _read(rounds, "<u4", total, "rounds").tolist()
+    else:
+        of_round = list(range(_whole(rounds, "a round"), rounds + total))
+    rate = _spread(rates, "<f4", len(per_commit), "η").tolist()
+    weight = [1.0] * total if weights == b"" else _read(weights, "<f4", total, "weights").tolist()
+    shape = _spread(shapes, "<u2", total, "shapes", width=2).reshape(total, 2).tolist()
+    seed = _read(seeds, "<u8", total, "seeds").tolist()
+    flat = _read(scalars, "<f4", sum(k * p for k, p in shape), "scalars")
+    ends = np.cumsum([k * p for k, p in shape]).tolist()
+    terms = [
+        Term(of_round[i], seed[i], flat[ends[i] - k * p : ends[i]].reshape(k, p), weight[i])
+        for i, (k, p) in enumerate(shape)
+    ]
+    first = 0
+    for number, count in enumerate(per_commit):
+        own = tuple(terms[first : first + count])
+        yield ScalarCommit(_whole(version, "a version") + number, own[0].round, rate[number], own)
+        first += count
+
+
+def _column(values: Any, dtype: str) -> bytes:
+    return np.ascontiguousarray(values, dtype=dtype).tobytes()
+
+
+def _once(values: Sequence[float], dtype: str, width: int = 1) -> bytes:
+    """A column, or just its first row of `width` numbers if all its rows are the same."""
+    column = _column(values, dtype)
+    row = column[: np.dtype(dtype).itemsize * width]
+    return row if column == row * (len(values) // width) else column
+
+
+def _spread(column: Any, dtype: str, rows: int, what: str, width: int = 1) -> NDArray[Any]:
+    """The inverse of `_once`."""
+    one = np.dtype(dtype).itemsize * width
+    repeated = column * rows if isinstance(column, bytes) and len(column) == one else column
+    return _read(repeated, dtype, rows * width, what)
+
+
+def _read(column: Any, dtype: str, count: int | None, what: str) -> NDArray[Any]:
+    if not isinstance(column, bytes):
+        raise BadPayload(f"{what}: {type(column).__name__} where a byte string belongs")
+    size = np.dtype(dtype).itemsize
+    if len(column) % size or (count is not None and len(column) != count * size):
+        expected = f"{count * size}" if count is not None else f"a multiple of {size}"
+        raise BadPayload(f"{what}: {len(column)} bytes where {expected} belong")
+    return np.frombuffer(column, dtype).astype(np.dtype(dtype).newbyteorder("="))
+
+
+def _fields(body: Any, count: int, what: str) -> list[Any]:
+    if not isinstance(body, list) or len(body) != count:
+        size = len(body) if isinstance(body, list) else type(body).__name__
+        raise BadPayload(f"{what} has {count} fields, not {size}")
+    return body
+
+
+def _whole(value: Any, what: str) -> int:
+    if type(value) is not int:
+        raise BadPayload(f"{what} is {type(value).__name__}, not a whole number")
+    return value

@@ -1,0 +1,38 @@
+"""Random draws by key: the same key draws the same number everywhere, in any order, in any process.
+
+Nothing on the bus has a generator with a state: a latency, a drop or a cohort is a function of the scenario's seed
+and of what it is drawn for. So the same messages suffer on every transport, and a retry (another occurrence) is a new
+draw.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+Key = int | str
+
+
+def bits(seed: int, *key: Key) -> int:
+    """64 uniform bits keyed by (seed, key…), by BLAKE2b."""
+    text = "\x1f".join(map(str, key)).encode()
+    salt = (seed % 2**64).to_bytes(8, "little")
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8, key=salt).digest(), "little")
+
+
+def uniform(seed: int, *key: Key) -> float:
+    """A number in (0, 1), keyed by (seed, key…): 53 bits, never an end point."""
+    return ((bits(seed, *key) >> 11) + 0.5) * 2.0**-53
+
+
+def below(limit: int, seed: int, *key: Key) -> int:
+    """A whole number in [0, limit). Its bias is below limit/2⁶⁴."""
+    return bits(seed, *key) * limit >> 64
+
+
+def sample(members: int, count: int, seed: int, *key: Key) -> list[int]:
+    """`count` distinct positions out of range(members), ascending, at a cost of O(count): Floyd's algorithm."""
+    chosen: set[int] = set()
+    for last in range(members - count, members):
+        pick = below(last + 1, seed, *key, last)
+        chosen.add(last if pick in chosen else pick)
+    return sorted(chosen)

@@ -1,0 +1,177 @@
+"""The envelope: what travels, and its strict bounded codec.
+
+On the wire an envelope is one msgpack array of five:
+
+    [tag, client, round, base, body]     tag = format version × 16 + kind
+
+`client` is the party that is not the server (a client, or a negative address: the evaluator, a host of clients), so
+sender and recipient follow from the kind. Everything but the body is the header: at most 16 bytes. The body is what
+its kind says: msgpack scalars, byte strings and arrays of at most 64 elements; float32 scalars travel raw,
+little-endian, in one byte string.
+
+Decoding trusts nothing: every limit is explicit, anything off raises `MalformedEnvelope` with what, where and from
+whom, and no other exception leaves this module.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import msgpack
+
+from seedbus.bus.errors import EnvelopeTooLong, MalformedEnvelope
+
+FORMAT = 1
+HEADER_LIMIT = 16
+NUMBER_LIMIT = 2**32
+ARRAY_LIMIT = 64
+DEPTH_LIMIT = 6
+
+SERVER = -1
+EVALUATOR = -2
+HOST = -3  # hosts of clients take -3, -4, … down to -32, which msgpack still writes in one byte
+LOWEST_ADDRESS = -32
+
+
+class Kind(enum.IntEnum):
+    """What a message is. The numbers are the wire's; they also order messages that arrive at one instant:
+    of those, the evaluator's come first, so that it knows a version before anybody claims to hold it."""
+
+    JOIN = 1
+    WELCOME = 2
+    REFUSE = 3
+    COMMIT = 4
+    EVALUATION = 5
+    PLAN = 6
+    REPORT = 7
+    BYE = 8
+
+    @property
+    def is_upward(self) -> bool:
+        """True if it travels towards the server."""
+        return self in _UPWARD
+
+    @property
+    def limit(self) -> int:
+        """The longest envelope of this kind, in bytes. What a server accepts from strangers is far less."""
+        return 2**16 if self in _UPWARD else 2**26
+
+
+_UPWARD = frozenset({Kind.JOIN, Kind.REPORT, Kind.EVALUATION})
+
+
+class Tally(NamedTuple):
+    """What a payload carries beside its length: the papers' units, and the bytes that the ledger keeps apart."""
+
+    scalars: int = 0
+    seeds: int = 0
+    catchup_bytes: int = 0
+    digest_bytes: int = 0
+
+
+NO_TALLY = Tally()
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """One message. round and base are below 2³²; base is the version that the message refers to."""
+
+    kind: Kind
+    client: int
+    round: int
+    base: int
+    body: list[Any] = field(default_factory=list)
+
+    @property
+    def sender(self) -> int:
+        return self.client if self.kind.is_upward else SERVER
+
+    @property
+    def recipient(self) -> int:
+        return SERVER if self.kind.is_upward else self.client
+
+
+def encode(envelope: Envelope) -> tuple[bytes, int]:
+    """The envelope's bytes, and how many of them are header. Raises `EnvelopeTooLong`."""
+    tag = FORMAT * 16 + envelope.kind
+    header = b"\x95" + b"".join(map(_pack, (tag, envelope.client, envelope.round, envelope.base)))
+    what = f"the {envelope.kind.name} of round {envelope.round} for client {envelope.client}"
+    if len(header) > HEADER_LIMIT:
+        raise EnvelopeTooLong(f"the header of {what}", len(header), HEADER_LIMIT)
+    frame = header + _pack(envelope.body)
+    if len(frame) > envelope.kind.limit:
+        raise EnvelopeTooLong(what, len(frame), envelope.kind.limit)
+    return frame, len(header)
+
+
+def decode(frame: bytes, peer: int | None = None) -> Envelope:
+    """The envelope in `frame`. Raises `MalformedEnvelope`, and nothing else, whatever the bytes are."""
+    limit = Kind.PLAN.limit
+    if len(frame) > limit:
+        raise MalformedEnvelope(f"has {len(frame):,} bytes, more than the {limit:,} accepted", "the frame", peer)
+    try:
+        parts = msgpack.unpackb(
+            frame,
+            raw=False,
+            strict_map_key=True,
+            max_bin_len=limit,
+            max_str_len=4096,
+            max_array_len=ARRAY_LIMIT,
+            max_map_len=0,
+            max_ext_len=0,
+        )
+    except (ValueError, TypeError, RecursionError, MemoryError, msgpack.UnpackException) as error:
+        # UnpackException, ExtraData, FormatError and StackError are six classes of one fact: this is not msgpack
+        raise MalformedEnvelope(
+            f"is not acceptable msgpack ({type(error).__name__}: {error})", "the frame", peer
+        ) from None
+    if not isinstance(parts, list) or len(parts) != 5:
+        raise MalformedEnvelope("is not an array of five", "the frame", peer)
+    tag, client, round, base, body = parts
+    kind = _kind(tag, peer)
+    if len(frame) > kind.limit:
+        raise MalformedEnvelope(f"has {len(frame):,} bytes; {kind.name} may have {kind.limit:,}", "the frame", peer)
+    _whole(client, LOWEST_ADDRESS, "client", peer)
+    _whole(round, 0, "round", peer)
+    _whole(base, 0, "base version", peer)
+    if not isinstance(body, list):
+        raise MalformedEnvelope(f"is {type(body).__name__}, not an array", "the body", peer)
+    _plain(body, DEPTH_LIMIT, peer)
+    return Envelope(kind, client, round, base, body)
+
+
+def _pack(value: Any) -> bytes:
+    packed: bytes = msgpack.packb(value, use_bin_type=True, use_single_float=False)
+    return packed
+
+
+def _kind(tag: object, peer: int | None) -> Kind:
+    _whole(tag, 0, "the tag", peer)
+    assert isinstance(tag, int)
+    version, number = divmod(tag, 16)
+    if version != FORMAT:
+        raise MalformedEnvelope(f"is format {version}; this bus speaks format {FORMAT}", "the tag", peer)
+    try:
+        return Kind(number)
+    except ValueError:
+        raise MalformedEnvelope(f"names kind {number}, which does not exist", "the tag", peer) from None
+
+
+def _whole(value: object, lowest: int, where: str, peer: int | None) -> None:
+    if type(value) is not int:  # bool is an int to isinstance, and not to us
+        raise MalformedEnvelope(f"is {type(value).__name__}, not a whole number", where, peer)
+    if not lowest <= value < NUMBER_LIMIT:
+        raise MalformedEnvelope(f"is {value}, outside {lowest} … {NUMBER_LIMIT - 1}", where, peer)
+
+
+def _plain(value: object, depth: int, peer: int | None) -> None:
+    """Arrays nested to `depth`, of numbers, strings and byte strings; no maps, no null, no extension types."""
+    if isinstance(value, list):
+        if depth == 0:
+            raise MalformedEnvelope(f"nests deeper than {DEPTH_LIMIT} arrays", "the body", peer)
+        for element in value:
+            _plain(element, depth - 1, peer)
+    elif type(value) not in (int, float, str, bytes):
+        raise MalformedEnvelope(f"holds {type(value).__name__}", "the body", peer)

@@ -1,0 +1,176 @@
+"""The ledger: one row for every message, in rotated Parquet segments.
+
+A row is written when the message's fate is settled. Rows since the last segment are handed to whoever keeps the
+run's checkpoints (`take_new`), so that a run that is killed resumes with exactly the rows of its last durable commit.
+Two ledgers are equal when `ledger_hash` says so.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import os
+from array import array
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seedbus.bus.envelope import Kind
+from seedbus.bus.errors import LedgerDamaged
+
+SEGMENT_ROWS = 100_000
+
+
+class Fate(enum.IntEnum):
+    """What became of a message."""
+
+    DELIVERED = 0
+    DROPPED = 1
+    REFUSED = 2
+    UNDER_WAY = 3
+
+
+class Row(NamedTuple):
+    """One message. Times in simulated nanoseconds; arrived_ns is −1 for what never arrived.
+
+    payload_bytes includes the digest and catch-up bytes, which are also counted apart; framing is the transport's.
+    """
+
+    sent_ns: int
+    arrived_ns: int
+    round: int
+    kind: int
+    sender: int
+    recipient: int
+    header_bytes: int
+    payload_bytes: int
+    framing_bytes: int
+    digest_bytes: int
+    catchup_bytes: int
+    scalars: int
+    seeds: int
+    fate: int
+
+
+COLUMNS = Row._fields
+SUMMED = ("header_bytes", "payload_bytes", "framing_bytes", "digest_bytes", "catchup_bytes", "scalars", "seeds")
+_CANONICAL = (Kind.COMMIT, Kind.EVALUATION, Kind.PLAN, Kind.REPORT)
+Columns = dict[str, NDArray[np.int64]]
+
+
+class Ledger:
+    """Collects rows in memory, writes them to `folder` a segment at a time, and keeps running totals."""
+
+    def __init__(self, folder: Path, segment_rows: int = SEGMENT_ROWS) -> None:
+        self.folder, self.segment_rows = folder, segment_rows
+        self.segments = 0
+        self.totals: Counter[tuple[Kind, str]] = Counter()
+        self._rows = array("q")
+        self._taken = 0
+
+    def append(self, row: Row) -> None:
+        self._rows.extend(row)
+        self._count(row)
+
+    def take_new(self) -> bytes:
+        """The rows since the last call, packed for `restore`."""
+        new = self._rows[self._taken :].tobytes()
+        self._taken = len(self._rows)
+        return new
+
+    @property
+    def is_full(self) -> bool:
+        """True when a segment is due."""
+        return len(self._rows) >= self.segment_rows * len(COLUMNS)
+
+    def write_segment(self) -> None:
+        """Move all rows into the next Parquet file: complete and on the disk, or not there at all."""
+        if not self._rows:
+            return
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        table = pa.table({name: _narrow(column) for name, column in _columns(self._rows).items()})
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self._path(self.segments)
+        unfinished = path.with_suffix(".unfinished")
+        with unfinished.open("wb") as file:
+            pq.write_table(table, file, compression="zstd")
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(path)
+        self.segments += 1
+        self._rows, self._taken = array("q"), 0
+
+    def restore(self, segments: int, rows: bytes) -> None:
+        """Go back to a checkpoint: its first `segments` files and the rows taken since; anything later goes."""
+        kept = {self._path(number) for number in range(segments)}
+        for path in set(self.folder.glob("*.*")) - kept:
+            path.unlink()
+        self.segments = segments
+        self._rows = array("q")
+        self._rows.frombytes(rows)
+        self._taken = len(self._rows)
+        self.totals.clear()
+        for columns in (_columns(self._rows), *(_read(path) for path in sorted(kept))):
+            self._count_columns(columns)
+
+    def _path(self, number: int) -> Path:
+        return self.folder / f"{number:06d}.parquet"
+
+    def _count(self, row: Row) -> None:
+        kind = Kind(row.kind)
+        self.totals[kind, "messages"] += 1
+        for name in SUMMED:
+            value = getattr(row, name)
+            if value:
+                self.totals[kind, name] += value
+
+    def _count_columns(self, columns: Columns) -> None:
+        for number in np.unique(columns["kind"]).tolist():
+            here = columns["kind"] == number
+            self.totals[Kind(number), "messages"] += int(here.sum())
+            for name in SUMMED:
+                self.totals[Kind(number), name] += int(columns[name][here].sum())
+
+
+def read_ledger(folder: Path) -> Columns:
+    """All rows of a ledger's segments as int64 columns. Raises `LedgerDamaged`."""
+    parts = [_read(path) for path in sorted(folder.glob("*.parquet"))]
+    return {name: np.concatenate([part[name] for part in parts] or [np.empty(0, np.int64)]) for name in COLUMNS}
+
+
+def ledger_hash(columns: Columns) -> str:
+    """The canonical hash: the messages of the rounds, every column but the framing, in the rows' own order.
+
+    Framing belongs to the transport, and who joins how often to the processes: neither may make a difference.
+    """
+    of_rounds, whole = np.isin(columns["kind"], _CANONICAL), hashlib.sha256()
+    for name in COLUMNS:
+        if name != "framing_bytes":
+            whole.update(name.encode() + hashlib.sha256(columns[name][of_rounds].astype("<i8").tobytes()).digest())
+    return whole.hexdigest()
+
+
+def _columns(rows: array[int]) -> Columns:
+    table = np.frombuffer(rows, np.int64).reshape(-1, len(COLUMNS)) if rows else np.empty((0, len(COLUMNS)), np.int64)
+    return {name: np.ascontiguousarray(table[:, number]) for number, name in enumerate(COLUMNS)}
+
+
+def _narrow(column: NDArray[np.int64]) -> NDArray[np.int64] | NDArray[np.int32]:
+    fits = column.size == 0 or (int(column.min()) >= -(2**31) and int(column.max()) < 2**31)
+    return column.astype(np.int32) if fits else column
+
+
+def _read(path: Path) -> Columns:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.read_table(path)
+        return {name: table.column(name).to_numpy().astype(np.int64) for name in COLUMNS}
+    except (OSError, KeyError, pa.ArrowException) as error:
+        raise LedgerDamaged(str(path), f"is missing or damaged ({str(error).splitlines()[0]})") from None

@@ -1,0 +1,63 @@
+"""What the image classification tasks have in common: their fields, and how samples are held out for validation.
+
+The invariant: which samples are held out depends on the task and the fraction and not on the seed, so a learning rate
+tuned on the validation split with one seed was never tuned on samples that another seed trains on.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from seedbus.models.partitions import Partition
+from seedbus.models.streams import stream
+from seedbus.models.task import Problem, Task
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+class Images(NamedTuple):
+    """Labelled images as they are stored."""
+
+    pixels: NDArray[np.uint8]  # [n, height, width, channels]
+    labels: NDArray[np.int64]  # [n]
+
+    def take(self, indices: NDArray[np.int64]) -> Images:
+        return Images(self.pixels[indices], self.labels[indices])
+
+
+class ImageTask(Task, frozen=True):
+    """A network that classifies images; cross-entropy is its loss, accuracy its metric."""
+
+    batch_size: int = Field(32, ge=1, description="samples a local step uses; a client with fewer uses all it has")
+    validation: float = Field(0.1, ge=0, le=0.5, description="fraction of the training samples held out for tuning")
+
+    white: ClassVar[int] = 255
+    """The brightest pixel, which becomes 1 before mean and deviation are taken off."""
+    mean: ClassVar[float]
+    deviation: ClassVar[float]
+
+    @abstractmethod
+    def load(self) -> tuple[Images, Images]:
+        """The samples to train on (validation included) and those to test on. Raises `DataError`."""
+
+    @abstractmethod
+    def network(self) -> nn.Module:
+        """A new module: images [b, channels, height, width] → logits [b, classes]."""
+
+    def bind(self, *, seed: int, clients: int, partition: Partition) -> Problem:
+        """Load images and network, and divide the training samples among the clients. Raises `DataError`."""
+        from seedbus.models.image_problem import ImageProblem
+
+        return ImageProblem(self, seed=seed, clients=clients, partition=partition)
+
+    def hold_out(self, samples: Images) -> tuple[Images, Images]:
+        """(to train on, for validation), the same whatever the seed."""
+        count = round(self.validation * samples.labels.size)
+        order = stream("validation", self.name).permutation(samples.labels.size)
+        return samples.take(np.sort(order[count:])), samples.take(np.sort(order[:count]))

@@ -1,0 +1,65 @@
+"""The small networks: images [b, channels, height, width] → logits [b, classes].
+
+`mnist_cnn` and `fashion_cnn` are the networks of DeComFL's experiments (Li et al. 2025); the latter keeps its 62
+outputs, though ten classes are used. `digits_cnn` is ours: few enough parameters for zeroth-order learning.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from torch import nn
+
+
+def softmax(pixels: int, classes: int) -> nn.Module:
+    """Softmax regression: (pixels + 1) × classes parameters, and a convex loss."""
+    return nn.Sequential(OrderedDict(flatten=nn.Flatten(), head=nn.Linear(pixels, classes)))
+
+
+def digits_cnn() -> nn.Module:
+    """For 8×8 images and ten classes: 1,898 parameters."""
+    return nn.Sequential(
+        OrderedDict(
+            conv1=nn.Conv2d(1, 8, 3, padding=1),
+            relu1=nn.ReLU(),
+            pool1=nn.MaxPool2d(2),
+            conv2=nn.Conv2d(8, 16, 3, padding=1),
+            relu2=nn.ReLU(),
+            pool2=nn.MaxPool2d(2),
+            flatten=nn.Flatten(),
+            head=nn.Linear(16 * 2 * 2, 10),
+        )
+    )
+
+
+def mnist_cnn() -> nn.Module:
+    """For 28×28 images and ten classes: 28,938 parameters."""
+    return nn.Sequential(
+        OrderedDict(
+            conv1=nn.Conv2d(1, 16, 5, padding=2),
+            relu1=nn.ReLU(),
+            pool1=nn.MaxPool2d(2),
+            conv2=nn.Conv2d(16, 32, 5, padding=2),
+            relu2=nn.ReLU(),
+            pool2=nn.MaxPool2d(2),
+            flatten=nn.Flatten(),
+            head=nn.Linear(32 * 7 * 7, 10),
+        )
+    )
+
+
+def fashion_cnn() -> nn.Module:
+    """For 28×28 images and up to 62 classes: 1,206,590 parameters."""
+    return nn.Sequential(
+        OrderedDict(
+            conv1=nn.Conv2d(1, 32, 3),
+            relu1=nn.ReLU(),
+            conv2=nn.Conv2d(32, 64, 3),
+            relu2=nn.ReLU(),
+            pool=nn.MaxPool2d(2),
+            flatten=nn.Flatten(),
+            hidden=nn.Linear(64 * 12 * 12, 128),
+            relu3=nn.ReLU(),
+            head=nn.Linear(128, 62),
+        )
+    )

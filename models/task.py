@@ -1,0 +1,130 @@
+"""What a task is, and which tasks there are.
+
+A task is one file of this folder: a frozen pydantic model whose fields are what a scenario may say under `task:`, and
+whose `name` is its name there. The invariant: a task's class needs neither torch nor the data, so a server can read a
+scenario and know the dimension; `bind` is where networks and data sets are loaded.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+from abc import abstractmethod
+from importlib.machinery import ModuleSpec
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, Field
+
+from seedbus.models.errors import DataError
+from seedbus.models.partitions import Iid, Partition
+
+# float32 in every run; float64 only in the reference that the theory tests use.
+Vector = NDArray[np.floating[Any]]
+
+SPLITS = ("train", "validation", "test")
+
+
+class Objective(Protocol):
+    """One client's loss in one round."""
+
+    point: Vector
+    """Where the next loss is taken, shape [d]: the caller writes into it. All objectives of a problem share it."""
+
+    def loss(self, step: int) -> float:
+        """The mean loss at `point` over local step `step`'s mini-batch, the same batch at every call of that step."""
+        ...
+
+
+class Problem(Protocol):
+    """A task bound to its data, partition and seed: what a process that hosts clients holds.
+
+    There is one point for all clients, which `evaluate` and `state_dict` overwrite: a problem is for one thread, and an
+    objective is used up before the next method of its problem is called.
+    """
+
+    @property
+    def dimension(self) -> int:
+        """d, the number of coordinates."""
+        ...
+
+    def x0(self) -> Vector:
+        """The initial point, float32 [d], a new array: from the task's name and the seed only, one set of bits."""
+        ...
+
+    def objective(self, client: int, round: int) -> Objective:
+        """The loss of one client in one round. Cheap: data is fetched when a step first asks for it."""
+        ...
+
+    def evaluate(self, x: Vector, split: str) -> dict[str, float]:
+        """Metrics at x on "train", "validation" or "test", means over samples; "loss" is always there."""
+        ...
+
+    def samples(self, client: int) -> int:
+        """How many training samples the client holds."""
+        ...
+
+    def state_dict(self, x: Vector) -> dict[str, NDArray[Any]]:
+        """x as named tensors in the shapes that their network gives them: contiguous copies."""
+        ...
+
+
+class Task(BaseModel, frozen=True, extra="forbid"):
+    """The schema of `task:`; a subclass narrows `name` to one literal and adds its own fields."""
+
+    name: str = Field(description="which task is trained")
+
+    if TYPE_CHECKING:  # a field or a property of the subclass: pydantic lets no field hide an attribute of its base
+
+        @property
+        def dimension(self) -> int:
+            """d, the number of coordinates, known without torch and without the data."""
+            ...
+
+    @abstractmethod
+    def bind(self, *, seed: int, clients: int, partition: Partition) -> Problem:
+        """Load what the task needs and divide it among `clients` clients. Raises `DataError`."""
+
+
+def tasks() -> dict[str, type[Task]]:
+    """Every task of this folder by its name in a scenario, sorted; imports the files that define one, and no other."""
+    found: dict[str, type[Task]] = {}
+    package = importlib.import_module(__package__)
+    for info in pkgutil.iter_modules(package.__path__, prefix=f"{__package__}."):
+        spec = info.module_finder.find_spec(info.name, None)
+        if spec is None or not _defines_task(spec):
+            continue
+        module = importlib.import_module(info.name)
+        found |= {_name(value): value for value in vars(module).values() if _is_task(value, info.name)}
+    return dict(sorted(found.items()))
+
+
+def refuse_partition(task: str, partition: Partition) -> None:
+    """For tasks without labelled samples: a partition that could have no effect is an error, never ignored."""
+    if not isinstance(partition, Iid):
+        raise DataError(f"partition {partition.kind}", f"task {task}, which has no labels to divide by", "kind: iid")
+
+
+def check_split(split: str) -> None:
+    """Raise `DataError` unless `split` is one of `SPLITS`."""
+    if split not in SPLITS:
+        raise DataError("split", repr(split), "one of " + ", ".join(SPLITS))
+
+
+def _defines_task(spec: ModuleSpec) -> bool:
+    """Read the source instead of importing it: this folder's other files need torch."""
+    source = getattr(spec.loader, "get_source", lambda name: None)(spec.name)
+    return source is None or re.search(r"^class \w+\([^)]*Task\b", source, re.MULTILINE) is not None
+
+
+def _is_task(value: object, module: str) -> TypeGuard[type[Task]]:
+    """Whether the value is a task defined in that module, and not a class that only holds what several share."""
+    if not isinstance(value, type) or not issubclass(value, Task):
+        return False
+    return value.__module__ == module and not value.model_fields["name"].is_required()
+
+
+def _name(task: type[Task]) -> str:
+    return str(task.model_fields["name"].default)

@@ -1,0 +1,1 @@
+"""What happens: scenario files, faults, runs, reports and the command line."""

@@ -1,0 +1,85 @@
+"""The bytes of a run, out of its ledger, beside the conventions that the papers count by.
+
+Algorithm bytes are plans (down: the seed, and the commits that a client missed) and reports (up): header, payload and
+framing of everything that was sent, dropped messages included. Digests are verification and not the algorithm's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from seedbus.algorithms.schedule import at
+from seedbus.bus import Fate, Kind
+from seedbus.bus.ledger import Columns
+from seedbus.scenarios.schema import Scenario
+
+DIRECTIONS = {"up": Kind.REPORT, "down": Kind.PLAN}
+
+
+def account(columns: Columns, scenario: Scenario, rounds: int, dimension: int) -> dict[str, Any]:
+    """What the closing table shows and `--format json` prints about messages."""
+    size = columns["header_bytes"] + columns["payload_bytes"] + columns["framing_bytes"]
+    clients, participations = scenario.participation.clients, int((columns["kind"] == Kind.REPORT).sum())
+    found: dict[str, Any] = {"by_kind": {}, "fates": {}}
+    for kind in Kind:
+        here = columns["kind"] == kind
+        if here.any():
+            found["by_kind"][kind.name.lower()] = {
+                "messages": int(here.sum()),
+                "bytes": int(size[here].sum()),
+                **{name: int(columns[name][here].sum()) for name in _PARTS},
+            }
+    for fate in Fate:
+        found["fates"][fate.name.lower()] = int((columns["fate"] == fate).sum())
+    for direction, kind in DIRECTIONS.items():
+        here = columns["kind"] == kind
+        total = int((size - columns["digest_bytes"])[here].sum())
+        found[direction] = {
+            "messages": int(here.sum()),
+            "bytes": total,
+            "bytes_per_client": total / clients,
+            "scalars": int(columns["scalars"][here].sum()),
+            "seeds": int(columns["seeds"][here].sum()),
+        }
+    down = columns["kind"] == Kind.PLAN
+    catch_up = int(columns["catchup_bytes"][down].sum())
+    total = found["up"]["bytes"] + found["down"]["bytes"]
+    found["catchup_bytes"] = catch_up
+    found["catchup_share"] = catch_up / total if total else 0.0
+    found["bytes"] = total
+    found["participations"] = participations
+    found["bytes_per_participation"] = total / participations if participations else 0.0
+    found["conventions"] = conventions(scenario, rounds, dimension)
+    return found
+
+
+def conventions(scenario: Scenario, rounds: int, dimension: int) -> dict[str, float]:
+    """What the papers' own counting says of such a run, in bytes for one client over the whole run.
+
+    decomfl: Table 2 of arXiv:2405.15861 counts 12·P·K in every round; hiso: Table 2 of arXiv:2506.02370 counts 8·P·K;
+    dense: a method that sends float32 models both ways, 8·d in the m/N of the rounds in which a client takes part.
+    """
+    algorithm, participation = scenario.algorithm, scenario.participation
+    scalars = sum(at(algorithm.perturbations, r) * at(algorithm.local_steps, r) for r in range(rounds))
+    share = participation.size / participation.clients
+    return {
+        "decomfl_12PK": 12.0 * scalars,
+        "hiso_8PK": 8.0 * scalars,
+        "dense_8d": 8.0 * dimension * rounds * share,
+    }
+
+
+def per_client(columns: Columns, clients: int) -> dict[str, np.ndarray[Any, np.dtype[np.int64]]]:
+    """Bytes by client, shape [clients], for each direction."""
+    size = columns["header_bytes"] + columns["payload_bytes"] + columns["framing_bytes"]
+    found = {}
+    for direction, kind in DIRECTIONS.items():
+        here = columns["kind"] == kind
+        who = columns["sender" if direction == "up" else "recipient"][here]
+        found[direction] = np.bincount(who, weights=size[here], minlength=clients).astype(np.int64)
+    return found
+
+
+_PARTS = ("header_bytes", "payload_bytes", "framing_bytes", "digest_bytes", "catchup_bytes", "scalars", "seeds")

@@ -1,0 +1,21 @@
+"""Messages that never arrive."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from seedbus.bus import PASS, Passage, Verdict
+from seedbus.scenarios.faults.selector import Selector
+
+
+class Drop(Selector):
+    """Lose the selected messages. The sender is not told; its bytes were sent all the same."""
+
+    fault: Literal["drop"] = "drop"
+
+    @property
+    def may_lose(self) -> bool:
+        return self.probability > 0
+
+    def judge(self, passage: Passage) -> Verdict:
+        return Verdict(drop=True) if self.strikes(passage) else PASS

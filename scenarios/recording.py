@@ -1,0 +1,71 @@
+"""What a run leaves behind for people and programs: a JSON log and a line of JSON for every measurement."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from seedbus.agents.coordinator import Closed, Refusal
+from seedbus.agents.observer import Observer
+
+METRICS = "metrics.jsonl"
+LOG = "log.jsonl"
+
+
+class Recorder:
+    """Writes `metrics.jsonl` and `log.jsonl`, and passes everything on to another observer.
+
+    lines: the measurements that a resumed run starts with; the file begins with exactly these.
+    """
+
+    def __init__(self, folder: Path, lines: Iterable[dict[str, Any]], then: Observer) -> None:
+        self._then = then
+        self._metrics = (folder / METRICS).open("w", encoding="utf-8")
+        self._log_file = (folder / LOG).open("a", encoding="utf-8")
+        self._log = structlog.wrap_logger(
+            structlog.WriteLogger(self._log_file),
+            processors=[structlog.processors.TimeStamper(fmt="iso"), structlog.processors.JSONRenderer()],
+            wrapper_class=structlog.BoundLogger,
+        )
+        for line in lines:
+            self._write(line)
+
+    def round_closed(self, closed: Closed, now_ns: int, bytes_so_far: int) -> None:
+        self._log.info(
+            "round",
+            round=closed.round,
+            version=closed.version,
+            committed=closed.commit is not None,
+            asked=len(closed.cohort),
+            reported=len(closed.reported),
+            time_s=now_ns / 1e9,
+            bytes=bytes_so_far,
+        )
+        self._then.round_closed(closed, now_ns, bytes_so_far)
+
+    def measured(self, line: dict[str, Any]) -> None:
+        self._write(line)
+        self._log.info("metrics", **line)
+        self._then.measured(line)
+
+    def refused(self, refusal: Refusal) -> None:
+        self._log.warning(
+            "refused", client=refusal.client, round=refusal.round, reason=refusal.reason, detail=refusal.detail
+        )
+        self._then.refused(refusal)
+
+    def noted(self, event: str, **facts: Any) -> None:
+        self._log.info(event, **facts)
+        self._then.noted(event, **facts)
+
+    def close(self) -> None:
+        self._metrics.close()
+        self._log_file.close()
+
+    def _write(self, line: dict[str, Any]) -> None:
+        self._metrics.write(json.dumps(line) + "\n")
+        self._metrics.flush()

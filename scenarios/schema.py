@@ -1,0 +1,72 @@
+"""The scenario: one YAML file that says all of a run.
+
+Its parts are the classes that do the work: an algorithm, a task or a fault is its own schema, and joins by existing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from seedbus.agents.coordinator import Cadence
+from seedbus.agents.participation import Participation
+from seedbus.agents.stopping import Stop
+from seedbus.algorithms.decomfl import DeComFL
+from seedbus.bus import Compute, Network
+from seedbus.models.partitions import Iid, Partition
+from seedbus.models.task import Task, tasks
+from seedbus.scenarios.discovery import algorithms, faults
+from seedbus.scenarios.faults.drop import Drop
+
+if TYPE_CHECKING:
+    AnyTask = Task
+    AnyAlgorithm = DeComFL
+    AnyFault = Drop
+else:
+    AnyTask = Annotated[Union[tuple(tasks().values())], Field(discriminator="name")]  # noqa: UP007
+    AnyAlgorithm = Annotated[Union[tuple(algorithms().values())], Field(discriminator="name")]  # noqa: UP007
+    AnyFault = Annotated[Union[tuple(faults().values())], Field(discriminator="fault")]  # noqa: UP007
+
+
+class Scenario(BaseModel):
+    """A whole run: who trains what, how, over which links, under which faults, until when."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", title="Seedbus scenario")
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", description="names the run's folder")
+    description: str = Field(default="", description="one line for `seedbus list`")
+    seed: int = Field(default=1, ge=0, lt=2**63, description="everything random is keyed by it")
+    task: AnyTask = Field(description="what is trained, on which data")
+    partition: Partition = Field(default=Iid(), description="who holds which samples")
+    algorithm: AnyAlgorithm = Field(description="how it is trained")
+    participation: Participation = Field(description="who takes part in a round, and when it is over")
+    clock: Literal["virtual"] = Field(default="virtual", description="virtual: time jumps when everybody waits")
+    transport: Literal["memory"] = Field(default="memory", description="memory: all agents in one process")
+    network: Network = Field(default=Network(), description="latency and bandwidth of the clients' links")
+    compute: Compute = Field(default=Compute(), description="how long local work takes")
+    faults: list[AnyFault] = Field(default=[], description="what happens to messages")
+    evaluation: Cadence = Field(default=Cadence(), description="when the model is measured, and on what")
+    stop: Stop = Field(description="when the run is over")
+    verify: bool = Field(default=False, description="compare the replicas' digests, bit for bit")
+    verify_every: int = Field(default=1, ge=1, description="with verify: compare at every so many versions")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Scenario:
+        clients, most = self.participation.clients, self.algorithm.most_clients
+        if self.participation.deadline_s is None and any(fault.may_lose for fault in self.faults):
+            raise ValueError("a fault loses messages, and without participation.deadline_s a round would wait for ever")
+        if most is not None and clients > most:
+            raise ValueError(f"participation.clients is {clients}; this algorithm takes at most {most}")
+        if clients > 2**16 and self.stop.rounds >= 2**16:
+            raise ValueError(f"at most {2**16} clients with {2**16} rounds and more (an envelope's header is 16 bytes)")
+        return self
+
+    def resolved(self) -> dict[str, Any]:
+        """Every field with its value, ready for YAML or JSON."""
+        return self.model_dump(mode="json")
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema of a scenario file, for editors."""
+    return Scenario.model_json_schema()

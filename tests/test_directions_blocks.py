@@ -1,0 +1,74 @@
+"""Directions on many threads and in blocks of any size: never a different bit."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from seedbus.algorithms.directions import Kind, directions, for_blocks, set_threads
+
+each_kind = pytest.mark.parametrize("kind", ["gaussian", "rademacher"])
+
+
+@each_kind
+@pytest.mark.parametrize("threads", [1, 2, 5])
+@pytest.mark.parametrize("block", [128, 4096, 16384])
+def test_neither_threads_nor_blocks_change_a_bit(kind: Kind, threads: int, block: int) -> None:
+    whole, parts = np.empty(20_011, np.float32), np.full(20_011, np.nan, np.float32)
+    source = directions(kind)
+    source.accumulate(whole, [0.3, -1.7], seed=9, step=1)
+
+    def work(part: slice) -> None:
+        source.accumulate(parts[part], [0.3, -1.7], seed=9, step=1, start=part.start)
+
+    for_blocks(whole.size, work, threads=threads, block=block)
+    assert parts.tobytes() == whole.tobytes()
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_a_failure_in_one_block_is_raised_to_the_caller(threads: int) -> None:
+    def work(part: slice) -> None:
+        if part.start == 1280:
+            raise ZeroDivisionError("one block failed")
+
+    with pytest.raises(ZeroDivisionError, match="one block failed"):
+        for_blocks(128 * 100, work, threads=threads, block=128)
+
+
+def test_blocks_within_blocks_do_not_wait_for_each_other() -> None:
+    counts = np.zeros(40)
+
+    def outer(part: slice) -> None:
+        def inner(piece: slice) -> None:
+            counts[part.start // 128] += piece.stop - piece.start
+
+        for_blocks(1000, inner, threads=1 if part.start % 256 else 3, block=1024)
+
+    set_threads(4)
+    try:
+        for_blocks(40 * 128, outer, block=128)
+    finally:
+        set_threads(1)
+    assert counts.tolist() == [1000] * 40
+
+
+def test_blocks_and_threads_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(ValueError, match="multiple of 128"):
+        for_blocks(1000, lambda part: None, block=100)
+    with pytest.raises(ValueError, match="at least one"):
+        set_threads(0)
+    for_blocks(0, lambda part: pytest.fail("there is nothing to do"))
+
+
+@each_kind
+def test_kernels_may_be_called_from_many_threads_at_once(kind: Kind) -> None:
+    def drawn(perturbation: int) -> bytes:
+        out = np.empty(50_003, np.float32)
+        directions(kind).fill(out, seed=1, step=2, perturbation=perturbation)
+        return out.tobytes()
+
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(drawn, range(40)))
+    assert together == [drawn(perturbation) for perturbation in range(40)]

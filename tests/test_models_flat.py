@@ -1,0 +1,172 @@
+"""One flat vector, the module's views into it, where it starts, and the batches that it is evaluated on."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from seedbus.models import networks
+from seedbus.models.batches import batch
+from seedbus.models.flat import FlatModule, initial_values
+from seedbus.models.mnist import Mnist
+from seedbus.models.streams import stream
+
+NETWORKS = {
+    "mnist-cnn": (networks.mnist_cnn, 28, 28_938),
+    "fashion-cnn": (networks.fashion_cnn, 28, 1_206_590),
+    "digits-cnn": (networks.digits_cnn, 8, 1_898),
+    "softmax": (lambda: networks.softmax(784, 10), 28, 7_850),
+}
+every_network = pytest.mark.parametrize(("build", "side", "count"), NETWORKS.values(), ids=NETWORKS)
+
+
+def images(side: int, count: int = 4) -> torch.Tensor:
+    return torch.from_numpy(stream("images").random((count, side, side, 1), dtype=np.float32)).permute(0, 3, 1, 2)
+
+
+@every_network
+def test_networks_have_the_papers_numbers_of_parameters(build, side, count):
+    flat = FlatModule(build())
+    assert flat.point.size == count and flat.point.dtype == np.float32 and flat.point.flags.c_contiguous
+    assert initial_values(flat.module, stream("any")).size == count
+
+
+@pytest.mark.parametrize("model", ["softmax", "mnist-cnn", "fashion-cnn"])
+def test_the_schema_of_mnist_knows_its_networks_dimensions(model):
+    task = Mnist(model=model)
+    assert task.dimension == sum(p.numel() for p in task.network().parameters())
+
+
+@every_network
+def test_parameters_are_views_that_tile_the_vector_in_order(build, side, count):
+    flat = FlatModule(build())
+    address = flat.point.ctypes.data
+    for parameter in flat.module.parameters():
+        assert parameter.data_ptr() == address
+        if parameter.ndim == 4:
+            assert parameter.is_contiguous(memory_format=torch.channels_last)
+        address += 4 * parameter.numel()
+    assert address == flat.point.ctypes.data + flat.point.nbytes
+
+
+@every_network
+def test_flattening_keeps_what_the_network_computes(build, side, count):
+    module = build()
+    with torch.inference_mode():
+        before = module(images(side))
+        after = FlatModule(module).module(images(side))
+    assert torch.allclose(before, after, atol=1e-5)
+
+
+def test_writing_to_the_point_changes_the_output_without_a_copy():
+    flat = FlatModule(networks.digits_cnn())
+    with torch.inference_mode():
+        before = flat.module(images(8))
+        flat.point[-10:] += 1  # the last layer's biases
+        assert torch.allclose(flat.module(images(8)), before + 1)
+        flat.point[:] = 0
+        assert not flat.module(images(8)).any()
+
+
+@every_network
+def test_named_tensors_have_the_modules_shapes_and_reload_to_the_same_output(build, side, count):
+    flat = FlatModule(build())
+    flat.point[:] = initial_values(flat.module, stream("x"))
+    tensors = flat.tensors()
+    fresh = build()
+    assert {name: t.shape for name, t in tensors.items()} == {n: tuple(t.shape) for n, t in fresh.state_dict().items()}
+    fresh.load_state_dict({name: torch.from_numpy(tensor) for name, tensor in tensors.items()})
+    again = FlatModule(fresh)
+    assert again.point.tobytes() == flat.point.tobytes()
+    with torch.inference_mode():
+        assert torch.equal(again.module(images(side)), flat.module(images(side)))
+
+
+@every_network
+def test_initial_values_are_uniform_within_one_over_the_root_of_fan_in(build, side, count):
+    flat = FlatModule(build())
+    flat.point[:] = initial_values(flat.module, stream("x"))
+    for layer in flat.module:
+        if isinstance(layer, nn.Conv2d | nn.Linear):
+            bound = 1 / math.sqrt(layer.weight[0].numel())
+            assert bound * 0.8 < float(layer.weight.abs().max()) <= bound
+            assert float(layer.bias.abs().max()) <= bound
+            assert float(layer.weight.std()) == pytest.approx(bound / math.sqrt(3), rel=0.15)
+
+
+def test_initial_values_are_what_they_were_in_earlier_versions():
+    x0 = initial_values(networks.mnist_cnn(), stream("x0", "mnist", 0))
+    assert hashlib.blake2b(x0.astype("<f4").tobytes(), digest_size=8).hexdigest() == "9355584e4645d809"
+
+
+def test_initial_values_need_no_torch_generator():
+    state = torch.get_rng_state()
+    module = networks.digits_cnn()
+    torch.manual_seed(9)
+    first = initial_values(module, stream("x"))
+    torch.manual_seed(10)
+    assert first.tobytes() == initial_values(networks.digits_cnn(), stream("x")).tobytes()
+    torch.set_rng_state(state)
+
+
+def test_a_norm_starts_as_the_identity_and_a_tied_parameter_counts_once():
+    module = nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3), nn.Linear(3, 3))
+    module[2].weight = module[0].weight
+    flat = FlatModule(module)
+    flat.point[:] = initial_values(module, stream("x"))
+    assert flat.point.size == 9 + 3 + 6 + 3
+    assert module[1].weight.tolist() == [1, 1, 1] and module[1].bias.tolist() == [0, 0, 0]
+    assert module[2].weight.data_ptr() == module[0].weight.data_ptr() == flat.point.ctypes.data
+
+
+@pytest.mark.parametrize(
+    ("module", "sentence"),
+    [
+        (nn.BatchNorm2d(2), "has buffers .running_mean.*GroupNorm"),
+        (nn.Linear(2, 2).double(), "not float32: weight, bias"),
+    ],
+)
+def test_modules_that_cannot_be_one_float32_vector_are_refused(module, sentence):
+    with pytest.raises(TypeError, match=sentence):
+        FlatModule(module)
+
+
+def test_a_layer_whose_initial_values_are_not_defined_is_refused():
+    with pytest.raises(TypeError, match=r"LSTM.weight_ih_l0 has no initial values defined"):
+        initial_values(nn.LSTM(2, 2), stream("x"))
+
+
+# Batches
+
+
+def test_a_batch_is_decided_by_its_four_numbers_and_has_no_sample_twice():
+    samples = np.arange(1_000, 1_100)
+    key = {"seed": 1, "client": 2, "round": 3, "step": 4}
+    drawn = batch(samples, 32, **key)
+    assert np.array_equal(drawn, batch(samples, 32, **key))
+    assert np.unique(drawn).size == 32 and np.isin(drawn, samples).all()
+    for name in key:
+        assert not np.array_equal(drawn, batch(samples, 32, **{**key, name: key[name] + 1}))
+    swapped = batch(samples, 32, **{**key, "client": 3, "round": 2})
+    assert not np.array_equal(drawn, swapped)
+
+
+def test_streams_of_numbers_that_run_together_are_apart():
+    assert stream("a", 1, 23).random() != stream("a", 12, 3).random() != stream("a1", 2, 3).random()
+    assert stream("a", 2**64 + 1).random() != stream("a", 1).random()
+
+
+def test_every_sample_of_a_client_is_drawn_sooner_or_later():
+    samples = np.arange(40)
+    drawn = [batch(samples, 8, seed=0, client=0, round=round, step=0) for round in range(100)]
+    counts = np.bincount(np.concatenate(drawn), minlength=40)
+    assert counts.min() > 5 and counts.max() < 40
+
+
+def test_a_batch_is_what_it_was_in_earlier_versions():
+    assert batch(np.arange(100), 5, seed=1, client=2, round=3, step=4).tolist() == [62, 74, 10, 36, 67]

@@ -176,10 +176,11 @@ class Algorithm(Protocol[PlanT, ReportT, CommitT]):
 
 def unseen(replica: Replica, commits: Sequence[CommitT]) -> Sequence[CommitT]:
     """Those commits that the replica has not folded yet; raises `CommitGap` if they do not follow on."""
-    fresh = [commit for commit in commits if commit.version > replica.version]
-    expected = replica.version
-    for commit in fresh:
-        expected += 1
-        if commit.version != expected:
-            raise CommitGap(expected - 1, commit.version)
+    fresh, reached = [], replica.version
+    for commit in commits:
+        if commit.version > reached + 1:
+            raise CommitGap(reached, commit.version)
+        if commit.version == reached + 1:
+            fresh.append(commit)
+            reached += 1
     return fresh

@@ -16,16 +16,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Literal
 
 import numpy as np
 from pydantic import Field, model_validator
 
 from seedbus.algorithms.contract import Replica, Vector
-from seedbus.algorithms.scalar import Block, ScalarOnly
+from seedbus.algorithms.scalar import Block, Positive, ScalarOnly
 from seedbus.algorithms.schedule import values
-
-Bound = Annotated[float, Field(gt=0)]
 
 
 class HiSo(ScalarOnly):
@@ -33,12 +31,12 @@ class HiSo(ScalarOnly):
 
     name: Literal["hiso"] = "hiso"
     nu: float = Field(default=0.05, ge=0, le=1, description="ν, weight of the newest Δ² in H; 0 is DeComFL to the bit")
-    epsilon: float = Field(default=1e-8, ge=0, description="ε added to Δ²")
+    epsilon: Positive = Field(default=1e-8, description="ε added to Δ², so that H stays above 0")
     hessian_step: Literal["every", "last"] = Field(
         default="every",
         description="fold every local step into H (eq. 12) or only the last (Algorithm 2a, line 6)",
     )
-    clip: tuple[Bound, Bound] | None = Field(
+    clip: tuple[Positive, Positive] | None = Field(
         default=None, description="lower and upper bound on every H_j (Assumption 4); none: off"
     )
 
@@ -51,7 +49,8 @@ class HiSo(ScalarOnly):
         return self
 
     def companions(self) -> dict[str, float]:
-        return {"hessian": 1.0}
+        lowest, highest = self.clip or (1.0, 1.0)
+        return {"hessian": min(max(1.0, lowest), highest)}
 
     def divisor(self, fields: Mapping[str, Vector], out: Vector) -> Vector | None:
         return np.sqrt(fields["hessian"], out=out)
@@ -69,11 +68,15 @@ class HiSo(ScalarOnly):
             np.clip(hessian, real(self.clip[0]), real(self.clip[1]), out=hessian)
 
     def diagnostics(self, replica: Replica) -> dict[str, float]:
-        """H's spread, beside the spread that an H without any information has: the noise of its own average."""
+        """H's spread, beside the spread that an H without any information has: the noise of its own average.
+
+        With equal scalars Δ_j² = s·u_j²/H_j. A plain average of u² has the variance 2ν/(2−ν), and the 1/H_j, which
+        pulls a large H_j back, halves it (to first order in ν; scalars that vary from round to round add to it).
+        """
         hessian = replica.fields["hessian"].astype(np.float64)
         mean = float(hessian.mean())
         return {
             "hessian_mean": mean,
             "hessian_cv": float(hessian.std()) / mean if mean else 0.0,
-            "hessian_cv_null": math.sqrt(2 * self.nu / (2 - self.nu)),
+            "hessian_cv_null": math.sqrt(self.nu / (2 - self.nu)),
         }

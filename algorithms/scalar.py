@@ -18,19 +18,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from seedbus.algorithms import wire
 from seedbus.algorithms.contract import Objective, Packed, Replica, ReportRefused, Vector, unseen
 from seedbus.algorithms.directions import Directions, directions, for_blocks, reference
-from seedbus.algorithms.schedule import Scheduled, at
+from seedbus.algorithms.schedule import Scheduled, at, values
 from seedbus.algorithms.wire import ScalarCommit, ScalarPlan, Scalars, Term
 
 Count = Annotated[int, Field(ge=1, lt=2**16)]
-Positive = Annotated[float, Field(gt=0)]
+Positive = Annotated[float, Field(gt=1e-37, lt=1e37)]  # float32 holds it, neither as 0 nor as inf
 Estimator = Literal["forward", "central"]
 
 ABSURD = 1e12  # a scalar beyond this is a fault and not a gradient; float32 would still hold it
@@ -63,6 +63,13 @@ class ScalarOnly(BaseModel):
     directions: Literal["gaussian", "rademacher"] = Field(
         default="gaussian", description="distribution of z's coordinates: standard normal, or ±1"
     )
+
+    @model_validator(mode="after")
+    def _reportable(self) -> Self:
+        most = max(values(self.local_steps)) * max(values(self.perturbations))
+        if most > wire.REPORTABLE:
+            raise ValueError(f"local_steps × perturbations is {most}; a report holds at most {wire.REPORTABLE} scalars")
+        return self
 
     # -- what a member of the family says of itself
 

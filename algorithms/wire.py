@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from seedbus.algorithms.contract import BadPayload, Packed
 
 SEGMENT = 64
+REPORTABLE = 16_000  # scalars in a report: they fit the 64 KiB that a server accepts from a client
 Scalars = NDArray[np.float32]
 
 
@@ -66,12 +67,11 @@ def pack_plan(plan: ScalarPlan) -> Packed:
 
 def unpack_plan(body: Any, round: int, version: int) -> ScalarPlan:
     seed, steps, perturbations, rate = _fields(body, 4, "a plan")
-    if not 0 <= _whole(seed, "a seed") < 2**64:
-        raise BadPayload(f"a seed is {seed}, outside 64 bits")
-    for count, what in ((steps, "K"), (perturbations, "P")):
-        if not 1 <= _whole(count, what) < 2**16:
-            raise BadPayload(f"{what} is {count}, outside 1 … 65535")
-    return ScalarPlan(round, version, seed, steps, perturbations, float(_read(rate, "<f4", 1, "η")[0]))
+    _whole(seed, "a seed", 0, 2**64)
+    if _whole(steps, "K", 1, 2**16) * _whole(perturbations, "P", 1, 2**16) > REPORTABLE:
+        raise BadPayload(f"K × P is {steps} × {perturbations}; a report holds at most {REPORTABLE} scalars")
+    learning_rate = float(_finite(_read(rate, "<f4", 1, "η"), "η")[0])
+    return ScalarPlan(round, version, seed, steps, perturbations, learning_rate)
 
 
 def pack_report(scalars: Scalars) -> Packed:
@@ -79,6 +79,7 @@ def pack_report(scalars: Scalars) -> Packed:
 
 
 def unpack_report(body: Any, plan: ScalarPlan) -> Scalars:
+    """NaN and Inf pass here: an algorithm's `check` refuses them, with a reason that is counted."""
     (scalars,) = _fields(body, 1, "a report")
     return _read(scalars, "<f4", plan.steps * plan.perturbations, "scalars").reshape(plan.shape)
 
@@ -125,21 +126,24 @@ def _unpack_segment(segment: Any) -> Iterator[ScalarCommit]:
     if isinstance(rounds, bytes):
         of_round = _read(rounds, "<u4", total, "rounds").tolist()
     else:
-        of_round = list(range(_whole(rounds, "a round"), rounds + total))
-    rate = _spread(rates, "<f4", len(per_commit), "η").tolist()
-    weight = [1.0] * total if weights == b"" else _read(weights, "<f4", total, "weights").tolist()
+        of_round = list(range(_whole(rounds, "a round", 0, 2**32 - total + 1), rounds + total))
+    rate = _finite(_spread(rates, "<f4", len(per_commit), "η"), "η").tolist()
+    weight = [1.0] * total if weights == b"" else _finite(_read(weights, "<f4", total, "weights"), "weights").tolist()
     shape = _spread(shapes, "<u2", total, "shapes", width=2).reshape(total, 2).tolist()
+    if min(map(min, shape)) == 0:
+        raise BadPayload("shapes: a term without scalars")
     seed = _read(seeds, "<u8", total, "seeds").tolist()
-    flat = _read(scalars, "<f4", sum(k * p for k, p in shape), "scalars")
+    flat = _finite(_read(scalars, "<f4", sum(k * p for k, p in shape), "scalars"), "scalars")
     ends = np.cumsum([k * p for k, p in shape]).tolist()
     terms = [
         Term(of_round[i], seed[i], flat[ends[i] - k * p : ends[i]].reshape(k, p), weight[i])
         for i, (k, p) in enumerate(shape)
     ]
+    _whole(version, "a version", 1, 2**32 - len(per_commit) + 1)
     first = 0
     for number, count in enumerate(per_commit):
         own = tuple(terms[first : first + count])
-        yield ScalarCommit(_whole(version, "a version") + number, own[0].round, rate[number], own)
+        yield ScalarCommit(version + number, own[0].round, rate[number], own)
         first += count
 
 
@@ -171,6 +175,12 @@ def _read(column: Any, dtype: str, count: int | None, what: str) -> NDArray[Any]
     return np.frombuffer(column, dtype).astype(np.dtype(dtype).newbyteorder("="))
 
 
+def _finite(numbers: NDArray[Any], what: str) -> NDArray[Any]:
+    if not np.isfinite(numbers).all():
+        raise BadPayload(f"{what}: a number that is not finite")
+    return numbers
+
+
 def _fields(body: Any, count: int, what: str) -> list[Any]:
     if not isinstance(body, list) or len(body) != count:
         size = len(body) if isinstance(body, list) else type(body).__name__
@@ -178,7 +188,9 @@ def _fields(body: Any, count: int, what: str) -> list[Any]:
     return body
 
 
-def _whole(value: Any, what: str) -> int:
+def _whole(value: Any, what: str, lowest: int, limit: int) -> int:
     if type(value) is not int:
         raise BadPayload(f"{what} is {type(value).__name__}, not a whole number")
+    if not lowest <= value < limit:
+        raise BadPayload(f"{what} is {value}, outside {lowest} … {limit - 1}")
     return value

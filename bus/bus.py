@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from seedbus.bus.clock import VirtualClock
-from seedbus.bus.envelope import NO_TALLY, Envelope, Kind, Tally, decode, encode
+from seedbus.bus.envelope import NO_TALLY, Envelope, Kind, Tally, decode, encode, ends
 from seedbus.bus.errors import MalformedEnvelope
 from seedbus.bus.ledger import Fate, Ledger, Row
 from seedbus.bus.network import Links
@@ -59,23 +59,18 @@ class _Flight:
     kind: Kind
     client: int
     round: int
-    base: int
     occurrence: int
+    base: int
     header: int
     tally: Tally
     frame: bytes
+    key: tuple[Kind, int, int, int] = field(init=False)
+    sender: int = field(init=False)
+    recipient: int = field(init=False)
 
-    @property
-    def sender(self) -> int:
-        return Envelope(self.kind, self.client, self.round, 0).sender
-
-    @property
-    def recipient(self) -> int:
-        return Envelope(self.kind, self.client, self.round, 0).recipient
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        return (self.kind, self.client, self.round, self.occurrence)
+    def __post_init__(self) -> None:
+        self.key = (self.kind, self.client, self.round, self.occurrence)
+        self.sender, self.recipient = ends(self.kind, self.client)
 
 
 class Bus:
@@ -84,13 +79,14 @@ class Bus:
     def __init__(self, clock: VirtualClock, transport: Transport, ledger: Ledger, links: Links, rules: Rules) -> None:
         self.clock, self.transport, self.ledger, self.links, self.rules = clock, transport, ledger, links, rules
         self.refused: Counter[tuple[int | None, str]] = Counter()
-        """Malformed frames by (peer, what was wrong)."""
+        """Malformed frames by (peer, the part that was wrong): not by whole sentences, which a peer can vary at will."""
         self.reached: dict[int, int] = {}
         """client → version to which a plan that was delivered has brought it, since the last checkpoint."""
         self._routes: dict[int, int] = {}
         self._in_flight: dict[tuple[Any, ...], _Flight] = {}
         self._occurrences: Counter[tuple[Any, ...]] = Counter()
         self._speaker: int | None = None
+        self._fate = Fate.DELIVERED
 
     def open(self, address: int, name: str) -> Mailbox:
         """The mailbox of the actor at `address`."""
@@ -114,10 +110,10 @@ class Bus:
         kind, client, round = envelope.kind, envelope.client, envelope.round
         sent_ns = self.clock.now_ns + after_ns
         occurrence = self._occurrences[kind, client, round]
-        self._occurrences[kind, client, round] += 1
+        self._occurrences[kind, client, round] = occurrence + 1
         verdict = self.rules.judge(kind, client, round, occurrence, sent_ns)
         due_ns = self.links.arrival_ns(envelope, len(frame), sent_ns, occurrence) + verdict.delay_ns
-        flight = _Flight(due_ns, sent_ns, kind, client, round, envelope.base, occurrence, header, tally, frame)
+        flight = _Flight(due_ns, sent_ns, kind, client, round, occurrence, envelope.base, header, tally, frame)
         if verdict.drop:
             self._settle(flight, Fate.DROPPED)
         else:
@@ -145,14 +141,13 @@ class Bus:
         self.links.busy = {(client, upward): free_ns for client, upward, free_ns in busy}
         for due_ns, sent_ns, kind, client, round, occurrence, base, header, tally, frame in flights:
             self._occurrences[Kind(kind), client, round] = occurrence + 1
-            numbers = (client, round, base, occurrence, header)
+            numbers = (client, round, occurrence, base, header)
             self._launch(_Flight(due_ns, sent_ns, Kind(kind), *numbers, Tally(*tally), frame))
 
     def close(self) -> None:
         """Settle what is still under way, and close the transport."""
         for key in sorted(self._in_flight):
             self._settle(self._in_flight[key], Fate.UNDER_WAY)
-        self._in_flight.clear()
         self.transport.close()
 
     def _launch(self, flight: _Flight) -> None:
@@ -160,28 +155,30 @@ class Bus:
         self.clock.at(flight.due_ns, flight.key, partial(self._arrive, flight))
 
     def _arrive(self, flight: _Flight) -> None:
-        if self._in_flight.pop(flight.key, None) is None:
-            return
+        if flight.key not in self._in_flight:
+            return  # the bus was closed before it came
         now_ns = self.clock.now_ns
         verdict = self.rules.judge(flight.kind, flight.client, flight.round, flight.occurrence, now_ns, arriving=True)
         if verdict.drop:
             self._settle(flight, Fate.DROPPED)
             return
-        refused = self.refused.total()
-        self._speaker = flight.sender
+        self._speaker, self._fate = flight.sender, Fate.DELIVERED
         self.transport.carry(self._routes.get(flight.recipient, flight.recipient), flight.frame)
-        if flight.kind is Kind.PLAN:
+        if flight.kind is Kind.PLAN and self._fate is Fate.DELIVERED:
             self.reached[flight.client] = max(flight.base, self.reached.get(flight.client, 0))
-        self._settle(flight, Fate.DELIVERED if self.refused.total() == refused else Fate.REFUSED)
+        self._settle(flight, self._fate)
 
     def _unwrap(self, mailbox: Mailbox, frame: bytes) -> None:
         try:
             mailbox.put(decode(frame, self._speaker))
         except MalformedEnvelope as error:
-            self.refused[self._speaker, str(error)] += 1
+            self.refused[self._speaker, error.where] += 1
+            self._fate = Fate.REFUSED
             mailbox.put(error)
 
     def _settle(self, flight: _Flight, fate: Fate) -> None:
+        """The end of every message: its row, once, and it is no longer under way."""
+        self._in_flight.pop(flight.key, None)
         size, tally = len(flight.frame), flight.tally
         arrived_ns = self.clock.now_ns if fate in (Fate.DELIVERED, Fate.REFUSED) else -1
         self.ledger.append(

@@ -21,7 +21,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from typing import Any, TypeVar
 
-from seedbus.bus.errors import Deadlock
+from seedbus.bus.errors import Deadlock, EndOfTime
 
 T = TypeVar("T")
 
@@ -53,9 +53,9 @@ class VirtualClock:
         self._work_outside = 0
 
     def at(self, when_ns: int, key: tuple[Any, ...], callback: Callable[[], None], priority: int = FIRST) -> Event:
-        """Run `callback` at `when_ns`; of one instant, lower priorities first, then lower keys."""
+        """Run `callback` at `when_ns`; of one instant, lower priorities first, then lower keys. Raises `EndOfTime`."""
         if when_ns > LAST_NS:
-            raise OverflowError(f"simulated time would pass {LAST_NS // 10**9:,} s")
+            raise EndOfTime(when_ns, LAST_NS)
         event = Event(callback)
         heapq.heappush(self._due, (max(when_ns, self.now_ns), priority, key, next(self._counter), event))
         return event
@@ -86,6 +86,8 @@ class VirtualClock:
         if next_ns is None or (latest_ns is not None and latest_ns < next_ns):
             if latest_ns is None:
                 raise Deadlock(self.now_ns, list(self.waiting))
+            if latest_ns > LAST_NS:
+                raise EndOfTime(latest_ns, LAST_NS)
             self.now_ns = latest_ns
             return
         self.now_ns = next_ns

@@ -28,6 +28,7 @@ HEADER_LIMIT = 16
 NUMBER_LIMIT = 2**32
 ARRAY_LIMIT = 64
 DEPTH_LIMIT = 6
+FRAME_LIMIT = 2**26
 
 SERVER = -1
 EVALUATOR = -2
@@ -56,7 +57,7 @@ class Kind(enum.IntEnum):
     @property
     def limit(self) -> int:
         """The longest envelope of this kind, in bytes. What a server accepts from strangers is far less."""
-        return 2**16 if self in _UPWARD else 2**26
+        return 2**16 if self in _UPWARD else FRAME_LIMIT
 
 
 _UPWARD = frozenset({Kind.JOIN, Kind.REPORT, Kind.EVALUATION})
@@ -86,37 +87,41 @@ class Envelope:
 
     @property
     def sender(self) -> int:
-        return self.client if self.kind.is_upward else SERVER
+        return ends(self.kind, self.client)[0]
 
     @property
     def recipient(self) -> int:
-        return SERVER if self.kind.is_upward else self.client
+        return ends(self.kind, self.client)[1]
+
+
+def ends(kind: Kind, client: int) -> tuple[int, int]:
+    """Sender and recipient of a message between the server and `client`."""
+    return (client, SERVER) if kind in _UPWARD else (SERVER, client)
 
 
 def encode(envelope: Envelope) -> tuple[bytes, int]:
     """The envelope's bytes, and how many of them are header. Raises `EnvelopeTooLong`."""
     tag = FORMAT * 16 + envelope.kind
-    header = b"\x95" + b"".join(map(_pack, (tag, envelope.client, envelope.round, envelope.base)))
-    what = f"the {envelope.kind.name} of round {envelope.round} for client {envelope.client}"
+    # the numbers as an array of four, and its first byte replaced by that of an array of five: the body follows
+    header = b"\x95" + _pack((tag, envelope.client, envelope.round, envelope.base))[1:]
     if len(header) > HEADER_LIMIT:
-        raise EnvelopeTooLong(f"the header of {what}", len(header), HEADER_LIMIT)
+        raise EnvelopeTooLong(f"the header of {_name(envelope)}", len(header), HEADER_LIMIT)
     frame = header + _pack(envelope.body)
     if len(frame) > envelope.kind.limit:
-        raise EnvelopeTooLong(what, len(frame), envelope.kind.limit)
+        raise EnvelopeTooLong(_name(envelope), len(frame), envelope.kind.limit)
     return frame, len(header)
 
 
 def decode(frame: bytes, peer: int | None = None) -> Envelope:
     """The envelope in `frame`. Raises `MalformedEnvelope`, and nothing else, whatever the bytes are."""
-    limit = Kind.PLAN.limit
-    if len(frame) > limit:
-        raise MalformedEnvelope(f"has {len(frame):,} bytes, more than the {limit:,} accepted", "the frame", peer)
+    if len(frame) > FRAME_LIMIT:
+        raise MalformedEnvelope(f"has {len(frame):,} bytes, more than the {FRAME_LIMIT:,} accepted", "the frame", peer)
     try:
         parts = msgpack.unpackb(
             frame,
             raw=False,
             strict_map_key=True,
-            max_bin_len=limit,
+            max_bin_len=FRAME_LIMIT,
             max_str_len=4096,
             max_array_len=ARRAY_LIMIT,
             max_map_len=0,
@@ -142,8 +147,12 @@ def decode(frame: bytes, peer: int | None = None) -> Envelope:
     return Envelope(kind, client, round, base, body)
 
 
+def _name(envelope: Envelope) -> str:
+    return f"the {envelope.kind.name} of round {envelope.round} for client {envelope.client}"
+
+
 def _pack(value: Any) -> bytes:
-    packed: bytes = msgpack.packb(value, use_bin_type=True, use_single_float=False)
+    packed: bytes = msgpack.packb(value)
     return packed
 
 

@@ -3,6 +3,7 @@
     BusError
     ├── LocalError             this process used the bus wrongly, or cannot go on
     │   ├── Deadlock           everybody waits and nothing can ever arrive
+    │   ├── EndOfTime          simulated time would pass what the clock can tell exactly
     │   ├── EnvelopeTooLong    a message past its kind's limit, refused before it is sent
     │   ├── UnknownAddress     nobody opened that mailbox
     │   └── LedgerDamaged      a segment of the message ledger that cannot be read
@@ -39,6 +40,17 @@ class Deadlock(LocalError):
     def __str__(self) -> str:
         who = "; ".join(self.waiting) or "nobody in particular"
         return f"nothing can happen any more at {self.now_ns / 1e9:.3f} simulated seconds; waiting: {who}"
+
+
+class EndOfTime(LocalError):
+    """An instant past the last one that the clock can tell to the nanosecond."""
+
+    def __init__(self, when_ns: int, last_ns: int) -> None:
+        self.when_ns, self.last_ns = when_ns, last_ns
+        super().__init__(when_ns, last_ns)
+
+    def __str__(self) -> str:
+        return f"simulated time would reach {self.when_ns / 1e9:,.0f} s; it ends at {self.last_ns / 1e9:,.0f} s"
 
 
 class EnvelopeTooLong(LocalError):

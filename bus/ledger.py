@@ -57,7 +57,9 @@ class Row(NamedTuple):
 
 COLUMNS = Row._fields
 SUMMED = ("header_bytes", "payload_bytes", "framing_bytes", "digest_bytes", "catchup_bytes", "scalars", "seeds")
+_SUMMED = slice(COLUMNS.index(SUMMED[0]), COLUMNS.index(SUMMED[-1]) + 1)
 _CANONICAL = (Kind.COMMIT, Kind.EVALUATION, Kind.PLAN, Kind.REPORT)
+_DIGEST = b"seedbus.rows.sha256"
 Columns = dict[str, NDArray[np.int64]]
 
 
@@ -93,9 +95,11 @@ class Ledger:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        table = pa.table({name: _narrow(column) for name, column in _columns(self._rows).items()})
+        columns = _columns(self._rows)
+        table = pa.table({name: _narrow(column) for name, column in columns.items()})
+        table = table.replace_schema_metadata({_DIGEST: _digest(columns)})
         self.folder.mkdir(parents=True, exist_ok=True)
-        path = self._path(self.segments)
+        path = _path(self.folder, self.segments)
         unfinished = path.with_suffix(".unfinished")
         with unfinished.open("wb") as file:
             pq.write_table(table, file, compression="zstd")
@@ -107,7 +111,7 @@ class Ledger:
 
     def restore(self, segments: int, rows: bytes) -> None:
         """Go back to a checkpoint: its first `segments` files and the rows taken since; anything later goes."""
-        kept = {self._path(number) for number in range(segments)}
+        kept = {_path(self.folder, number) for number in range(segments)}
         for path in set(self.folder.glob("*.*")) - kept:
             path.unlink()
         self.segments = segments
@@ -118,14 +122,10 @@ class Ledger:
         for columns in (_columns(self._rows), *(_read(path) for path in sorted(kept))):
             self._count_columns(columns)
 
-    def _path(self, number: int) -> Path:
-        return self.folder / f"{number:06d}.parquet"
-
     def _count(self, row: Row) -> None:
         kind = Kind(row.kind)
         self.totals[kind, "messages"] += 1
-        for name in SUMMED:
-            value = getattr(row, name)
+        for name, value in zip(SUMMED, row[_SUMMED], strict=True):
             if value:
                 self.totals[kind, name] += value
 
@@ -139,7 +139,8 @@ class Ledger:
 
 def read_ledger(folder: Path) -> Columns:
     """All rows of a ledger's segments as int64 columns. Raises `LedgerDamaged`."""
-    parts = [_read(path) for path in sorted(folder.glob("*.parquet"))]
+    # by number and not by what is there: a segment missing between others is named
+    parts = [_read(_path(folder, number)) for number in range(len(list(folder.glob("*.parquet"))))]
     return {name: np.concatenate([part[name] for part in parts] or [np.empty(0, np.int64)]) for name in COLUMNS}
 
 
@@ -153,6 +154,15 @@ def ledger_hash(columns: Columns) -> str:
         if name != "framing_bytes":
             whole.update(name.encode() + hashlib.sha256(columns[name][of_rounds].astype("<i8").tobytes()).digest())
     return whole.hexdigest()
+
+
+def _path(folder: Path, number: int) -> Path:
+    return folder / f"{number:06d}.parquet"
+
+
+def _digest(columns: Columns) -> bytes:
+    """SHA-256 of a segment's rows: Parquet itself does not notice a flipped bit in a number."""
+    return hashlib.sha256(b"".join(columns[name].astype("<i8").tobytes() for name in COLUMNS)).digest()
 
 
 def _columns(rows: array[int]) -> Columns:
@@ -171,6 +181,12 @@ def _read(path: Path) -> Columns:
 
     try:
         table = pq.read_table(path)
-        return {name: table.column(name).to_numpy().astype(np.int64) for name in COLUMNS}
-    except (OSError, KeyError, pa.ArrowException) as error:
-        raise LedgerDamaged(str(path), f"is missing or damaged ({str(error).splitlines()[0]})") from None
+        columns = {name: table.column(name).cast(pa.int64()).to_numpy() for name in COLUMNS}
+        is_sound = table.schema.metadata[_DIGEST] == _digest(columns)
+    except FileNotFoundError:
+        raise LedgerDamaged(str(path), "is missing") from None
+    except (OSError, LookupError, TypeError, ValueError, pa.ArrowException) as error:
+        raise LedgerDamaged(str(path), f"is damaged ({str(error)[:200]})") from None
+    if not is_sound:
+        raise LedgerDamaged(str(path), "is damaged (its rows are not those that were written)")
+    return columns

@@ -17,18 +17,22 @@ from seedbus.bus.envelope import Envelope, Kind
 
 _NORMAL = NormalDist()
 _LONGEST_S = 10**6  # a single draw: a heavy tail must not outrun the clock
+_HIGHEST_EXPONENT = 700.0  # exp overflows above 709
 
 
 class _Duration(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     def quantile(self, u: float) -> float:
-        """The duration in seconds at probability u in (0, 1)."""
+        """The duration in seconds at probability u in (0, 1), cut off at 10⁶ s."""
+        return min(self._quantile(u), _LONGEST_S)
+
+    def _quantile(self, u: float) -> float:
         raise NotImplementedError
 
     def draw_s(self, seed: int, *key: Key) -> float:
         """A duration in seconds, keyed."""
-        return min(self.quantile(uniform(seed, *key)), _LONGEST_S)
+        return self.quantile(uniform(seed, *key))
 
 
 class Constant(_Duration):
@@ -37,8 +41,11 @@ class Constant(_Duration):
     distribution: Literal["constant"] = "constant"
     value: float = Field(default=0.0, ge=0, le=_LONGEST_S, description="seconds")
 
-    def quantile(self, u: float) -> float:
+    def _quantile(self, u: float) -> float:
         return self.value
+
+    def draw_s(self, seed: int, *key: Key) -> float:
+        return self.value  # whatever is drawn
 
 
 class Uniform(_Duration):
@@ -54,7 +61,7 @@ class Uniform(_Duration):
             raise ValueError(f"high ({self.high}) is below low ({self.low})")
         return self
 
-    def quantile(self, u: float) -> float:
+    def _quantile(self, u: float) -> float:
         return self.low + u * (self.high - self.low)
 
 
@@ -65,7 +72,7 @@ class Lognormal(_Duration):
     median: float = Field(gt=0, le=_LONGEST_S, description="seconds")
     sigma: float = Field(ge=0, le=10, description="standard deviation of the logarithm")
 
-    def quantile(self, u: float) -> float:
+    def _quantile(self, u: float) -> float:
         return self.median * math.exp(self.sigma * _NORMAL.inv_cdf(u))
 
 
@@ -75,7 +82,7 @@ class Exponential(_Duration):
     distribution: Literal["exponential"] = "exponential"
     mean: float = Field(gt=0, le=_LONGEST_S, description="seconds")
 
-    def quantile(self, u: float) -> float:
+    def _quantile(self, u: float) -> float:
         return -self.mean * math.log1p(-u)
 
 
@@ -86,8 +93,8 @@ class Pareto(_Duration):
     minimum: float = Field(gt=0, le=_LONGEST_S, description="seconds")
     shape: float = Field(gt=0, le=100, description="tail index; at 1 and below the mean is infinite")
 
-    def quantile(self, u: float) -> float:
-        return self.minimum * math.exp(-math.log1p(-u) / self.shape)
+    def _quantile(self, u: float) -> float:
+        return self.minimum * math.exp(min(-math.log1p(-u) / self.shape, _HIGHEST_EXPONENT))
 
 
 Duration = Annotated[Constant | Uniform | Lognormal | Exponential | Pareto, Field(discriminator="distribution")]

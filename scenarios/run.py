@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from seedbus.agents.launcher import run as run_agents
 from seedbus.agents.observer import Nobody, Observer
 from seedbus.bus import ledger_hash, read_ledger
 from seedbus.bus.clock import cpu_seconds, wall_seconds
+from seedbus.models.task import Problem
 from seedbus.scenarios.accounting import account
 from seedbus.scenarios.loading import validate
 from seedbus.scenarios.recording import Recorder
@@ -35,11 +38,11 @@ def run(
     is not run again. Raises `ScenarioError`, `DataError`, `RunFolderError`, `JournalDamaged`, `Unfinishable`;
     on Ctrl-C `KeyboardInterrupt`, with all rounds kept.
     """
-    folder = out if out is not None else _next_folder(scenario.name)
-    if resume and (folder / RESULTS).exists():
-        return Results.read(folder)
+    if resume and out is not None and (out / RESULTS).exists():
+        return Results.read(out)
     # the data comes first: a scenario that cannot run leaves no folder behind
     setup = _setup(scenario)
+    folder = out if out is not None else _next_folder(scenario.name)
     journal = _journal(folder, scenario, resume=resume)
     try:
         return _run(scenario, setup, folder, journal, observer or Nobody())
@@ -59,13 +62,23 @@ def scenario_of(folder: Path) -> Scenario:
     return validate(json.loads(facts["scenario"]), str(folder / FILE))
 
 
+def bind(scenario: Scenario) -> Problem:
+    """The scenario's task with its data. Raises `DataError`."""
+    problem = scenario.task.bind(
+        seed=scenario.seed, clients=scenario.participation.clients, partition=scenario.partition
+    )
+    torch = sys.modules.get("torch")  # only a task that needs it has imported it
+    if torch is not None:
+        torch.set_num_threads(1)  # on tensors this small a second thread makes everything 30 to 100 times slower
+    return problem
+
+
 def _setup(scenario: Scenario) -> Setup:
-    participation = scenario.participation
     return Setup(
         seed=scenario.seed,
         algorithm=scenario.algorithm,
-        problem=scenario.task.bind(seed=scenario.seed, clients=participation.clients, partition=scenario.partition),
-        participation=participation,
+        problem=bind(scenario),
+        participation=scenario.participation,
         stop=scenario.stop,
         evaluation=scenario.evaluation,
         network=scenario.network,
@@ -76,10 +89,17 @@ def _setup(scenario: Scenario) -> Setup:
 
 
 def _next_folder(name: str) -> Path:
-    number = 1
-    while (RUNS / f"{name}-{number}").exists():
-        number += 1
-    return RUNS / f"{name}-{number}"
+    """The first free one of runs/NAME-1, -2, …; made at once, so that two runs cannot take the same."""
+    for number in itertools.count(1):
+        folder = RUNS / f"{name}-{number}"
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise RunFolderError(folder, f"the run's folder cannot be made ({error.strerror})") from None
+        return folder
+    raise AssertionError("there is always another number")
 
 
 def _journal(folder: Path, scenario: Scenario, *, resume: bool) -> Journal:

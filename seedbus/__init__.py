@@ -1,8 +1,50 @@
-"""Seedbus: federated learning as messages, with every byte counted."""
+"""Seedbus: federated learning as messages, with every byte counted.
 
+    import seedbus
+    scenario = seedbus.load("quickstart", ["stop.rounds=50"])
+    results = seedbus.run(scenario)
+    results.metrics                             # a data frame with a row for every evaluation
+    results.messages                            # a data frame with a row for every message
+    seedbus.replay(results.folder, round=20)    # the model as it stood, bit for bit
+
+Importing this loads nothing: no torch, no scenario. A name is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 _FOLDER = Path(__file__).parent
 if not (_FOLDER / "bus").is_dir():
     # Imported from the root of a checkout, where the layers are this folder's siblings.
     __path__.append(str(_FOLDER.parent))
+
+if TYPE_CHECKING:
+    from seedbus.scenarios.loading import load
+    from seedbus.scenarios.replay import Replayed, replay
+    from seedbus.scenarios.results import Results
+    from seedbus.scenarios.run import run
+    from seedbus.scenarios.schema import Scenario
+
+_HOMES = {
+    "Replayed": "replay",
+    "Results": "results",
+    "Scenario": "schema",
+    "load": "loading",
+    "replay": "replay",
+    "run": "run",
+}
+
+__all__ = ["Replayed", "Results", "Scenario", "load", "replay", "run"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(f"seedbus.scenarios.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'seedbus' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,115 @@
+"""Messages per second through the bus in memory, beside asyncio's bare queue.
+
+    python benchmarks/bus.py [--clients 100] [--rounds 50] [--repeats 7] [--json] [--profile]
+
+A server sends a PLAN to every client, each answers with a REPORT; payloads are empty. `queue` is the same echo with
+one `asyncio.Queue` an actor and nothing else: no bytes, no links, no rules, no ledger and no simulated time. Both take
+their turn in every repeat and the best counts, so that a busy machine slows them alike.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import cProfile
+import json
+import pstats
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from seedbus.bus import SERVER, Bus, Envelope, Kind, Ledger, Links, MemoryTransport, Network, Rules, VirtualClock
+
+
+def through_the_bus(clients: int, rounds: int) -> None:
+    """2 × clients × rounds messages, each encoded, judged, timed, carried, decoded and counted."""
+    clock, ledger = VirtualClock(), Ledger(Path("unwritten"))
+    bus = Bus(clock, MemoryTransport(), ledger, Links(Network(), seed=0), Rules((), seed=0))
+    mailbox = bus.open(SERVER, "the server")
+
+    async def client(address: int) -> None:
+        letters = bus.open(address, f"client {address}")
+        for round in range(rounds):
+            await letters.get()
+            bus.send(Envelope(Kind.REPORT, address, round, 0))
+
+    async def server() -> None:
+        echoes = [asyncio.create_task(client(address)) for address in range(clients)]
+        await asyncio.sleep(0)
+        for round in range(rounds):
+            for address in range(clients):
+                bus.send(Envelope(Kind.PLAN, address, round, 0))
+            for _ in range(clients):
+                await mailbox.get()
+        await asyncio.gather(*echoes)
+
+    clock.run(server())
+    assert sum(ledger.totals[kind, "messages"] for kind in (Kind.PLAN, Kind.REPORT)) == 2 * clients * rounds
+
+
+def through_a_queue(clients: int, rounds: int) -> None:
+    """As many objects, each put into an actor's queue and taken out."""
+
+    async def client(incoming: asyncio.Queue[bytes], outgoing: asyncio.Queue[bytes]) -> None:
+        for _ in range(rounds):
+            outgoing.put_nowait(await incoming.get())
+
+    async def server() -> None:
+        mailbox: asyncio.Queue[bytes] = asyncio.Queue()
+        queues: list[asyncio.Queue[bytes]] = [asyncio.Queue() for _ in range(clients)]
+        echoes = [asyncio.create_task(client(queue, mailbox)) for queue in queues]
+        for _ in range(rounds):
+            for queue in queues:
+                queue.put_nowait(b"")
+            for _ in range(clients):
+                await mailbox.get()
+        await asyncio.gather(*echoes)
+
+    asyncio.run(server())
+
+
+CONTENDERS: dict[str, Callable[[int, int], None]] = {"bus": through_the_bus, "queue": through_a_queue}
+
+
+def measure(clients: int, rounds: int, repeats: int) -> dict[str, float]:
+    """Messages per second, the best of the repeats."""
+    best = dict.fromkeys(CONTENDERS, float("inf"))
+    for _ in range(repeats):
+        for name, echo in CONTENDERS.items():
+            started = time.perf_counter()
+            echo(clients, rounds)
+            best[name] = min(best[name], time.perf_counter() - started)
+    return {name: 2 * clients * rounds / seconds for name, seconds in best.items()}
+
+
+def profile(clients: int, rounds: int) -> None:
+    """Where a message's time goes: the thirty functions that take most of it."""
+    profiler = cProfile.Profile()
+    profiler.runcall(through_the_bus, clients, rounds)
+    pstats.Stats(profiler).sort_stats("tottime").print_stats(30)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--clients", type=int, default=100)
+    parser.add_argument("--rounds", type=int, default=50)
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+    parser.add_argument("--profile", action="store_true", help="print where the bus spends its time, and stop")
+    arguments = parser.parse_args()
+    if arguments.profile:
+        profile(arguments.clients, arguments.rounds)
+        return
+    rates = measure(arguments.clients, arguments.rounds, arguments.repeats)
+    ratio = rates["queue"] / rates["bus"]
+    if arguments.json:
+        print(json.dumps({"unit": "messages per second", "figures": rates, "queue_over_bus": ratio}, indent=2))
+        return
+    print(f"{arguments.clients} clients, {2 * arguments.clients * arguments.rounds:,} messages, one core")
+    for name, rate in rates.items():
+        print(f"{name:8}{rate:12,.0f} messages/s{1e6 / rate:8.2f} µs a message")
+    print(f"a message on the bus costs {ratio:.1f} times one on a bare queue")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""What a person sees while a run goes on: a progress bar on a terminal, plain lines elsewhere. Written to stderr."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from seedbus.agents.coordinator import Closed, Refusal
+from seedbus.bus.clock import wall_seconds
+from seedbus.scenarios.schema import Scenario
+
+
+class Bar:
+    """A progress bar: round, accuracy, bytes so far, rounds a second, time left."""
+
+    def __init__(self, scenario: Scenario, console: Console) -> None:
+        self._console, self._metric, self._refused = console, "", 0
+        self._progress = Progress(
+            TextColumn("[bold]{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[metric]}  {task.fields[bytes]}  {task.fields[rate]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=console,
+        )
+        self._task = self._progress.add_task(scenario.name, total=scenario.stop.rounds, metric="", bytes="", rate="")
+        self._progress.start()
+
+    def round_closed(self, closed: Closed, now_ns: int, bytes_so_far: int) -> None:
+        speed = self._progress.tasks[0].finished_speed or self._progress.tasks[0].speed or 0.0
+        self._progress.update(
+            self._task, completed=closed.round + 1, bytes=readable(bytes_so_far), rate=f"{speed:.1f} rounds/s"
+        )
+
+    def measured(self, line: dict[str, Any]) -> None:
+        self._progress.update(self._task, metric=headline(line))
+
+    def refused(self, refusal: Refusal) -> None:
+        self._refused += 1
+        if self._refused <= 5:
+            self._console.print(f"refused ({refusal.reason}): {refusal.detail}", style="yellow")
+        elif self._refused == 6:
+            self._console.print("further refusals are counted, and written to log.jsonl", style="yellow")
+
+    def noted(self, event: str, **facts: Any) -> None:
+        pass
+
+    def close(self) -> None:
+        self._progress.stop()
+
+
+class Lines:
+    """A line for every evaluation, for logs and pipes."""
+
+    def __init__(self, scenario: Scenario, console: Console) -> None:
+        self._console, self._rounds, self._began = console, scenario.stop.rounds, wall_seconds()
+        self._first: int | None = None
+
+    def round_closed(self, closed: Closed, now_ns: int, bytes_so_far: int) -> None:
+        pass
+
+    def measured(self, line: dict[str, Any]) -> None:
+        done, now = line["round"] + bool(line["version"] or line["round"]), wall_seconds()
+        self._first = done if self._first is None else self._first
+        rate = (done - self._first) / (now - self._began) if now > self._began else 0.0
+        left = f"{(self._rounds - done) / rate:.0f} s left" if rate > 0 else ""
+        sent = readable(line["bytes_up"] + line["bytes_down"])
+        text = f"round {done}/{self._rounds}  {headline(line)}  {sent}  {rate:.1f} rounds/s  {left}"
+        self._console.print(text.rstrip(), highlight=False, soft_wrap=True)
+
+    def refused(self, refusal: Refusal) -> None:
+        text = f"round {refusal.round}: refused ({refusal.reason}): {refusal.detail}"
+        self._console.print(text, highlight=False, soft_wrap=True)
+
+    def noted(self, event: str, **facts: Any) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def watch(scenario: Scenario) -> Bar | Lines:
+    """A bar on a terminal, lines elsewhere."""
+    console = Console(file=sys.stderr)
+    return Bar(scenario, console) if console.is_terminal else Lines(scenario, console)
+
+
+def headline(line: dict[str, Any]) -> str:
+    """The metric that people look at first."""
+    if "accuracy" in line:
+        return f"accuracy {line['accuracy']:.2%}"
+    return f"loss {line['loss']:.4g}" if "loss" in line else ""
+
+
+def readable(count: float) -> str:
+    """Bytes in the unit that suits them; decimal, as the papers count."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(count) < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.2f} {unit}"
+        count /= 1000
+    return f"{count:.2f} TB"

@@ -1,0 +1,62 @@
+"""Rebuilding any round's model: x₀ and the journal are the model."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from seedbus.agents.errors import RunFolderError
+from seedbus.agents.journal import Journal
+from seedbus.algorithms.contract import Replica
+from seedbus.models.task import Problem
+from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.run import bind, scenario_of
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """The model as it stood after a round: the replica, and the problem that names its tensors."""
+
+    round: int
+    replica: Replica
+    problem: Problem
+
+    @property
+    def digest(self) -> str:
+        return self.replica.digest()
+
+    def save(self, path: Path) -> None:
+        """Write the model's tensors, and the algorithm's own fields, as safetensors. Raises `RunFolderError`."""
+        from safetensors.numpy import save
+
+        tensors = dict(self.problem.state_dict(self.replica.x))
+        tensors |= {f"seedbus.{name}": field for name, field in self.replica.fields.items() if name != "x"}
+        facts = {"round": str(self.round), "version": str(self.replica.version), "digest": self.digest}
+        unfinished = path.with_name(path.name + ".unfinished")
+        try:
+            unfinished.write_bytes(save(tensors, metadata=facts))
+            os.replace(unfinished, path)
+        except OSError as error:
+            raise RunFolderError(path, f"the model cannot be written ({error.strerror})") from None
+
+
+def replay(run: Path, round: int | None = None) -> Replayed:
+    """The model of a run after `round` rounds (default: all), rebuilt from its journal.
+
+    Raises `RunFolderError`, `JournalDamaged`, `DataError`, and `ScenarioError` for a round that the run never had.
+    """
+    scenario = scenario_of(run)
+    journal = Journal.open(run, for_writing=False)
+    try:
+        rounds = list(journal.rounds())
+    finally:
+        journal.close()
+    last = len(rounds) if round is None else round
+    if not 0 <= last <= len(rounds):
+        raise ScenarioError(f"--round {last}", [f"the run in {run} has 0 … {len(rounds)} rounds"])
+    problem = bind(scenario)
+    replica = scenario.algorithm.replica(problem.x0())
+    packed = [commit for *_, commit in rounds[:last] if commit is not None]
+    scenario.algorithm.apply(replica, [commit for body in packed for commit in scenario.algorithm.unpack_commits(body)])
+    return Replayed(last, replica, problem)

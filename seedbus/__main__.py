@@ -1,0 +1,5 @@
+"""`python -m seedbus` is the command."""
+
+from seedbus.scenarios.cli import main
+
+main()

@@ -1,0 +1,181 @@
+"""What the tests of algorithms share: the cases, a loss without a model, a small federation, and logs that replay.
+
+`python tests/algorithm_cases.py THREADS BLOCK LOG…` replays each log from x₀ and prints its digest.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import struct
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgpack
+import numpy as np
+import pytest
+
+from seedbus.algorithms.contract import Replica, Vector
+from seedbus.algorithms.directions import for_blocks, reference, set_threads
+from seedbus.bus import Envelope, Kind
+from seedbus.bus.envelope import decode, encode
+from seedbus.scenarios.discovery import algorithms
+
+DIMENSION = 1_003
+"""Odd, so that the end of a vector, which no kernel takes whole, is always among what is tested."""
+
+CONFIGURATIONS: dict[str, dict[str, dict[str, Any]]] = {
+    "decomfl": {
+        "momentum": {"momentum": 0.5},
+        "undampened": {"momentum": 0.9, "dampening": False, "local_steps": 3, "perturbations": 2},
+        "central": {"estimator": "central", "local_steps": 2, "perturbations": 4},
+        "rademacher": {"directions": "rademacher", "local_steps": 2, "perturbations": 1},
+        "schedules": {
+            "perturbations": {0: 2, 3: 5, 5: 1},
+            "local_steps": {0: 1, 2: 3},
+            "learning_rate": {0: 0.5, 4: 0.25},
+            "smoothing": {0: 1e-2, 1: 1e-3},
+            "estimator": {0: "forward", 4: "central"},
+        },
+    },
+    "hiso": {
+        "several": {"local_steps": 2, "perturbations": 5},
+        "last": {"local_steps": 3, "perturbations": 2, "hessian_step": "last"},
+        "clip": {"local_steps": 2, "perturbations": 3, "nu": 0.5, "clip": [0.6, 0.9]},
+        "rademacher": {"directions": "rademacher", "perturbations": 2},
+        "frozen": {"nu": 0.0, "local_steps": 2},
+        "schedules": {"perturbations": {0: 3, 4: 6}, "learning_rate": {0: 0.5, 2: 0.1}},
+    },
+    "mezo": {"several": {"perturbations": 3}},
+}
+"""What else than its defaults an algorithm is tested with; one without an entry is tested with its defaults."""
+
+
+def make(name: str, **hyperparameters: Any) -> Any:
+    """An algorithm by its name in a scenario."""
+    return algorithms()[name](**hyperparameters)
+
+
+CASES = [pytest.param(make(name), id=name) for name in algorithms()] + [
+    pytest.param(make(name, **hyperparameters), id=f"{name}-{case}")
+    for name, cases in CONFIGURATIONS.items()
+    for case, hyperparameters in cases.items()
+]
+
+
+class Quadratic:
+    """½ mean_j a_j (x_j − c_j)²: a is the client's own, and every mini-batch has its own c.
+
+    grain: losses are multiples of it; coarse enough, and no mean of gradient scalars is ever rounded.
+    """
+
+    def __init__(self, dimension: int, client: int, round: int, dtype: Any = np.float32, grain: float = 0.0) -> None:
+        self.point: Vector = np.full(dimension, np.nan, dtype)
+        self.evaluations = 0
+        self._where, self._batch, self._grain = np.arange(dimension), 10 * client + 3 * round, grain
+
+    def loss(self, step: int) -> float:
+        self.evaluations += 1
+        centre = np.cos(self._where + self._batch + step)
+        loss = float(np.mean((1.5 + np.sin(self._where)) * (self.point - centre) ** 2)) / 2
+        return round(loss / self._grain) * self._grain if self._grain else loss
+
+
+def x0(dimension: int = DIMENSION, dtype: Any = np.float32) -> Vector:
+    """A tenth of a direction: where every test's federation begins."""
+    start = np.empty(dimension, np.float32)
+    reference("gaussian").fill(start, seed=2**63 + 1, step=0, perturbation=0)
+    return (start * np.float32(0.1)).astype(dtype)
+
+
+def seed_of(round: int) -> int:
+    return int.from_bytes(hashlib.blake2b(str(round).encode(), digest_size=8).digest(), "little")
+
+
+class Rehearsal(NamedTuple):
+    """A run in which the same clients take part in every round."""
+
+    algorithm: Any
+    plans: list[Any]
+    reports: list[dict[int, Any]]
+    commits: list[Any]
+    replica: Replica
+    """Of somebody who folded each commit as it came."""
+
+
+def rehearse(algorithm: Any, rounds: int, *, clients: int = 3, dimension: int = DIMENSION) -> Rehearsal:
+    replica, state, memory = algorithm.replica(x0(dimension)), None, dict.fromkeys(range(clients))
+    plans, reports, commits = [], [], []
+    for round in range(rounds):
+        plan = algorithm.plan(round, replica.version, seed_of(round))
+        answers = {}
+        for client in range(clients):
+            objective = Quadratic(dimension, client, round)
+            answers[client], memory[client] = algorithm.local(replica, memory[client], plan, objective)
+        commit, state = algorithm.aggregate(state, plan, answers)
+        algorithm.apply(replica, [commit])
+        plans.append(plan)
+        reports.append(answers)
+        commits.append(commit)
+    return Rehearsal(algorithm, plans, reports, commits, replica)
+
+
+def over_the_wire(body: list[Any]) -> Any:
+    """A body as it comes out at the other end, past every limit of the bus."""
+    return decode(encode(Envelope(Kind.PLAN, 0, 0, 0, body))[0]).body
+
+
+def bits(value: Any) -> Any:
+    """What a value is made of, down to the bit: equal for −0 and −0, unequal for 0 and −0, equal for a NaN and itself."""
+    if dataclasses.is_dataclass(value):
+        return type(value), [bits(getattr(value, field.name)) for field in dataclasses.fields(value)]
+    if isinstance(value, np.ndarray):
+        return value.dtype.str, value.shape, value.tobytes()
+    if isinstance(value, dict):
+        return {key: bits(element) for key, element in value.items()}
+    if isinstance(value, list | tuple):
+        return [bits(element) for element in value]
+    return (float, struct.pack("<d", value)) if isinstance(value, float) else (type(value), value)
+
+
+class Log(NamedTuple):
+    """A run as it can be kept: which algorithm, how large a model, and the commits. x₀ is `x0(dimension)`."""
+
+    algorithm: Any
+    dimension: int
+    commits: Sequence[Any]
+
+    def pack(self, digest: str = "") -> bytes:
+        algorithm, body = self.algorithm, self.algorithm.pack_commits(self.commits).body
+        packed: bytes = msgpack.packb([algorithm.name, algorithm.model_dump_json(), self.dimension, body, digest])
+        return packed
+
+    @staticmethod
+    def unpack(packed: bytes) -> tuple[Log, str]:
+        name, hyperparameters, dimension, body, digest = msgpack.unpackb(packed)
+        algorithm: Any = algorithms()[name].model_validate_json(hyperparameters)
+        return Log(algorithm, dimension, algorithm.unpack_commits(body)), digest
+
+    def replay(self) -> Replica:
+        replica: Replica = self.algorithm.replica(x0(self.dimension))
+        self.algorithm.apply(replica, self.commits)
+        return replica
+
+
+def set_block(coordinates: int) -> None:
+    """Into how large blocks this process cuts vectors from now on."""
+    assert for_blocks.__kwdefaults__ is not None
+    for_blocks.__kwdefaults__["block"] = coordinates
+
+
+def digests(threads: str, block: str, logs: Iterable[str]) -> None:
+    set_threads(int(threads))
+    set_block(int(block))
+    for log in logs:
+        sys.stdout.write(Log.unpack(Path(log).read_bytes())[0].replay().digest() + "\n")
+
+
+if __name__ == "__main__":
+    digests(sys.argv[1], sys.argv[2], sys.argv[3:])

@@ -166,9 +166,10 @@ class Server:
             self.bus.send(envelope, tally)
 
     def _bytes(self) -> tuple[int, int]:
-        """Bytes of reports and of plans so far: all that was sent, header, payload and framing."""
+        """Bytes of reports and of plans so far: header, payload and framing, without the digests of verification."""
         totals = self.bus.ledger.totals
-        return (
-            sum(totals[Kind.REPORT, part] for part in COUNTED),
-            sum(totals[Kind.PLAN, part] for part in COUNTED),
+        up, down = (
+            sum(totals[kind, part] for part in COUNTED) - totals[kind, "digest_bytes"]
+            for kind in (Kind.REPORT, Kind.PLAN)
         )
+        return up, down

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -85,6 +86,7 @@ def unpack_report(body: Any, plan: ScalarPlan) -> Scalars:
 
 
 def pack_commits(commits: Sequence[ScalarCommit]) -> Packed:
+    """commits: a stretch of the log, so their versions follow each other; each one's first term is of its own round."""
     segments = [_pack_segment(commits[start : start + SEGMENT]) for start in range(0, len(commits), SEGMENT)]
     pages = [segments[start : start + SEGMENT] for start in range(0, len(segments), SEGMENT)]
     terms = [term for commit in commits for term in commit.terms]
@@ -94,7 +96,10 @@ def pack_commits(commits: Sequence[ScalarCommit]) -> Packed:
 def unpack_commits(body: Any) -> list[ScalarCommit]:
     if not isinstance(body, list) or not all(isinstance(page, list) for page in body):
         raise BadPayload("commits are not lists of segments")
-    return [commit for page in body for segment in page for commit in _unpack_segment(segment)]
+    commits = [commit for page in body for segment in page for commit in _unpack_segment(segment)]
+    if any(later.version != earlier.version + 1 for earlier, later in pairwise(commits)):
+        raise BadPayload("commits do not follow each other")
+    return commits
 
 
 def _pack_segment(commits: Sequence[ScalarCommit]) -> list[Any]:

@@ -79,7 +79,7 @@ class Bus:
     def __init__(self, clock: VirtualClock, transport: Transport, ledger: Ledger, links: Links, rules: Rules) -> None:
         self.clock, self.transport, self.ledger, self.links, self.rules = clock, transport, ledger, links, rules
         self.refused: Counter[tuple[int | None, str]] = Counter()
-        """Malformed frames by (peer, the part that was wrong): not by whole sentences, which a peer can vary at will."""
+        """Malformed frames by (peer, the part that was wrong): bounded, as whole sentences would not be."""
         self.reached: dict[int, int] = {}
         """client → version to which a plan that was delivered has brought it, since the last checkpoint."""
         self._routes: dict[int, int] = {}

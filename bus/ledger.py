@@ -12,6 +12,7 @@ import hashlib
 import os
 from array import array
 from collections import Counter
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -57,7 +58,7 @@ class Row(NamedTuple):
 
 COLUMNS = Row._fields
 SUMMED = ("header_bytes", "payload_bytes", "framing_bytes", "digest_bytes", "catchup_bytes", "scalars", "seeds")
-_SUMMED = slice(COLUMNS.index(SUMMED[0]), COLUMNS.index(SUMMED[-1]) + 1)
+_summed = attrgetter(*SUMMED)
 _CANONICAL = (Kind.COMMIT, Kind.EVALUATION, Kind.PLAN, Kind.REPORT)
 _DIGEST = b"seedbus.rows.sha256"
 Columns = dict[str, NDArray[np.int64]]
@@ -125,7 +126,7 @@ class Ledger:
     def _count(self, row: Row) -> None:
         kind = Kind(row.kind)
         self.totals[kind, "messages"] += 1
-        for name, value in zip(SUMMED, row[_SUMMED], strict=True):
+        for name, value in zip(SUMMED, _summed(row), strict=True):
             if value:
                 self.totals[kind, name] += value
 
@@ -181,12 +182,12 @@ def _read(path: Path) -> Columns:
 
     try:
         table = pq.read_table(path)
-        columns = {name: table.column(name).cast(pa.int64()).to_numpy() for name in COLUMNS}
+        columns = {name: table.column(name).cast(pa.int64()).fill_null(0).to_numpy() for name in COLUMNS}
         is_sound = table.schema.metadata[_DIGEST] == _digest(columns)
     except FileNotFoundError:
         raise LedgerDamaged(str(path), "is missing") from None
     except (OSError, LookupError, TypeError, ValueError, pa.ArrowException) as error:
-        raise LedgerDamaged(str(path), f"is damaged ({str(error)[:200]})") from None
+        raise LedgerDamaged(str(path), f"is damaged ({str(error).partition(chr(10))[0]})") from None
     if not is_sound:
         raise LedgerDamaged(str(path), "is damaged (its rows are not those that were written)")
     return columns

@@ -1,0 +1,43 @@
+# What people type. Everything happens in .venv, which `make install` keeps up to date.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+FOLDERS := agents algorithms algorithms/directions bus models scenarios scenarios/faults scenarios/library seedbus
+
+.PHONY: install demo test lint bench soak docs clean
+
+install: $(VENV)/.installed
+
+# A strict editable install is a tree of links, a link a file: made again when a folder has gained or lost one.
+$(VENV)/.installed: pyproject.toml constraints.txt $(wildcard $(FOLDERS:%=%/*.py))
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip "setuptools>=77"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt \
+		--config-settings editable_mode=strict --editable ".[dev]"
+	touch $@
+
+demo: install
+	$(BIN)/seedbus run quickstart
+
+test: install
+	$(BIN)/pytest
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	cd tests && ../$(BIN)/mypy --config-file ../pyproject.toml --package seedbus
+	cd tests && ../$(BIN)/mypy --config-file ../pyproject.toml . ../benchmarks
+
+bench: install
+	for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+
+soak: install
+	$(BIN)/pytest -m soak
+
+docs: install
+	$(BIN)/seedbus schema > docs/scenario.schema.json
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

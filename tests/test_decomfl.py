@@ -1,0 +1,147 @@
+"""DeComFL's own: momentum by hand, and the fields that it shares with its family."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from algorithm_cases import Quadratic, bits, make, seed_of, x0
+from pydantic import ValidationError
+
+from seedbus.algorithms.contract import Vector
+from seedbus.algorithms.directions import reference
+from seedbus.algorithms.wire import ScalarCommit, Term
+
+DIMENSION = 5
+
+
+def commit_of(scalars: list[list[float]], version: int = 1, rate: float = 0.5, *late: Term) -> ScalarCommit:
+    own = Term(version - 1, seed_of(version), np.array(scalars, np.float32))
+    return ScalarCommit(version, version - 1, rate, (own, *late))
+
+
+def drawn(version: int, step: int, perturbation: int) -> Vector:
+    z = np.empty(DIMENSION, np.float32)
+    reference("gaussian").fill(z, seed=seed_of(version), step=step, perturbation=perturbation)
+    return z
+
+
+def folded(algorithm: Any, *commits: ScalarCommit, dtype: Any = np.float32) -> Any:
+    replica = algorithm.replica(x0(DIMENSION, dtype))
+    algorithm.apply(replica, commits)
+    return replica
+
+
+# the update
+
+
+def test_two_steps_without_momentum_by_hand() -> None:
+    half, two, x = np.float32(0.5), np.float32(2), x0(DIMENSION)
+    for k, (first, second) in enumerate([(1.5, -0.75), (0.3, 2.0)]):
+        delta = (np.float32(0) + np.float32(first) * drawn(1, k, 0) + np.float32(second) * drawn(1, k, 1)) / two
+        x = x - half * delta
+    assert bits(folded(make("decomfl"), commit_of([[1.5, -0.75], [0.3, 2.0]])).x) == bits(x)
+
+
+@pytest.mark.parametrize(("dampening", "share"), [(True, 0.1), (False, 1.0)])
+def test_momentum_by_hand(dampening: bool, share: float) -> None:
+    """m ← 0.9 m + 0.1 Δ (equation 8), or + Δ without dampening; x ← x − ηm. The next round goes on from there."""
+    x, m, beta = x0(DIMENSION), np.zeros(DIMENSION, np.float32), np.float32(0.9)
+    log = [commit_of([[1.5], [0.3]], 1, 0.5), commit_of([[-2.0], [0.7]], 2, 0.25)]
+    for version, rate, scalars in [(1, 0.5, (1.5, 0.3)), (2, 0.25, (-2.0, 0.7))]:
+        for k, g in enumerate(scalars):
+            delta = np.float32(g) * drawn(version, k, 0)
+            m = beta * m + (np.float32(share) * delta if dampening else delta)
+            x = x - np.float32(rate) * m
+    replica = folded(make("decomfl", momentum=0.9, dampening=dampening), *log)
+    assert bits(replica.fields) == bits({"x": x, "momentum": m})
+
+
+def test_equation_8_halves_the_first_step_at_beta_one_half() -> None:
+    start, commit = x0(DIMENSION, np.float64), commit_of([[1.0]])
+    step = {
+        dampening: folded(make("decomfl", momentum=0.5, dampening=dampening), commit, dtype=np.float64).x - start
+        for dampening in (True, False)
+    }
+    np.testing.assert_allclose(step[False], 2 * step[True], rtol=1e-12)
+
+
+def test_local_steps_begin_with_the_momentum_of_the_replica() -> None:
+    algorithm = make("decomfl", momentum=0.9, local_steps=2, perturbations=1, learning_rate=0.5)
+    still, moving = algorithm.replica(x0(DIMENSION)), algorithm.replica(x0(DIMENSION))
+    moving.fields["momentum"] += 1
+    plan = algorithm.plan(0, 0, 7)
+    first, second = (algorithm.local(r, None, plan, Quadratic(DIMENSION, 0, 0))[0] for r in (still, moving))
+    assert first[0] == second[0]
+    assert abs(first[1] - second[1]) > 1e-2
+
+
+def test_without_momentum_there_is_no_such_field() -> None:
+    assert set(make("decomfl").replica(x0()).fields) == {"x"}
+    assert set(make("decomfl", momentum=0.1).replica(x0()).fields) == {"x", "momentum"}
+
+
+# a late report
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_a_late_term_moves_x_by_its_weight_and_leaves_momentum_alone(momentum: float) -> None:
+    algorithm = make("decomfl", momentum=momentum)
+    late = Term(3, seed_of(9), np.array([[2.0, -1.0]], np.float32), 0.25)
+    on_time, both = folded(algorithm, commit_of([[1.0]])), folded(algorithm, commit_of([[1.0]], 1, 0.5, late))
+    delta = (np.float32(0) + np.float32(2) * drawn(9, 0, 0) + np.float32(-1) * drawn(9, 0, 1)) / np.float32(2)
+    assert bits(both.x) == bits(on_time.x - np.float32(0.125) * delta)
+    assert {name for name in both.fields if bits(both.fields[name]) != bits(on_time.fields[name])} == {"x"}
+
+
+# fields
+
+
+@pytest.mark.parametrize("schedule", [{}, {1: 5}, {5: 1, 10: 2}, {-1: 1, 0: 2}])
+@pytest.mark.parametrize("field", ["perturbations", "local_steps", "learning_rate", "smoothing"])
+def test_a_schedule_must_begin_at_round_0(field: str, schedule: dict[int, int]) -> None:
+    with pytest.raises(ValidationError, match="begins at round 0"):
+        make("decomfl", **{field: schedule})
+
+
+def test_a_schedule_holds_each_value_until_the_next_begins() -> None:
+    doubling = {0: 25, 500: 50, 1000: 100, 2000: 200}
+    told = [make("decomfl", perturbations=doubling).plan(round, 0, 1).perturbations for round in (0, 499, 500, 2000)]
+    assert told == [25, 25, 50, 200]
+    unsorted = make("decomfl", estimator={3: "central", 0: "forward"})
+    assert [unsorted.evaluations(round) for round in (0, 2, 3)] == [11, 11, 20]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("perturbations", 0),
+        ("perturbations", {0: 5, 9: 0}),
+        ("local_steps", 65_536),
+        ("learning_rate", 0.0),
+        ("learning_rate", float("nan")),
+        ("learning_rate", 1e39),
+        ("smoothing", 1e-46),
+        ("smoothing", float("inf")),
+        ("estimator", "backward"),
+        ("directions", "uniform"),
+        ("momentum", 1.0),
+        ("momentum", -0.1),
+    ],
+)
+def test_a_value_that_could_not_work_is_refused_by_the_name_of_its_field(field: str, value: object) -> None:
+    with pytest.raises(ValidationError, match=field):
+        make("decomfl", **{field: value})
+
+
+@pytest.mark.parametrize("fields", [{"local_steps": 16_001}, {"local_steps": {0: 1, 5: 200}, "perturbations": 100}])
+def test_more_scalars_than_a_report_can_hold_are_refused_before_a_run_begins(fields: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match="at most 16000 scalars"):
+        make("decomfl", **fields)
+
+
+def test_mezo_accepts_nothing_but_its_own_estimator_and_one_step() -> None:
+    for field, value in (("local_steps", 2), ("estimator", "forward")):
+        with pytest.raises(ValidationError, match=field):
+            make("mezo", **{field: value})

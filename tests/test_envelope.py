@@ -1,0 +1,260 @@
+"""What the codec writes it reads; whatever else arrives is refused in one sentence, and nothing else ever happens."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import msgpack
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seedbus.bus import EVALUATOR, HOST, SERVER, Envelope, EnvelopeTooLong, Kind, MalformedEnvelope, decode, encode
+from seedbus.bus.envelope import ARRAY_LIMIT, DEPTH_LIMIT, FORMAT, FRAME_LIMIT, HEADER_LIMIT, LOWEST_ADDRESS
+
+PLAN = FORMAT * 16 + Kind.PLAN
+REPORT = FORMAT * 16 + Kind.REPORT
+PEER = 7
+
+leaves = st.one_of(
+    st.integers(-(2**63), 2**64 - 1), st.floats(allow_nan=False), st.text(max_size=20), st.binary(max_size=40)
+)
+bodies = st.lists(st.recursive(leaves, lambda inner: st.lists(inner, max_size=4), max_leaves=12), max_size=8)
+envelopes = st.builds(
+    Envelope,
+    st.sampled_from(Kind),
+    st.integers(LOWEST_ADDRESS, 2**16 - 1),
+    st.integers(0, 2**32 - 1),
+    st.integers(0, 2**32 - 1),
+    bodies.filter(lambda body: depth(body) <= DEPTH_LIMIT),
+)
+
+
+def depth(value: object) -> int:
+    return 1 + max(map(depth, value), default=0) if isinstance(value, list) else 0
+
+
+def nested(levels: int) -> list[Any]:
+    body: list[Any] = []
+    for _ in range(levels - 1):
+        body = [body]
+    return body
+
+
+def pack(*parts: Any) -> bytes:
+    packed: bytes = msgpack.packb(parts)
+    return packed
+
+
+def with_body(raw: bytes) -> bytes:
+    """A REPORT whose body is these bytes of msgpack."""
+    return b"\x95" + pack(REPORT, 3, 4, 5)[1:] + raw
+
+
+REAL = encode(Envelope(Kind.REPORT, 300, 70_000, 69_999, [b"\x00\x01\x02\x03" * 5, 2.5, "ok", [1, -1]]))[0]
+
+
+@given(envelopes)
+def test_what_is_encoded_is_decoded_to_the_same_envelope(envelope: Envelope) -> None:
+    frame, header = encode(envelope)
+    assert decode(frame) == envelope
+    assert header <= HEADER_LIMIT and header + len(msgpack.packb(envelope.body)) == len(frame)
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_a_header_takes_sixteen_bytes_at_most_for_every_kind(kind: Kind) -> None:
+    sizes = {
+        encode(Envelope(kind, client, round, base))[1]
+        for client in (LOWEST_ADDRESS, HOST, EVALUATOR, 0, 127, 128, 2**16 - 1)
+        for round, base in ((0, 0), (2**16, 2**16), (2**32 - 1, 2**32 - 1))
+    }
+    assert min(sizes) == 5 and max(sizes) <= HEADER_LIMIT
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_a_header_of_three_long_numbers_is_refused_before_it_is_sent(kind: Kind) -> None:
+    with pytest.raises(EnvelopeTooLong, match=rf"the header of the {kind.name} .* is 17 bytes; at most 16 are accepted"):
+        encode(Envelope(kind, 2**16, 2**16, 2**16))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in Kind if kind.is_upward])
+def test_an_envelope_past_its_kinds_limit_is_refused_before_it_is_sent(kind: Kind) -> None:
+    whole = Envelope(kind, 3, 4, 5, [bytes(kind.limit - 5 - 4)])
+    assert len(encode(whole)[0]) == kind.limit
+    with pytest.raises(EnvelopeTooLong, match=rf"the {kind.name} of round 4 for client 3 is 65,537 bytes"):
+        encode(Envelope(kind, 3, 4, 5, [bytes(kind.limit - 5 - 3)]))
+
+
+def test_sender_and_recipient_follow_from_the_kind() -> None:
+    ends = {kind: (Envelope(kind, 3, 0, 0).sender, Envelope(kind, 3, 0, 0).recipient) for kind in Kind}
+    upward = {Kind.JOIN, Kind.REPORT, Kind.EVALUATION}
+    assert ends == {kind: (3, SERVER) if kind in upward else (SERVER, 3) for kind in Kind}
+
+
+class Bad(NamedTuple):
+    """A frame that must be refused: at which part, and with which words."""
+
+    name: str
+    frame: bytes
+    where: str
+    what: str
+
+
+def bad_numbers() -> list[Bad]:
+    """Every wrong value in the place of every number of the header."""
+    values: list[tuple[str, Any, str]] = [
+        ("true", True, "is bool, not a whole number"),
+        ("false", False, "is bool, not a whole number"),
+        ("float", 1.0, "is float, not a whole number"),
+        ("nan", float("nan"), "is float, not a whole number"),
+        ("infinity", float("inf"), "is float, not a whole number"),
+        ("text", "1", "is str, not a whole number"),
+        ("bytes", b"1", "is bytes, not a whole number"),
+        ("nil", None, "is NoneType, not a whole number"),
+        ("array", [1], "is list, not a whole number"),
+        ("too-low", -33, "is -33, outside"),
+        ("lowest-of-all", -(2**63), "is -9223372036854775808, outside"),
+        ("too-high", 2**32, "is 4294967296, outside"),
+        ("highest-of-all", 2**64 - 1, "is 18446744073709551615, outside"),
+    ]
+    places = ("the tag", "client", "round", "base version")
+    cases = []
+    for place, where in enumerate(places):
+        for name, value, what in values:
+            parts: list[Any] = [REPORT, 3, 4, 5, []]
+            parts[place] = value
+            cases.append(Bad(f"{name}-for-{where.replace(' ', '-')}", pack(*parts), where, what))
+    return cases
+
+
+CASES = [
+    *bad_numbers(),
+    *(Bad(f"cut-after-{end}-bytes", REAL[:end], "the frame", "msgpack") for end in range(1, len(REAL))),
+    Bad("empty", b"", "the frame", "msgpack"),
+    Bad("one-byte-too-many", REAL + b"\x00", "the frame", "ExtraData"),
+    Bad("two-envelopes-in-one-frame", REAL + REAL, "the frame", "ExtraData"),
+    Bad("a-byte-that-msgpack-never-uses", b"\xc1", "the frame", "msgpack"),
+    Bad("nil-alone", b"\xc0", "the frame", "is not an array of five"),
+    Bad("a-number-alone", b"\x05", "the frame", "is not an array of five"),
+    Bad("bytes-of-length-five", pack(b"12345")[1:], "the frame", "is not an array of five"),
+    Bad("text-of-length-five", pack("12345")[1:], "the frame", "is not an array of five"),
+    Bad("an-array-of-none", pack(), "the frame", "is not an array of five"),
+    Bad("an-array-of-four", pack(REPORT, 3, 4, 5), "the frame", "is not an array of five"),
+    Bad("an-array-of-six", pack(REPORT, 3, 4, 5, [], []), "the frame", "is not an array of five"),
+    Bad("an-array-said-to-be-four-thousand-million", b"\xdd\xff\xff\xff\xff", "the frame", "max_array_len"),
+    Bad("an-empty-map", b"\x80", "the frame", "is not an array of five"),
+    Bad("a-map-of-one", b"\x81\x01\x02", "the frame", "max_map_len"),
+    Bad("an-older-format", pack(Kind.REPORT, 3, 4, 5, []), "the tag", "is format 0; this bus speaks format 1"),
+    Bad("a-newer-format", pack(REPORT + 16, 3, 4, 5, []), "the tag", "is format 2; this bus speaks format 1"),
+    Bad("kind-zero", pack(FORMAT * 16, 3, 4, 5, []), "the tag", "names kind 0, which does not exist"),
+    Bad("kind-fifteen", pack(FORMAT * 16 + 15, 3, 4, 5, []), "the tag", "names kind 15, which does not exist"),
+    Bad("a-negative-tag", pack(-1, 3, 4, 5, []), "the tag", "is -1, outside"),
+    Bad("a-negative-round", pack(REPORT, 3, -1, 5, []), "round", "is -1, outside 0 … 4294967295"),
+    Bad("a-negative-version", pack(REPORT, 3, 4, -1, []), "base version", "is -1, outside 0 … 4294967295"),
+    Bad("body-nil", with_body(b"\xc0"), "the body", "is NoneType, not an array"),
+    Bad("body-true", with_body(b"\xc3"), "the body", "is bool, not an array"),
+    Bad("body-a-number", with_body(b"\x07"), "the body", "is int, not an array"),
+    Bad("body-text", with_body(b"\xa1x"), "the body", "is str, not an array"),
+    Bad("body-bytes", with_body(b"\xc4\x01x"), "the body", "is bytes, not an array"),
+    Bad("body-an-empty-map", with_body(b"\x80"), "the body", "is dict, not an array"),
+    Bad("body-a-map", with_body(b"\x81\xa1a\x01"), "the frame", "max_map_len"),
+    Bad("body-a-map-with-one-key-twice", with_body(b"\x82\xa1a\x01\xa1a\x02"), "the frame", "max_map_len"),
+    Bad("body-a-map-with-a-number-as-key", with_body(b"\x81\x01\x01"), "the frame", "max_map_len"),
+    Bad("nil-in-the-body", with_body(b"\x91\xc0"), "the body", "holds NoneType"),
+    Bad("true-in-the-body", with_body(b"\x91\xc3"), "the body", "holds bool"),
+    Bad("a-map-in-the-body", with_body(b"\x91\x80"), "the body", "holds dict"),
+    Bad("nil-deep-in-the-body", with_body(b"\x91\x91\x91\xc0"), "the body", "holds NoneType"),
+    Bad("an-extension", with_body(b"\x91\xd4\x05\x00"), "the frame", "max_ext_len"),
+    Bad("an-empty-extension", with_body(b"\x91\xc7\x00\x05"), "the body", "holds ExtType"),
+    Bad("a-timestamp", with_body(b"\x91\xd6\xff\x00\x00\x00\x01"), "the frame", "max_ext_len"),
+    Bad("an-empty-timestamp", with_body(b"\x91\xc7\x00\xff"), "the frame", "msgpack"),
+    Bad("one-array-too-deep", pack(REPORT, 3, 4, 5, nested(DEPTH_LIMIT + 1)), "the body", "nests deeper than 6 arrays"),
+    Bad("a-thousand-arrays-deep", with_body(b"\x91" * 1000 + b"\x90"), "the frame", "msgpack"),
+    Bad("a-million-arrays-deep", with_body(b"\x91" * 60_000), "the frame", "msgpack"),
+    Bad("one-element-too-many", pack(REPORT, 3, 4, 5, [0] * (ARRAY_LIMIT + 1)), "the frame", "65 exceeds max_array_len"),
+    Bad("one-too-many-inside", pack(REPORT, 3, 4, 5, [[0] * (ARRAY_LIMIT + 1)]), "the frame", "65 exceeds"),
+    Bad("text-of-4097-bytes", pack(REPORT, 3, 4, 5, ["x" * 4097]), "the frame", "max_str_len"),
+    Bad("text-that-is-not-utf-8", with_body(b"\x91\xa2\xc3\x28"), "the frame", "UnicodeDecodeError"),
+    Bad("text-with-half-a-surrogate", with_body(b"\x91\xa3\xed\xa0\x80"), "the frame", "UnicodeDecodeError"),
+    Bad("bytes-said-to-be-longer-than-the-frame", with_body(b"\x91\xc4\x05abc"), "the frame", "msgpack"),
+    Bad("bytes-said-to-be-four-gigabytes", with_body(b"\x91\xc6\xff\xff\xff\xff"), "the frame", "max_bin_len"),
+    Bad("text-said-to-be-four-gigabytes", with_body(b"\x91\xdb\xff\xff\xff\xff"), "the frame", "max_str_len"),
+    Bad("a-report-of-65537-bytes", pack(REPORT, 3, 4, 5, [bytes(65_528)]), "the frame", "REPORT may have 65,536"),
+    Bad("another-protocol", b"GET / HTTP/1.1\r\n\r\n", "the frame", "ExtraData"),
+    Bad("a-pickle", b"\x80\x04\x95\x0b\x00\x00\x00\x00\x00\x00\x00", "the frame", "ExtraData"),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_malformed_frame_is_refused_by_part_reason_and_peer(case: Bad) -> None:
+    with pytest.raises(MalformedEnvelope) as caught:
+        decode(case.frame, PEER)
+    error = caught.value
+    assert (error.where, error.peer) == (case.where, PEER)
+    assert case.what in error.what
+    assert str(error) == f"malformed envelope from address {PEER}: {case.where} {error.what}"
+
+
+def test_every_malformed_case_has_a_name_of_its_own() -> None:
+    assert len({case.name for case in CASES}) == len(CASES) >= 100
+
+
+def test_a_frame_past_every_limit_is_refused_unread() -> None:
+    with pytest.raises(MalformedEnvelope, match=r"the frame has 67,108,865 bytes, more than the 67,108,864 accepted"):
+        decode(bytes(FRAME_LIMIT + 1))
+
+
+def test_a_stranger_is_called_an_unknown_peer() -> None:
+    with pytest.raises(MalformedEnvelope, match="malformed envelope from an unknown peer: the frame"):
+        decode(b"")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [[0] * ARRAY_LIMIT, nested(DEPTH_LIMIT), ["x" * 4096], [bytes(65_527)], [float("inf")], [2**64 - 1, -(2**63)]],
+    ids=["64-elements", "six-deep", "text-of-4096-bytes", "65536-bytes-in-all", "infinity", "widest-numbers"],
+)
+def test_what_is_just_within_the_limits_is_accepted(body: list[Any]) -> None:
+    assert decode(pack(REPORT, 2**32 - 1, 2**32 - 1, 2**32 - 1, [])).client == 2**32 - 1
+    assert decode(pack(REPORT, 3, 4, 5, body)).body == body
+
+
+def mutate(rng: np.random.Generator, frames: list[bytes]) -> bytes:
+    """A real frame after one to four accidents, or pure noise."""
+    frame = bytearray(frames[rng.integers(len(frames))])
+    for _ in range(rng.integers(1, 5)):
+        at = int(rng.integers(len(frame) + 1))
+        match rng.integers(6):
+            case 0 if at < len(frame):
+                frame[at] ^= 1 << int(rng.integers(8))
+            case 1 if at < len(frame):
+                frame[at] = int(rng.integers(256))
+            case 2:
+                frame[at:at] = rng.bytes(int(rng.integers(1, 6)))
+            case 3:
+                del frame[at : at + int(rng.integers(1, 6))]
+            case 4:
+                other = frames[rng.integers(len(frames))]
+                frame[at:] = other[int(rng.integers(len(other))) :]
+            case _ if rng.integers(8) == 0:
+                frame = bytearray(rng.bytes(int(rng.integers(64))))
+    return bytes(frame)
+
+
+@pytest.mark.parametrize("count", [20_000, pytest.param(1_000_000, marks=pytest.mark.soak)])
+def test_mutated_frames_are_refused_or_are_valid_envelopes(count: int) -> None:
+    rng = np.random.Generator(np.random.Philox(2024))
+    frames = [encode(Envelope(kind, 3, 4, 5, [b"\x00" * 8, [1.5, "x"], 70_000]))[0] for kind in Kind] + [REAL]
+    accepted = 0
+    for _ in range(count):
+        frame = mutate(rng, frames)
+        try:
+            envelope = decode(frame, PEER)
+        except MalformedEnvelope as error:
+            assert error.peer == PEER and error.where and error.what
+            continue
+        accepted += 1
+        again = pack(FORMAT * 16 + envelope.kind, envelope.client, envelope.round, envelope.base, envelope.body)
+        assert pack(*msgpack.unpackb(again)) == again and decode(again).kind is envelope.kind
+    assert 0 < accepted < count, "a fuzz that accepts all or nothing tests nothing"

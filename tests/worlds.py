@@ -1,0 +1,53 @@
+"""Small scenarios and shortcuts that the tests of whole runs share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from seedbus.scenarios.loading import validate
+from seedbus.scenarios.results import Results
+from seedbus.scenarios.run import run
+from seedbus.scenarios.schema import Scenario
+
+DECOMFL: dict[str, Any] = {
+    "name": "decomfl",
+    "perturbations": 3,
+    "learning_rate": 0.01,
+    "momentum": 0.5,
+    "dampening": False,
+}
+HISO: dict[str, Any] = {"name": "hiso", "perturbations": 5, "local_steps": 2, "learning_rate": 0.001}
+
+
+def scenario(**changes: Any) -> Scenario:
+    """A quadratic, eight clients, three asked a round, on links with a lognormal latency."""
+    document: dict[str, Any] = {
+        "name": "small",
+        "task": {"name": "quadratic", "dimension": 300},
+        "algorithm": DECOMFL,
+        "participation": {"clients": 8, "cohort": 3},
+        "network": {"latency": {"distribution": "lognormal", "median": 0.1, "sigma": 1.0}},
+        "evaluation": {"every": 5},
+        "stop": {"rounds": 20},
+        "verify": True,
+    }
+    return validate(document | changes, "a test")
+
+
+def lossy(probability: float = 0.3, **changes: Any) -> Scenario:
+    """The same, with messages lost and a deadline that many answers miss."""
+    faults = [{"fault": "drop", "probability": probability}]
+    participation = {"clients": 8, "cohort": 3, "deadline_s": 0.5}
+    return scenario(**({"faults": faults, "participation": participation} | changes))
+
+
+def outcome(results: Results) -> tuple[Any, ...]:
+    """What must be the same in two runs that are the same."""
+    kept = {name: value for name, value in results.summary.items() if name not in ("run", "wall_s", "cpu_s", "traffic")}
+    lines = (results.folder / "metrics.jsonl").read_text()
+    return kept, lines
+
+
+def go(folder: Path, what: Scenario, **options: Any) -> Results:
+    return run(what, folder, **options)

@@ -49,6 +49,15 @@ POINTS = [
 ]
 
 
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("whole")
+    return {
+        algorithm["name"]: outcome(run(lossy(algorithm=algorithm), folder / algorithm["name"]))
+        for algorithm in (DECOMFL, HISO)
+    }
+
+
 @pytest.mark.parametrize("algorithm", [DECOMFL, HISO], ids=lambda algorithm: str(algorithm["name"]))
 @pytest.mark.parametrize(("owner", "name", "at", "before"), POINTS)
 def test_a_run_cut_off_anywhere_and_resumed_ends_alike(
@@ -59,10 +68,10 @@ def test_a_run_cut_off_anywhere_and_resumed_ends_alike(
     name: str,
     at: int,
     before: bool,
+    uninterrupted: dict[str, Any],
 ) -> None:
     monkeypatch.setattr("seedbus.agents.launcher.Ledger", partial(Ledger, segment_rows=40))
-    what = lossy(algorithm=algorithm)
-    whole = outcome(run(what, tmp_path / "whole"))
+    what, whole = lossy(algorithm=algorithm), uninterrupted[str(algorithm["name"])]
     with monkeypatch.context() as patch:
         _cut(patch, owner, name, at, before=before)
         if owner is not Journal or name != "finish":  # a process without power tidies nothing up

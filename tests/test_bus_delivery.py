@@ -1,0 +1,241 @@
+"""The bus from end to end: who gets what, the row that every message leaves, and a bus cut in two in mid-flight."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import msgpack
+import pytest
+from bus_harness import MS, SECOND, Harness, Hold, Letter, Lose, plan, report
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seedbus.bus import (
+    EVALUATOR,
+    SERVER,
+    Envelope,
+    EnvelopeTooLong,
+    Fate,
+    Kind,
+    MalformedEnvelope,
+    MemoryTransport,
+    Network,
+    Rule,
+    Tally,
+    UnknownAddress,
+    encode,
+)
+from seedbus.bus.ledger import Row
+from seedbus.bus.network import Exponential, Lognormal
+
+numbers = st.integers(0, 3)
+messages = st.lists(
+    st.tuples(st.sampled_from([plan, report]), numbers, numbers, st.integers(0, 30 * MS), st.integers(0, 400)),
+    max_size=25,
+)
+rules = st.lists(
+    st.one_of(
+        st.builds(Lose, st.floats(0, 1), st.booleans()), st.builds(Hold, st.integers(0, 50 * MS), st.booleans())
+    ),
+    max_size=3,
+)
+SLOW = Network(latency=Exponential(mean=0.02), up_mbps=0.5, down_mbps=2.0)
+
+
+class Framed(MemoryTransport):
+    """A transport whose framing costs seven bytes and one in a hundred."""
+
+    def framing_bytes(self, size: int) -> int:
+        return 7 + size // 100
+
+
+def send(harness: Harness, script: list[Any]) -> None:
+    for make, client, round, after_ns, size in script:
+        harness.bus.send(make(client, round, size=size), after_ns=after_ns)
+
+
+def test_a_message_reaches_its_recipient_and_nobody_else() -> None:
+    harness = Harness()
+    for envelope in (plan(2, 5), report(3, 5), Envelope(Kind.COMMIT, EVALUATOR, 5, 6, ["x", 1.5])):
+        harness.bus.send(envelope)
+    harness.run()
+    assert {letter.address: letter.content for letter in harness.letters} == {
+        2: plan(2, 5),
+        SERVER: report(3, 5),
+        EVALUATOR: Envelope(Kind.COMMIT, EVALUATOR, 5, 6, ["x", 1.5]),
+    }
+
+
+def test_a_delivered_message_leaves_a_row_of_all_that_it_cost() -> None:
+    harness = Harness(rules=[Hold(3 * MS)], transport=Framed())
+    envelope = report(300, 70_000, 7, size=220)
+    frame, header = encode(envelope)
+    harness.bus.send(envelope, Tally(scalars=50, seeds=1, catchup_bytes=9, digest_bytes=32), after_ns=2 * MS)
+    harness.run()
+    assert (header, len(frame)) == (11, 234)
+    assert harness.rows == [
+        Row(2 * MS, 5 * MS, 70_000, Kind.REPORT, 300, SERVER, 11, 223, 9, 32, 9, 50, 1, Fate.DELIVERED)
+    ]
+
+
+def test_totals_are_what_the_rows_add_up_to() -> None:
+    harness = Harness(SLOW, [Lose(0.3)], transport=Framed())
+    for number in range(40):
+        harness.bus.send(plan(number % 4, number, size=number), Tally(number, 1, 2 * number, 0))
+    harness.run()
+    summed = Counter[tuple[Kind, str]]()
+    for row in harness.rows:
+        summed[Kind(row.kind), "messages"] += 1
+        for name in ("header_bytes", "payload_bytes", "framing_bytes", "catchup_bytes", "scalars", "seeds"):
+            summed[Kind(row.kind), name] += getattr(row, name)
+    assert harness.ledger.totals == summed and summed[Kind.PLAN, "messages"] == 40
+
+
+@pytest.mark.parametrize("arriving", [False, True], ids=["on-sending", "on-arrival"])
+def test_a_message_dropped_by_a_rule_still_costs_its_bytes(arriving: bool) -> None:
+    harness, whole = Harness(rules=[Lose(arriving=arriving)]), Harness()
+    for bus in (harness.bus, whole.bus):
+        bus.send(plan(1, size=100), Tally(scalars=4))
+    harness.run()
+    whole.run()
+    assert harness.letters == [] and whole.rows[0].payload_bytes == 103
+    assert harness.rows == [whole.rows[0]._replace(arrived_ns=-1, fate=Fate.DROPPED)]
+
+
+def test_what_is_under_way_at_the_end_has_its_row() -> None:
+    harness = Harness(rules=[Hold(SECOND)])
+    harness.bus.send(report(1))
+    harness.bus.send(plan(2))
+    harness.run(SECOND // 2)
+    harness.bus.close()
+    harness.run(2 * SECOND)
+    assert [(row.kind, row.arrived_ns, row.fate) for row in harness.rows] == [
+        (Kind.PLAN, -1, Fate.UNDER_WAY),
+        (Kind.REPORT, -1, Fate.UNDER_WAY),
+    ]
+    assert harness.letters == []
+
+
+@given(messages, rules, st.integers(0, 100 * MS))
+def test_nothing_is_dropped_silently(script: list[Any], chosen: list[Rule], until_ns: int) -> None:
+    harness = Harness(SLOW, chosen)
+    send(harness, script)
+    harness.run(max(until_ns, 1))
+    harness.bus.close()
+    fates = Counter(harness.fates)
+    assert fates.total() == len(script)
+    assert fates[Fate.DELIVERED] == len(harness.letters)
+    sent = Counter((make(0).kind, client, round) for make, client, round, _, _ in script)
+    assert sent == Counter(
+        (row.kind, row.sender if row.recipient == SERVER else row.recipient, row.round) for row in harness.rows
+    )
+
+
+def test_a_malformed_frame_is_refused_counted_by_peer_and_put_into_the_mailbox() -> None:
+    harness = Harness()
+    harness.bus.send_frame(report(3), b"\xc1" * 20, 5)
+    harness.bus.send_frame(report(3, 1), b"\xc1" * 20, 5)
+    harness.bus.send_frame(report(2), b"\x05", 1)
+    harness.bus.send(report(1))
+    harness.run()
+    assert harness.fates == [Fate.DELIVERED, Fate.REFUSED, Fate.REFUSED, Fate.REFUSED]
+    assert harness.bus.refused == {(3, "the frame"): 2, (2, "the frame"): 1}
+    contents = [letter.content for letter in harness.letters if isinstance(letter.content, MalformedEnvelope)]
+    assert [error.peer for error in contents] == [2, 3, 3]
+    assert [row.payload_bytes for row in harness.rows if row.sender == 3] == [15, 15]
+
+
+def test_a_peer_cannot_fill_the_memory_with_ever_new_sentences() -> None:
+    harness = Harness()
+    for number in range(500):
+        frame: bytes = msgpack.packb([23, 3, 2**32 + number, 0, []])
+        harness.bus.send_frame(report(3, number), frame, 5)
+    harness.run()
+    assert harness.bus.refused == {(3, "round"): 500}
+
+
+def test_only_a_plan_that_could_be_read_brings_a_client_forward() -> None:
+    harness = Harness(rules=[Lose(0.0)])
+    harness.bus.send(plan(0, 1, base=4))
+    harness.bus.send(plan(0, 2, base=3))
+    harness.bus.send_frame(plan(1, 1, base=4), b"\xc1", 1)
+    harness.bus.send(report(2, 1, base=4))
+    harness.run()
+    assert harness.bus.reached == {0: 4}
+
+
+def test_a_host_gets_what_is_sent_to_its_clients() -> None:
+    harness = Harness(clients=1)
+    for client in (7, 8):
+        harness.bus.forward(client, 0)
+    harness.bus.send(plan(7))
+    harness.bus.send(plan(8))
+    harness.bus.send(plan(0))
+    harness.run()
+    assert [(letter.address, letter.content) for letter in harness.letters] == [(0, plan(0)), (0, plan(7)), (0, plan(8))]
+    assert [row.recipient for row in harness.rows] == [0, 7, 8]
+
+
+def test_a_message_to_nobody_ends_the_run_by_name_and_keeps_its_row() -> None:
+    harness = Harness()
+    harness.bus.send(plan(99))
+    with pytest.raises(UnknownAddress, match="no mailbox is open at address 99"):
+        harness.run()
+    harness.bus.close()
+    assert harness.fates == [Fate.UNDER_WAY]
+
+
+def test_a_message_past_its_limit_is_refused_before_anything_is_counted() -> None:
+    harness = Harness()
+    with pytest.raises(EnvelopeTooLong):
+        harness.bus.send(report(size=2**16))
+    harness.run()
+    assert harness.rows == []
+
+
+def test_messages_of_one_instant_arrive_in_the_order_of_kind_client_and_round() -> None:
+    sent = [report(1), plan(2), plan(1, 1), plan(1, 0), Envelope(Kind.EVALUATION, EVALUATOR, 0, 0)]
+    arrived = []
+    for script in (sent, sent[::-1]):
+        harness = Harness()
+        for envelope in script:
+            harness.bus.send(envelope)
+        harness.run()
+        arrived.append([letter.content for letter in harness.letters])
+    assert arrived[0] == arrived[1] == [sent[4], sent[3], sent[2], sent[1], sent[0]]
+
+
+def test_what_is_under_way_can_be_looked_at_by_kind() -> None:
+    harness = Harness(rules=[Hold(SECOND)])
+    for envelope in (plan(0), report(1), plan(2)):
+        harness.bus.send(envelope)
+    assert harness.bus.under_way(Kind.PLAN) == [encode(plan(0))[0], encode(plan(2))[0]]
+    harness.run()
+    assert harness.bus.under_way(Kind.PLAN) == []
+
+
+def later(harness: Harness, since: int, rows: int) -> tuple[list[Letter], list[Row]]:
+    return harness.letters[since:], harness.rows[rows:]
+
+
+@given(messages, messages, rules, st.integers(1, 80 * MS))
+def test_a_bus_cut_in_mid_flight_and_restored_delivers_the_same_to_the_end(
+    before: list[Any], after: list[Any], chosen: list[Rule], cut_ns: int
+) -> None:
+    network = Network(latency=Lognormal(median=0.03, sigma=1.0), up_mbps=0.1, down_mbps=0.3)
+    whole = Harness(network, chosen, seed=11)
+    send(whole, before)
+    whole.run(cut_ns)
+    seen, counted = len(whole.letters), len(whole.rows)
+    checkpoint = msgpack.packb(whole.bus.checkpoint())
+
+    resumed = Harness(network, chosen, seed=11)
+    resumed.bus.restore(msgpack.unpackb(checkpoint))
+    assert msgpack.packb(resumed.bus.checkpoint()) == checkpoint
+    for harness in (whole, resumed):
+        send(harness, after)
+        harness.run(harness.clock.now_ns + 60 * MS)
+        harness.bus.close()
+    assert later(whole, seen, counted) == (resumed.letters, resumed.rows)
+    assert len(whole.rows) == len(before) + len(after)

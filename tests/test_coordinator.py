@@ -1,0 +1,213 @@
+"""The coordinator's decisions, without a loop, a bus or a disk."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seedbus.agents.coordinator import Cadence, Coordinator
+from seedbus.agents.messages import Evaluation, Join, Span, pack_report
+from seedbus.agents.participation import Participation
+from seedbus.agents.stopping import Stop
+from seedbus.algorithms.decomfl import DeComFL
+from seedbus.bus import HOST, Envelope, Kind
+
+ALGORITHM: Any = DeComFL(perturbations=2)
+PROOF = {"selftest": b"s", "x0": b"x"}
+
+
+def coordinator(clients: int = 6, cohort: int = 3, quorum: int = 1, verify_every: int = 0) -> Coordinator:
+    made = Coordinator(
+        ALGORITHM,
+        Participation(clients=clients, cohort=cohort, quorum=quorum),
+        seed=7,
+        stop=Stop(rounds=100),
+        evaluation=Cadence(every=10),
+        verify_every=verify_every,
+    )
+    made.joined(Join(HOST, (Span(0, clients - 1, 0),), **PROOF))
+    return made
+
+
+def cohort_of(made: Coordinator) -> list[int]:
+    return [envelope.client for envelope, _ in made.open_round()]
+
+
+def report(made: Coordinator, client: int, values: list[float] | None = None, **changes: Any) -> Envelope:
+    plan = ALGORITHM.plan(changes.pop("round", made.round), changes.pop("base", made.version), 0)
+    scalars = np.array([values or [1.0, 2.0]], np.float32)
+    return pack_report(ALGORITHM, client, plan, scalars, changes.pop("digests", {}))[0]
+
+
+def test_a_cohort_is_drawn_from_the_members_and_depends_on_seed_and_round_only() -> None:
+    first, second = coordinator(), coordinator()
+    assert cohort_of(first) == cohort_of(second)
+    assert len(set(cohort_of(coordinator(100, 30)))) == 30
+
+
+def test_the_order_of_arrival_never_shows() -> None:
+    commits = []
+    for order in (1, -1):
+        made = coordinator()
+        for client in cohort_of(made)[::order]:
+            assert made.reported(report(made, client, [client / 3, client * 1e5])) is None
+        assert made.is_round_over
+        commits.append(made.close_round().commit)
+    assert commits[0].terms[0].scalars.tobytes() == commits[1].terms[0].scalars.tobytes()
+
+
+@given(st.lists(st.integers(0, 2), min_size=3, max_size=40))
+def test_a_report_counts_at_most_once(order: list[int]) -> None:
+    made = coordinator()
+    cohort = cohort_of(made)
+    for place in order:
+        made.reported(report(made, cohort[place]))
+    seen = len(set(order))
+    assert made.refusals.total() == len(order) - seen
+    assert {reason for _, reason in made.refusals} <= {"duplicate"}
+    made.deadline_passed(made.round)
+    assert len(made.close_round().reported) == seen
+
+
+@pytest.mark.parametrize(
+    ("reason", "changes"),
+    [
+        ("not-finite", {"values": [float("nan"), 1.0]}),
+        ("not-finite", {"values": [1.0, float("inf")]}),
+        ("absurd", {"values": [1e38, 1.0]}),
+        ("bad-payload", {"values": [1.0, 2.0, 3.0]}),
+        ("wrong-round", {"round": 5}),
+        ("wrong-version", {"base": 3}),
+    ],
+)
+def test_a_report_that_must_not_count_is_refused_with_its_reason(reason: str, changes: dict[str, Any]) -> None:
+    made = coordinator()
+    client = cohort_of(made)[0]
+    refusal = made.reported(report(made, client, **changes))
+    assert refusal is not None
+    assert (refusal.client, refusal.reason) == (client, reason)
+    assert made.refusals == {(client, reason): 1}
+    made.deadline_passed(made.round)
+    assert made.close_round().commit is None
+
+
+def test_a_report_from_outside_is_refused_and_the_round_still_waits_for_its_cohort() -> None:
+    made = coordinator(clients=6)
+    cohort = cohort_of(made)
+    outsider = next(client for client in range(6) if client not in cohort)
+    for client, reason in ((outsider, "not-asked"), (99, "not-a-member")):
+        refusal = made.reported(report(made, client))
+        assert refusal is not None
+        assert refusal.reason == reason
+    assert made.missing == cohort
+
+
+def test_a_report_for_a_closed_round_is_late_and_changes_nothing() -> None:
+    made = coordinator()
+    late = report(made, cohort_of(made)[0])
+    made.deadline_passed(0)
+    made.close_round()
+    made.open_round()
+    refusal = made.reported(late)
+    assert refusal is not None
+    assert refusal.reason == "late"
+
+
+def test_whoever_answers_badly_has_answered_and_the_round_does_not_wait_for_it() -> None:
+    made = coordinator()
+    bad, *good = cohort_of(made)
+    made.reported(report(made, bad, [float("nan"), 0.0]))
+    for client in good:
+        made.reported(report(made, client))
+    assert made.is_round_over
+    assert made.close_round().reported == tuple(good)
+
+
+def test_a_deadline_of_an_earlier_round_closes_nothing() -> None:
+    made = coordinator()
+    made.open_round()
+    made.deadline_passed(made.round - 1)
+    assert not made.is_round_over
+
+
+def test_without_quorum_there_is_no_commit_and_the_next_round_has_other_directions() -> None:
+    made = coordinator(quorum=3)
+    first = [envelope.body[0][0] for envelope, _ in made.open_round()]
+    made.deadline_passed(0)
+    assert made.close_round().commit is None
+    assert (made.round, made.version) == (1, 0)
+    assert [envelope.body[0][0] for envelope, _ in made.open_round()] != first
+
+
+def test_a_member_is_sent_exactly_the_commits_that_it_missed() -> None:
+    made = coordinator(clients=3, cohort=3)
+    for _ in range(3):
+        for client in cohort_of(made)[:2]:
+            made.reported(report(made, client))
+        made.deadline_passed(made.round)
+        made.close_round()
+    plans = {envelope.client: envelope for envelope, _ in made.open_round()}
+    missed = {client: len(ALGORITHM.unpack_commits(plan.body[1])) for client, plan in plans.items()}
+    assert missed == {0: 1, 1: 1, 2: 3}
+
+
+@pytest.mark.parametrize(
+    ("join", "reason"),
+    [
+        (Join(HOST - 1, (Span(0, 5, 0),), selftest=b"other", x0=b"x"), "selftest"),
+        (Join(HOST - 1, (Span(0, 5, 0),), selftest=b"s", x0=b"other"), "x0"),
+        (Join(HOST - 1, (Span(4, 6, 0),), **PROOF), "unknown-client"),
+        (Join(HOST - 1, (Span(5, 4, 0),), **PROOF), "unknown-client"),
+        (Join(HOST - 1, (Span(0, 5, 8),), **PROOF), "foreign-version"),
+    ],
+)
+def test_a_host_that_would_compute_something_else_is_refused(join: Join, reason: str) -> None:
+    answers, refusal = coordinator().joined(join)
+    assert [envelope.kind for envelope, _ in answers] == [Kind.REFUSE]
+    assert refusal is not None
+    assert refusal.reason == reason
+
+
+def test_a_client_that_lost_its_place_is_told_again_from_where_it_really_is() -> None:
+    made = coordinator(clients=3, cohort=3)
+    for client in cohort_of(made):
+        made.reported(report(made, client))
+    made.close_round()
+    made.open_round()
+    answers, _ = made.joined(Join(HOST, (Span(1, 1, 0),), **PROOF))
+    kinds = [envelope.kind for envelope, _ in answers]
+    assert kinds == [Kind.WELCOME, Kind.PLAN]
+    assert len(ALGORITHM.unpack_commits(answers[1][0].body[1])) == 1
+
+
+@pytest.mark.parametrize("evaluator_first", [True, False])
+def test_a_diverged_replica_is_named_whichever_digest_comes_first(evaluator_first: bool) -> None:
+    made = coordinator(verify_every=1)
+    client = cohort_of(made)[0]
+    truth = Evaluation(0, 0, {}, {"momentum": b"m" * 8, "x": b"x" * 8})
+    bad = report(made, client, digests={"momentum": b"m" * 8, "x": b"y" * 8})
+    if evaluator_first:
+        made.evaluated(truth, 0, 0, 0)
+        refusal = made.reported(bad)
+    else:
+        assert made.reported(bad) is None
+        (refusal,) = made.evaluated(truth, 0, 0, 0)[1]
+    assert refusal is not None
+    assert refusal.reason == "diverged"
+    assert refusal.detail == f"client {client} holds other bits than the evaluator at version 0: its x differs"
+
+
+def test_a_restored_coordinator_decides_alike() -> None:
+    made = coordinator(quorum=2)
+    for _ in range(4):
+        for client in cohort_of(made):
+            made.reported(report(made, client, [float(client), 1.0]))
+        made.close_round()
+    other = coordinator(quorum=2)
+    other.restore(made.checkpoint(), list(made.log), dict(made.versions))
+    assert other.checkpoint() == made.checkpoint()
+    assert [envelope for envelope, _ in other.open_round()] == [envelope for envelope, _ in made.open_round()]

@@ -8,7 +8,7 @@ from typing import Any
 import msgpack
 import pytest
 from bus_harness import MS, SECOND, Harness, Hold, Letter, Lose, plan, report
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seedbus.bus import (
@@ -35,9 +35,7 @@ messages = st.lists(
     max_size=25,
 )
 rules = st.lists(
-    st.one_of(
-        st.builds(Lose, st.floats(0, 1), st.booleans()), st.builds(Hold, st.integers(0, 50 * MS), st.booleans())
-    ),
+    st.one_of(st.builds(Lose, st.floats(0, 1), st.booleans()), st.builds(Hold, st.integers(0, 50 * MS), st.booleans())),
     max_size=3,
 )
 SLOW = Network(latency=Exponential(mean=0.02), up_mbps=0.5, down_mbps=2.0)
@@ -117,6 +115,7 @@ def test_what_is_under_way_at_the_end_has_its_row() -> None:
     assert harness.letters == []
 
 
+@settings(deadline=None)
 @given(messages, rules, st.integers(0, 100 * MS))
 def test_nothing_is_dropped_silently(script: list[Any], chosen: list[Rule], until_ns: int) -> None:
     harness = Harness(SLOW, chosen)
@@ -173,7 +172,11 @@ def test_a_host_gets_what_is_sent_to_its_clients() -> None:
     harness.bus.send(plan(8))
     harness.bus.send(plan(0))
     harness.run()
-    assert [(letter.address, letter.content) for letter in harness.letters] == [(0, plan(0)), (0, plan(7)), (0, plan(8))]
+    assert [(letter.address, letter.content) for letter in harness.letters] == [
+        (0, plan(0)),
+        (0, plan(7)),
+        (0, plan(8)),
+    ]
     assert [row.recipient for row in harness.rows] == [0, 7, 8]
 
 
@@ -219,6 +222,7 @@ def later(harness: Harness, since: int, rows: int) -> tuple[list[Letter], list[R
     return harness.letters[since:], harness.rows[rows:]
 
 
+@settings(deadline=None)
 @given(messages, messages, rules, st.integers(1, 80 * MS))
 def test_a_bus_cut_in_mid_flight_and_restored_delivers_the_same_to_the_end(
     before: list[Any], after: list[Any], chosen: list[Rule], cut_ns: int

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import msgpack
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seedbus.bus import EVALUATOR, HOST, SERVER, Envelope, EnvelopeTooLong, Kind, MalformedEnvelope, decode, encode
@@ -55,6 +55,7 @@ def with_body(raw: bytes) -> bytes:
 REAL = encode(Envelope(Kind.REPORT, 300, 70_000, 69_999, [b"\x00\x01\x02\x03" * 5, 2.5, "ok", [1, -1]]))[0]
 
 
+@settings(deadline=None)
 @given(envelopes)
 def test_what_is_encoded_is_decoded_to_the_same_envelope(envelope: Envelope) -> None:
     frame, header = encode(envelope)
@@ -74,7 +75,9 @@ def test_a_header_takes_sixteen_bytes_at_most_for_every_kind(kind: Kind) -> None
 
 @pytest.mark.parametrize("kind", Kind)
 def test_a_header_of_three_long_numbers_is_refused_before_it_is_sent(kind: Kind) -> None:
-    with pytest.raises(EnvelopeTooLong, match=rf"the header of the {kind.name} .* is 17 bytes; at most 16 are accepted"):
+    with pytest.raises(
+        EnvelopeTooLong, match=rf"the header of the {kind.name} .* is 17 bytes; at most 16 are accepted"
+    ):
         encode(Envelope(kind, 2**16, 2**16, 2**16))
 
 
@@ -172,7 +175,9 @@ CASES = [
     Bad("one-array-too-deep", pack(REPORT, 3, 4, 5, nested(DEPTH_LIMIT + 1)), "the body", "nests deeper than 6 arrays"),
     Bad("a-thousand-arrays-deep", with_body(b"\x91" * 1000 + b"\x90"), "the body", "nests deeper"),
     Bad("sixty-thousand-arrays-deep", with_body(b"\x91" * 60_000), "the frame", "msgpack"),
-    Bad("one-element-too-many", pack(REPORT, 3, 4, 5, [0] * (ARRAY_LIMIT + 1)), "the frame", "65 exceeds max_array_len"),
+    Bad(
+        "one-element-too-many", pack(REPORT, 3, 4, 5, [0] * (ARRAY_LIMIT + 1)), "the frame", "65 exceeds max_array_len"
+    ),
     Bad("one-too-many-inside", pack(REPORT, 3, 4, 5, [[0] * (ARRAY_LIMIT + 1)]), "the frame", "65 exceeds"),
     Bad("text-of-4097-bytes", pack(REPORT, 3, 4, 5, ["x" * 4097]), "the frame", "max_str_len"),
     Bad("text-that-is-not-utf-8", with_body(b"\x91\xa2\xc3\x28"), "the frame", "UnicodeDecodeError"),

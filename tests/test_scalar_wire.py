@@ -93,7 +93,7 @@ def test_any_commits_come_out_as_they_went_in(log: list[ScalarCommit], turns: in
     assert bits(wire.unpack_commits(over_the_wire(wire.pack_commits(many).body))) == bits(many)
 
 
-@pytest.mark.parametrize("rounds", [0, 1, 63, 64, 65, 4_096, 4_097, 9_000])
+@pytest.mark.parametrize("rounds", [0, 1, 63, 64, 65, 4_097])
 def test_any_number_of_commits_comes_out_as_it_went_in(rounds: int) -> None:
     log = missed(rounds, 2, 1)
     assert bits(wire.unpack_commits(over_the_wire(wire.pack_commits(log).body))) == bits(log)
@@ -249,9 +249,9 @@ def test_ten_thousand_malformed_catch_ups_raise_bad_payload_and_nothing_else() -
         ScalarCommit(1, 4, 0.5, (Term(4, 1, scalars(1, 3)), late)),
         ScalarCommit(2, 6, 0.1, (Term(6, 2, scalars(2, 2)),)),
     ]
-    for log in (odd, missed(3), missed(66, 1, 1)):
-        refused = fuzzed(wire.pack_commits(log).body, wire.unpack_commits, wire.pack_commits, 4_000)
-        assert refused > 2_000
+    for log, turns in ((odd, 5_000), (missed(3), 4_000), (missed(66, 1, 1), 1_000)):
+        refused = fuzzed(wire.pack_commits(log).body, wire.unpack_commits, wire.pack_commits, turns)
+        assert refused > turns / 2
 
 
 def test_ten_thousand_malformed_plans_and_reports_raise_bad_payload_and_nothing_else() -> None:

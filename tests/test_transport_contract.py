@@ -24,16 +24,15 @@ class Inbox:
     """What arrived at one address."""
 
     def __init__(self, transport: Transport, address: int) -> None:
-        self.frames: list[bytes] = []
-        transport.listen(address, self.frames.append)
+        self._frames: asyncio.Queue[bytes] = asyncio.Queue()
+        transport.listen(address, self._frames.put_nowait)
 
     async def after(self, count: int) -> list[bytes]:
         """The frames once `count` are there, and those that should not have come; gives up after ten seconds."""
         async with asyncio.timeout(10):
-            while len(self.frames) < count:
-                await asyncio.sleep(0.001)
+            arrived = [await self._frames.get() for _ in range(count)]
         await asyncio.sleep(0.01)
-        return self.frames
+        return arrived + [self._frames.get_nowait() for _ in range(self._frames.qsize())]
 
 
 async def test_a_frame_arrives_unchanged(transport: Transport) -> None:

@@ -1,0 +1,155 @@
+"""Who may import whom, read from the source; and the few modules that may look at a clock or draw at random."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+ALLOWED = {
+    "bus": {"bus"},
+    "algorithms": {"algorithms"},
+    "models": {"models"},
+    "agents": {"agents", "bus", "algorithms"},
+    "scenarios": {"scenarios", "agents", "bus", "algorithms", "models"},
+}
+FACADE = "seedbus"
+CLOCKS = {"bus/clock.py"}
+GENERATORS = ("algorithms/directions/", "models/streams.py")
+SEEDED = {"Generator", "Philox", "SeedSequence", "BitGenerator"}
+
+PACKAGE = sorted(path for folder in (*ALLOWED, FACADE) for path in (ROOT / folder).rglob("*.py"))
+AROUND = sorted(path for folder in ("tests", "benchmarks") for path in (ROOT / folder).rglob("*.py"))
+
+
+def name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def each(paths: list[Path]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("path", paths, ids=name)
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def imports(inside: ast.AST) -> Iterator[str]:
+    """The dotted names of all that is imported, wherever in the file."""
+    for node in ast.walk(inside):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module or ''}.{alias.name}" for alias in node.names)
+
+
+def at_import_time(module: ast.Module) -> Iterator[ast.stmt]:
+    """The statements that run when the module is imported: no bodies of functions, nothing that only mypy reads."""
+    pending: list[ast.stmt] = list(module.body)
+    while pending:
+        statement = pending.pop()
+        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        if isinstance(statement, ast.If) and dotted(statement.test).endswith("TYPE_CHECKING"):
+            pending += statement.orelse
+            continue
+        yield statement
+        pending += [child for child in ast.iter_child_nodes(statement) if isinstance(child, ast.stmt)]
+
+
+def dotted(node: ast.AST) -> str:
+    """a.b.c of an attribute, or an empty string."""
+    if isinstance(node, ast.Name):
+        return node.id
+    inner = dotted(node.value) if isinstance(node, ast.Attribute) else ""
+    return f"{inner}.{node.attr}" if inner and isinstance(node, ast.Attribute) else ""
+
+
+def test_there_is_something_to_read() -> None:
+    assert {name(path).split("/")[0] for path in PACKAGE} == {*ALLOWED, FACADE} and len(PACKAGE) > 40
+    assert Path(__file__) in AROUND and ROOT / "benchmarks" / "bus.py" in AROUND
+
+
+@each(PACKAGE)
+def test_a_module_imports_only_from_the_layers_below_it(path: Path) -> None:
+    layer = name(path).split("/")[0]
+    ours = {full.split(".")[1] for full in imports(tree(path)) if full.startswith("seedbus.")}
+    assert ours <= ALLOWED.get(layer, set(ALLOWED))
+
+
+@each(PACKAGE)
+def test_no_module_imports_relatively(path: Path) -> None:
+    assert not [node for node in ast.walk(tree(path)) if isinstance(node, ast.ImportFrom) and node.level]
+
+
+@each(sorted((ROOT / FACADE).glob("__init__.py")))
+def test_the_facade_imports_our_layers_only_when_they_are_asked_for(path: Path) -> None:
+    eager = [full for statement in at_import_time(tree(path)) for full in imports_of(statement)]
+    assert not [full for full in eager if full.startswith("seedbus.")]
+
+
+def imports_of(statement: ast.stmt) -> list[str]:
+    return list(imports(statement)) if isinstance(statement, ast.Import | ast.ImportFrom) else []
+
+
+@each(PACKAGE + AROUND)
+def test_our_folders_are_never_imported_by_their_bare_names(path: Path) -> None:
+    assert not {full.split(".")[0] for full in imports(tree(path))} & set(ALLOWED)
+
+
+@each(PACKAGE)
+def test_only_the_clock_looks_at_real_time(path: Path) -> None:
+    if name(path) not in CLOCKS:
+        roots = {full.split(".")[0] for full in imports(tree(path))}
+        assert not roots & {"time", "timeit", "sched"}
+        assert not [full for full in map(dotted, ast.walk(tree(path))) if full.endswith((".now", ".utcnow", ".today"))]
+
+
+@each(PACKAGE)
+def test_no_module_imports_pythons_generators(path: Path) -> None:
+    assert not {full.split(".")[0] for full in imports(tree(path))} & {"random", "secrets", "uuid"}
+
+
+@each(PACKAGE)
+def test_only_seeded_streams_touch_a_generator(path: Path) -> None:
+    """Elsewhere np.random is a type's name at most, never `np.random.seed`, `default_rng()` or a global draw."""
+    if name(path).startswith(GENERATORS):
+        return
+    module = tree(path)
+    used = {full for full in [*map(dotted, ast.walk(module)), *imports(module)] if "random." in full}
+    assert not {
+        full for full in used if full.startswith(("np.random.", "numpy.random.")) and full.split(".")[2] not in SEEDED
+    }
+    assert not {full for full in used if full.startswith("torch.random")}
+    assert not {"torch.manual_seed", "torch.seed", "torch.randn", "torch.rand", "torch.randperm"} & {
+        *map(dotted, ast.walk(module))
+    }
+
+
+@each(PACKAGE)
+def test_every_public_module_says_what_it_is(path: Path) -> None:
+    assert path.name == "__main__.py" or (ast.get_docstring(tree(path)) or "").strip()
+
+
+@pytest.mark.parametrize(
+    "module", ["seedbus", "seedbus.bus", "seedbus.agents.server", "seedbus.agents.launcher", "seedbus.scenarios.schema"]
+)
+def test_importing_it_does_not_import_torch(module: str) -> None:
+    code = f"import sys, {module}; print([name for name in ('torch', 'pandas', 'sklearn') if name in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, cwd=ROOT / "tests"
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr
+
+
+def test_importing_the_bus_imports_no_other_layer() -> None:
+    code = "import sys, seedbus.bus; print(sorted({n.split('.')[1] for n in sys.modules if n.startswith('seedbus.')}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT / "tests")
+    assert done.stdout.strip() == "['bus']", done.stderr

@@ -1,0 +1,231 @@
+"""The ledger: whole segments or none, a checkpoint to go back to, and one hash however the rows are kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from seedbus.bus import Fate, Kind, Ledger, LedgerDamaged, ledger_hash, read_ledger
+from seedbus.bus.ledger import COLUMNS, Row
+
+ROUNDS = (Kind.PLAN, Kind.REPORT, Kind.COMMIT, Kind.EVALUATION)
+
+
+def row(number: int, kind: Kind = Kind.PLAN, framing: int = 0) -> Row:
+    """A row whose every number depends on `number`."""
+    sent_ns = number * 10**10
+    return Row(
+        sent_ns,
+        sent_ns + 7,
+        number // 4,
+        kind,
+        -1,
+        number % 4,
+        8,
+        30 + number,
+        framing,
+        32,
+        number,
+        10,
+        1,
+        Fate.DELIVERED,
+    )
+
+
+def rows(count: int) -> list[Row]:
+    return [row(number, ROUNDS[number % 4]) for number in range(count)]
+
+
+def written(folder: Path, every: list[Row], segment_rows: int = 10) -> Ledger:
+    ledger = Ledger(folder, segment_rows)
+    for each in every:
+        ledger.append(each)
+        if ledger.is_full:
+            ledger.write_segment()
+    ledger.write_segment()
+    return ledger
+
+
+def read(folder: Path) -> list[Row]:
+    columns = read_ledger(folder)
+    return [Row(*numbers) for numbers in zip(*(columns[name].tolist() for name in COLUMNS), strict=True)]
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_rows_are_read_back_as_they_were_appended_however_they_are_cut(tmp_path: Path) -> None:
+    for segment_rows in (1, 7, 10, 1000):
+        ledger = written(tmp_path / str(segment_rows), rows(30), segment_rows)
+        assert read(tmp_path / str(segment_rows)) == rows(30)
+        assert ledger.segments == len(names(tmp_path / str(segment_rows))) == -(-30 // segment_rows)
+
+
+def test_a_segment_is_due_when_it_has_its_rows_and_not_before(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path, segment_rows=3)
+    due = [ledger.is_full]
+    for each in rows(3):
+        ledger.append(each)
+        due.append(ledger.is_full)
+    ledger.write_segment()
+    ledger.write_segment()
+    due.append(ledger.is_full)
+    assert due == [False, False, False, True, False] and names(tmp_path) == ["000000.parquet"]
+
+
+def test_a_ledger_without_rows_is_empty_and_leaves_no_file(tmp_path: Path) -> None:
+    written(tmp_path / "messages", [])
+    assert read(tmp_path / "messages") == [] and not (tmp_path / "messages").exists()
+    assert ledger_hash(read_ledger(tmp_path / "messages")) == ledger_hash(read_ledger(tmp_path / "nowhere"))
+
+
+def test_new_rows_are_taken_once(tmp_path: Path) -> None:
+    ledger, width = Ledger(tmp_path), 8 * len(COLUMNS)
+    ledger.append(row(0))
+    ledger.append(row(1))
+    assert np.frombuffer(ledger.take_new(), np.int64).reshape(-1, len(COLUMNS)).tolist() == [[*row(0)], [*row(1)]]
+    assert ledger.take_new() == b""
+    ledger.append(row(2))
+    assert len(ledger.take_new()) == width
+    ledger.write_segment()
+    ledger.append(row(3))
+    assert len(ledger.take_new()) == width
+
+
+@settings(deadline=None, max_examples=15)
+@given(st.integers(0, 16), st.integers(0, 8), st.integers(3, 9))
+def test_a_restored_ledger_goes_on_as_if_nothing_had_happened(
+    tmp_path_factory: pytest.TempPathFactory, before: int, lost: int, segment_rows: int
+) -> None:
+    folder, every = tmp_path_factory.mktemp("messages"), rows(24)
+    ledger, pending = Ledger(folder, segment_rows), b""
+    for each in every[:before]:
+        ledger.append(each)
+        pending += ledger.take_new()
+        if ledger.is_full:
+            ledger.write_segment()
+            pending = b""
+    segments, totals = ledger.segments, ledger.totals.copy()
+    for each in every[before : before + lost]:  # after the checkpoint, and lost with the process
+        ledger.append(each)
+        if ledger.is_full:
+            ledger.write_segment()
+
+    resumed = Ledger(folder, segment_rows)
+    resumed.restore(segments, pending)
+    assert resumed.totals == totals and resumed.take_new() == b""
+    for each in every[before:]:
+        resumed.append(each)
+        if resumed.is_full:
+            resumed.write_segment()
+    resumed.write_segment()
+    assert read(folder) == every
+    assert resumed.totals == written(folder / "whole", every).totals
+
+
+def test_restoring_removes_later_segments_and_what_was_half_written(tmp_path: Path) -> None:
+    written(tmp_path, rows(30))
+    (tmp_path / "000003.unfinished").write_bytes(b"PAR1")
+    Ledger(tmp_path).restore(2, b"")
+    assert names(tmp_path) == ["000000.parquet", "000001.parquet"] and read(tmp_path) == rows(20)
+
+
+def test_a_segment_that_could_not_be_finished_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = Ledger(tmp_path)
+    ledger.append(row(0))
+
+    def full_disk(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        ledger.write_segment()
+    assert read(tmp_path) == [] and ledger.segments == 0
+    monkeypatch.undo()
+    ledger.write_segment()
+    assert read(tmp_path) == [row(0)]
+
+
+@pytest.mark.parametrize("segment_rows", [1, 7, 1000])
+def test_the_hash_does_not_depend_on_the_segments(tmp_path: Path, segment_rows: int) -> None:
+    written(tmp_path / "a", rows(30), segment_rows)
+    written(tmp_path / "b", rows(30), 10)
+    assert ledger_hash(read_ledger(tmp_path / "a")) == ledger_hash(read_ledger(tmp_path / "b"))
+
+
+def hash_of(folder: Path, every: list[Row]) -> str:
+    written(folder, every)
+    return ledger_hash(read_ledger(folder))
+
+
+def test_the_hash_does_not_depend_on_framing_nor_on_who_joined(tmp_path: Path) -> None:
+    joining = [row(number, kind) for number, kind in enumerate((Kind.JOIN, Kind.WELCOME, Kind.REFUSE, Kind.BYE))]
+    other = [*joining[:2], *(each._replace(framing_bytes=9) for each in rows(20)), *joining]
+    assert hash_of(tmp_path / "a", rows(20)) == hash_of(tmp_path / "b", other)
+
+
+@pytest.mark.parametrize("column", [name for name in COLUMNS if name != "framing_bytes"])
+def test_the_hash_depends_on_every_other_number(tmp_path: Path, column: str) -> None:
+    changed = rows(20)
+    value = {"kind": Kind.REPORT, "fate": Fate.DROPPED}.get(column, 2**31)
+    changed[4] = changed[4]._replace(**{column: value})
+    assert hash_of(tmp_path / "a", rows(20)) != hash_of(tmp_path / "b", changed)
+
+
+def test_the_hash_depends_on_the_order_and_the_number_of_rows(tmp_path: Path) -> None:
+    swapped = [*rows(20)[:4], *rows(20)[5:3:-1], *rows(20)[6:]]
+    hashes = [hash_of(tmp_path / str(n), every) for n, every in enumerate([rows(20), swapped, rows(19), rows(21)])]
+    assert len(set(hashes)) == 4 and sorted(swapped) == sorted(rows(20))
+
+
+def test_numbers_past_32_bits_survive(tmp_path: Path) -> None:
+    wide = row(1)._replace(sent_ns=2**52, round=2**32 - 1, payload_bytes=2**31, recipient=2**32 - 1)
+    written(tmp_path, [wide, row(2)])
+    assert read(tmp_path) == [wide, row(2)]
+
+
+def test_a_missing_segment_is_named(tmp_path: Path) -> None:
+    written(tmp_path, rows(30))
+    (tmp_path / "000001.parquet").unlink()
+    with pytest.raises(LedgerDamaged, match=r"000001\.parquet: is missing; the run's messages are incomplete"):
+        read_ledger(tmp_path)
+    with pytest.raises(LedgerDamaged, match=r"000001\.parquet: is missing"):
+        Ledger(tmp_path).restore(3, b"")
+
+
+@pytest.mark.parametrize("size", [0, 1, 4, 100, -1])
+def test_a_segment_cut_short_is_named(tmp_path: Path, size: int) -> None:
+    written(tmp_path, rows(20))
+    path = tmp_path / "000001.parquet"
+    path.write_bytes(path.read_bytes()[:size])
+    with pytest.raises(LedgerDamaged, match=r"000001\.parquet: is damaged \(.+\)") as caught:
+        read_ledger(tmp_path)
+    assert caught.value.path == str(path) and "\n" not in str(caught.value)
+
+
+def test_a_segment_with_other_columns_is_named(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"sent_ns": [1, 2]}), tmp_path / "000000.parquet")
+    with pytest.raises(LedgerDamaged, match=r"000000\.parquet: is damaged"):
+        read_ledger(tmp_path)
+
+
+def test_no_flipped_bit_of_a_segment_changes_a_number_unnoticed(tmp_path: Path) -> None:
+    written(tmp_path, rows(10))
+    path = tmp_path / "000000.parquet"
+    sound, noticed = path.read_bytes(), 0
+    for place in range(0, len(sound), 29):
+        flipped = bytearray(sound)
+        flipped[place] ^= 1 << place % 8
+        path.write_bytes(flipped)
+        try:
+            assert read(tmp_path) == rows(10), f"byte {place}"
+        except LedgerDamaged:
+            noticed += 1
+    assert noticed > 50

@@ -24,8 +24,10 @@ from seedbus.bus import (
     Rule,
     Tally,
     UnknownAddress,
+    VirtualClock,
     encode,
 )
+from seedbus.bus.bus import Mailbox
 from seedbus.bus.ledger import Row
 from seedbus.bus.network import Exponential, Lognormal
 
@@ -63,6 +65,18 @@ def test_a_message_reaches_its_recipient_and_nobody_else() -> None:
         SERVER: report(3, 5),
         EVALUATOR: Envelope(Kind.COMMIT, EVALUATOR, 5, 6, ["x", 1.5]),
     }
+
+
+def test_letters_are_read_in_the_order_of_their_arrival() -> None:
+    clock = VirtualClock()
+    mailbox = Mailbox("reader", clock)
+    for letter in range(5):
+        mailbox.put(letter)
+
+    async def read() -> list[int]:
+        return [await mailbox.get() for _ in range(5)]
+
+    assert clock.run(read()) == [0, 1, 2, 3, 4]
 
 
 def test_a_delivered_message_leaves_a_row_of_all_that_it_cost() -> None:
@@ -234,9 +248,10 @@ def test_a_bus_cut_in_mid_flight_and_restored_delivers_the_same_to_the_end(
     seen, counted = len(whole.letters), len(whole.rows)
     checkpoint = msgpack.packb(whole.bus.checkpoint())
 
-    resumed = Harness(network, chosen, seed=11)
-    resumed.bus.restore(msgpack.unpackb(checkpoint))
-    assert msgpack.packb(resumed.bus.checkpoint()) == checkpoint
+    resumed, again = Harness(network, chosen, seed=11), Harness(network, chosen, seed=11)
+    for harness in (resumed, again):
+        harness.bus.restore(msgpack.unpackb(checkpoint))
+    assert msgpack.packb(again.bus.checkpoint()) == checkpoint
     for harness in (whole, resumed):
         send(harness, after)
         harness.run(harness.clock.now_ns + 60 * MS)

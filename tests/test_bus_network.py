@@ -65,6 +65,19 @@ def test_a_link_that_fell_idle_makes_nobody_wait() -> None:
     assert harness.arrivals_ns == [MS, 11 * MS]
 
 
+def test_a_link_that_is_busy_at_a_checkpoint_stays_busy_and_an_idle_one_is_forgotten() -> None:
+    harness, resumed = (Harness(Network(latency=FIFTY_MS, up_mbps=1)) for _ in range(2))
+    harness.bus.send(report(1, 0, size=0))
+    harness.bus.send(report(0, 0, size=BIT_MS))
+    harness.run(MS // 2)
+    resumed.bus.restore(harness.bus.checkpoint())
+    for each in (harness, resumed):
+        assert each.bus.links.busy == {(0, True): MS}
+        each.bus.send(report(0, 1, size=BIT_MS))
+        each.run()
+        assert each.arrivals_ns[-2:] == [51 * MS, 52 * MS]
+
+
 def test_a_dropped_message_took_its_links_time_all_the_same() -> None:
     class LoseTheFirst:
         def judge(self, passage: Passage) -> Verdict:
@@ -114,12 +127,13 @@ def test_a_retry_is_a_new_draw() -> None:
 
 
 def test_a_retry_after_a_checkpoint_is_not_mistaken_for_what_is_under_way() -> None:
-    harness = Harness(rules=[Hold(SECOND)])
+    harness, resumed = Harness(rules=[Hold(SECOND)]), Harness(rules=[Hold(SECOND)])
     harness.bus.send(plan(0, 0))
-    harness.bus.checkpoint()
-    harness.bus.send(plan(0, 0))
-    harness.run()
-    assert harness.fates == [Fate.DELIVERED] * 2
+    resumed.bus.restore(harness.bus.checkpoint())
+    for each in (harness, resumed):
+        each.bus.send(plan(0, 0))
+        each.run()
+        assert each.fates == [Fate.DELIVERED] * 2
 
 
 def test_a_rule_is_asked_on_sending_and_on_arrival_with_all_that_it_may_know() -> None:

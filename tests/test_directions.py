@@ -186,7 +186,8 @@ def test_products_are_rounded_before_they_are_added(kind: Kind, backend: Any) ->
 @each_backend
 def test_coefficients_are_rounded_to_float32_and_never_promote(kind: Kind, backend: Any) -> None:
     coefficients = [1 / p for p in range(3, 33)]
-    by_hand, exact = np.zeros(3000, np.float32), np.zeros(3000)
+    by_hand: Any = np.zeros(3000, np.float32)
+    exact = np.zeros(3000)
     for p, coefficient in enumerate(coefficients):
         z = drawn(backend(kind), 3000, perturbation=p)
         by_hand = by_hand + np.float32(coefficient) * z

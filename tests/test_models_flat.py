@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,20 +31,20 @@ def images(side: int, count: int = 4) -> torch.Tensor:
 
 
 @every_network
-def test_networks_have_the_papers_numbers_of_parameters(build, side, count):
+def test_networks_have_the_papers_numbers_of_parameters(build: Any, side: Any, count: Any) -> None:
     flat = FlatModule(build())
     assert flat.point.size == count and flat.point.dtype == np.float32 and flat.point.flags.c_contiguous
     assert initial_values(flat.module, stream("any")).size == count
 
 
 @pytest.mark.parametrize("model", ["softmax", "mnist-cnn", "fashion-cnn"])
-def test_the_schema_of_mnist_knows_its_networks_dimensions(model):
+def test_the_schema_of_mnist_knows_its_networks_dimensions(model: Any) -> None:
     task = Mnist(model=model)
     assert task.dimension == sum(p.numel() for p in task.network().parameters())
 
 
 @every_network
-def test_parameters_are_views_that_tile_the_vector_in_order(build, side, count):
+def test_parameters_are_views_that_tile_the_vector_in_order(build: Any, side: Any, count: Any) -> None:
     flat = FlatModule(build())
     address = flat.point.ctypes.data
     for parameter in flat.module.parameters():
@@ -55,7 +56,7 @@ def test_parameters_are_views_that_tile_the_vector_in_order(build, side, count):
 
 
 @every_network
-def test_flattening_keeps_what_the_network_computes(build, side, count):
+def test_flattening_keeps_what_the_network_computes(build: Any, side: Any, count: Any) -> None:
     module = build()
     with torch.inference_mode():
         before = module(images(side))
@@ -63,7 +64,7 @@ def test_flattening_keeps_what_the_network_computes(build, side, count):
     assert torch.allclose(before, after, atol=1e-5)
 
 
-def test_writing_to_the_point_changes_the_output_without_a_copy():
+def test_writing_to_the_point_changes_the_output_without_a_copy() -> None:
     flat = FlatModule(networks.digits_cnn())
     with torch.inference_mode():
         before = flat.module(images(8))
@@ -74,7 +75,7 @@ def test_writing_to_the_point_changes_the_output_without_a_copy():
 
 
 @every_network
-def test_named_tensors_have_the_modules_shapes_and_reload_to_the_same_output(build, side, count):
+def test_named_tensors_have_the_modules_shapes_and_reload_to_the_same_output(build: Any, side: Any, count: Any) -> None:
     flat = FlatModule(build())
     flat.point[:] = initial_values(flat.module, stream("x"))
     tensors = flat.tensors()
@@ -88,23 +89,24 @@ def test_named_tensors_have_the_modules_shapes_and_reload_to_the_same_output(bui
 
 
 @every_network
-def test_initial_values_are_uniform_within_one_over_the_root_of_fan_in(build, side, count):
+def test_initial_values_are_uniform_within_one_over_the_root_of_fan_in(build: Any, side: Any, count: Any) -> None:
     flat = FlatModule(build())
     flat.point[:] = initial_values(flat.module, stream("x"))
-    for layer in flat.module:
+    for layer in flat.module.children():
         if isinstance(layer, nn.Conv2d | nn.Linear):
             bound = 1 / math.sqrt(layer.weight[0].numel())
             assert bound * 0.8 < float(layer.weight.abs().max()) <= bound
+            assert layer.bias is not None
             assert float(layer.bias.abs().max()) <= bound
             assert float(layer.weight.std()) == pytest.approx(bound / math.sqrt(3), rel=0.15)
 
 
-def test_initial_values_are_what_they_were_in_earlier_versions():
+def test_initial_values_are_what_they_were_in_earlier_versions() -> None:
     x0 = initial_values(networks.mnist_cnn(), stream("x0", "mnist", 0))
     assert hashlib.blake2b(x0.astype("<f4").tobytes(), digest_size=8).hexdigest() == "9355584e4645d809"
 
 
-def test_initial_values_need_no_torch_generator():
+def test_initial_values_need_no_torch_generator() -> None:
     state = torch.get_rng_state()
     module = networks.digits_cnn()
     torch.manual_seed(9)
@@ -114,8 +116,8 @@ def test_initial_values_need_no_torch_generator():
     torch.set_rng_state(state)
 
 
-def test_a_norm_starts_as_the_identity_and_a_tied_parameter_counts_once():
-    module = nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3), nn.Linear(3, 3))
+def test_a_norm_starts_as_the_identity_and_a_tied_parameter_counts_once() -> None:
+    module: Any = nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3), nn.Linear(3, 3))
     module[2].weight = module[0].weight
     flat = FlatModule(module)
     flat.point[:] = initial_values(module, stream("x"))
@@ -131,12 +133,12 @@ def test_a_norm_starts_as_the_identity_and_a_tied_parameter_counts_once():
         (nn.Linear(2, 2).double(), "not float32: weight, bias"),
     ],
 )
-def test_modules_that_cannot_be_one_float32_vector_are_refused(module, sentence):
+def test_modules_that_cannot_be_one_float32_vector_are_refused(module: Any, sentence: Any) -> None:
     with pytest.raises(TypeError, match=sentence):
         FlatModule(module)
 
 
-def test_a_layer_whose_initial_values_are_not_defined_is_refused():
+def test_a_layer_whose_initial_values_are_not_defined_is_refused() -> None:
     with pytest.raises(TypeError, match=r"LSTM.weight_ih_l0 has no initial values defined"):
         initial_values(nn.LSTM(2, 2), stream("x"))
 
@@ -144,7 +146,7 @@ def test_a_layer_whose_initial_values_are_not_defined_is_refused():
 # Batches
 
 
-def test_a_batch_is_decided_by_its_four_numbers_and_has_no_sample_twice():
+def test_a_batch_is_decided_by_its_four_numbers_and_has_no_sample_twice() -> None:
     samples = np.arange(1_000, 1_100)
     key = {"seed": 1, "client": 2, "round": 3, "step": 4}
     drawn = batch(samples, 32, **key)
@@ -156,17 +158,17 @@ def test_a_batch_is_decided_by_its_four_numbers_and_has_no_sample_twice():
     assert not np.array_equal(drawn, swapped)
 
 
-def test_streams_of_numbers_that_run_together_are_apart():
+def test_streams_of_numbers_that_run_together_are_apart() -> None:
     assert stream("a", 1, 23).random() != stream("a", 12, 3).random() != stream("a1", 2, 3).random()
     assert stream("a", 2**64 + 1).random() != stream("a", 1).random()
 
 
-def test_every_sample_of_a_client_is_drawn_sooner_or_later():
+def test_every_sample_of_a_client_is_drawn_sooner_or_later() -> None:
     samples = np.arange(40)
     drawn = [batch(samples, 8, seed=0, client=0, round=round, step=0) for round in range(100)]
     counts = np.bincount(np.concatenate(drawn), minlength=40)
     assert counts.min() > 5 and counts.max() < 40
 
 
-def test_a_batch_is_what_it_was_in_earlier_versions():
+def test_a_batch_is_what_it_was_in_earlier_versions() -> None:
     assert batch(np.arange(100), 5, seed=1, client=2, round=3, step=4).tolist() == [62, 74, 10, 36, 67]

@@ -29,7 +29,9 @@ label_lists = st.lists(st.integers(0, 4), min_size=1, max_size=120).map(np.array
 @pytest.mark.parametrize("partition", KINDS, ids=repr)
 @settings(deadline=None, max_examples=40)
 @given(labels=label_lists, clients=st.integers(1, 12), seed=st.integers(0, 2**64 - 1))
-def test_every_sample_goes_to_exactly_one_client_and_nobody_is_empty(partition, labels, clients, seed):
+def test_every_sample_goes_to_exactly_one_client_and_nobody_is_empty(
+    partition: Any, labels: Any, clients: int, seed: int
+) -> None:
     try:
         parts = partition.split(labels, clients, seed)
     except DataError:
@@ -43,14 +45,16 @@ def test_every_sample_goes_to_exactly_one_client_and_nobody_is_empty(partition, 
 @pytest.mark.parametrize("partition", BALANCED, ids=repr)
 @settings(deadline=None, max_examples=40)
 @given(labels=label_lists, clients=st.integers(1, 12), seed=st.integers(0, 9))
-def test_balanced_sizes_differ_by_one_at_most_even_when_classes_run_out(partition, labels, clients, seed):
+def test_balanced_sizes_differ_by_one_at_most_even_when_classes_run_out(
+    partition: Any, labels: Any, clients: int, seed: int
+) -> None:
     clients = min(clients, labels.size)
     sizes = [part.size for part in partition.split(labels, clients, seed)]
     assert max(sizes) - min(sizes) <= 1
 
 
 @pytest.mark.parametrize("partition", KINDS, ids=repr)
-def test_the_seed_alone_decides_who_holds_what(partition):
+def test_the_seed_alone_decides_who_holds_what(partition: Any) -> None:
     labels = np.arange(2_000) % 10
     first, again, other = (partition.split(labels, 8, seed) for seed in (5, 5, 6))
     assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
@@ -59,12 +63,12 @@ def test_the_seed_alone_decides_who_holds_what(partition):
 
 @pytest.mark.parametrize("partition", KINDS, ids=repr)
 @pytest.mark.parametrize("clients", [0, 11])
-def test_more_clients_than_samples_or_none_is_refused(partition, clients):
+def test_more_clients_than_samples_or_none_is_refused(partition: Any, clients: int) -> None:
     with pytest.raises(DataError, match=f"{clients} clients.* 10 training samples; expected one client at least"):
         partition.split(np.arange(10), clients, 0)
 
 
-def test_a_small_alpha_gives_few_classes_and_a_large_alpha_all():
+def test_a_small_alpha_gives_few_classes_and_a_large_alpha_all() -> None:
     labels = np.arange(10_000) % 10
 
     def classes_held(alpha: float, prior: Any = "uniform") -> float:
@@ -76,7 +80,7 @@ def test_a_small_alpha_gives_few_classes_and_a_large_alpha_all():
     assert classes_held(1.0, prior="class") == classes_held(0.1)
 
 
-def test_balanced_mixtures_have_the_variance_of_their_dirichlet():
+def test_balanced_mixtures_have_the_variance_of_their_dirichlet() -> None:
     labels = np.arange(100_000) % 10
     parts = Dirichlet(alpha=2.0).split(labels, 100, 0)
     shares = np.stack([np.bincount(labels[part], minlength=10) / part.size for part in parts])
@@ -85,30 +89,31 @@ def test_balanced_mixtures_have_the_variance_of_their_dirichlet():
     assert shares.var() == pytest.approx(9 / (100 * 21), rel=0.2)
 
 
-def test_an_unbalanced_partition_names_the_clients_it_leaves_empty():
+def test_an_unbalanced_partition_names_the_clients_it_leaves_empty() -> None:
     with pytest.raises(DataError, match=r"no samples for clients \d+, .* of 50 at alpha 0.001.*larger alpha"):
         Dirichlet(alpha=0.001, balanced=False).split(np.arange(500) % 10, 50, 0)
 
 
-def test_a_client_with_two_shards_holds_two_labels_and_few_clients_more():
+def test_a_client_with_two_shards_holds_two_labels_and_few_clients_more() -> None:
     labels = np.random.Generator(np.random.Philox(0)).permutation(np.arange(6_000) % 10)
     parts = Shards().split(labels, 100, 0)
     assert {part.size for part in parts} == {60}
     assert max(np.unique(labels[part]).size for part in parts) == 2
 
 
-def test_one_sample_and_one_client_is_enough():
-    for partition in (*BALANCED, *UNBALANCED):
+def test_one_sample_and_one_client_is_enough() -> None:
+    partitions: list[Any] = [*BALANCED, *UNBALANCED]
+    for partition in partitions:
         assert [part.tolist() for part in partition.split(np.array([3]), 1, 0)] == [[0]]
 
 
-def test_kind_chooses_the_partition_and_unknown_words_are_refused():
+def test_kind_chooses_the_partition_and_unknown_words_are_refused() -> None:
     assert adapter.validate_python({"kind": "dirichlet", "alpha": 0.3}) == Dirichlet(alpha=0.3)
     for wrong in ({"kind": "iid", "alpha": 1}, {"kind": "dirichlet", "alpha": 0}, {"kind": "natural"}, {}):
         with pytest.raises(ValidationError):
             adapter.validate_python(wrong)
 
 
-def test_a_division_is_what_it_was_in_earlier_versions():
+def test_a_division_is_what_it_was_in_earlier_versions() -> None:
     parts = Dirichlet(alpha=0.5).split(np.arange(12) % 3, 3, seed=1)
     assert [part.tolist() for part in parts] == [[2, 5, 8, 9], [1, 3, 4, 6], [0, 7, 10, 11]]

@@ -115,11 +115,6 @@ class Journal:
         with _said_plainly(self.folder):
             return dict(self._database.execute("SELECT name, value FROM facts").fetchall())
 
-    def note(self, **facts: str) -> None:
-        """Add or replace facts."""
-        with _said_plainly(self.folder), self._database:
-            self._database.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", facts.items())
-
     def append(self, entry: Entry) -> None:
         """Make a round durable; when this returns it is on the disk."""
         body: bytes = msgpack.packb([list(entry.cohort), list(entry.reported), entry.commit])
@@ -141,12 +136,12 @@ class Journal:
             database.execute("INSERT OR REPLACE INTO checkpoint VALUES (1, ?, ?)", state)
         self._chain = chain
 
-    def finish(self, metrics: Sequence[dict[str, Any]], segments: int) -> None:
-        """The run is over: its last metrics, and all rows are in the ledger's segments."""
+    def finish(self, metrics: Sequence[dict[str, Any]], segments: int, facts: dict[str, str]) -> None:
+        """The run is over: its last metrics, facts about its end, and all rows are in the ledger's segments."""
         with _said_plainly(self.folder), self._database as database:
             database.executemany("INSERT INTO metrics (line) VALUES (?)", [(json.dumps(line),) for line in metrics])
+            database.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", facts.items())
             database.execute("DELETE FROM rows")
-            database.execute("INSERT OR REPLACE INTO facts VALUES ('finished', 'yes')")
             database.execute("UPDATE checkpoint SET segments = ?", (segments,))
 
     def rotated(self, segments: int) -> None:

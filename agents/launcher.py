@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ from seedbus.bus import (
 from seedbus.bus.envelope import Kind
 
 MESSAGES = "messages"
+OUTCOME = "outcome"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,36 +62,32 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run ended. refusals: (client, reason) → how often."""
+    """How a run ended. refusals: reason → client → how often."""
 
     reason: str
     rounds: int
     version: int
     digest: str
     simulated_s: float
-    refusals: dict[tuple[int, str], int]
+    refusals: dict[str, dict[str, int]]
 
 
 def run(setup: Setup, folder: Path, journal: Journal, observer: Observer) -> Outcome:
     """Run, or go on with, the run whose journal this is. Raises `Unfinishable`, `RunFolderError`, and on Ctrl-C
     `KeyboardInterrupt`; whatever happens, all rounds that were closed are kept."""
-    clock = VirtualClock()
-    crew = _Crew(setup, folder, journal, observer, clock)
+    ended = journal.facts().get(OUTCOME)
+    if ended is not None:
+        return Outcome(**json.loads(ended))
+    crew = _Crew(setup, folder, journal, observer)
     try:
-        reason = clock.run(crew.work())
+        reason = crew.clock.run(crew.work())
     except Deadlock as deadlock:
+        crew.tidy()
         raise Unfinishable(crew.why_stuck(deadlock)) from None
-    finally:
-        crew.save()
-    coordinator = crew.coordinator
-    return Outcome(
-        reason,
-        coordinator.round,
-        coordinator.version,
-        coordinator.last_digest,
-        clock.now_ns / 1e9,
-        dict(coordinator.refusals),
-    )
+    except BaseException:
+        crew.tidy()
+        raise
+    return crew.finish(reason)
 
 
 def history(algorithm: AnyAlgorithm, journal: Journal) -> list[Any]:
@@ -101,11 +99,11 @@ def history(algorithm: AnyAlgorithm, journal: Journal) -> list[Any]:
 class _Crew:
     """The agents of one process, wired to one bus."""
 
-    def __init__(self, setup: Setup, folder: Path, journal: Journal, observer: Observer, clock: VirtualClock) -> None:
-        self.journal, self.clock = journal, clock
+    def __init__(self, setup: Setup, folder: Path, journal: Journal, observer: Observer) -> None:
+        self.journal, self.clock = journal, VirtualClock()
         self.ledger = Ledger(folder / MESSAGES)
         rules = Rules(setup.rules, setup.seed)
-        self.bus = Bus(clock, MemoryTransport(), self.ledger, Links(setup.network, setup.seed), rules)
+        self.bus = Bus(self.clock, MemoryTransport(), self.ledger, Links(setup.network, setup.seed), rules)
         self.coordinator = Coordinator(
             setup.algorithm,
             setup.participation,
@@ -115,7 +113,6 @@ class _Crew:
             verify_every=setup.verify_every,
         )
         self.server = Server(self.bus, self.coordinator, journal, observer)
-        self._is_over = False
         checkpoint = journal.checkpoint()
         log = history(setup.algorithm, journal) if checkpoint is not None else []
         if checkpoint is None:
@@ -140,16 +137,28 @@ class _Crew:
         finally:
             for task in tasks:
                 task.cancel()
-        self._is_over = True
         return server.result()
 
-    def save(self) -> None:
-        """Leave the folder in order: all rows of a finished run, or those up to the last whole round."""
-        if self._is_over:
-            self.bus.close()
-            self.ledger.write_segment()
-            self.journal.finish(self.server.unsaved_metrics, self.ledger.segments)
-            return
+    def finish(self, reason: str) -> Outcome:
+        """All rows into the ledger's files, and the outcome into the journal: the run is over."""
+        self.bus.close()
+        self.ledger.write_segment()
+        coordinator, refusals = self.coordinator, dict[str, dict[str, int]]()
+        for (client, why), count in sorted(coordinator.refusals.items()):
+            refusals.setdefault(why, {})[str(client)] = count
+        outcome = Outcome(
+            reason,
+            coordinator.round,
+            coordinator.version,
+            coordinator.last_digest,
+            self.clock.now_ns / 1e9,
+            refusals,
+        )
+        self.journal.finish(self.server.unsaved_metrics, self.ledger.segments, {OUTCOME: json.dumps(asdict(outcome))})
+        return outcome
+
+    def tidy(self) -> None:
+        """Leave the folder of a run that stopped in order: the rows up to its last whole round, as files."""
         checkpoint = self.journal.checkpoint()
         if checkpoint is not None:
             self.ledger.restore(checkpoint.segments, checkpoint.rows)

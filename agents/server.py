@@ -26,7 +26,6 @@ class Server:
 
     def __init__(self, bus: Bus, coordinator: Coordinator, journal: Journal, observer: Observer) -> None:
         self.bus, self.coordinator, self.journal, self.observer = bus, coordinator, journal, observer
-        self.metrics: list[dict[str, Any]] = []
         self._mailbox = bus.open(SERVER, "the server")
         self.unsaved_metrics: list[dict[str, Any]] = []
         self._unpublished: Closed | None = None
@@ -38,7 +37,6 @@ class Server:
         self.coordinator.restore(coordinator, log, checkpoint.known)
         self.bus.ledger.restore(checkpoint.segments, checkpoint.rows)
         self.bus.restore(bus)
-        self.metrics = list(checkpoint.metrics)
         round, version, cohort, reported, has_commit = checkpoint.last
         self._unpublished = Closed(round, version, tuple(cohort), tuple(reported), log[-1] if has_commit else None)
 
@@ -155,7 +153,6 @@ class Server:
                 self.observer.refused(refusal)
             if line is not None:
                 self.unsaved_metrics.append(line)
-                self.metrics.append(line)
                 self.observer.measured(line)
         else:
             detail = f"a {letter.kind.name} is not for a server"

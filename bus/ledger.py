@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 import hashlib
 import os
+import struct
 from array import array
 from collections import Counter
 from operator import attrgetter
@@ -59,6 +60,7 @@ class Row(NamedTuple):
 COLUMNS = Row._fields
 SUMMED = ("header_bytes", "payload_bytes", "framing_bytes", "digest_bytes", "catchup_bytes", "scalars", "seeds")
 _summed = attrgetter(*SUMMED)
+_pack = struct.Struct(f"={len(COLUMNS)}q").pack
 _CANONICAL = (Kind.COMMIT, Kind.EVALUATION, Kind.PLAN, Kind.REPORT)
 _DIGEST = b"seedbus.rows.sha256"
 Columns = dict[str, NDArray[np.int64]]
@@ -75,7 +77,7 @@ class Ledger:
         self._taken = 0
 
     def append(self, row: Row) -> None:
-        self._rows.extend(row)
+        self._rows.frombytes(_pack(*row))
         self._count(row)
 
     def take_new(self) -> bytes:

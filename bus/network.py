@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from seedbus.bus.draws import Key, uniform
-from seedbus.bus.envelope import Envelope, Kind
+from seedbus.bus.envelope import Envelope
 
 _NORMAL = NormalDist()
 _LONGEST_S = 10**6  # a single draw: a heavy tail must not outrun the clock
@@ -144,7 +144,7 @@ class Links:
             link = (envelope.client, upward)
             departs_ns = max(departs_ns, self.busy.get(link, 0)) + math.ceil(size * 8000 / mbps)
             self.busy[link] = departs_ns
-        key = (envelope.client, Kind(envelope.kind).name, envelope.round, occurrence)
+        key = (envelope.client, envelope.kind.name, envelope.round, occurrence)
         return departs_ns + round_ns(self.network.latency.draw_s(self.seed, "latency", *key))
 
     def forget(self, now_ns: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from pathlib import Path
 
 
 class Exit(IntEnum):
@@ -27,3 +28,14 @@ class ScenarioError(ValueError):
 
     def __str__(self) -> str:
         return "\n".join(f"{self.source}: {problem}" for problem in self.problems)
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C in a run that has a folder: every round that was closed is kept in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        super().__init__(folder)
+
+    def __str__(self) -> str:
+        return f"stopped; every closed round is kept: go on with `seedbus run --resume {self.folder}`"

@@ -150,9 +150,6 @@ def _summary(scenario: Scenario, setup: Setup, folder: Path, journal: Journal, o
     columns = read_ledger(folder / MESSAGES)
     lines = journal.metrics()
     last = {name: value for name, value in lines[-1].items() if name not in ("bytes_up", "bytes_down")} if lines else {}
-    refusals: dict[str, dict[str, int]] = {}
-    for (client, reason), count in sorted(outcome.refusals.items()):
-        refusals.setdefault(reason, {})[str(client)] = count
     return {
         "run": str(folder),
         "scenario": scenario.name,
@@ -166,7 +163,7 @@ def _summary(scenario: Scenario, setup: Setup, folder: Path, journal: Journal, o
         "metrics": last,
         "simulated_s": outcome.simulated_s,
         "traffic": account(columns, scenario, outcome.rounds, setup.problem.dimension),
-        "refusals": refusals,
+        "refusals": outcome.refusals,
     }
 
 

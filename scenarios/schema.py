@@ -29,12 +29,18 @@ else:
     AnyFault = Annotated[Union[tuple(faults().values())], Field(discriminator="fault")]  # noqa: UP007
 
 
+LARGEST = 2**40  # coordinates; more would be terabytes
+
+
 class Scenario(BaseModel):
     """A whole run: who trains what, how, over which links, under which faults, until when."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", title="Seedbus scenario")
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", description="names the run's folder")
+    name: str = Field(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
+        description="at most 64 of A-Z a-z 0-9 . _ -, and no sign first; it names the run's folder",
+    )
     description: str = Field(default="", description="one line for `seedbus list`")
     seed: int = Field(default=1, ge=0, lt=2**63, description="everything random is keyed by it")
     task: AnyTask = Field(description="what is trained, on which data")
@@ -53,13 +59,24 @@ class Scenario(BaseModel):
 
     @model_validator(mode="after")
     def _consistent(self) -> Scenario:
-        clients, most = self.participation.clients, self.algorithm.most_clients
-        if self.participation.deadline_s is None and any(fault.may_lose for fault in self.faults):
-            raise ValueError("a fault loses messages, and without participation.deadline_s a round would wait for ever")
+        clients, most, rounds = self.participation.clients, self.algorithm.most_clients, self.stop.rounds
         if most is not None and clients > most:
-            raise ValueError(f"participation.clients is {clients}; this algorithm takes at most {most}")
-        if clients > 2**16 and self.stop.rounds >= 2**16:
-            raise ValueError(f"at most {2**16} clients with {2**16} rounds and more (an envelope's header is 16 bytes)")
+            raise ValueError(f"participation.clients is {clients}; algorithm {self.algorithm.name} takes at most {most}")
+        if clients > 2**16 and rounds >= 2**16:
+            raise ValueError(
+                f"participation.clients is {clients} and stop.rounds {rounds}; with more than {2**16} clients, "
+                f"rounds are less than {2**16} (an envelope's header is 16 bytes)"
+            )
+        if self.task.dimension > LARGEST:
+            raise ValueError(f"task.dimension is {self.task.dimension}; at most {LARGEST} coordinates are accepted")
+        for number, fault in enumerate(self.faults):
+            if fault.may_lose and self.participation.deadline_s is None:
+                raise ValueError(
+                    f"faults.{number} loses messages; set participation.deadline_s, or a round would wait for ever"
+                )
+            strangers = [client for client in fault.clients or [] if not 0 <= client < clients]
+            if strangers:
+                raise ValueError(f"faults.{number}.clients names {strangers[0]}; clients are 0 to {clients - 1}")
         return self
 
     def resolved(self) -> dict[str, Any]:

@@ -13,10 +13,10 @@ from seedbus.algorithms.contract import Vector
 from seedbus.algorithms.directions import reference
 from seedbus.algorithms.wire import ScalarCommit, Term
 
-DIMENSION = 5
+DIMENSION = 301
 
 
-def commit_of(scalars: list[list[float]], version: int = 1, rate: float = 0.5, *late: Term) -> ScalarCommit:
+def commit_of(scalars: Any, version: int = 1, rate: float = 0.5, *late: Term) -> ScalarCommit:
     own = Term(version - 1, seed_of(version), np.array(scalars, np.float32))
     return ScalarCommit(version, version - 1, rate, (own, *late))
 
@@ -37,11 +37,14 @@ def folded(algorithm: Any, *commits: ScalarCommit, dtype: Any = np.float32) -> A
 
 
 def test_two_steps_without_momentum_by_hand() -> None:
-    half, two, x = np.float32(0.5), np.float32(2), x0(DIMENSION)
-    for k, (first, second) in enumerate([(1.5, -0.75), (0.3, 2.0)]):
-        delta = (np.float32(0) + np.float32(first) * drawn(1, k, 0) + np.float32(second) * drawn(1, k, 1)) / two
-        x = x - half * delta
-    assert bits(folded(make("decomfl"), commit_of([[1.5, -0.75], [0.3, 2.0]])).x) == bits(x)
+    """P in ascending order, each product and each sum rounded by itself, then a division by P, then η."""
+    x, scalars = x0(DIMENSION), np.array([[1.5, -0.7, 0.9], [0.3, 2.1, -1.1]], np.float32)
+    for k in range(2):
+        delta = np.zeros(DIMENSION, np.float32)
+        for p in range(3):
+            delta = delta + scalars[k, p] * drawn(1, k, p)
+        x = x - np.float32(0.1) * (delta / np.float32(3))
+    assert bits(folded(make("decomfl"), commit_of(scalars, 1, float(np.float32(0.1)))).x) == bits(x)
 
 
 @pytest.mark.parametrize(("dampening", "share"), [(True, 0.1), (False, 1.0)])

@@ -252,8 +252,8 @@ def test_the_mean_over_the_cohort_forgets_who_reported_what() -> None:
     """fsum: scalars that would vanish in a running sum do not, in any order."""
     algorithm = make("decomfl", perturbations=1)
     plan = algorithm.plan(0, 0, 1)
-    scalars = [np.array([[value]], np.float32) for value in (1e11, 1.0, -1e11, 2.0, 0.5, -0.5)]
+    scalars = [np.array([[value]], np.float32) for value in (1e12, 2.0**-17, -1e12, 2.0**-17)]
     for turn in range(len(scalars)):
         reports = dict(enumerate(scalars[turn:] + scalars[:turn]))
         (term,) = algorithm.aggregate(None, plan, reports)[0].terms
-        assert term.scalars.tolist() == [[0.5]]
+        assert term.scalars.tolist() == [[2.0**-18]]

@@ -1,0 +1,90 @@
+"""YAML, strict and plain: text to mappings, lists, numbers, text, true, false and null, and back to the same values.
+
+The scalars are those of YAML 1.2: `010` is no octal number, `1:30` no sexagesimal one, `yes` is text and 1e-3 a number.
+Keys are text; a round's number becomes its digits. What no scenario needs is refused with its line: tags, aliases (a few
+lines of them can stand for more than memory holds), and a key that is given twice, of which one would be lost.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Hashable
+from typing import Any
+
+import yaml
+
+_SCALARS = {
+    "null": r"~|null|Null|NULL|",
+    "bool": r"true|True|TRUE|false|False|FALSE",
+    "int": r"[-+]?(0|[1-9][0-9_]{0,300})|0x[0-9a-fA-F]{1,300}",  # longer ones stay text: no field takes them
+    "float": r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?|[-+]?[0-9]+[eE][-+]?[0-9]+"
+    r"|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+}
+_RESOLVERS = {None: [(f"tag:yaml.org,2002:{name}", re.compile(f"^({text})$")) for name, text in _SCALARS.items()]}
+
+
+class NotPlain(ValueError):
+    """Text that is not plain YAML; says where and why."""
+
+
+def parse(text: str) -> Any:
+    """The value that the text holds. Raises `NotPlain`."""
+    try:
+        return yaml.load(text, Loader=_Loader)
+    except yaml.reader.ReaderError as error:
+        raise NotPlain(f"it is not text: it holds the character U+{int(error.character):04X}") from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        said = ", ".join(part for part in (error.context, error.problem) if part)
+        raise NotPlain(f"line {mark.line + 1}: {said}" if mark else said) from None
+    except RecursionError:
+        raise NotPlain("it is nested too deeply") from None
+
+
+def dump(document: Any) -> str:
+    """Text that `parse` reads back as the same document."""
+    return yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+
+
+class _Loader(yaml.SafeLoader):
+    yaml_implicit_resolvers = _RESOLVERS
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        event = self.peek_event()
+        if isinstance(event, yaml.AliasEvent):
+            raise _refusal(f"an alias (*{event.anchor}) is not accepted; write the value out", event)
+        if event.tag is not None:
+            tag = event.tag.replace("tag:yaml.org,2002:", "!!")
+            raise _refusal(f"a tag ({tag}) is not accepted; a scenario is plain data", event)
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        found: dict[Hashable, Any] = {}
+        for key_node, value_node in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if isinstance(key, (dict, list)):
+                raise _refusal("a key is text or a number, not a mapping or a list", key_node)
+            name = key if isinstance(key, str) else json.dumps(key)
+            if name in found:
+                raise _refusal(f"{name} is given twice", key_node)
+            found[name] = self.construct_object(value_node, deep=True)
+        return found
+
+
+class _Dumper(yaml.SafeDumper):
+    yaml_implicit_resolvers = yaml.SafeDumper.yaml_implicit_resolvers | _RESOLVERS  # unambiguous in YAML 1.1 as well
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+    def represent_str(self, data: str) -> yaml.ScalarNode:
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style=None if data.isprintable() else '"')
+
+
+def _refusal(what: str, where: yaml.Event | yaml.Node) -> yaml.MarkedYAMLError:
+    return yaml.constructor.ConstructorError(None, None, what, where.start_mark)
+
+
+_Loader.add_constructor("tag:yaml.org,2002:map", _Loader.construct_mapping)
+_Dumper.add_representer(str, _Dumper.represent_str)

@@ -29,6 +29,7 @@ from seedbus.bus import (
     Bus,
     Compute,
     Deadlock,
+    EndOfTime,
     Ledger,
     Links,
     MemoryTransport,
@@ -81,9 +82,9 @@ def run(setup: Setup, folder: Path, journal: Journal, observer: Observer) -> Out
     crew = _Crew(setup, folder, journal, observer)
     try:
         reason = crew.clock.run(crew.work())
-    except Deadlock as deadlock:
+    except (Deadlock, EndOfTime) as error:
         crew.tidy()
-        raise Unfinishable(crew.why_stuck(deadlock)) from None
+        raise Unfinishable(crew.why_stuck(error)) from None
     except BaseException:
         crew.tidy()
         raise
@@ -165,10 +166,10 @@ class _Crew:
             self.ledger.write_segment()
             self.journal.rotated(self.ledger.segments)
 
-    def why_stuck(self, deadlock: Deadlock) -> str:
+    def why_stuck(self, error: Deadlock | EndOfTime) -> str:
         missing = self.coordinator.missing
-        if not missing:
-            return str(deadlock)
+        if not missing or isinstance(error, EndOfTime):
+            return str(error)
         some = ", ".join(map(str, missing[:5])) + (", …" if len(missing) > 5 else "")
         return (
             f"round {self.coordinator.round} waits for {len(missing)} clients ({some}) that will never answer; "

@@ -2,13 +2,15 @@
 
 A rule is asked about every message twice, at the hub only: when it is sent and when it would arrive. It answers with
 a verdict. Verdicts of several rules combine so that their order does not matter: drops win and delays add.
-A rule draws by key (its own place in the scenario, the message, the occurrence), never from a generator with a state.
+A rule draws by key (what it says, the message, the occurrence), never from a generator with a state.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from seedbus.bus.draws import uniform
@@ -40,7 +42,7 @@ class Passage:
 
 
 class Rule(Protocol):
-    """Implemented by the faults of a scenario."""
+    """Implemented by the faults of a scenario. Its repr keys its draws: all that the rule is, and nothing else."""
 
     def judge(self, passage: Passage) -> Verdict: ...
 
@@ -49,7 +51,13 @@ class Rules:
     """All the rules of a run, judged as one."""
 
     def __init__(self, rules: Sequence[Rule], seed: int) -> None:
-        self._rules, self._seed = tuple(rules), seed
+        # a rule's draws are keyed by what it says, and by how many before it say the same: other rules change nothing
+        said: Counter[str] = Counter()
+        self._rules: list[tuple[Rule, str, int]] = []
+        for rule in rules:
+            self._rules.append((rule, repr(rule), said[repr(rule)]))
+            said[repr(rule)] += 1
+        self._seed = seed
 
     def judge(
         self, kind: Kind, client: int, round: int, occurrence: int, now_ns: int, *, arriving: bool = False
@@ -58,11 +66,8 @@ class Rules:
         if client < 0 or not self._rules:
             return PASS
         delay_ns, drop = 0, False
-        for number, rule in enumerate(self._rules):
-
-            def draw(*key: int | str, number: int = number) -> float:
-                return uniform(self._seed, "rule", number, client, kind.name, round, occurrence, *key)
-
+        for rule, says, number in self._rules:
+            draw = partial(uniform, self._seed, "rule", says, number, client, kind.name, round, occurrence)
             verdict = rule.judge(Passage(kind, client, round, occurrence, now_ns, arriving, draw))
             delay_ns += verdict.delay_ns
             drop = drop or verdict.drop

@@ -140,15 +140,28 @@ def test_a_rule_is_asked_on_sending_and_on_arrival_with_all_that_it_may_know() -
     asked: list[tuple[object, ...]] = []
 
     class Witness:
+        def __repr__(self) -> str:
+            return "Witness()"
+
         def judge(self, passage: Passage) -> Verdict:
             p = passage
             asked.append((p.kind, p.client, p.round, p.occurrence, p.now_ns, p.arriving, p.draw("x")))
             return PASS
 
     sending(Harness(Network(latency=FIFTY_MS), [Hold(0), Witness()], seed=9), [report(2, 7)] * 2, after_ns=MS)
-    draws = [uniform(9, "rule", 1, 2, "REPORT", 7, occurrence, "x") for occurrence in (0, 1)]
+    draws = [uniform(9, "rule", "Witness()", 0, 2, "REPORT", 7, occurrence, "x") for occurrence in (0, 1)]
     sent = [(Kind.REPORT, 2, 7, occurrence, MS, False, draws[occurrence]) for occurrence in (0, 1)]
     assert asked == sent + [(*passage[:4], 51 * MS, True, passage[6]) for passage in sent]
+
+
+def test_a_rule_strikes_the_same_messages_whatever_other_rules_there_are() -> None:
+    def struck(rules: list[Rule]) -> set[tuple[int, int, int]]:
+        rows = sending(Harness(JITTER, rules, seed=5), TRAFFIC).rows
+        return {(row.kind, row.sender, row.round) for row in rows if row.fate == Fate.DROPPED}
+
+    alone = struck([Lose(0.3)])
+    assert alone == struck([Lose(0.0), Hold(MS), Lose(0.3)])
+    assert alone < struck([Lose(0.3), Lose(0.3)])  # two of a kind do not lose the same
 
 
 class Fixed:

@@ -1,0 +1,73 @@
+"""The scenarios that come along: each loads, and the quickstart's totals are what they were."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+import seedbus
+from seedbus.scenarios.loading import library, load
+from seedbus.scenarios.run import run
+
+PAPER = {  # arXiv:2405.15861 §5 and arXiv:2506.02370 §5
+    "decomfl-mnist": (100, 10, 28_938),
+    "decomfl-mnist-authors": (100, 10, 28_938),
+    "hiso-mnist": (64, 8, 28_938),
+    "decomfl-fashion": (100, 10, 1_206_590),
+    "hiso-fashion": (100, 10, 1_206_590),
+}
+
+
+@pytest.mark.parametrize("name", library())
+def test_a_library_scenario_is_valid_and_describes_itself(name: str) -> None:
+    scenario = load(name)
+    assert scenario.name == name
+    assert scenario.description
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_a_papers_setting_has_the_papers_numbers(name: str) -> None:
+    scenario = load(name)
+    participation = scenario.participation
+    assert (participation.clients, participation.size, scenario.task.dimension) == PAPER[name]
+
+
+def test_the_quickstart_sends_exactly_what_it_sent_in_earlier_versions(tmp_path: Path) -> None:
+    """Golden totals: any change of envelope, draws, cohorts or catch-up shows here. Values may differ by machine."""
+    results = run(load("quickstart", ["stop.rounds=60"]), tmp_path / "run")
+    traffic = results.summary["traffic"]
+    found = {name: (kind["messages"], kind["bytes"]) for name, kind in traffic["by_kind"].items()}
+    assert found == GOLDEN
+    assert results.summary["metrics"]["accuracy"] > 0.6
+
+
+GOLDEN: dict[str, tuple[int, int]] = {
+    "join": (1, 39),
+    "welcome": (1, 6),
+    "commit": (58, 6848),
+    "evaluation": (58, 2704),
+    "plan": (300, 267234),
+    "report": (270, 28620),
+    "bye": (2, 12),
+}
+
+
+@pytest.mark.slow
+def test_decomfl_and_hiso_learn_the_digits(tmp_path: Path) -> None:
+    for name in ("decomfl-digits", "hiso-digits"):
+        results = seedbus.run(load(name, ["stop.rounds=300"]), tmp_path / name)
+        accuracy = results.metrics["accuracy"]
+        assert accuracy.iloc[-1] > accuracy.iloc[0] + 0.25
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("SEEDBUS_DATA" not in os.environ, reason="SEEDBUS_DATA does not say where Fashion-MNIST is")
+def test_the_papers_settings_run_on_the_real_images(tmp_path: Path) -> None:
+    settings = ["stop.rounds=2", "algorithm.perturbations=2", "evaluation.every=2", "verify=true"]
+    for name in ("decomfl-fashion", "hiso-fashion"):
+        summary = run(load(name, settings), tmp_path / name).summary
+        assert summary["version"] == 2
+        assert summary["refusals"] == {}
+        assert summary["dimension"] == 1_206_590

@@ -4,8 +4,9 @@ One SQLite file (WAL, synchronous=FULL) in the run's folder. A round is one tran
 version changed, the rows of the message ledger, the metrics, and the checkpoint of coordinator and bus. So a process
 that is killed at any instant leaves the state after some whole round, and a resumed run goes on from exactly there.
 
-Each round carries the digest of the one before it: a flipped byte is found, and so is where. x₀ plus the journal is
-the model: `commits` is all that `replay` needs.
+The scenario is the first link of a chain: each round carries the digest of the one before it, the checkpoint that of
+the last round. A flipped byte is found, and so is where. x₀ plus the journal is the model: `rounds` is all that
+`replay` needs.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ import fcntl
 import hashlib
 import json
 import sqlite3
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,7 +36,9 @@ CREATE TABLE known (client INTEGER PRIMARY KEY, version INTEGER NOT NULL);
 CREATE TABLE held (client INTEGER PRIMARY KEY, version INTEGER NOT NULL);
 CREATE TABLE metrics (number INTEGER PRIMARY KEY, line TEXT NOT NULL);
 CREATE TABLE rows (number INTEGER PRIMARY KEY, packed BLOB NOT NULL);
-CREATE TABLE checkpoint (one INTEGER PRIMARY KEY CHECK (one = 1), segments INTEGER NOT NULL, state BLOB NOT NULL);
+CREATE TABLE checkpoint (
+    one INTEGER PRIMARY KEY CHECK (one = 1), segments INTEGER NOT NULL, state BLOB NOT NULL, chain BLOB NOT NULL
+);
 """
 
 
@@ -82,7 +86,7 @@ class Journal:
     def __init__(self, folder: Path, database: sqlite3.Connection, lock: Any) -> None:
         self.folder, self._database, self._lock = folder, database, lock
         row = database.execute("SELECT chain FROM rounds ORDER BY round DESC LIMIT 1").fetchone()
-        self._chain: bytes = row[0] if row else b""
+        self._chain: bytes = row[0] if row else self._root()
 
     @classmethod
     def create(cls, folder: Path, facts: dict[str, str]) -> Journal:
@@ -93,23 +97,36 @@ class Journal:
             raise RunFolderError(folder, f"the run's folder cannot be made ({error.strerror})") from None
         if (folder / FILE).exists():
             raise RunFolderError(folder, "there is a run here already; resume it or name another folder")
-        lock = _locked(folder)
-        with _said_plainly(folder):
-            database = _connect(folder)
+        if any(folder.iterdir()):
+            raise RunFolderError(folder, "there is something else here, and no run; name a new or an empty folder")
+        with _said_plainly(folder), ExitStack() as undo:
+            lock = undo.enter_context(_locked(folder))
+            database = undo.enter_context(closing(_connect(folder, "rwc")))
+            _make_durable(database)
             with database:
                 database.executescript("BEGIN;" + _SCHEMA)
                 database.executemany("INSERT INTO facts VALUES (?, ?)", facts.items())
-        return cls(folder, database, lock)
+            journal = cls(folder, database, lock)
+            undo.pop_all()
+        return journal
 
     @classmethod
     def open(cls, folder: Path, *, for_writing: bool = True) -> Journal:
         """The journal of a run that exists. Raises `RunFolderError` or `JournalDamaged`."""
         if not (folder / FILE).is_file():
             raise RunFolderError(folder, f"there is no run here (no {FILE})")
-        lock = _locked(folder) if for_writing else None
-        with _said_plainly(folder):
-            database = _connect(folder, read_only=not for_writing)
-            return cls(folder, database, lock)
+        if not (folder / FILE).stat().st_size:
+            raise JournalDamaged(folder / FILE, 0, "it is empty")
+        with _said_plainly(folder), ExitStack() as undo:
+            lock = undo.enter_context(_locked(folder)) if for_writing else None
+            # without a write-ahead log nobody is writing, and the folder may be on a medium that cannot be written
+            quiet = "" if (folder / f"{FILE}-wal").exists() else "&immutable=1"
+            database = undo.enter_context(closing(_connect(folder, "rw" if for_writing else f"ro{quiet}")))
+            if for_writing:
+                _make_durable(database)
+            journal = cls(folder, database, lock)
+            undo.pop_all()
+        return journal
 
     def facts(self) -> dict[str, str]:
         with _said_plainly(self.folder):
@@ -132,8 +149,9 @@ class Journal:
                 database.execute("DELETE FROM rows")
             elif entry.rows:
                 database.execute("INSERT INTO rows (packed) VALUES (?)", (entry.rows,))
-            state = (entry.segments, msgpack.packb(entry.state))
-            database.execute("INSERT OR REPLACE INTO checkpoint VALUES (1, ?, ?)", state)
+            state: bytes = msgpack.packb(entry.state)
+            checkpoint = (entry.segments, state, _digest(chain + state))
+            database.execute("INSERT OR REPLACE INTO checkpoint VALUES (1, ?, ?, ?)", checkpoint)
         self._chain = chain
 
     def finish(self, metrics: Sequence[dict[str, Any]], segments: int, facts: dict[str, str]) -> None:
@@ -151,32 +169,32 @@ class Journal:
             database.execute("UPDATE checkpoint SET segments = ?", (segments,))
 
     def checkpoint(self) -> Checkpoint | None:
-        """The state after the last whole round, or None if there is none yet."""
+        """The state after the last whole round, or None if there is none yet. Raises `JournalDamaged`."""
         with _said_plainly(self.folder):
-            found = self._database.execute("SELECT segments, state FROM checkpoint").fetchone()
+            found = self._database.execute("SELECT segments, state, chain FROM checkpoint").fetchone()
             if found is None:
                 return None
-            segments, state = found
+            segments, state, link = found
             rows = b"".join(packed for (packed,) in self._database.execute("SELECT packed FROM rows ORDER BY number"))
-            lines = self._database.execute("SELECT line FROM metrics ORDER BY number").fetchall()
             known = dict(self._database.execute("SELECT client, version FROM known").fetchall())
             held = dict(self._database.execute("SELECT client, version FROM held").fetchall())
-            round, version, body = self._database.execute(
-                "SELECT round, version, body FROM rounds ORDER BY round DESC LIMIT 1"
-            ).fetchone()
-        cohort, reported, commit = msgpack.unpackb(body)
+            verified = deque(self.rounds(), maxlen=1)
+            if not verified or link != _digest(self._chain + state):
+                good = verified[0][0] + 1 if verified else 0
+                raise JournalDamaged(self.folder / FILE, good, "the checkpoint does not verify")
+            round, version, cohort, reported, commit = verified.pop()
+            unpacked = msgpack.unpackb(state, strict_map_key=False)
         last = (round, version, cohort, reported, commit is not None)
-        unpacked = msgpack.unpackb(state, strict_map_key=False)
-        return Checkpoint(unpacked, segments, rows, [json.loads(line) for (line,) in lines], known, held, last)
+        return Checkpoint(unpacked, segments, rows, self.metrics(), known, held, last)
 
     def metrics(self) -> list[dict[str, Any]]:
         with _said_plainly(self.folder):
             lines = self._database.execute("SELECT line FROM metrics ORDER BY number").fetchall()
-        return [json.loads(line) for (line,) in lines]
+            return [json.loads(line) for (line,) in lines]
 
     def rounds(self) -> Iterator[tuple[int, int, list[int], list[int], list[Any] | None]]:
         """(round, version after it, cohort, reported, packed commit or None), verified. Raises `JournalDamaged`."""
-        chain, good = b"", 0
+        chain, good = self._root(), 0
         path = self.folder / FILE
         with _said_plainly(self.folder):
             for round, version, body, link in self._database.execute(
@@ -189,6 +207,10 @@ class Journal:
                 yield round, version, cohort, reported, commit
                 good += 1
 
+    def _root(self) -> bytes:
+        """What the chain of rounds begins with: the digest of the scenario."""
+        return _digest(self.facts().get("scenario", "").encode())
+
     def close(self) -> None:
         self._database.close()
         if self._lock is not None:
@@ -196,16 +218,20 @@ class Journal:
 
 
 def _link(previous: bytes, round: int, version: int, body: bytes) -> bytes:
-    return hashlib.blake2b(previous + b"%d %d " % (round, version) + body, digest_size=16).digest()
+    return _digest(previous + b"%d %d " % (round, version) + body)
 
 
-def _connect(folder: Path, *, read_only: bool = False) -> sqlite3.Connection:
-    mode = "ro" if read_only else "rwc"
-    database = sqlite3.connect(f"{(folder / FILE).absolute().as_uri()}?mode={mode}", uri=True, check_same_thread=False)
-    if not read_only:
-        database.execute("PRAGMA journal_mode=WAL")
-        database.execute("PRAGMA synchronous=FULL")
-    return database
+def _digest(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=16).digest()
+
+
+def _connect(folder: Path, mode: str) -> sqlite3.Connection:
+    return sqlite3.connect(f"{(folder / FILE).absolute().as_uri()}?mode={mode}", uri=True, check_same_thread=False)
+
+
+def _make_durable(database: sqlite3.Connection) -> None:
+    database.execute("PRAGMA journal_mode=WAL")
+    database.execute("PRAGMA synchronous=FULL")
 
 
 def _locked(folder: Path) -> Any:
@@ -224,14 +250,15 @@ def _locked(folder: Path) -> Any:
 
 @contextmanager
 def _said_plainly(folder: Path) -> Iterator[None]:
-    """SQLite's errors as one sentence that names the file."""
+    """SQLite's errors as one sentence that names the file; what cannot be decoded is damage too."""
     path = folder / FILE
     try:
         yield
     except sqlite3.OperationalError as error:
-        with suppress(OSError):
-            if not path.stat().st_mode & 0o200:
-                raise RunFolderError(path, "the journal is read-only") from None
+        if str(error).startswith("no such"):  # table, or column
+            raise JournalDamaged(path, 0, str(error)) from None
         raise RunFolderError(path, f"the journal cannot be read or written ({error})") from None
     except sqlite3.DatabaseError as error:
         raise JournalDamaged(path, 0, str(error)) from None
+    except (ValueError, msgpack.UnpackException) as error:
+        raise JournalDamaged(path, 0, f"it holds what cannot be decoded ({error})") from None

@@ -7,6 +7,7 @@ imports wait until a command needs them.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,10 +19,11 @@ import typer
 
 from seedbus.scenarios.errors import Exit, ScenarioError
 
+_UsageError: Any = typer.BadParameter.__base__  # click's; typer brings its own click, or uses the one that is there
+
 app = typer.Typer(
     name="seedbus",
     help="Federated learning as messages: run a scenario, count every byte, replay any round.",
-    no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
@@ -56,16 +58,16 @@ def run_command(
 ) -> None:
     """Run a scenario to its end, or go on with one that stopped."""
     with _plain_errors():
-        from seedbus.scenarios.loading import load
-        from seedbus.scenarios.run import run, scenario_of
-
         if resume is None and scenario is None:
             raise ScenarioError("seedbus run", ["name a scenario (`seedbus list` shows them), or --resume RUN"])
         if resume is not None and out is not None:
             raise ScenarioError("seedbus run", ["give --out for a new run or --resume for an old one, not both"])
-        what = scenario_of(resume) if resume is not None and scenario is None else load(str(scenario), settings)
         if scenario is None and settings:
             raise ScenarioError("seedbus run", ["--resume goes on with the run as it is; --set would change it"])
+        from seedbus.scenarios.loading import load
+        from seedbus.scenarios.run import run, scenario_of
+
+        what = scenario_of(resume) if resume is not None and scenario is None else load(str(scenario), settings)
         with _watched(what, quiet) as observer:
             results = run(what, resume or out, resume=resume is not None, observer=observer)
         _show(results.summary, output)
@@ -77,24 +79,21 @@ def run_command(
 def check_command(scenario: ScenarioArgument, settings: Set = None, output: Output = Format.text) -> None:
     """Check a scenario without running it, and show it with every default filled in."""
     with _plain_errors():
-        import yaml
-
         from seedbus.scenarios.loading import load
+        from seedbus.scenarios.reading import dump
 
         resolved = load(scenario, settings).resolved()
-        text = json.dumps(resolved) if output is Format.json else yaml.safe_dump(resolved, sort_keys=False)
-        typer.echo(text.rstrip())
+        typer.echo(json.dumps(resolved) if output is Format.json else dump(resolved).rstrip())
 
 
 @app.command("list")
 def list_command(output: Output = Format.text) -> None:
     """List the scenarios that come with Seedbus."""
     with _plain_errors():
-        import yaml
-
         from seedbus.scenarios.loading import library
+        from seedbus.scenarios.reading import parse
 
-        found = {name: yaml.safe_load(item.read_text("utf-8"))["description"] for name, item in library().items()}
+        found = {name: parse(item.read_text("utf-8"))["description"] for name, item in library().items()}
         if output is Format.json:
             typer.echo(json.dumps(found, ensure_ascii=False))
             return
@@ -146,7 +145,13 @@ def report_command(run: RunFolder, output: Output = Format.text) -> None:
 
 def main() -> None:
     """The entry point of the command."""
-    app()
+    try:
+        code = app(sys.argv[1:] or ["--help"], prog_name="seedbus", standalone_mode=False)
+    except _UsageError as error:
+        command = error.ctx.command_path if error.ctx is not None else "seedbus"
+        typer.echo(f"seedbus: {error.format_message().rstrip('.')}; see `{command} --help`", err=True)
+        code = Exit.USAGE
+    sys.exit(code)
 
 
 def _show(summary: dict[str, Any], output: Format) -> None:
@@ -182,10 +187,15 @@ def _plain_errors() -> Iterator[None]:
     """What a person can mend, as one sentence and an exit code."""
     try:
         yield
-    except ScenarioError as error:
-        _fail(str(error), Exit.USAGE)
-    except KeyboardInterrupt:
-        _fail("stopped; all closed rounds are kept: go on with `seedbus run --resume RUN`", Exit.INTERRUPTED)
+    except KeyboardInterrupt as stop:
+        _fail(str(stop) or "stopped", Exit.INTERRUPTED)
+    except BrokenPipeError:
+        raise  # `| head`: typer ends quietly
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python would try again, and complain, when it ends
+        _fail(f"{error.filename or 'stdout'}: it cannot be written ({error.strerror})", Exit.FOLDER)
+    except MemoryError as error:
+        _fail(f"there is not enough memory for this run ({error})", Exit.DATA)
     except Exception as error:
         known = _known(error)
         if known is None:
@@ -195,14 +205,16 @@ def _plain_errors() -> Iterator[None]:
 
 def _known(error: Exception) -> Exit | None:
     from seedbus.agents.errors import AgentError, Unfinishable
-    from seedbus.bus.errors import BusError
+    from seedbus.bus.errors import EndOfTime, LedgerDamaged
     from seedbus.models.errors import DataError
 
     kinds: list[tuple[type[Exception], Exit]] = [
         (DataError, Exit.DATA),
+        (ScenarioError, Exit.USAGE),
         (Unfinishable, Exit.STUCK),
+        (EndOfTime, Exit.STUCK),
         (AgentError, Exit.FOLDER),
-        (BusError, Exit.FOLDER),
+        (LedgerDamaged, Exit.FOLDER),
     ]
     return next((code for kind, code in kinds if isinstance(error, kind)), None)
 

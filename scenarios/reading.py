@@ -1,8 +1,8 @@
 """YAML, strict and plain: text to mappings, lists, numbers, text, true, false and null, and back to the same values.
 
 The scalars are those of YAML 1.2: `010` is no octal number, `1:30` no sexagesimal one, `yes` is text and 1e-3 a number.
-Keys are text; a round's number becomes its digits. What no scenario needs is refused with its line: tags, aliases (a few
-lines of them can stand for more than memory holds), and a key that is given twice, of which one would be lost.
+Keys are text; a round's number becomes its digits. What no scenario needs is refused with its line: tags, aliases (a
+few lines of them can stand for more than memory holds), and a key that is given twice, of which one would be lost.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class _Loader(yaml.SafeLoader):
     yaml_implicit_resolvers = _RESOLVERS
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        event = self.peek_event()
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
         if isinstance(event, yaml.AliasEvent):
             raise _refusal(f"an alias (*{event.anchor}) is not accepted; write the value out", event)
         if event.tag is not None:
@@ -82,7 +82,7 @@ class _Dumper(yaml.SafeDumper):
         return self.represent_scalar("tag:yaml.org,2002:str", data, style=None if data.isprintable() else '"')
 
 
-def _refusal(what: str, where: yaml.Event | yaml.Node) -> yaml.MarkedYAMLError:
+def _refusal(what: str, where: Any) -> yaml.MarkedYAMLError:
     return yaml.constructor.ConstructorError(None, None, what, where.start_mark)
 
 

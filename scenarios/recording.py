@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,8 @@ import structlog
 
 from seedbus.agents.coordinator import Closed, Refusal
 from seedbus.agents.observer import Observer
+from seedbus.scenarios.results import METRICS, strict
 
-METRICS = "metrics.jsonl"
 LOG = "log.jsonl"
 
 
@@ -24,15 +25,17 @@ class Recorder:
 
     def __init__(self, folder: Path, lines: Iterable[dict[str, Any]], then: Observer) -> None:
         self._then = then
-        self._metrics = (folder / METRICS).open("w", encoding="utf-8")
-        self._log_file = (folder / LOG).open("a", encoding="utf-8")
+        with ExitStack() as files:
+            self._metrics = files.enter_context((folder / METRICS).open("w", encoding="utf-8"))
+            log = files.enter_context((folder / LOG).open("a", encoding="utf-8"))
+            for line in lines:
+                self._write(line)
+            self._files = files.pop_all()
         self._log = structlog.wrap_logger(
-            structlog.WriteLogger(self._log_file),
+            structlog.WriteLogger(log),
             processors=[structlog.processors.TimeStamper(fmt="iso"), structlog.processors.JSONRenderer()],
             wrapper_class=structlog.BoundLogger,
         )
-        for line in lines:
-            self._write(line)
 
     def round_closed(self, closed: Closed, now_ns: int, bytes_so_far: int) -> None:
         self._log.info(
@@ -49,7 +52,7 @@ class Recorder:
 
     def measured(self, line: dict[str, Any]) -> None:
         self._write(line)
-        self._log.info("metrics", **line)
+        self._log.info("metrics", **strict(line))
         self._then.measured(line)
 
     def refused(self, refusal: Refusal) -> None:
@@ -63,9 +66,8 @@ class Recorder:
         self._then.noted(event, **facts)
 
     def close(self) -> None:
-        self._metrics.close()
-        self._log_file.close()
+        self._files.close()
 
     def _write(self, line: dict[str, Any]) -> None:
-        self._metrics.write(json.dumps(line) + "\n")
+        self._metrics.write(json.dumps(strict(line)) + "\n")
         self._metrics.flush()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,13 +27,16 @@ class Replayed:
     def digest(self) -> str:
         return self.replica.digest()
 
-    def save(self, path: Path) -> None:
+    def save(self, path: str | Path) -> None:
         """Write the model's tensors, and the algorithm's own fields, as safetensors. Raises `RunFolderError`."""
         from safetensors.numpy import save
 
         tensors = dict(self.problem.state_dict(self.replica.x))
         tensors |= {f"seedbus.{name}": field for name, field in self.replica.fields.items() if name != "x"}
         facts = {"round": str(self.round), "version": str(self.replica.version), "digest": self.digest}
+        path = Path(path)
+        if path.is_dir():
+            raise RunFolderError(path, "the model cannot be written (it is a folder; expected the name of a file)")
         unfinished = path.with_name(path.name + ".unfinished")
         try:
             unfinished.write_bytes(save(tensors, metadata=facts))
@@ -41,20 +45,19 @@ class Replayed:
             raise RunFolderError(path, f"the model cannot be written ({error.strerror})") from None
 
 
-def replay(run: Path, round: int | None = None) -> Replayed:
+def replay(run: str | Path, round: int | None = None) -> Replayed:
     """The model of a run after `round` rounds (default: all), rebuilt from its journal.
 
     Raises `RunFolderError`, `JournalDamaged`, `DataError`, and `ScenarioError` for a round that the run never had.
     """
-    scenario = scenario_of(run)
-    journal = Journal.open(run, for_writing=False)
-    try:
+    scenario = scenario_of(Path(run))
+    with closing(Journal.open(Path(run), for_writing=False)) as journal:
         rounds = list(journal.rounds())
-    finally:
-        journal.close()
     last = len(rounds) if round is None else round
     if not 0 <= last <= len(rounds):
-        raise ScenarioError(f"--round {last}", [f"the run in {run} has 0 … {len(rounds)} rounds"])
+        raise ScenarioError(
+            f"--round {last}", [f"the run in {run} has {len(rounds)} rounds; expected 0 to {len(rounds)}"]
+        )
     problem = bind(scenario)
     replica = scenario.algorithm.replica(problem.x0())
     packed = [commit for *_, commit in rounds[:last] if commit is not None]

@@ -56,7 +56,9 @@ def _conventions(traffic: dict[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def _number(name: str, value: float) -> str:
+def _number(name: str, value: float | None) -> str:
+    if value is None:
+        return "not a finite number"
     return f"{value:.2%}" if name.startswith("accuracy") else f"{value:.4g}"
 
 

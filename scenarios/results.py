@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seedbus.agents.errors import RunFolderError
+from seedbus.agents.journal import FILE
 
 if TYPE_CHECKING:
     import pandas as pd
 
 RESULTS = "results.json"
+METRICS = "metrics.jsonl"
 MESSAGES = "messages"
+_KEYS = {"scenario", "reason", "digest", "metrics", "traffic", "refusals"}
 
 
 @dataclass(frozen=True)
@@ -32,12 +37,14 @@ class Results:
     def read(cls, folder: Path) -> Results:
         """The results in a run's folder. Raises `RunFolderError` if the run is not finished."""
         path = folder / RESULTS
-        try:
-            return cls(folder, json.loads(path.read_text(encoding="utf-8")))
-        except FileNotFoundError:
-            raise RunFolderError(folder, "there is no finished run here; go on with `seedbus run --resume`") from None
-        except (OSError, ValueError) as error:
-            raise RunFolderError(path, f"it cannot be read ({error})") from None
+        if not path.exists():
+            is_run = (folder / FILE).exists()
+            unfinished = f"this run is not finished; go on with `seedbus run --resume {folder}`"
+            raise RunFolderError(folder, unfinished if is_run else f"there is no run here (no {FILE})")
+        summary = _decoded(path, lambda text: [json.loads(text)])[0]
+        if not summary.keys() >= _KEYS:
+            raise _damaged(path, f"it lacks {', '.join(sorted(_KEYS - summary.keys()))}")
+        return cls(folder, summary)
 
     @property
     def digest(self) -> str:
@@ -48,17 +55,45 @@ class Results:
     def metrics(self) -> pd.DataFrame:
         import pandas as pd
 
-        from seedbus.scenarios.recording import METRICS
-
-        return pd.read_json(self.folder / METRICS, lines=True)
+        # json and not pandas' own reader, which rounds
+        lines = _decoded(self.folder / METRICS, lambda text: [json.loads(line) for line in text.splitlines()])
+        return pd.DataFrame(lines)
 
     @cached_property
     def messages(self) -> pd.DataFrame:
         import pandas as pd
 
         from seedbus.bus import Fate, Kind, read_ledger
+        from seedbus.bus.errors import LedgerDamaged
 
-        frame = pd.DataFrame(read_ledger(self.folder / MESSAGES))
+        folder, expected = self.folder / MESSAGES, sum(self.summary["traffic"]["fates"].values())
+        frame = pd.DataFrame(read_ledger(folder))
+        if len(frame) != expected:
+            raise LedgerDamaged(str(folder), f"holds {len(frame):,} of {expected:,} messages")
         frame["kind"] = frame["kind"].map({int(kind): kind.name for kind in Kind})
         frame["fate"] = frame["fate"].map({int(fate): fate.name for fate in Fate})
         return frame
+
+
+def strict(value: Any) -> Any:
+    """The value for JSON, which knows neither NaN nor infinity: they become null."""
+    if isinstance(value, dict):
+        return {name: strict(each) for name, each in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _decoded(path: Path, decode: Callable[[str], list[Any]]) -> list[dict[str, Any]]:
+    try:
+        found = decode(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RunFolderError(path, f"it cannot be read ({error.strerror})") from None
+    except ValueError as error:
+        raise _damaged(path, str(error)) from None
+    if not all(isinstance(each, dict) for each in found):
+        raise _damaged(path, "it holds other things than JSON objects")
+    return found
+
+
+def _damaged(path: Path, what: str) -> RunFolderError:
+    mend = f"delete {RESULTS}, and `seedbus run --resume {path.parent}` writes it and {METRICS} again"
+    return RunFolderError(path, f"it is damaged ({what}); {mend}")

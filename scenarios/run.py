@@ -2,64 +2,73 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from seedbus.agents.errors import RunFolderError
+from seedbus.agents.errors import JournalDamaged, RunFolderError
 from seedbus.agents.journal import FILE, Journal
 from seedbus.agents.launcher import MESSAGES, Outcome, Setup
 from seedbus.agents.launcher import run as run_agents
 from seedbus.agents.observer import Nobody, Observer
 from seedbus.bus import ledger_hash, read_ledger
 from seedbus.bus.clock import cpu_seconds, wall_seconds
+from seedbus.bus.errors import LedgerDamaged
+from seedbus.bus.ledger import Columns
 from seedbus.models.task import Problem
 from seedbus.scenarios.accounting import account
+from seedbus.scenarios.errors import Interrupted, ScenarioError
 from seedbus.scenarios.loading import validate
+from seedbus.scenarios.reading import dump
 from seedbus.scenarios.recording import Recorder
-from seedbus.scenarios.results import RESULTS, Results
+from seedbus.scenarios.results import RESULTS, Results, strict
 from seedbus.scenarios.schema import Scenario
+from seedbus.scenarios.sentences import nearest, quoted
 
 RUNS = Path("runs")
 SCENARIO = "scenario.yaml"
 
 
 def run(
-    scenario: Scenario, out: Path | None = None, *, resume: bool = False, observer: Observer | None = None
+    scenario: Scenario, out: str | Path | None = None, *, resume: bool = False, observer: Observer | None = None
 ) -> Results:
     """Run a scenario to its end and return its results.
 
     out: the run's folder; by default runs/NAME-1, runs/NAME-2, … resume: go on with the run in `out`. A finished run
-    is not run again. Raises `ScenarioError`, `DataError`, `RunFolderError`, `JournalDamaged`, `Unfinishable`;
-    on Ctrl-C `KeyboardInterrupt`, with all rounds kept.
+    is not run again. In a notebook, where an asyncio loop is running already, the run has its own and that one waits.
+    Raises `ScenarioError`, `DataError`, `RunFolderError`, `JournalDamaged`, `Unfinishable`; on Ctrl-C `Interrupted`,
+    with every closed round kept.
     """
-    if resume and out is not None and (out / RESULTS).exists():
-        return Results.read(out)
+    if resume:
+        if out is None:
+            raise ScenarioError("resume", ["out is missing; expected the folder of the run to go on with"])
+        _refuse_another(scenario, scenario_of(Path(out)), Path(out))
+        if (Path(out) / RESULTS).exists():
+            return Results.read(Path(out))
     # the data comes first: a scenario that cannot run leaves no folder behind
     setup = _setup(scenario)
-    folder = out if out is not None else _next_folder(scenario.name)
-    journal = _journal(folder, scenario, resume=resume)
-    try:
-        return _run(scenario, setup, folder, journal, observer or Nobody())
-    finally:
-        journal.close()
+    folder = Path(out) if out is not None else _next_folder(scenario.name)
+    with closing(_journal(folder, scenario, resume=resume)) as journal, _own_loop():
+        try:
+            return _run(scenario, setup, folder, journal, observer or Nobody())
+        except KeyboardInterrupt:
+            raise Interrupted(folder) from None
 
 
 def scenario_of(folder: Path) -> Scenario:
     """The scenario that a run's journal holds. Raises `RunFolderError`, `JournalDamaged`."""
-    journal = Journal.open(folder, for_writing=False)
+    with closing(Journal.open(folder, for_writing=False)) as journal:
+        text = journal.facts().get("scenario", "")
     try:
-        facts = journal.facts()
-    finally:
-        journal.close()
-    if "scenario" not in facts:
-        raise RunFolderError(folder / FILE, "the journal does not say which scenario it belongs to")
-    return validate(json.loads(facts["scenario"]), str(folder / FILE))
+        return validate(json.loads(text), str(folder / FILE))
+    except ValueError as error:  # a `ScenarioError` too: nobody but us wrote it
+        raise JournalDamaged(folder / FILE, 0, f"its scenario cannot be read ({error})") from None
 
 
 def bind(scenario: Scenario) -> Problem:
@@ -74,10 +83,16 @@ def bind(scenario: Scenario) -> Problem:
 
 
 def _setup(scenario: Scenario) -> Setup:
+    problem = bind(scenario)
+    if scenario.stop.target is not None or scenario.evaluation.split != "test":
+        # worth a measurement: a target that is never measured is never met, and a split may be empty
+        measured = problem.evaluate(problem.x0(), scenario.evaluation.split)
+        measured |= scenario.algorithm.diagnostics(scenario.algorithm.replica(problem.x0()))
+        _refuse_unmeasured(scenario, measured)
     return Setup(
         seed=scenario.seed,
         algorithm=scenario.algorithm,
-        problem=bind(scenario),
+        problem=problem,
         participation=scenario.participation,
         stop=scenario.stop,
         evaluation=scenario.evaluation,
@@ -86,6 +101,24 @@ def _setup(scenario: Scenario) -> Setup:
         rules=scenario.faults,
         verify_every=scenario.verify_every if scenario.verify else 0,
     )
+
+
+def _refuse_unmeasured(scenario: Scenario, measured: dict[str, float]) -> None:
+    target = scenario.stop.target
+    if target is not None and target.metric not in measured:
+        sentence = f"stop.target.metric: {quoted(target.metric)} is not measured; {nearest(target.metric, measured)}"
+        raise ScenarioError(scenario.name, [sentence])
+
+
+@contextmanager
+def _own_loop() -> Iterator[None]:
+    """Lets a run have its loop in a thread where one is running, a notebook's; that one waits, as for any call."""
+    outer = asyncio._get_running_loop()
+    asyncio._set_running_loop(None)
+    try:
+        yield
+    finally:
+        asyncio._set_running_loop(outer)
 
 
 def _next_folder(name: str) -> Path:
@@ -103,20 +136,24 @@ def _next_folder(name: str) -> Path:
 
 
 def _journal(folder: Path, scenario: Scenario, *, resume: bool) -> Journal:
-    resolved = scenario.resolved()
-    if resume:
-        journal = Journal.open(folder)
-        before = json.loads(journal.facts().get("scenario", "{}"))
-        if before != resolved:
-            journal.close()
-            raise RunFolderError(folder, f"it holds another scenario's run: {_first_difference(before, resolved)}")
-        return journal
     from importlib.metadata import version
 
-    journal = Journal.create(folder, {"scenario": json.dumps(resolved), "seedbus": version("seedbus"), "format": "1"})
-    text = yaml.safe_dump(resolved, sort_keys=False, allow_unicode=True)
-    (folder / SCENARIO).write_text(text, encoding="utf-8")
+    resolved = scenario.resolved()
+    facts = {"scenario": json.dumps(resolved), "seedbus": version("seedbus"), "format": "1"}
+    journal = Journal.open(folder) if resume else Journal.create(folder, facts)
+    try:
+        with _writable(folder):
+            (folder / SCENARIO).write_text(dump(resolved), encoding="utf-8")
+    except BaseException:
+        journal.close()
+        raise
     return journal
+
+
+def _refuse_another(scenario: Scenario, before: Scenario, folder: Path) -> None:
+    if before != scenario:
+        difference = _first_difference(before.resolved(), scenario.resolved())
+        raise RunFolderError(folder, f"it holds another scenario's run: {difference}")
 
 
 def _first_difference(before: Any, now: Any, path: str = "") -> str:
@@ -129,25 +166,26 @@ def _first_difference(before: Any, now: Any, path: str = "") -> str:
 
 def _run(scenario: Scenario, setup: Setup, folder: Path, journal: Journal, observer: Observer) -> Results:
     checkpoint = journal.checkpoint()
-    try:
-        recorder = Recorder(folder, checkpoint.metrics if checkpoint else [], observer)
-    except OSError as error:
-        raise RunFolderError(folder, f"the run's folder cannot be written ({error.strerror})") from None
     began = wall_seconds(), cpu_seconds()
-    try:
+    with _writable(folder), closing(Recorder(folder, checkpoint.metrics if checkpoint else [], observer)) as recorder:
         outcome = run_agents(setup, folder, journal, recorder)
-        summary = _summary(scenario, setup, folder, journal, outcome)
+        summary = strict(_summary(scenario, setup, folder, journal, outcome))
         summary["wall_s"], summary["cpu_s"] = wall_seconds() - began[0], cpu_seconds() - began[1]
         _write(folder / RESULTS, json.dumps(summary, indent=2))
-    except OSError as error:
-        raise RunFolderError(folder, f"the run's folder cannot be written ({error.strerror})") from None
-    finally:
-        recorder.close()
     return Results(folder, summary)
 
 
+@contextmanager
+def _writable(folder: Path) -> Iterator[None]:
+    """A disk that is full, a folder that is read-only: one sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise RunFolderError(folder, f"the run's folder cannot be written ({error.strerror})") from None
+
+
 def _summary(scenario: Scenario, setup: Setup, folder: Path, journal: Journal, outcome: Outcome) -> dict[str, Any]:
-    columns = read_ledger(folder / MESSAGES)
+    columns = _messages(folder / MESSAGES, journal)
     lines = journal.metrics()
     last = {name: value for name, value in lines[-1].items() if name not in ("bytes_up", "bytes_down")} if lines else {}
     return {
@@ -165,6 +203,15 @@ def _summary(scenario: Scenario, setup: Setup, folder: Path, journal: Journal, o
         "traffic": account(columns, scenario, outcome.rounds, setup.problem.dimension),
         "refusals": outcome.refusals,
     }
+
+
+def _messages(folder: Path, journal: Journal) -> Columns:
+    """All rows of the ledger, if it has as many segments as the journal vouches for. Raises `LedgerDamaged`."""
+    checkpoint = journal.checkpoint()
+    segments, found = checkpoint.segments if checkpoint else 0, len(list(folder.glob("*.parquet")))
+    if found < segments:
+        raise LedgerDamaged(str(folder), f"{found} of its {segments} segments are there")
+    return read_ledger(folder)
 
 
 def _write(path: Path, text: str) -> None:

@@ -61,7 +61,9 @@ class Scenario(BaseModel):
     def _consistent(self) -> Scenario:
         clients, most, rounds = self.participation.clients, self.algorithm.most_clients, self.stop.rounds
         if most is not None and clients > most:
-            raise ValueError(f"participation.clients is {clients}; algorithm {self.algorithm.name} takes at most {most}")
+            raise ValueError(
+                f"participation.clients is {clients}; algorithm {self.algorithm.name} takes at most {most}"
+            )
         if clients > 2**16 and rounds >= 2**16:
             raise ValueError(
                 f"participation.clients is {clients} and stop.rounds {rounds}; with more than {2**16} clients, "

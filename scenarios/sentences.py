@@ -1,4 +1,4 @@
-"""What pydantic found wrong with a scenario, a sentence for each mistake: the field, the value, and what is accepted."""
+"""What pydantic found wrong with a scenario, a sentence a mistake: the field, the value, and what is accepted."""
 
 from __future__ import annotations
 
@@ -127,20 +127,23 @@ def _models_at(location: Place, model: type[BaseModel]) -> list[type[BaseModel]]
     """The models that may stand at a location of pydantic's, or the one in which the field there lies."""
     inside = [model]
     for part in location:
-        chosen = [each for each in inside if part in _tags(each)]
+        chosen = [each for each in inside if part in words_of(each)]
         fields = [each.model_fields[str(part)] for each in inside if part in each.model_fields]
-        inside = chosen or [deeper for field in fields for deeper in _models(field.annotation)] or inside
+        inside = chosen or [deeper for field in fields for deeper in models_in(field.annotation)] or inside
     return inside
 
 
-def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    """The models that a field with this annotation may hold."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for part in get_args(annotation):
-        yield from _models(part)
+        yield from models_in(part)
 
 
-def _tags(model: type[BaseModel]) -> list[str]:
+def words_of(model: type[BaseModel]) -> list[str]:
     """The names that a variant goes by: the fields that accept one word only."""
-    words = [get_args(field.annotation) for field in model.model_fields.values() if get_origin(field.annotation) is Literal]
+    words = [
+        get_args(field.annotation) for field in model.model_fields.values() if get_origin(field.annotation) is Literal
+    ]
     return [accepted[0] for accepted in words if len(accepted) == 1 and isinstance(accepted[0], str)]

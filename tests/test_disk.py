@@ -1,0 +1,96 @@
+"""A disk that is full, cannot be written, or has something in the way: one sentence, and no round is lost."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from worlds import go, lossy, outcome
+
+from seedbus.agents.errors import RunFolderError
+from seedbus.agents.journal import Journal
+from seedbus.bus import Ledger
+from seedbus.scenarios.loading import load
+from seedbus.scenarios.reading import dump
+from seedbus.scenarios.replay import replay
+from seedbus.scenarios.results import Results
+from seedbus.scenarios.run import run
+
+WHAT = lossy(stop={"rounds": 12})
+
+
+def resume(folder: Path) -> Results:
+    return run(WHAT, folder, resume=True)
+
+
+def test_a_file_in_place_of_the_folder_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "run").write_text("a file")
+    with pytest.raises(RunFolderError, match=r"the run's folder cannot be made \(File exists\)"):
+        run(WHAT, tmp_path / "run")
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "log.jsonl", "scenario.yaml", "results.unfinished"])
+def test_a_folder_in_place_of_a_file_is_one_sentence(tmp_path: Path, name: str) -> None:
+    Journal.create(tmp_path / "run", {"scenario": json.dumps(WHAT.resolved())}).close()
+    (tmp_path / "run" / name).mkdir()
+    with pytest.raises(RunFolderError, match=r"the run's folder cannot be written \(Is a directory\)"):
+        resume(tmp_path / "run")
+
+
+def test_a_finished_run_on_a_medium_that_cannot_be_written_can_be_replayed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = go(tmp_path / "run", WHAT).folder
+    connect, asked = sqlite3.connect, list[str]()
+
+    def watched(database: str, **options: Any) -> Any:
+        asked.append(database)
+        return connect(database, **options)
+
+    monkeypatch.setattr(sqlite3, "connect", watched)
+    before = sorted(path.name for path in folder.iterdir())
+    assert replay(folder).digest == Results.read(folder).digest
+    assert asked and all("mode=ro&immutable=1" in database for database in asked)  # makes no files of its own
+    assert sorted(path.name for path in folder.iterdir()) == before
+
+
+_FULL = """
+import resource, sys
+from pathlib import Path
+from seedbus.scenarios import cli
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv.pop()), resource.RLIM_INFINITY))
+cli.main()
+"""
+
+
+@pytest.mark.parametrize("room", [0, 40_000, pytest.param(150_000, marks=pytest.mark.slow)])
+def test_a_disk_that_fills_up_is_one_sentence_and_loses_no_round(tmp_path: Path, room: int) -> None:
+    """No file may grow past `room` bytes, as on a disk that is full."""
+    file, folder = tmp_path / "small.yaml", tmp_path / "run"
+    file.write_text(dump(WHAT.resolved()), encoding="utf-8")
+    arguments = ["run", str(file), "-q", "--out", str(folder), "--set", "stop.rounds=40", str(room)]
+    done = subprocess.run([sys.executable, "-c", _FULL, *arguments], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (4, "")
+    assert done.stderr.startswith(f"seedbus: {folder}") and done.stderr.count("\n") == 1
+    if room < 40_000:
+        return
+    what = load(file, ["stop.rounds=40"])
+    assert outcome(run(what, folder, resume=True)) == outcome(run(what, tmp_path / "whole"))
+
+
+def test_a_disk_that_is_full_when_the_ledger_is_written_loses_no_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: Ledger) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "write_segment", full)
+        with pytest.raises(RunFolderError, match=r"the run's folder cannot be written \(No space left on device\)"):
+            run(WHAT, tmp_path / "run")
+    assert outcome(resume(tmp_path / "run")) == outcome(go(tmp_path / "whole", WHAT))

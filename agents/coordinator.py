@@ -20,12 +20,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
-
 from seedbus.agents import messages
 from seedbus.agents.messages import AnyAlgorithm, Evaluation, Join
 from seedbus.agents.participation import Participation
-from seedbus.agents.stopping import Progress, Stop
+from seedbus.agents.stopping import Cadence, Progress, Stop
 from seedbus.agents.verification import Verifier
 from seedbus.algorithms.contract import BadPayload, ReportRefused, whole_digest
 from seedbus.bus import Envelope, Tally
@@ -33,15 +31,6 @@ from seedbus.bus.draws import bits
 from seedbus.bus.envelope import NO_TALLY
 
 Outgoing = tuple[Envelope, Tally]
-
-
-class Cadence(BaseModel):
-    """How often the evaluator measures, and on what."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    every: int = Field(default=1, ge=1, description="evaluate after every so many rounds, and after the last")
-    split: str = Field(default="test", pattern="^(test|validation)$", description="test or validation")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from seedbus.agents import messages
-from seedbus.agents.coordinator import Cadence, Coordinator
+from seedbus.agents.coordinator import Coordinator
 from seedbus.agents.errors import Unfinishable
 from seedbus.agents.evaluator import Evaluator
 from seedbus.agents.host import Host
@@ -21,7 +21,7 @@ from seedbus.agents.participation import Participation
 from seedbus.agents.problem import Problem
 from seedbus.agents.replicas import Replicas
 from seedbus.agents.server import Server
-from seedbus.agents.stopping import Stop
+from seedbus.agents.stopping import Cadence, Stop
 from seedbus.algorithms.contract import Replica, Vector
 from seedbus.algorithms.directions import selftest
 from seedbus.bus import (

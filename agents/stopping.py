@@ -1,4 +1,4 @@
-"""When a run is over: after so many rounds, at a target, or past a budget of bytes; and how far it has come.
+"""When a run is measured and when it is over: after so many rounds, at a target, or past a budget of bytes.
 
 A target is met by the exponential moving average of a metric, parameter 0.9 per evaluation, as the papers' tables
 count rounds (FedACG, arXiv:2201.03172, §5).
@@ -45,6 +45,15 @@ class Stop(BaseModel):
         if self.bytes is not None and progress.bytes >= self.bytes:
             return f"{progress.bytes:,} bytes were sent, the budget was {self.bytes:,}"
         return None
+
+
+class Cadence(BaseModel):
+    """How often the evaluator measures, and on what."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    every: int = Field(default=1, ge=1, description="evaluate after every so many rounds, and after the last")
+    split: str = Field(default="test", pattern="^(test|validation)$", description="test or validation")
 
 
 @dataclass(slots=True)

@@ -48,6 +48,11 @@ class HiSo(ScalarOnly):
             raise ValueError(f"clip: the lower bound {self.clip[0]} is above the upper bound {self.clip[1]}")
         return self
 
+    def caveats(self) -> list[str]:
+        if self.directions == "gaussian":
+            return []
+        return ["rademacher directions have u² = 1, so single perturbations tell HiSo's H nothing; gaussian ones do"]
+
     def companions(self) -> dict[str, float]:
         lowest, highest = self.clip or (1.0, 1.0)
         return {"hessian": min(max(1.0, lowest), highest)}

@@ -73,6 +73,10 @@ class ScalarOnly(BaseModel):
 
     # -- what a member of the family says of itself
 
+    def caveats(self) -> list[str]:
+        """What a person who chose these hyperparameters should be told; a sentence each."""
+        return []
+
     def companions(self) -> dict[str, float]:
         """The fields of a replica beside x, with their initial values."""
         return {}

@@ -68,6 +68,7 @@ def run_command(
         from seedbus.scenarios.run import run, scenario_of
 
         what = scenario_of(resume) if resume is not None and scenario is None else load(str(scenario), settings)
+        _warn(what)
         with _watched(what, quiet) as observer:
             results = run(what, resume or out, resume=resume is not None, observer=observer)
         _show(results.summary, output)
@@ -82,7 +83,9 @@ def check_command(scenario: ScenarioArgument, settings: Set = None, output: Outp
         from seedbus.scenarios.loading import load
         from seedbus.scenarios.reading import dump
 
-        resolved = load(scenario, settings).resolved()
+        what = load(scenario, settings)
+        _warn(what)
+        resolved = what.resolved()
         typer.echo(json.dumps(resolved) if output is Format.json else dump(resolved).rstrip())
 
 
@@ -152,6 +155,11 @@ def main() -> None:
         typer.echo(f"seedbus: {error.format_message().rstrip('.')}; see `{command} --help`", err=True)
         code = Exit.USAGE
     sys.exit(code)
+
+
+def _warn(scenario: Any) -> None:
+    for sentence in scenario.algorithm.caveats():
+        typer.echo(f"seedbus: note: {sentence}", err=True)
 
 
 def _show(summary: dict[str, Any], output: Format) -> None:

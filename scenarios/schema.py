@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from seedbus.agents.coordinator import Cadence
 from seedbus.agents.participation import Participation
-from seedbus.agents.stopping import Stop
+from seedbus.agents.stopping import Cadence, Stop
 from seedbus.algorithms.decomfl import DeComFL
 from seedbus.bus import Compute, Network
 from seedbus.models.partitions import Iid, Partition

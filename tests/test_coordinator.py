@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seedbus.agents.coordinator import Cadence, Coordinator
+from seedbus.agents.coordinator import Coordinator
 from seedbus.agents.messages import Evaluation, Join, Span, pack_report
 from seedbus.agents.participation import Participation
-from seedbus.agents.stopping import Stop
+from seedbus.agents.stopping import Cadence, Stop
 from seedbus.algorithms.decomfl import DeComFL
 from seedbus.bus import HOST, Envelope, Kind
 

@@ -26,9 +26,9 @@ from seedbus.agents.participation import Participation
 from seedbus.agents.stopping import Cadence, Progress, Stop
 from seedbus.agents.verification import Verifier
 from seedbus.algorithms.contract import BadPayload, ReportRefused, whole_digest
-from seedbus.bus import Envelope, Tally
+from seedbus.bus import HOST, Envelope, Tally
 from seedbus.bus.draws import bits
-from seedbus.bus.envelope import NO_TALLY
+from seedbus.bus.envelope import LOWEST_ADDRESS, NO_TALLY
 
 Outgoing = tuple[Envelope, Tally]
 
@@ -76,6 +76,7 @@ class Coordinator:
         stop: Stop,
         evaluation: Cadence,
         verify_every: int = 0,
+        proof: tuple[bytes, bytes] | None = None,
     ) -> None:
         self.algorithm, self.participation, self.seed = algorithm, participation, seed
         self.stop, self.evaluation, self.verifier = stop, evaluation, Verifier(verify_every)
@@ -90,7 +91,7 @@ class Coordinator:
         self._moved: set[int] = set()
         self._state: Any = None
         self._open: _Open | None = None
-        self._proof: tuple[str, str] | None = None  # x₀ digest and self-test of whoever joined first
+        self._proof = proof
 
     @property
     def version(self) -> int:
@@ -100,12 +101,11 @@ class Coordinator:
 
     def joined(self, join: Join) -> tuple[list[Outgoing], Refusal | None]:
         """A host brings clients, at the versions that they say they hold; returns the answer, and a refusal if any."""
-        proof = (join.x0.hex(), join.selftest.hex())
-        self._proof = self._proof or proof
-        objection = self._objection(join, proof)
+        objection = self._objection(join)
         if objection is not None:
             reason, detail = objection
             return [(messages.refuse(join.host, reason, detail), NO_TALLY)], self.refused(join.host, reason, detail)
+        self._proof = self._proof or (join.selftest, join.x0)
         self.hosts.add(join.host)
         answers = [(messages.welcome(join.host, self.version), NO_TALLY)]
         for span in join.spans:
@@ -221,8 +221,7 @@ class Coordinator:
     def checkpoint(self) -> list[Any]:
         """All that the future depends on, but the log and the members' versions, which are kept a row each."""
         refusals = [[client, reason, count] for (client, reason), count in sorted(self.refusals.items())]
-        proof = list(self._proof or ())
-        return [self.round, refusals, self.progress.pack(), self.verifier.pack(), proof, sorted(self.hosts)]
+        return [self.round, refusals, self.progress.pack(), self.verifier.pack(), sorted(self.hosts)]
 
     def take_moved(self) -> list[tuple[int, int]]:
         """(client, version) of the members that joined or moved since the last call."""
@@ -231,12 +230,11 @@ class Coordinator:
         return moved
 
     def restore(self, checkpoint: list[Any], log: list[Any], versions: dict[int, int]) -> None:
-        self.round, refusals, progress, truth, proof, hosts = checkpoint
+        self.round, refusals, progress, truth, hosts = checkpoint
         self.hosts = set(hosts)
         self.refusals = Counter({(client, reason): count for client, reason, count in refusals})
         self.progress = Progress.unpack(progress)
         self.verifier.unpack(truth)
-        self._proof = (proof[0], proof[1]) if proof else None
         self.log, self.versions, self._members = log, dict(versions), sorted(versions)
 
     # -- inside
@@ -260,7 +258,7 @@ class Coordinator:
             raise ReportRefused("wrong-round", f"round {envelope.round} has not begun; this is round {self.round}")
         if client in now.reports:
             raise ReportRefused("duplicate", f"client {client} has reported in round {self.round}")
-        if client not in now.cohort or client not in now.waiting:
+        if client not in now.waiting:
             raise ReportRefused("not-asked", f"client {client} is not asked in round {self.round}")
         if envelope.base != now.plan.version:
             raise ReportRefused("wrong-version", f"it started at version {envelope.base}, not {now.plan.version}")
@@ -274,11 +272,13 @@ class Coordinator:
         now.waiting.discard(client)
         self._place(client, envelope.base)
 
-    def _objection(self, join: Join, proof: tuple[str, str]) -> tuple[str, str] | None:
-        assert self._proof is not None
-        for name, ours, theirs in zip(_PROOFS, self._proof, proof, strict=True):
-            if ours != theirs:
-                return name, _PROOFS[name].format(theirs=theirs, ours=ours)
+    def _objection(self, join: Join) -> tuple[str, str] | None:
+        if not LOWEST_ADDRESS <= join.host <= HOST:
+            return "unknown-host", f"address {join.host} is not a host's; those are {LOWEST_ADDRESS} … {HOST}"
+        theirs = (join.selftest, join.x0)
+        for name, our, their in zip(_PROOFS, self._proof or theirs, theirs, strict=True):
+            if our != their:
+                return name, _PROOFS[name].format(theirs=their.hex(), ours=our.hex())
         last = self.participation.clients - 1
         for span in join.spans:
             who = f"clients {span.first} … {span.last}"
@@ -292,6 +292,6 @@ class Coordinator:
 _ANSWERS_BADLY = frozenset({"malformed", "bad-payload", "shape", "not-finite", "absurd", "wrong-version", "diverged"})
 
 _PROOFS = {
-    "x0": "its x₀ has digest {theirs}, the run's {ours}: another task, seed or set of weights",
     "selftest": "its directions or arithmetic differ (self-test {theirs}, the run's {ours}): another build",
+    "x0": "its x₀ has digest {theirs}, the run's {ours}: another task, seed or set of weights",
 }

@@ -62,10 +62,14 @@ class Host:
                 self._observer.noted("malformed", detail=str(letter))
             elif letter.kind is Kind.PLAN:
                 self._plan(letter)
-            elif letter.kind is Kind.REFUSE:
+            elif letter.kind is Kind.WELCOME:
+                self._is_member = True
+            elif letter.kind is Kind.REFUSE and not self._is_member:
                 raise JoinRefused(*messages.unpack_refuse(letter))
             elif letter.kind is Kind.BYE:
                 return
+            else:
+                self._observer.noted("unexpected", kind=letter.kind.name, client=letter.client)
 
     def _join(self, clients: Sequence[int]) -> None:
         selftest, x0 = self._proof

@@ -132,6 +132,11 @@ class Journal:
         with _said_plainly(self.folder):
             return dict(self._database.execute("SELECT name, value FROM facts").fetchall())
 
+    def note(self, facts: dict[str, str]) -> None:
+        """Add or replace facts."""
+        with _said_plainly(self.folder), self._database as database:
+            database.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", facts.items())
+
     def append(self, entry: Entry) -> None:
         """Make a round durable; when this returns it is on the disk."""
         body: bytes = msgpack.packb([list(entry.cohort), list(entry.reported), entry.commit])

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from seedbus.agents import messages
 from seedbus.agents.coordinator import Coordinator
-from seedbus.agents.errors import Unfinishable
+from seedbus.agents.errors import RunFolderError, Unfinishable
 from seedbus.agents.evaluator import Evaluator
 from seedbus.agents.host import Host
 from seedbus.agents.journal import Checkpoint, Journal
@@ -23,7 +25,7 @@ from seedbus.agents.replicas import Replicas
 from seedbus.agents.server import Server
 from seedbus.agents.stopping import Cadence, Stop
 from seedbus.algorithms.contract import Replica, Vector
-from seedbus.algorithms.directions import selftest
+from seedbus.algorithms.directions import selftest, set_threads
 from seedbus.bus import (
     HOST,
     Bus,
@@ -79,6 +81,7 @@ def run(setup: Setup, folder: Path, journal: Journal, observer: Observer) -> Out
     ended = journal.facts().get(OUTCOME)
     if ended is not None:
         return Outcome(**json.loads(ended))
+    set_threads(os.cpu_count() or 1)  # replay only; it changes no bit
     crew = _Crew(setup, folder, journal, observer)
     try:
         reason = crew.clock.run(crew.work())
@@ -97,10 +100,29 @@ def history(algorithm: AnyAlgorithm, journal: Journal) -> list[Any]:
     return [commit for body in packed for commit in algorithm.unpack_commits(body)]
 
 
+def prove(algorithm: AnyAlgorithm, x0: Vector) -> tuple[bytes, bytes]:
+    """What a process shows of itself: the self-test of its directions and arithmetic, and the digest of its x₀."""
+    return selftest(), algorithm.replica(x0).digests()["x"]
+
+
+def check_build(folder: Path, facts: dict[str, str], proof: tuple[bytes, bytes]) -> dict[str, str]:
+    """What this build is, for the journal. Raises `RunFolderError` if the facts in there name another."""
+    build = {"seedbus": version("seedbus"), "selftest": proof[0].hex(), "x0": proof[1].hex()}
+    for name, ours in build.items():
+        theirs = facts.get(name, ours)
+        if theirs != ours:
+            what = f"it was begun with {name} {theirs}, and this is {name} {ours}: the bits would differ"
+            raise RunFolderError(folder, what)
+    return build
+
+
 class _Crew:
     """The agents of one process, wired to one bus."""
 
     def __init__(self, setup: Setup, folder: Path, journal: Journal, observer: Observer) -> None:
+        x0 = setup.problem.x0()
+        proof = prove(setup.algorithm, x0)
+        journal.note(check_build(folder, journal.facts(), proof))
         self.journal, self.clock = journal, VirtualClock()
         self.ledger = Ledger(folder / MESSAGES)
         rules = Rules(setup.rules, setup.seed)
@@ -112,14 +134,14 @@ class _Crew:
             stop=setup.stop,
             evaluation=setup.evaluation,
             verify_every=setup.verify_every,
+            proof=proof,
         )
         self.server = Server(self.bus, self.coordinator, journal, observer)
         checkpoint = journal.checkpoint()
         log = history(setup.algorithm, journal) if checkpoint is not None else []
         if checkpoint is None:
             self.ledger.restore(0, b"")
-        x0 = setup.problem.x0()
-        self.host = self._host(setup, x0, checkpoint, log, observer)
+        self.host = self._host(setup, x0, proof, checkpoint, log, observer)
         follower = setup.algorithm.replica(x0)
         self.evaluator = Evaluator(self.bus, setup.algorithm, setup.problem, follower, setup.evaluation.split, observer)
         if checkpoint is not None:
@@ -177,7 +199,13 @@ class _Crew:
         )
 
     def _host(
-        self, setup: Setup, x0: Vector, checkpoint: Checkpoint | None, log: list[Any], observer: Observer
+        self,
+        setup: Setup,
+        x0: Vector,
+        proof: tuple[bytes, bytes],
+        checkpoint: Checkpoint | None,
+        log: list[Any],
+        observer: Observer,
     ) -> Host:
         def fresh() -> Replica:
             return setup.algorithm.replica(x0)
@@ -197,7 +225,7 @@ class _Crew:
             setup.problem,
             replicas,
             is_member=checkpoint is not None,
-            proof=(selftest(), fresh().digests()["x"]),
+            proof=proof,
             compute=setup.compute,
             seed=setup.seed,
             verify_every=setup.verify_every,

@@ -99,7 +99,7 @@ def pack_report(
     """A report, with the digests of the replica that it was made from if they are due."""
     packed, proof = algorithm.pack_report(plan, report), b"".join(digests.values())
     body = [*packed.body, proof] if proof else packed.body
-    tally = Tally(scalars=packed.scalars, seeds=packed.seeds, digest_bytes=len(proof))
+    tally = Tally(scalars=packed.scalars, seeds=packed.seeds, digest_bytes=len(msgpack.packb(proof)) if proof else 0)
     return Envelope(Kind.REPORT, client, plan.round, plan.version, body), tally
 
 

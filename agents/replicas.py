@@ -59,10 +59,11 @@ class Replicas:
             self._algorithm.apply(replica, fresh)
             return replica
         self._release(client)
-        if version in self._shared:
-            replica = self._shared[version]
-        else:
-            replica = replica.copy() if self._holders[replica.version] else replica
+        # whoever is nearest to the new version has folded most of it already, and the same bits
+        nearest = max((held for held in self._shared if replica.version < held <= version), default=replica.version)
+        replica = self._shared.get(nearest, replica)
+        if nearest < version:
+            replica = replica.copy() if self._holders[nearest] else replica
             self._algorithm.apply(replica, fresh)
         self._hold(client, replica)
         return replica

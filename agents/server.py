@@ -18,8 +18,6 @@ from seedbus.bus import EVALUATOR, SERVER, Bus, Envelope, Kind, MalformedEnvelop
 from seedbus.bus.clock import LAST
 from seedbus.bus.network import round_ns
 
-COUNTED = ("header_bytes", "payload_bytes", "framing_bytes")
-
 
 class Server:
     """One run's server on a bus."""
@@ -64,6 +62,7 @@ class Server:
         await self._until(lambda: self.coordinator.is_complete)
         if self._unpublished is None:
             self.bus.send(self.coordinator.ask_evaluator())
+            await self._until(lambda: not self.coordinator.awaits_metric)
         else:
             await self._publish(self._unpublished)
 
@@ -145,7 +144,7 @@ class Server:
             self._send(answers)
             if refusal is not None:
                 self.observer.refused(refusal)
-        elif letter.kind is Kind.EVALUATION:
+        elif letter.kind is Kind.EVALUATION and letter.client == EVALUATOR:
             evaluation = messages.Evaluation.unpack(letter)
             up, down = self._bytes()
             line, diverged = self.coordinator.evaluated(evaluation, self.bus.clock.now_ns, up, down)
@@ -155,7 +154,7 @@ class Server:
                 self.unsaved_metrics.append(line)
                 self.observer.measured(line)
         else:
-            detail = f"a {letter.kind.name} is not for a server"
+            detail = f"a {letter.kind.name} from {letter.client} is not for the server"
             self.observer.refused(self.coordinator.refused(letter.client, "wrong-kind", detail))
 
     def _send(self, outgoing: Iterable[Outgoing]) -> None:
@@ -164,9 +163,4 @@ class Server:
 
     def _bytes(self) -> tuple[int, int]:
         """Bytes of reports and of plans so far: header, payload and framing, without the digests of verification."""
-        totals = self.bus.ledger.totals
-        up, down = (
-            sum(totals[kind, part] for part in COUNTED) - totals[kind, "digest_bytes"]
-            for kind in (Kind.REPORT, Kind.PLAN)
-        )
-        return up, down
+        return self.bus.sent_bytes(Kind.REPORT), self.bus.sent_bytes(Kind.PLAN)

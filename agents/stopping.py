@@ -76,15 +76,11 @@ class Progress:
             average, value = self.averages[stop.target.metric], stop.target.value
             met = average >= value if stop.target.direction == "above" else average <= value
             self.is_target_met = self.is_target_met or met
-        return {
-            "round": evaluation.round,
-            "version": evaluation.version,
-            "time_s": now_ns / 1e9,
-            **evaluation.metrics,
-            **{f"{name}_ema": self.averages[name] for name in ("accuracy",) if name in evaluation.metrics},
-            "bytes_up": bytes_up,
-            "bytes_down": bytes_down,
-        }
+        watched = {"accuracy"} | ({stop.target.metric} if stop.target is not None else set())
+        averages = {f"{name}_ema": self.averages[name] for name in sorted(watched & evaluation.metrics.keys())}
+        when = {"round": evaluation.round, "version": evaluation.version, "time_s": now_ns / 1e9}
+        # what the run itself knows comes last: no metric's name can take its place
+        return when | evaluation.metrics | averages | when | {"bytes_up": bytes_up, "bytes_down": bytes_down}
 
     def pack(self) -> list[Any]:
         return [self.bytes, self.awaited, self.is_target_met, [list(pair) for pair in self.averages.items()]]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from seedbus.bus.clock import VirtualClock
+from seedbus.bus.clock import LAST_NS, VirtualClock
 from seedbus.bus.envelope import NO_TALLY, Envelope, Kind, Tally, decode, encode, ends
 from seedbus.bus.errors import MalformedEnvelope
 from seedbus.bus.ledger import Fate, Ledger, Row
@@ -64,6 +64,7 @@ class _Flight:
     header: int
     tally: Tally
     frame: bytes
+    is_sent: bool = False
     key: tuple[Kind, int, int, int] = field(init=False)
     sender: int = field(init=False)
     recipient: int = field(init=False)
@@ -71,6 +72,9 @@ class _Flight:
     def __post_init__(self) -> None:
         self.key = (self.kind, self.client, self.round, self.occurrence)
         self.sender, self.recipient = ends(self.kind, self.client)
+
+
+_COUNTED = ("header_bytes", "payload_bytes", "framing_bytes")
 
 
 class Bus:
@@ -99,7 +103,10 @@ class Bus:
         self._routes[address] = to
 
     def send(self, envelope: Envelope, tally: Tally = NO_TALLY, *, after_ns: int = 0) -> None:
-        """Send a message `after_ns` from now (a client's compute time). Returns at once."""
+        """Send a message `after_ns` from now (a client's compute time). Returns at once.
+
+        Until then it is under way but not sent: its link is free for others, and a run that ends first never sends it.
+        """
         frame, header = encode(envelope)
         self.send_frame(envelope, frame, header, tally, after_ns=after_ns)
 
@@ -111,13 +118,21 @@ class Bus:
         sent_ns = self.clock.now_ns + after_ns
         occurrence = self._occurrences[kind, client, round]
         self._occurrences[kind, client, round] = occurrence + 1
-        verdict = self.rules.judge(kind, client, round, occurrence, sent_ns)
-        due_ns = self.links.arrival_ns(envelope, len(frame), sent_ns, occurrence) + verdict.delay_ns
-        flight = _Flight(due_ns, sent_ns, kind, client, round, occurrence, envelope.base, header, tally, frame)
-        if verdict.drop:
-            self._settle(flight, Fate.DROPPED)
+        flight = _Flight(sent_ns, sent_ns, kind, client, round, occurrence, envelope.base, header, tally, frame)
+        if after_ns > 0:
+            self._schedule(flight)
         else:
-            self._launch(flight)
+            self._depart(flight)
+
+    def sent_bytes(self, kind: Kind) -> int:
+        """Bytes of all messages of one kind sent so far, without the digests of verification."""
+        totals = self.ledger.totals
+        settled = sum(totals[kind, part] for part in _COUNTED) - totals[kind, "digest_bytes"]
+        return settled + sum(
+            len(flight.frame) + self.transport.framing_bytes(len(flight.frame)) - flight.tally.digest_bytes
+            for flight in self._in_flight.values()
+            if flight.kind is kind and flight.is_sent
+        )
 
     def checkpoint(self) -> list[Any]:
         """All that the future depends on: the time, the busy links, and every message under way."""
@@ -128,7 +143,7 @@ class Bus:
         return [
             self.clock.now_ns,
             [[client, upward, free_ns] for (client, upward), free_ns in sorted(self.links.busy.items())],
-            [[f.due_ns, f.sent_ns, *f.key, f.base, f.header, list(f.tally), f.frame] for f in flights],
+            [[f.due_ns, f.sent_ns, *f.key, f.base, f.header, list(f.tally), f.frame, f.is_sent] for f in flights],
         ]
 
     def under_way(self, kind: Kind) -> list[bytes]:
@@ -139,20 +154,35 @@ class Bus:
         """Put back what `checkpoint` gave, into a bus that has not sent anything yet."""
         self.clock.now_ns, busy, flights = checkpoint
         self.links.busy = {(client, upward): free_ns for client, upward, free_ns in busy}
-        for due_ns, sent_ns, kind, client, round, occurrence, base, header, tally, frame in flights:
+        for due_ns, sent_ns, kind, client, round, occurrence, base, header, tally, frame, is_sent in flights:
             self._occurrences[Kind(kind), client, round] = occurrence + 1
             numbers = (client, round, occurrence, base, header)
-            self._launch(_Flight(due_ns, sent_ns, Kind(kind), *numbers, Tally(*tally), frame))
+            self._schedule(_Flight(due_ns, sent_ns, Kind(kind), *numbers, Tally(*tally), frame, is_sent))
 
     def close(self) -> None:
         """Settle what is still under way, and close the transport."""
         for key in sorted(self._in_flight):
-            self._settle(self._in_flight[key], Fate.UNDER_WAY)
+            if self._in_flight[key].is_sent:
+                self._settle(self._in_flight[key], Fate.UNDER_WAY)
+        self._in_flight.clear()
         self.transport.close()
 
-    def _launch(self, flight: _Flight) -> None:
+    def _schedule(self, flight: _Flight) -> None:
+        """Under way until its next event; what would come after the end of time just never does."""
         self._in_flight[flight.key] = flight
-        self.clock.at(flight.due_ns, flight.key, partial(self._arrive, flight))
+        if flight.due_ns <= LAST_NS:
+            self.clock.at(flight.due_ns, flight.key, partial(self._arrive if flight.is_sent else self._depart, flight))
+
+    def _depart(self, flight: _Flight) -> None:
+        """The moment of sending: rules say whether it is lost, its link when it arrives."""
+        numbers = (flight.kind, flight.client, flight.round, flight.occurrence)
+        verdict = self.rules.judge(*numbers, flight.sent_ns)
+        arrival_ns = self.links.arrival_ns(*numbers, len(flight.frame), flight.sent_ns)
+        flight.due_ns, flight.is_sent = arrival_ns + verdict.delay_ns, True
+        if verdict.drop:
+            self._settle(flight, Fate.DROPPED)
+        else:
+            self._schedule(flight)
 
     def _arrive(self, flight: _Flight) -> None:
         if flight.key not in self._in_flight:
@@ -170,7 +200,10 @@ class Bus:
 
     def _unwrap(self, mailbox: Mailbox, frame: bytes) -> None:
         try:
-            mailbox.put(decode(frame, self._speaker))
+            envelope = decode(frame, self._speaker)
+            if envelope.sender != self._speaker:
+                raise MalformedEnvelope(f"is {envelope.client}, who did not send it", "the client", self._speaker)
+            mailbox.put(envelope)
         except MalformedEnvelope as error:
             self.refused[self._speaker, error.where] += 1
             self._fate = Fate.REFUSED

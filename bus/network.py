@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from seedbus.bus.draws import Key, uniform
-from seedbus.bus.envelope import Envelope
+from seedbus.bus.envelope import Kind
 
 _NORMAL = NormalDist()
 _LONGEST_S = 10**6  # a single draw: a heavy tail must not outrun the clock
@@ -106,8 +106,8 @@ class Network(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     latency: Duration = Field(default=Constant(), description="one way, drawn for every message")
-    up_mbps: float | None = Field(default=None, gt=0, description="a client's uplink in Mbit/s; none: unlimited")
-    down_mbps: float | None = Field(default=None, gt=0, description="a client's downlink in Mbit/s; none: unlimited")
+    up_mbps: float | None = Field(default=None, ge=1e-6, description="a client's uplink in Mbit/s; none: unlimited")
+    down_mbps: float | None = Field(default=None, ge=1e-6, description="a client's downlink in Mbit/s; none: unlimited")
 
 
 class Compute(BaseModel):
@@ -134,18 +134,17 @@ class Links:
         self.network, self.seed = network, seed
         self.busy: dict[tuple[int, bool], int] = {}
 
-    def arrival_ns(self, envelope: Envelope, size: int, departs_ns: int, occurrence: int) -> int:
+    def arrival_ns(self, kind: Kind, client: int, round: int, occurrence: int, size: int, departs_ns: int) -> int:
         """When a message of `size` bytes that departs at `departs_ns` arrives; its link is taken until it has left."""
-        if envelope.client < 0:
+        if client < 0:
             return departs_ns
-        upward = envelope.kind.is_upward
-        mbps = self.network.up_mbps if upward else self.network.down_mbps
+        mbps = self.network.up_mbps if kind.is_upward else self.network.down_mbps
         if mbps is not None:
-            link = (envelope.client, upward)
+            link = (client, kind.is_upward)
             departs_ns = max(departs_ns, self.busy.get(link, 0)) + math.ceil(size * 8000 / mbps)
             self.busy[link] = departs_ns
-        key = (envelope.client, envelope.kind.name, envelope.round, occurrence)
-        return departs_ns + round_ns(self.network.latency.draw_s(self.seed, "latency", *key))
+        latency_s = self.network.latency.draw_s(self.seed, "latency", client, kind.name, round, occurrence)
+        return departs_ns + round_ns(latency_s)
 
     def forget(self, now_ns: int) -> None:
         """Drop the queues that are empty by now."""

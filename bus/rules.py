@@ -7,6 +7,7 @@ A rule draws by key (what it says, the message, the occurrence), never from a ge
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -55,8 +56,9 @@ class Rules:
         said: Counter[str] = Counter()
         self._rules: list[tuple[Rule, str, int]] = []
         for rule in rules:
-            self._rules.append((rule, repr(rule), said[repr(rule)]))
-            said[repr(rule)] += 1
+            says = hashlib.blake2b(repr(rule).encode(), digest_size=8).hexdigest()
+            self._rules.append((rule, says, said[says]))
+            said[says] += 1
         self._seed = seed
 
     def judge(

@@ -59,6 +59,13 @@ class _Loader(yaml.SafeLoader):
             raise _refusal(f"a tag ({tag}) is not accepted; a scenario is plain data", event)
         return super().compose_node(parent, index)
 
+    def construct_scalar(self, node: Any) -> Any:
+        text = super().construct_scalar(node)
+        half = next((character for character in text if "\ud800" <= character <= "\udfff"), None)
+        if half is not None:
+            raise _refusal(f"half a character (U+{ord(half):04X}) is not accepted", node)
+        return text
+
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         found: dict[Hashable, Any] = {}
         for key_node, value_node in node.value:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from seedbus.agents.errors import RunFolderError
 from seedbus.agents.journal import Journal
+from seedbus.agents.launcher import check_build, prove
 from seedbus.algorithms.contract import Replica
 from seedbus.models.task import Problem
 from seedbus.scenarios.errors import ScenarioError
@@ -52,14 +53,16 @@ def replay(run: str | Path, round: int | None = None) -> Replayed:
     """
     scenario = scenario_of(Path(run))
     with closing(Journal.open(Path(run), for_writing=False)) as journal:
-        rounds = list(journal.rounds())
+        rounds, facts = list(journal.rounds()), journal.facts()
     last = len(rounds) if round is None else round
     if not 0 <= last <= len(rounds):
         raise ScenarioError(
             f"--round {last}", [f"the run in {run} has {len(rounds)} rounds; expected 0 to {len(rounds)}"]
         )
     problem = bind(scenario)
-    replica = scenario.algorithm.replica(problem.x0())
+    x0 = problem.x0()
+    check_build(Path(run), facts, prove(scenario.algorithm, x0))
+    replica = scenario.algorithm.replica(x0)
     packed = [commit for *_, commit in rounds[:last] if commit is not None]
     scenario.algorithm.apply(replica, [commit for body in packed for commit in scenario.algorithm.unpack_commits(body)])
     return Replayed(last, replica, problem)

@@ -81,7 +81,7 @@ def _is_lesser(place: Place, problem: Any, problems: list[tuple[Place, Any]]) ->
 
 def _sentence(place: Place, problem: Any, model: type[BaseModel]) -> str:
     location, kind, given = problem["loc"], problem["type"], problem["input"]
-    where, last = ".".join(map(str, place)), str(place[-1]) if place else ""
+    where, last = ".".join(map(str, place)) or "the scenario", str(place[-1]) if place else ""
     inside = _models_at(location[:-1], model)
     fields: dict[str, FieldInfo] = {name: field for each in inside for name, field in each.model_fields.items()}
     if kind == "extra_forbidden":
@@ -102,7 +102,7 @@ def _sentence(place: Place, problem: Any, model: type[BaseModel]) -> str:
 
 def _accepted(problem: Any, field: FieldInfo | None) -> str:
     kind, context = problem["type"], problem.get("ctx", {})
-    if problem["loc"][-1] == "[key]":
+    if problem["loc"][-1:] == ("[key]",):
         return "the number of a round"
     if kind == "string_pattern_mismatch" and field is not None and field.description:
         return field.description

@@ -165,8 +165,9 @@ def test_a_data_file_that_is_cut_short_is_one_sentence_and_exit_3(
 
 
 def test_a_run_that_can_never_end_exits_6(seedbus: Command) -> None:
-    said = seedbus("run", "small.yaml", "-q", "--set", "network={up_mbps: 1e-30}")
-    assert said.code == Exit.STUCK and "simulated time would reach" in said.err and said.err.count("\n") == 1
+    for_ever = "network={latency: {distribution: constant, value: 1000000}}"
+    said = seedbus("run", "small.yaml", "-q", "--set", for_ever, "--set", "stop.rounds=9")
+    assert said.code == Exit.STUCK and "that will never answer" in said.err and said.err.count("\n") == 1
 
 
 def test_a_replica_that_holds_other_bits_exits_5_and_shows_the_results_all_the_same(

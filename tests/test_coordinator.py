@@ -163,6 +163,7 @@ def test_a_member_is_sent_exactly_the_commits_that_it_missed() -> None:
         (Join(HOST - 1, (Span(4, 6, 0),), **PROOF), "unknown-client"),
         (Join(HOST - 1, (Span(5, 4, 0),), **PROOF), "unknown-client"),
         (Join(HOST - 1, (Span(0, 5, 8),), **PROOF), "foreign-version"),
+        (Join(3, (Span(0, 5, 0),), **PROOF), "unknown-host"),
     ],
 )
 def test_a_host_that_would_compute_something_else_is_refused(join: Join, reason: str) -> None:
@@ -211,3 +212,23 @@ def test_a_restored_coordinator_decides_alike() -> None:
     other.restore(made.checkpoint(), list(made.log), dict(made.versions))
     assert other.checkpoint() == made.checkpoint()
     assert [envelope for envelope, _ in other.open_round()] == [envelope for envelope, _ in made.open_round()]
+
+
+def test_a_stranger_who_comes_first_does_not_decide_what_is_right() -> None:
+    made = Coordinator(
+        ALGORITHM,
+        Participation(clients=6, cohort=3),
+        seed=7,
+        stop=Stop(rounds=100),
+        evaluation=Cadence(),
+        proof=(b"s", b"x"),
+    )
+    _, refusal = made.joined(Join(HOST - 1, (Span(0, 5, 0),), selftest=b"s", x0=b"other"))
+    assert refusal is not None
+    assert made.joined(Join(HOST, (Span(0, 5, 0),), **PROOF))[1] is None
+    assert made.is_complete
+
+
+def test_no_metric_can_take_the_name_of_what_the_run_itself_knows() -> None:
+    line, _ = coordinator().evaluated(Evaluation(4, 3, {"round": 99.0, "bytes_up": -1.0, "loss": 2.0}), 10**9, 5, 6)
+    assert line == {"round": 4, "version": 3, "time_s": 1.0, "loss": 2.0, "bytes_up": 5, "bytes_down": 6}

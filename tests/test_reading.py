@@ -27,6 +27,7 @@ from seedbus.scenarios.reading import NotPlain, dump, parse
         ("a: !!int x", "line 1: a tag (!!int) is not accepted; a scenario is plain data"),
         ("a: &a [x, x]\nb: [*a, *a]\n", "line 2: an alias (*a) is not accepted; write the value out"),
         ("a: &a [*a]\n", "line 1: an alias (*a) is not accepted; write the value out"),
+        ('a: 1\nb: "\\ud800"', "line 2: half a character (U+D800) is not accepted"),
         ("? [1, 2]\n: 3\n", "line 1: a key is text or a number, not a mapping or a list"),
         ("a: 1\n---\na: 1\n", "line 2: expected a single document in the stream, but found another document"),
         ("[" * 1500 + "]" * 1500, "it is nested too deeply"),

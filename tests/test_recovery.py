@@ -165,3 +165,23 @@ def test_a_resumed_run_of_another_scenario_is_refused_with_the_field_that_differ
     os.unlink(tmp_path / "run" / "results.json")
     with pytest.raises(RunFolderError, match=r"algorithm.momentum is 0.5 there and 0.9 here"):
         run(scenario(algorithm=DECOMFL | {"momentum": 0.9}), tmp_path / "run", resume=True)
+
+
+@pytest.mark.parametrize("name", ["seedbus", "selftest", "x0"])
+def test_a_build_whose_bits_would_differ_neither_resumes_nor_replays(tmp_path: Path, name: str) -> None:
+    from seedbus.agents.errors import RunFolderError
+    from seedbus.scenarios.replay import replay
+
+    run(scenario(), tmp_path / "run")
+    journal = Journal.open(tmp_path / "run")
+    journal.note({name: "another"})
+    journal.close()
+    with pytest.raises(RunFolderError, match=rf"begun with {name} another, and this is {name} "):
+        replay(tmp_path / "run")
+    journal = Journal.open(tmp_path / "run")
+    journal._database.execute("DELETE FROM facts WHERE name = 'outcome'")
+    journal._database.commit()
+    journal.close()
+    os.unlink(tmp_path / "run" / "results.json")
+    with pytest.raises(RunFolderError, match=rf"begun with {name} another"):
+        run(scenario(), tmp_path / "run", resume=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from seedbus.agents.errors import Unfinishable
 from seedbus.agents.host import Host
 from seedbus.agents.replicas import Replicas
 from seedbus.algorithms.contract import Replica
+from seedbus.bus import Envelope, Kind
 from seedbus.scenarios.results import Results
 
 
@@ -49,6 +51,7 @@ def test_verification_changes_no_bit_of_the_model(tmp_path: Path) -> None:
     private, shared = go(tmp_path / "a", lossy()), go(tmp_path / "b", lossy(verify=False))
     assert private.digest == shared.digest
     assert private.messages["digest_bytes"].sum() > shared.messages["digest_bytes"].sum()
+    assert private.summary["traffic"]["bytes"] == shared.summary["traffic"]["bytes"]
 
 
 def test_a_bit_flipped_in_one_replica_is_caught_at_the_next_digest_and_named(
@@ -153,6 +156,30 @@ def test_clients_cost_memory_by_version_and_not_by_head(tmp_path: Path, monkeypa
     monkeypatch.setattr(Replicas, "advance", count)
     go(tmp_path / "run", scenario(verify=False, participation={"clients": 200, "cohort": 50}, stop={"rounds": 6}))
     assert most[0] <= 6
+
+
+def test_a_client_cannot_pass_for_the_evaluator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = Host._plan
+
+    def boast(self: Host, envelope: Any) -> None:
+        if envelope.client == 1:
+            self.bus.send(Envelope(Kind.EVALUATION, 1, 0, 0, [["loss"], struct.pack("<d", -1e9), []]))
+        plan(self, envelope)
+
+    monkeypatch.setattr(Host, "_plan", boast)
+    stop = {"rounds": 20, "target": {"metric": "loss", "value": -1.0, "direction": "below"}}
+    results = go(tmp_path / "run", scenario(stop=stop))
+    assert results.summary["rounds"] == 20
+    assert set(results.summary["refusals"]) == {"wrong-kind"}
+
+
+def test_bytes_of_the_last_measurement_are_those_of_the_closing_table(tmp_path: Path) -> None:
+    slow = {"clients": 8, "cohort": 3, "deadline_s": 0.2}
+    for number, changes in enumerate(({}, {"participation": slow, "verify": False})):
+        results = go(tmp_path / str(number), scenario(**changes))
+        last = results.metrics.iloc[-1]
+        traffic = results.summary["traffic"]
+        assert (last["bytes_up"], last["bytes_down"]) == (traffic["up"]["bytes"], traffic["down"]["bytes"])
 
 
 class _Refusals:

@@ -37,7 +37,7 @@ soak: install
 	$(BIN)/pytest -m soak
 
 docs: install
-	$(BIN)/seedbus schema > docs/scenario.schema.json
+	$(BIN)/python -m seedbus.scenarios.reference docs/reference.md
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

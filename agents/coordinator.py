@@ -220,6 +220,7 @@ class Coordinator:
 
     def checkpoint(self) -> list[Any]:
         """All that the future depends on, but the log and the members' versions, which are kept a row each."""
+        assert self._state is None, "an algorithm with server state needs it in the checkpoint"
         refusals = [[client, reason, count] for (client, reason), count in sorted(self.refusals.items())]
         return [self.round, refusals, self.progress.pack(), self.verifier.pack(), sorted(self.hosts)]
 

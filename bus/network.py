@@ -7,6 +7,7 @@ whole nanoseconds. Links of the evaluator and of hosts are ideal: they are instr
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from statistics import NormalDist
 from typing import Annotated, Literal
 
@@ -20,15 +21,15 @@ _LONGEST_S = 10**6  # a single draw: a heavy tail must not outrun the clock
 _HIGHEST_EXPONENT = 700.0  # exp overflows above 709
 
 
-class _Duration(BaseModel):
+class _Duration(BaseModel, ABC):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     def quantile(self, u: float) -> float:
         """The duration in seconds at probability u in (0, 1), cut off at 10⁶ s."""
         return min(self._quantile(u), _LONGEST_S)
 
-    def _quantile(self, u: float) -> float:
-        raise NotImplementedError
+    @abstractmethod
+    def _quantile(self, u: float) -> float: ...
 
     def draw_s(self, seed: int, *key: Key) -> float:
         """A duration in seconds, keyed."""

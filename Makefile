@@ -3,14 +3,14 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-FOLDERS := agents algorithms algorithms/directions bus models scenarios scenarios/faults scenarios/library seedbus
+FOLDERS := agents algorithms algorithms/directions bus models scenarios scenarios/faults seedbus
 
 .PHONY: install demo test lint bench soak docs clean
 
 install: $(VENV)/.installed
 
 # A strict editable install is a tree of links, a link a file: made again when a folder has gained or lost one.
-$(VENV)/.installed: pyproject.toml constraints.txt $(wildcard $(FOLDERS:%=%/*.py))
+$(VENV)/.installed: pyproject.toml constraints.txt $(wildcard $(FOLDERS:%=%/*.py) scenarios/library/*.yaml)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip "setuptools>=77"
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch

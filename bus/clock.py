@@ -130,8 +130,3 @@ def wall_seconds() -> float:
 def cpu_seconds() -> float:
     """CPU seconds of this process, for reporting."""
     return time.process_time()
-
-
-def iso_now() -> str:
-    """The wall-clock time, for logs."""
-    return time.strftime("%Y-%m-%dT%H:%M:%S%z")

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from seedbus.algorithms.schedule import at
 from seedbus.bus import Fate, Kind
-from seedbus.bus.ledger import Columns
+from seedbus.bus.ledger import SUMMED, Columns
 from seedbus.scenarios.schema import Scenario
 
 DIRECTIONS = {"up": Kind.REPORT, "down": Kind.PLAN}
@@ -29,7 +27,7 @@ def account(columns: Columns, scenario: Scenario, rounds: int, dimension: int) -
             found["by_kind"][kind.name.lower()] = {
                 "messages": int(here.sum()),
                 "bytes": int(size[here].sum()),
-                **{name: int(columns[name][here].sum()) for name in _PARTS},
+                **{name: int(columns[name][here].sum()) for name in SUMMED},
             }
     for fate in Fate:
         found["fates"][fate.name.lower()] = int((columns["fate"] == fate).sum())
@@ -69,17 +67,3 @@ def conventions(scenario: Scenario, rounds: int, dimension: int) -> dict[str, fl
         "hiso_8PK": 8.0 * scalars,
         "dense_8d": 8.0 * dimension * rounds * share,
     }
-
-
-def per_client(columns: Columns, clients: int) -> dict[str, np.ndarray[Any, np.dtype[np.int64]]]:
-    """Bytes by client, shape [clients], for each direction."""
-    size = columns["header_bytes"] + columns["payload_bytes"] + columns["framing_bytes"]
-    found = {}
-    for direction, kind in DIRECTIONS.items():
-        here = columns["kind"] == kind
-        who = columns["sender" if direction == "up" else "recipient"][here]
-        found[direction] = np.bincount(who, weights=size[here], minlength=clients).astype(np.int64)
-    return found
-
-
-_PARTS = ("header_bytes", "payload_bytes", "framing_bytes", "digest_bytes", "catchup_bytes", "scalars", "seeds")

@@ -17,7 +17,7 @@ class Bar:
     """A progress bar: round, accuracy, bytes so far, rounds a second, time left."""
 
     def __init__(self, scenario: Scenario, console: Console) -> None:
-        self._console, self._metric, self._refused = console, "", 0
+        self._console, self._refused = console, 0
         self._progress = Progress(
             TextColumn("[bold]{task.description}"),
             BarColumn(),

@@ -136,11 +136,8 @@ def _next_folder(name: str) -> Path:
 
 
 def _journal(folder: Path, scenario: Scenario, *, resume: bool) -> Journal:
-    from importlib.metadata import version
-
     resolved = scenario.resolved()
-    facts = {"scenario": json.dumps(resolved), "seedbus": version("seedbus"), "format": "1"}
-    journal = Journal.open(folder) if resume else Journal.create(folder, facts)
+    journal = Journal.open(folder) if resume else Journal.create(folder, {"scenario": json.dumps(resolved)})
     try:
         with _writable(folder):
             (folder / SCENARIO).write_text(dump(resolved), encoding="utf-8")

@@ -1,0 +1,81 @@
+"""The replicas of a process: shared by version, exact, and folded no more often than need be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from seedbus.agents.replicas import Replicas
+from seedbus.algorithms.contract import CommitGap, Replica
+from seedbus.algorithms.decomfl import DeComFL
+
+X0 = np.linspace(-1, 1, 300, dtype=np.float32)
+
+
+class Counting(DeComFL):
+    """Counts the commits that are really folded."""
+
+    def apply(self, replica: Replica, commits: Sequence[Any]) -> None:
+        before = replica.version
+        super().apply(replica, commits)
+        FOLDED.append(replica.version - before)
+
+
+FOLDED: list[int] = []
+ALGORITHM = Counting(perturbations=2, momentum=0.5)
+
+
+def log(length: int) -> list[Any]:
+    commits: list[Any] = []
+    for round in range(length):
+        scalars = np.array([[round + 1.0, -2.0]], np.float32)
+        commits.append(ALGORITHM.aggregate(None, ALGORITHM.plan(round, round, 7 * round), {0: scalars})[0])
+    return commits
+
+
+def replicas(*, private: bool = False) -> Replicas:
+    FOLDED.clear()
+    return Replicas(ALGORITHM, lambda: ALGORITHM.replica(X0), private=private)
+
+
+def direct(commits: Sequence[Any]) -> str:
+    replica = ALGORITHM.replica(X0)
+    ALGORITHM.apply(replica, commits)
+    return replica.digest()
+
+
+@pytest.mark.parametrize("private", [False, True])
+def test_whatever_others_hold_a_client_gets_its_own_version_to_the_bit(private: bool) -> None:
+    held, commits = replicas(private=private), log(6)
+    for client, version in ((0, 4), (1, 3), (2, 5), (3, 4), (1, 6), (4, 1), (0, 5)):
+        replica = held.advance(client, commits[:version], version)
+        assert (replica.version, replica.digest()) == (version, direct(commits[:version]))
+        assert held.version(client) == version
+    for client, version in ((1, 6), (2, 5), (3, 4), (4, 1), (0, 5)):  # and keeps it when others move on
+        assert held.get(client).digest() == direct(commits[:version])
+
+
+def test_a_client_that_lagged_starts_from_whoever_is_nearest() -> None:
+    held, commits = replicas(), log(50)
+    for version in range(1, 51):  # every round asks a client that was never asked before
+        held.advance(version, commits[:version], version)
+    assert sum(FOLDED) == 50
+
+
+def test_clients_at_one_version_share_one_replica_unless_they_are_private() -> None:
+    commits = log(3)
+    shared, private = replicas(), replicas(private=True)
+    assert shared.advance(0, commits, 3) is shared.advance(1, commits, 3)
+    assert private.advance(0, commits, 3) is not private.advance(1, commits, 3)
+
+
+def test_a_gap_leaves_a_client_where_it_was() -> None:
+    held, commits = replicas(), log(5)
+    held.advance(0, commits[:2], 2)
+    for missed, version in ((commits[3:], 5), (commits[2:4], 5)):
+        with pytest.raises(CommitGap):
+            held.advance(0, missed, version)
+    assert held.get(0).digest() == direct(commits[:2])

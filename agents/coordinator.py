@@ -15,22 +15,25 @@ Rules
 
 from __future__ import annotations
 
-from bisect import insort
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from seedbus.agents import messages
+from seedbus.agents.admission import why_not
 from seedbus.agents.messages import AnyAlgorithm, Evaluation, Join
 from seedbus.agents.participation import Participation
 from seedbus.agents.stopping import Cadence, Progress, Stop
 from seedbus.agents.verification import Verifier
 from seedbus.algorithms.contract import BadPayload, ReportRefused, whole_digest
-from seedbus.bus import HOST, Envelope, Tally
+from seedbus.bus import Envelope, Tally
 from seedbus.bus.draws import bits
-from seedbus.bus.envelope import LOWEST_ADDRESS, NO_TALLY
 
 Outgoing = tuple[Envelope, Tally]
+NOBODY = -(2**31)  # the client of a refusal that concerns no client
+PEERS = 1000  # so many strangers are told apart
+TOLD = 5  # so many refusals of one stranger for one reason are told, the rest counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +65,16 @@ class _Open:
     cohort: list[int]
     waiting: set[int]
     reports: dict[int, Any] = field(default_factory=dict)
+    told: dict[int, Outgoing] = field(default_factory=dict)
 
 
 class Coordinator:
-    """The server's decisions for one run."""
+    """The server's decisions for one run.
+
+    proofs: what every process must show ("selftest", "x0"), or what the first one does if it is not said. believes:
+    whether a process that comes back is at the versions that it says; else (simulated time) that a process went and
+    came never happened.
+    """
 
     def __init__(
         self,
@@ -76,7 +85,8 @@ class Coordinator:
         stop: Stop,
         evaluation: Cadence,
         verify_every: int = 0,
-        proof: tuple[bytes, bytes] | None = None,
+        proofs: Mapping[str, bytes] | None = None,
+        believes: bool = True,
     ) -> None:
         self.algorithm, self.participation, self.seed = algorithm, participation, seed
         self.stop, self.evaluation, self.verifier = stop, evaluation, Verifier(verify_every)
@@ -84,14 +94,14 @@ class Coordinator:
         self.log: list[Any] = []
         self.versions: dict[int, int] = {}
         self.refusals: Counter[tuple[int, str]] = Counter()
+        self.refusals_of_peers: Counter[tuple[str, str]] = Counter()
         self.progress = Progress()
         self.last_digest = ""
-        self.hosts: set[int] = set()
-        self._members: list[int] = []
+        self._members: dict[int, None] = {}
         self._moved: set[int] = set()
         self._state: Any = None
         self._open: _Open | None = None
-        self._proof = proof
+        self.proofs, self._believes = dict(proofs or {}), believes
 
     @property
     def version(self) -> int:
@@ -100,33 +110,39 @@ class Coordinator:
     # -- members
 
     def joined(self, join: Join) -> tuple[list[Outgoing], Refusal | None]:
-        """A host brings clients, at the versions that they say they hold; returns the answer, and a refusal if any."""
-        objection = self._objection(join)
+        """A process brings clients, or a client says where it really is; returns plans for those that have one to
+        answer, or a refusal."""
+        objection = why_not(join, self.proofs, self.participation.clients, self.version)
         if objection is not None:
-            reason, detail = objection
-            return [(messages.refuse(join.host, reason, detail), NO_TALLY)], self.refused(join.host, reason, detail)
-        self._proof = self._proof or (join.selftest, join.x0)
-        self.hosts.add(join.host)
-        answers = [(messages.welcome(join.host, self.version), NO_TALLY)]
+            return [], self.refused(join.sender, *objection)
+        self.proofs = join.proofs | self.proofs
+        plans, is_alone = [], join.sender >= 0
         for span in join.spans:
             for client in range(span.first, span.last + 1):
-                if client not in self.versions:
-                    insort(self._members, client)
-                self._place(client, span.version)
-                if self._open is not None and client in self._open.waiting:
-                    answers.append(self._told(client))  # it lost its place: the plan again, from where it really is
-        return answers, None
+                self._members[client] = None
+                if client not in self.versions or is_alone or self._believes:
+                    self._place(client, span.version)
+                    if self._open is not None and client in self._open.waiting:
+                        plans.append(self._told(client))  # it lost its place: the plan again, from where it really is
+        return plans, None
+
+    def left(self, clients: Iterable[int]) -> None:
+        """Clients are gone; nobody waits for them, and none is asked until it has joined again."""
+        for client in clients:
+            self._members.pop(client, None)
+            if self._open is not None:
+                self._open.waiting.discard(client)
 
     @property
-    def is_complete(self) -> bool:
-        """True when every client of the scenario is a member."""
-        return len(self._members) == self.participation.clients
+    def has_members(self) -> bool:
+        """True when there are enough members for a commit."""
+        return len(self._members) >= self.participation.quorum
 
     # -- rounds
 
     def open_round(self) -> list[Outgoing]:
         """Begin the next round; returns its plans, one for each of the cohort."""
-        cohort = self.participation.draw(self._members, self.seed, self.round)
+        cohort = self.participation.draw(sorted(self._members), self.seed, self.round)
         plan = self.algorithm.plan(self.round, self.version, bits(self.seed, "directions", self.round))
         self._open = _Open(plan, cohort, set(cohort))
         return [self._told(client) for client in cohort]
@@ -147,6 +163,15 @@ class Coordinator:
         if self._open is not None and reason in _ANSWERS_BADLY and round in (None, self.round):
             self._open.waiting.discard(client)
         return Refusal(client, self.round if round is None else round, reason, detail)
+
+    def refused_peer(self, peer: str, reason: str, detail: str) -> Refusal | None:
+        """Count a refusal of what came from no member of the run; None once there are too many to tell of each."""
+        is_known = (peer, reason) in self.refusals_of_peers or len(self.refusals_of_peers) < PEERS
+        who = peer if is_known else "others"
+        self.refusals_of_peers[who, reason] += 1
+        if self.refusals_of_peers[who, reason] > TOLD:
+            return None
+        return Refusal(NOBODY, self.round, reason, f"{peer}: {detail}")
 
     def deadline_passed(self, round: int) -> None:
         """The open round closes without those that have not answered."""
@@ -222,7 +247,8 @@ class Coordinator:
         """All that the future depends on, but the log and the members' versions, which are kept a row each."""
         assert self._state is None, "an algorithm with server state needs it in the checkpoint"
         refusals = [[client, reason, count] for (client, reason), count in sorted(self.refusals.items())]
-        return [self.round, refusals, self.progress.pack(), self.verifier.pack(), sorted(self.hosts)]
+        refusals += [[peer, reason, count] for (peer, reason), count in sorted(self.refusals_of_peers.items())]
+        return [self.round, refusals, self.progress.pack(), self.verifier.pack()]
 
     def take_moved(self) -> list[tuple[int, int]]:
         """(client, version) of the members that joined or moved since the last call."""
@@ -231,19 +257,27 @@ class Coordinator:
         return moved
 
     def restore(self, checkpoint: list[Any], log: list[Any], versions: dict[int, int]) -> None:
-        self.round, refusals, progress, truth, hosts = checkpoint
-        self.hosts = set(hosts)
-        self.refusals = Counter({(client, reason): count for client, reason, count in refusals})
+        self.round, refusals, progress, truth = checkpoint
+        for who, reason, count in refusals:
+            if isinstance(who, int):
+                self.refusals[who, reason] = count
+            else:
+                self.refusals_of_peers[who, reason] = count
         self.progress = Progress.unpack(progress)
         self.verifier.unpack(truth)
-        self.log, self.versions, self._members = log, dict(versions), sorted(versions)
+        self.log, self.versions = log, dict(versions)
+        if not self._believes:
+            self._members = dict.fromkeys(sorted(versions))
 
     # -- inside
 
     def _told(self, client: int) -> Outgoing:
         assert self._open is not None
-        missed = self.log[self.versions[client] :]
-        return messages.pack_plan(self.algorithm, client, self._open.plan, missed)
+        version, told = self.versions[client], self._open.told
+        if version not in told:  # whoever stands at one version is told the same
+            told[version] = messages.pack_plan(self.algorithm, client, self._open.plan, self.log[version:])
+        envelope, tally = told[version]
+        return replace(envelope, client=client), tally
 
     def _place(self, client: int, version: int) -> None:
         self.versions[client] = version
@@ -273,26 +307,5 @@ class Coordinator:
         now.waiting.discard(client)
         self._place(client, envelope.base)
 
-    def _objection(self, join: Join) -> tuple[str, str] | None:
-        if not LOWEST_ADDRESS <= join.host <= HOST:
-            return "unknown-host", f"address {join.host} is not a host's; those are {LOWEST_ADDRESS} … {HOST}"
-        theirs = (join.selftest, join.x0)
-        for name, our, their in zip(_PROOFS, self._proof or theirs, theirs, strict=True):
-            if our != their:
-                return name, _PROOFS[name].format(theirs=their.hex(), ours=our.hex())
-        last = self.participation.clients - 1
-        for span in join.spans:
-            who = f"clients {span.first} … {span.last}"
-            if not span.first <= span.last <= last:
-                return "unknown-client", f"{who} are not among this run's clients 0 … {last}"
-            if span.version > self.version:
-                return "foreign-version", f"{who} hold version {span.version}, and this run is at {self.version}"
-        return None
-
 
 _ANSWERS_BADLY = frozenset({"malformed", "bad-payload", "shape", "not-finite", "absurd", "wrong-version", "diverged"})
-
-_PROOFS = {
-    "selftest": "its directions or arithmetic differ (self-test {theirs}, the run's {ours}): another build",
-    "x0": "its x₀ has digest {theirs}, the run's {ours}: another task, seed or set of weights",
-}

@@ -3,45 +3,41 @@ are compared with."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from seedbus.agents import messages
 from seedbus.agents.messages import DIGEST, EVALUATE, AnyAlgorithm, Evaluation
 from seedbus.agents.observer import Observer
 from seedbus.agents.problem import Problem
-from seedbus.algorithms.contract import BadPayload, CommitGap, Replica
-from seedbus.bus import EVALUATOR, Bus, Envelope, Kind, MalformedEnvelope
+from seedbus.algorithms.contract import BadPayload, CommitGap, Vector
+from seedbus.bus import Envelope
 
 
 class Evaluator:
     """Folds commits, measures and answers."""
 
-    def __init__(
-        self, bus: Bus, algorithm: AnyAlgorithm, problem: Problem, replica: Replica, split: str, observer: Observer
-    ) -> None:
-        self.bus, self.algorithm, self.problem, self.replica = bus, algorithm, problem, replica
-        self.split, self._observer = split, observer
-        self._mailbox = bus.open(EVALUATOR, "the evaluator")
+    def __init__(self, algorithm: AnyAlgorithm, problem: Problem, x0: Vector, split: str, observer: Observer) -> None:
+        self.algorithm, self.problem, self.split = algorithm, problem, split
+        self._x0, self._observer = x0, observer
+        self.replica = algorithm.replica(x0)
 
-    async def run(self) -> None:
-        """Answer until the server says goodbye."""
-        while True:
-            letter = await self._mailbox.get()
-            if isinstance(letter, MalformedEnvelope):
-                self._observer.noted("malformed", detail=str(letter))
-            elif letter.kind is Kind.COMMIT:
-                try:
-                    self._commit(letter)
-                except (BadPayload, CommitGap) as error:
-                    self._observer.noted("bad-commit", detail=str(error))
-            elif letter.kind is Kind.BYE:
-                return
+    def stand_at(self, version: int, log: Sequence[Any]) -> None:
+        """Be at `version`, whatever it was at before; log: the commits 1, 2, …, at least to there."""
+        if self.replica.version > version:
+            self.replica = self.algorithm.replica(self._x0)
+        self.algorithm.apply(self.replica, log[:version])
 
-    def _commit(self, letter: Envelope) -> None:
-        commits, wants = messages.unpack_commit(self.algorithm, letter)
-        self.algorithm.apply(self.replica, commits)
+    def committed(self, envelope: Envelope) -> list[Envelope]:
+        """The answer to a COMMIT: what it asks for, of the version that it leads to."""
+        try:
+            commits, wants = messages.unpack_commit(self.algorithm, envelope)
+            self.algorithm.apply(self.replica, commits)
+        except (BadPayload, CommitGap) as error:
+            self._observer.noted("bad-commit", detail=str(error))
+            return []
         metrics = {}
         if wants & EVALUATE:
             metrics = self.problem.evaluate(self.replica.x, self.split) | self.algorithm.diagnostics(self.replica)
         digests = self.replica.digests() if wants & DIGEST else {}
-        if metrics or digests:
-            envelope, tally = Evaluation(letter.round, letter.base, metrics, digests).pack()
-            self.bus.send(envelope, tally)
+        return [Evaluation(envelope.round, envelope.base, metrics, digests).pack()] if metrics or digests else []

@@ -14,6 +14,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import os
 import sqlite3
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -127,6 +128,15 @@ class Journal:
             journal = cls(folder, database, lock)
             undo.pop_all()
         return journal
+
+    @property
+    def run_id(self) -> bytes:
+        """Eight bytes that tell this run from every other, even of the same scenario."""
+        known = self.facts().get("run")
+        if known is None:
+            known = os.urandom(8).hex()
+            self.note({"run": known})
+        return bytes.fromhex(known)
 
     def facts(self) -> dict[str, str]:
         with _said_plainly(self.folder):

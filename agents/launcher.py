@@ -1,47 +1,38 @@
-"""Runs all the agents of a scenario in this process, on the memory transport and the virtual clock."""
+"""Runs a scenario's server, with followers in this process or wherever a transport finds them."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from seedbus.agents import messages
 from seedbus.agents.coordinator import Coordinator
 from seedbus.agents.errors import RunFolderError, Unfinishable
-from seedbus.agents.evaluator import Evaluator
-from seedbus.agents.host import Host
-from seedbus.agents.journal import Checkpoint, Journal
-from seedbus.agents.messages import AnyAlgorithm
+from seedbus.agents.journal import Journal
+from seedbus.agents.messages import AnyAlgorithm, tally
 from seedbus.agents.observer import Observer
 from seedbus.agents.participation import Participation
-from seedbus.agents.problem import Problem
-from seedbus.agents.replicas import Replicas
 from seedbus.agents.server import Server
 from seedbus.agents.stopping import Cadence, Stop
-from seedbus.algorithms.contract import Replica, Vector
 from seedbus.algorithms.directions import selftest, set_threads
 from seedbus.bus import (
-    HOST,
     Bus,
     Compute,
     Deadlock,
     EndOfTime,
     Ledger,
     Links,
-    MemoryTransport,
     Network,
     Rule,
     Rules,
+    Transport,
     VirtualClock,
-    decode,
+    WallClock,
 )
-from seedbus.bus.envelope import Kind
 
 MESSAGES = "messages"
 OUTCOME = "outcome"
@@ -49,11 +40,10 @@ OUTCOME = "outcome"
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """All that a run is made of."""
+    """All that a run's server is made of. scenario: what followers are told; share: clients of one that asks none."""
 
     seed: int
     algorithm: AnyAlgorithm
-    problem: Problem
     participation: Participation
     stop: Stop
     evaluation: Cadence
@@ -61,11 +51,14 @@ class Setup:
     compute: Compute
     rules: Sequence[Rule]
     verify_every: int
+    is_virtual: bool
+    scenario: bytes
+    share: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run ended. refusals: reason → client → how often."""
+    """How a run ended. refusals: reason → client, or stranger → how often."""
 
     reason: str
     rounds: int
@@ -75,14 +68,19 @@ class Outcome:
     refusals: dict[str, dict[str, int]]
 
 
-def run(setup: Setup, folder: Path, journal: Journal, observer: Observer) -> Outcome:
-    """Run, or go on with, the run whose journal this is. Raises `Unfinishable`, `RunFolderError`, and on Ctrl-C
-    `KeyboardInterrupt`; whatever happens, all rounds that were closed are kept."""
+def run(
+    setup: Setup, folder: Path, journal: Journal, observer: Observer, connect: Callable[[bytes], Transport]
+) -> Outcome:
+    """Run, or go on with, the run whose journal this is. connect: from the run's name, the way to its followers.
+
+    Raises `Unfinishable`, `RunFolderError`, and on Ctrl-C `KeyboardInterrupt`; whatever happens, all rounds that were
+    closed are kept.
+    """
     ended = journal.facts().get(OUTCOME)
     if ended is not None:
         return Outcome(**json.loads(ended))
     set_threads(os.cpu_count() or 1)  # replay only; it changes no bit
-    crew = _Crew(setup, folder, journal, observer)
+    crew = _Crew(setup, folder, journal, observer, connect)
     try:
         reason = crew.clock.run(crew.work())
     except (Deadlock, EndOfTime) as error:
@@ -100,33 +98,26 @@ def history(algorithm: AnyAlgorithm, journal: Journal) -> list[Any]:
     return [commit for body in packed for commit in algorithm.unpack_commits(body)]
 
 
-def prove(algorithm: AnyAlgorithm, x0: Vector) -> tuple[bytes, bytes]:
-    """What a process shows of itself: the self-test of its directions and arithmetic, and the digest of its x₀."""
-    return selftest(), algorithm.replica(x0).digests()["x"]
-
-
-def check_build(folder: Path, facts: dict[str, str], proof: tuple[bytes, bytes]) -> dict[str, str]:
-    """What this build is, for the journal. Raises `RunFolderError` if the facts in there name another."""
-    build = {"seedbus": version("seedbus"), "selftest": proof[0].hex(), "x0": proof[1].hex()}
-    for name, ours in build.items():
-        theirs = facts.get(name, ours)
-        if theirs != ours:
-            what = f"it was begun with {name} {theirs}, and this is {name} {ours}: the bits would differ"
+def check_build(folder: Path, facts: dict[str, str], ours: dict[str, str]) -> None:
+    """Raises `RunFolderError` if the facts in a journal name another build than this, or another x₀."""
+    for name, our in ours.items():
+        their = facts.get(name, our)
+        if their != our:
+            what = f"it was begun with {name} {their}, and this is {name} {our}: the bits would differ"
             raise RunFolderError(folder, what)
-    return build
 
 
 class _Crew:
-    """The agents of one process, wired to one bus."""
+    """The server and what it stands on."""
 
-    def __init__(self, setup: Setup, folder: Path, journal: Journal, observer: Observer) -> None:
-        x0 = setup.problem.x0()
-        proof = prove(setup.algorithm, x0)
-        journal.note(check_build(folder, journal.facts(), proof))
-        self.journal, self.clock = journal, VirtualClock()
+    def __init__(
+        self, setup: Setup, folder: Path, journal: Journal, observer: Observer, connect: Callable[[bytes], Transport]
+    ) -> None:
+        facts, own_selftest = journal.facts(), selftest()
+        check_build(folder, facts, {"seedbus": version("seedbus"), "selftest": own_selftest.hex()})
+        self.setup, self.journal = setup, journal
+        self.clock = VirtualClock() if setup.is_virtual else WallClock()
         self.ledger = Ledger(folder / MESSAGES)
-        rules = Rules(setup.rules, setup.seed)
-        self.bus = Bus(self.clock, MemoryTransport(), self.ledger, Links(setup.network, setup.seed), rules)
         self.coordinator = Coordinator(
             setup.algorithm,
             setup.participation,
@@ -134,41 +125,43 @@ class _Crew:
             stop=setup.stop,
             evaluation=setup.evaluation,
             verify_every=setup.verify_every,
-            proof=proof,
+            proofs={"selftest": own_selftest} | ({"x0": bytes.fromhex(facts["x0"])} if "x0" in facts else {}),
+            believes=not setup.is_virtual,
+        )
+        self.transport = connect(journal.run_id)
+        self.bus = Bus(
+            self.clock,
+            self.transport,
+            self.ledger,
+            Links(setup.network, setup.seed),
+            Rules(setup.rules, setup.seed),
+            tally=lambda envelope: tally(setup.algorithm, self.coordinator.verifier.is_due, envelope),
+            answer_ns=self._answer_ns,
         )
         self.server = Server(self.bus, self.coordinator, journal, observer)
-        checkpoint = journal.checkpoint()
-        log = history(setup.algorithm, journal) if checkpoint is not None else []
-        if checkpoint is None:
-            self.ledger.restore(0, b"")
-        self.host = self._host(setup, x0, proof, checkpoint, log, observer)
-        follower = setup.algorithm.replica(x0)
-        self.evaluator = Evaluator(self.bus, setup.algorithm, setup.problem, follower, setup.evaluation.split, observer)
-        if checkpoint is not None:
-            self.server.restore(checkpoint, log)
-            setup.algorithm.apply(follower, log[: self._evaluator_version()])
 
     async def work(self) -> str:
-        server = asyncio.create_task(self.server.run())
-        followers = [asyncio.create_task(self.host.run()), asyncio.create_task(self.evaluator.run())]
-        tasks = [server, *followers]
+        checkpoint = self.journal.checkpoint()
+        if checkpoint is None:
+            self.ledger.restore(0, b"")
+        else:
+            self.server.restore(checkpoint, history(self.setup.algorithm, self.journal))
         try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-            for task in tasks:
-                if task.done():
-                    task.result()
+            self.transport.start(self.server.reception(self.setup.scenario, self.setup.share))
+            return await self.server.run()
         finally:
-            for task in tasks:
-                task.cancel()
-        return server.result()
+            await self.transport.close()
 
     def finish(self, reason: str) -> Outcome:
         """All rows into the ledger's files, and the outcome into the journal: the run is over."""
         self.bus.close()
         self.ledger.write_segment()
         coordinator, refusals = self.coordinator, dict[str, dict[str, int]]()
-        for (client, why), count in sorted(coordinator.refusals.items()):
-            refusals.setdefault(why, {})[str(client)] = count
+        for (who, why), count in [
+            *sorted(coordinator.refusals.items()),
+            *sorted(coordinator.refusals_of_peers.items()),
+        ]:
+            refusals.setdefault(why, {})[str(who)] = count
         outcome = Outcome(
             reason,
             coordinator.round,
@@ -198,45 +191,5 @@ class _Crew:
             "set participation.deadline_s to let rounds close without them"
         )
 
-    def _host(
-        self,
-        setup: Setup,
-        x0: Vector,
-        proof: tuple[bytes, bytes],
-        checkpoint: Checkpoint | None,
-        log: list[Any],
-        observer: Observer,
-    ) -> Host:
-        def fresh() -> Replica:
-            return setup.algorithm.replica(x0)
-
-        replicas = Replicas(
-            setup.algorithm,
-            fresh,
-            private=setup.verify_every > 0,
-            versions=checkpoint.held if checkpoint is not None else None,
-            history=lambda version: log[:version],
-        )
-        return Host(
-            self.bus,
-            HOST,
-            range(setup.participation.clients),
-            setup.algorithm,
-            setup.problem,
-            replicas,
-            is_member=checkpoint is not None,
-            proof=proof,
-            compute=setup.compute,
-            seed=setup.seed,
-            verify_every=setup.verify_every,
-            observer=observer,
-        )
-
-    def _evaluator_version(self) -> int:
-        """Where the evaluator stood: before the last round's commit, and before those that were on their way to it."""
-        coming = [
-            commit.version
-            for frame in self.bus.under_way(Kind.COMMIT)
-            for commit in messages.unpack_commit(self.coordinator.algorithm, decode(frame))[0]
-        ]
-        return min(coming, default=self.server.published_version + 1) - 1
+    def _answer_ns(self, client: int, round: int) -> int:
+        return self.setup.compute.time_ns(self.setup.seed, client, round, self.setup.algorithm.evaluations(round))

@@ -7,7 +7,7 @@ are opaque here: the algorithm packs them.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ import msgpack
 
 from seedbus.algorithms.contract import Algorithm, BadPayload
 from seedbus.bus import EVALUATOR, Envelope, Kind, Tally
+from seedbus.bus.envelope import NO_TALLY
 
 AnyAlgorithm = Algorithm[Any, Any, Any]
 
@@ -33,16 +34,23 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """A host's clients with their versions, and proof that its arithmetic and its x₀ are the run's."""
+    """Clients with their versions, and proof that their process's arithmetic and its x₀ are the run's.
 
-    host: int
+    sender: a host that comes with all its clients, or one client that has lost what the server believes it holds.
+    """
+
+    sender: int
     spans: tuple[Span, ...]
     selftest: bytes
     x0: bytes
 
+    @property
+    def proofs(self) -> dict[str, bytes]:
+        return {"selftest": self.selftest, "x0": self.x0}
+
     def pack(self) -> Envelope:
         spans = [[span.first, span.last, span.version] for span in self.spans]
-        return Envelope(Kind.JOIN, self.host, 0, 0, [spans, self.selftest, self.x0])
+        return Envelope(Kind.JOIN, self.sender, 0, 0, [spans, self.selftest, self.x0])
 
     @staticmethod
     def unpack(envelope: Envelope) -> Join:
@@ -64,12 +72,27 @@ def spans(versions: Sequence[tuple[int, int]]) -> list[Span]:
     return found
 
 
-def welcome(host: int, version: int) -> Envelope:
-    return Envelope(Kind.WELCOME, host, 0, version)
+def welcome(
+    algorithm: AnyAlgorithm, recipient: int, version: int, versions: Sequence[int] = (), log: Sequence[Any] = ()
+) -> Envelope:
+    """An answer to JOIN: at which version each of a host's followers is to stand, and the log to get there."""
+    column = struct.pack(f"<{len(versions)}I", *versions)
+    return Envelope(Kind.WELCOME, recipient, 0, version, [column, algorithm.pack_commits(log).body])
 
 
-def refuse(host: int, reason: str, detail: str) -> Envelope:
-    return Envelope(Kind.REFUSE, host, 0, 0, [reason, detail])
+def unpack_welcome(algorithm: AnyAlgorithm, envelope: Envelope, count: int) -> tuple[list[int], list[Any]]:
+    """The versions of `count` followers, and the commits 1, 2, … up to the newest of these."""
+    column, body = _fields(envelope, bytes, list)
+    if len(column) != 4 * count:
+        raise BadPayload(f"a WELCOME tells the versions of {len(column) // 4} followers, not {count}")
+    versions, log = list(struct.unpack(f"<{count}I", column)), algorithm.unpack_commits(body)
+    if max(versions, default=0) > len(log) or (log and log[0].version != 1):
+        raise BadPayload(f"a WELCOME's {len(log)} commits do not reach the versions that it tells")
+    return versions, log
+
+
+def refuse(recipient: int, reason: str, detail: str) -> Envelope:
+    return Envelope(Kind.REFUSE, recipient, 0, 0, [reason, detail])
 
 
 def unpack_refuse(envelope: Envelope) -> tuple[str, str]:
@@ -93,14 +116,10 @@ def unpack_plan(algorithm: AnyAlgorithm, envelope: Envelope) -> tuple[Any, list[
     return algorithm.unpack_plan(told, envelope.round, envelope.base), algorithm.unpack_commits(caught_up)
 
 
-def pack_report(
-    algorithm: AnyAlgorithm, client: int, plan: Any, report: Any, digests: dict[str, bytes]
-) -> tuple[Envelope, Tally]:
+def pack_report(algorithm: AnyAlgorithm, client: int, plan: Any, report: Any, digests: dict[str, bytes]) -> Envelope:
     """A report, with the digests of the replica that it was made from if they are due."""
-    packed, proof = algorithm.pack_report(plan, report), b"".join(digests.values())
-    body = [*packed.body, proof] if proof else packed.body
-    tally = Tally(scalars=packed.scalars, seeds=packed.seeds, digest_bytes=len(msgpack.packb(proof)) if proof else 0)
-    return Envelope(Kind.REPORT, client, plan.round, plan.version, body), tally
+    body, proof = algorithm.pack_report(plan, report).body, b"".join(digests.values())
+    return Envelope(Kind.REPORT, client, plan.round, plan.version, [*body, proof] if proof else body)
 
 
 def unpack_report(algorithm: AnyAlgorithm, envelope: Envelope, plan: Any, *, has_digests: bool) -> tuple[Any, bytes]:
@@ -131,12 +150,10 @@ class Evaluation:
     metrics: dict[str, float] = field(default_factory=dict)
     digests: dict[str, bytes] = field(default_factory=dict)
 
-    def pack(self) -> tuple[Envelope, Tally]:
+    def pack(self) -> Envelope:
         values = struct.pack(f"<{len(self.metrics)}d", *self.metrics.values())
         proof = [[name, digest] for name, digest in self.digests.items()]
-        body = [list(self.metrics), values, proof]
-        tally = Tally(digest_bytes=sum(map(len, self.digests.values())))
-        return Envelope(Kind.EVALUATION, EVALUATOR, self.round, self.version, body), tally
+        return Envelope(Kind.EVALUATION, EVALUATOR, self.round, self.version, [list(self.metrics), values, proof])
 
     @staticmethod
     def unpack(envelope: Envelope) -> Evaluation:
@@ -147,6 +164,22 @@ class Evaluation:
             raise BadPayload("an EVALUATION's digests are not pairs of name and bytes")
         metrics = dict(zip(names, struct.unpack(f"<{len(names)}d", values), strict=True))
         return Evaluation(envelope.round, envelope.base, metrics, dict(proof))
+
+
+def tally(algorithm: AnyAlgorithm, is_verified: Callable[[int], bool], envelope: Envelope) -> Tally:
+    """What a follower's message carries beside its length. is_verified: whether reports at a version have digests."""
+    if envelope.kind is Kind.EVALUATION:
+        try:
+            return Tally(digest_bytes=sum(map(len, Evaluation.unpack(envelope).digests.values())))
+        except BadPayload:
+            return NO_TALLY
+    if envelope.kind is not Kind.REPORT:
+        return NO_TALLY
+    body, digest_bytes = envelope.body, 0
+    if is_verified(envelope.base) and body and isinstance(body[-1], bytes):
+        *body, proof = body
+        digest_bytes = len(msgpack.packb(proof))
+    return Tally(scalars=algorithm.count_scalars(body), digest_bytes=digest_bytes)
 
 
 def bye(recipient: int) -> Envelope:

@@ -7,7 +7,7 @@ nothing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from seedbus.agents.messages import AnyAlgorithm
@@ -15,11 +15,7 @@ from seedbus.algorithms.contract import CommitGap, Replica, unseen
 
 
 class Replicas:
-    """Replicas by client, advanced by commits.
-
-    versions: at which version each client starts (0 if absent: x₀); history(v): the commits 1 … v, asked only for
-    clients that a resumed run finds at version v.
-    """
+    """Replicas by client, advanced by commits. They start as x₀, or where `stand_at` says."""
 
     def __init__(
         self,
@@ -27,14 +23,22 @@ class Replicas:
         x0: Callable[[], Replica],
         *,
         private: bool = False,
-        versions: dict[int, int] | None = None,
-        history: Callable[[int], Sequence[Any]] | None = None,
     ) -> None:
-        self._algorithm, self._x0, self._private, self._history = algorithm, x0, private, history
-        self._start = versions or {}
+        self._algorithm, self._x0, self._private = algorithm, x0, private
+        self._start: dict[int, int] = {}
+        self._log: Sequence[Any] = ()
         self._held: dict[int, Replica] = {}
         self._shared: dict[int, Replica] = {}
         self._holders: Counter[int] = Counter()
+
+    def stand_at(self, versions: Mapping[int, int], log: Sequence[Any]) -> None:
+        """Say at which version each client is; log: the commits 1, 2, …, at least to the newest of these."""
+        for client in [client for client, replica in self._held.items() if replica.version != versions.get(client)]:
+            self._release(client)
+        self._start, self._log = dict(versions), log
+
+    def __contains__(self, client: int) -> bool:
+        return client in self._start or client in self._held
 
     def version(self, client: int) -> int:
         held = self._held.get(client)
@@ -74,8 +78,7 @@ class Replicas:
         below = [held for held in self._shared if held <= version]
         replica = self._shared[max(below)].copy() if below else self._x0()
         if version > replica.version:
-            assert self._history is not None, "only a resumed run has clients beyond version 0"
-            self._algorithm.apply(replica, self._history(version))
+            self._algorithm.apply(replica, self._log[:version])
         return replica
 
     def _hold(self, client: int, replica: Replica) -> None:
@@ -86,6 +89,8 @@ class Replicas:
 
     def _release(self, client: int) -> None:
         version = self._held.pop(client).version
+        if self._private:
+            return
         self._holders[version] -= 1
         if not self._holders[version]:
             del self._holders[version], self._shared[version]

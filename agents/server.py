@@ -11,8 +11,10 @@ from typing import Any
 
 from seedbus.agents import messages
 from seedbus.agents.coordinator import Closed, Coordinator, Outgoing
+from seedbus.agents.followers import build_facts
 from seedbus.agents.journal import Checkpoint, Entry, Journal
 from seedbus.agents.observer import Observer
+from seedbus.agents.reception import Reception
 from seedbus.algorithms.contract import BadPayload
 from seedbus.bus import EVALUATOR, SERVER, Bus, Envelope, Kind, MalformedEnvelope
 from seedbus.bus.clock import LAST
@@ -20,29 +22,38 @@ from seedbus.bus.network import round_ns
 
 
 class Server:
-    """One run's server on a bus."""
+    """One run's server on a bus. reception: where the processes of its followers introduce themselves."""
 
     def __init__(self, bus: Bus, coordinator: Coordinator, journal: Journal, observer: Observer) -> None:
         self.bus, self.coordinator, self.journal, self.observer = bus, coordinator, journal, observer
         self._mailbox = bus.open(SERVER, "the server")
         self.unsaved_metrics: list[dict[str, Any]] = []
+        self._held: dict[int, int] = {}
         self._unpublished: Closed | None = None
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="journal")
+
+    def reception(self, scenario: bytes, share: int) -> Reception:
+        """Where this server's followers come in; scenario: what they are told; share: clients of one that asks none."""
+        self._reception = Reception(
+            self.bus,
+            self.coordinator,
+            self.observer,
+            scenario=scenario,
+            share=share,
+            held=self._stands,
+            came=self._came,
+        )
+        return self._reception
 
     def restore(self, checkpoint: Checkpoint, log: list[Any]) -> None:
         """Go on from a checkpoint; before `run`."""
         coordinator, bus = checkpoint.state
         self.coordinator.restore(coordinator, log, checkpoint.known)
+        self._held = dict(checkpoint.held)
         self.bus.ledger.restore(checkpoint.segments, checkpoint.rows)
         self.bus.restore(bus)
         round, version, cohort, reported, has_commit = checkpoint.last
         self._unpublished = Closed(round, version, tuple(cohort), tuple(reported), log[-1] if has_commit else None)
-
-    @property
-    def published_version(self) -> int:
-        """The newest version of which the evaluator has been told."""
-        pending = self._unpublished is not None and self._unpublished.commit is not None
-        return self.coordinator.version - pending
 
     async def run(self) -> str:
         """The whole run; returns why it ended."""
@@ -53,20 +64,36 @@ class Server:
             await self._until(lambda: self.coordinator.progress.awaited == 0)
             return reason
         finally:
-            for follower in sorted({EVALUATOR, *self.coordinator.hosts}):
-                self.bus.send(messages.bye(follower))
+            for host in self._reception.hosts:
+                self.bus.transport.post(host, self.bus.book(messages.bye(host)))
             self._disk.shutdown()
 
     async def _assemble(self) -> None:
-        """Wait for all members; then measure x₀, or take up a run that stopped after its last durable round."""
-        await self._until(lambda: self.coordinator.is_complete)
+        """Wait for all followers; then measure x₀, or take up a run that stopped after its last durable round."""
+        began_ns = self.bus.clock.now_ns
+        self.bus.clock.hold()  # nothing is simulated while processes come, and real time counts from when they are here
+        await self._until(lambda: not self._reception.missing)
+        self.bus.clock.release()
+        self.bus.clock.now_ns = began_ns
+        self.journal.note(build_facts(self.coordinator.proofs))
         if self._unpublished is None:
             self.bus.send(self.coordinator.ask_evaluator())
             await self._until(lambda: not self.coordinator.awaits_metric)
         else:
             await self._publish(self._unpublished)
 
+    def _stands(self) -> dict[int, int]:
+        """At which version every follower is. What came late did not bring it back."""
+        reached = self.bus.reached
+        return self._held | {client: max(version, self._held.get(client, 0)) for client, version in reached.items()}
+
+    def _came(self, plans: list[Outgoing]) -> None:
+        """A process has come or gone, and there may be plans to send anew."""
+        self._send(plans)
+        self._mailbox.put(None)
+
     async def _round(self) -> None:
+        await self._until(lambda: self.coordinator.has_members)
         self._send(self.coordinator.open_round())
         round, deadline_s = self.coordinator.round, self.coordinator.participation.deadline_s
         alarm = None
@@ -89,7 +116,9 @@ class Server:
         await self._until(lambda: not self.coordinator.awaits_metric)
 
     async def _keep(self, closed: Closed) -> None:
-        """Make the round durable, on the journal's own thread."""
+        """Make the round durable, on the journal's own thread. In simulated time nothing is half done then."""
+        await self.bus.all_answered()
+        self.bus.book_link_bytes()
         ledger, commit = self.bus.ledger, closed.commit
         entry = Entry(
             round=closed.round,
@@ -106,6 +135,7 @@ class Server:
             state=[self.coordinator.checkpoint(), self.bus.checkpoint()],
         )
         self.unsaved_metrics = []
+        self._held = self._stands()
         self.bus.reached.clear()
 
         def write() -> None:
@@ -119,9 +149,11 @@ class Server:
         while not is_done():
             self._read(await self._mailbox.get())
 
-    def _read(self, letter: Envelope | MalformedEnvelope | int) -> None:
+    def _read(self, letter: Envelope | MalformedEnvelope | int | None) -> None:
         """Act upon one letter; whatever is wrong with it is counted and named, and stops nothing."""
         coordinator = self.coordinator
+        if letter is None:
+            return  # somebody came or went: whoever waits looks again
         if isinstance(letter, int):
             coordinator.deadline_passed(letter)
         elif isinstance(letter, MalformedEnvelope):
@@ -140,8 +172,8 @@ class Server:
 
     def _read_other(self, letter: Envelope) -> None:
         if letter.kind is Kind.JOIN:
-            answers, refusal = self.coordinator.joined(messages.Join.unpack(letter))
-            self._send(answers)
+            plans, refusal = self.coordinator.joined(messages.Join.unpack(letter))
+            self._send(plans)
             if refusal is not None:
                 self.observer.refused(refusal)
         elif letter.kind is Kind.EVALUATION and letter.client == EVALUATOR:
@@ -162,5 +194,5 @@ class Server:
             self.bus.send(envelope, tally)
 
     def _bytes(self) -> tuple[int, int]:
-        """Bytes of reports and of plans so far: header, payload and framing, without the digests of verification."""
+        """Bytes of reports and of plans so far, without the digests of verification."""
         return self.bus.sent_bytes(Kind.REPORT), self.bus.sent_bytes(Kind.PLAN)

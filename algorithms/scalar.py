@@ -163,6 +163,9 @@ class ScalarOnly(BaseModel):
     def diagnostics(self, replica: Replica) -> dict[str, float]:
         return {}
 
+    def count_scalars(self, body: Any) -> int:
+        return wire.count_scalars(body)
+
     def pack_plan(self, plan: ScalarPlan) -> Packed:
         return wire.pack_plan(plan)
 

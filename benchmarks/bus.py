@@ -2,9 +2,9 @@
 
     python benchmarks/bus.py [--clients 100] [--rounds 50] [--repeats 7] [--json] [--profile]
 
-A server sends a PLAN to every client, each answers with a REPORT; payloads are empty. `queue` is the same echo with
-one `asyncio.Queue` an actor and nothing else: no bytes, no links, no rules, no ledger and no simulated time. Both take
-their turn in every repeat and the best counts, so that a busy machine slows them alike.
+A server sends a PLAN to every client, and their process answers each with a REPORT; payloads are empty. `queue` is the
+same echo with one `asyncio.Queue` an actor and nothing else: no bytes, no links, no rules, no ledger and no simulated
+time. Both take their turn in every repeat and the best counts, so that a busy machine slows them alike.
 """
 
 from __future__ import annotations
@@ -18,30 +18,75 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from seedbus.bus import SERVER, Bus, Envelope, Kind, Ledger, Links, MemoryTransport, Network, Rules, VirtualClock
+from seedbus.bus import (
+    HOST,
+    SERVER,
+    Bus,
+    Declined,
+    Envelope,
+    Kind,
+    Ledger,
+    Links,
+    MemoryTransport,
+    Network,
+    Offer,
+    Rules,
+    VirtualClock,
+    Wish,
+    decode,
+    encode,
+)
+
+
+class Everybody:
+    """A reception that gives all clients to one process."""
+
+    can_go_on = was_complete = True
+
+    def __init__(self, clients: int) -> None:
+        self._clients = clients
+        self.missing = set[int]()
+
+    def greet(self, wish: Wish) -> Offer | Declined:
+        return Offer(HOST, ((0, self._clients - 1),), False, b"")
+
+    def admit(self, host: int, frame: bytes) -> tuple[list[bytes], bool]:
+        return [], True
+
+    def gone(self, host: int, why: str) -> None:
+        pass
+
+    def refused(self, peer: str, reason: str, detail: str) -> None:
+        pass
+
+
+class Echo:
+    """Clients that report at once."""
+
+    def join(self, host: int) -> list[bytes]:
+        return []
+
+    def welcome(self, frame: bytes) -> None:
+        pass
+
+    def handle(self, frame: bytes) -> list[bytes]:
+        plan = decode(frame)
+        return [encode(Envelope(Kind.REPORT, plan.client, plan.round, 0))[0]]
 
 
 def through_the_bus(clients: int, rounds: int) -> None:
     """2 × clients × rounds messages, each encoded, judged, timed, carried, decoded and counted."""
-    clock, ledger = VirtualClock(), Ledger(Path("unwritten"))
-    bus = Bus(clock, MemoryTransport(), ledger, Links(Network(), seed=0), Rules((), seed=0))
+    clock, ledger, transport = VirtualClock(), Ledger(Path("unwritten")), MemoryTransport(lambda offer: Echo())
+    bus = Bus(clock, transport, ledger, Links(Network(), seed=0), Rules((), seed=0))
     mailbox = bus.open(SERVER, "the server")
-
-    async def client(address: int) -> None:
-        letters = bus.open(address, f"client {address}")
-        for round in range(rounds):
-            await letters.get()
-            bus.send(Envelope(Kind.REPORT, address, round, 0))
+    transport.start(Everybody(clients))
 
     async def server() -> None:
-        echoes = [asyncio.create_task(client(address)) for address in range(clients)]
-        await asyncio.sleep(0)
         for round in range(rounds):
             for address in range(clients):
                 bus.send(Envelope(Kind.PLAN, address, round, 0))
             for _ in range(clients):
                 await mailbox.get()
-        await asyncio.gather(*echoes)
 
     clock.run(server())
     assert sum(ledger.totals[kind, "messages"] for kind in (Kind.PLAN, Kind.REPORT)) == 2 * clients * rounds

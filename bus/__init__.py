@@ -1,7 +1,7 @@
 """How bytes move: envelopes, a bus that counts them, simulated time, links, rules and the ledger."""
 
-from seedbus.bus.bus import Bus, Mailbox
-from seedbus.bus.clock import Event, VirtualClock
+from seedbus.bus.bus import Bus
+from seedbus.bus.clock import Clock, Event, VirtualClock, WallClock
 from seedbus.bus.envelope import EVALUATOR, HOST, SERVER, Envelope, Kind, Tally, decode, encode
 from seedbus.bus.errors import (
     BusError,
@@ -15,9 +15,19 @@ from seedbus.bus.errors import (
     UnknownAddress,
 )
 from seedbus.bus.ledger import Fate, Ledger, ledger_hash, read_ledger
+from seedbus.bus.mailbox import Mailbox
 from seedbus.bus.network import Compute, Duration, Links, Network
 from seedbus.bus.rules import PASS, Passage, Rule, Rules, Verdict
-from seedbus.bus.transport import MemoryTransport, Transport
+from seedbus.bus.transport import (
+    Declined,
+    Follower,
+    MemoryTransport,
+    Offer,
+    Reception,
+    Recruit,
+    Transport,
+    Wish,
+)
 
 __all__ = [
     "EVALUATOR",
@@ -26,14 +36,17 @@ __all__ = [
     "SERVER",
     "Bus",
     "BusError",
+    "Clock",
     "Compute",
     "Deadlock",
+    "Declined",
     "Duration",
     "EndOfTime",
     "Envelope",
     "EnvelopeTooLong",
     "Event",
     "Fate",
+    "Follower",
     "Kind",
     "Ledger",
     "LedgerDamaged",
@@ -43,7 +56,10 @@ __all__ = [
     "MalformedEnvelope",
     "MemoryTransport",
     "Network",
+    "Offer",
     "Passage",
+    "Reception",
+    "Recruit",
     "RemoteError",
     "Rule",
     "Rules",
@@ -52,6 +68,8 @@ __all__ = [
     "UnknownAddress",
     "Verdict",
     "VirtualClock",
+    "WallClock",
+    "Wish",
     "decode",
     "encode",
     "ledger_hash",

@@ -1,234 +1,287 @@
 """The bus: the only place where messages are encoded, counted, judged and delivered.
 
-send → encode → rules and links say whether and when it arrives → at that instant: rules once more, the transport
-carries the frame, the ledger gets its row, the recipient's mailbox its envelope. What is under way is part of a
-checkpoint (`checkpoint`, `restore`): a run that is killed and resumed loses no message and sends none twice.
+send → encode → rules and links say whether and when it arrives → at that instant: rules once more, the recipient gets
+it, the ledger its row. The server reads its mailbox; followers answer through a transport, and their answer is sent
+when they have had the time for it that the scenario gives them. What is under way is part of a checkpoint
+(`checkpoint`, `restore`): a run that is killed and resumed loses no message and sends none twice.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from seedbus.bus.clock import LAST_NS, VirtualClock
-from seedbus.bus.envelope import NO_TALLY, Envelope, Kind, Tally, decode, encode, ends
+from seedbus.bus.clock import LAST_NS, Clock
+from seedbus.bus.envelope import NO_TALLY, SERVER, Envelope, Kind, Tally, decode, encode, header_of
 from seedbus.bus.errors import MalformedEnvelope
 from seedbus.bus.ledger import Fate, Ledger, Row
+from seedbus.bus.mailbox import Mailbox
 from seedbus.bus.network import Links
 from seedbus.bus.rules import Rules
 from seedbus.bus.transport import Transport
+from seedbus.bus.under_way import Answer, Flight, Key, next_key
 
 
-class Mailbox:
-    """An actor's incoming messages, in the order of their arrival."""
-
-    def __init__(self, name: str, clock: VirtualClock) -> None:
-        self.name = name
-        self._clock = clock
-        self._letters: deque[Any] = deque()
-        self._reader: asyncio.Future[None] | None = None
-
-    def put(self, letter: Any) -> None:
-        """Add a letter: an envelope, or a note that an actor writes to itself (a deadline that passed)."""
-        self._letters.append(letter)
-        if self._reader is not None and not self._reader.done():
-            self._reader.set_result(None)
-
-    async def get(self) -> Any:
-        """The next letter; waits for one."""
-        while not self._letters:
-            self._reader = asyncio.get_running_loop().create_future()
-            self._clock.waiting[self.name] = None
-            try:
-                await self._reader
-            finally:
-                self._clock.waiting.pop(self.name, None)
-                self._reader = None
-        return self._letters.popleft()
-
-
-@dataclass(slots=True)
-class _Flight:
-    """A message under way: due at a nanosecond, with all that its row needs."""
-
-    due_ns: int
-    sent_ns: int
-    kind: Kind
-    client: int
-    round: int
-    occurrence: int
-    base: int
-    header: int
-    tally: Tally
-    frame: bytes
-    is_sent: bool = False
-    key: tuple[Kind, int, int, int] = field(init=False)
-    sender: int = field(init=False)
-    recipient: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.key = (self.kind, self.client, self.round, self.occurrence)
-        self.sender, self.recipient = ends(self.kind, self.client)
-
-
-_COUNTED = ("header_bytes", "payload_bytes", "framing_bytes")
+def _untallied(envelope: Envelope) -> Tally:
+    return NO_TALLY
 
 
 class Bus:
-    """Sends envelopes between actors in simulated time."""
+    """Sends envelopes between actors in time.
 
-    def __init__(self, clock: VirtualClock, transport: Transport, ledger: Ledger, links: Links, rules: Rules) -> None:
+    tally: what a follower's message carries beside its length; answer_ns: how long a client needs to answer a plan of
+    a round.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        transport: Transport,
+        ledger: Ledger,
+        links: Links,
+        rules: Rules,
+        *,
+        tally: Callable[[Envelope], Tally] = _untallied,
+        answer_ns: Callable[[int, int], int] = lambda client, round: 0,
+    ) -> None:
         self.clock, self.transport, self.ledger, self.links, self.rules = clock, transport, ledger, links, rules
+        self._tally, self._answer_ns = tally, answer_ns
         self.refused: Counter[tuple[int | None, str]] = Counter()
         """Malformed frames by (peer, the part that was wrong): bounded, as whole sentences would not be."""
         self.reached: dict[int, int] = {}
-        """client → version to which a plan that was delivered has brought it, since the last checkpoint."""
-        self._routes: dict[int, int] = {}
-        self._in_flight: dict[tuple[Any, ...], _Flight] = {}
-        self._occurrences: Counter[tuple[Any, ...]] = Counter()
-        self._speaker: int | None = None
-        self._fate = Fate.DELIVERED
+        """follower → version to which what it was sent, and has answered, brought it; since the last checkpoint."""
+        self._mailboxes: dict[int, Mailbox] = {}
+        self._in_flight: dict[Key, Flight] = {}
+        self._answers: dict[Key, Answer] = {}
+        self._occurrences: Counter[tuple[Kind, int, int]] = Counter()
+        self._promises: Counter[tuple[Kind, int, int]] = Counter()
+        self._quiet: asyncio.Future[None] | None = None
+        self._is_closed = False
 
     def open(self, address: int, name: str) -> Mailbox:
-        """The mailbox of the actor at `address`."""
-        mailbox = Mailbox(name, self.clock)
-        self.transport.listen(address, partial(self._unwrap, mailbox))
+        """The mailbox of the actor at `address`, in this process."""
+        mailbox = self._mailboxes[address] = Mailbox(name, self.clock)
         return mailbox
 
-    def forward(self, address: int, to: int) -> None:
-        """Deliver what is sent to `address` into the mailbox of `to`: a host answers for its clients."""
-        self._routes[address] = to
-
-    def send(self, envelope: Envelope, tally: Tally = NO_TALLY, *, after_ns: int = 0) -> None:
-        """Send a message `after_ns` from now (a client's compute time). Returns at once.
-
-        Until then it is under way but not sent: its link is free for others, and a run that ends first never sends it.
-        """
+    def send(self, envelope: Envelope, tally: Tally = NO_TALLY) -> None:
+        """Send a message now. Returns at once. Raises `EnvelopeTooLong`."""
         frame, header = encode(envelope)
-        self.send_frame(envelope, frame, header, tally, after_ns=after_ns)
+        self.send_frame(envelope, frame, header, tally)
 
-    def send_frame(
-        self, envelope: Envelope, frame: bytes, header: int, tally: Tally = NO_TALLY, *, after_ns: int = 0
-    ) -> None:
+    def send_frame(self, envelope: Envelope, frame: bytes, header: int, tally: Tally = NO_TALLY) -> None:
         """Send bytes in the place of an envelope's own: what a rule that corrupts does, and a test of bad peers."""
-        kind, client, round = envelope.kind, envelope.client, envelope.round
-        sent_ns = self.clock.now_ns + after_ns
-        occurrence = self._occurrences[kind, client, round]
-        self._occurrences[kind, client, round] = occurrence + 1
-        flight = _Flight(sent_ns, sent_ns, kind, client, round, occurrence, envelope.base, header, tally, frame)
-        if after_ns > 0:
-            self._schedule(flight)
-        else:
-            self._depart(flight)
+        key = next_key(self._occurrences, envelope.kind, envelope.client, envelope.round)
+        self._depart(Flight(self.clock.now_ns, self.clock.now_ns, key, envelope.base, header, tally, frame))
+
+    def book(self, envelope: Envelope) -> bytes:
+        """A message that takes no simulated time, of a process that comes or goes: its frame; its row is written."""
+        frame, header = encode(envelope)
+        now_ns, key = self.clock.now_ns, (envelope.kind, envelope.client, envelope.round, 0)
+        self._settle(Flight(now_ns, now_ns, key, envelope.base, header, NO_TALLY, frame), Fate.DELIVERED)
+        return frame
+
+    def book_refused(self, host: int, frame: bytes) -> None:
+        """The row of what came from a host in the place of a JOIN."""
+        now_ns, key = self.clock.now_ns, (Kind.JOIN, host, 0, 0)
+        self._settle(Flight(now_ns, now_ns, key, 0, 0, NO_TALLY, frame), Fate.REFUSED)
+
+    def promise(self, to: Key, base: int, due_ns: int) -> Callable[[list[bytes]], None]:
+        """Expect an answer to a message, to be sent at `due_ns`; returns what takes it."""
+        kind, client, round, _ = to
+        answer = Answer(due_ns, next_key(self._promises, kind, client, round), base)
+        self._expect(answer)
+        return partial(self._answered, answer)
+
+    async def all_answered(self) -> None:
+        """Wait until every follower has answered what it was sent; in real time nobody waits for anybody."""
+        while self.clock.is_virtual and any(answer.frames is None for answer in self._answers.values()):
+            self.transport.flush()
+            self._quiet = asyncio.get_running_loop().create_future()
+            self.clock.hold()
+            try:
+                await self._quiet
+            finally:
+                self.clock.release()
+                self._quiet = None
+
+    @property
+    def awaited(self) -> list[int]:
+        """The addresses that time stands still for."""
+        late = [answer for answer in self._answers.values() if answer.is_late or self._quiet is not None]
+        return sorted({answer.key[1] for answer in late if answer.frames is None})
 
     def sent_bytes(self, kind: Kind) -> int:
-        """Bytes of all messages of one kind sent so far, without the digests of verification."""
+        """Bytes of all envelopes of one kind sent so far, without the digests of verification."""
         totals = self.ledger.totals
-        settled = sum(totals[kind, part] for part in _COUNTED) - totals[kind, "digest_bytes"]
-        return settled + sum(
-            len(flight.frame) + self.transport.framing_bytes(len(flight.frame)) - flight.tally.digest_bytes
-            for flight in self._in_flight.values()
-            if flight.kind is kind and flight.is_sent
-        )
+        settled = totals[kind, "header_bytes"] + totals[kind, "payload_bytes"] - totals[kind, "digest_bytes"]
+        flights = (flight for flight in self._in_flight.values() if flight.key[0] is kind)
+        return settled + sum(len(flight.frame) - flight.tally.digest_bytes for flight in flights)
 
     def checkpoint(self) -> list[Any]:
-        """All that the future depends on: the time, the busy links, and every message under way."""
+        """All that the future depends on: the time, the busy links, every message under way, every answer to come."""
         self.links.forget(self.clock.now_ns)
         flights = [self._in_flight[key] for key in sorted(self._in_flight)]
+        answers = [self._answers[key] for key in sorted(self._answers)]
         # occurrences are counted anew: only what is still under way could be mistaken for what is sent next
-        self._occurrences = Counter({flight.key[:3]: flight.occurrence + 1 for flight in flights})
+        self._occurrences = Counter({flight.key[:3]: flight.key[3] + 1 for flight in flights})
+        self._promises = Counter({answer.key[:3]: answer.key[3] + 1 for answer in answers})
         return [
             self.clock.now_ns,
             [[client, upward, free_ns] for (client, upward), free_ns in sorted(self.links.busy.items())],
-            [[f.due_ns, f.sent_ns, *f.key, f.base, f.header, list(f.tally), f.frame, f.is_sent] for f in flights],
+            [[f.due_ns, f.sent_ns, *f.key, f.base, f.header, list(f.tally), f.frame] for f in flights],
+            [[a.due_ns, *a.key, a.base, a.frames] for a in answers if a.frames is not None],
         ]
-
-    def under_way(self, kind: Kind) -> list[bytes]:
-        """The frames of one kind that are under way."""
-        return [flight.frame for flight in self._in_flight.values() if flight.kind is kind]
 
     def restore(self, checkpoint: list[Any]) -> None:
         """Put back what `checkpoint` gave, into a bus that has not sent anything yet."""
-        self.clock.now_ns, busy, flights = checkpoint
+        self.clock.now_ns, busy, flights, answers = checkpoint
         self.links.busy = {(client, upward): free_ns for client, upward, free_ns in busy}
-        for due_ns, sent_ns, kind, client, round, occurrence, base, header, tally, frame, is_sent in flights:
+        for due_ns, sent_ns, kind, client, round, occurrence, base, header, tally, frame in flights:
             self._occurrences[Kind(kind), client, round] = occurrence + 1
-            numbers = (client, round, occurrence, base, header)
-            self._schedule(_Flight(due_ns, sent_ns, Kind(kind), *numbers, Tally(*tally), frame, is_sent))
+            key = (Kind(kind), client, round, occurrence)
+            self._schedule(Flight(due_ns, sent_ns, key, base, header, Tally(*tally), frame))
+        for due_ns, kind, client, round, occurrence, base, frames in answers:
+            self._promises[Kind(kind), client, round] = occurrence + 1
+            self._expect(Answer(due_ns, (Kind(kind), client, round, occurrence), base, frames))
 
     def close(self) -> None:
-        """Settle what is still under way, and close the transport."""
+        """Settle what is still under way; nothing is delivered from now on."""
+        self._is_closed = True
         for key in sorted(self._in_flight):
-            if self._in_flight[key].is_sent:
-                self._settle(self._in_flight[key], Fate.UNDER_WAY)
+            self._settle(self._in_flight[key], Fate.UNDER_WAY)
+        for answer in self._answers.values():  # they came over the wire, and were never sent
+            size = sum(len(frame) + self.transport.framing_bytes(len(frame)) for frame in answer.frames or [])
+            self._book_bytes(answer.key[1], SERVER, size)
         self._in_flight.clear()
-        self.transport.close()
+        self._answers.clear()
+        self.book_link_bytes()
 
-    def _schedule(self, flight: _Flight) -> None:
-        """Under way until its next event; what would come after the end of time just never does."""
+    def book_link_bytes(self) -> None:
+        """A row for what each host's link has carried, each way, that belongs to no message."""
+        for host, up, down in self.transport.link_bytes():
+            self._book_bytes(host, SERVER, up)
+            self._book_bytes(SERVER, host, down)
+
+    # -- messages
+
+    def _book_bytes(self, sender: int, recipient: int, size: int) -> None:
+        if size and self.transport.is_wire:
+            now_ns = self.clock.now_ns
+            row = Row(now_ns, now_ns, 0, Kind.LINK, sender, recipient, 0, 0, size, 0, 0, 0, 0, Fate.DELIVERED)
+            self.ledger.append(row)
+
+    def _schedule(self, flight: Flight) -> None:
+        """Under way until it arrives; what would come after the end of time just never does."""
         self._in_flight[flight.key] = flight
         if flight.due_ns <= LAST_NS:
-            self.clock.at(flight.due_ns, flight.key, partial(self._arrive if flight.is_sent else self._depart, flight))
+            self.clock.at(flight.due_ns, flight.key, partial(self._arrive, flight))
 
-    def _depart(self, flight: _Flight) -> None:
+    def _depart(self, flight: Flight) -> None:
         """The moment of sending: rules say whether it is lost, its link when it arrives."""
-        numbers = (flight.kind, flight.client, flight.round, flight.occurrence)
-        verdict = self.rules.judge(*numbers, flight.sent_ns)
-        arrival_ns = self.links.arrival_ns(*numbers, len(flight.frame), flight.sent_ns)
-        flight.due_ns, flight.is_sent = arrival_ns + verdict.delay_ns, True
+        verdict = self.rules.judge(*flight.key, flight.sent_ns)
+        arrival_ns = self.links.arrival_ns(*flight.key, len(flight.frame), flight.sent_ns)
+        flight.due_ns = arrival_ns + verdict.delay_ns
         if verdict.drop:
             self._settle(flight, Fate.DROPPED)
         else:
             self._schedule(flight)
 
-    def _arrive(self, flight: _Flight) -> None:
-        if flight.key not in self._in_flight:
-            return  # the bus was closed before it came
-        now_ns = self.clock.now_ns
-        verdict = self.rules.judge(flight.kind, flight.client, flight.round, flight.occurrence, now_ns, arriving=True)
+    def _arrive(self, flight: Flight) -> None:
+        if self._is_closed:
+            return
+        verdict = self.rules.judge(*flight.key, self.clock.now_ns, arriving=True)
         if verdict.drop:
             self._settle(flight, Fate.DROPPED)
             return
-        self._speaker, self._fate = flight.sender, Fate.DELIVERED
-        self.transport.carry(self._routes.get(flight.recipient, flight.recipient), flight.frame)
-        if flight.kind is Kind.PLAN and self._fate is Fate.DELIVERED:
-            self.reached[flight.client] = max(flight.base, self.reached.get(flight.client, 0))
-        self._settle(flight, self._fate)
-
-    def _unwrap(self, mailbox: Mailbox, frame: bytes) -> None:
+        sender, recipient = flight.ends
+        letter: Envelope | MalformedEnvelope
         try:
-            envelope = decode(frame, self._speaker)
-            if envelope.sender != self._speaker:
-                raise MalformedEnvelope(f"is {envelope.client}, who did not send it", "the client", self._speaker)
-            mailbox.put(envelope)
+            letter, fate = self._opened(flight, sender), Fate.DELIVERED
         except MalformedEnvelope as error:
-            self.refused[self._speaker, error.where] += 1
-            self._fate = Fate.REFUSED
-            mailbox.put(error)
+            letter, fate = error, Fate.REFUSED
+            self.refused[sender, error.where] += 1
+        if recipient in self._mailboxes:
+            self._mailboxes[recipient].put(letter)
+        elif fate is Fate.DELIVERED:
+            self._deliver(recipient, flight)
+        self._settle(flight, fate)
 
-    def _settle(self, flight: _Flight, fate: Fate) -> None:
+    def _opened(self, flight: Flight, sender: int) -> Envelope:
+        if flight.envelope is not None:
+            return flight.envelope
+        return _checked(decode(flight.frame, sender), flight.key[0], flight.key[1])
+
+    def _settle(self, flight: Flight, fate: Fate) -> None:
         """The end of every message: its row, once, and it is no longer under way."""
         self._in_flight.pop(flight.key, None)
-        size, tally = len(flight.frame), flight.tally
-        arrived_ns = self.clock.now_ns if fate in (Fate.DELIVERED, Fate.REFUSED) else -1
-        self.ledger.append(
-            Row(
-                sent_ns=flight.sent_ns,
-                arrived_ns=arrived_ns,
-                round=flight.round,
-                kind=flight.kind,
-                sender=flight.sender,
-                recipient=flight.recipient,
-                header_bytes=flight.header,
-                payload_bytes=size - flight.header,
-                framing_bytes=self.transport.framing_bytes(size),
-                digest_bytes=tally.digest_bytes,
-                catchup_bytes=tally.catchup_bytes,
-                scalars=tally.scalars,
-                seeds=tally.seeds,
-                fate=fate,
-            )
-        )
+        framing_bytes = self.transport.framing_bytes(len(flight.frame))
+        self.ledger.append(flight.row(fate, self.clock.now_ns, framing_bytes))
+
+    # -- answers
+
+    def _deliver(self, recipient: int, flight: Flight) -> None:
+        needs_ns = self._answer_ns(recipient, flight.key[2]) if flight.key[0] is Kind.PLAN else 0
+        answered = self.promise(flight.key, flight.base, self.clock.now_ns + needs_ns)
+        self.transport.deliver(recipient, flight.frame, answered)
+        if not self.clock.is_virtual:
+            asyncio.get_running_loop().call_soon(self.transport.flush)
+
+    def _expect(self, answer: Answer) -> None:
+        self._answers[answer.key] = answer
+        if answer.due_ns <= LAST_NS:
+            key = (Kind.REPORT, *answer.key[1:])
+            self.clock.at(answer.due_ns, key, partial(self._answer_due, answer))
+
+    def _answered(self, answer: Answer, frames: list[bytes]) -> None:
+        if self._is_closed or answer.frames is not None:
+            return
+        answer.frames = frames
+        client = answer.key[1]
+        self.reached[client] = max(answer.base, self.reached.get(client, 0))
+        if answer.is_late:
+            answer.is_late = False
+            self.clock.release()
+            self._speak(answer)
+        if self._quiet is not None and all(each.frames is not None for each in self._answers.values()):
+            self._quiet.set_result(None)
+
+    def _answer_due(self, answer: Answer) -> None:
+        if self._is_closed:
+            return
+        if answer.frames is None:
+            answer.is_late = True
+            self.clock.hold()
+            self.transport.flush()
+        else:
+            self._speak(answer)
+
+    def _speak(self, answer: Answer) -> None:
+        """The moment at which a follower sends what it had to say."""
+        del self._answers[answer.key]
+        _, client, round, _ = answer.key
+        now_ns = self.clock.now_ns
+        for frame in answer.frames or []:
+            envelope, header, tally = self._said(client, frame)
+            named = (Kind.REPORT, client, round) if envelope is None else (envelope.kind, client, envelope.round)
+            key, base = next_key(self._occurrences, *named), answer.base if envelope is None else envelope.base
+            self._depart(Flight(now_ns, now_ns, key, base, header, tally, frame, envelope))
+
+    def _said(self, client: int, frame: bytes) -> tuple[Envelope | None, int, Tally]:
+        """What a follower's frame holds, its header's length and its tally; nothing if it will be refused."""
+        try:
+            envelope = _checked(decode(frame, client), Kind.REPORT, client)
+        except MalformedEnvelope:
+            return None, 0, NO_TALLY
+        return envelope, len(header_of(envelope)), self._tally(envelope)
+
+
+def _checked(envelope: Envelope, kind: Kind, client: int) -> Envelope:
+    """The envelope, if it is one that `client` sends, or is sent, in the direction of `kind`."""
+    if envelope.client != client:
+        raise MalformedEnvelope(f"is {envelope.client}, who did not send it", "the client", client)
+    if envelope.kind.is_upward != kind.is_upward:
+        raise MalformedEnvelope(f"is {envelope.kind.name}, which travels the other way", "the kind", client)
+    return envelope

@@ -1,13 +1,15 @@
-"""Virtual time: an asyncio loop that jumps to the next event when everybody waits.
+"""Time: simulated, or the wall's. Agents and the bus see one interface and cannot tell which it is.
 
-Rules
+Rules of virtual time, an asyncio loop that jumps to the next event when everybody waits:
 - Time is whole nanoseconds. It never passes while anything can run: it jumps, and only when every task waits.
 - Events of one instant happen in the order of their keys, never in the order in which they were scheduled.
 - One event happens at a time, and the next only when all that follows from it has been done. So whenever an actor
   acts, no other actor has anything left to do: a checkpoint taken then misses nothing.
-- While work is under way outside the loop (`offload`), time stands still.
+- While work is under way outside the loop (`offload`, `hold`: another thread, another process), time stands still.
 - If everybody waits, nothing is scheduled and nothing is under way, that is a `Deadlock`, raised at once.
 - asyncio keeps time in float seconds, exact to a nanosecond below 2²² s (48 days): past that a run is refused.
+
+Wall time passes by itself: nothing holds it, and events happen when they are due or as soon after as can be.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import selectors
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from seedbus.bus.errors import Deadlock, EndOfTime
 
@@ -41,9 +43,42 @@ class Event:
     def cancel(self) -> None:
         self.callback = None
 
+    def happen(self) -> None:
+        if self.callback is not None:
+            self.callback()
+
+
+class Clock(Protocol):
+    """What time it is, and what is due when."""
+
+    now_ns: int
+    is_virtual: bool
+    waiting: dict[str, None]
+    """Who waits for a letter."""
+
+    def at(self, when_ns: int, key: tuple[Any, ...], callback: Callable[[], None], priority: int = FIRST) -> Event:
+        """Run `callback` at `when_ns`; of one instant, lower priorities first, then lower keys. Raises `EndOfTime`."""
+        ...
+
+    def hold(self) -> None:
+        """Simulated time stands still until `release`, as often as this was called."""
+        ...
+
+    def release(self) -> None: ...
+
+    async def offload(self, executor: Executor, work: Callable[..., T], *arguments: Any) -> T:
+        """Run `work` on another thread; simulated time stands still until it is done."""
+        ...
+
+    def run(self, main: Coroutine[Any, Any, T]) -> T:
+        """Run `main` to its end, as `asyncio.run` does."""
+        ...
+
 
 class VirtualClock:
     """Simulated time in whole nanoseconds, and what is due when."""
+
+    is_virtual = True
 
     def __init__(self, now_ns: int = 0) -> None:
         self.now_ns = now_ns
@@ -53,25 +88,28 @@ class VirtualClock:
         self._work_outside = 0
 
     def at(self, when_ns: int, key: tuple[Any, ...], callback: Callable[[], None], priority: int = FIRST) -> Event:
-        """Run `callback` at `when_ns`; of one instant, lower priorities first, then lower keys. Raises `EndOfTime`."""
         if when_ns > LAST_NS:
             raise EndOfTime(when_ns, LAST_NS)
         event = Event(callback)
         heapq.heappush(self._due, (max(when_ns, self.now_ns), priority, key, next(self._counter), event))
         return event
 
-    async def offload(self, executor: Executor, work: Callable[..., T], *arguments: Any) -> T:
-        """Run `work` on another thread; simulated time stands still until it is done."""
+    def hold(self) -> None:
         self._work_outside += 1
+
+    def release(self) -> None:
+        self._work_outside -= 1
+
+    async def offload(self, executor: Executor, work: Callable[..., T], *arguments: Any) -> T:
+        self.hold()
         try:
             return await asyncio.get_running_loop().run_in_executor(executor, work, *arguments)
         finally:
-            self._work_outside -= 1
+            self.release()
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
-        """Run `main` to its end in simulated time, as `asyncio.run` does in real time."""
         with asyncio.Runner(loop_factory=lambda: _VirtualLoop(self)) as runner:
-            return runner.run(main)
+            return runner.run(_guarded(main))
 
     @property
     def is_held(self) -> bool:
@@ -91,9 +129,7 @@ class VirtualClock:
             self.now_ns = latest_ns
             return
         self.now_ns = next_ns
-        callback = heapq.heappop(self._due)[-1].callback
-        assert callback is not None, "cancelled events were dropped above"
-        callback()
+        heapq.heappop(self._due)[-1].happen()
 
 
 class _JumpingSelector(selectors.DefaultSelector):
@@ -122,8 +158,67 @@ class _VirtualLoop(asyncio.SelectorEventLoop):
         return self._clock.now_ns / 1e9
 
 
+class WallClock:
+    """Real time in whole nanoseconds since the run began; a resumed run's clock goes on where it stopped.
+
+    `now_ns` may be set: what passes from then on is counted from there.
+    """
+
+    is_virtual = False
+
+    def __init__(self) -> None:
+        self.waiting: dict[str, None] = {}
+        self._offset_ns = -time.monotonic_ns()
+
+    @property
+    def now_ns(self) -> int:
+        return time.monotonic_ns() + self._offset_ns
+
+    @now_ns.setter
+    def now_ns(self, value: int) -> None:
+        self._offset_ns = value - time.monotonic_ns()
+
+    def at(self, when_ns: int, key: tuple[Any, ...], callback: Callable[[], None], priority: int = FIRST) -> Event:
+        if when_ns > LAST_NS:
+            raise EndOfTime(when_ns, LAST_NS)
+        event = Event(callback)
+        asyncio.get_running_loop().call_later(max(0, when_ns - self.now_ns) / 1e9, event.happen)
+        return event
+
+    def hold(self) -> None:
+        pass
+
+    def release(self) -> None:
+        pass
+
+    async def offload(self, executor: Executor, work: Callable[..., T], *arguments: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(executor, work, *arguments)
+
+    def run(self, main: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run(_guarded(main))
+
+
+async def _guarded(main: Coroutine[Any, Any, T]) -> T:
+    """`main`, ended by the first callback that fails: asyncio would only log it, and the run would wait for ever."""
+    failures: list[BaseException] = []
+    task = asyncio.ensure_future(main)
+
+    def fail(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        failures.append(context.get("exception") or RuntimeError(context["message"]))
+        task.cancel()
+
+    asyncio.get_running_loop().set_exception_handler(fail)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        if failures:
+            raise failures[0] from None
+        raise
+
+
 def wall_seconds() -> float:
-    """Real seconds, for reporting how long something took; nothing is decided by it."""
+    """Real seconds: for reporting how long something took, and for telling whether a peer lives. No result of a run
+    depends on them."""
     return time.perf_counter()
 
 

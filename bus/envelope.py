@@ -32,14 +32,17 @@ FRAME_LIMIT = 2**26
 
 SERVER = -1
 EVALUATOR = -2
-HOST = -3  # hosts of clients take -3, -4, … down to -32, which msgpack still writes in one byte
-LOWEST_ADDRESS = -32
+HOST = -3  # hosts of clients take -3, -4, …; the first thirty fit one byte of msgpack, all of them three
+LOWEST_ADDRESS = -(2**15)
 
 
 class Kind(enum.IntEnum):
     """What a message is. The numbers are the wire's; they also order messages that arrive at one instant:
-    of those, the evaluator's come first, so that it knows a version before anybody claims to hold it."""
+    of those, the evaluator's come first, so that it knows a version before anybody claims to hold it.
 
+    LINK never travels: its rows in the ledger are bytes of a transport that belong to no message."""
+
+    LINK = 0
     JOIN = 1
     WELCOME = 2
     REFUSE = 3
@@ -101,15 +104,20 @@ def ends(kind: Kind, client: int) -> tuple[int, int]:
 
 def encode(envelope: Envelope) -> tuple[bytes, int]:
     """The envelope's bytes, and how many of them are header. Raises `EnvelopeTooLong`."""
-    tag = FORMAT * 16 + envelope.kind
-    # the numbers as an array of four, and its first byte replaced by that of an array of five: the body follows
-    header = b"\x95" + _pack((tag, envelope.client, envelope.round, envelope.base))[1:]
+    header = header_of(envelope)
     if len(header) > HEADER_LIMIT:
         raise EnvelopeTooLong(f"the header of {_name(envelope)}", len(header), HEADER_LIMIT)
     frame = header + _pack(envelope.body)
     if len(frame) > envelope.kind.limit:
         raise EnvelopeTooLong(_name(envelope), len(frame), envelope.kind.limit)
     return frame, len(header)
+
+
+def header_of(envelope: Envelope) -> bytes:
+    """The bytes before the body."""
+    tag = FORMAT * 16 + envelope.kind
+    # the numbers as an array of four, and its first byte replaced by that of an array of five: the body follows
+    return b"\x95" + _pack((tag, envelope.client, envelope.round, envelope.base))[1:]
 
 
 def decode(frame: bytes, peer: int | None = None) -> Envelope:
@@ -144,7 +152,10 @@ def decode(frame: bytes, peer: int | None = None) -> Envelope:
     if not isinstance(body, list):
         raise MalformedEnvelope(f"is {type(body).__name__}, not an array", "the body", peer)
     _plain(body, DEPTH_LIMIT, peer)
-    return Envelope(kind, client, round, base, body)
+    envelope = Envelope(kind, client, round, base, body)
+    if not frame.startswith(header_of(envelope)):
+        raise MalformedEnvelope("is not written in the shortest way", "the header", peer)
+    return envelope
 
 
 def _name(envelope: Envelope) -> str:
@@ -162,10 +173,9 @@ def _kind(tag: object, peer: int | None) -> Kind:
     version, number = divmod(tag, 16)
     if version != FORMAT:
         raise MalformedEnvelope(f"is format {version}; this bus speaks format {FORMAT}", "the tag", peer)
-    try:
-        return Kind(number)
-    except ValueError:
-        raise MalformedEnvelope(f"names kind {number}, which does not exist", "the tag", peer) from None
+    if not Kind.JOIN <= number <= Kind.BYE:
+        raise MalformedEnvelope(f"names kind {number}, which does not exist", "the tag", peer)
+    return Kind(number)
 
 
 def _whole(value: object, lowest: int, where: str, peer: int | None) -> None:
@@ -175,12 +185,16 @@ def _whole(value: object, lowest: int, where: str, peer: int | None) -> None:
         raise MalformedEnvelope(f"is {value}, outside {lowest} … {NUMBER_LIMIT - 1}", where, peer)
 
 
+_SCALARS = frozenset({int, float, str, bytes})
+
+
 def _plain(value: object, depth: int, peer: int | None) -> None:
     """Arrays nested to `depth`, of numbers, strings and byte strings; no maps, no null, no extension types."""
-    if isinstance(value, list):
+    if type(value) is list:
         if depth == 0:
             raise MalformedEnvelope(f"nests deeper than {DEPTH_LIMIT} arrays", "the body", peer)
         for element in value:
-            _plain(element, depth - 1, peer)
-    elif type(value) not in (int, float, str, bytes):
+            if type(element) not in _SCALARS:
+                _plain(element, depth - 1, peer)
+    elif type(value) not in _SCALARS:
         raise MalformedEnvelope(f"holds {type(value).__name__}", "the body", peer)

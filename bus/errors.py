@@ -6,9 +6,14 @@
     │   ├── EndOfTime          simulated time would pass what the clock can tell exactly
     │   ├── EnvelopeTooLong    a message past its kind's limit, refused before it is sent
     │   ├── UnknownAddress     nobody opened that mailbox
+    │   ├── BadEndpoint        an address that cannot be bound, or connected to
+    │   ├── TooFewFiles        a limit on open files that is too low for the connections
     │   └── LedgerDamaged      a segment of the message ledger that cannot be read
     └── RemoteError            a peer did
-        └── MalformedEnvelope  bytes that are not an envelope; the sender is named and the run goes on
+        ├── MalformedEnvelope  bytes that are not an envelope; the sender is named and the run goes on
+        ├── MalformedParcel    bytes that are not a parcel of the ZeroMQ transport; likewise
+        ├── ServerGone         no server answers
+        └── Turned             a server sends this process away, and says why
 
 Each carries its data and builds its own sentence.
 """
@@ -96,3 +101,61 @@ class MalformedEnvelope(RemoteError):
     def __str__(self) -> str:
         peer = "an unknown peer" if self.peer is None else f"address {self.peer}"
         return f"malformed envelope from {peer}: {self.where} {self.what}"
+
+
+class MalformedParcel(RemoteError):
+    """Bytes that are not a parcel, or one out of place. reason: one word that refusals are counted by."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        self.reason, self.detail = reason, detail
+        super().__init__(reason, detail)
+
+    def __str__(self) -> str:
+        return self.detail
+
+
+class ServerGone(RemoteError):
+    """No server answers."""
+
+    def __init__(self, endpoint: str, seconds: float) -> None:
+        self.endpoint, self.seconds = endpoint, seconds
+        super().__init__(endpoint, seconds)
+
+    def __str__(self) -> str:
+        return f"no server answers at {self.endpoint}; gave up after {self.seconds:.0f} s"
+
+
+class Turned(RemoteError):
+    """A server has nothing for this process to do."""
+
+    def __init__(self, endpoint: str, reason: str, detail: str) -> None:
+        self.endpoint, self.reason, self.detail = endpoint, reason, detail
+        super().__init__(endpoint, reason, detail)
+
+    def __str__(self) -> str:
+        return f"the server at {self.endpoint} sends this process away ({self.reason}): {self.detail}"
+
+
+class BadEndpoint(LocalError):
+    """An address that cannot be bound, or connected to."""
+
+    def __init__(self, endpoint: str, why: str, expected: str) -> None:
+        self.endpoint, self.why, self.expected = endpoint, why, expected
+        super().__init__(endpoint, why, expected)
+
+    def __str__(self) -> str:
+        return f"{self.endpoint} cannot be used ({self.why}); expected {self.expected}"
+
+
+class TooFewFiles(LocalError):
+    """The limit on open files is too low: at it, ZeroMQ just stops accepting connections, without an error."""
+
+    def __init__(self, needed: int, limit: int) -> None:
+        self.needed, self.limit = needed, limit
+        super().__init__(needed, limit)
+
+    def __str__(self) -> str:
+        return (
+            f"this process may open {self.limit} files, and {self.needed} are needed for its connections; "
+            f"raise the limit (`ulimit -n {self.needed}`) or let a process host more clients"
+        )

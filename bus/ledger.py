@@ -61,7 +61,7 @@ COLUMNS = Row._fields
 SUMMED = ("header_bytes", "payload_bytes", "framing_bytes", "digest_bytes", "catchup_bytes", "scalars", "seeds")
 _summed = attrgetter(*SUMMED)
 _pack = struct.Struct(f"={len(COLUMNS)}q").pack
-_CANONICAL = (Kind.COMMIT, Kind.EVALUATION, Kind.PLAN, Kind.REPORT)
+CANONICAL = (Kind.COMMIT, Kind.EVALUATION, Kind.PLAN, Kind.REPORT)
 _DIGEST = b"seedbus.rows.sha256"
 Columns = dict[str, NDArray[np.int64]]
 
@@ -152,7 +152,7 @@ def ledger_hash(columns: Columns) -> str:
 
     Framing belongs to the transport, and who joins how often to the processes: neither may make a difference.
     """
-    of_rounds, whole = np.isin(columns["kind"], _CANONICAL), hashlib.sha256()
+    of_rounds, whole = np.isin(columns["kind"], CANONICAL), hashlib.sha256()
     for name in COLUMNS:
         if name != "framing_bytes":
             whole.update(name.encode() + hashlib.sha256(columns[name][of_rounds].astype("<i8").tobytes()).digest())

@@ -1,56 +1,208 @@
-"""What a transport is: it moves opaque frames to addresses, and knows nothing else.
+"""What a transport is: it moves opaque frames to followers and brings back what they answer, and knows nothing else.
 
-`MemoryTransport` moves them within the process. The bus decides when a frame is due; a transport never delays,
-reorders, drops or looks inside.
+A follower is a process's clients, perhaps with the evaluator: given a frame it answers with frames, none included.
+`MemoryTransport` has one follower, in this process. The bus decides when a frame is due and when its answer counts as
+sent; a transport never delays, reorders, drops or looks inside.
+
+A follower's process introduces itself to the `Reception`: wish → offer (who it is to be) → JOIN → WELCOME or REFUSE.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Protocol
 
+from seedbus.bus.envelope import EVALUATOR
 from seedbus.bus.errors import UnknownAddress
 
-Receiver = Callable[[bytes], None]
+Answered = Callable[[list[bytes]], None]
+Span = tuple[int, int]  # the first and the last of neighbouring clients
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """Whom a process would host: these clients, or so many, or (0) its share; and whether the evaluator too."""
+
+    spans: tuple[Span, ...] = ()
+    count: int = 0
+    evaluates: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Whom a process is to host, at which address; scenario: what they need to know of the run, opaque here."""
+
+    host: int
+    spans: tuple[Span, ...]
+    evaluates: bool
+    scenario: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Declined:
+    """Why a process gets no offer: one word, and a sentence."""
+
+    reason: str
+    detail: str
+
+
+class Follower(Protocol):
+    """The actors of one process that follow the log."""
+
+    def join(self, host: int) -> list[bytes]:
+        """The frames by which it joins, at the address `host`."""
+        ...
+
+    def welcome(self, frame: bytes) -> None:
+        """The server's answer to its joining. Raises what ends the process if that is a refusal."""
+        ...
+
+    def handle(self, frame: bytes) -> list[bytes]:
+        """Act upon a frame; returns the answers. Never fails, whatever the frame is."""
+        ...
+
+
+Recruit = Callable[[Offer], Follower]
+
+
+class Reception(Protocol):
+    """Where the processes of followers introduce themselves; the agents implement it."""
+
+    def greet(self, wish: Wish) -> Offer | Declined: ...
+
+    def admit(self, host: int, frame: bytes) -> tuple[list[bytes], bool]:
+        """A JOIN; returns the answers, and whether the host is a member now."""
+        ...
+
+    def gone(self, host: int, why: str) -> None:
+        """A process is there no more."""
+        ...
+
+    @property
+    def missing(self) -> set[int]:
+        """The followers that no process hosts just now."""
+        ...
+
+    @property
+    def was_complete(self) -> bool:
+        """Whether all followers have been hosted at one time."""
+        ...
+
+    @property
+    def can_go_on(self) -> bool:
+        """Whether those who are hosted just now are enough."""
+        ...
+
+    def refused(self, peer: str, reason: str, detail: str) -> None:
+        """A peer sent what was not acted upon."""
+        ...
 
 
 class Transport(Protocol):
     """A way to move frames."""
 
-    def listen(self, address: int, receiver: Receiver) -> None:
-        """Call `receiver` with every frame for `address`, one after another, in the order of `carry`."""
+    is_wire: bool
+    """Whether frames take bytes on a wire."""
+
+    def start(self, reception: Reception) -> None:
+        """Let followers come; on the loop that the run is on."""
         ...
 
-    def carry(self, address: int, frame: bytes) -> None:
-        """Move a frame to `address`. Raises `UnknownAddress` if nobody listens there."""
+    def deliver(self, address: int, frame: bytes, answered: Answered) -> None:
+        """Move a frame to `address`; `answered` is called once with what it answers, now or later.
+
+        What is delivered to one address is handled in this order. Raises `UnknownAddress` if nobody can be there.
+        """
+        ...
+
+    def flush(self) -> None:
+        """Send on what was held back to be sent together: somebody waits for the answers."""
+        ...
+
+    def post(self, host: int, frame: bytes) -> None:
+        """Move a frame that nobody answers to a host."""
         ...
 
     def framing_bytes(self, size: int) -> int:
         """What moving an envelope of `size` bytes costs on the wire beyond the envelope itself."""
         ...
 
-    def close(self) -> None:
-        """Stop moving frames; safe to call twice."""
+    def link_bytes(self) -> list[tuple[int, int, int]]:
+        """(host, bytes up, bytes down) since the last call that belong to no envelope."""
+        ...
+
+    async def close(self) -> None:
+        """Send what is still to be sent, and let go of everything; safe to call twice."""
         ...
 
 
 class MemoryTransport:
-    """Frames handed over within the process: no framing, no time, no copies."""
+    """One follower in this process: no framing, no time, no copies.
 
-    def __init__(self) -> None:
-        self._receivers: dict[int, Receiver] = {}
+    offload: handle frames on a thread, for a clock that would not wait while they are handled.
+    """
 
-    def listen(self, address: int, receiver: Receiver) -> None:
-        self._receivers[address] = receiver
+    is_wire = False
 
-    def carry(self, address: int, frame: bytes) -> None:
-        receiver = self._receivers.get(address)
-        if receiver is None:
+    def __init__(self, recruit: Recruit | None = None, *, offload: bool = False) -> None:
+        self._recruit = recruit
+        self._follower: Follower | None = None
+        self._addresses: set[int] = set()
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="followers") if offload else None
+
+    def start(self, reception: Reception) -> None:
+        if self._recruit is None:
+            return
+        offer = reception.greet(Wish())
+        assert isinstance(offer, Offer), "there is nobody else whom anything could have been offered to"
+        self._follower = self._recruit(offer)
+        for frame in self._follower.join(offer.host):
+            for answer in reception.admit(offer.host, frame)[0]:
+                self._follower.welcome(answer)
+        self._addresses = set(addresses(offer.spans, offer.evaluates))
+
+    def deliver(self, address: int, frame: bytes, answered: Answered) -> None:
+        if address not in self._addresses or self._follower is None:
             raise UnknownAddress(address)
-        receiver(frame)
+        if self._pool is None:
+            answered(self._follower.handle(frame))
+        else:
+            work = asyncio.get_running_loop().run_in_executor(self._pool, self._follower.handle, frame)
+            work.add_done_callback(lambda done: None if done.cancelled() else answered(done.result()))
+
+    def flush(self) -> None:
+        pass
+
+    def post(self, host: int, frame: bytes) -> None:
+        pass
 
     def framing_bytes(self, size: int) -> int:
         return 0
 
-    def close(self) -> None:
-        self._receivers.clear()
+    def link_bytes(self) -> list[tuple[int, int, int]]:
+        return []
+
+    async def close(self) -> None:
+        self._addresses.clear()
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def addresses(spans: Sequence[Span], evaluates: bool) -> list[int]:
+    """All the addresses of a host's followers."""
+    clients = [client for first, last in spans for client in range(first, last + 1)]
+    return [EVALUATOR, *clients] if evaluates else clients
+
+
+def merged(spans: Sequence[Span]) -> tuple[Span, ...]:
+    """The same clients as spans that ascend and do not touch."""
+    found: list[Span] = []
+    for first, last in sorted(spans):
+        if found and first <= found[-1][1] + 1:
+            found[-1] = found[-1][0], max(last, found[-1][1])
+        else:
+            found.append((first, last))
+    return tuple(found)

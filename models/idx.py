@@ -1,16 +1,25 @@
 """The idx format of MNIST and its kin (LeCun et al. 1998): a magic number, big-endian sizes, then the bytes.
 
-The invariant: an array is returned only if the file holds exactly the bytes that its own header promises.
+Files are mapped into memory, so that all processes of a machine share one copy. A .gz file is unpacked into the cache
+once and mapped from there. Where the cache cannot be written or the file not be mapped, it is read as any other.
+
+The invariants: an array is returned only if the file holds exactly the bytes that its own header promises; and what
+was unpacked from a file is used only as long as that file's size and time of change are what they were.
 """
 
 from __future__ import annotations
 
 import gzip
+import hashlib
 import math
+import mmap
 import os
+import shutil
 import struct
 import zlib
+from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +27,12 @@ from numpy.typing import NDArray
 from seedbus.models.errors import DataError
 
 _UNSIGNED_BYTES = 0x08
+_CHUNK = 2**20
+
+
+def cache_folder() -> Path:
+    """Where fetched and unpacked sets are kept. Raises `RuntimeError` where the user has no home."""
+    return Path(os.environ.get("SEEDBUS_CACHE") or Path.home() / ".cache" / "seedbus")
 
 
 def find(folder: Path, stem: str) -> Path:
@@ -29,12 +44,15 @@ def find(folder: Path, stem: str) -> Path:
 
 
 def read(path: Path, dimensions: int) -> NDArray[np.uint8]:
-    """The array of unsigned bytes with so many dimensions that the file holds; .gz is unpacked. Raises `DataError`."""
+    """The array of unsigned bytes with so many dimensions that the file holds; .gz is unpacked. Raises `DataError`.
+
+    It is read-only, and mapped where that can be: a file that is written over while it is in use changes the array.
+    """
     content = _content(path)
     header = 4 + 4 * dimensions
     if len(content) < header:
         raise DataError(path, f"{len(content)} bytes", f"an idx header of {header} bytes")
-    magic, *shape = struct.unpack_from(f">{1 + dimensions}I", content)
+    magic, *shape = struct.unpack(f">{1 + dimensions}I", content[:header].tobytes())
     expected_magic = _UNSIGNED_BYTES << 8 | dimensions
     if magic != expected_magic:
         raise DataError(path, f"magic number {magic}", f"{expected_magic} (idx, unsigned bytes, {dimensions}-d)")
@@ -43,7 +61,7 @@ def read(path: Path, dimensions: int) -> NDArray[np.uint8]:
     promised, held = math.prod(shape), len(content) - header
     if held != promised:
         raise DataError(path, f"{held} data bytes", f"{promised} for sizes {'×'.join(map(str, shape))}")
-    return np.frombuffer(content, dtype=np.uint8, offset=header).reshape(shape)
+    return content[header:].reshape(shape)
 
 
 def write(path: Path, array: NDArray[np.uint8]) -> None:
@@ -55,15 +73,52 @@ def write(path: Path, array: NDArray[np.uint8]) -> None:
     partial.replace(path)
 
 
-def _content(path: Path) -> bytes:
+def _content(path: Path) -> NDArray[np.uint8]:
+    is_packed = path.suffix == ".gz"
     try:
-        if path.suffix != ".gz":
-            return path.read_bytes()
-        with gzip.open(path) as file:
-            return file.read()
+        with suppress(OSError, RuntimeError):  # what is wrong with the file itself, reading it says again
+            return _mapped(_unpacked(path) if is_packed else path)
+        with gzip.open(path) if is_packed else path.open("rb") as file:
+            return np.frombuffer(file.read(), dtype=np.uint8)
     except EOFError:
         raise DataError(path, "a gzip stream that ends early", "a complete download") from None
     except (gzip.BadGzipFile, zlib.error) as error:
         raise DataError(path, f"damaged gzip data ({error})", "the file as published") from None
     except OSError as error:
         raise DataError(path, f"a file that cannot be read ({error.strerror})", "a readable idx file") from error
+
+
+def _mapped(path: Path) -> NDArray[np.uint8]:
+    with path.open("rb") as file:
+        if os.fstat(file.fileno()).st_size == 0:
+            return np.empty(0, dtype=np.uint8)  # nothing cannot be mapped
+        return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), dtype=np.uint8)
+
+
+def _unpacked(path: Path) -> Path:
+    """The file in the cache that holds what the .gz file does; unpacked now if no process has done so before."""
+    source, status, folder = os.path.realpath(path), path.stat(), cache_folder() / "unpacked"
+    prefix, state = _digest(source), _digest(f"{source}\0{status.st_size}\0{status.st_mtime_ns}")
+    target = folder / f"{prefix}-{state}"
+    if not target.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        _unpack(path, target)
+        for earlier in set(folder.glob(f"{prefix}-*")) - {target}:
+            earlier.unlink(missing_ok=True)
+    return target
+
+
+def _unpack(path: Path, target: Path) -> None:
+    """Write the unpacked file so that it appears whole or not at all, whoever else is writing it."""
+    with TemporaryDirectory(dir=target.parent, prefix=".") as own:
+        partial = Path(own) / target.name
+        with gzip.open(path) as packed, partial.open("wb") as file:
+            shutil.copyfileobj(packed, file, _CHUNK)
+            file.flush()
+            os.fsync(file.fileno())  # or a power cut could leave the name without the bytes
+        if not target.exists():  # else another process was faster; its file is the one that all should share
+            partial.replace(target)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(os.fsencode(text)).hexdigest()[:16]

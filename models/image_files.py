@@ -4,6 +4,8 @@
     2. $SEEDBUS_CACHE/<name>/      (default ~/.cache/seedbus) what an earlier run fetched
     3. the Hugging Face hub        through `datasets`, an optional extra; then written to 2
 
+What 1 holds as .gz is unpacked into $SEEDBUS_CACHE/unpacked/ by the first process that reads it.
+
 The invariant: a set is used only if images and labels are equally many and every label is one of its classes.
 """
 
@@ -55,7 +57,7 @@ def _folder(name: str, hub: str) -> Path:
     own = os.environ.get("SEEDBUS_DATA")
     if own and (Path(own) / name).is_dir():
         return Path(own) / name
-    cache = Path(os.environ.get("SEEDBUS_CACHE") or Path.home() / ".cache" / "seedbus") / name
+    cache = idx.cache_folder() / name
     if not all((cache / stem).is_file() for stems in STEMS.values() for stem in stems):
         _fetch(name, hub, cache)
     return cache

@@ -76,7 +76,7 @@ class ImageProblem:
 
     def tensors(self, images: Images, indices: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         """Normalised inputs, float32 [b, channels, height, width] in channels_last order, and labels, int64 [b]."""
-        levels = self._levels.take(images.pixels[indices], mode="clip")  # a byte is always within: skips the check
+        levels = self._levels.take(images.pick(indices), mode="clip")  # a byte is always within: skips the check
         return torch.from_numpy(levels).permute(0, 3, 1, 2), torch.from_numpy(images.labels[indices])
 
 

@@ -22,13 +22,23 @@ if TYPE_CHECKING:
 
 
 class Images(NamedTuple):
-    """Labelled images as they are stored."""
+    """Labelled images, all that are stored or some of them; none are copied until they are asked for."""
 
-    pixels: NDArray[np.uint8]  # [n, height, width, channels]
+    stored: NDArray[np.uint8]  # [m, height, width, channels], often shared with other processes
     labels: NDArray[np.int64]  # [n]
+    rows: NDArray[np.int64] | None = None  # [n], which of the stored images these are; None: all
+
+    @property
+    def pixels(self) -> NDArray[np.uint8]:
+        """[n, height, width, channels], copied where these are not all that are stored."""
+        return self.stored if self.rows is None else self.stored[self.rows]
+
+    def pick(self, indices: NDArray[np.int64]) -> NDArray[np.uint8]:
+        """The pixels of these images alone, a copy."""
+        return self.stored[indices if self.rows is None else self.rows[indices]]
 
     def take(self, indices: NDArray[np.int64]) -> Images:
-        return Images(self.pixels[indices], self.labels[indices])
+        return Images(self.stored, self.labels[indices], indices if self.rows is None else self.rows[indices])
 
 
 class ImageTask(Task, frozen=True):

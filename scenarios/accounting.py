@@ -1,16 +1,20 @@
 """The bytes of a run, out of its ledger, beside the conventions that the papers count by.
 
-Algorithm bytes are plans (down: the seed, and the commits that a client missed) and reports (up): header, payload and
-framing of everything that was sent, dropped messages included. Digests are verification and not the algorithm's.
+Algorithm bytes are plans (down: the seed, and the commits that a client missed) and reports (up): header and payload of
+everything that was sent, dropped messages included. Digests are verification and not the algorithm's. What a transport
+adds to them, and what processes say when they come and go, depends on how a run is spread and stands apart.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from seedbus.algorithms.schedule import at
 from seedbus.bus import Fate, Kind
-from seedbus.bus.ledger import SUMMED, Columns
+from seedbus.bus.ledger import CANONICAL, SUMMED, Columns
 from seedbus.scenarios.schema import Scenario
 
 DIRECTIONS = {"up": Kind.REPORT, "down": Kind.PLAN}
@@ -18,19 +22,20 @@ DIRECTIONS = {"up": Kind.REPORT, "down": Kind.PLAN}
 
 def account(columns: Columns, scenario: Scenario, rounds: int, dimension: int) -> dict[str, Any]:
     """What the closing table shows and `--format json` prints about messages."""
-    size = columns["header_bytes"] + columns["payload_bytes"] + columns["framing_bytes"]
+    size = columns["header_bytes"] + columns["payload_bytes"]
     clients, participations = scenario.participation.clients, int((columns["kind"] == Kind.REPORT).sum())
     found: dict[str, Any] = {"by_kind": {}, "fates": {}}
-    for kind in Kind:
+    of_rounds = np.isin(columns["kind"], CANONICAL)
+    for kind in CANONICAL:
         here = columns["kind"] == kind
         if here.any():
             found["by_kind"][kind.name.lower()] = {
                 "messages": int(here.sum()),
                 "bytes": int(size[here].sum()),
-                **{name: int(columns[name][here].sum()) for name in SUMMED},
+                **{name: int(columns[name][here].sum()) for name in SUMMED if name != "framing_bytes"},
             }
     for fate in Fate:
-        found["fates"][fate.name.lower()] = int((columns["fate"] == fate).sum())
+        found["fates"][fate.name.lower()] = int((columns["fate"][of_rounds] == fate).sum())
     for direction, kind in DIRECTIONS.items():
         here = columns["kind"] == kind
         total = int((size - columns["digest_bytes"])[here].sum())
@@ -50,7 +55,23 @@ def account(columns: Columns, scenario: Scenario, rounds: int, dimension: int) -
     found["participations"] = participations
     found["bytes_per_participation"] = total / participations if participations else 0.0
     found["conventions"] = conventions(scenario, rounds, dimension)
+    found["transport"] = _transport(columns, size)
     return found
+
+
+def _transport(columns: Columns, size: NDArray[np.int64]) -> dict[str, Any]:
+    """What depends on how the run was spread over processes, and on nothing in the scenario."""
+    sessions = {kind.name.lower(): columns["kind"] == kind for kind in Kind if kind not in CANONICAL}
+    return {
+        "framing_bytes": int(columns["framing_bytes"][columns["kind"] != Kind.LINK].sum()),
+        "link_bytes": int(columns["framing_bytes"][sessions.pop("link")].sum()),
+        "sessions": {
+            name: {"messages": int(here.sum()), "bytes": int(size[here].sum())}
+            for name, here in sessions.items()
+            if here.any()
+        },
+        "rows": int((~np.isin(columns["kind"], CANONICAL)).sum()),
+    }
 
 
 def conventions(scenario: Scenario, rounds: int, dimension: int) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""The command line: `seedbus run`, `check`, `list`, `schema`, `replay`, `report`.
+"""The command line: `seedbus run`, `server`, `client`, `check`, `list`, `schema`, `replay`, `report`.
 
 Errors of a person are one sentence on stderr and an exit code (`Exit`); a traceback is always a bug of ours. Heavy
 imports wait until a command needs them.
@@ -7,7 +7,6 @@ imports wait until a command needs them.
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from seedbus.scenarios.errors import Exit, ScenarioError
+from seedbus.scenarios.plain import plain_errors
 
 _UsageError: Any = typer.BadParameter.__base__  # click's; typer brings its own click, or uses the one that is there
 
@@ -28,6 +28,15 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
+
+
+class Way(StrEnum):
+    """How bytes move between server and clients."""
+
+    memory = "memory"
+    inproc = "inproc"
+    ipc = "ipc"
+    tcp = "tcp"
 
 
 class Format(StrEnum):
@@ -41,45 +50,112 @@ Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Change a field, e.g. algorithm.momentum=0.5.")
 ]
 Output = Annotated[Format, typer.Option("--format", help="text, or one JSON object on stdout.")]
+Resume = Annotated[Path | None, typer.Option(metavar="RUN", help="Go on with the run in this folder.")]
+Out = Annotated[Path | None, typer.Option(help="The run's folder; default: runs/NAME-1, -2, …")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the results.")]
+Patience = Annotated[
+    float, typer.Option(min=0, metavar="SECONDS", help="How long the other side may be away before this one gives up.")
+]
+Runnable = Annotated[
+    str | None, typer.Argument(help="A scenario file, or a name from `seedbus list`; not needed with --resume.")
+]
 ScenarioArgument = Annotated[str, typer.Argument(help="A scenario file, or a name from `seedbus list`.")]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder, e.g. runs/quickstart-1.")]
 
 
 @app.command("run")
 def run_command(
-    scenario: Annotated[
-        str | None, typer.Argument(help="A scenario file, or a name from `seedbus list`; not needed with --resume.")
-    ] = None,
+    scenario: Runnable = None,
     settings: Set = None,
-    out: Annotated[Path | None, typer.Option(help="The run's folder; default: runs/NAME-1, -2, …")] = None,
-    resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Go on with the run in this folder.")] = None,
+    out: Out = None,
+    resume: Resume = None,
+    transport: Annotated[
+        Way | None, typer.Option(help="How bytes move; the same bits on all. Default: what the scenario says.")
+    ] = None,
+    workers: Annotated[
+        int, typer.Option(min=0, max=1024, help="Processes that share the clients; 0: all in this one.")
+    ] = 0,
+    patience: Patience = 60.0,
     output: Output = Format.text,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the results.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Run a scenario to its end, or go on with one that stopped."""
-    with _plain_errors():
-        if resume is None and scenario is None:
-            raise ScenarioError("seedbus run", ["name a scenario (`seedbus list` shows them), or --resume RUN"])
-        if resume is not None and out is not None:
-            raise ScenarioError("seedbus run", ["give --out for a new run or --resume for an old one, not both"])
-        if scenario is None and settings:
-            raise ScenarioError("seedbus run", ["--resume goes on with the run as it is; --set would change it"])
-        from seedbus.scenarios.loading import load
-        from seedbus.scenarios.run import run, scenario_of
+    with plain_errors():
+        from seedbus.scenarios.cluster import Placement
 
-        what = scenario_of(resume) if resume is not None and scenario is None else load(str(scenario), settings)
-        _warn(what)
-        with _watched(what, quiet) as observer:
-            results = run(what, resume or out, resume=resume is not None, observer=observer)
-        _show(results.summary, output)
-        if "diverged" in results.summary["refusals"]:
-            raise typer.Exit(Exit.DIVERGED)
+        what = _asked("seedbus run", scenario, settings, out, resume)
+        way = transport.value if transport is not None else what.transport
+        if workers and way in ("memory", "inproc"):
+            if transport is not None:
+                raise ScenarioError(f"--transport {way}", ["worker processes need ipc or tcp"])
+            way = "tcp"
+        _run(what, out, resume, Placement(Way(way).value, workers, patience_s=patience), output, quiet)
+
+
+@app.command("server")
+def server_command(
+    scenario: Runnable = None,
+    bind: Annotated[str, typer.Option(help="Where clients connect to.")] = "tcp://127.0.0.1:5555",
+    expect_workers: Annotated[
+        int, typer.Option(min=1, help="Processes that share the clients, where they don't say how many they take.")
+    ] = 1,
+    settings: Set = None,
+    out: Out = None,
+    resume: Resume = None,
+    patience: Patience = 60.0,
+    output: Output = Format.text,
+    quiet: Quiet = False,
+) -> None:
+    """Run a scenario's server; clients come from other terminals, by `seedbus client`."""
+    with plain_errors():
+        from seedbus.scenarios.cluster import Placement
+
+        what = _asked("seedbus server", scenario, settings, out, resume)
+        where = Placement("tcp", bind=bind, expect=expect_workers, patience_s=patience)
+        _run(what, out, resume, where, output, quiet)
+
+
+@app.command("client")
+def client_command(
+    connect: Annotated[str, typer.Option(help="Where the server is, e.g. tcp://host:5555.")],
+    clients: Annotated[
+        str, typer.Option(help="How many clients to host (25), or which (0-24,30-39); default: its share.")
+    ] = "",
+    evaluator: Annotated[bool, typer.Option(help="Host the evaluator too, if nobody does yet.")] = True,
+    patience: Patience = 60.0,
+    socket_per_client: Annotated[
+        bool, typer.Option("--socket-per-client", help="A connection for each client; slow, for tests.")
+    ] = False,
+    leash: Annotated[bool, typer.Option("--leash", hidden=True)] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Host clients of a server that another terminal runs, until its run is over."""
+    with plain_errors():
+        from seedbus.scenarios.worker import serve, spans_of
+
+        def note(event: str, **facts: Any) -> None:
+            if not quiet:
+                typer.echo(f"{event}: " + ", ".join(f"{name} {value}" for name, value in facts.items()), err=True)
+
+        spans, count = spans_of(clients)
+        serve(
+            connect,
+            spans,
+            count,
+            evaluates=evaluator,
+            patience_s=patience,
+            socket_per_client=socket_per_client,
+            leash=leash,
+            note=note,
+        )
+        if not quiet:
+            typer.echo("the run is over", err=True)
 
 
 @app.command("check")
 def check_command(scenario: ScenarioArgument, settings: Set = None, output: Output = Format.text) -> None:
     """Check a scenario without running it, and show it with every default filled in."""
-    with _plain_errors():
+    with plain_errors():
         from seedbus.scenarios.loading import load
         from seedbus.scenarios.reading import dump
 
@@ -92,7 +168,7 @@ def check_command(scenario: ScenarioArgument, settings: Set = None, output: Outp
 @app.command("list")
 def list_command(output: Output = Format.text) -> None:
     """List the scenarios that come with Seedbus."""
-    with _plain_errors():
+    with plain_errors():
         from seedbus.scenarios.loading import library
         from seedbus.scenarios.reading import parse
 
@@ -108,7 +184,7 @@ def list_command(output: Output = Format.text) -> None:
 @app.command("schema")
 def schema_command() -> None:
     """Print the JSON Schema of scenario files, for editors."""
-    with _plain_errors():
+    with plain_errors():
         from seedbus.scenarios.schema import json_schema
 
         typer.echo(json.dumps(json_schema(), indent=2, ensure_ascii=False))
@@ -122,7 +198,7 @@ def replay_command(
     output: Output = Format.text,
 ) -> None:
     """Rebuild the model of any round from a run's journal, and print its digest."""
-    with _plain_errors():
+    with plain_errors():
         from seedbus.scenarios.replay import replay
 
         model = replay(run, round)
@@ -140,7 +216,7 @@ def replay_command(
 @app.command("report")
 def report_command(run: RunFolder, output: Output = Format.text) -> None:
     """Show the closing table of a finished run again."""
-    with _plain_errors():
+    with plain_errors():
         from seedbus.scenarios.results import Results
 
         _show(Results.read(run).summary, output)
@@ -155,6 +231,33 @@ def main() -> None:
         typer.echo(f"seedbus: {error.format_message().rstrip('.')}; see `{command} --help`", err=True)
         code = Exit.USAGE
     sys.exit(code)
+
+
+def _asked(
+    command: str, scenario: str | None, settings: list[str] | None, out: Path | None, resume: Path | None
+) -> Any:
+    """The scenario that a command is to run."""
+    if resume is None and scenario is None:
+        raise ScenarioError(command, ["name a scenario (`seedbus list` shows them), or --resume RUN"])
+    if resume is not None and out is not None:
+        raise ScenarioError(command, ["give --out for a new run or --resume for an old one, not both"])
+    if scenario is None and settings:
+        raise ScenarioError(command, ["--resume goes on with the run as it is; --set would change it"])
+    from seedbus.scenarios.loading import load
+    from seedbus.scenarios.run import scenario_of
+
+    return scenario_of(resume) if resume is not None and scenario is None else load(str(scenario), settings)
+
+
+def _run(what: Any, out: Path | None, resume: Path | None, where: Any, output: Format, quiet: bool) -> None:
+    from seedbus.scenarios.run import run
+
+    _warn(what)
+    with _watched(what, quiet) as observer:
+        results = run(what, resume or out, resume=resume is not None, observer=observer, placement=where)
+    _show(results.summary, output)
+    if "diverged" in results.summary["refusals"]:
+        raise typer.Exit(Exit.DIVERGED)
 
 
 def _warn(scenario: Any) -> None:
@@ -188,45 +291,3 @@ def _watched(scenario: Any, quiet: bool) -> Iterator[Any]:
         yield watcher
     finally:
         watcher.close()
-
-
-@contextmanager
-def _plain_errors() -> Iterator[None]:
-    """What a person can mend, as one sentence and an exit code."""
-    try:
-        yield
-    except KeyboardInterrupt as stop:
-        _fail(str(stop) or "stopped", Exit.INTERRUPTED)
-    except BrokenPipeError:
-        raise  # `| head`: typer ends quietly
-    except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python would try again, and complain, when it ends
-        _fail(f"{error.filename or 'stdout'}: it cannot be written ({error.strerror})", Exit.FOLDER)
-    except MemoryError as error:
-        _fail(f"there is not enough memory for this run ({error})", Exit.DATA)
-    except Exception as error:
-        known = _known(error)
-        if known is None:
-            raise
-        _fail(str(error), known)
-
-
-def _known(error: Exception) -> Exit | None:
-    from seedbus.agents.errors import AgentError, Unfinishable
-    from seedbus.bus.errors import EndOfTime, LedgerDamaged
-    from seedbus.models.errors import DataError
-
-    kinds: list[tuple[type[Exception], Exit]] = [
-        (DataError, Exit.DATA),
-        (ScenarioError, Exit.USAGE),
-        (Unfinishable, Exit.STUCK),
-        (EndOfTime, Exit.STUCK),
-        (AgentError, Exit.FOLDER),
-        (LedgerDamaged, Exit.FOLDER),
-    ]
-    return next((code for kind, code in kinds if isinstance(error, kind)), None)
-
-
-def _fail(sentence: str, code: Exit) -> None:
-    typer.echo(f"seedbus: {sentence}", err=True)
-    raise typer.Exit(code)

@@ -16,7 +16,20 @@ class Exit(IntEnum):
     FOLDER = 4
     DIVERGED = 5
     STUCK = 6
+    PEER = 7
     INTERRUPTED = 130
+
+
+class WorkerFailed(Exception):
+    """A worker process ended and no other was started in its place. code: its exit code, or minus the signal."""
+
+    def __init__(self, number: int, code: int) -> None:
+        self.number, self.code = number, code
+        super().__init__(number, code)
+
+    def __str__(self) -> str:
+        how = f"was killed by signal {-self.code}" if self.code < 0 else f"ended with exit code {self.code}"
+        return f"worker {self.number} {how}; every closed round is kept"
 
 
 class ScenarioError(ValueError):

@@ -12,6 +12,13 @@ from seedbus.agents.coordinator import Closed, Refusal
 from seedbus.bus.clock import wall_seconds
 from seedbus.scenarios.schema import Scenario
 
+PROCESSES = {
+    "listening": "listening at {endpoint}; {who}",
+    "joined": "a process has joined with {clients}; {missing} still missing",
+    "gone": "the process with {clients} is gone ({why})",
+    "worker": "worker {number} ended ({ended}); another takes its place",
+}
+
 
 class Bar:
     """A progress bar: round, accuracy, bytes so far, rounds a second, time left."""
@@ -48,7 +55,8 @@ class Bar:
             self._console.print("further refusals are counted, and written to log.jsonl", style="yellow")
 
     def noted(self, event: str, **facts: Any) -> None:
-        pass
+        if event in PROCESSES:
+            self._console.print(PROCESSES[event].format(**facts), style="dim")
 
     def close(self) -> None:
         self._progress.stop()
@@ -78,7 +86,8 @@ class Lines:
         self._console.print(text, highlight=False, soft_wrap=True)
 
     def noted(self, event: str, **facts: Any) -> None:
-        pass
+        if event in PROCESSES:
+            self._console.print(PROCESSES[event].format(**facts), highlight=False, soft_wrap=True)
 
     def close(self) -> None:
         pass

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from seedbus.agents.errors import RunFolderError
+from seedbus.agents.followers import build_facts, prove
 from seedbus.agents.journal import Journal
-from seedbus.agents.launcher import check_build, prove
+from seedbus.agents.launcher import check_build
 from seedbus.algorithms.contract import Replica
 from seedbus.models.task import Problem
 from seedbus.scenarios.errors import ScenarioError
@@ -61,7 +62,9 @@ def replay(run: str | Path, round: int | None = None) -> Replayed:
         )
     problem = bind(scenario)
     x0 = problem.x0()
-    check_build(Path(run), facts, prove(scenario.algorithm, x0))
+    check_build(
+        Path(run), facts, build_facts(dict(zip(("selftest", "x0"), prove(scenario.algorithm, x0), strict=True)))
+    )
     replica = scenario.algorithm.replica(x0)
     packed = [commit for *_, commit in rounds[:last] if commit is not None]
     scenario.algorithm.apply(replica, [commit for body in packed for commit in scenario.algorithm.unpack_commits(body)])

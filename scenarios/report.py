@@ -34,10 +34,17 @@ def _rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
     lost = {name: count for name, count in traffic["fates"].items() if name != "delivered" and count}
     if lost:
         rows.append(("messages lost", ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in lost.items())))
-    for reason, clients in summary["refusals"].items():
-        rows.append((f"refused: {reason}", f"{sum(clients.values()):,} from {len(clients):,} clients"))
+    for reason, peers in summary["refusals"].items():
+        rows.append((f"refused: {reason}", f"{sum(peers.values()):,} from {len(peers):,} peers"))
+    on_wire = traffic["transport"]["framing_bytes"] + traffic["transport"]["link_bytes"]
+    if on_wire:
+        rows.append(("transport adds", f"{readable(on_wire)} of framing, greetings and heartbeats"))
+    clock = _CLOCKS[summary.get("clock", "virtual")]
     rows += [
-        ("time", f"{summary['simulated_s']:,.1f} s simulated, {summary['wall_s']:,.1f} s real"),
+        (
+            "time",
+            f"{summary['simulated_s']:,.1f} s {clock}, {summary['wall_s']:,.1f} s real",
+        ),
         ("final digest", summary["digest"]),
         ("run folder", summary["run"]),
     ]
@@ -62,4 +69,5 @@ def _number(name: str, value: float | None) -> str:
     return f"{value:.2%}" if name.startswith("accuracy") else f"{value:.4g}"
 
 
+_CLOCKS = {"virtual": "simulated", "wall": "of the run's clock"}
 _TIMES = ("round", "version", "time_s")

@@ -66,7 +66,8 @@ class Results:
         from seedbus.bus import Fate, Kind, read_ledger
         from seedbus.bus.errors import LedgerDamaged
 
-        folder, expected = self.folder / MESSAGES, sum(self.summary["traffic"]["fates"].values())
+        traffic = self.summary["traffic"]
+        folder, expected = self.folder / MESSAGES, sum(traffic["fates"].values()) + traffic["transport"]["rows"]
         frame = pd.DataFrame(read_ledger(folder))
         if len(frame) != expected:
             raise LedgerDamaged(str(folder), f"holds {len(frame):,} of {expected:,} messages")

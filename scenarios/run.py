@@ -13,16 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from seedbus.agents.errors import JournalDamaged, RunFolderError
+from seedbus.agents.followers import Followers
 from seedbus.agents.journal import FILE, Journal
 from seedbus.agents.launcher import MESSAGES, Outcome, Setup
 from seedbus.agents.launcher import run as run_agents
 from seedbus.agents.observer import Nobody, Observer
-from seedbus.bus import ledger_hash, read_ledger
+from seedbus.bus import Offer, Recruit, ledger_hash, read_ledger
 from seedbus.bus.clock import cpu_seconds, wall_seconds
 from seedbus.bus.errors import LedgerDamaged
 from seedbus.bus.ledger import Columns
 from seedbus.models.task import Problem
 from seedbus.scenarios.accounting import account
+from seedbus.scenarios.cluster import Placement, placed
 from seedbus.scenarios.errors import Interrupted, ScenarioError
 from seedbus.scenarios.loading import validate
 from seedbus.scenarios.reading import dump
@@ -36,13 +38,20 @@ SCENARIO = "scenario.yaml"
 
 
 def run(
-    scenario: Scenario, out: str | Path | None = None, *, resume: bool = False, observer: Observer | None = None
+    scenario: Scenario,
+    out: str | Path | None = None,
+    *,
+    resume: bool = False,
+    observer: Observer | None = None,
+    placement: Placement | None = None,
 ) -> Results:
     """Run a scenario to its end and return its results.
 
     out: the run's folder; by default runs/NAME-1, runs/NAME-2, … resume: go on with the run in `out`. A finished run
-    is not run again. In a notebook, where an asyncio loop is running already, the run has its own and that one waits.
-    Raises `ScenarioError`, `DataError`, `RunFolderError`, `JournalDamaged`, `Unfinishable`; on Ctrl-C `Interrupted`,
+    is not run again. placement: where the clients are; by default in this process. In a notebook, where an asyncio
+    loop is running already, the run has its own and that one waits.
+    Raises `ScenarioError`, `DataError`, `RunFolderError`, `JournalDamaged`, `Unfinishable`, `WorkerFailed`,
+    `BadEndpoint`; on Ctrl-C `Interrupted`,
     with every closed round kept.
     """
     if resume:
@@ -51,12 +60,13 @@ def run(
         _refuse_another(scenario, scenario_of(Path(out)), Path(out))
         if (Path(out) / RESULTS).exists():
             return Results.read(Path(out))
+    where = placement or Placement(scenario.transport)
     # the data comes first: a scenario that cannot run leaves no folder behind
-    setup = _setup(scenario)
+    problem = bind(scenario) if where.is_here else None
     folder = Path(out) if out is not None else _next_folder(scenario.name)
     with closing(_journal(folder, scenario, resume=resume)) as journal, _own_loop():
         try:
-            return _run(scenario, setup, folder, journal, observer or Nobody())
+            return _run(scenario, where, problem, folder, journal, observer or Nobody())
         except KeyboardInterrupt:
             raise Interrupted(folder) from None
 
@@ -72,27 +82,41 @@ def scenario_of(folder: Path) -> Scenario:
 
 
 def bind(scenario: Scenario) -> Problem:
-    """The scenario's task with its data. Raises `DataError`."""
+    """The scenario's task with its data. Raises `DataError`, and `ScenarioError` for a target that is not measured."""
     problem = scenario.task.bind(
         seed=scenario.seed, clients=scenario.participation.clients, partition=scenario.partition
     )
     torch = sys.modules.get("torch")  # only a task that needs it has imported it
     if torch is not None:
         torch.set_num_threads(1)  # on tensors this small a second thread makes everything 30 to 100 times slower
-    return problem
-
-
-def _setup(scenario: Scenario) -> Setup:
-    problem = bind(scenario)
     if scenario.stop.target is not None or scenario.evaluation.split != "test":
         # worth a measurement: a target that is never measured is never met, and a split may be empty
         measured = problem.evaluate(problem.x0(), scenario.evaluation.split)
         measured |= scenario.algorithm.diagnostics(scenario.algorithm.replica(problem.x0()))
         _refuse_unmeasured(scenario, measured)
+    return problem
+
+
+def recruit(scenario: Scenario, problem: Problem, observer: Observer) -> Recruit:
+    """What makes a scenario's followers, out of its task with its data."""
+
+    def followers(offer: Offer) -> Followers:
+        return Followers(
+            offer,
+            scenario.algorithm,
+            problem,
+            split=scenario.evaluation.split,
+            verify_every=scenario.verify_every if scenario.verify else 0,
+            observer=observer,
+        )
+
+    return followers
+
+
+def _setup(scenario: Scenario, processes: int) -> Setup:
     return Setup(
         seed=scenario.seed,
         algorithm=scenario.algorithm,
-        problem=problem,
         participation=scenario.participation,
         stop=scenario.stop,
         evaluation=scenario.evaluation,
@@ -100,6 +124,9 @@ def _setup(scenario: Scenario) -> Setup:
         compute=scenario.compute,
         rules=scenario.faults,
         verify_every=scenario.verify_every if scenario.verify else 0,
+        is_virtual=scenario.clock == "virtual",
+        scenario=json.dumps(scenario.resolved()).encode(),
+        share=-(-scenario.participation.clients // processes),
     )
 
 
@@ -148,6 +175,8 @@ def _journal(folder: Path, scenario: Scenario, *, resume: bool) -> Journal:
 
 
 def _refuse_another(scenario: Scenario, before: Scenario, folder: Path) -> None:
+    # how the bytes move changes no bit of a run
+    before = before.model_copy(update={"transport": scenario.transport})
     if before != scenario:
         difference = _first_difference(before.resolved(), scenario.resolved())
         raise RunFolderError(folder, f"it holds another scenario's run: {difference}")
@@ -161,12 +190,16 @@ def _first_difference(before: Any, now: Any, path: str = "") -> str:
     return f"{path} is {json.dumps(before)} there and {json.dumps(now)} here"
 
 
-def _run(scenario: Scenario, setup: Setup, folder: Path, journal: Journal, observer: Observer) -> Results:
+def _run(
+    scenario: Scenario, where: Placement, problem: Problem | None, folder: Path, journal: Journal, observer: Observer
+) -> Results:
     checkpoint = journal.checkpoint()
     began = wall_seconds(), cpu_seconds()
     with _writable(folder), closing(Recorder(folder, checkpoint.metrics if checkpoint else [], observer)) as recorder:
-        outcome = run_agents(setup, folder, journal, recorder)
-        summary = strict(_summary(scenario, setup, folder, journal, outcome))
+        made = None if problem is None else recruit(scenario, problem, recorder)
+        with placed(where, scenario, made, recorder) as connect:
+            outcome = run_agents(_setup(scenario, where.expect), folder, journal, recorder, connect)
+        summary = strict(_summary(scenario, folder, journal, outcome))
         summary["wall_s"], summary["cpu_s"] = wall_seconds() - began[0], cpu_seconds() - began[1]
         _write(folder / RESULTS, json.dumps(summary, indent=2))
     return Results(folder, summary)
@@ -181,7 +214,7 @@ def _writable(folder: Path) -> Iterator[None]:
         raise RunFolderError(folder, f"the run's folder cannot be written ({error.strerror})") from None
 
 
-def _summary(scenario: Scenario, setup: Setup, folder: Path, journal: Journal, outcome: Outcome) -> dict[str, Any]:
+def _summary(scenario: Scenario, folder: Path, journal: Journal, outcome: Outcome) -> dict[str, Any]:
     columns = _messages(folder / MESSAGES, journal)
     lines = journal.metrics()
     last = {name: value for name, value in lines[-1].items() if name not in ("bytes_up", "bytes_down")} if lines else {}
@@ -192,12 +225,13 @@ def _summary(scenario: Scenario, setup: Setup, folder: Path, journal: Journal, o
         "reason": outcome.reason,
         "rounds": outcome.rounds,
         "version": outcome.version,
-        "dimension": setup.problem.dimension,
+        "dimension": scenario.task.dimension,
         "digest": outcome.digest,
         "ledger_hash": ledger_hash(columns),
         "metrics": last,
+        "clock": scenario.clock,
         "simulated_s": outcome.simulated_s,
-        "traffic": account(columns, scenario, outcome.rounds, setup.problem.dimension),
+        "traffic": account(columns, scenario, outcome.rounds, scenario.task.dimension),
         "refusals": outcome.refusals,
     }
 

@@ -46,8 +46,12 @@ class Scenario(BaseModel):
     partition: Partition = Field(default=Iid(), description="who holds which samples")
     algorithm: AnyAlgorithm = Field(description="how it is trained")
     participation: Participation = Field(description="who takes part in a round, and when it is over")
-    clock: Literal["virtual"] = Field(default="virtual", description="virtual: time jumps when everybody waits")
-    transport: Literal["memory"] = Field(default="memory", description="memory: all agents in one process")
+    clock: Literal["virtual", "wall"] = Field(
+        default="virtual", description="virtual: time jumps when everybody waits; wall: real time, real races"
+    )
+    transport: Literal["memory", "inproc", "ipc", "tcp"] = Field(
+        default="memory", description="memory: function calls in one process; the others are ZeroMQ's; same bits on all"
+    )
     network: Network = Field(default=Network(), description="latency and bandwidth of the clients' links")
     compute: Compute = Field(default=Compute(), description="how long local work takes")
     faults: list[AnyFault] = Field(default=[], description="what happens to messages")

@@ -1,18 +1,22 @@
-"""A bus in memory with an actor at every address that notes what it gets: what the tests of the bus have in common."""
+"""A bus in memory whose actors note what they get: what the tests of the bus have in common."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from seedbus.bus import (
     EVALUATOR,
+    HOST,
     PASS,
     SERVER,
     Bus,
+    Declined,
     Envelope,
     Fate,
     Kind,
@@ -21,19 +25,103 @@ from seedbus.bus import (
     MalformedEnvelope,
     MemoryTransport,
     Network,
+    Offer,
     Passage,
     Rule,
     Rules,
-    Transport,
+    Tally,
     Verdict,
     VirtualClock,
+    Wish,
+    decode,
+    encode,
 )
 from seedbus.bus.ledger import COLUMNS, Row
+from seedbus.bus.transport import Answered, Span
 
 MS = 10**6
 SECOND = 10**9
 CLIENTS = 4
 HORIZON_S = 10**5
+PATIENCE_S = 20.0  # of real time
+SAID = Tally(scalars=1)
+"""The tally of everything that followers say here, and of nothing else: it marks their rows."""
+
+Answering = Callable[[Envelope], Sequence[Envelope | bytes]]
+
+
+class Desk:
+    """A reception that gives each process the clients that it asks for, or all that are left."""
+
+    def __init__(self, *spans: Span, evaluates: bool = True) -> None:
+        self.left, self.evaluates = list(spans), evaluates
+        self.offers: list[Offer] = []
+        self.hosts: set[int] = set()
+        self.missing = {EVALUATOR} if evaluates else set()
+        self.missing |= {client for first, last in spans for client in range(first, last + 1)}
+        self.gone_hosts: list[int] = []
+        self.refusals: list[str] = []
+
+    def greet(self, wish: Wish) -> Offer | Declined:
+        spans = wish.spans or tuple(self.left)
+        evaluates = wish.evaluates and self.evaluates
+        if not spans and not evaluates:
+            return Declined("no-clients", "nobody is left")
+        self.left = [span for span in self.left if span not in spans]
+        self.evaluates = self.evaluates and not evaluates
+        self.offers.append(Offer(HOST - len(self.offers), spans, evaluates, b"a scenario"))
+        return self.offers[-1]
+
+    def admit(self, host: int, frame: bytes) -> tuple[list[bytes], bool]:
+        self.hosts.add(host)
+        joined = decode(frame).body[0]
+        self.missing -= {address for first, last in joined for address in range(first, last + 1)}
+        return [encode(Envelope(Kind.WELCOME, host, 0, 0))[0]], True
+
+    @property
+    def can_go_on(self) -> bool:
+        return not self.missing
+
+    @property
+    def was_complete(self) -> bool:
+        return not self.missing
+
+    def gone(self, host: int, why: str) -> None:
+        self.hosts.discard(host)
+        self.gone_hosts.append(host)
+
+    def refused(self, peer: str, reason: str, detail: str) -> None:
+        self.refusals.append(reason)
+
+
+class Follower:
+    """Answers every frame as it is told to, and notes what it was asked."""
+
+    def __init__(self, offer: Offer, handle: Callable[[bytes], list[bytes]]) -> None:
+        self.offer, self.handle = offer, handle
+
+    def join(self, host: int) -> list[bytes]:
+        spans = [*self.offer.spans, *([(EVALUATOR, EVALUATOR)] if self.offer.evaluates else [])]
+        return [encode(Envelope(Kind.JOIN, host, 0, 0, [list(map(list, spans))]))[0]]
+
+    def welcome(self, frame: bytes) -> None:
+        assert decode(frame).kind is Kind.WELCOME
+
+
+class Backwards(MemoryTransport):
+    """Keeps everything until somebody waits for it; then the last comes first, and from outside the event."""
+
+    def __init__(self, recruit: Callable[[Offer], Follower] | None = None) -> None:
+        super().__init__(recruit)
+        self._kept: list[Callable[[], None]] = []
+
+    def deliver(self, address: int, frame: bytes, answered: Answered) -> None:
+        super().deliver(address, frame, lambda frames: self._kept.append(partial(answered, frames)))
+
+    def flush(self) -> None:
+        kept, self._kept = self._kept[::-1], []
+        for answer in kept:
+            asyncio.get_running_loop().call_soon(answer)
 
 
 @dataclass(frozen=True)
@@ -46,7 +134,10 @@ class Letter:
 
 
 class Harness:
-    """A bus with the server, the evaluator and `CLIENTS` clients. Each notes its letters; nobody answers."""
+    """A bus with the server, the evaluator and clients 0, 1, …
+
+    Each has a mailbox and notes its letters; nobody answers. With `answers`, all but the server are followers.
+    """
 
     def __init__(
         self,
@@ -54,25 +145,65 @@ class Harness:
         rules: Sequence[Rule] = (),
         *,
         seed: int = 0,
-        transport: Transport | None = None,
         clients: int = CLIENTS,
+        transport: type[MemoryTransport] = MemoryTransport,
+        answers: Answering | None = None,
+        answer_ns: Callable[[int, int], int] = lambda client, round: 0,
     ) -> None:
         self.clock, self.ledger = VirtualClock(), Ledger(Path("unwritten"))
-        links = Links(network or Network(), seed)
-        self.bus = Bus(self.clock, transport or MemoryTransport(), self.ledger, links, Rules(rules, seed))
+        self.asked: list[Letter] = []
         self.letters: list[Letter] = []
-        self._packed = b""
-        self._mailboxes = {
-            address: self.bus.open(address, f"address {address}") for address in (SERVER, EVALUATOR, *range(clients))
-        }
+        self.unsent: dict[int, tuple[int, Envelope]] = {}
+        self._answers, self._sends, self._packed = answers, 0, b""
+        self.transport = transport(None if answers is None else lambda offer: Follower(offer, self._handle))
+        links, judges = Links(network or Network(), seed), Rules(rules, seed)
+        self.bus = Bus(
+            self.clock, self.transport, self.ledger, links, judges, tally=lambda envelope: SAID, answer_ns=answer_ns
+        )
+        others = range(clients)
+        if answers is not None:
+            self.transport.start(Desk((0, clients - 1)))
+            others = range(0)
+        here = (SERVER, *([EVALUATOR] if answers is None else []), *others)
+        self._mailboxes = {address: self.bus.open(address, f"address {address}") for address in here}
+
+    def send(self, envelope: Envelope, after_ns: int = 0) -> None:
+        """Let the server, or whoever the envelope says, send it so many nanoseconds from now."""
+        if after_ns > 0:
+            self.send_at(self.clock.now_ns + after_ns, envelope)
+        else:
+            self.bus.send(envelope)
+
+    def send_at(self, due_ns: int, envelope: Envelope) -> None:
+        """Let it be sent then: before all else that happens at that instant."""
+        self._sends += 1
+        self.unsent[self._sends] = (due_ns, envelope)
+        self.clock.at(due_ns, (0, self._sends), partial(self._send, self._sends))
+
+    def _send(self, number: int) -> None:
+        self.bus.send(self.unsent.pop(number)[1])
+
+    def _handle(self, frame: bytes) -> list[bytes]:
+        assert self._answers is not None
+        envelope = decode(frame)
+        self.asked.append(Letter(self.clock.now_ns, envelope.client, envelope))
+        return [each if isinstance(each, bytes) else encode(each)[0] for each in self._answers(envelope)]
 
     def run(self, until_ns: int = HORIZON_S * SECOND) -> None:
         """Let everything happen that happens before `until_ns`."""
         self.clock.run(self._run(until_ns))
 
     async def _run(self, until_ns: int) -> None:
+        task, loop = asyncio.current_task(), asyncio.get_running_loop()
+        assert task is not None
+        # time that is held for an answer which never comes would stand still for ever
+        watchdog = threading.Timer(PATIENCE_S, loop.call_soon_threadsafe, (task.cancel,))
+        watchdog.start()
         readers = [asyncio.create_task(self._note(address)) for address in self._mailboxes]
-        await asyncio.sleep((until_ns - self.clock.now_ns) / SECOND)
+        try:
+            await asyncio.sleep((until_ns - self.clock.now_ns) / SECOND)
+        finally:
+            watchdog.cancel()
         for reader in readers:
             reader.cancel()
 
@@ -103,6 +234,11 @@ def plan(client: int = 0, round: int = 0, base: int = 0, size: int = 8) -> Envel
 
 def report(client: int = 0, round: int = 0, base: int = 0, size: int = 8) -> Envelope:
     return Envelope(Kind.REPORT, client, round, base, [bytes(size)])
+
+
+def reported(asked: Envelope) -> list[Envelope]:
+    """A report in answer to every plan, of the plan's own round, version and size."""
+    return [Envelope(Kind.REPORT, asked.client, asked.round, asked.base, asked.body)]
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ FIFTY_MS = Constant(value=0.05)
 
 def sending(harness: Harness, envelopes: Sequence[Envelope], after_ns: int = 0) -> Harness:
     for envelope in envelopes:
-        harness.bus.send(envelope, after_ns=after_ns)
+        harness.send(envelope, after_ns)
     harness.run()
     return harness
 

@@ -25,7 +25,7 @@ from seedbus.scenarios.reference import BEGIN, inserted
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
-COMMANDS = ["run", "check", "list", "schema", "replay", "report"]
+COMMANDS = ["run", "server", "client", "check", "list", "schema", "replay", "report"]
 
 
 class Said(NamedTuple):
@@ -198,15 +198,31 @@ def test_results_that_cannot_be_printed_are_one_sentence_and_exit_4(seedbus: Com
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_reference_shows_every_option_of_every_command(seedbus: Command, command: str) -> None:
+def test_the_reference_shows_every_option_of_every_command(
+    seedbus: Command, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")  # no option's name is broken
     shown = REFERENCE.partition(f"### seedbus {command}\n")[2].partition("```\n")[2].partition("```")[0]
     said = seedbus(command, "--help")
     assert said.code == Exit.OK and f"Usage: seedbus {command}" in said.out
 
     def options(text: str) -> set[str]:
-        return set(re.findall(r"(?<!\S)-{1,2}[a-z]+", text))
+        return set(re.findall(r"(?<!\S)-{1,2}[a-z][a-z-]*", text))
 
     assert options(shown) == options(said.out) >= {"--help"}
+
+
+def test_the_reference_shows_every_command_that_there_is(seedbus: Command) -> None:
+    told = re.findall(r"^│ ([a-z]+)  ", seedbus("--help").out.partition("Commands")[2], re.MULTILINE)
+    assert sorted(told) == sorted(COMMANDS) == sorted(re.findall(r"^### seedbus (\w+)$", REFERENCE, re.MULTILINE))
+
+
+def test_the_reference_says_what_every_figure_about_messages_is(seedbus: Command) -> None:
+    traffic = json.loads(seedbus("run", "small.yaml", "-q", "--format", "json").out)["traffic"]
+    text = REFERENCE.partition("### What the results say of messages\n")[2].partition("\n#")[0]
+    for keys, table in zip((traffic, traffic["transport"]), text.split("In `transport` are"), strict=True):
+        rows = re.findall(r"^\| (`.*?`) \|", table, re.MULTILINE)
+        assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == keys.keys()
 
 
 def test_the_reference_lists_every_exit_code() -> None:

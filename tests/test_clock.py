@@ -10,8 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from seedbus.bus import Deadlock, EndOfTime, VirtualClock
-from seedbus.bus.bus import Mailbox
+from seedbus.bus import Deadlock, EndOfTime, Mailbox, VirtualClock
 from seedbus.bus.clock import FIRST, LAST, LAST_NS
 
 SECOND = 10**9

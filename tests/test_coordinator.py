@@ -4,43 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
+from coordinator_cases import ALGORITHM, cohort_of, coordinator, report
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seedbus.agents.coordinator import Coordinator
-from seedbus.agents.messages import Evaluation, Join, Span, pack_report
-from seedbus.agents.participation import Participation
-from seedbus.agents.stopping import Cadence, Stop
-from seedbus.algorithms.decomfl import DeComFL
-from seedbus.bus import HOST, Envelope, Kind
-
-ALGORITHM: Any = DeComFL(perturbations=2)
-PROOF = {"selftest": b"s", "x0": b"x"}
-
-
-def coordinator(clients: int = 6, cohort: int = 3, quorum: int = 1, verify_every: int = 0) -> Coordinator:
-    made = Coordinator(
-        ALGORITHM,
-        Participation(clients=clients, cohort=cohort, quorum=quorum),
-        seed=7,
-        stop=Stop(rounds=100),
-        evaluation=Cadence(every=10),
-        verify_every=verify_every,
-    )
-    made.joined(Join(HOST, (Span(0, clients - 1, 0),), **PROOF))
-    return made
-
-
-def cohort_of(made: Coordinator) -> list[int]:
-    return [envelope.client for envelope, _ in made.open_round()]
-
-
-def report(made: Coordinator, client: int, values: list[float] | None = None, **changes: Any) -> Envelope:
-    plan = ALGORITHM.plan(changes.pop("round", made.round), changes.pop("base", made.version), 0)
-    scalars = np.array([values or [1.0, 2.0]], np.float32)
-    return pack_report(ALGORITHM, client, plan, scalars, changes.pop("digests", {}))[0]
+from seedbus.agents.messages import Evaluation
 
 
 def test_a_cohort_is_drawn_from_the_members_and_depends_on_seed_and_round_only() -> None:
@@ -155,36 +124,6 @@ def test_a_member_is_sent_exactly_the_commits_that_it_missed() -> None:
     assert missed == {0: 1, 1: 1, 2: 3}
 
 
-@pytest.mark.parametrize(
-    ("join", "reason"),
-    [
-        (Join(HOST - 1, (Span(0, 5, 0),), selftest=b"other", x0=b"x"), "selftest"),
-        (Join(HOST - 1, (Span(0, 5, 0),), selftest=b"s", x0=b"other"), "x0"),
-        (Join(HOST - 1, (Span(4, 6, 0),), **PROOF), "unknown-client"),
-        (Join(HOST - 1, (Span(5, 4, 0),), **PROOF), "unknown-client"),
-        (Join(HOST - 1, (Span(0, 5, 8),), **PROOF), "foreign-version"),
-        (Join(3, (Span(0, 5, 0),), **PROOF), "unknown-host"),
-    ],
-)
-def test_a_host_that_would_compute_something_else_is_refused(join: Join, reason: str) -> None:
-    answers, refusal = coordinator().joined(join)
-    assert [envelope.kind for envelope, _ in answers] == [Kind.REFUSE]
-    assert refusal is not None
-    assert refusal.reason == reason
-
-
-def test_a_client_that_lost_its_place_is_told_again_from_where_it_really_is() -> None:
-    made = coordinator(clients=3, cohort=3)
-    for client in cohort_of(made):
-        made.reported(report(made, client))
-    made.close_round()
-    made.open_round()
-    answers, _ = made.joined(Join(HOST, (Span(1, 1, 0),), **PROOF))
-    kinds = [envelope.kind for envelope, _ in answers]
-    assert kinds == [Kind.WELCOME, Kind.PLAN]
-    assert len(ALGORITHM.unpack_commits(answers[1][0].body[1])) == 1
-
-
 @pytest.mark.parametrize("evaluator_first", [True, False])
 def test_a_diverged_replica_is_named_whichever_digest_comes_first(evaluator_first: bool) -> None:
     made = coordinator(verify_every=1)
@@ -212,21 +151,6 @@ def test_a_restored_coordinator_decides_alike() -> None:
     other.restore(made.checkpoint(), list(made.log), dict(made.versions))
     assert other.checkpoint() == made.checkpoint()
     assert [envelope for envelope, _ in other.open_round()] == [envelope for envelope, _ in made.open_round()]
-
-
-def test_a_stranger_who_comes_first_does_not_decide_what_is_right() -> None:
-    made = Coordinator(
-        ALGORITHM,
-        Participation(clients=6, cohort=3),
-        seed=7,
-        stop=Stop(rounds=100),
-        evaluation=Cadence(),
-        proof=(b"s", b"x"),
-    )
-    _, refusal = made.joined(Join(HOST - 1, (Span(0, 5, 0),), selftest=b"s", x0=b"other"))
-    assert refusal is not None
-    assert made.joined(Join(HOST, (Span(0, 5, 0),), **PROOF))[1] is None
-    assert made.is_complete
 
 
 def test_no_metric_can_take_the_name_of_what_the_run_itself_knows() -> None:

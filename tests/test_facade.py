@@ -54,7 +54,8 @@ def test_a_script_loads_runs_looks_and_replays(tmp_path: Path, monkeypatch: pyte
     assert set(results.messages.columns) == set(Row._fields)
     assert {"PLAN", "REPORT"} <= set(results.messages["kind"])
     assert set(results.messages["fate"]) <= {"DELIVERED", "DROPPED"}
-    assert len(results.messages) == sum(results.summary["traffic"]["fates"].values())
+    traffic = results.summary["traffic"]
+    assert len(results.messages) == sum(traffic["fates"].values()) + traffic["transport"]["rows"]
     replayed = seedbus.replay("runs/quickstart-1")
     assert replayed.digest == results.digest
     assert seedbus.replay(results.folder, round=0).digest != results.digest

@@ -18,6 +18,8 @@ from seedbus.algorithms.contract import Replica
 from seedbus.bus import Envelope, Kind
 from seedbus.scenarios.results import Results
 
+COMING_AND_GOING = {"JOIN", "WELCOME", "REFUSE", "BYE", "LINK"}
+
 
 @pytest.mark.parametrize("algorithm", [DECOMFL, HISO], ids=lambda algorithm: str(algorithm["name"]))
 def test_the_same_scenario_twice_gives_the_same_bits_and_the_same_messages(
@@ -41,9 +43,14 @@ def test_no_replica_ever_diverges_and_no_message_vanishes_silently(
     what = lossy(loss, seed=seed, algorithm=HISO if hiso else DECOMFL)
     results = go(tmp_path_factory.mktemp("run"), what)
     assert set(results.summary["refusals"]) <= {"late"}
-    fates, messages = results.summary["traffic"]["fates"], results.messages
-    assert sum(fates.values()) == len(messages)
-    assert fates["refused"] == 0
+    traffic, messages = results.summary["traffic"], results.messages
+    of_rounds = messages[~messages["kind"].isin(COMING_AND_GOING)]
+    assert {str(fate).lower(): count for fate, count in of_rounds["fate"].value_counts().items()} == {
+        fate: count for fate, count in traffic["fates"].items() if count
+    }
+    assert sum(kind["messages"] for kind in traffic["by_kind"].values()) == len(of_rounds)
+    assert traffic["transport"]["rows"] == len(messages) - len(of_rounds)
+    assert traffic["fates"]["refused"] == 0
 
 
 def test_verification_changes_no_bit_of_the_model(tmp_path: Path) -> None:
@@ -79,15 +86,15 @@ def test_a_bit_flipped_in_one_replica_is_caught_at_the_next_digest_and_named(
 def test_a_run_goes_on_when_a_client_answers_with_nonsense(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     work = Host._work
 
-    def nonsense(self: Host, client: int, plan: Any, missed: Any) -> Any:
-        envelope, tally = work(self, client, plan, missed)
+    def nonsense(self: Host, client: int, *arguments: Any) -> Envelope:
+        envelope = work(self, client, *arguments)
         if client == 2:
             envelope.body[0] = b"\x00\x00\xc0\x7f" * (len(envelope.body[0]) // 4)  # NaN
         if client == 3:
             envelope.body[0] = envelope.body[0][:-1]
         if client == 4:
             envelope.body.append({"a": 1})
-        return envelope, tally
+        return envelope
 
     monkeypatch.setattr(Host, "_work", nonsense)
     results = go(tmp_path / "run", scenario(participation={"clients": 8, "cohort": 8}))
@@ -103,7 +110,7 @@ def test_a_round_without_quorum_makes_no_commit(tmp_path: Path) -> None:
 
 
 def test_a_run_that_nobody_answers_says_so_instead_of_hanging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Host, "_plan", lambda self, envelope: None)
+    monkeypatch.setattr(Host, "planned", lambda self, envelope: [])
     with pytest.raises(Unfinishable, match=r"round 0 waits for 3 clients .* set participation.deadline_s"):
         go(tmp_path / "run", scenario())
 
@@ -129,10 +136,27 @@ def test_bytes_in_the_closing_table_are_the_sum_of_the_messages(tmp_path: Path) 
     messages, traffic = results.messages, results.summary["traffic"]
     for direction, kind in (("up", "REPORT"), ("down", "PLAN")):
         of_kind = messages[messages["kind"] == kind]
-        total = of_kind[["header_bytes", "payload_bytes", "framing_bytes"]].to_numpy().sum()
+        total = of_kind[["header_bytes", "payload_bytes"]].to_numpy().sum()
         assert traffic[direction]["bytes"] == total - of_kind["digest_bytes"].sum()
         assert traffic[direction]["messages"] == len(of_kind)
     assert (messages["header_bytes"] <= 16).all()
+    assert (messages["framing_bytes"] == 0).all(), "in memory nothing is framed"
+
+
+def test_who_comes_and_goes_is_told_apart_from_what_is_said(tmp_path: Path) -> None:
+    results = go(tmp_path / "run", scenario())
+    messages, traffic = results.messages, results.summary["traffic"]
+    assert set(traffic["by_kind"]) == {"plan", "report", "commit", "evaluation"}
+    assert {name: each["messages"] for name, each in traffic["transport"]["sessions"].items()} == {
+        "join": 1,
+        "welcome": 1,
+        "bye": 1,
+    }
+    for name, each in (traffic["by_kind"] | traffic["transport"]["sessions"]).items():
+        of_kind = messages[messages["kind"] == name.upper()]
+        assert each["messages"] == len(of_kind)
+        assert each["bytes"] == of_kind[["header_bytes", "payload_bytes"]].to_numpy().sum() > 0
+    assert (traffic["transport"]["link_bytes"], traffic["transport"]["framing_bytes"]) == (0, 0)
 
 
 def test_bandwidth_and_compute_cost_simulated_time_and_nothing_else(tmp_path: Path) -> None:
@@ -159,14 +183,13 @@ def test_clients_cost_memory_by_version_and_not_by_head(tmp_path: Path, monkeypa
 
 
 def test_a_client_cannot_pass_for_the_evaluator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = Host._plan
+    planned = Host.planned
 
-    def boast(self: Host, envelope: Any) -> None:
-        if envelope.client == 1:
-            self.bus.send(Envelope(Kind.EVALUATION, 1, 0, 0, [["loss"], struct.pack("<d", -1e9), []]))
-        plan(self, envelope)
+    def boast(self: Host, envelope: Envelope) -> list[Envelope]:
+        boasts = [Envelope(Kind.EVALUATION, 1, 0, 0, [["loss"], struct.pack("<d", -1e9), []])]
+        return (boasts if envelope.client == 1 else []) + planned(self, envelope)
 
-    monkeypatch.setattr(Host, "_plan", boast)
+    monkeypatch.setattr(Host, "planned", boast)
     stop = {"rounds": 20, "target": {"metric": "loss", "value": -1.0, "direction": "below"}}
     results = go(tmp_path / "run", scenario(stop=stop))
     assert results.summary["rounds"] == 20

@@ -1,111 +1,197 @@
-"""What every transport promises. A new transport joins by one line in `TRANSPORTS` and inherits every test."""
+"""What every transport promises. A new one joins `WAYS` in standing.py, and inherits every test."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+import hashlib
+from functools import partial
+from pathlib import Path
 
 import pytest
+from bus_harness import Desk, Follower
+from standing import CLIENTS, WAYS, WIRES, echo, following, listening, standing, until
 
-from seedbus.bus import EVALUATOR, SERVER, MemoryTransport, Transport, UnknownAddress
+from seedbus.bus import EVALUATOR, HOST, Envelope, Kind, UnknownAddress, Wish, encode
 
-TRANSPORTS: dict[str, Callable[[], Transport]] = {"memory": MemoryTransport}
 MEBIBYTE = 2**20
 
 
-@pytest.fixture(params=TRANSPORTS)
-def transport(request: pytest.FixtureRequest) -> Iterator[Transport]:
-    made = TRANSPORTS[request.param]()
-    yield made
-    made.close()
+def digest(frame: bytes) -> list[bytes]:
+    return [hashlib.sha256(frame).digest()]
 
 
-class Inbox:
-    """What arrived at one address."""
-
-    def __init__(self, transport: Transport, address: int) -> None:
-        self._frames: asyncio.Queue[bytes] = asyncio.Queue()
-        transport.listen(address, self._frames.put_nowait)
-
-    async def after(self, count: int) -> list[bytes]:
-        """The frames once `count` are there, and those that should not have come; gives up after ten seconds."""
-        async with asyncio.timeout(10):
-            arrived = [await self._frames.get() for _ in range(count)]
-        await asyncio.sleep(0.01)
-        return arrived + [self._frames.get_nowait() for _ in range(self._frames.qsize())]
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_frame_arrives_unchanged_and_so_does_its_answer(way: str, tmp_path: Path) -> None:
+    async with standing(way, tmp_path) as there:
+        frame = bytes(range(256))
+        ((answer,),) = await there.ask((2, frame))
+        assert answer == b"answer to " + frame and type(answer) is bytes
+        assert there.asked == {HOST: [frame]} and type(there.asked[HOST][0]) is bytes
 
 
-async def test_a_frame_arrives_unchanged(transport: Transport) -> None:
-    inbox, frame = Inbox(transport, SERVER), bytes(range(256))
-    transport.carry(SERVER, frame)
-    arrived = await inbox.after(1)
-    assert arrived == [frame] and type(arrived[0]) is bytes
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_thousand_deliveries_in_one_go_are_each_answered_and_handled_in_their_order(
+    way: str, tmp_path: Path
+) -> None:
+    async with standing(way, tmp_path) as there:
+        deliveries = [(number % 5 or EVALUATOR, f"{number % 5} {number}".encode()) for number in range(1000)]
+        deliveries = [(address - 1 if address > 0 else address, frame) for address, frame in deliveries]
+        assert await there.ask(*deliveries) == [echo(frame) for _, frame in deliveries]
+        for first in b"01234":
+            sent = [frame for _, frame in deliveries if frame[0] == first]
+            assert [frame for frame in there.asked[HOST] if frame[0] == first] == sent and len(sent) == 200
 
 
-async def test_frames_arrive_once_and_in_the_order_in_which_they_were_carried(transport: Transport) -> None:
-    inbox, frames = Inbox(transport, 3), [number.to_bytes(4, "big") for number in range(1000)]
-    for frame in frames:
-        transport.carry(3, frame)
-    assert await inbox.after(1000) == frames
+@pytest.mark.parametrize("way", WAYS)
+async def test_equal_frames_are_not_taken_for_one(way: str, tmp_path: Path) -> None:
+    numbers = iter(range(10))
+    async with standing(way, tmp_path, lambda frame: [b"%d" % next(numbers)]) as there:
+        assert await there.ask(*[(1, b"same")] * 3) == [[b"0"], [b"1"], [b"2"]]
+        assert await there.ask((1, b"same")) == [[b"3"]]
 
 
-async def test_a_frame_reaches_its_address_and_no_other(transport: Transport) -> None:
-    inboxes = {address: Inbox(transport, address) for address in (SERVER, EVALUATOR, 0, 1, 2**32 - 1)}
-    for address in inboxes:
-        transport.carry(address, str(address).encode())
-    assert {address: await inbox.after(1) for address, inbox in inboxes.items()} == {
-        address: [str(address).encode()] for address in inboxes
-    }
+@pytest.mark.parametrize("way", WAYS)
+async def test_frames_of_any_size_go_down_whole(way: str, tmp_path: Path) -> None:
+    async with standing(way, tmp_path, digest) as there:
+        frames = [bytes(n % 251 for n in range(size)) for size in (0, 1, 255, 256, 65_536, MEBIBYTE, 127, 128, 2)]
+        for frame in frames:
+            assert await there.ask((1, frame)) == [digest(frame)]
+        assert await there.ask(*((1, frame) for frame in frames)) == list(map(digest, frames))
 
 
-async def test_equal_frames_are_not_taken_for_one(transport: Transport) -> None:
-    inbox = Inbox(transport, 1)
-    for _ in range(3):
-        transport.carry(1, b"same")
-    assert await inbox.after(3) == [b"same"] * 3
+@pytest.mark.parametrize("way", WAYS)
+async def test_answers_of_any_size_come_up_whole(way: str, tmp_path: Path) -> None:
+    def sized(frame: bytes) -> list[bytes]:
+        return [bytes(n % 251 for n in range(int(frame)))]
+
+    async with standing(way, tmp_path, sized) as there:
+        frames = [b"%d" % size for size in (0, 1, 255, 256, 16_384, 60_000)]
+        for frame in frames:
+            assert await there.ask((1, frame)) == [sized(frame)]
+        assert await there.ask(*((1, frame) for frame in frames * 3)) == list(map(sized, frames * 3))
 
 
-@pytest.mark.parametrize("size", [0, 1, 255, 256, 65_536, MEBIBYTE])
-async def test_frames_of_any_size_arrive_whole(transport: Transport, size: int) -> None:
-    inbox, frame = Inbox(transport, SERVER), bytes(number % 251 for number in range(size))
-    transport.carry(SERVER, frame)
-    transport.carry(SERVER, b"the next")
-    assert await inbox.after(2) == [frame, b"the next"]
+@pytest.mark.parametrize("way", WAYS)
+async def test_an_answer_is_as_many_frames_as_the_follower_says(way: str, tmp_path: Path) -> None:
+    async with standing(way, tmp_path, lambda frame: [b"%d" % n for n in range(int(frame))]) as there:
+        counts = [0, 1, 3, 0, 64, 0, 2]
+        answers = await there.ask(*((1, b"%d" % count) for count in counts))
+        assert answers == [[b"%d" % n for n in range(count)] for count in counts]
+        assert await there.ask((1, b"0")) == [[]]
 
 
-async def test_a_receiver_may_answer_at_once(transport: Transport) -> None:
-    inbox = Inbox(transport, SERVER)
-    transport.listen(3, lambda frame: transport.carry(SERVER, b"answer to " + frame))
-    transport.carry(3, b"question")
-    assert await inbox.after(1) == [b"answer to question"]
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_frame_is_opaque(way: str, tmp_path: Path) -> None:
+    said = [b"", b"\xc1", encode(Envelope(Kind.BYE, HOST, 0, 0))[0], encode(Envelope(Kind.JOIN, HOST, 0, 0))[0]]
+    async with standing(way, tmp_path, lambda frame: [frame]) as there:
+        assert await there.ask(*((1, frame) for frame in said)) == [[frame] for frame in said]
+        assert await there.ask((1, b"still there")) == [[b"still there"]]
+        assert there.desk.refusals == []
+
+
+@pytest.mark.parametrize("way", WIRES)
+async def test_a_frame_reaches_its_clients_process_and_no_other(way: str, tmp_path: Path) -> None:
+    wishes = [Wish(((0, 1),), evaluates=False), Wish(((2, 3),), evaluates=True)]
+    async with standing(way, tmp_path, wishes=wishes) as there:
+        addresses = [0, 2, EVALUATOR, 1, 3, 0]
+        frames = [b"to %d" % address for address in addresses]
+        assert await there.ask(*zip(addresses, frames, strict=True)) == list(map(echo, frames))
+        heard = sorted(there.asked.values())
+        assert heard == [[b"to 0", b"to 1", b"to 0"], [b"to 2", b"to -2", b"to 3"]]
 
 
 @pytest.mark.parametrize("address", [5, -9])
-def test_an_address_where_nobody_listens_is_refused_by_name(transport: Transport, address: int) -> None:
-    transport.listen(SERVER, lambda frame: None)
-    with pytest.raises(UnknownAddress, match=f"no mailbox is open at address {address}") as caught:
-        transport.carry(address, b"frame")
-    assert caught.value.address == address
+@pytest.mark.parametrize("way", ["memory", "a thread"])
+async def test_in_memory_an_address_where_nobody_can_be_is_refused_by_name(
+    way: str, address: int, tmp_path: Path
+) -> None:
+    async with standing(way, tmp_path) as there:
+        with pytest.raises(UnknownAddress, match=f"no mailbox is open at address {address}") as caught:
+            there.transport.deliver(address, b"frame", lambda frames: None)
+        assert caught.value.address == address and there.asked == {HOST: []}
 
 
-@pytest.mark.parametrize("size", [0, 1, 255, 256, MEBIBYTE])
-def test_framing_is_a_whole_number_of_bytes_that_does_not_depend_on_when(transport: Transport, size: int) -> None:
-    before = transport.framing_bytes(size)
-    transport.listen(SERVER, lambda frame: None)
-    transport.carry(SERVER, bytes(size))
-    assert type(before) is int and before >= 0 and transport.framing_bytes(size) == before
+@pytest.mark.parametrize("way", WIRES)
+async def test_what_is_delivered_to_nobody_waits_for_whoever_comes(way: str, tmp_path: Path) -> None:
+    desk, events = Desk(CLIENTS), list[str]()
+
+    class Late(Follower):
+        def welcome(self, frame: bytes) -> None:
+            super().welcome(frame)
+            events.append("welcome")
+
+    def handle(frame: bytes) -> list[bytes]:
+        events.append(frame.decode())
+        return echo(frame)
+
+    async with listening(way, tmp_path) as (hub, context):
+        hub.start(desk)
+        answers: list[list[bytes]] = []
+        for number in range(3):
+            hub.deliver(1, b"%d" % number, answers.append)
+        hub.flush()
+        await asyncio.sleep(0.02)
+        assert answers == []
+        with following(hub, [Wish()], partial(Late, handle=handle), context):
+            await until(lambda: len(answers) == 3)
+            hub.post(HOST, encode(Envelope(Kind.BYE, HOST, 0, 0))[0])
+            await hub.close()
+    assert answers == [echo(b"0"), echo(b"1"), echo(b"2")]
+    assert events == ["welcome", "0", "1", "2"], "whoever comes knows where it stands before it is asked"
 
 
-def test_closing_twice_is_closing_once(transport: Transport) -> None:
-    transport.listen(SERVER, lambda frame: None)
-    transport.close()
-    transport.close()
+@pytest.mark.parametrize("way", WIRES)
+async def test_where_nothing_is_delivered_again_nobody_answers_with_nothing(way: str, tmp_path: Path) -> None:
+    async with standing(way, tmp_path, redelivers=False) as there:
+        assert await there.ask((1, b"there"), (7, b"nobody")) == [echo(b"there"), []]
 
 
-def test_a_closed_transport_moves_nothing(transport: Transport) -> None:
-    arrived: list[bytes] = []
-    transport.listen(SERVER, arrived.append)
-    transport.close()
-    with pytest.raises(UnknownAddress):
-        transport.carry(SERVER, b"too late")
-    assert arrived == []
+@pytest.mark.parametrize("way", WAYS)
+async def test_framing_is_a_whole_number_of_bytes_that_depends_on_the_size_alone(way: str, tmp_path: Path) -> None:
+    sizes = [0, 1, 127, 128, 255, 256, 16_383, 16_384, 65_536, MEBIBYTE]
+    async with standing(way, tmp_path, digest) as there:
+        before = [there.transport.framing_bytes(size) for size in sizes]
+        await there.ask(*((1, bytes(size)) for size in sizes))
+        assert before == [there.transport.framing_bytes(size) for size in sizes] == sorted(before)
+        assert all(type(each) is int and each >= there.transport.is_wire for each in before)
+        assert there.transport.is_wire or not any(before)
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_bytes_of_no_message_are_told_once_by_host_and_direction(way: str, tmp_path: Path) -> None:
+    async with standing(way, tmp_path) as there:
+        await there.ask((1, b"frame"))
+        told, again = there.transport.link_bytes(), there.transport.link_bytes()
+        assert told == [] or there.transport.is_wire
+        assert all(type(size) is int for _, *sizes in told for size in sizes)
+        assert [up > 0 and down > 0 for host, up, down in told if host == HOST] == [True] * there.transport.is_wire
+        assert not any(up or down for _, up, down in again)
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_nothing_comes_of_a_flush_without_deliveries_or_a_post_to_nobody(way: str, tmp_path: Path) -> None:
+    async with standing(way, tmp_path) as there:
+        there.transport.flush()
+        there.transport.post(-99, b"frame")
+        assert await there.ask((1, b"frame")) == [echo(b"frame")]
+        assert there.asked == {HOST: [b"frame"]}
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_closing_twice_is_closing_once_and_a_closed_transport_moves_nothing(way: str, tmp_path: Path) -> None:
+    answers: list[list[bytes]] = []
+    async with standing(way, tmp_path) as there:
+        await there.ask((1, b"before"))
+        for host in sorted(there.desk.hosts):
+            there.transport.post(host, encode(Envelope(Kind.BYE, host, 0, 0))[0])
+        await there.transport.close()
+        await there.transport.close()
+        if there.transport.is_wire:
+            there.transport.deliver(1, b"too late" * 10_000, answers.append)
+        else:
+            with pytest.raises(UnknownAddress):
+                there.transport.deliver(1, b"too late", answers.append)
+        there.transport.flush()
+        there.transport.post(HOST, b"too late")
+        await asyncio.sleep(0.01)
+    assert there.asked == {HOST: [b"before"]} and answers == []

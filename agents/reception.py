@@ -1,0 +1,185 @@
+"""Where processes introduce themselves: who hosts whom, and whether everybody is there.
+
+    wish ─► offer (clients nobody hosts) ─► JOIN (proof) ─► WELCOME (where to stand, and the log to get there)
+                                                          └► REFUSE
+
+A process that is gone leaves its clients to the next that asks. In simulated time nothing else comes of it: who hosts
+whom is no part of the simulation, and the newcomer stands where the old one stood. In real time its clients have left
+the run until somebody joins with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from seedbus.agents import messages
+from seedbus.agents.coordinator import Coordinator, Outgoing, Refusal
+from seedbus.agents.observer import Observer
+from seedbus.algorithms.contract import BadPayload
+from seedbus.bus import EVALUATOR, HOST, Bus, Declined, Kind, MalformedEnvelope, Offer, Wish, decode
+from seedbus.bus.envelope import LOWEST_ADDRESS
+from seedbus.bus.transport import Span, addresses, merged
+
+
+@dataclass(slots=True)
+class _Guest:
+    """A process that has an offer. joined: those of its clients that have joined."""
+
+    offer: Offer
+    joined: set[int] = field(default_factory=set)
+    is_member: bool = False
+
+    @property
+    def addresses(self) -> list[int]:
+        return addresses(self.offer.spans, self.offer.evaluates)
+
+
+class Reception:
+    """Gives out a run's clients to processes.
+
+    scenario: what a process is told of the run; share: how many clients one gets that does not say; held: where the
+    followers stand; admitted: told of plans to send anew, once a process has joined.
+    """
+
+    def __init__(
+        self,
+        bus: Bus,
+        coordinator: Coordinator,
+        observer: Observer,
+        *,
+        scenario: bytes,
+        share: int,
+        held: Callable[[], dict[int, int]],
+        came: Callable[[list[Outgoing]], None],
+    ) -> None:
+        self._bus, self._coordinator, self._observer = bus, coordinator, observer
+        self._scenario, self._share, self._held, self._came = scenario, share, held, came
+        self._guests: dict[int, _Guest] = {}
+        self.was_complete = False
+        clients = coordinator.participation.clients
+        self._free = set(range(clients)) | {EVALUATOR}
+
+    # -- what a transport asks
+
+    def greet(self, wish: Wish) -> Offer | Declined:
+        spans = self._chosen(wish)
+        if isinstance(spans, Declined):
+            return spans
+        host = next((number for number in range(HOST, LOWEST_ADDRESS, -1) if number not in self._guests), None)
+        evaluates = wish.evaluates and EVALUATOR in self._free
+        if host is None or not (spans or evaluates):
+            return Declined("no-clients", f"all {self._coordinator.participation.clients} clients have their processes")
+        offer = Offer(host, spans, evaluates, self._scenario)
+        self._guests[host] = _Guest(offer)
+        self._free.difference_update(self._guests[host].addresses)
+        return offer
+
+    def admit(self, host: int, frame: bytes) -> tuple[list[bytes], bool]:
+        guest = self._guests[host]
+        try:
+            envelope = decode(frame, host)
+            if envelope.kind is not Kind.JOIN or envelope.client != host:
+                raise BadPayload(f"a {envelope.kind.name} of {envelope.client}, where the JOIN of {host} belongs")
+            join = messages.Join.unpack(envelope)
+        except (MalformedEnvelope, BadPayload) as error:
+            return self._refuse(frame, host, "bad-join", str(error))
+        clients = _clients(join, len(guest.addresses))
+        if clients is None or not set(clients) <= set(guest.addresses) - guest.joined:
+            return self._refuse(frame, host, "claims-another", f"host {host} joins for clients that are not its own")
+        plans, refusal = self._coordinator.joined(join)
+        if refusal is not None:
+            self._observer.refused(refusal)
+            return self._refuse(frame, host, refusal.reason, refusal.detail, refusal)
+        self._bus.book(envelope)
+        guest.joined.update(clients)
+        guest.is_member = len(guest.joined) == sum(last - first + 1 for first, last in guest.offer.spans)
+        self.was_complete = self.was_complete or not self.missing
+        self._came(plans)
+        return ([self._welcome(guest)], True) if guest.is_member else ([], False)
+
+    def gone(self, host: int, why: str) -> None:
+        guest = self._guests.pop(host)
+        self._free.update(guest.addresses)
+        self._observer.noted("gone", host=host, clients=_named(guest.offer.spans), why=why)
+        if not self._bus.clock.is_virtual:
+            self._coordinator.left(guest.joined)
+            self._came([])
+
+    def refused(self, peer: str, reason: str, detail: str) -> None:
+        refusal = self._coordinator.refused_peer(peer, reason, detail)
+        if refusal is not None:
+            self._observer.refused(refusal)
+
+    @property
+    def missing(self) -> set[int]:
+        present = {address for host in self.hosts for address in self._guests[host].addresses}
+        return {*range(self._coordinator.participation.clients), EVALUATOR} - present
+
+    @property
+    def can_go_on(self) -> bool:
+        """In simulated time nobody may be missing; in real time there must be an evaluator, and a quorum."""
+        if self._bus.clock.is_virtual:
+            return not self.missing
+        return EVALUATOR not in self.missing and self._coordinator.has_members
+
+    # -- what the server asks
+
+    @property
+    def hosts(self) -> list[int]:
+        """The addresses of all processes that have joined."""
+        return sorted(host for host, guest in self._guests.items() if guest.is_member)
+
+    # -- inside
+
+    def _chosen(self, wish: Wish) -> tuple[Span, ...] | Declined:
+        free = self._free - {EVALUATOR}
+        if wish.spans:
+            spans, last = merged(wish.spans), self._coordinator.participation.clients - 1
+            if spans[-1][1] > last:
+                return Declined("unknown-client", f"client {spans[-1][1]} is none of this run's 0 … {last}")
+            taken = sorted(set(addresses(spans, False)) - free)
+            if taken:
+                return Declined("taken", f"client {taken[0]} is hosted by another process")
+            return spans
+        count = wish.count or self._share
+        if free and wish.count > len(free):
+            return Declined("too-many", f"{wish.count} clients are asked for and {len(free)} are left")
+        return _spans(sorted(free)[:count])
+
+    def _welcome(self, guest: _Guest) -> bytes:
+        held, versions = self._held(), self._coordinator.versions
+        believes = not self._bus.clock.is_virtual
+        stands = [versions[a] if believes and a != EVALUATOR else held.get(a, 0) for a in guest.addresses]
+        log = self._coordinator.log[: max(stands, default=0)]
+        version = self._coordinator.version
+        answer = messages.welcome(self._coordinator.algorithm, guest.offer.host, version, stands, log)
+        missing = len(self.missing - {EVALUATOR})
+        self._observer.noted("joined", host=guest.offer.host, clients=_named(guest.offer.spans), missing=missing)
+        return self._bus.book(answer)
+
+    def _refuse(
+        self, frame: bytes, host: int, reason: str, detail: str, refusal: Refusal | None = None
+    ) -> tuple[list[bytes], bool]:
+        if refusal is None:
+            self._observer.refused(self._coordinator.refused(host, reason, detail))
+        self._bus.book_refused(host, frame)
+        return [self._bus.book(messages.refuse(host, reason, detail))], False
+
+
+def _clients(join: messages.Join, most: int) -> list[int] | None:
+    """The clients of a JOIN, or nothing if they are fewer or more than there can be."""
+    sizes = [span.last - span.first + 1 for span in join.spans]
+    if min(sizes, default=1) < 1 or sum(sizes) > most:
+        return None
+    return [client for span in join.spans for client in range(span.first, span.last + 1)]
+
+
+def _spans(clients: Iterable[int]) -> tuple[Span, ...]:
+    return tuple((span.first, span.last) for span in messages.spans([(client, 0) for client in clients]))
+
+
+def _named(spans: Iterable[Span]) -> str:
+    """clients 1…5, 9"""
+    named = ", ".join(f"{first}…{last}" if last > first else f"{first}" for first, last in spans)
+    return f"clients {named}" if named else "no clients"

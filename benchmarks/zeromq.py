@@ -1,0 +1,91 @@
+"""A round over real sockets, beside a bare echo between as many processes.
+
+    python benchmarks/zeromq.py [--clients 1000 5000] [--workers 2] [--rounds 100] [--json]
+
+The null task, every client asked in every round: a seed and a few numbers to each, one scalar back. `echo` is a bare
+ROUTER and bare DEALERs over tcp that pass as many 40-byte envelopes in one message for each worker, and do nothing
+else: no codec, no clock, no links, no ledger, no journal, no model. Both run in the same minute on the same machine.
+Memory is the server process's highest, beside that of the same process before the run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from echo import echo
+
+from seedbus.agents.observer import Nobody
+from seedbus.scenarios.cluster import Placement
+from seedbus.scenarios.loading import validate
+from seedbus.scenarios.run import run
+
+
+class Stopwatch(Nobody):
+    """When each round was closed."""
+
+    def __init__(self) -> None:
+        self.closed: list[float] = []
+
+    def round_closed(self, closed: Any, now_ns: int, bytes_so_far: int) -> None:
+        self.closed.append(time.perf_counter())
+
+
+def a_round(clients: int, workers: int, rounds: int) -> float:
+    """Seconds for a round, the median."""
+    scenario = validate(
+        {
+            "name": "null",
+            "task": {"name": "null"},
+            "algorithm": {"name": "decomfl", "perturbations": 1},
+            "participation": {"clients": clients},
+            "evaluation": {"every": rounds},
+            "stop": {"rounds": rounds},
+        },
+        "the benchmark",
+    )
+    stopwatch = Stopwatch()
+    with tempfile.TemporaryDirectory() as folder:
+        placement = Placement("tcp", workers) if workers else Placement()
+        run(scenario, Path(folder) / "run", observer=stopwatch, placement=placement)
+    return median(after - before for before, after in zip(stopwatch.closed, stopwatch.closed[1:], strict=False))
+
+
+def highest_mb() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--clients", type=int, nargs="+", default=[1000, 5000])
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=100)
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+    arguments = parser.parse_args()
+    found = []
+    a_round(10, 0, 3)  # what is imported and compiled at first is not the round's
+    for clients in arguments.clients:
+        before = highest_mb()
+        bare = echo(arguments.workers, clients, arguments.rounds)
+        ours, inside = (a_round(clients, workers, arguments.rounds) for workers in (arguments.workers, 0))
+        figures = {"clients": clients, "tcp_ms": ours * 1e3, "memory_ms": inside * 1e3, "echo_ms": bare * 1e3}
+        found.append(figures | {"tcp_over_echo": ours / bare, "rss_mb": highest_mb(), "rss_mb_before": before})
+    if arguments.json:
+        print(json.dumps(found, indent=2))
+        return
+    print(f"{arguments.workers} workers, {arguments.rounds} rounds of the null task; milliseconds a round")
+    for figures in found:
+        print(
+            "{clients:6,} clients   tcp {tcp_ms:8.1f}   in memory {memory_ms:8.1f}   bare echo {echo_ms:6.2f}"
+            "   tcp/echo {tcp_over_echo:6.1f}   server {rss_mb:.0f} MB ({rss_mb_before:.0f} before)".format(**figures)
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,213 @@
+"""A hub's connections one by one: who is at the other end, what became of what it sent, and whether it floods.
+
+ZeroMQ hands over whole messages only. A peer that begins one of many frames and never ends it fills the memory of the
+process, past every high-water mark, and nobody hears of it. But the kernel counts what each connection has received:
+much of it, and no whole message all the while, is such a flood, and its connection is shut down.
+
+A connection is told from others by its peer's routing id. Its descriptor is not its name: the number is given out again
+as soon as it has ended, while what it sent, and the word that it is no more, may still wait to be read.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import zmq
+from zmq.utils.monitor import parse_monitor_message
+
+from seedbus.bus.zeromq.sockets import MOST_UP, is_crowded
+
+UNFINISHED_LIMIT = 2 * MOST_UP
+EVENTS = 300  # taken note of before others get their turn
+KEPT = 3  # calls of `idle` after which one that has ended is forgotten
+# a failure to accept is not asked for: at the limit of open files there are 100,000 of them a second
+_FAILURES = {
+    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL: "it ended before its greeting did",
+    zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL: "it does not speak ZMTP",
+    zmq.EVENT_HANDSHAKE_FAILED_AUTH: "it could not prove who it is",
+}
+_TCP_INFO_BYTES_RECEIVED = 128  # offset of tcpi_bytes_received in Linux' struct tcp_info
+_RESET = struct.pack("ii", 1, 0)  # linger for no time: what the peer has not sent yet is not waited for
+
+
+@dataclass(eq=False, slots=True)
+class Connection:
+    """One connection. name: the address of the other end; peer: its routing id, once it has said something.
+
+    whole: messages that came over it; refused: frames of them that were; age: calls of `idle` that found it idle, or
+    over. As of the last look for floods: seen: messages; received: the bytes by then; suspicions: looks since then that
+    found too many more bytes, and no message.
+    """
+
+    descriptor: int
+    name: str
+    peer: bytes = b""
+    has_come: bool = True
+    is_over: bool = False
+    whole: int = 0
+    refused: int = 0
+    age: int = 0
+    seen: int = 0
+    received: int = 0
+    suspicions: int = 0
+
+
+class Connections:
+    """The connections that a socket has accepted.
+
+    ended: called with each that has ended; failed: with why one that was tried came to nothing; crowded: with one that
+    leaves too few files for everything else.
+    """
+
+    def __init__(
+        self,
+        owner: zmq.Socket[bytes],
+        ended: Callable[[Connection], None],
+        failed: Callable[[str], None],
+        crowded: Callable[[Connection], None],
+    ) -> None:
+        self._owner, self._ended, self._failed, self._crowded = owner, ended, failed, crowded
+        self._monitor = owner.get_monitor_socket(zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | sum(_FAILURES))
+        self._open: dict[int, list[Connection]] = {}  # by descriptor: those that nobody has said of that they ended
+        self._peers: dict[bytes, Connection] = {}
+        self._is_reading = False
+
+    def received(self, peer: bytes, frame: zmq.Frame) -> Connection:
+        """The connection that a message came over."""
+        connection = self._peers.get(peer)
+        if connection is None:
+            connection = self._first(peer, frame)
+        connection.whole += 1
+        return connection
+
+    def hang_up(self, connection: Connection) -> None:
+        """End a connection; ZeroMQ frees all that it held of it."""
+        if not connection.is_over and connection.descriptor >= 0 and _name(connection.descriptor) == connection.name:
+            with suppress(OSError), _borrowed(connection.descriptor) as borrowed:
+                borrowed.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+                borrowed.shutdown(socket.SHUT_RDWR)
+
+    def flooding(self) -> list[tuple[Connection, int]]:
+        """Connections over which so many bytes have come, and no whole message; ours to hang up.
+
+        To be called once what is there has been read. Who has said something whole before gets a second look.
+        """
+        found = []
+        for connection in self._present():
+            received = _received(connection.descriptor)
+            if received is None:
+                continue
+            if connection.whole != connection.seen:
+                connection.seen, connection.received, connection.suspicions = connection.whole, received, 0
+            elif received - connection.received > UNFINISHED_LIMIT:
+                connection.suspicions += 1
+                if connection.suspicions > 1 or not connection.whole:
+                    found.append((connection, received - connection.received))
+        return found
+
+    def idle(self, ticks: int, busy: Collection[Connection]) -> list[Connection]:
+        """Connections that have been found without a session for more than so many calls; ours to hang up."""
+        present, found = self._present(), []
+        for connection in present:
+            connection.age = 0 if connection in busy else connection.age + 1
+            if connection.age == ticks + 1:
+                found.append(connection)
+        for connection in [each for each in self._peers.values() if each.is_over]:
+            connection.age += 1
+            if connection.age > KEPT:
+                del self._peers[connection.peer]
+        return found
+
+    def close(self) -> None:
+        """Let go of the monitor, which would keep the context from ending."""
+        if not self._monitor.closed:
+            with suppress(zmq.Again):  # full, it holds up ZeroMQ's own thread, which letting go of it would wait for
+                while True:
+                    self._monitor.recv_multipart(zmq.NOBLOCK)
+            self._owner.disable_monitor()
+            self._monitor.close(linger=0)
+
+    @property
+    def descriptor(self) -> int:
+        """Readable when there is something for `read_events`."""
+        return int(self._monitor.FD)
+
+    def read_events(self) -> bool:
+        """Take note of who has come and gone; returns whether there may be more of it."""
+        if self._is_reading:  # whoever is told of an end reads what came before it, and so comes here again
+            return True
+        self._is_reading = True
+        try:
+            for _ in range(EVENTS):
+                event: dict[str, Any] = dict(parse_monitor_message(self._monitor.recv_multipart(zmq.NOBLOCK)))
+                self._happened(event["event"], int(event["value"]))
+            return True
+        except zmq.Again:
+            return False
+        finally:
+            self._is_reading = False
+
+    def _happened(self, event: Any, value: int) -> None:
+        if event in _FAILURES:
+            self._failed(_FAILURES[event])
+        elif event == zmq.EVENT_ACCEPTED:
+            connections = self._open.setdefault(value, [])
+            if not connections or connections[-1].has_come:
+                connections.append(Connection(value, ""))
+            connections[-1].has_come, connections[-1].name = True, _name(value)
+            if is_crowded(value):
+                self._crowded(connections[-1])
+        elif value in self._open:
+            connection = self._open[value].pop(0)
+            if not self._open[value]:
+                del self._open[value]
+            self._ended(connection)
+            connection.is_over, connection.age = True, 0
+
+    def _first(self, peer: bytes, frame: zmq.Frame) -> Connection:
+        """The connection of a first message. It may be here before the word that its connection came."""
+        try:
+            descriptor = int(frame.get(zmq.SRCFD))
+        except zmq.ZMQError:  # inproc has none
+            return Connection(-1, "this process", peer)
+        self.read_events()
+        connections = self._open.setdefault(descriptor, [])
+        if not connections or connections[-1].peer:
+            connections.append(Connection(descriptor, _name(descriptor), has_come=False))
+        connections[-1].peer = peer
+        self._peers[peer] = connections[-1]
+        return connections[-1]
+
+    def _present(self) -> list[Connection]:
+        """Those that have their descriptors to themselves."""
+        return [connections[-1] for connections in self._open.values() if connections[-1].has_come]
+
+
+@contextmanager
+def _borrowed(descriptor: int) -> Iterator[socket.socket]:
+    """A socket of our own over a connection of ZeroMQ's, which stays open. Raises `OSError` if it is none any more."""
+    connection = socket.socket(fileno=descriptor)  # a duplicate would take a file, and there may be none left
+    try:
+        yield connection
+    finally:
+        connection.detach()
+
+
+def _name(descriptor: int) -> str:
+    with suppress(OSError), _borrowed(descriptor) as connection:
+        peer = connection.getpeername()
+        return f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "a process of this machine"
+    return "a peer that has gone"
+
+
+def _received(descriptor: int) -> int | None:
+    with suppress(OSError, struct.error), _borrowed(descriptor) as connection:
+        if connection.family in (socket.AF_INET, socket.AF_INET6):
+            info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+            return int(struct.unpack_from("=Q", info, _TCP_INFO_BYTES_RECEIVED)[0])
+    return None

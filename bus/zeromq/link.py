@@ -1,0 +1,296 @@
+"""The followers' end of the ZeroMQ transport: one DEALER for a process (or, for tests, one for every client).
+
+    HELLO ─► OFFER ─► (load, build) ─► POST of JOINs ─► POST of WELCOME ─► DELIVER ─► ANSWER … POST of BYE ─► FAREWELL
+
+A link that hears nothing from its hub for three heartbeats takes a new socket and says HELLO again, after a while that
+doubles each time; so it outlives a server that is restarted. What it was about to answer is forgotten then: it will be
+delivered anew. A hub that says that the session is over is the same case.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import zmq
+
+from seedbus.bus.clock import wall_seconds
+from seedbus.bus.envelope import Kind, decode
+from seedbus.bus.errors import MalformedEnvelope, MalformedParcel, ServerGone, Turned
+from seedbus.bus.transport import Follower, Offer, Recruit, Wish
+from seedbus.bus.zeromq import parcel, sockets
+from seedbus.bus.zeromq.labour import Labour
+from seedbus.bus.zeromq.parcel import NO_SESSION, Parcel, Type
+
+MISSED = 3
+FIRST_HEARTBEAT_S = 2.0  # until a hub says how often
+BACK_OFF_S = (0.1, 5.0)
+PARCEL_BYTES = 60_000
+LINGER_MS = 500
+_WAITING = frozenset({"taken", "stale-session", "no-clients"})  # while another process's stay has not ended yet
+
+
+class Link:
+    """One socket's way from HELLO to FAREWELL."""
+
+    def __init__(
+        self,
+        context: zmq.Context[Any],
+        endpoint: str,
+        wish: Wish,
+        recruit: Recruit,
+        labour: Labour,
+        *,
+        patience_s: float,
+        note: Callable[..., None],
+    ) -> None:
+        self._context, self._endpoint, self._wish, self._recruit = context, endpoint, wish, recruit
+        self._labour, self._patience_s, self._note = labour, patience_s, note
+        self._first_wish = wish
+        self._run, self._session = b"", NO_SESSION
+        self._offer: Offer | None = None
+        self._follower: Follower | None = None
+        self._heartbeat_s = FIRST_HEARTBEAT_S
+        self._back_off_s = BACK_OFF_S[0]
+        self._next_delivery = self._next_answer = 0
+        self._outbox: deque[bytes] = deque()
+        self._stay = 0
+        self.is_over = False
+        self._is_alone = True
+        self._turned: Turned | None = None
+        self._before = NO_SESSION
+        self._heard = self._beat = self._retry = self._alone_since = wall_seconds()
+        self._connect()
+
+    # -- time
+
+    @property
+    def due_s(self) -> float:
+        """When `tick` has something to do."""
+        patient_until = self._alone_since + self._patience_s if self._is_alone else float("inf")
+        return min(self._heard + MISSED * self._heartbeat_s, self._beat, self._retry, patient_until)
+
+    def tick(self) -> None:
+        """What time brings: a PING, or the conclusion that nobody is there. Raises `ServerGone`, `Turned`."""
+        now = wall_seconds()
+        if self._is_alone and now >= self._alone_since + self._patience_s:
+            raise self._turned or ServerGone(self._endpoint, self._patience_s)
+        if now >= self._retry:
+            self._connect()
+        elif now >= self._heard + MISSED * self._heartbeat_s:
+            self._lost("nothing was heard")
+        if now >= self._beat:
+            self._beat = now + self._heartbeat_s
+            if self._session != NO_SESSION:
+                self._put(Type.PING)
+        self.drain()
+
+    @property
+    def has_more_to_send(self) -> bool:
+        return bool(self._outbox)
+
+    # -- the socket
+
+    def _connect(self) -> None:
+        self.socket = sockets.make(self._context, zmq.DEALER)
+        sockets.connect(self.socket, self._endpoint)
+        now = wall_seconds()
+        self._heard, self._beat, self._retry = now, now + self._heartbeat_s, float("inf")
+        self._before, self._session = self._session, NO_SESSION
+        self._outbox.clear()
+        self._stay += 1
+        self._next_delivery = self._next_answer = 0
+        self._put(Type.HELLO, parcel.hello(self._run, self._wish), session=self._before)
+
+    def _lost(self, why: str) -> None:
+        """Give up this socket; another follows, later each time."""
+        now = wall_seconds()
+        self.socket.close()
+        if self._is_alone:
+            self._session = self._before
+        else:
+            self._is_alone, self._alone_since = True, now
+            self._note("lost", why=why)
+        # not all at once: whoever lost the same server comes at a moment of its own
+        self._retry = now + self._back_off_s * (1 + os.urandom(1)[0] / 255) / 2
+        self._back_off_s = min(2 * self._back_off_s, BACK_OFF_S[1])
+        self._heard = self._beat = float("inf")
+
+    def drain(self) -> None:
+        """Send what waits, as far as it goes."""
+        while self._outbox and not self.socket.closed:
+            try:
+                self.socket.send(self._outbox[0], zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            self._outbox.popleft()
+
+    def _put(self, type: Type, content: bytes = b"", *, session: bytes | None = None) -> None:
+        self._outbox.append(parcel.parcel(type, self._session if session is None else session, content))
+        self.drain()
+
+    def close(self) -> None:
+        if not self.socket.closed:
+            self.socket.close(linger=LINGER_MS)
+
+    # -- receiving
+
+    def read(self) -> None:
+        """Act upon all that is there. Raises `Turned`."""
+        while not self.is_over and not self.socket.closed:
+            try:
+                data = self.socket.recv(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            try:
+                self._received(parcel.read(data))
+            except MalformedParcel as error:
+                self._note("malformed", detail=str(error))
+
+    def _received(self, got: Parcel) -> None:
+        if got.type is Type.DECLINE:
+            self._declined(*parcel.read_decline(got.content))
+        elif got.type is Type.OFFER and self._session == NO_SESSION:
+            self._offered(got)
+        elif got.session == self._session:
+            self._heard = wall_seconds()
+            if got.type is Type.DELIVER:
+                self._delivered(*parcel.read_deliveries(got.content))
+            elif got.type is Type.POST:
+                for frame in parcel.read_entries(got.content):
+                    self._posted(frame)
+
+    def _declined(self, reason: str, detail: str) -> None:
+        self._turned = Turned(self._endpoint, reason, detail)
+        if reason not in _WAITING:
+            raise self._turned
+        self._lost(reason)
+
+    def _offered(self, got: Parcel) -> None:
+        self._run, offer, heartbeat_ms = parcel.read_offer(got.content)
+        self._session, self._heartbeat_s, self._heard = got.session, heartbeat_ms / 1000, wall_seconds()
+        self._is_alone = False
+        self._beat = self._heard + self._heartbeat_s
+        self._wish = replace(self._first_wish, spans=offer.spans, count=0, evaluates=offer.evaluates)
+        stay, before = self._stay, self._offer
+        self._offer = offer
+
+        def build() -> Callable[[], None]:
+            if self._follower is None or before is None or replace(before, host=offer.host) != offer:
+                self._follower = self._recruit(offer)
+            return partial(self._join, stay, self._follower.join(offer.host))
+
+        self._labour.do(build)
+
+    def _join(self, stay: int, joins: list[bytes]) -> None:
+        if stay == self._stay:
+            self._put(Type.POST, b"".join(map(parcel.entry, joins)))
+
+    def _posted(self, frame: bytes) -> None:
+        try:
+            kind = decode(frame).kind
+        except MalformedEnvelope as error:
+            self._note("malformed", detail=str(error))
+            return
+        if kind is Kind.BYE:
+            self._put(Type.FAREWELL)
+            self.is_over = True
+        elif self._follower is not None:
+            follower, self._back_off_s, self._turned = self._follower, BACK_OFF_S[0], None
+            self._labour.do(lambda: follower.welcome(frame))
+
+    def _delivered(self, first: int, frames: Sequence[bytes]) -> None:
+        if first != self._next_delivery or self._follower is None:
+            self._lost(f"delivery {first} came where {self._next_delivery} was next")
+            return
+        self._next_delivery += len(frames)
+        self._labour.handle(self._follower, frames, partial(self._answer, self._stay))
+
+    def _answer(self, stay: int, answers: list[list[bytes]]) -> None:
+        """Send answers, in parcels that a hub accepts."""
+        if stay != self._stay or self.is_over:
+            return
+        batch: list[list[bytes]] = []
+        size = 0
+        for frames in answers:
+            own = sum(map(len, frames))
+            if batch and size + own > PARCEL_BYTES:
+                self._send_answers(batch)
+                batch, size = [], 0
+            batch.append(frames)
+            size += own
+        if batch:
+            self._send_answers(batch)
+
+    def _send_answers(self, batch: list[list[bytes]]) -> None:
+        self._put(Type.ANSWER, parcel.answers(self._next_answer, batch))
+        self._next_answer += len(batch)
+
+
+def _quietly(event: str, **facts: Any) -> None:
+    pass
+
+
+def follow(
+    endpoint: str,
+    wishes: Sequence[Wish],
+    recruit: Recruit,
+    *,
+    patience_s: float = 60.0,
+    context: zmq.Context[Any] | None = None,
+    note: Callable[..., None] = _quietly,
+    leash: int | None = None,
+) -> None:
+    """Serve as followers until the run is over: one link for each wish.
+
+    patience_s: how long a server may be away; leash: a descriptor whose end ends this process too. Raises `ServerGone`,
+    `Turned`, `BadEndpoint`, and whatever building followers raises.
+    """
+    own = context is None
+    context = context or zmq.Context()
+    labour, poller = Labour(), zmq.Poller()
+    links: list[Link] = []
+    try:
+        links += [Link(context, endpoint, wish, recruit, labour, patience_s=patience_s, note=note) for wish in wishes]
+        poller.register(labour.descriptor, zmq.POLLIN)
+        if leash is not None:
+            poller.register(leash, zmq.POLLIN)
+        _serve(links, labour, poller, leash)
+    finally:
+        for link in links:
+            link.close()
+        labour.close()
+        if own:
+            context.term()
+
+
+def _serve(links: list[Link], labour: Labour, poller: zmq.Poller, leash: int | None) -> None:
+    registered: dict[Link, Any] = {}
+    while not all(link.is_over for link in links):
+        for link in links:
+            before = registered.get(link)
+            if before is not link.socket or before.closed:
+                if before is not None:
+                    poller.unregister(before)
+                    registered.pop(link)
+                if not link.socket.closed:
+                    poller.register(link.socket, zmq.POLLIN)
+                    registered[link] = link.socket
+            if not link.socket.closed:
+                poller.modify(link.socket, zmq.POLLIN | (zmq.POLLOUT if link.has_more_to_send else 0))
+        due_s = min(link.due_s for link in links if not link.is_over) - wall_seconds()
+        ready = dict(poller.poll(max(0, round(due_s * 1000) + 1)))
+        if leash is not None and leash in ready:
+            return
+        labour.collect()
+        for link in links:
+            if link.is_over:
+                continue
+            if link.socket in ready:
+                link.drain()
+            link.read()
+            link.tick()

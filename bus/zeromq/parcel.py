@@ -1,0 +1,223 @@
+"""What travels between a hub and its links: parcels, each one ZeroMQ frame.
+
+    [protocol × 16 + type : 1] [session : 8] [what the type says]
+
+    HELLO     link → hub   msgpack: run, spans, count, evaluates           session: the one before, or zeros
+    OFFER     hub → link   msgpack: run, host, spans, evaluates, heartbeat in ms, scenario
+    DECLINE   hub → link   msgpack: reason, detail                         also: this session is none of mine
+    PING      link → hub   PONG  hub → link                                proof of life, one a heartbeat
+    POST      both ways    entries: envelopes of who comes and goes
+    DELIVER   hub → link   number of the first entry; entries
+    ANSWER    link → hub   number of the first delivery that is answered; for each: how many entries; entries
+    FAREWELL  link → hub   the last word after a BYE
+
+Spans are columns of little-endian pairs, first and last, 32 bits each. An entry is its length and an envelope; numbers
+and lengths are LEB128. The length is the envelope's framing; all the rest of a parcel belongs to the link. A session is
+a link's stay with one incarnation of a server: its eight bytes are drawn anew for each, so what was meant for another
+is told apart.
+
+Reading trusts nothing: whatever the bytes are, `MalformedParcel` is all that is raised.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import msgpack
+
+from seedbus.bus.envelope import ARRAY_LIMIT, EVALUATOR, FRAME_LIMIT, LOWEST_ADDRESS
+from seedbus.bus.errors import MalformedParcel
+from seedbus.bus.transport import Offer, Span, Wish
+
+PROTOCOL = 1
+SESSION_BYTES = 8
+HEAD = 1 + SESSION_BYTES
+NO_SESSION = bytes(SESSION_BYTES)
+MOST_ANSWERS = 64  # entries in answer to one delivery
+_SCENARIO_LIMIT = 2**22
+
+
+class Type(enum.IntEnum):
+    HELLO = 1
+    OFFER = 2
+    DECLINE = 3
+    PING = 4
+    PONG = 5
+    POST = 6
+    DELIVER = 7
+    ANSWER = 8
+    FAREWELL = 9
+
+
+class Parcel(NamedTuple):
+    type: Type
+    session: bytes
+    content: bytes
+
+
+def parcel(type: Type, session: bytes, content: bytes = b"") -> bytes:
+    return bytes([PROTOCOL * 16 + type]) + session + content
+
+
+def read(data: bytes) -> Parcel:
+    if len(data) < HEAD:
+        raise MalformedParcel("short-parcel", f"{len(data)} bytes; a parcel has at least {HEAD}")
+    protocol, number = divmod(data[0], 16)
+    if protocol != PROTOCOL:
+        raise MalformedParcel("protocol", f"protocol {protocol}; this is protocol {PROTOCOL}")
+    if not Type.HELLO <= number <= Type.FAREWELL:
+        raise MalformedParcel("parcel-type", f"type {number} does not exist")
+    return Parcel(Type(number), data[1:HEAD], data[HEAD:])
+
+
+# -- who comes
+
+
+def hello(run: bytes, wish: Wish) -> bytes:
+    return _pack([run, _column(wish.spans), wish.count, int(wish.evaluates)])
+
+
+def read_hello(content: bytes) -> tuple[bytes, Wish]:
+    run, spans, count, evaluates = _fields(content, [bytes, bytes, int, int])
+    if len(run) not in (0, SESSION_BYTES) or not 0 <= count < 2**32 or evaluates not in (0, 1):
+        raise MalformedParcel("bad-hello", "its run, its count or its evaluator is out of range")
+    return run, Wish(_spans(spans), count, bool(evaluates))
+
+
+def offer(run: bytes, offered: Offer, heartbeat_ms: int) -> bytes:
+    return _pack([run, offered.host, _column(offered.spans), int(offered.evaluates), heartbeat_ms, offered.scenario])
+
+
+def read_offer(content: bytes) -> tuple[bytes, Offer, int]:
+    run, host, spans, evaluates, heartbeat_ms, scenario = _fields(content, [bytes, int, bytes, int, int, bytes])
+    if not LOWEST_ADDRESS <= host < EVALUATOR or heartbeat_ms < 1:
+        raise MalformedParcel("bad-offer", "its host or its heartbeat is out of range")
+    return run, Offer(host, _spans(spans), bool(evaluates), scenario), heartbeat_ms
+
+
+def decline(reason: str, detail: str) -> bytes:
+    return _pack([reason[:64], detail[:1024]])
+
+
+def read_decline(content: bytes) -> tuple[str, str]:
+    reason, detail = _fields(content, [str, str])
+    return reason, detail
+
+
+# -- what is carried
+
+
+def entry(frame: bytes) -> bytes:
+    return number(len(frame)) + frame
+
+
+def deliveries(first: int, frames: Iterable[bytes]) -> bytes:
+    return number(first) + b"".join(map(entry, frames))
+
+
+def read_deliveries(content: bytes) -> tuple[int, list[bytes]]:
+    first, offset = _read_number(content, 0)
+    return first, read_entries(content, offset)
+
+
+def answers(first: int, each: Sequence[Sequence[bytes]]) -> bytes:
+    return number(first) + b"".join(number(len(frames)) + b"".join(map(entry, frames)) for frames in each)
+
+
+def read_answers(content: bytes) -> tuple[int, list[list[bytes]]]:
+    first, offset = _read_number(content, 0)
+    each = []
+    while offset < len(content):
+        count, offset = _read_number(content, offset)
+        if count > MOST_ANSWERS:
+            raise MalformedParcel("too-many-entries", f"{count} entries answer one delivery; at most {MOST_ANSWERS}")
+        frames = []
+        for _ in range(count):
+            frame, offset = _read_entry(content, offset)
+            frames.append(frame)
+        each.append(frames)
+    return first, each
+
+
+def read_entries(content: bytes, offset: int = 0) -> list[bytes]:
+    frames = []
+    while offset < len(content):
+        frame, offset = _read_entry(content, offset)
+        frames.append(frame)
+    return frames
+
+
+def number(value: int) -> bytes:
+    """LEB128, the shortest form."""
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def number_bytes(value: int) -> int:
+    return max(1, -(-value.bit_length() // 7))
+
+
+def _read_number(content: bytes, offset: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 35, 7):
+        if offset >= len(content):
+            raise MalformedParcel("cut-short", "it ends within a number")
+        byte = content[offset]
+        offset += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if byte == 0 and shift:
+                raise MalformedParcel("long-number", "a number is not written in the shortest way")
+            return value, offset
+    raise MalformedParcel("long-number", "a number has more than five bytes")
+
+
+def _read_entry(content: bytes, offset: int) -> tuple[bytes, int]:
+    size, offset = _read_number(content, offset)
+    end = offset + size
+    if end > len(content):
+        raise MalformedParcel("cut-short", f"an entry of {size} bytes, of which {len(content) - offset} are there")
+    return content[offset:end], end
+
+
+def _pack(fields: list[Any]) -> bytes:
+    packed: bytes = msgpack.packb(fields)
+    return packed
+
+
+def _fields(content: bytes, types: list[type]) -> Iterator[Any]:
+    limits = {"max_array_len": ARRAY_LIMIT, "max_map_len": 0, "max_ext_len": 0, "max_str_len": 4096}
+    try:
+        fields = msgpack.unpackb(content, max_bin_len=min(_SCENARIO_LIMIT, FRAME_LIMIT), **limits)
+    except (ValueError, TypeError, RecursionError, MemoryError, msgpack.UnpackException) as error:
+        raise MalformedParcel(
+            "not-msgpack", f"its content is not acceptable msgpack ({type(error).__name__})"
+        ) from None
+    if not isinstance(fields, list) or [type(field) for field in fields] != types:
+        raise MalformedParcel("wrong-fields", "its fields are not those of its type")
+    return iter(fields)
+
+
+def _column(spans: Sequence[Span]) -> bytes:
+    return struct.pack(f"<{2 * len(spans)}I", *(end for span in spans for end in span))
+
+
+def _spans(column: bytes) -> tuple[Span, ...]:
+    """Spans as they were packed: ascending, and apart from each other."""
+    if len(column) % 8:
+        raise MalformedParcel("bad-spans", f"{len(column)} bytes of spans; each has 8")
+    ends = struct.unpack(f"<{len(column) // 4}I", column)
+    spans = tuple(zip(ends[::2], ends[1::2], strict=True))
+    if any(first > last or last >= 2**24 for first, last in spans):
+        raise MalformedParcel("bad-spans", "one of its spans ends before it begins, or beyond all clients")
+    if any(later[0] <= earlier[1] for earlier, later in pairwise(spans)):
+        raise MalformedParcel("bad-spans", "its spans overlap, or do not ascend")
+    return spans

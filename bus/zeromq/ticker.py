@@ -1,0 +1,87 @@
+"""A heartbeat in real time on any loop: a loop of simulated time has no timer that tells it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+from seedbus.bus.clock import wall_seconds
+
+WATCH_S = 0.02
+SOON_S = 0.005
+ALARMS = 3  # a second and a third look, soon after the first, tell what goes on from what has happened
+GROWTH = 8 * 2**20  # bytes of memory within a look or two that are worth an alarm
+
+
+class Ticker:
+    """Calls `tick` on the loop every `every_s` seconds, `alarm` when the memory of the process grows fast, and `rested`
+    some milliseconds after it was asked to."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        every_s: float,
+        tick: Callable[[], None],
+        alarm: Callable[[], None],
+        rested: Callable[[], None],
+    ) -> None:
+        self._loop, self._calls = loop, {b"!": alarm, b",": rested, b".": tick}
+        self._reading, self._writing = os.pipe()
+        os.set_blocking(self._reading, False)
+        os.set_blocking(self._writing, False)
+        self._stop, self._is_asked = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._beat, args=(every_s,), name="heartbeat", daemon=True)
+        loop.add_reader(self._reading, self._beaten)
+        self._thread.start()
+
+    def rest(self) -> None:
+        """Ask for a call of `rested`."""
+        self._is_asked.set()
+
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._loop.remove_reader(self._reading)
+        os.close(self._reading)
+        os.close(self._writing)
+
+    def _beat(self, every_s: float) -> None:
+        due_s, before, alarms = wall_seconds() + every_s, _resident(), 0
+        while not self._stop.wait(min(SOON_S if alarms else WATCH_S, max(0.0, due_s - wall_seconds()))):
+            sign, now = b"", _resident()
+            if now > before + GROWTH:
+                alarms = ALARMS
+            if now > before + GROWTH or now < before:
+                before = now
+            if alarms:
+                sign, alarms = b"!", alarms - 1
+            if self._is_asked.is_set():
+                self._is_asked.clear()
+                sign += b","
+            if wall_seconds() >= due_s:
+                sign, due_s = sign + b".", wall_seconds() + every_s
+            with suppress(BlockingIOError):  # it is full of what nobody has read: there is notice enough
+                os.write(self._writing, sign)
+
+    def _beaten(self) -> None:
+        signs = b""
+        with suppress(BlockingIOError):
+            signs = os.read(self._reading, 4096)  # beats that were missed count as one
+        for sign, call in self._calls.items():
+            if sign in signs:
+                call()
+
+
+def _resident() -> int:
+    """Bytes of memory that this process has, as far as the system tells."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * _PAGE
+    except OSError:
+        return 0
+
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")

@@ -1,0 +1,59 @@
+"""Errors that a person can mend, as one sentence on stderr and an exit code; a traceback is always a bug of ours."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+
+from seedbus.scenarios.errors import Exit, ScenarioError, WorkerFailed
+
+
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """What a person can mend, as one sentence and an exit code."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        _fail(str(stop) or "stopped", Exit.INTERRUPTED)
+    except BrokenPipeError:
+        raise  # `| head`: typer ends quietly
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python would try again, and complain, when it ends
+        _fail(f"{error.filename or 'stdout'}: it cannot be written ({error.strerror})", Exit.FOLDER)
+    except MemoryError as error:
+        _fail(f"there is not enough memory for this run ({error})", Exit.DATA)
+    except Exception as error:
+        known = _known(error)
+        if known is None:
+            raise
+        _fail(str(error), known)
+
+
+def _known(error: Exception) -> Exit | None:
+    from seedbus.agents.errors import AgentError, JoinRefused, Unfinishable
+    from seedbus.bus.errors import BadEndpoint, EndOfTime, LedgerDamaged, RemoteError, TooFewFiles
+    from seedbus.models.errors import DataError
+
+    if isinstance(error, WorkerFailed):  # with a sentence of its own, unless it was killed
+        return Exit(error.code) if error.code in list(Exit) else Exit.STUCK
+    kinds: list[tuple[type[Exception], Exit]] = [
+        (DataError, Exit.DATA),
+        (ScenarioError, Exit.USAGE),
+        (Unfinishable, Exit.STUCK),
+        (EndOfTime, Exit.STUCK),
+        (JoinRefused, Exit.PEER),
+        (RemoteError, Exit.PEER),
+        (BadEndpoint, Exit.USAGE),
+        (TooFewFiles, Exit.PEER),
+        (AgentError, Exit.FOLDER),
+        (LedgerDamaged, Exit.FOLDER),
+    ]
+    return next((code for kind, code in kinds if isinstance(error, kind)), None)
+
+
+def _fail(sentence: str, code: Exit) -> None:
+    typer.echo(f"seedbus: {sentence}", err=True)
+    raise typer.Exit(code)

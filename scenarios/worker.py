@@ -1,0 +1,91 @@
+"""A process of clients: it learns the scenario from the server, loads the data once, follows till the run is over."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from seedbus.agents.observer import Nobody
+from seedbus.algorithms.directions import set_threads
+from seedbus.bus import Offer, Wish
+from seedbus.bus.transport import Follower, Span, merged
+from seedbus.bus.zeromq import follow
+from seedbus.bus.zeromq.sockets import check_files
+from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.loading import validate
+from seedbus.scenarios.run import bind, recruit
+
+FILES_EACH = 3  # descriptors of a socket that has one connection
+
+
+class _Told(Nobody):
+    """An observer that passes on only what befalls the process itself."""
+
+    def __init__(self, note: Callable[..., None]) -> None:
+        self.noted = note  # type: ignore[method-assign]
+
+
+def serve(
+    endpoint: str,
+    spans: Sequence[Span],
+    count: int,
+    *,
+    evaluates: bool,
+    patience_s: float,
+    socket_per_client: bool,
+    leash: bool,
+    note: Callable[..., None],
+) -> None:
+    """Host clients of the server at `endpoint` until its run is over.
+
+    Raises `ServerGone`, `Turned`, `JoinRefused`, `BadEndpoint`, `TooFewFiles`, `DataError`, `ScenarioError`.
+    """
+    set_threads(1)  # other workers have the other cores
+    bound: dict[bytes, Any] = {}
+
+    def make(offer: Offer) -> Follower:
+        # one process binds a scenario once, however many links it has
+        if offer.scenario not in bound:
+            bound.clear()
+            scenario = validate(json.loads(offer.scenario), f"the scenario of {endpoint}")
+            bound[offer.scenario] = recruit(scenario, bind(scenario), _Told(note))
+        follower: Follower = bound[offer.scenario](offer)
+        note("hosting", clients=_count(offer.spans), evaluates=offer.evaluates)
+        return follower
+
+    wishes = [Wish(tuple(spans), count, evaluates)]
+    if socket_per_client:
+        wishes = _one_each(spans, count, evaluates)
+        check_files(len(wishes), FILES_EACH)
+    follow(endpoint, wishes, make, patience_s=patience_s, note=note, leash=sys.stdin.fileno() if leash else None)
+
+
+def spans_of(text: str) -> tuple[tuple[Span, ...], int]:
+    """What --clients says: a number of clients, or which: 25, or 0-24, or 0-9,40-49. Raises `ScenarioError`."""
+    if not text:
+        return (), 0
+    if re.fullmatch(r"[0-9]+", text) and int(text):
+        return (), int(text)
+    spans = []
+    for part in text.split(","):
+        found = re.fullmatch(r"([0-9]+)(?:-([0-9]+))?", part)
+        if not found or text == "0" or int(found[1]) > int(found[2] or found[1]):
+            expected = "expected how many, like 25, or which, like 0-24 or 0-9,40-49"
+            raise ScenarioError(f"--clients {text}", [expected])
+        spans.append((int(found[1]), int(found[2] or found[1])))
+    return merged(spans), 0
+
+
+def _one_each(spans: Sequence[Span], count: int, evaluates: bool) -> list[Wish]:
+    chosen = [client for first, last in spans for client in range(first, last + 1)]
+    if not chosen and not count:
+        raise ScenarioError("--socket-per-client", ["say which or how many clients, with --clients"])
+    wishes = [Wish(((client, client),), 0, False) for client in chosen] or [Wish((), 1, False)] * count
+    return [Wish(wishes[0].spans, wishes[0].count, evaluates), *wishes[1:]]
+
+
+def _count(spans: Sequence[Span]) -> int:
+    return sum(last - first + 1 for first, last in spans)

@@ -1,0 +1,130 @@
+"""A reception with all that it needs, for tests of who comes, who is let in and who goes."""
+
+from __future__ import annotations
+
+from array import array
+from pathlib import Path
+from typing import Any
+
+from coordinator_cases import ALGORITHM, PROOF, cohort_of, report
+
+from seedbus.agents import messages
+from seedbus.agents.coordinator import Coordinator
+from seedbus.agents.messages import Join, Span
+from seedbus.agents.observer import Nobody
+from seedbus.agents.participation import Participation
+from seedbus.agents.reception import Reception
+from seedbus.agents.stopping import Cadence, Stop
+from seedbus.bus import (
+    Bus,
+    Declined,
+    Envelope,
+    Fate,
+    Kind,
+    Ledger,
+    Links,
+    MemoryTransport,
+    Network,
+    Offer,
+    Rules,
+    VirtualClock,
+    WallClock,
+    Wish,
+    decode,
+    encode,
+)
+from seedbus.bus.ledger import COLUMNS, Row
+
+
+class Hall:
+    """A reception with all that it needs. came: the plans that it wanted sent, each time somebody came or went."""
+
+    def __init__(self, clients: int = 6, *, share: int = 2, is_virtual: bool = True, cohort: int | None = None) -> None:
+        clock = VirtualClock() if is_virtual else WallClock()
+        self.ledger = Ledger(Path("unwritten"))
+        bus = Bus(clock, MemoryTransport(), self.ledger, Links(Network(), 0), Rules((), 0))
+        self.coordinator = Coordinator(
+            ALGORITHM,
+            Participation(clients=clients, cohort=cohort),
+            seed=7,
+            stop=Stop(rounds=100),
+            evaluation=Cadence(),
+            proofs=PROOF,
+            believes=not is_virtual,
+        )
+        self.held: dict[int, int] = {}
+        self.came: list[list[tuple[int, int]]] = []
+        self.told = Told()
+        self.reception = Reception(
+            bus,
+            self.coordinator,
+            self.told,
+            scenario=b"the scenario",
+            share=share,
+            held=lambda: self.held,
+            came=lambda plans: self.came.append([(plan.client, plan.round) for plan, _ in plans]),
+        )
+
+    def offered(self, wish: Wish) -> Offer:
+        offer = self.reception.greet(wish)
+        assert isinstance(offer, Offer), offer
+        return offer
+
+    def declined(self, wish: Wish) -> Declined:
+        answer = self.reception.greet(wish)
+        assert isinstance(answer, Declined)
+        return answer
+
+    def joins(self, host: int, *spans: Span, **proofs: bytes) -> tuple[list[Envelope], bool]:
+        frames, is_member = self.reception.admit(host, joining(host, *spans, **proofs))
+        return [decode(frame) for frame in frames], is_member
+
+    def comes(self, wish: Wish, version: int = 0) -> Offer:
+        """A process comes and joins; all of its clients say that they hold `version`."""
+        offer = self.offered(wish)
+        _, is_member = self.joins(offer.host, *(Span(first, last, version) for first, last in offer.spans))
+        assert is_member
+        return offer
+
+    def stands(self, host: int, *spans: Span) -> tuple[list[int], int]:
+        """The versions that a WELCOME tells, and how many commits."""
+        (welcome,), _ = self.joins(host, *spans)
+        assert (welcome.kind, welcome.client, welcome.base) == (Kind.WELCOME, host, self.coordinator.version)
+        versions, log = messages.unpack_welcome(ALGORITHM, welcome, len(welcome.body[0]) // 4)
+        assert [commit.version for commit in log] == list(range(1, len(log) + 1))
+        return versions, len(log)
+
+    def close_rounds(self, count: int) -> None:
+        for _ in range(count):
+            for client in cohort_of(self.coordinator):
+                self.coordinator.reported(report(self.coordinator, client))
+            self.coordinator.close_round()
+
+    @property
+    def rows(self) -> list[tuple[str, int, int, int, str]]:
+        """(kind, sender, recipient, bytes, fate) of the messages since this was last asked for."""
+        numbers = array("q", self.ledger.take_new())
+        rows = [Row(*numbers[start : start + len(COLUMNS)]) for start in range(0, len(numbers), len(COLUMNS))]
+        sizes = [row.header_bytes + row.payload_bytes for row in rows]
+        return [
+            (Kind(row.kind).name, row.sender, row.recipient, size, Fate(row.fate).name)
+            for row, size in zip(rows, sizes, strict=True)
+        ]
+
+
+class Told(Nobody):
+    """Notes what an observer is told."""
+
+    def __init__(self) -> None:
+        self.refusals: list[str] = []
+        self.notes: list[tuple[str, dict[str, Any]]] = []
+
+    def refused(self, refusal: Any) -> None:
+        self.refusals.append(refusal.reason)
+
+    def noted(self, event: str, **facts: Any) -> None:
+        self.notes.append((event, facts))
+
+
+def joining(host: int, *spans: Span, **proofs: bytes) -> bytes:
+    return encode(Join(host, spans, **(PROOF | proofs)).pack())[0]

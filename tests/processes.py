@@ -1,0 +1,48 @@
+"""Processes that tests start, find and stop."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+
+def seedbus(*arguments: object, **options: Any) -> subprocess.Popen[str]:
+    """The command, in a session of its own."""
+    command = [sys.executable, "-m", "seedbus", *map(str, arguments)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, start_new_session=True, **(pipes | options))
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process has started and that live."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):
+            found += [int(child) for child in task.read_text().split()]
+    return found
+
+
+def is_alive(pid: int) -> bool:
+    """True unless it is gone, or is a zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 30) -> None:
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, "it did not happen in time"
+        time.sleep(0.01)
+
+
+def kill(pid: int, signal: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal)

@@ -1,0 +1,283 @@
+"""What followers answer: sent when the scenario says, whenever it was there, and as often as it was said."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import pytest
+from bus_harness import (
+    MS,
+    SAID,
+    SECOND,
+    Backwards,
+    Desk,
+    Follower,
+    Harness,
+    Hold,
+    Lose,
+    plan,
+    report,
+    reported,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from seedbus.bus import (
+    EVALUATOR,
+    SERVER,
+    Bus,
+    Envelope,
+    Fate,
+    Kind,
+    Ledger,
+    Links,
+    MemoryTransport,
+    Network,
+    Rule,
+    Rules,
+    WallClock,
+    encode,
+)
+from seedbus.bus.network import Exponential
+
+JITTER = Network(latency=Exponential(mean=0.02), up_mbps=0.5, down_mbps=2.0)
+
+
+class OnAThread(MemoryTransport):
+    """The follower works on a thread, and takes its time."""
+
+    def __init__(self, recruit: Any) -> None:
+        def slow(offer: Any) -> Follower:
+            follower = recruit(offer)
+
+            def handle(frame: bytes) -> list[bytes]:
+                time.sleep(0.001)
+                answers: list[bytes] = follower.handle(frame)
+                return answers
+
+            return Follower(offer, handle)
+
+        super().__init__(slow, offload=True)
+
+
+def answer_ns(client: int, round: int) -> int:
+    return (3 * client + 2 * round) % 5 * 5 * MS
+
+
+def sent_up(harness: Harness) -> list[tuple[int, int, int]]:
+    """(client, round, sent at) of what followers said."""
+    return [(row.sender, row.round, row.sent_ns) for row in harness.rows if row.recipient == SERVER]
+
+
+def test_an_answer_is_sent_when_its_client_has_had_the_time_that_it_needs() -> None:
+    harness = Harness(rules=[Hold(7 * MS)], answers=reported, answer_ns=answer_ns)
+    for client in range(4):
+        harness.bus.send(plan(client, 3))
+    harness.run(SECOND)
+    assert sorted(sent_up(harness)) == [(client, 3, 7 * MS + answer_ns(client, 3)) for client in range(4)]
+
+
+def test_only_plans_take_time_to_answer() -> None:
+    harness = Harness(answers=reported, answer_ns=lambda client, round: SECOND)
+    harness.bus.send(Envelope(Kind.COMMIT, EVALUATOR, 2, 0))
+    harness.bus.send(Envelope(Kind.BYE, 1, 2, 0))
+    harness.run(2 * SECOND)
+    assert sent_up(harness) == [(EVALUATOR, 2, 0), (1, 2, 0)]
+
+
+def test_an_answer_departs_like_any_message() -> None:
+    harness = Harness(Network(up_mbps=1), [Hold(3 * MS)], answers=reported)
+    harness.bus.send(plan(1, 4, 5, size=117))
+    harness.run(SECOND)
+    up, frame = harness.rows[1], encode(report(1, 4, 5, size=117))[0]
+    assert (up.sent_ns, up.arrived_ns) == (3 * MS, 7 * MS), "1,000 bits at 1 Mbit/s, and the rule's delay"
+    assert (up.header_bytes + up.payload_bytes, up.header_bytes, up.scalars) == (len(frame), 5, SAID.scalars)
+    assert [letter.content for letter in harness.letters] == [report(1, 4, 5, size=117)]
+
+
+scripts = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 30 * MS)), max_size=12)
+several = st.lists(st.integers(0, 400), max_size=3)
+
+
+@settings(deadline=None, max_examples=40)
+@given(scripts, several, st.floats(0, 0.5))
+def test_no_difference_is_made_by_when_an_answer_is_there(
+    script: list[tuple[int, int, int]], sizes: list[int], loss: float
+) -> None:
+    rules: list[Rule] = [Lose(loss), Hold(5 * MS, is_random=True)]
+
+    def said(asked: Envelope) -> list[Envelope]:
+        return [report(asked.client, asked.round, size=size) for size in sizes[: 1 + asked.client % 3]]
+
+    found = []
+    for transport in (MemoryTransport, Backwards, OnAThread):
+        harness = Harness(JITTER, rules, seed=5, transport=transport, answers=said, answer_ns=answer_ns)
+        for client, round, after_ns in script:
+            harness.send(plan(client, round), after_ns)
+        harness.run(SECOND)
+        harness.clock.run(harness.transport.close())
+        found.append((harness.rows, harness.letters))
+    assert found[0] == found[1] == found[2]
+    delivered = [row for row in found[0][0] if row.kind == Kind.PLAN and row.fate == Fate.DELIVERED]
+    expected = sum(len(sizes[: 1 + row.recipient % 3]) for row in delivered)
+    assert sum(row.kind == Kind.REPORT for row in found[0][0]) == expected, "every frame of an answer has its row"
+
+
+def test_time_stands_still_for_an_answer_that_is_due_and_names_who_owes_it() -> None:
+    go, seen = threading.Event(), list[Any]()
+
+    def late(asked: Envelope) -> list[Envelope]:
+        go.wait(5)
+        return [report(asked.client, asked.round)]
+
+    class Waiting(MemoryTransport):
+        def __init__(self, recruit: Any) -> None:
+            super().__init__(recruit, offload=True)
+
+        def flush(self) -> None:
+            seen.append((harness.clock.now_ns, harness.clock.is_held, harness.bus.awaited))
+            go.set()
+
+    harness = Harness(transport=Waiting, answers=late, answer_ns=lambda client, round: 8 * MS)
+    harness.bus.send(plan(2, 1))
+    harness.send(plan(3, 1), 9 * MS)
+    harness.run(SECOND)
+    assert seen[0] == (8 * MS, True, [2])
+    assert sent_up(harness) == [(2, 1, 8 * MS), (3, 1, 17 * MS)]
+    assert harness.bus.awaited == [] and not harness.clock.is_held
+
+
+def test_what_a_follower_says_twice_is_heard_once() -> None:
+    class Stammering(MemoryTransport):
+        def deliver(self, address: int, frame: bytes, answered: Any) -> None:
+            super().deliver(address, frame, answered)
+            answered([encode(report(address, 9))[0]])
+
+    harness = Harness(transport=Stammering, answers=reported)
+    harness.bus.send(plan(1, 2))
+    harness.run(SECOND)
+    assert [letter.content for letter in harness.letters] == [report(1, 2)]
+
+
+def test_equal_plans_are_answered_one_by_one() -> None:
+    harness = Harness(JITTER, answers=reported, answer_ns=answer_ns)
+    for _ in range(20):
+        harness.bus.send(plan(1, 2))
+    harness.run(SECOND)
+    assert len(harness.asked) == len(harness.letters) == 20
+    assert len({row.arrived_ns for row in harness.rows if row.kind == Kind.REPORT}) == 20
+
+
+BAD: dict[str, tuple[bytes, str]] = {
+    "junk": (b"\xc1" * 20, "the frame"),
+    "nothing": (b"", "the frame"),
+    "another client's report": (encode(report(3, 1))[0], "the client"),
+    "a plan": (encode(plan(2, 1))[0], "the kind"),
+    "a header in a long form": (b"\x95\xcc\x17\x02\x01\x00\x90", "the header"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_an_answer_that_is_malformed_is_refused_on_arrival_and_the_others_are_not(name: str) -> None:
+    frame, where = BAD[name]
+    harness = Harness(rules=[Hold(MS)], answers=lambda asked: [frame, report(asked.client, asked.round)])
+    harness.bus.send(plan(2, 1))
+    harness.run(SECOND)
+    assert harness.bus.refused == {(2, where): 1}
+    (refused,) = [row for row in harness.rows if row.fate == Fate.REFUSED]
+    assert (refused.kind, refused.sender, refused.round) == (Kind.REPORT, 2, 1)
+    assert refused.header_bytes + refused.payload_bytes == len(frame)
+    assert (refused.arrived_ns, refused.scalars) == (2 * MS, 0)
+    assert report(2, 1) in [letter.content for letter in harness.letters] and len(harness.letters) == 2
+
+
+def test_a_client_is_as_far_as_what_it_has_answered() -> None:
+    harness = Harness(transport=Backwards, answers=lambda asked: [], answer_ns=lambda client, round: 5 * MS)
+    harness.bus.send(plan(1, 1, base=4))
+    harness.run(4 * MS)
+    assert len(harness.asked) == 1 and harness.bus.reached == {}
+    harness.run(SECOND)
+    assert harness.bus.reached == {1: 4}
+
+
+def test_waiting_for_all_answers_takes_no_simulated_time() -> None:
+    harness = Harness(transport=OnAThread, answers=reported, answer_ns=lambda client, round: SECOND)
+    owed: list[list[int]] = []
+
+    async def main() -> None:
+        for client in (2, 1):
+            harness.bus.send(plan(client))
+        await harness.bus.all_answered()
+        assert harness.asked == [], "nothing has been delivered yet, so nobody owes an answer"
+        await asyncio.sleep(1e-6)
+        asyncio.get_running_loop().call_soon(lambda: owed.append(harness.bus.awaited))
+        await harness.bus.all_answered()
+        assert len(harness.bus.checkpoint()[3]) == 2
+
+    harness.clock.run(main())
+    assert (harness.clock.now_ns, harness.clock.is_held) == (1000, False)
+    assert owed == [[1, 2]] and harness.bus.awaited == []
+
+
+def test_answers_to_come_are_part_of_a_checkpoint() -> None:
+    harness, resumed = (
+        Harness(answers=reported, answer_ns=lambda client, round: 5 * MS, transport=transport)
+        for transport in (MemoryTransport, Backwards)
+    )
+    for _ in range(2):
+        harness.bus.send(plan(1, 2, 3))
+    harness.run(MS)
+    checkpoint = harness.bus.checkpoint()
+    resumed.bus.restore(msgpack.unpackb(msgpack.packb(checkpoint)))
+    assert resumed.bus.checkpoint() == checkpoint and len(checkpoint[3]) == 2
+    for each in (harness, resumed):
+        each.bus.send(plan(1, 2, 3))  # not mistaken for those that are still to be answered
+        each.run(SECOND)
+        assert sent_up(each) == [(1, 2, 5 * MS)] * 2 + [(1, 2, 6 * MS)]
+        assert [letter.content for letter in each.letters] == [report(1, 2, 3)] * 3
+    assert resumed.asked[0].at_ns == MS and len(resumed.asked) == 1
+
+
+def test_what_comes_once_the_bus_is_closed_changes_nothing() -> None:
+    harness = Harness(transport=Backwards, answers=reported)
+    harness.bus.send(plan(1))
+    answered = harness.bus.promise((Kind.PLAN, 2, 0, 0), 7, 0)
+    harness.bus.close()
+    answered([encode(report(2))[0]])
+    harness.run(SECOND)
+    assert [row.fate for row in harness.rows] == [Fate.UNDER_WAY]
+    assert harness.asked == [] and harness.letters == [] and harness.bus.reached == {}
+
+
+def test_in_real_time_nobody_waits_for_an_answer_and_deliveries_of_an_instant_go_together(tmp_path: Path) -> None:
+    clock, flushes = WallClock(), [0]
+
+    class Counting(Backwards):
+        def flush(self) -> None:
+            flushes[0] += bool(self._kept)
+            super().flush()
+
+    transport = Counting(lambda offer: Follower(offer, lambda frame: [frame.replace(b"\x16", b"\x17", 1)]))
+    bus = Bus(clock, transport, Ledger(tmp_path), Links(Network(), 0), Rules((), 0))
+    mailbox = bus.open(SERVER, "the server")
+    transport.start(Desk((0, 9)))
+
+    async def main() -> Sequence[Envelope]:
+        bus.promise((Kind.PLAN, 3, 9, 0), 0, 0)
+        await bus.all_answered()
+        assert bus.checkpoint()[3] == [], "an answer that is not there cannot be kept"
+        for client in range(10):
+            bus.send(plan(client, 1))
+        return [await mailbox.get() for _ in range(10)]
+
+    answers = clock.run(main())
+    assert Counter(answer.client for answer in answers) == Counter(range(10))
+    assert all(answer == report(answer.client, 1) for answer in answers)
+    assert flushes == [1] and bus.awaited == [3]

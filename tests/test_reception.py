@@ -1,0 +1,162 @@
+"""What processes are offered, in whatever order they come and go."""
+
+from __future__ import annotations
+
+import re
+import tracemalloc
+
+import pytest
+from hall import Hall
+
+from seedbus.agents.coordinator import TOLD
+from seedbus.agents.messages import Span
+from seedbus.bus import EVALUATOR, HOST, Declined, Offer, Wish
+
+
+def test_who_wishes_certain_clients_gets_them() -> None:
+    hall = Hall()
+    assert hall.offered(Wish(((1, 2), (5, 5)))) == Offer(HOST, ((1, 2), (5, 5)), True, b"the scenario")
+    assert hall.offered(Wish(((0, 0),))) == Offer(HOST - 1, ((0, 0),), False, b"the scenario")
+
+
+def test_who_wishes_a_number_of_clients_gets_the_first_that_are_free() -> None:
+    hall = Hall()
+    hall.offered(Wish(((1, 1),), evaluates=False))
+    assert hall.offered(Wish(count=3)).spans == ((0, 0), (2, 3))
+    assert hall.offered(Wish(count=2)).spans == ((4, 5),)
+
+
+def test_who_does_not_say_gets_its_share_and_the_last_what_is_left() -> None:
+    hall = Hall(clients=5, share=2)
+    assert [hall.offered(Wish()).spans for _ in range(3)] == [((0, 1),), ((2, 3),), ((4, 4),)]
+    assert hall.declined(Wish()) == Declined("no-clients", "all 5 clients have their processes")
+
+
+def test_one_process_evaluates_and_only_if_it_would() -> None:
+    hall = Hall()
+    wishes = [Wish(evaluates=False), Wish(evaluates=True), Wish(evaluates=True)]
+    assert [hall.offered(wish).evaluates for wish in wishes] == [False, True, False]
+
+
+def test_who_would_only_evaluate_may_when_nobody_else_does() -> None:
+    hall = Hall(share=6)
+    hall.offered(Wish(evaluates=False))
+    assert hall.offered(Wish(evaluates=True)) == Offer(HOST - 1, (), True, b"the scenario")
+    assert hall.declined(Wish()).reason == "no-clients"
+
+
+@pytest.mark.parametrize(
+    ("wish", "reason", "detail"),
+    [
+        (Wish(((0, 2),)), "taken", "client 2 is hosted by another process"),
+        (Wish(((0, 0), (5, 6)), evaluates=True), "unknown-client", "client 6 is none of this run's 0 … 5"),
+        (Wish(count=5), "too-many", "5 clients are asked for and 4 are left"),
+        (Wish(count=2**32 - 1), "too-many", "4,?294,?967,?295 clients are asked for and 4 are left"),
+    ],
+)
+def test_what_cannot_be_had_is_declined_and_nothing_is_taken(wish: Wish, reason: str, detail: str) -> None:
+    hall = Hall()
+    hall.offered(Wish(((2, 3),), evaluates=False))
+    declined = hall.declined(wish)
+    assert declined.reason == reason and re.search(detail, declined.detail)
+    assert hall.offered(Wish(count=4)) == Offer(HOST - 1, ((0, 1), (4, 5)), True, b"the scenario")
+
+
+def test_a_wish_for_more_clients_than_there_are_numbers_costs_no_memory() -> None:
+    hall = Hall()
+    tracemalloc.start()
+    try:
+        assert hall.declined(Wish(((0, 2**20),))).reason == "unknown-client"
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
+
+
+def test_spans_that_overlap_are_one_wish_for_those_clients() -> None:
+    hall = Hall()
+    offer = hall.offered(Wish(((3, 4), (0, 1), (1, 2), (1, 1))))
+    assert offer.spans == ((0, 4),)
+    assert hall.joins(offer.host, Span(0, 4, 0))[1], "it has joined with all that it was offered"
+
+
+@pytest.mark.parametrize("is_virtual", [True, False])
+def test_clients_of_a_process_that_has_gone_are_offered_to_the_next(is_virtual: bool) -> None:
+    hall = Hall(clients=6, share=4, is_virtual=is_virtual)
+    hall.comes(Wish())
+    hall.comes(Wish())
+    assert hall.reception.hosts == [HOST - 1, HOST] and hall.reception.missing == set()
+    hall.reception.gone(HOST, "its connection ended")
+    assert hall.reception.missing == {0, 1, 2, 3, EVALUATOR} and hall.reception.hosts == [HOST - 1]
+    event, facts = hall.told.notes[-1]
+    assert (event, facts["host"], facts["why"]) == ("gone", HOST, "its connection ended") and "0…3" in facts["clients"]
+    assert hall.offered(Wish()) == Offer(HOST, ((0, 3),), True, b"the scenario")
+
+
+def test_a_process_that_goes_before_it_has_joined_was_never_there() -> None:
+    hall = Hall(is_virtual=False)
+    hall.offered(Wish(((1, 2),)))
+    hall.reception.gone(HOST, "it said nothing")
+    assert not any(hall.came) and hall.coordinator.versions == {}
+    assert hall.offered(Wish(((1, 2),))).evaluates
+
+
+def test_in_simulated_time_nothing_else_comes_of_a_process_that_goes() -> None:
+    hall = Hall(clients=6, share=6)
+    hall.comes(Wish())
+    hall.coordinator.open_round()
+    hall.came.clear()
+    hall.reception.gone(HOST, "it was killed")
+    assert hall.coordinator.missing == list(range(6)) and hall.came == []
+    hall.comes(Wish())
+    assert hall.coordinator.missing == list(range(6)) and hall.came == [[]]
+
+
+def test_in_real_time_the_clients_of_a_process_that_goes_have_left_the_run() -> None:
+    hall = Hall(clients=6, share=3, is_virtual=False)
+    hall.comes(Wish())
+    hall.comes(Wish())
+    hall.coordinator.open_round()
+    hall.came.clear()
+    hall.reception.gone(HOST, "it was killed")
+    assert hall.coordinator.missing == [3, 4, 5] and hall.came == [[]], "whoever waits is told to look again"
+    hall.reception.gone(HOST - 1, "it was killed")
+    assert hall.coordinator.is_round_over and not hall.coordinator.has_members
+    hall.comes(Wish())
+    assert hall.coordinator.has_members
+
+
+def test_in_real_time_a_process_that_goes_half_way_through_its_joining_leaves_no_member() -> None:
+    hall = Hall(clients=6, share=6, is_virtual=False)
+    hall.offered(Wish())
+    hall.joins(HOST, Span(0, 1, 0))
+    hall.reception.gone(HOST, "it was killed")
+    assert not hall.coordinator.has_members
+
+
+def test_in_simulated_time_a_run_goes_on_when_all_are_there() -> None:
+    hall = Hall(clients=4, share=2)
+    states = []
+    for step in (lambda: hall.comes(Wish()), lambda: hall.comes(Wish()), lambda: hall.reception.gone(HOST, "…")):
+        step()
+        states.append((hall.reception.can_go_on, hall.reception.was_complete))
+    assert states == [(False, False), (True, True), (False, True)]
+
+
+def test_in_real_time_a_run_goes_on_while_a_quorum_and_an_evaluator_are_there() -> None:
+    hall = Hall(clients=4, share=2, is_virtual=False)
+    first = hall.comes(Wish(evaluates=False))
+    alone = hall.reception.can_go_on
+    second = hall.comes(Wish())
+    hall.reception.gone(first.host, "…")
+    with_the_other = hall.reception.can_go_on
+    hall.reception.gone(second.host, "…")
+    assert [alone, with_the_other, hall.reception.can_go_on] == [False, True, False]
+    assert hall.reception.was_complete
+
+
+def test_a_stranger_is_told_of_a_few_times_and_counted_always() -> None:
+    hall = Hall()
+    for _ in range(TOLD + 7):
+        hall.reception.refused("10.0.0.1:4", "protocol", "protocol 4")
+    assert hall.told.refusals == ["protocol"] * TOLD
+    assert hall.coordinator.refusals_of_peers == {("10.0.0.1:4", "protocol"): TOLD + 7}

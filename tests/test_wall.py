@@ -1,0 +1,105 @@
+"""Real time: deadlines that pass, peers that go; digests are those of the journal that came out."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from clusters import Following, Serving
+from processes import kill, seedbus, wait_for
+from worlds import HISO, scenario
+
+from seedbus.agents.errors import Unfinishable
+from seedbus.agents.journal import Entry, Journal
+from seedbus.bus import Wish
+from seedbus.scenarios.cluster import Placement
+from seedbus.scenarios.replay import replay
+from seedbus.scenarios.results import Results
+from seedbus.scenarios.run import run
+from seedbus.scenarios.schema import Scenario
+
+FAST = {"latency": {"distribution": "exponential", "mean": 0.002}}
+
+
+def wall(deadline_s: float | None = 0.1, **changes: Any) -> Scenario:
+    participation = {"clients": 8, "cohort": 3, "deadline_s": deadline_s}
+    world = {"clock": "wall", "algorithm": HISO, "network": FAST, "participation": participation}
+    return scenario(**(world | changes))
+
+
+def holds(results: Results) -> bool:
+    """The journal that came out leads to the digest that the evaluator found, and nobody diverged."""
+    return replay(results.folder).digest == results.digest and "diverged" not in results.summary["refusals"]
+
+
+@pytest.mark.parametrize("transport", ["memory", "inproc", "tcp"])
+def test_a_run_in_real_time_takes_real_time_and_replays(tmp_path: Path, transport: Any) -> None:
+    what = wall(compute={"evaluation": {"distribution": "constant", "value": 0.002}}, stop={"rounds": 10})
+    began = time.monotonic()
+    results = run(what, tmp_path / "run", placement=Placement(transport, heartbeat_s=0.2))
+    took = time.monotonic() - began
+    assert results.summary["rounds"] == 10 and holds(results)
+    # K 2, P 5: twelve evaluations a client and round
+    assert 10 * 12 * 0.002 < results.summary["simulated_s"] < took
+
+
+def test_a_deadline_passes_in_real_time_and_late_reports_are_refused(tmp_path: Path) -> None:
+    by = {"distribution": "constant", "value": 0.15}
+    slow = {"fault": "delay", "kind": "report", "clients": [0, 1, 2, 3], "by": by}
+    what = wall(0.08, faults=[slow], stop={"rounds": 12})
+    results = run(what, tmp_path / "run")
+    assert holds(results) and results.summary["version"] < 12 + 1
+    assert set(results.summary["refusals"]["late"]) <= {"0", "1", "2", "3"}
+    assert 0.9 * 12 * 0.08 < results.summary["simulated_s"] < 12 * 0.08 * 4
+
+
+def test_clients_that_go_are_not_waited_for_and_may_come_back_from_x0(tmp_path: Path) -> None:
+    what = wall(deadline_s=5.0, stop={"rounds": 400}, evaluation={"every": 50})
+    with Serving(what, tmp_path / "run", patience_s=20) as server:
+        stays = Following(what, server.watcher.endpoint, Wish(((0, 3),)))
+        goes = seedbus("client", "--connect", server.watcher.endpoint, "--clients", "4-7")
+        wait_for(lambda: server.watcher.rounds > 20)
+        kill(goes.pid, 9)
+        goes.communicate()
+        wait_for(lambda: server.watcher.gone == 1)
+        at = server.watcher.rounds
+        wait_for(lambda: server.watcher.rounds > at + 20, 10)
+        comes = Following(what, server.watcher.endpoint, Wish(((4, 7),)))
+        results = server.results()
+        stays.join(10)
+        comes.join(10)
+    assert stays.failure is None and comes.failure is None
+    assert results.summary["rounds"] == 400 and holds(results)
+    assert results.messages["sender"].isin([4, 5, 6, 7]).to_numpy()[-100:].any(), "they take part again at the end"
+
+
+def test_a_run_whose_clients_are_all_gone_ends_by_name_and_can_be_resumed(tmp_path: Path) -> None:
+    what = wall(stop={"rounds": 100_000})
+    with Serving(what, tmp_path / "run", patience_s=0.5) as server:
+        client = seedbus("client", "--connect", server.watcher.endpoint)
+        wait_for(lambda: server.watcher.rounds > 5)
+        client.kill()
+        client.communicate()
+        with pytest.raises(Unfinishable, match=r"no process has hosted 8 clients \(0, 1, 2, 3, 4, …\) for 0 s"):
+            server.results()
+    assert replay(tmp_path / "run").round >= 5
+
+
+def test_a_run_in_real_time_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    append = Journal.append
+
+    def stop(self: Journal, entry: Entry) -> None:
+        append(self, entry)
+        if entry.round == 6:
+            raise KeyboardInterrupt
+
+    what = wall(stop={"rounds": 12})
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "append", stop)
+        with pytest.raises(KeyboardInterrupt):
+            run(what, tmp_path / "run")
+    results = run(what, tmp_path / "run", resume=True)
+    assert results.summary["rounds"] == 12 and holds(results)
+    assert results.metrics["time_s"].is_monotonic_increasing

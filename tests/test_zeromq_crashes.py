@@ -1,0 +1,165 @@
+"""Workers that die, servers that die, networks that stall: in simulated time none of it leaves a trace."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from clusters import Following, Serving, Watcher
+from processes import children, is_alive, kill, seedbus, wait_for
+from tcp_proxy import CountingProxy
+from worlds import HISO, lossy, outcome
+
+from seedbus.scenarios.cluster import Placement
+from seedbus.scenarios.reading import dump
+from seedbus.scenarios.results import Results
+from seedbus.scenarios.run import run
+from seedbus.scenarios.schema import Scenario
+
+
+def long(rounds: int) -> Scenario:
+    task = {"name": "quadratic", "dimension": 20_000}
+    return lossy(task=task, algorithm=HISO, stop={"rounds": rounds}, evaluation={"every": 50})
+
+
+def alike(results: Results, whole: Results) -> bool:
+    """The same run, but for who was refused: a process that came too early, a session that was over."""
+    (mine, my_lines), (theirs, their_lines) = outcome(results), outcome(whole)
+    return {**mine, "refusals": None} == {**theirs, "refusals": None} and my_lines == their_lines
+
+
+def killing(watcher: Watcher, kills: int, seed: int, done: threading.Event) -> int:
+    """Kill workers of this process at random moments of the rounds."""
+    draw, count = random.Random(seed), 0
+    while count < kills and not done.is_set():
+        before = watcher.rounds
+        done.wait(draw.uniform(0.0, 0.3))
+        workers = children(os.getpid())
+        if workers and watcher.rounds > before:
+            kill(draw.choice(workers), signal.SIGKILL)
+            count += 1
+    return count
+
+
+@pytest.mark.parametrize(
+    ("kills", "rounds"),
+    [pytest.param(10, 600, marks=pytest.mark.slow), pytest.param(100, 6000, marks=pytest.mark.soak)],
+)
+def test_workers_killed_at_random_moments_leave_no_trace(tmp_path: Path, kills: int, rounds: int) -> None:
+    what, watcher, done = long(rounds), Watcher(), threading.Event()
+    whole = run(what, tmp_path / "whole")
+    found: list[int] = []
+    killer = threading.Thread(target=lambda: found.append(killing(watcher, kills, 5, done)))
+    killer.start()
+    try:
+        results = run(what, tmp_path / "killed", observer=watcher, placement=Placement("tcp", 2, heartbeat_s=0.2))
+    finally:
+        done.set()
+        killer.join()
+    print(f"{found[0]} kills in {watcher.rounds} rounds")
+    assert found == [kills]
+    assert alike(results, whole)
+
+
+def test_a_network_that_breaks_and_stalls_leaves_no_trace(tmp_path: Path) -> None:
+    what = long(150)
+    whole = run(what, tmp_path / "whole")
+    with Serving(what, tmp_path / "run") as server, CountingProxy(_port(server)) as proxy:
+        client = Following(what, proxy.endpoint)
+        for at, trouble in ((20, "cut"), (50, "stall"), (90, "cut")):
+            wait_for(lambda at=at: server.watcher.rounds >= at or not server.is_alive())  # type: ignore[misc]
+            before = server.watcher.gone
+            if trouble == "cut":
+                proxy.cut()
+            else:
+                proxy.pause()
+                wait_for(lambda before=before: server.watcher.gone > before)  # type: ignore[misc]
+                proxy.resume()
+        results = server.results()
+        client.join(10)
+    assert client.failure is None
+    assert server.watcher.gone >= 3
+    assert alike(results, whole)
+
+
+@pytest.mark.slow
+def test_clients_outlive_a_server_that_is_killed_and_resumed(tmp_path: Path) -> None:
+    what = long(400)
+    whole = run(what, tmp_path / "whole")
+    (tmp_path / "what.yaml").write_text(dump(what.resolved()))
+    with Serving(lossy(), tmp_path / "port") as server:  # a port that is free
+        endpoint = server.watcher.endpoint
+        Following(lossy(), endpoint)
+        server.results()
+    bound = ("--bind", endpoint, "--expect-workers", 2, "-q")
+    first = seedbus("server", tmp_path / "what.yaml", *bound, "--out", tmp_path / "run")
+    clients = [seedbus("client", "--connect", endpoint, "--patience", 30) for _ in range(2)]
+    journal = tmp_path / "run" / "log.jsonl"
+    wait_for(lambda: journal.exists() and journal.read_text().count('"round"') > 60)
+    first.kill()
+    first.communicate()
+    again = seedbus("server", *bound, "--resume", tmp_path / "run")
+    _, told = again.communicate(timeout=60)
+    assert again.returncode == 0, told
+    for client in clients:
+        _, told = client.communicate(timeout=10)
+        assert client.returncode == 0 and "the run is over" in told, told
+    assert alike(Results.read(tmp_path / "run"), whole)
+
+
+@pytest.mark.parametrize(
+    ("signals", "rounds"),
+    [pytest.param(8, 3000, marks=pytest.mark.slow), pytest.param(100, 3000, marks=pytest.mark.soak)],
+)
+def test_ctrl_c_at_any_moment_ends_within_two_seconds_and_leaves_no_process(
+    tmp_path: Path, signals: int, rounds: int
+) -> None:
+    what, draw, slowest = long(rounds), random.Random(9), 0.0
+    (tmp_path / "what.yaml").write_text(dump(what.resolved()))
+    for number in range(signals):
+        folder = tmp_path / str(number)
+        command = seedbus("run", tmp_path / "what.yaml", "--workers", 2, "--out", folder, "-q")
+        wait_for(lambda: len(children(command.pid)) == 2)  # noqa: B023
+        time.sleep(draw.uniform(0, 4.0))
+        workers, began = children(command.pid), time.monotonic()
+        kill(command.pid, signal.SIGINT)
+        _, told = command.communicate(timeout=10)
+        slowest = max(slowest, time.monotonic() - began)
+        assert command.returncode == 130 and "Traceback" not in told, told
+        wait_for(lambda: not any(map(is_alive, workers)), 2)  # noqa: B023
+    print(f"slowest end after Ctrl-C: {slowest:.2f} s")
+    assert slowest < 2.0
+
+
+def test_workers_end_with_a_server_that_is_killed(tmp_path: Path) -> None:
+    (tmp_path / "what.yaml").write_text(dump(long(5000).resolved()))
+    command = seedbus("run", tmp_path / "what.yaml", "--workers", 2, "--out", tmp_path / "run", "-q")
+    wait_for(lambda: (tmp_path / "run" / "log.jsonl").exists())
+    wait_for(lambda: '"round"' in (tmp_path / "run" / "log.jsonl").read_text())
+    workers = children(command.pid)
+    command.kill()
+    command.communicate()
+    assert len(workers) == 2
+    wait_for(lambda: not any(map(is_alive, workers)), 2)
+
+
+def test_a_worker_that_cannot_begin_ends_the_run_in_its_own_words(tmp_path: Path) -> None:
+    text = dump(lossy(task={"name": "mnist"}, participation={"clients": 8}, faults=[]).resolved())
+    (tmp_path / "what.yaml").write_text(text)
+    (tmp_path / "mnist").mkdir()
+    environment: dict[str, Any] = {**os.environ, "SEEDBUS_DATA": str(tmp_path)}
+    command = seedbus("run", tmp_path / "what.yaml", "--workers", 2, "--out", tmp_path / "run", "-q", env=environment)
+    _, told = command.communicate(timeout=60)
+    assert command.returncode == 3
+    assert "train-images-idx3-ubyte" in told and "ended with exit code 3; every closed round is kept" in told
+    assert "Traceback" not in told
+
+
+def _port(server: Serving) -> int:
+    return int(server.watcher.endpoint.rpartition(":")[2])

@@ -1,0 +1,189 @@
+"""One scenario, one set of bits: whatever the transport, however many processes, whoever started them."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from clusters import Following, Serving
+from processes import seedbus, wait_for
+from worlds import DECOMFL, HISO, lossy, outcome
+
+from seedbus.bus import Wish, ledger_hash, read_ledger
+from seedbus.bus.errors import BadEndpoint, ServerGone, Turned
+from seedbus.bus.zeromq import follow
+from seedbus.scenarios.cluster import Placement
+from seedbus.scenarios.errors import Exit
+from seedbus.scenarios.reading import dump
+from seedbus.scenarios.results import Results
+from seedbus.scenarios.run import run
+from seedbus.scenarios.schema import Scenario
+
+STRAGGLERS = [
+    {"fault": "drop", "probability": 0.2},
+    {"fault": "delay", "by": {"distribution": "pareto", "minimum": 0.2, "shape": 0.8}, "probability": 0.3},
+]
+WORLDS: dict[str, dict[str, Any]] = {
+    "hiso": {"algorithm": HISO, "stop": {"rounds": 40}},
+    "stragglers": {"algorithm": DECOMFL, "faults": STRAGGLERS, "stop": {"rounds": 60}},
+    "target": {"stop": {"rounds": 60, "target": {"metric": "loss", "value": 5000.0, "direction": "below"}}},
+    "compute": {
+        "algorithm": HISO,
+        "compute": {"evaluation": {"distribution": "exponential", "mean": 0.01}},
+        "stop": {"rounds": 40},
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def in_memory(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Results]:
+    folder = tmp_path_factory.mktemp("memory")
+    return {name: run(lossy(**world), folder / name) for name, world in WORLDS.items()}
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("transport", ["inproc", "ipc", "tcp"])
+def test_a_run_is_the_same_on_every_transport(
+    tmp_path: Path, in_memory: dict[str, Results], world: str, transport: Any
+) -> None:
+    what = lossy(**WORLDS[world], transport=transport)
+    results = run(what, tmp_path / "run", placement=Placement(transport, heartbeat_s=0.2))
+    assert outcome(results) == outcome(in_memory[world])
+    ours, theirs = (read_ledger(each.folder / "messages") for each in (results, in_memory[world]))
+    assert ledger_hash(ours) == ledger_hash(theirs)
+
+
+@pytest.mark.parametrize(("transport", "workers"), [("tcp", 2), ("ipc", 3)])
+def test_a_run_is_the_same_in_any_number_of_processes(
+    tmp_path: Path, in_memory: dict[str, Results], transport: Any, workers: int
+) -> None:
+    what = lossy(**WORLDS["stragglers"])
+    results = run(what, tmp_path / "run", placement=Placement(transport, workers))
+    assert outcome(results) == outcome(in_memory["stragglers"])
+    assert results.summary["traffic"]["transport"]["sessions"]["join"]["messages"] == workers
+
+
+def test_a_run_is_the_same_in_three_terminals(tmp_path: Path, in_memory: dict[str, Results]) -> None:
+    what = lossy(**WORLDS["hiso"])
+    with Serving(what, tmp_path / "run") as server:
+        endpoint = ("--connect", server.watcher.endpoint)
+        clients = [seedbus("client", *endpoint, "--clients", "0-2,5", "--no-evaluator")]
+        wait_for(lambda: any(event == "joined" for event, _ in server.watcher.events))
+        clients.append(seedbus("client", *endpoint, "--clients", 4))
+        results = server.results()
+        told = [client.communicate(timeout=10)[1] for client in clients]
+    assert [client.returncode for client in clients] == [0, 0]
+    assert "clients 4, evaluates False" in told[0] and "clients 4, evaluates True" in told[1]
+    assert outcome(results) == outcome(in_memory["hiso"])
+
+
+def test_a_run_is_the_same_with_a_socket_for_every_client(tmp_path: Path, in_memory: dict[str, Results]) -> None:
+    what = lossy(**WORLDS["hiso"])
+    with Serving(what, tmp_path / "run") as server:
+        client = seedbus("client", "--connect", server.watcher.endpoint, "--clients", 8, "--socket-per-client")
+        results = server.results()
+        assert client.wait(10) == 0
+        client.communicate()
+    assert results.summary["traffic"]["transport"]["sessions"]["join"]["messages"] == 8
+    assert outcome(results) == outcome(in_memory["hiso"])
+
+
+@pytest.mark.parametrize(("first", "then"), [("memory", "tcp"), ("tcp", "memory")])
+def test_a_run_may_change_its_transport_when_it_is_resumed(
+    tmp_path: Path, in_memory: dict[str, Results], monkeypatch: pytest.MonkeyPatch, first: Any, then: Any
+) -> None:
+    what = lossy(**WORLDS["stragglers"])
+    with monkeypatch.context() as patch:
+        _stop_at(patch, 25)
+        with pytest.raises(KeyboardInterrupt):
+            run(what, tmp_path / "run", placement=Placement(first))
+    assert outcome(run(what, tmp_path / "run", resume=True, placement=Placement(then))) == outcome(
+        in_memory["stragglers"]
+    )
+
+
+def _stop_at(patch: pytest.MonkeyPatch, round: int) -> None:
+    from seedbus.agents.journal import Entry, Journal
+
+    append = Journal.append
+
+    def stop(self: Journal, entry: Entry) -> None:
+        append(self, entry)
+        if entry.round == round:
+            raise KeyboardInterrupt
+
+    patch.setattr(Journal, "append", stop)
+
+
+def small() -> Scenario:
+    return lossy(stop={"rounds": 5})
+
+
+def test_a_server_that_is_not_there_is_named_after_a_while() -> None:
+    with pytest.raises(ServerGone, match=r"no server answers at tcp://127\.0\.0\.1:9; gave up after 1 s"):
+        follow("tcp://127.0.0.1:9", [Wish()], lambda offer: pytest.fail("nothing was offered"), patience_s=1.0)
+
+
+@pytest.mark.parametrize("endpoint", ["tcp://", "nonsense", "tcp://127.0.0.1:99999999"])
+def test_what_is_no_address_is_refused_at_once(endpoint: str) -> None:
+    with pytest.raises(BadEndpoint, match="expected a server's address, like tcp://host:5555"):
+        follow(endpoint, [Wish()], lambda offer: pytest.fail("nothing was offered"))
+
+
+def test_an_address_that_is_taken_is_refused_by_name(tmp_path: Path) -> None:
+    with Serving(small(), tmp_path / "one") as server:
+        with pytest.raises(BadEndpoint, match="address already in use"):
+            run(small(), tmp_path / "two", placement=Placement("tcp", bind=server.watcher.endpoint))
+        Following(small(), server.watcher.endpoint)
+        server.results()
+
+
+def test_a_process_that_asks_for_too_many_clients_is_told_how_many_are_left(tmp_path: Path) -> None:
+    with Serving(small(), tmp_path / "run") as server:
+        command = seedbus("client", "--connect", server.watcher.endpoint, "--clients", 9)
+        _, told = command.communicate(timeout=20)
+        assert command.returncode == Exit.PEER and "9 clients are asked for and 8 are left" in told
+        follower = Following(small(), server.watcher.endpoint, Wish(((0, 7),)))
+        server.results()
+        follower.join(5)
+    assert follower.failure is None
+
+
+def test_a_process_of_another_run_is_sent_away(tmp_path: Path) -> None:
+    with Serving(small(), tmp_path / "one") as server:
+        endpoint = server.watcher.endpoint
+        client = Following(small(), endpoint, Wish(((0, 3),)))
+        with Serving(lossy(seed=5), tmp_path / "two") as other:
+            client._endpoint = other.watcher.endpoint
+            Following(lossy(seed=5), other.watcher.endpoint)
+            other.results()
+        Following(small(), endpoint, Wish(((4, 7),)))
+        server.results()
+
+
+@pytest.mark.parametrize("clients", ["0", "3-1", "a", "1,,2", "-3", "1.5"])
+def test_what_is_no_choice_of_clients_is_refused_in_one_sentence(clients: str) -> None:
+    command = seedbus("client", "--connect", "tcp://127.0.0.1:1", f"--clients={clients}")
+    _, told = command.communicate(timeout=20)
+    assert command.returncode == Exit.USAGE
+    assert told == f"seedbus: --clients {clients}: expected how many, like 25, or which, like 0-24 or 0-9,40-49\n"
+
+
+def test_too_low_a_limit_on_files_is_refused_before_anything_begins() -> None:
+    line = "ulimit -n 200; exec python -m seedbus client --connect tcp://127.0.0.1:1 --clients 500 --socket-per-client"
+    import sys
+
+    command = ["bash", "-c", line.replace("python", sys.executable)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == Exit.PEER
+    assert "this process may open 200 files, and 1564 are needed for its connections" in done.stderr
+
+
+def test_worker_processes_need_a_way_between_processes(tmp_path: Path) -> None:
+    (tmp_path / "what.yaml").write_text(dump(small().resolved()))
+    command = seedbus("run", tmp_path / "what.yaml", "--workers", 2, "--transport", "inproc")
+    _, told = command.communicate(timeout=20)
+    assert command.returncode == Exit.USAGE and "worker processes need ipc or tcp" in told
+    assert Turned("tcp://x:1", "another-run", "why").reason == "another-run"

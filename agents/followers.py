@@ -19,9 +19,9 @@ from seedbus.bus import EVALUATOR, Envelope, Kind, MalformedEnvelope, Offer, dec
 from seedbus.bus.transport import addresses
 
 
-def prove(algorithm: AnyAlgorithm, x0: Vector) -> tuple[bytes, bytes]:
+def prove(algorithm: AnyAlgorithm, x0: Vector) -> dict[str, bytes]:
     """What a process shows of itself: the self-test of its directions and arithmetic, and the digest of its x₀."""
-    return selftest(), algorithm.replica(x0).digests()["x"]
+    return {"selftest": selftest(), "x0": algorithm.replica(x0).digests()["x"]}
 
 
 def build_facts(proofs: Mapping[str, bytes]) -> dict[str, str]:

@@ -6,7 +6,7 @@ and its own data, and answers. A client asked again for the same round and versi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from seedbus.agents import messages
@@ -31,7 +31,7 @@ class Host:
         problem: Problem,
         replicas: Replicas,
         *,
-        proof: tuple[bytes, bytes],
+        proof: Mapping[str, bytes],
         verify_every: int,
         observer: Observer,
     ) -> None:
@@ -45,7 +45,7 @@ class Host:
         spans = messages.spans([(client, self.replicas.version(client)) for client in clients])
         # a process without clients, which only evaluates, joins too
         parts = [tuple(spans[start : start + SPANS]) for start in range(0, max(1, len(spans)), SPANS)]
-        return [Join(sender, part, *self._proof).pack() for part in parts]
+        return [Join(sender, part, self._proof["selftest"], self._proof["x0"]).pack() for part in parts]
 
     def planned(self, envelope: Envelope) -> list[Envelope]:
         """A client's answer to a PLAN; none if it cannot be acted upon."""

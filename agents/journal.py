@@ -136,7 +136,15 @@ class Journal:
         if known is None:
             known = os.urandom(8).hex()
             self.note({"run": known})
-        return bytes.fromhex(known)
+        return self.proof("run", known)
+
+    def proof(self, name: str, known: str | None = None) -> bytes:
+        """A fact that is written in hexadecimal. Raises `JournalDamaged`."""
+        text = self.facts().get(name, "") if known is None else known
+        try:
+            return bytes.fromhex(text)
+        except ValueError:
+            raise JournalDamaged(self.folder / FILE, 0, f"its {name} {text!r} is not hexadecimal") from None
 
     def facts(self) -> dict[str, str]:
         with _said_plainly(self.folder):

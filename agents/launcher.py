@@ -125,7 +125,7 @@ class _Crew:
             stop=setup.stop,
             evaluation=setup.evaluation,
             verify_every=setup.verify_every,
-            proofs={"selftest": own_selftest} | ({"x0": bytes.fromhex(facts["x0"])} if "x0" in facts else {}),
+            proofs={"selftest": own_selftest} | ({"x0": journal.proof("x0")} if "x0" in facts else {}),
             believes=not setup.is_virtual,
         )
         self.transport = connect(journal.run_id)

@@ -21,6 +21,7 @@ AnyAlgorithm = Algorithm[Any, Any, Any]
 
 EVALUATE = 1  # what a COMMIT asks of the evaluator
 DIGEST = 2
+PROOF_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,8 @@ class Join:
     @staticmethod
     def unpack(envelope: Envelope) -> Join:
         spans, selftest, x0 = _fields(envelope, list, bytes, bytes)
+        if max(len(selftest), len(x0)) > PROOF_BYTES:
+            raise BadPayload(f"a JOIN's proofs have {len(selftest)} and {len(x0)} bytes; at most {PROOF_BYTES} each")
         for span in spans:
             if not (isinstance(span, list) and len(span) == 3 and all(type(n) is int and 0 <= n < 2**32 for n in span)):
                 raise BadPayload("a JOIN's clients are not spans of first, last and version")

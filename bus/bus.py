@@ -232,7 +232,7 @@ class Bus:
     def _expect(self, answer: Answer) -> None:
         self._answers[answer.key] = answer
         if answer.due_ns <= LAST_NS:
-            key = (Kind.REPORT, *answer.key[1:])
+            key = (Kind.REPORT, *answer.key[1:], 1)  # after a message of the same name, which has no fifth part
             self.clock.at(answer.due_ns, key, partial(self._answer_due, answer))
 
     def _answered(self, answer: Answer, frames: list[bytes]) -> None:

@@ -153,7 +153,8 @@ def decode(frame: bytes, peer: int | None = None) -> Envelope:
         raise MalformedEnvelope(f"is {type(body).__name__}, not an array", "the body", peer)
     _plain(body, DEPTH_LIMIT, peer)
     envelope = Envelope(kind, client, round, base, body)
-    if not frame.startswith(header_of(envelope)):
+    header = header_of(envelope)
+    if not frame.startswith(header):
         raise MalformedEnvelope("is not written in the shortest way", "the header", peer)
     return envelope
 

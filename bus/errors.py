@@ -55,7 +55,7 @@ class EndOfTime(LocalError):
         super().__init__(when_ns, last_ns)
 
     def __str__(self) -> str:
-        return f"simulated time would reach {self.when_ns / 1e9:,.0f} s; it ends at {self.last_ns / 1e9:,.0f} s"
+        return f"the run's time would reach {self.when_ns / 1e9:,.0f} s; it ends at {self.last_ns / 1e9:,.0f} s"
 
 
 class EnvelopeTooLong(LocalError):

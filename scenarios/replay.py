@@ -62,9 +62,7 @@ def replay(run: str | Path, round: int | None = None) -> Replayed:
         )
     problem = bind(scenario)
     x0 = problem.x0()
-    check_build(
-        Path(run), facts, build_facts(dict(zip(("selftest", "x0"), prove(scenario.algorithm, x0), strict=True)))
-    )
+    check_build(Path(run), facts, build_facts(prove(scenario.algorithm, x0)))
     replica = scenario.algorithm.replica(x0)
     packed = [commit for *_, commit in rounds[:last] if commit is not None]
     scenario.algorithm.apply(replica, [commit for body in packed for commit in scenario.algorithm.unpack_commits(body)])

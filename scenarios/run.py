@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from seedbus.agents.errors import JournalDamaged, RunFolderError
-from seedbus.agents.followers import Followers
+from seedbus.agents.followers import Followers, build_facts, prove
 from seedbus.agents.journal import FILE, Journal
-from seedbus.agents.launcher import MESSAGES, Outcome, Setup
+from seedbus.agents.launcher import MESSAGES, Outcome, Setup, check_build
 from seedbus.agents.launcher import run as run_agents
 from seedbus.agents.observer import Nobody, Observer
 from seedbus.bus import Offer, Recruit, ledger_hash, read_ledger
@@ -196,7 +196,10 @@ def _run(
     checkpoint = journal.checkpoint()
     began = wall_seconds(), cpu_seconds()
     with _writable(folder), closing(Recorder(folder, checkpoint.metrics if checkpoint else [], observer)) as recorder:
-        made = None if problem is None else recruit(scenario, problem, recorder)
+        made = None
+        if problem is not None:
+            check_build(folder, journal.facts(), build_facts(prove(scenario.algorithm, problem.x0())))
+            made = recruit(scenario, problem, recorder)
         with placed(where, scenario, made, recorder) as connect:
             outcome = run_agents(_setup(scenario, where.expect), folder, journal, recorder, connect)
         summary = strict(_summary(scenario, folder, journal, outcome))

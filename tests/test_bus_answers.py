@@ -208,8 +208,17 @@ def test_a_client_is_as_far_as_what_it_has_answered() -> None:
 
 
 def test_waiting_for_all_answers_takes_no_simulated_time() -> None:
-    harness = Harness(transport=OnAThread, answers=reported, answer_ns=lambda client, round: SECOND)
-    owed: list[list[int]] = []
+    go, owed = threading.Event(), list[list[int]]()
+
+    def late(asked: Envelope) -> list[Envelope]:
+        go.wait(5)
+        return reported(asked)
+
+    harness = Harness(transport=OnAThread, answers=late, answer_ns=lambda client, round: SECOND)
+
+    def look() -> None:
+        owed.append(harness.bus.awaited)
+        go.set()
 
     async def main() -> None:
         for client in (2, 1):
@@ -217,7 +226,7 @@ def test_waiting_for_all_answers_takes_no_simulated_time() -> None:
         await harness.bus.all_answered()
         assert harness.asked == [], "nothing has been delivered yet, so nobody owes an answer"
         await asyncio.sleep(1e-6)
-        asyncio.get_running_loop().call_soon(lambda: owed.append(harness.bus.awaited))
+        asyncio.get_running_loop().call_soon(look)
         await harness.bus.all_answered()
         assert len(harness.bus.checkpoint()[3]) == 2
 
@@ -275,7 +284,8 @@ def test_in_real_time_nobody_waits_for_an_answer_and_deliveries_of_an_instant_go
         assert bus.checkpoint()[3] == [], "an answer that is not there cannot be kept"
         for client in range(10):
             bus.send(plan(client, 1))
-        return [await mailbox.get() for _ in range(10)]
+        async with asyncio.timeout(10):
+            return [await mailbox.get() for _ in range(10)]
 
     answers = clock.run(main())
     assert Counter(answer.client for answer in answers) == Counter(range(10))

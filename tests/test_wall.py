@@ -75,6 +75,25 @@ def test_clients_that_go_are_not_waited_for_and_may_come_back_from_x0(tmp_path: 
     assert results.messages["sender"].isin([4, 5, 6, 7]).to_numpy()[-100:].any(), "they take part again at the end"
 
 
+def test_an_evaluator_that_goes_has_missed_nothing_when_another_comes(tmp_path: Path) -> None:
+    what = wall(deadline_s=2.0, stop={"rounds": 300}, evaluation={"every": 10})
+    with Serving(what, tmp_path / "run", patience_s=20) as server:
+        stays = Following(what, server.watcher.endpoint, Wish(((0, 5),), evaluates=False))
+        goes = seedbus("client", "--connect", server.watcher.endpoint, "--clients", "6-7")
+        wait_for(lambda: server.watcher.rounds > 20)
+        kill(goes.pid, 9)
+        goes.communicate()
+        wait_for(lambda: server.watcher.gone == 1)
+        at = server.watcher.rounds
+        wait_for(lambda: server.watcher.rounds > at + 30, 10)
+        comes = Following(what, server.watcher.endpoint, Wish(((6, 7),)))
+        results = server.results()
+        stays.join(10)
+        comes.join(10)
+    assert stays.failure is None and comes.failure is None
+    assert holds(results) and list(results.metrics["round"]) == [0, *range(9, 300, 10)]
+
+
 def test_a_run_whose_clients_are_all_gone_ends_by_name_and_can_be_resumed(tmp_path: Path) -> None:
     what = wall(stop={"rounds": 100_000})
     with Serving(what, tmp_path / "run", patience_s=0.5) as server:

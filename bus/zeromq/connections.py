@@ -31,6 +31,8 @@ _FAILURES = {
     zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL: "it does not speak ZMTP",
     zmq.EVENT_HANDSHAKE_FAILED_AUTH: "it could not prove who it is",
 }
+HERE = "this process"
+OLD = "a peer of an older ZMTP"
 _TCP_INFO_BYTES_RECEIVED = 128  # offset of tcpi_bytes_received in Linux' struct tcp_info
 _RESET = struct.pack("ii", 1, 0)  # linger for no time: what the peer has not sent yet is not waited for
 
@@ -173,8 +175,10 @@ class Connections:
         """The connection of a first message. It may be here before the word that its connection came."""
         try:
             descriptor = int(frame.get(zmq.SRCFD))
-        except zmq.ZMQError:  # inproc has none
-            return Connection(-1, "this process", peer)
+        except zmq.ZMQError:  # inproc has none, and ZeroMQ tells none of a peer that speaks ZMTP 1 or 2
+            is_inproc = self._owner.getsockopt(zmq.LAST_ENDPOINT).startswith(b"inproc:")
+            self._peers[peer] = Connection(-1, HERE if is_inproc else OLD, peer, is_over=not is_inproc)
+            return self._peers[peer]
         self.read_events()
         connections = self._open.setdefault(descriptor, [])
         if not connections or connections[-1].peer:

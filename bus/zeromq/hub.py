@@ -24,11 +24,11 @@ from typing import Any
 import zmq
 
 from seedbus.bus.clock import wall_seconds
-from seedbus.bus.envelope import LOWEST_ADDRESS
+from seedbus.bus.envelope import EVALUATOR, LOWEST_ADDRESS
 from seedbus.bus.errors import BadEndpoint, MalformedParcel
 from seedbus.bus.transport import Answered, Declined, Reception
 from seedbus.bus.zeromq import parcel, sockets
-from seedbus.bus.zeromq.connections import Connection, Connections
+from seedbus.bus.zeromq.connections import OLD, Connection, Connections
 from seedbus.bus.zeromq.parcel import NO_SESSION, Parcel, Type
 from seedbus.bus.zeromq.session import Delivery, Session
 from seedbus.bus.zeromq.ticker import Ticker
@@ -106,10 +106,8 @@ class Hub:
         if session is not None:
             if session.hold_back(delivery) >= BATCH:
                 self._send_batch(session)
-        elif self._redelivers:
-            self._parked.setdefault(address, []).append(delivery)
         else:
-            answered([])
+            self._park(delivery)
 
     def flush(self) -> None:
         for session in [] if self._is_closing else self._hosts.values():
@@ -193,6 +191,8 @@ class Hub:
         else:
             session.up += size
         try:
+            if connection.name == OLD:
+                raise MalformedParcel("old-zmtp", "it speaks ZMTP 1 or 2; this is 3")
             if frames != 1:
                 raise MalformedParcel("frames", f"a parcel of {frames} frames; it is one")
             self._received(peer, connection, size, parcel.read(last.bytes))
@@ -311,10 +311,14 @@ class Hub:
             self._refusals += 1
             self._strike(session.connection, 1)  # it kept others from its clients, for nothing
         for delivery in left:
-            if self._redelivers:
-                self._parked.setdefault(delivery.address, []).append(delivery)
-            else:
-                delivery.answered([])
+            self._park(delivery)
+
+    def _park(self, delivery: Delivery) -> None:
+        """It waits for whoever comes; in real time that is the evaluator only, an instrument that misses nothing."""
+        if self._redelivers or delivery.address == EVALUATOR:
+            self._parked.setdefault(delivery.address, []).append(delivery)
+        else:
+            delivery.answered([])
 
     def _ended(self, connection: Connection) -> None:
         """A connection is no more; whatever came over it before has been handed over by now."""

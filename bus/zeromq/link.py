@@ -217,7 +217,7 @@ class Link:
         batch: list[list[bytes]] = []
         size = 0
         for frames in answers:
-            own = sum(map(len, frames))
+            own = 1 + sum(len(parcel.entry(frame)) for frame in frames)
             if batch and size + own > PARCEL_BYTES:
                 self._send_answers(batch)
                 batch, size = [], 0

@@ -15,7 +15,6 @@ Rules
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -24,6 +23,7 @@ from seedbus.agents import messages
 from seedbus.agents.admission import why_not
 from seedbus.agents.messages import AnyAlgorithm, Evaluation, Join
 from seedbus.agents.participation import Participation
+from seedbus.agents.refusals import NOBODY, Refusal, Refusals
 from seedbus.agents.stopping import Cadence, Progress, Stop
 from seedbus.agents.verification import Verifier
 from seedbus.algorithms.contract import BadPayload, ReportRefused, whole_digest
@@ -31,19 +31,6 @@ from seedbus.bus import Envelope, Tally
 from seedbus.bus.draws import bits
 
 Outgoing = tuple[Envelope, Tally]
-NOBODY = -(2**31)  # the client of a refusal that concerns no client
-PEERS = 1000  # so many strangers are told apart
-TOLD = 5  # so many refusals of one stranger for one reason are told, the rest counted
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """A message that was not acted upon: who sent it, one word why, and a sentence."""
-
-    client: int
-    round: int
-    reason: str
-    detail: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +53,7 @@ class _Open:
     waiting: set[int]
     reports: dict[int, Any] = field(default_factory=dict)
     told: dict[int, Outgoing] = field(default_factory=dict)
+    lost: set[int] = field(default_factory=set)
 
 
 class Coordinator:
@@ -93,8 +81,7 @@ class Coordinator:
         self.round = 0
         self.log: list[Any] = []
         self.versions: dict[int, int] = {}
-        self.refusals: Counter[tuple[int, str]] = Counter()
-        self.refusals_of_peers: Counter[tuple[str, str]] = Counter()
+        self.refusals = Refusals()
         self.progress = Progress()
         self.last_digest = ""
         self._members: dict[int, None] = {}
@@ -117,6 +104,11 @@ class Coordinator:
             return [], self.refused(join.sender, *objection)
         self.proofs = join.proofs | self.proofs
         plans, is_alone = [], join.sender >= 0
+        if is_alone and self._open is not None:
+            if join.sender in self._open.lost:
+                detail = f"client {join.sender} says twice in a round that it has lost its place"
+                return [], self.refused(join.sender, "joins-again", detail)
+            self._open.lost.add(join.sender)
         for span in join.spans:
             for client in range(span.first, span.last + 1):
                 self._members[client] = None
@@ -159,17 +151,14 @@ class Coordinator:
 
     def refused(self, client: int, reason: str, detail: str, round: int | None = None) -> Refusal:
         """Count a refusal. Whoever answers the open round badly has answered: the round does not wait for it."""
-        self.refusals[client, reason] += 1
+        self.refusals.clients[client, reason] += 1
         if self._open is not None and reason in _ANSWERS_BADLY and round in (None, self.round):
             self._open.waiting.discard(client)
         return Refusal(client, self.round if round is None else round, reason, detail)
 
     def refused_peer(self, peer: str, reason: str, detail: str) -> Refusal | None:
         """Count a refusal of what came from no member of the run; None once there are too many to tell of each."""
-        is_known = (peer, reason) in self.refusals_of_peers or len(self.refusals_of_peers) < PEERS
-        who = peer if is_known else "others"
-        self.refusals_of_peers[who, reason] += 1
-        if self.refusals_of_peers[who, reason] > TOLD:
+        if not self.refusals.of_peer(peer, reason):
             return None
         return Refusal(NOBODY, self.round, reason, f"{peer}: {detail}")
 
@@ -246,9 +235,7 @@ class Coordinator:
     def checkpoint(self) -> list[Any]:
         """All that the future depends on, but the log and the members' versions, which are kept a row each."""
         assert self._state is None, "an algorithm with server state needs it in the checkpoint"
-        refusals = [[client, reason, count] for (client, reason), count in sorted(self.refusals.items())]
-        refusals += [[peer, reason, count] for (peer, reason), count in sorted(self.refusals_of_peers.items())]
-        return [self.round, refusals, self.progress.pack(), self.verifier.pack()]
+        return [self.round, self.refusals.pack(), self.progress.pack(), self.verifier.pack()]
 
     def take_moved(self) -> list[tuple[int, int]]:
         """(client, version) of the members that joined or moved since the last call."""
@@ -258,11 +245,7 @@ class Coordinator:
 
     def restore(self, checkpoint: list[Any], log: list[Any], versions: dict[int, int]) -> None:
         self.round, refusals, progress, truth = checkpoint
-        for who, reason, count in refusals:
-            if isinstance(who, int):
-                self.refusals[who, reason] = count
-            else:
-                self.refusals_of_peers[who, reason] = count
+        self.refusals.unpack(refusals)
         self.progress = Progress.unpack(progress)
         self.verifier.unpack(truth)
         self.log, self.versions = log, dict(versions)
@@ -308,4 +291,7 @@ class Coordinator:
         self._place(client, envelope.base)
 
 
-_ANSWERS_BADLY = frozenset({"malformed", "bad-payload", "shape", "not-finite", "absurd", "wrong-version", "diverged"})
+_ANSWERS_BADLY = frozenset(
+    "malformed bad-payload shape not-finite absurd wrong-version diverged "
+    "joins-again foreign-version claims-another selftest x0".split()  # the last five: a JOIN in the place of a report
+)

@@ -156,19 +156,14 @@ class _Crew:
         """All rows into the ledger's files, and the outcome into the journal: the run is over."""
         self.bus.close()
         self.ledger.write_segment()
-        coordinator, refusals = self.coordinator, dict[str, dict[str, int]]()
-        for (who, why), count in [
-            *sorted(coordinator.refusals.items()),
-            *sorted(coordinator.refusals_of_peers.items()),
-        ]:
-            refusals.setdefault(why, {})[str(who)] = count
+        coordinator = self.coordinator
         outcome = Outcome(
             reason,
             coordinator.round,
             coordinator.version,
             coordinator.last_digest,
             self.clock.now_ns / 1e9,
-            refusals,
+            coordinator.refusals.by_reason(),
         )
         self.journal.finish(self.server.unsaved_metrics, self.ledger.segments, {OUTCOME: json.dumps(asdict(outcome))})
         return outcome

@@ -61,6 +61,8 @@ class Join:
         for span in spans:
             if not (isinstance(span, list) and len(span) == 3 and all(type(n) is int and 0 <= n < 2**32 for n in span)):
                 raise BadPayload("a JOIN's clients are not spans of first, last and version")
+            if span[0] > span[1]:
+                raise BadPayload(f"a JOIN's clients {span[0]} … {span[1]} end before they begin")
         return Join(envelope.client, tuple(Span(*span) for span in spans), selftest, x0)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from seedbus.agents.coordinator import Closed, Refusal
+from seedbus.agents.coordinator import Closed
+from seedbus.agents.refusals import Refusal
 
 
 class Observer(Protocol):

@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from seedbus.agents import messages
-from seedbus.agents.coordinator import Coordinator, Outgoing, Refusal
+from seedbus.agents.coordinator import Coordinator, Outgoing
 from seedbus.agents.observer import Observer
+from seedbus.agents.refusals import Refusal
 from seedbus.algorithms.contract import BadPayload
 from seedbus.bus import EVALUATOR, HOST, Bus, Declined, Kind, MalformedEnvelope, Offer, Wish, decode
 from seedbus.bus.envelope import LOWEST_ADDRESS
@@ -82,6 +83,8 @@ class Reception:
             if envelope.kind is not Kind.JOIN or envelope.client != host:
                 raise BadPayload(f"a {envelope.kind.name} of {envelope.client}, where the JOIN of {host} belongs")
             join = messages.Join.unpack(envelope)
+            if not join.spans and guest.offer.spans:
+                raise BadPayload("it joins for nobody")
         except (MalformedEnvelope, BadPayload) as error:
             return self._refuse(frame, host, "bad-join", str(error))
         clients = _clients(join, len(guest.addresses))
@@ -168,9 +171,8 @@ class Reception:
 
 
 def _clients(join: messages.Join, most: int) -> list[int] | None:
-    """The clients of a JOIN, or nothing if they are fewer or more than there can be."""
-    sizes = [span.last - span.first + 1 for span in join.spans]
-    if min(sizes, default=1) < 1 or sum(sizes) > most:
+    """The clients of a JOIN, or nothing if they are more than there can be."""
+    if sum(span.last - span.first + 1 for span in join.spans) > most:
         return None
     return [client for span in join.spans for client in range(span.first, span.last + 1)]
 

@@ -8,7 +8,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from seedbus.agents.coordinator import Closed, Refusal
+from seedbus.agents.coordinator import Closed
+from seedbus.agents.refusals import Refusal
 from seedbus.bus.clock import wall_seconds
 from seedbus.scenarios.schema import Scenario
 

@@ -10,8 +10,9 @@ from typing import Any
 
 import structlog
 
-from seedbus.agents.coordinator import Closed, Refusal
+from seedbus.agents.coordinator import Closed
 from seedbus.agents.observer import Observer
+from seedbus.agents.refusals import Refusal
 from seedbus.scenarios.results import METRICS, strict
 
 LOG = "log.jsonl"

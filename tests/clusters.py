@@ -55,7 +55,8 @@ class Serving(threading.Thread):
 
     def __init__(self, what: Scenario, folder: Path, *, resume: bool = False, **placement: Any) -> None:
         super().__init__(name="server", daemon=True)
-        options: dict[str, Any] = {"transport": "tcp", "bind": "tcp://127.0.0.1:*", "heartbeat_s": 0.2, "patience_s": 20.0}
+        options: dict[str, Any] = {"transport": "tcp", "bind": "tcp://127.0.0.1:*"}
+        options |= {"heartbeat_s": 0.2, "patience_s": 20.0}
         self._what, self._folder, self._resume = what, folder, resume
         self._placement = Placement(**(options | placement))
         self.watcher = Watcher()

@@ -113,7 +113,7 @@ def test_who_is_not_what_it_should_be_is_refused_by_reason(name: str) -> None:
     hall.offered(Wish(count=2))
     (answer,), is_member = hall.reception.admit(HOST, frame)
     assert messages.unpack_refuse(decode(answer))[0] == reason and not is_member
-    assert hall.coordinator.refusals == {(HOST, reason): 1} and hall.told.refusals == [reason]
+    assert hall.coordinator.refusals.clients == {(HOST, reason): 1} and hall.told.refusals == [reason]
     assert hall.reception.missing == {*range(6), EVALUATOR}
     # whatever came in the place of a JOIN: no message of the rounds, and nobody else's
     assert hall.rows == [

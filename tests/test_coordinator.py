@@ -36,8 +36,8 @@ def test_a_report_counts_at_most_once(order: list[int]) -> None:
     for place in order:
         made.reported(report(made, cohort[place]))
     seen = len(set(order))
-    assert made.refusals.total() == len(order) - seen
-    assert {reason for _, reason in made.refusals} <= {"duplicate"}
+    assert made.refusals.clients.total() == len(order) - seen
+    assert {reason for _, reason in made.refusals.clients} <= {"duplicate"}
     made.deadline_passed(made.round)
     assert len(made.close_round().reported) == seen
 
@@ -59,7 +59,7 @@ def test_a_report_that_must_not_count_is_refused_with_its_reason(reason: str, ch
     refusal = made.reported(report(made, client, **changes))
     assert refusal is not None
     assert (refusal.client, refusal.reason) == (client, reason)
-    assert made.refusals == {(client, reason): 1}
+    assert made.refusals.clients == {(client, reason): 1}
     made.deadline_passed(made.round)
     assert made.close_round().commit is None
 

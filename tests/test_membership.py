@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from coordinator_cases import ALGORITHM, PROOF, after, cohort_of, coordinator, report
 
-from seedbus.agents.coordinator import NOBODY, PEERS, TOLD, Coordinator
+from seedbus.agents.coordinator import Coordinator
 from seedbus.agents.messages import Join, Span
 from seedbus.agents.participation import Participation
+from seedbus.agents.refusals import NOBODY, PEERS, TOLD
 from seedbus.agents.stopping import Cadence, Stop
 from seedbus.bus import HOST, Envelope, Kind
 
@@ -34,7 +35,7 @@ def test_whoever_would_compute_something_else_or_for_another_is_refused(join: Jo
     assert plans == [] and made.versions == before
     assert refusal is not None
     assert (refusal.client, refusal.reason) == (join.sender, reason)
-    assert made.refusals == {(join.sender, reason): 1}
+    assert made.refusals.clients == {(join.sender, reason): 1}
 
 
 def missed_in(plan: Envelope) -> int:
@@ -126,9 +127,9 @@ def test_refusals_of_strangers_are_counted_by_name_but_not_without_end() -> None
     for number in range(PEERS + 50):
         for _ in range(2):
             made.refused_peer(f"10.0.0.1:{number}", "protocol", "protocol 4")
-    assert made.refusals_of_peers["10.0.0.1:0", "protocol"] == 2
-    assert made.refusals_of_peers["others", "protocol"] == 2 * 50
-    assert len(made.refusals_of_peers) == PEERS + 1 and made.refusals_of_peers.total() == 2 * (PEERS + 50)
+    assert made.refusals.peers["10.0.0.1:0", "protocol"] == 2
+    assert made.refusals.peers["others", "protocol"] == 2 * 50
+    assert len(made.refusals.peers) == PEERS + 1 and made.refusals.peers.total() == 2 * (PEERS + 50)
 
 
 def test_a_stranger_that_goes_on_and_on_is_told_of_a_few_times_and_counted_always() -> None:
@@ -138,7 +139,7 @@ def test_a_stranger_that_goes_on_and_on_is_told_of_a_few_times_and_counted_alway
     assert first is not None
     assert (first.client, first.reason, first.detail) == (NOBODY, "protocol", "10.0.0.1:4: protocol 0")
     assert [refusal is not None for refusal in told] == [True] * TOLD + [False] * 20
-    assert made.refusals_of_peers == {("10.0.0.1:4", "protocol"): TOLD + 20}
+    assert made.refusals.peers == {("10.0.0.1:4", "protocol"): TOLD + 20}
     assert made.refused_peer("10.0.0.1:5", "protocol", "…") is not None
 
 
@@ -147,7 +148,7 @@ def test_a_restored_coordinator_knows_who_was_refused() -> None:
     made.refused(3, "late", "…")
     made.refused_peer("10.0.0.1:4", "protocol", "…")
     other.restore(made.checkpoint(), [], {})
-    assert other.refusals == {(3, "late"): 1} and other.refusals_of_peers == {("10.0.0.1:4", "protocol"): 1}
+    assert other.refusals.clients == {(3, "late"): 1} and other.refusals.peers == {("10.0.0.1:4", "protocol"): 1}
 
 
 @pytest.mark.parametrize("believes", [True, False])

@@ -8,8 +8,8 @@ import tracemalloc
 import pytest
 from hall import Hall
 
-from seedbus.agents.coordinator import TOLD
 from seedbus.agents.messages import Span
+from seedbus.agents.refusals import TOLD
 from seedbus.bus import EVALUATOR, HOST, Declined, Offer, Wish
 
 
@@ -159,4 +159,4 @@ def test_a_stranger_is_told_of_a_few_times_and_counted_always() -> None:
     for _ in range(TOLD + 7):
         hall.reception.refused("10.0.0.1:4", "protocol", "protocol 4")
     assert hall.told.refusals == ["protocol"] * TOLD
-    assert hall.coordinator.refusals_of_peers == {("10.0.0.1:4", "protocol"): TOLD + 7}
+    assert hall.coordinator.refusals.peers == {("10.0.0.1:4", "protocol"): TOLD + 7}

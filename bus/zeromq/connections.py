@@ -50,6 +50,7 @@ class Connection:
     name: str
     peer: bytes = b""
     has_come: bool = True
+    is_hung_up: bool = False
     is_over: bool = False
     whole: int = 0
     refused: int = 0
@@ -89,6 +90,7 @@ class Connections:
 
     def hang_up(self, connection: Connection) -> None:
         """End a connection; ZeroMQ frees all that it held of it."""
+        connection.is_hung_up = True
         if not connection.is_over and connection.descriptor >= 0 and _name(connection.descriptor) == connection.name:
             with suppress(OSError), _borrowed(connection.descriptor) as borrowed:
                 borrowed.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
@@ -180,6 +182,8 @@ class Connections:
             self._peers[peer] = Connection(-1, HERE if is_inproc else OLD, peer, is_over=not is_inproc)
             return self._peers[peer]
         self.read_events()
+        if peer in self._peers:  # to whom that led has read on, and was here before
+            return self._peers[peer]
         connections = self._open.setdefault(descriptor, [])
         if not connections or connections[-1].peer:
             connections.append(Connection(descriptor, _name(descriptor), has_come=False))
@@ -188,8 +192,9 @@ class Connections:
         return connections[-1]
 
     def _present(self) -> list[Connection]:
-        """Those that have their descriptors to themselves."""
-        return [connections[-1] for connections in self._open.values() if connections[-1].has_come]
+        """Those that are there, as far as is known."""
+        newest = [connections[-1] for connections in self._open.values()]
+        return [connection for connection in newest if connection.has_come and not connection.is_hung_up]
 
 
 @contextmanager

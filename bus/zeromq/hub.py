@@ -39,7 +39,8 @@ STRIKES = 100  # refused frames after which a connection is hung up on
 PINGS = 32  # from one session within a heartbeat; a link sends one
 BATCH = 16 * 2**10  # bytes of deliveries that are not held back any longer
 OUTBOX = 2**28  # bytes that wait for one peer
-BUDGET = 500  # parcels read before others get their turn; likewise refusals, before strangers have to wait
+BUDGET = 500  # parcels read before others get their turn
+REFUSALS = 50  # before nothing is read for a moment
 FAREWELLS_S = 1.0
 LINGER_MS = 500
 STRANGERS = LOWEST_ADDRESS - 1  # the address that the bytes of no session are booked under
@@ -164,7 +165,7 @@ class Hub:
         for _ in range(BUDGET):
             if self._socket.closed or self._is_resting or not self._read_one():
                 return
-            if self._refusals > BUDGET and not self._is_closing:
+            if self._refusals > REFUSALS and not self._is_closing:
                 self._rest()
         assert self._loop is not None
         self._loop.call_soon(self._read)
@@ -173,19 +174,23 @@ class Hub:
         if not self._socket.closed and not self._is_resting and self._connections.read_events():
             assert self._loop is not None
             self._loop.call_soon(self._read_events)
-        if self._refusals > BUDGET and not self._is_resting and not self._is_closing:
+        if self._refusals > REFUSALS and not self._is_resting and not self._is_closing:
             self._rest()
 
     def _read_one(self) -> bool:
         try:
-            last = self._socket.recv(zmq.NOBLOCK, copy=False)
+            peer = self._socket.recv(zmq.NOBLOCK)
         except zmq.Again:
             return False
-        peer, frames, size = last.bytes, 0, 0
+        last = self._socket.recv(copy=False)
+        connection = self._connections.received(peer, last)
+        frames, size = 1, sockets.on_wire(len(last), self.endpoint)
         while last.more:  # one after the other, for there may be very many
             last = self._socket.recv(copy=False)
             frames, size = frames + 1, size + sockets.on_wire(len(last), self.endpoint)
-        connection, session = self._connections.received(peer, last), self._peers.get(peer)
+            if frames == STRIKES:  # more of the like comes in while this is being read
+                self._hang_up(connection, "too-many-refusals", f"a parcel of {STRIKES} frames and more")
+        session = self._peers.get(peer)
         if session is None:
             self._gone_bytes[STRANGERS, True] += size
         else:
@@ -246,6 +251,8 @@ class Hub:
 
     def _hang_up(self, connection: Connection, reason: str, detail: str) -> None:
         assert self._reception is not None
+        if connection.is_hung_up:
+            return
         self._reception.refused(connection.name, reason, detail)
         self._connections.hang_up(connection)
         for session in [each for each in self._sessions.values() if each.connection is connection]:
@@ -346,6 +353,8 @@ class Hub:
 
     def _tick(self) -> None:
         """Once a heartbeat: who has said or taken nothing for too long, and who floods."""
+        if self._is_resting:
+            self._listen()
         self._alarm()
         for session in list(self._sessions.values()):
             session.silent += 1

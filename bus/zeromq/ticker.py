@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 
 from seedbus.bus.clock import wall_seconds
 
-WATCH_S = 0.02
+WATCH_S = 0.01
 SOON_S = 0.005
+REST_S = 0.002
 ALARMS = 3  # a second and a third look, soon after the first, tell what goes on from what has happened
-GROWTH = 8 * 2**20  # bytes of memory within a look or two that are worth an alarm
+GROWTH = 4 * 2**20  # bytes of memory within a look or two that are worth an alarm
 
 
 class Ticker:
@@ -32,17 +34,18 @@ class Ticker:
         self._reading, self._writing = os.pipe()
         os.set_blocking(self._reading, False)
         os.set_blocking(self._writing, False)
-        self._stop, self._is_asked = threading.Event(), threading.Event()
+        self._wake, self._is_over = threading.Event(), False
         self._thread = threading.Thread(target=self._beat, args=(every_s,), name="heartbeat", daemon=True)
         loop.add_reader(self._reading, self._beaten)
         self._thread.start()
 
     def rest(self) -> None:
         """Ask for a call of `rested`."""
-        self._is_asked.set()
+        self._wake.set()
 
     def close(self) -> None:
-        self._stop.set()
+        self._is_over = True
+        self._wake.set()
         self._thread.join()
         self._loop.remove_reader(self._reading)
         os.close(self._reading)
@@ -50,17 +53,19 @@ class Ticker:
 
     def _beat(self, every_s: float) -> None:
         due_s, before, alarms = wall_seconds() + every_s, _resident(), 0
-        while not self._stop.wait(min(SOON_S if alarms else WATCH_S, max(0.0, due_s - wall_seconds()))):
-            sign, now = b"", _resident()
+        while not self._is_over:
+            sign = b""
+            if self._wake.wait(min(SOON_S if alarms else WATCH_S, max(0.0, due_s - wall_seconds()))):
+                self._wake.clear()
+                time.sleep(REST_S)
+                sign = b","
+            now = _resident()
             if now > before + GROWTH:
                 alarms = ALARMS
             if now > before + GROWTH or now < before:
                 before = now
             if alarms:
-                sign, alarms = b"!", alarms - 1
-            if self._is_asked.is_set():
-                self._is_asked.clear()
-                sign += b","
+                sign, alarms = sign + b"!", alarms - 1
             if wall_seconds() >= due_s:
                 sign, due_s = sign + b".", wall_seconds() + every_s
             with suppress(BlockingIOError):  # it is full of what nobody has read: there is notice enough

@@ -1,0 +1,199 @@
+"""A run among hostile peers: a server's process, good workers on threads, and a gate that keeps it from ending."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Self
+
+from hostile_guests import CLIENT, Guest, GuestCase
+from hostile_peers import Caller, Case
+from hostile_server import ServerProcess
+
+from seedbus.agents.followers import prove
+from seedbus.agents.observer import Nobody
+from seedbus.bus import Kind, Offer, Wish, decode
+from seedbus.bus.transport import Follower, Span
+from seedbus.bus.zeromq import follow
+from seedbus.bus.zeromq.connections import OLD
+from seedbus.scenarios.run import bind, recruit
+from seedbus.scenarios.schema import Scenario
+
+NAMELESS = {"a stranger", OLD}  # what several peers are counted under
+WITHIN_S = 10.0
+
+
+class Gate:
+    """Lets a run go on up to a round, and no further. pace_s: how long each takes at least."""
+
+    def __init__(self) -> None:
+        self.pace_s = 0.0
+        self._limit = 0
+        self._changed = threading.Condition()
+
+    def open_to(self, limit: int) -> None:
+        with self._changed:
+            self._limit = limit
+            self._changed.notify_all()
+
+    def wait(self, round: int) -> None:
+        time.sleep(self.pace_s)
+        with self._changed:
+            self._changed.wait_for(lambda: round < self._limit)
+
+
+class Worker(threading.Thread):
+    """A good process's worth of clients on a thread. gate: what its evaluator waits at."""
+
+    def __init__(self, what: Scenario, endpoint: str, spans: tuple[Span, ...], gate: Gate | None = None) -> None:
+        super().__init__(name="worker", daemon=True)
+        self._what, self._endpoint, self._gate = what, endpoint, gate
+        self._wish = Wish(spans, 0, gate is not None)
+        self._leash, self._end = os.pipe()
+        self.failure: BaseException | None = None
+        self.start()
+
+    def run(self) -> None:
+        made = recruit(self._what, bind(self._what), Nobody())
+
+        def gated(offer: Offer) -> Follower:
+            return _Gated(made(offer), self._gate)
+
+        try:
+            follow(self._endpoint, [self._wish], gated, patience_s=30.0, leash=self._leash)
+        except BaseException as error:
+            self.failure = error
+
+    def end(self) -> None:
+        """Leave, if it is still there. Raises what it failed with."""
+        os.close(self._end)
+        self.join(WITHIN_S)
+        os.close(self._leash)
+        assert not self.is_alive(), "a worker hangs"
+        if self.failure is not None:
+            raise self.failure
+
+
+class _Gated:
+    def __init__(self, good: Follower, gate: Gate | None) -> None:
+        self._good, self._gate = good, gate
+        self.join, self.welcome = good.join, good.welcome
+
+    def handle(self, frame: bytes) -> list[bytes]:
+        if self._gate is not None:
+            envelope = decode(frame)
+            if envelope.kind is Kind.COMMIT:
+                self._gate.wait(envelope.round)
+        return self._good.handle(frame)
+
+
+class Arena:
+    """A context in which a run goes on, as far as it is let: clients 0 to 7, all with good processes.
+
+    booked: (who, reason) → how often, of all that was refused of those that were played.
+    """
+
+    def __init__(self, what: Scenario, folder: Path) -> None:
+        self.what, self.gate = what, Gate()
+        self.server = ServerProcess(what, folder)
+        self.proof = prove(what.algorithm, bind(what).x0())
+        self.booked: Counter[tuple[str, str]] = Counter()
+        self._patient: dict[str, Caller] = {}
+        self._workers: list[Worker] = []
+
+    def __enter__(self) -> Self:
+        self.server.__enter__()
+        for spans in (((0, 3),), ((4, 6),), ((CLIENT, CLIENT),)):
+            self._workers.append(self._worker(spans))
+        self.step()
+        self.before = self.server.resident, self.server.descriptors, self.server.threads
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.gate.open_to(2**32)
+        try:
+            for worker in self._workers:
+                worker.end()
+        finally:
+            self.server.__exit__()
+
+    def step(self) -> None:
+        """The run goes on by a round."""
+        target = self.server.ask()["rounds"] + 1
+        self.gate.open_to(target)
+        self.server.wait_for(lambda: self.server.ask()["rounds"] >= target, "goes on", WITHIN_S)
+
+    @contextmanager
+    def going_on(self) -> Iterator[None]:
+        """The run goes on all the while, at some 50 rounds a second at most."""
+        before, self.gate.pace_s = self.server.ask()["rounds"], 0.02
+        self.gate.open_to(2**32)
+        yield
+        self.server.wait_for(lambda: self.server.ask()["rounds"] > before + 2, "goes on", WITHIN_S)
+        self.gate.pace_s = 0.0
+        self.gate.open_to(self.server.ask()["rounds"] + 1)
+
+    def vacate(self) -> None:
+        """The good process of one client leaves."""
+        self._workers.pop().end()
+
+    def occupy(self) -> None:
+        """Another comes in its place, if it has left."""
+        if len(self._workers) < 3:
+            self._workers.append(self._worker(((CLIENT, CLIENT),)))
+
+    def play(self, case: Case) -> None:
+        """Let a stranger do its worst; it is refused as it should be, and the run goes on."""
+        if case.is_patient:
+            caller = self._patient[case.name]
+            found = {reason: n for (who, reason), n in self.booked.items() if who == caller.name}
+            assert found and found.items() <= case.refusals.items()
+        else:
+            before = self._found(NAMELESS)
+            with case.play(self.server.port) as caller:
+                assert not case.is_hung_up or caller.is_hung_up(WITHIN_S)
+                self._settle({caller.name} | NAMELESS, before, case.refusals)
+            self.step()
+
+    def play_together(self, cases: list[Case]) -> None:
+        """Let those begin, all at once, that it takes some heartbeats to find out."""
+        before = self._found(NAMELESS)
+        self._patient = {case.name: case.play(self.server.port) for case in cases}
+        expected = sum((Counter(case.refusals) for case in cases), Counter[str]())
+        self._settle({caller.name for caller in self._patient.values()} | NAMELESS, before, expected)
+        for caller in self._patient.values():
+            assert caller.is_hung_up(WITHIN_S)
+            caller.close()
+        self.step()
+
+    def play_guest(self, case: GuestCase) -> None:
+        """Let a peer that is offered a client do its worst."""
+        guest = Guest(self.server.port, self.proof)
+        before = self._found(guest.names)
+        case.play(guest)
+        with guest.peer:
+            self._settle(guest.names, before, case.refusals)
+            assert not case.is_hung_up or guest.peer.is_hung_up(WITHIN_S)
+
+    def _settle(self, names: set[str], before: Counter[tuple[str, str]], expected: Mapping[str, int]) -> None:
+        """Wait until those named are refused for what is expected, and for nothing else."""
+        until = time.monotonic() + WITHIN_S
+        while True:
+            found = self._found(names) - before
+            reasons = sum((Counter({reason: n}) for (_, reason), n in found.items()), Counter[str]())
+            if reasons == Counter(expected) or time.monotonic() > until:
+                break
+            time.sleep(0.001)
+        assert reasons == Counter(expected)
+        self.booked += found
+
+    def _worker(self, spans: tuple[Span, ...]) -> Worker:
+        return Worker(self.what, self.server.endpoint, spans, self.gate if spans[0][0] == 0 else None)
+
+    def _found(self, names: set[str]) -> Counter[tuple[str, str]]:
+        return Counter({(who, reason): n for who, reason, n in self.server.ask(*names)["refusals"]})

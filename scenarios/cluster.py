@@ -59,7 +59,9 @@ def placed(placement: Placement, scenario: Scenario, recruit: Recruit | None, ob
     import zmq
 
     from seedbus.bus.zeromq import Hub
+    from seedbus.bus.zeromq.sockets import check_files
 
+    check_files(max(placement.workers, placement.expect), each=2)
     with tempfile.TemporaryDirectory(prefix="seedbus-") as folder, zmq.Context() as context:
         context.max_sockets = 65_535
         guard, helpers = _Guard(placement.patience_s), list[_Processes | _Thread]()

@@ -1,4 +1,4 @@
-"""A run among hostile peers: a server's process, good workers on threads, and a gate that keeps it from ending."""
+"""A run among hostile peers: a server in a process, good workers on threads, and a gate that keeps it from ending."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from hostile_guests import CLIENT, Guest, GuestCase
 from hostile_peers import Caller, Case
@@ -98,9 +98,9 @@ class Arena:
     booked: (who, reason) → how often, of all that was refused of those that were played.
     """
 
-    def __init__(self, what: Scenario, folder: Path) -> None:
+    def __init__(self, what: Scenario, folder: Path, hub: dict[str, Any] | None = None) -> None:
         self.what, self.gate = what, Gate()
-        self.server = ServerProcess(what, folder)
+        self.server = ServerProcess(what, folder, hub)
         self.proof = prove(what.algorithm, bind(what).x0())
         self.booked: Counter[tuple[str, str]] = Counter()
         self._patient: dict[str, Caller] = {}
@@ -129,10 +129,10 @@ class Arena:
         self.server.wait_for(lambda: self.server.ask()["rounds"] >= target, "goes on", WITHIN_S)
 
     @contextmanager
-    def going_on(self) -> Iterator[None]:
-        """The run goes on all the while, at some 50 rounds a second at most."""
-        before, self.gate.pace_s = self.server.ask()["rounds"], 0.02
-        self.gate.open_to(2**32)
+    def going_on(self, most: int = 2**32, pace_s: float = 0.02) -> Iterator[None]:
+        """The run goes on all the while: by so many rounds at most, each of which takes so long at least."""
+        before, self.gate.pace_s = self.server.ask()["rounds"], pace_s
+        self.gate.open_to(before + most)
         yield
         self.server.wait_for(lambda: self.server.ask()["rounds"] > before + 2, "goes on", WITHIN_S)
         self.gate.pace_s = 0.0

@@ -81,6 +81,11 @@ class Caller:
                 return True
         return False
 
+    def end(self) -> None:
+        """Say that nothing more is said."""
+        with suppress(OSError):
+            self.socket.shutdown(socket.SHUT_WR)
+
     def reset(self) -> None:
         """End it without a goodbye."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

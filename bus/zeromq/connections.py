@@ -178,7 +178,7 @@ class Connections:
         try:
             descriptor = int(frame.get(zmq.SRCFD))
         except zmq.ZMQError:  # inproc has none, and ZeroMQ tells none of a peer that speaks ZMTP 1 or 2
-            is_inproc = self._owner.getsockopt(zmq.LAST_ENDPOINT).startswith(b"inproc:")
+            is_inproc = self._owner.get_string(zmq.LAST_ENDPOINT).startswith("inproc:")
             self._peers[peer] = Connection(-1, HERE if is_inproc else OLD, peer, is_over=not is_inproc)
             return self._peers[peer]
         self.read_events()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -57,7 +56,7 @@ class Ticker:
             sign = b""
             if self._wake.wait(min(SOON_S if alarms else WATCH_S, max(0.0, due_s - wall_seconds()))):
                 self._wake.clear()
-                time.sleep(REST_S)
+                threading.Event().wait(REST_S)
                 sign = b","
             now = _resident()
             if now > before + GROWTH:

@@ -141,12 +141,12 @@ class _Crew:
         self.server = Server(self.bus, self.coordinator, journal, observer)
 
     async def work(self) -> str:
-        checkpoint = self.journal.checkpoint()
-        if checkpoint is None:
-            self.ledger.restore(0, b"")
-        else:
-            self.server.restore(checkpoint, history(self.setup.algorithm, self.journal))
         try:
+            checkpoint = self.journal.checkpoint()
+            if checkpoint is None:
+                self.ledger.restore(0, b"")
+            else:
+                self.server.restore(checkpoint, history(self.setup.algorithm, self.journal))
             self.transport.start(self.server.reception(self.setup.scenario, self.setup.share))
             return await self.server.run()
         finally:

@@ -20,7 +20,7 @@ from seedbus.agents.refusals import Refusal
 from seedbus.algorithms.contract import BadPayload
 from seedbus.bus import EVALUATOR, HOST, Bus, Declined, Kind, MalformedEnvelope, Offer, Wish, decode
 from seedbus.bus.envelope import LOWEST_ADDRESS
-from seedbus.bus.transport import Span, addresses, merged
+from seedbus.bus.transport import NO_CLIENTS, Span, addresses, merged
 
 
 @dataclass(slots=True)
@@ -120,6 +120,10 @@ class Reception:
         return {*range(self._coordinator.participation.clients), EVALUATOR} - present
 
     @property
+    def rounds_closed(self) -> int:
+        return self._coordinator.round
+
+    @property
     def can_go_on(self) -> bool:
         """In simulated time nobody may be missing; in real time there must be an evaluator, and a quorum."""
         if self._bus.clock.is_virtual:
@@ -145,6 +149,8 @@ class Reception:
             if taken:
                 return Declined("taken", f"client {taken[0]} is hosted by another process")
             return spans
+        if wish.count == NO_CLIENTS:
+            return ()
         count = wish.count or self._share
         if free and wish.count > len(free):
             return Declined("too-many", f"{wish.count} clients are asked for and {len(free)} are left")

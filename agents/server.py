@@ -53,6 +53,9 @@ class Server:
         self.bus.ledger.restore(checkpoint.segments, checkpoint.rows)
         self.bus.restore(bus)
         round, version, cohort, reported, has_commit = checkpoint.last
+        if not self.bus.clock.is_virtual:  # what the evaluator was asked and had not answered is not asked again
+            self._held[EVALUATOR] = version - has_commit
+            self.coordinator.progress.awaited = 0
         self._unpublished = Closed(round, version, tuple(cohort), tuple(reported), log[-1] if has_commit else None)
 
     async def run(self) -> str:

@@ -245,7 +245,11 @@ class Bus:
             answer.is_late = False
             self.clock.release()
             self._speak(answer)
-        if self._quiet is not None and all(each.frames is not None for each in self._answers.values()):
+        if (
+            self._quiet is not None
+            and not self._quiet.done()
+            and all(each.frames is not None for each in self._answers.values())
+        ):
             self._quiet.set_result(None)
 
     def _answer_due(self, answer: Answer) -> None:

@@ -19,6 +19,7 @@ from seedbus.bus.envelope import EVALUATOR
 from seedbus.bus.errors import UnknownAddress
 
 Answered = Callable[[list[bytes]], None]
+NO_CLIENTS = 2**32 - 1  # the count in the wish of a process that hosts the evaluator and nobody else
 Span = tuple[int, int]  # the first and the last of neighbouring clients
 
 
@@ -84,6 +85,11 @@ class Reception(Protocol):
     @property
     def missing(self) -> set[int]:
         """The followers that no process hosts just now."""
+        ...
+
+    @property
+    def rounds_closed(self) -> int:
+        """How far the run is."""
         ...
 
     @property

@@ -22,7 +22,9 @@ from seedbus.scenarios.errors import WorkerFailed
 from seedbus.scenarios.schema import Scenario
 
 Name = Literal["memory", "inproc", "ipc", "tcp"]
-DEATHS = 5  # of one worker in a row, without an answer between them, that are put up with
+DEATHS = 5  # of one worker in a row, without a round between them, that are put up with
+LEASH_S = 0.7  # from the end of the leash to the end of a worker
+START_S = 10.0  # patience that a worker has at least: it connects before there is anybody to answer
 _OWN_WORDS = 20  # exit codes below this come with a sentence of the worker's own
 
 
@@ -154,7 +156,7 @@ class _Processes:
         bounds = [number * clients // workers for number in range(workers + 1)]
         self._shares = [f"{first}-{end - 1}" for first, end in pairwise(bounds)]
         self._children: dict[int, subprocess.Popen[bytes]] = {}
-        self._deaths = [0] * workers
+        self._deaths, self._rounds = [0] * workers, 0
         self._ended: deque[tuple[int, int]] = deque()
         self._failure: WorkerFailed | None = None
         self._is_closing = threading.Event()
@@ -172,19 +174,21 @@ class _Processes:
             self._observer.noted("worker", number=number, ended=code)
         if self._failure is not None:
             raise self._failure
-        if not reception.missing:
-            self._deaths = [0] * len(self._deaths)
+        if reception.rounds_closed > self._rounds:
+            self._rounds, self._deaths = reception.rounds_closed, [0] * len(self._deaths)
 
     def close(self) -> None:
         """They have been told that the run is over; who has not heard loses its leash."""
         self._is_closing.set()
         for child in self._children.values():
             _let_go(child)
-        for number, watcher in enumerate(self._watchers):
-            watcher.join(1.5)
-            if watcher.is_alive():
-                self._children[number].kill()
-                watcher.join()
+        until = wall_seconds() + LEASH_S
+        for watcher in self._watchers:
+            watcher.join(max(0.0, until - wall_seconds()))
+        for child in self._children.values():
+            child.kill()  # who is loading yet does not hear; for the others it is too late to mean anything
+        for watcher in self._watchers:
+            watcher.join()
 
     def _watch(self, number: int) -> None:
         """Wait for the end of a worker, and start another in its place if it was not the run's."""
@@ -200,7 +204,7 @@ class _Processes:
     def _spawn(self, number: int) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "seedbus", "client", "--connect", self._endpoint, "--leash", "--quiet"]
         command += ["--clients", self._shares[number], "--evaluator" if number == 0 else "--no-evaluator"]
-        command += ["--patience", str(self._patience_s)]
+        command += ["--patience", str(max(self._patience_s, START_S))]
         # a session of its own: Ctrl-C is for this process, which then tells its workers
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
 

@@ -18,6 +18,7 @@ from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.loading import validate
 from seedbus.scenarios.run import bind, recruit
 
+MOST = 2**24  # clients that a run may have
 FILES_EACH = 3  # descriptors of a socket that has one connection
 
 
@@ -67,12 +68,12 @@ def spans_of(text: str) -> tuple[tuple[Span, ...], int]:
     """What --clients says: a number of clients, or which: 25, or 0-24, or 0-9,40-49. Raises `ScenarioError`."""
     if not text:
         return (), 0
-    if re.fullmatch(r"[0-9]+", text) and int(text):
+    if re.fullmatch(r"[0-9]+", text) and 0 < int(text) <= MOST:
         return (), int(text)
     spans = []
     for part in text.split(","):
         found = re.fullmatch(r"([0-9]+)(?:-([0-9]+))?", part)
-        if not found or text == "0" or int(found[1]) > int(found[2] or found[1]):
+        if not found or text == "0" or not int(found[1]) <= int(found[2] or found[1]) < MOST:
             expected = "expected how many, like 25, or which, like 0-24 or 0-9,40-49"
             raise ScenarioError(f"--clients {text}", [expected])
         spans.append((int(found[1]), int(found[2] or found[1])))

@@ -11,6 +11,7 @@ from hall import Hall
 from seedbus.agents.messages import Span
 from seedbus.agents.refusals import TOLD
 from seedbus.bus import EVALUATOR, HOST, Declined, Offer, Wish
+from seedbus.bus.transport import NO_CLIENTS
 
 
 def test_who_wishes_certain_clients_gets_them() -> None:
@@ -51,7 +52,7 @@ def test_who_would_only_evaluate_may_when_nobody_else_does() -> None:
         (Wish(((0, 2),)), "taken", "client 2 is hosted by another process"),
         (Wish(((0, 0), (5, 6)), evaluates=True), "unknown-client", "client 6 is none of this run's 0 … 5"),
         (Wish(count=5), "too-many", "5 clients are asked for and 4 are left"),
-        (Wish(count=2**32 - 1), "too-many", "4,?294,?967,?295 clients are asked for and 4 are left"),
+        (Wish(count=2**32 - 2), "too-many", "4,?294,?967,?294 clients are asked for and 4 are left"),
     ],
 )
 def test_what_cannot_be_had_is_declined_and_nothing_is_taken(wish: Wish, reason: str, detail: str) -> None:
@@ -160,3 +161,10 @@ def test_a_stranger_is_told_of_a_few_times_and_counted_always() -> None:
         hall.reception.refused("10.0.0.1:4", "protocol", "protocol 4")
     assert hall.told.refusals == ["protocol"] * TOLD
     assert hall.coordinator.refusals.peers == {("10.0.0.1:4", "protocol"): TOLD + 7}
+
+
+def test_a_process_that_only_evaluates_takes_no_clients_when_it_comes_again() -> None:
+    hall = Hall(clients=4, share=4)
+    hall.reception.gone(hall.offered(Wish()).host, "the server came anew")
+    offer = hall.offered(Wish(count=NO_CLIENTS))
+    assert offer.spans == () and offer.evaluates

@@ -65,6 +65,9 @@ class Labour:
         """No more jobs; the one under way is not waited for long."""
         self._jobs.put(None)
         self._thread.join(0.5)
+        if not self._thread.is_alive():
+            os.close(self.descriptor)
+            os.close(self._writing)
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:

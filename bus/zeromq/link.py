@@ -21,7 +21,7 @@ import zmq
 from seedbus.bus.clock import wall_seconds
 from seedbus.bus.envelope import Kind, decode
 from seedbus.bus.errors import MalformedEnvelope, MalformedParcel, ServerGone, Turned
-from seedbus.bus.transport import Follower, Offer, Recruit, Wish
+from seedbus.bus.transport import NO_CLIENTS, Follower, Offer, Recruit, Wish
 from seedbus.bus.zeromq import parcel, sockets
 from seedbus.bus.zeromq.labour import Labour
 from seedbus.bus.zeromq.parcel import NO_SESSION, Parcel, Type
@@ -175,7 +175,8 @@ class Link:
         self._session, self._heartbeat_s, self._heard = got.session, heartbeat_ms / 1000, wall_seconds()
         self._is_alone = False
         self._beat = self._heard + self._heartbeat_s
-        self._wish = replace(self._first_wish, spans=offer.spans, count=0, evaluates=offer.evaluates)
+        count = 0 if offer.spans else NO_CLIENTS
+        self._wish = replace(self._first_wish, spans=offer.spans, count=count, evaluates=offer.evaluates)
         stay, before = self._stay, self._offer
         self._offer = offer
 
@@ -251,11 +252,14 @@ def follow(
     `Turned`, `BadEndpoint`, and whatever building followers raises.
     """
     own = context is None
-    context = context or zmq.Context()
+    if context is None:
+        context = zmq.Context()
+        context.max_sockets = 65_535
     labour, poller = Labour(), zmq.Poller()
     links: list[Link] = []
     try:
-        links += [Link(context, endpoint, wish, recruit, labour, patience_s=patience_s, note=note) for wish in wishes]
+        for wish in wishes:
+            links.append(Link(context, endpoint, wish, recruit, labour, patience_s=patience_s, note=note))
         poller.register(labour.descriptor, zmq.POLLIN)
         if leash is not None:
             poller.register(leash, zmq.POLLIN)

@@ -42,6 +42,7 @@ class Everybody:
     """A reception that gives all clients to one process."""
 
     can_go_on = was_complete = True
+    rounds_closed = 0
 
     def __init__(self, clients: int) -> None:
         self._clients = clients

@@ -134,7 +134,7 @@ class _Crew:
             self.transport,
             self.ledger,
             Links(setup.network, setup.seed),
-            Rules(setup.rules, setup.seed),
+            Rules(setup.rules, setup.seed, setup.participation.clients),
             tally=lambda envelope: tally(setup.algorithm, self.coordinator.verifier.is_due, envelope),
             answer_ns=self._answer_ns,
         )

@@ -2,6 +2,7 @@
 
 from seedbus.bus.bus import Bus
 from seedbus.bus.clock import Clock, Event, VirtualClock, WallClock
+from seedbus.bus.draws import Luck
 from seedbus.bus.envelope import EVALUATOR, HOST, SERVER, Envelope, Kind, Tally, decode, encode
 from seedbus.bus.errors import (
     BusError,
@@ -52,6 +53,7 @@ __all__ = [
     "LedgerDamaged",
     "Links",
     "LocalError",
+    "Luck",
     "Mailbox",
     "MalformedEnvelope",
     "MemoryTransport",

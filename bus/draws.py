@@ -8,8 +8,12 @@ draw.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from typing import TypeVar
 
 Key = int | str
+T = TypeVar("T")
 
 
 def bits(seed: int, *key: Key) -> int:
@@ -36,3 +40,37 @@ def sample(members: int, count: int, seed: int, *key: Key) -> list[int]:
         pick = below(last + 1, seed, *key, last)
         chosen.add(last if pick in chosen else pick)
     return sorted(chosen)
+
+
+class Luck:
+    """The draws of one thing that a scenario says, keyed by what it says: whatever else is said changes none of them.
+
+    clients: how many there are. says: all that the thing is, and nothing else; number: how many before it say the same.
+    """
+
+    def __init__(self, seed: int, clients: int, says: str, number: int = 0) -> None:
+        self._seed, self._clients = seed, clients
+        self._key = ("rule", hashlib.blake2b(says.encode(), digest_size=8).hexdigest(), number)
+        self._shares: dict[float, frozenset[int]] = {}
+
+    def draw(self, *key: Key) -> float:
+        """A number in (0, 1)."""
+        return uniform(self._seed, *self._key, *key)
+
+    def share(self, fraction: float) -> frozenset[int]:
+        """A fixed share of all clients, rounded to the nearest number of them."""
+        if fraction not in self._shares:
+            count = round(fraction * self._clients)
+            self._shares[fraction] = frozenset(sample(self._clients, count, self._seed, *self._key, "share"))
+        return self._shares[fraction]
+
+
+def with_luck(things: Sequence[T], seed: int, clients: int) -> list[tuple[T, Luck]]:
+    """Each of the things that a scenario says, by its repr, with its draws."""
+    said: Counter[str] = Counter()
+    found = []
+    for thing in things:
+        says = repr(thing)
+        found.append((thing, Luck(seed, clients, says, said[says])))
+        said[says] += 1
+    return found

@@ -7,14 +7,11 @@ A rule draws by key (what it says, the message, the occurrence), never from a ge
 
 from __future__ import annotations
 
-import hashlib
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple, Protocol
 
-from seedbus.bus.draws import uniform
+from seedbus.bus.draws import Key, Luck, with_luck
 from seedbus.bus.envelope import Kind
 
 
@@ -38,8 +35,12 @@ class Passage:
     occurrence: int
     now_ns: int
     arriving: bool
-    draw: Callable[..., float]
-    """A uniform number in (0, 1), keyed by rule, message and whatever else is given."""
+    luck: Luck
+    """The rule's own."""
+
+    def draw(self, *key: Key) -> float:
+        """A uniform number in (0, 1), keyed by rule, message and whatever else is given."""
+        return self.luck.draw(self.client, self.kind.name, self.round, self.occurrence, *key)
 
 
 class Rule(Protocol):
@@ -49,17 +50,10 @@ class Rule(Protocol):
 
 
 class Rules:
-    """All the rules of a run, judged as one."""
+    """All the rules of a run, judged as one. clients: how many there are, for rules about a share of them."""
 
-    def __init__(self, rules: Sequence[Rule], seed: int) -> None:
-        # a rule's draws are keyed by what it says, and by how many before it say the same: other rules change nothing
-        said: Counter[str] = Counter()
-        self._rules: list[tuple[Rule, str, int]] = []
-        for rule in rules:
-            says = hashlib.blake2b(repr(rule).encode(), digest_size=8).hexdigest()
-            self._rules.append((rule, says, said[says]))
-            said[says] += 1
-        self._seed = seed
+    def __init__(self, rules: Sequence[Rule], seed: int, clients: int = 0) -> None:
+        self._rules = with_luck(rules, seed, clients)
 
     def judge(
         self, kind: Kind, client: int, round: int, occurrence: int, now_ns: int, *, arriving: bool = False
@@ -68,9 +62,8 @@ class Rules:
         if client < 0 or not self._rules:
             return PASS
         delay_ns, drop = 0, False
-        for rule, says, number in self._rules:
-            draw = partial(uniform, self._seed, "rule", says, number, client, kind.name, round, occurrence)
-            verdict = rule.judge(Passage(kind, client, round, occurrence, now_ns, arriving, draw))
+        for rule, luck in self._rules:
+            verdict = rule.judge(Passage(kind, client, round, occurrence, now_ns, arriving, luck))
             delay_ns += verdict.delay_ns
             drop = drop or verdict.drop
         return Verdict(delay_ns, drop)

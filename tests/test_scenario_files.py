@@ -136,7 +136,10 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
             "faults=[{fault: delay, by: {distribution: constant}}, {fault: drop}]",
             "faults.1 loses messages; set participation.deadline_s, or a round would wait for ever",
         ),
-        ("faults=[{fault: drop, first_round: 3, last_round: 1}]", "faults.0: last_round (1) is before first_round (3)"),
+        (
+            "faults=[{fault: drop, every_rounds: 3}]",
+            "faults.0: every_rounds (3) needs for_rounds, which is at most as many",
+        ),
         (
             "faults=[{fault: delay, clients: [1, 4], by: {distribution: constant}}]",
             "faults.0.clients names 4; clients are 0 to 3",

@@ -7,28 +7,30 @@ Rules
 - Events go in (`joined`, `reported`, `deadline_passed`, `evaluated`), envelopes and decisions come out; whoever calls
   does the sending, the waiting and the storing.
 - Reports are kept by client and aggregated in client order: who was fast never shows.
-- A report counts at most once, for the open round and from its cohort only; everything else is a `Refusal`, counted
-  by reason and client, and the round goes on.
-- Commits are made only in `close_round`, so a cohort starts at one version.
+- A report counts at most once, for the round that asked for it and from its cohort only; everything else is a
+  `Refusal`, counted by reason and client, and the round goes on.
+- Commits are made only in `close_round`, so a cohort starts at one version. A late report enters a later commit as a
+  term of its own, where participation says so.
 - All that the future depends on is in `checkpoint`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from seedbus.agents import messages
 from seedbus.agents.admission import why_not
+from seedbus.agents.membership import Members
 from seedbus.agents.messages import AnyAlgorithm, Evaluation, Join
 from seedbus.agents.participation import Participation
 from seedbus.agents.refusals import NOBODY, Refusal, Refusals
+from seedbus.agents.rounds import Rounds
 from seedbus.agents.stopping import Cadence, Progress, Stop
 from seedbus.agents.verification import Verifier
 from seedbus.algorithms.contract import BadPayload, ReportRefused, whole_digest
 from seedbus.bus import Envelope, Tally
-from seedbus.bus.draws import bits
 
 Outgoing = tuple[Envelope, Tally]
 
@@ -44,24 +46,12 @@ class Closed:
     commit: Any
 
 
-@dataclass(slots=True)
-class _Open:
-    """The round under way."""
-
-    plan: Any
-    cohort: list[int]
-    waiting: set[int]
-    reports: dict[int, Any] = field(default_factory=dict)
-    told: dict[int, Outgoing] = field(default_factory=dict)
-    lost: set[int] = field(default_factory=set)
-
-
 class Coordinator:
     """The server's decisions for one run.
 
     proofs: what every process must show ("selftest", "x0"), or what the first one does if it is not said. believes:
     whether a process that comes back is at the versions that it says; else (simulated time) that a process went and
-    came never happened.
+    came never happened. apart: clients that a process does not bring: they come by themselves, when they do.
     """
 
     def __init__(
@@ -75,24 +65,28 @@ class Coordinator:
         verify_every: int = 0,
         proofs: Mapping[str, bytes] | None = None,
         believes: bool = True,
+        apart: Container[int] = (),
     ) -> None:
         self.algorithm, self.participation, self.seed = algorithm, participation, seed
         self.stop, self.evaluation, self.verifier = stop, evaluation, Verifier(verify_every)
-        self.round = 0
         self.log: list[Any] = []
         self.versions: dict[int, int] = {}
         self.refusals = Refusals()
         self.progress = Progress()
         self.last_digest = ""
-        self._members: dict[int, None] = {}
+        self._members = Members(participation.clients)
         self._moved: set[int] = set()
-        self._state: Any = None
-        self._open: _Open | None = None
-        self.proofs, self._believes = dict(proofs or {}), believes
+        self._rounds = Rounds(algorithm, participation, seed)
+        self.proofs, self._believes, self._apart = dict(proofs or {}), believes, apart
 
     @property
     def version(self) -> int:
         return len(self.log)
+
+    @property
+    def round(self) -> int:
+        """The round that is open, or opens next."""
+        return self._rounds.number
 
     # -- members
 
@@ -103,27 +97,33 @@ class Coordinator:
         if objection is not None:
             return [], self.refused(join.sender, *objection)
         self.proofs = join.proofs | self.proofs
-        plans, is_alone = [], join.sender >= 0
-        if is_alone and self._open is not None:
-            if join.sender in self._open.lost:
+        plans, is_alone, now = [], join.sender >= 0, self._rounds.now
+        if is_alone and now is not None:
+            if join.sender in now.lost:
                 detail = f"client {join.sender} says twice in a round that it has lost its place"
                 return [], self.refused(join.sender, "joins-again", detail)
-            self._open.lost.add(join.sender)
-        for span in join.spans:
-            for client in range(span.first, span.last + 1):
-                self._members[client] = None
-                if client not in self.versions or is_alone or self._believes:
-                    self._place(client, span.version)
-                    if self._open is not None and client in self._open.waiting:
-                        plans.append(self._told(client))  # it lost its place: the plan again, from where it really is
+            now.lost.add(join.sender)
+        came = [
+            (client, span.version)
+            for span in join.spans
+            for client in range(span.first, span.last + 1)
+            if is_alone or self._believes or not (client in self.versions or client in self._apart)
+        ]
+        self._members.update(client for client, _ in came)
+        for client, version in came:
+            self._place(client, version)
+            self._rounds.dismiss(client)
+            if now is not None and client in now.waiting:
+                plans.append(self._told(client))  # it lost its place: the plan again, from where it really is
         return plans, None
 
     def left(self, clients: Iterable[int]) -> None:
         """Clients are gone; nobody waits for them, and none is asked until it has joined again."""
         for client in clients:
-            self._members.pop(client, None)
-            if self._open is not None:
-                self._open.waiting.discard(client)
+            if client in self._members:
+                self._members.discard(client)
+                self._moved.add(client)
+            self._rounds.dismiss(client, open_too=True)
 
     @property
     def has_members(self) -> bool:
@@ -132,17 +132,15 @@ class Coordinator:
 
     # -- rounds
 
-    def open_round(self) -> list[Outgoing]:
+    def open_round(self, now_ns: int = 0) -> list[Outgoing]:
         """Begin the next round; returns its plans, one for each of the cohort."""
-        cohort = self.participation.draw(sorted(self._members), self.seed, self.round)
-        plan = self.algorithm.plan(self.round, self.version, bits(self.seed, "directions", self.round))
-        self._open = _Open(plan, cohort, set(cohort))
-        return [self._told(client) for client in cohort]
+        now = self._rounds.open(self._members, self.version, now_ns)
+        return [self._told(client) for client in now.cohort]
 
-    def reported(self, envelope: Envelope) -> Refusal | None:
+    def reported(self, envelope: Envelope, now_ns: int = 0) -> Refusal | None:
         """A report came in. Returns why it was refused, or None if it counts."""
         try:
-            self._accept(envelope)
+            self._accept(envelope, now_ns)
             return None
         except BadPayload as error:
             return self.refused(envelope.client, "bad-payload", str(error), envelope.round)
@@ -152,8 +150,9 @@ class Coordinator:
     def refused(self, client: int, reason: str, detail: str, round: int | None = None) -> Refusal:
         """Count a refusal. Whoever answers the open round badly has answered: the round does not wait for it."""
         self.refusals.clients[client, reason] += 1
-        if self._open is not None and reason in _ANSWERS_BADLY and round in (None, self.round):
-            self._open.waiting.discard(client)
+        attempt = self._rounds.attempt(round)
+        if attempt is not None and reason in _ANSWERS_BADLY:
+            attempt.waiting.discard(client)
         return Refusal(client, self.round if round is None else round, reason, detail)
 
     def refused_peer(self, peer: str, reason: str, detail: str) -> Refusal | None:
@@ -164,29 +163,29 @@ class Coordinator:
 
     def deadline_passed(self, round: int) -> None:
         """The open round closes without those that have not answered."""
-        if self._open is not None and round == self.round:
-            self._open.waiting.clear()
+        if self._rounds.now is not None and round == self.round:
+            self._rounds.now.is_expired = True
+
+    @property
+    def deadline_ns(self) -> int | None:
+        """How long the open round may take; None: as long as its cohort does."""
+        return self._rounds.deadline_ns
 
     @property
     def is_round_over(self) -> bool:
-        return self._open is not None and not self._open.waiting
+        return self._rounds.is_over
 
     @property
     def missing(self) -> list[int]:
         """The clients that the open round waits for."""
-        return sorted(self._open.waiting) if self._open is not None else []
+        return sorted(self._rounds.now.waiting) if self._rounds.now is not None else []
 
     def close_round(self) -> Closed:
         """Aggregate, if there is a quorum. The commit is to be made durable before anybody hears of it."""
-        assert self._open is not None
-        now, commit = self._open, None
-        if len(now.reports) >= self.participation.quorum:
-            commit, self._state = self.algorithm.aggregate(self._state, now.plan, now.reports)
+        attempt, reported, commit = self._rounds.close(self.version)
+        if commit is not None:
             self.log.append(commit)
-        closed = Closed(self.round, self.version, tuple(now.cohort), tuple(sorted(now.reports)), commit)
-        self._open = None
-        self.round += 1
-        return closed
+        return Closed(attempt.plan.round, self.version, tuple(attempt.cohort), tuple(reported), commit)
 
     def published(self, closed: Closed, bytes_so_far: int) -> Envelope | None:
         """What the evaluator is told once the round is durable."""
@@ -234,61 +233,54 @@ class Coordinator:
 
     def checkpoint(self) -> list[Any]:
         """All that the future depends on, but the log and the members' versions, which are kept a row each."""
-        assert self._state is None, "an algorithm with server state needs it in the checkpoint"
-        return [self.round, self.refusals.pack(), self.progress.pack(), self.verifier.pack()]
+        return [self._rounds.pack(), self.refusals.pack(), self.progress.pack(), self.verifier.pack()]
 
     def take_moved(self) -> list[tuple[int, int]]:
-        """(client, version) of the members that joined or moved since the last call."""
-        moved = [(client, self.versions[client]) for client in sorted(self._moved)]
+        """(client, version) of those that joined, moved or left since the last call; who left has ~version."""
+        moved = [(c, self.versions[c] if c in self._members else ~self.versions[c]) for c in sorted(self._moved)]
         self._moved.clear()
         return moved
 
-    def restore(self, checkpoint: list[Any], log: list[Any], versions: dict[int, int]) -> None:
-        self.round, refusals, progress, truth = checkpoint
+    def restore(self, checkpoint: list[Any], log: list[Any], known: Mapping[int, int]) -> None:
+        """known: what `take_moved` gave, all in all."""
+        rounds, refusals, progress, truth = checkpoint
+        self._rounds.unpack(rounds)
         self.refusals.unpack(refusals)
         self.progress = Progress.unpack(progress)
         self.verifier.unpack(truth)
-        self.log, self.versions = log, dict(versions)
+        self.log, self.versions = log, {client: max(version, ~version) for client, version in known.items()}
         if not self._believes:
-            self._members = dict.fromkeys(sorted(versions))
+            self._members.update(client for client, version in known.items() if version >= 0)
 
     # -- inside
 
     def _told(self, client: int) -> Outgoing:
-        assert self._open is not None
-        version, told = self.versions[client], self._open.told
-        if version not in told:  # whoever stands at one version is told the same
-            told[version] = messages.pack_plan(self.algorithm, client, self._open.plan, self.log[version:])
-        envelope, tally = told[version]
+        now, version = self._rounds.now, self.versions[client]
+        assert now is not None
+        if version not in now.told:  # whoever stands at one version is told the same
+            now.told[version] = messages.pack_plan(self.algorithm, client, now.plan, self.log[version:])
+        envelope, tally = now.told[version]
         return replace(envelope, client=client), tally
 
     def _place(self, client: int, version: int) -> None:
         self.versions[client] = version
         self._moved.add(client)
 
-    def _accept(self, envelope: Envelope) -> None:
-        now, client = self._open, envelope.client
+    def _accept(self, envelope: Envelope, now_ns: int) -> None:
+        client = envelope.client
         if client not in self.versions:
             raise ReportRefused("not-a-member", f"client {client} never joined")
-        if envelope.round < self.round or now is None:
-            raise ReportRefused("late", f"round {envelope.round} is closed")
-        if envelope.round > self.round:
-            raise ReportRefused("wrong-round", f"round {envelope.round} has not begun; this is round {self.round}")
-        if client in now.reports:
-            raise ReportRefused("duplicate", f"client {client} has reported in round {self.round}")
-        if client not in now.waiting:
-            raise ReportRefused("not-asked", f"client {client} is not asked in round {self.round}")
-        if envelope.base != now.plan.version:
-            raise ReportRefused("wrong-version", f"it started at version {envelope.base}, not {now.plan.version}")
+        now = self._rounds.asking(envelope.round)
+        now.admit(envelope)
         is_due = self.verifier.is_due(envelope.base)
         report, claim = messages.unpack_report(self.algorithm, envelope, now.plan, has_digests=is_due)
         self.algorithm.check(now.plan, report)
         difference = self.verifier.claimed(client, envelope.base, claim) if is_due else None
         if difference is not None:
             raise ReportRefused("diverged", difference)
-        now.reports[client] = report
-        now.waiting.discard(client)
-        self._place(client, envelope.base)
+        self._rounds.count(now, client, report, now_ns)
+        if envelope.base >= self.versions[client]:
+            self._place(client, envelope.base)
 
 
 _ANSWERS_BADLY = frozenset(

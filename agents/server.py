@@ -18,7 +18,6 @@ from seedbus.agents.reception import Reception
 from seedbus.algorithms.contract import BadPayload
 from seedbus.bus import EVALUATOR, SERVER, Bus, Envelope, Kind, MalformedEnvelope
 from seedbus.bus.clock import LAST
-from seedbus.bus.network import round_ns
 
 
 class Server:
@@ -97,12 +96,12 @@ class Server:
 
     async def _round(self) -> None:
         await self._until(lambda: self.coordinator.has_members)
-        self._send(self.coordinator.open_round())
-        round, deadline_s = self.coordinator.round, self.coordinator.participation.deadline_s
+        now_ns = self.bus.clock.now_ns
+        self._send(self.coordinator.open_round(now_ns))
+        round, deadline_ns = self.coordinator.round, self.coordinator.deadline_ns
         alarm = None
-        if deadline_s is not None:
-            due_ns = self.bus.clock.now_ns + round_ns(deadline_s)
-            alarm = self.bus.clock.at(due_ns, (round,), lambda: self._mailbox.put(round), LAST)
+        if deadline_ns is not None:
+            alarm = self.bus.clock.at(now_ns + deadline_ns, (round,), lambda: self._mailbox.put(round), LAST)
         await self._until(lambda: self.coordinator.is_round_over)
         if alarm is not None:
             alarm.cancel()
@@ -164,7 +163,7 @@ class Server:
                 coordinator.refused(SERVER if letter.peer is None else letter.peer, "malformed", str(letter))
             )
         elif letter.kind is Kind.REPORT:
-            refusal = coordinator.reported(letter)
+            refusal = coordinator.reported(letter, self.bus.clock.now_ns)
             if refusal is not None:
                 self.observer.refused(refusal)
         else:

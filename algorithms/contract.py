@@ -110,6 +110,14 @@ class Packed(NamedTuple):
     seeds: int = 0
 
 
+class Overdue(NamedTuple):
+    """Reports of one earlier round that came too late for it. weight: of each of them, s(τ)/|C_r|."""
+
+    plan: Any
+    reports: Mapping[int, Any]
+    weight: float
+
+
 class Committed(Protocol):
     """What the log needs to know of any commit."""
 
@@ -152,6 +160,22 @@ class Algorithm(Protocol[PlanT, ReportT, CommitT]):
 
     def aggregate(self, state: Any, plan: PlanT, reports: Mapping[int, ReportT]) -> tuple[CommitT, Any]:
         """Server: one commit from the reports, taken in client order and never in arrival order."""
+        ...
+
+    @property
+    def takes_late(self) -> bool:
+        """Whether reports of earlier rounds may enter a commit: not where directions depend on the replica's state."""
+        ...
+
+    def with_late(self, plan: PlanT, commit: CommitT | None, share: float, late: Sequence[Overdue]) -> CommitT:
+        """Server: the round's commit with late reports beside it; share: what the round's own reports weigh.
+
+        commit: None if the round has no reports of its own.
+        """
+        ...
+
+    def norm(self, report: ReportT) -> float:
+        """The Euclidean norm of a report's values."""
         ...
 
     def apply(self, replica: Replica, commits: Sequence[CommitT]) -> None:

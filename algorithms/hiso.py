@@ -53,6 +53,10 @@ class HiSo(ScalarOnly):
             return []
         return ["rademacher directions have u² = 1, so single perturbations tell HiSo's H nothing; gaussian ones do"]
 
+    @property
+    def takes_late(self) -> bool:
+        return False  # its directions are scaled by the H of their round, which a replica no longer has
+
     def companions(self) -> dict[str, float]:
         lowest, highest = self.clip or (1.0, 1.0)
         return {"hessian": min(max(1.0, lowest), highest)}

@@ -17,14 +17,15 @@ directions (`divisor`), how Δ moves x (`step`) and what a follower learns from 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from seedbus.algorithms import wire
-from seedbus.algorithms.contract import Objective, Packed, Replica, ReportRefused, Vector, unseen
+from seedbus.algorithms.contract import Objective, Overdue, Packed, Replica, ReportRefused, Vector, unseen
 from seedbus.algorithms.directions import Directions, directions, for_blocks, reference
 from seedbus.algorithms.schedule import Scheduled, at, values
 from seedbus.algorithms.wire import ScalarCommit, ScalarPlan, Scalars, Term
@@ -134,11 +135,28 @@ class ScalarOnly(BaseModel):
 
     def aggregate(self, state: Any, plan: ScalarPlan, reports: Mapping[int, Scalars]) -> tuple[ScalarCommit, Any]:
         """ḡ: the mean over the cohort, exact before its one rounding, so that no order of arrival shows."""
-        each = np.stack([reports[client] for client in sorted(reports)]).reshape(len(reports), -1).T.tolist()
-        mean = np.array([math.fsum(column) / len(column) for column in each], np.float32).reshape(plan.shape)
+        mean = exact(lambda column: math.fsum(column) / len(column), reports).reshape(plan.shape)
         return ScalarCommit(
             plan.version + 1, plan.round, plan.learning_rate, (Term(plan.round, plan.seed, mean),)
         ), state
+
+    @property
+    def takes_late(self) -> bool:
+        return True
+
+    def with_late(
+        self, plan: ScalarPlan, commit: ScalarCommit | None, share: float, late: Sequence[Overdue]
+    ) -> ScalarCommit:
+        """A term of its own for each late round: Σ_i (s/|C_r|) Δ(g_i) is Δ(Σ_i g_i) with the weight s/|C_r|."""
+        own = Term(plan.round, plan.seed, np.zeros((1, 1), np.float32)) if commit is None else commit.terms[0]
+        terms = [replace(own, weight=0.0 if commit is None else float(np.float32(share)))]
+        for overdue in late:
+            total = exact(math.fsum, overdue.reports).reshape(overdue.plan.shape)
+            terms.append(Term(overdue.plan.round, overdue.plan.seed, total, float(np.float32(overdue.weight))))
+        return ScalarCommit(plan.version + 1, plan.round, plan.learning_rate, tuple(terms))
+
+    def norm(self, report: Scalars) -> float:
+        return math.sqrt(math.fsum(float(g) ** 2 for g in report.flat))
 
     def apply(self, replica: Replica, commits: Sequence[ScalarCommit]) -> None:
         """Fold commits, fused: each block of coordinates folds them all, so x, H and m are read and written once."""
@@ -190,11 +208,15 @@ class ScalarOnly(BaseModel):
         return directions(self.directions) if x.dtype == np.float32 else reference(self.directions)
 
     def _fold(self, block: Block, backend: Directions, commit: ScalarCommit, term: Term) -> None:
+        if not term.weight:
+            return
         root = self.divisor(block.fields, block.root)
         for k, scalars in enumerate(term.scalars):
             backend.accumulate(block.delta, scalars, seed=term.seed, step=k, start=block.start, divisor=root)
             block.delta /= block.delta.dtype.type(scalars.size)
             if term.round == commit.round:
+                if term.weight != 1:
+                    block.delta *= block.delta.dtype.type(term.weight)
                 self.step(block, commit.learning_rate)
                 self.learn(block, k + 1 == len(term.scalars))
             else:  # a late report moves x by its weight and teaches nothing else
@@ -235,6 +257,12 @@ class ScalarOnly(BaseModel):
 
         with np.errstate(over="ignore", invalid="ignore"):
             for_blocks(fields["x"].size, advance)
+
+
+def exact(merge: Callable[[list[float]], float], reports: Mapping[int, Scalars]) -> Scalars:
+    """One number for each scalar out of all clients', in client order, float64 before its one rounding to float32."""
+    columns = np.stack([reports[client] for client in sorted(reports)]).reshape(len(reports), -1).T.tolist()
+    return np.array([merge(column) for column in columns], np.float32)
 
 
 def descend(block: Block, direction: Vector, learning_rate: float) -> None:

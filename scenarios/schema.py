@@ -74,6 +74,11 @@ class Scenario(BaseModel):
             )
         if self.task.dimension > LARGEST:
             raise ValueError(f"task.dimension is {self.task.dimension}; at most {LARGEST} coordinates are accepted")
+        if self.participation.late is not None and not self.algorithm.takes_late:
+            raise ValueError(
+                f"participation.late: algorithm {self.algorithm.name} cannot use late reports, because its directions "
+                "depend on the replica's state; leave late (and buffer) out"
+            )
         for number, fault in enumerate(self.faults):
             if fault.may_lose and self.participation.deadline_s is None:
                 raise ValueError(

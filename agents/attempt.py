@@ -1,0 +1,105 @@
+"""A round that was begun: whom it asked, what it was told, who has answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from seedbus.agents.messages import AnyAlgorithm
+from seedbus.algorithms.contract import Overdue, ReportRefused
+from seedbus.bus import Envelope, Tally
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One round. size: |C_r|, clients asked; reports: those that have come and are in no commit yet."""
+
+    plan: Any
+    cohort: list[int]
+    opened_ns: int
+    size: int
+    waiting: set[int]
+    reports: dict[int, Any] = field(default_factory=dict)
+    told: dict[int, tuple[Envelope, Tally]] = field(default_factory=dict)
+    lost: set[int] = field(default_factory=set)
+    is_expired: bool = False
+
+    def admit(self, envelope: Envelope) -> None:
+        """Raises `ReportRefused` if no report is due from this client, or not from there."""
+        client, round = envelope.client, self.plan.round
+        if client in self.reports:
+            raise ReportRefused("duplicate", f"client {client} has reported in round {round}")
+        if client not in self.waiting:
+            raise ReportRefused("not-asked", f"client {client} is not asked in round {round}")
+        if envelope.base != self.plan.version:
+            raise ReportRefused("wrong-version", f"it started at version {envelope.base}, not {self.plan.version}")
+
+
+class OverdueRounds:
+    """Rounds that are closed and may still be answered, oldest first; at most `most` of them."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._attempts: dict[int, Attempt] = {}
+
+    def get(self, round: int) -> Attempt | None:
+        return self._attempts.get(round)
+
+    def add(self, attempt: Attempt) -> None:
+        """A round has closed; those whom it still waits for may be late."""
+        if self._most and attempt.waiting:
+            attempt.told.clear()
+            attempt.reports = {}
+            self._attempts[attempt.plan.round] = attempt
+        self.forget(attempt.plan.round + 1 - self._most)
+
+    def forget(self, round: int) -> None:
+        """Give up what is older than `round`, and rounds that are complete and used up."""
+        for number in [n for n, old in self._attempts.items() if n < round or not (old.waiting or old.reports)]:
+            del self._attempts[number]
+
+    def dismiss(self, client: int) -> None:
+        """Nothing is awaited of a client any more."""
+        for attempt in self._attempts.values():
+            attempt.waiting.discard(client)
+
+    @property
+    def busy(self) -> set[int]:
+        """Everybody who is still at work for an earlier round."""
+        return {client for attempt in self._attempts.values() for client in attempt.waiting}
+
+    @property
+    def count(self) -> int:
+        """Late reports that have come and are in no commit yet."""
+        return sum(len(attempt.reports) for attempt in self._attempts.values())
+
+    def take(self, weight: Callable[[Attempt], float]) -> list[Overdue]:
+        """The late reports by round, each round with the weight of each of its reports; they are used up."""
+        found = []
+        for attempt in self._attempts.values():
+            if attempt.reports:
+                found.append(Overdue(attempt.plan, attempt.reports, weight(attempt)))
+                attempt.reports = {}
+        return found
+
+    def pack(self, algorithm: AnyAlgorithm) -> list[Any]:
+        return [
+            [
+                [attempt.plan.round, attempt.plan.version, attempt.opened_ns, attempt.size],
+                sorted(attempt.waiting),
+                [
+                    [client, algorithm.pack_report(attempt.plan, report).body]
+                    for client, report in sorted(attempt.reports.items())
+                ],
+            ]
+            for attempt in self._attempts.values()
+        ]
+
+    def unpack(self, algorithm: AnyAlgorithm, packed: list[Any], plan: Callable[[int, int], Any]) -> None:
+        """plan: what the cohort of a round was told, from the round and its version."""
+        self._attempts = {}
+        for (round, version, opened_ns, size), waiting, reports in packed:
+            told = plan(round, version)
+            came = {client: algorithm.unpack_report(body, told) for client, body in reports}
+            self._attempts[round] = Attempt(told, [], opened_ns, size, set(waiting), came)

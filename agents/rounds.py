@@ -1,0 +1,131 @@
+"""Rounds, as the participation policy has them: who is asked, what counts, when a round is over, what it commits."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from seedbus.agents.attempt import Attempt, OverdueRounds
+from seedbus.agents.membership import Members
+from seedbus.agents.messages import AnyAlgorithm
+from seedbus.agents.participation import Participation
+from seedbus.agents.selection.known import Known
+from seedbus.algorithms.contract import ReportRefused
+from seedbus.bus.draws import bits
+from seedbus.bus.network import round_ns
+
+
+class Rounds:
+    """The round under way, and those before it that may still be answered. state: the algorithm's own, the server's."""
+
+    def __init__(self, algorithm: AnyAlgorithm, participation: Participation, seed: int) -> None:
+        self.algorithm, self.policy, self._seed = algorithm, participation, seed
+        self.number = 0
+        self.now: Attempt | None = None
+        self._overdue = OverdueRounds(participation.late.max_staleness if participation.late else 0)
+        self._known = Known()
+        self._answer_times_ns = deque[int](maxlen=participation.deadline.window if participation.deadline else 0)
+        self._state: Any = None
+
+    def open(self, members: Members, version: int, now_ns: int) -> Attempt:
+        """Begin the next round at a version."""
+        busy = self._overdue.busy if self.policy.buffer else set[int]()
+        with members.without(busy):
+            cohort = self.policy.draw(members, self._known, self._seed, self.number, len(busy))
+        self.now = Attempt(self._plan(self.number, version), cohort, now_ns, len(cohort), set(cohort))
+        return self.now
+
+    @property
+    def deadline_ns(self) -> int | None:
+        """How long the round that opens now may take; None: as long as its cohort does."""
+        if self.policy.deadline_s is None:
+            return None
+        latest = round_ns(self.policy.deadline_s)
+        if self.policy.deadline is None or not self._answer_times_ns:
+            return latest
+        return min(latest, self.policy.deadline.after_ns(self._answer_times_ns))
+
+    def attempt(self, round: int | None) -> Attempt | None:
+        """A round that is still to be answered; by default the open one."""
+        return self.now if round in (None, self.number) else self._overdue.get(round or 0)
+
+    def asking(self, round: int) -> Attempt:
+        """The round that a report is for. Raises `ReportRefused`."""
+        if round > self.number:
+            raise ReportRefused("wrong-round", f"round {round} has not begun; this is round {self.number}")
+        attempt = self.attempt(round)
+        if attempt is None:
+            raise ReportRefused("late", f"round {round} is closed")
+        return attempt
+
+    def count(self, attempt: Attempt, client: int, report: Any, now_ns: int) -> None:
+        """A report is good."""
+        attempt.reports[client] = report
+        attempt.waiting.discard(client)
+        self._answer_times_ns.append(now_ns - attempt.opened_ns)
+        if self.policy.selection.needs_known:
+            self._known.reports[client] += 1
+            self._known.worth[client] = self.algorithm.norm(report)
+
+    def dismiss(self, client: int, *, open_too: bool = False) -> None:
+        """Nothing is awaited of a client any more for earlier rounds, or for any."""
+        self._overdue.dismiss(client)
+        if open_too and self.now is not None:
+            self.now.waiting.discard(client)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the open round is to be closed."""
+        now, policy = self.now, self.policy
+        if now is None:
+            return False
+        if policy.buffer is not None:
+            is_full = len(now.reports) + self._overdue.count >= policy.buffer
+            return now.is_expired or is_full or not (now.waiting or self._overdue.busy)
+        is_enough = policy.over_selection > 1 and len(now.reports) >= policy.size
+        return now.is_expired or is_enough or not now.waiting
+
+    def close(self, version: int) -> tuple[Attempt, list[int], Any]:
+        """The round that was open, who reported in it, and its commit, None without a quorum.
+
+        version: the newest before it.
+        """
+        assert self.now is not None
+        closed, reported, commit = self.now, sorted(self.now.reports), self._commit(self.now, version)
+        self.now = None
+        self._overdue.add(closed)
+        self.number += 1
+        return closed, reported, commit
+
+    def pack(self) -> list[Any]:
+        known = self._known.pack() if self.policy.selection.needs_known else []
+        return [self.number, known, list(self._answer_times_ns), self._overdue.pack(self.algorithm), self._state]
+
+    def unpack(self, packed: list[Any]) -> None:
+        self.number, known, times_ns, overdue, self._state = packed
+        self._known.unpack(known)
+        self._answer_times_ns.clear()
+        self._answer_times_ns.extend(times_ns)
+        self._overdue.unpack(self.algorithm, overdue, self._plan)
+
+    def _plan(self, round: int, version: int) -> Any:
+        return self.algorithm.plan(round, version, bits(self._seed, "directions", round))
+
+    def _commit(self, now: Attempt, version: int) -> Any:
+        policy, fresh, late = self.policy, len(now.reports), self._overdue.count
+        total = fresh + late if policy.buffer is not None else fresh
+        if total < policy.quorum:
+            return None
+        commit = None
+        if fresh:
+            commit, self._state = self.algorithm.aggregate(self._state, now.plan, now.reports)
+        if policy.late is None or not late:
+            return commit
+        discount = policy.late
+
+        def weight(attempt: Attempt) -> float:
+            asked = attempt.size if policy.buffer is None else total
+            return discount.weight(version - attempt.plan.version) / asked
+
+        share = 1.0 if policy.buffer is None else fresh / total
+        return self.algorithm.with_late(now.plan, commit, share, self._overdue.take(weight))

@@ -97,7 +97,7 @@ class Coordinator:
         if objection is not None:
             return [], self.refused(join.sender, *objection)
         self.proofs = join.proofs | self.proofs
-        plans, is_alone, now = [], join.sender >= 0, self._rounds.now
+        plans, is_alone, now = [], join.sender >= 0, self._rounds.current
         if is_alone and now is not None:
             if join.sender in now.lost:
                 detail = f"client {join.sender} says twice in a round that it has lost its place"
@@ -163,8 +163,8 @@ class Coordinator:
 
     def deadline_passed(self, round: int) -> None:
         """The open round closes without those that have not answered."""
-        if self._rounds.now is not None and round == self.round:
-            self._rounds.now.is_expired = True
+        if self._rounds.current is not None and round == self.round:
+            self._rounds.current.is_expired = True
 
     @property
     def deadline_ns(self) -> int | None:
@@ -178,7 +178,7 @@ class Coordinator:
     @property
     def missing(self) -> list[int]:
         """The clients that the open round waits for."""
-        return sorted(self._rounds.now.waiting) if self._rounds.now is not None else []
+        return sorted(self._rounds.current.waiting) if self._rounds.current is not None else []
 
     def close_round(self) -> Closed:
         """Aggregate, if there is a quorum. The commit is to be made durable before anybody hears of it."""
@@ -255,7 +255,7 @@ class Coordinator:
     # -- inside
 
     def _told(self, client: int) -> Outgoing:
-        now, version = self._rounds.now, self.versions[client]
+        now, version = self._rounds.current, self.versions[client]
         assert now is not None
         if version not in now.told:  # whoever stands at one version is told the same
             now.told[version] = messages.pack_plan(self.algorithm, client, now.plan, self.log[version:])

@@ -21,7 +21,7 @@ class Rounds:
     def __init__(self, algorithm: AnyAlgorithm, participation: Participation, seed: int) -> None:
         self.algorithm, self.policy, self._seed = algorithm, participation, seed
         self.number = 0
-        self.now: Attempt | None = None
+        self.current: Attempt | None = None
         self._overdue = OverdueRounds(participation.late.max_staleness if participation.late else 0)
         self._known = Known()
         self._answer_times_ns = deque[int](maxlen=participation.deadline.window if participation.deadline else 0)
@@ -32,8 +32,8 @@ class Rounds:
         busy = self._overdue.busy if self.policy.buffer else set[int]()
         with members.without(busy):
             cohort = self.policy.draw(members, self._known, self._seed, self.number, len(busy))
-        self.now = Attempt(self._plan(self.number, version), cohort, now_ns, len(cohort), set(cohort))
-        return self.now
+        self.current = Attempt(self._plan(self.number, version), cohort, now_ns, len(cohort), set(cohort))
+        return self.current
 
     @property
     def deadline_ns(self) -> int | None:
@@ -47,7 +47,7 @@ class Rounds:
 
     def attempt(self, round: int | None) -> Attempt | None:
         """A round that is still to be answered; by default the open one."""
-        return self.now if round in (None, self.number) else self._overdue.get(round or 0)
+        return self.current if round in (None, self.number) else self._overdue.get(round or 0)
 
     def asking(self, round: int) -> Attempt:
         """The round that a report is for. Raises `ReportRefused`."""
@@ -70,13 +70,13 @@ class Rounds:
     def dismiss(self, client: int, *, open_too: bool = False) -> None:
         """Nothing is awaited of a client any more for earlier rounds, or for any."""
         self._overdue.dismiss(client)
-        if open_too and self.now is not None:
-            self.now.waiting.discard(client)
+        if open_too and self.current is not None:
+            self.current.waiting.discard(client)
 
     @property
     def is_over(self) -> bool:
         """Whether the open round is to be closed."""
-        now, policy = self.now, self.policy
+        now, policy = self.current, self.policy
         if now is None:
             return False
         if policy.buffer is not None:
@@ -90,9 +90,9 @@ class Rounds:
 
         version: the newest before it.
         """
-        assert self.now is not None
-        closed, reported, commit = self.now, sorted(self.now.reports), self._commit(self.now, version)
-        self.now = None
+        assert self.current is not None
+        closed, reported, commit = self.current, sorted(self.current.reports), self._commit(self.current, version)
+        self.current = None
         self._overdue.add(closed)
         self.number += 1
         return closed, reported, commit

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,7 +23,7 @@ class Attempt:
     waiting: set[int]
     reports: dict[int, Any] = field(default_factory=dict)
     told: dict[int, tuple[Envelope, Tally]] = field(default_factory=dict)
-    lost: set[int] = field(default_factory=set)
+    lost: Counter[int] = field(default_factory=Counter)
     is_expired: bool = False
 
     def admit(self, envelope: Envelope) -> None:

@@ -33,6 +33,7 @@ from seedbus.algorithms.contract import BadPayload, ReportRefused, whole_digest
 from seedbus.bus import Envelope, Tally
 
 Outgoing = tuple[Envelope, Tally]
+JOINS = 2  # of a client in a round: it has come back, and a plan on its way told it of commits that it has lost
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +100,10 @@ class Coordinator:
         self.proofs = join.proofs | self.proofs
         plans, is_alone, now = [], join.sender >= 0, self._rounds.current
         if is_alone and now is not None:
-            if join.sender in now.lost:
-                detail = f"client {join.sender} says twice in a round that it has lost its place"
+            now.lost[join.sender] += 1
+            if now.lost[join.sender] > JOINS:
+                detail = f"client {join.sender} says more than {JOINS} times in a round where it is"
                 return [], self.refused(join.sender, "joins-again", detail)
-            now.lost.add(join.sender)
         came = [
             (client, span.version)
             for span in join.spans

@@ -81,6 +81,10 @@ class Followers:
     def _act(self, envelope: Envelope) -> list[Envelope]:
         if envelope.kind is Kind.PLAN and envelope.client in self.host.replicas:
             return self.host.planned(envelope)
+        if envelope.kind is Kind.WAKE and envelope.client in self.host.replicas:
+            return self.host.woken(envelope)
+        if envelope.kind is Kind.REFUSE and envelope.client in self.host.replicas:
+            return self.host.refused(envelope)
         if envelope.kind is Kind.COMMIT and self.evaluator is not None:
             return self.evaluator.committed(envelope)
         self._observer.noted("unexpected", kind=envelope.kind.name, client=envelope.client)

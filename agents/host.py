@@ -12,12 +12,15 @@ from typing import Any
 from seedbus.agents import messages
 from seedbus.agents.messages import AnyAlgorithm, Join
 from seedbus.agents.observer import Observer
+from seedbus.agents.population import RETURNS
 from seedbus.agents.problem import Problem
 from seedbus.agents.replicas import Replicas
 from seedbus.agents.verification import Verifier
 from seedbus.algorithms.contract import BadPayload, CommitGap, Replica
 from seedbus.bus import Envelope
 
+WITHOUT_STATE, FROM_ANOTHER_RUN = (RETURNS.index(how) for how in ("without-state", "from-another-run"))
+ELSEWHERE = 2**31  # the version that a client brings from another run: one that this run never reaches
 SPANS = 64  # an envelope's arrays hold no more
 
 
@@ -67,6 +70,27 @@ class Host:
             self._observer.noted("commit-gap", client=client, detail=str(gap))
             return self.join(client, [client])
         return [answer]
+
+    def woken(self, envelope: Envelope) -> list[Envelope]:
+        """A client is there again, with what it still has: it introduces itself."""
+        client = envelope.client
+        if envelope.body == [WITHOUT_STATE]:
+            self._forget(client)
+        if envelope.body == [FROM_ANOTHER_RUN]:
+            elsewhere = messages.Span(client, client, ELSEWHERE)
+            return [Join(client, (elsewhere,), self._proof["selftest"], self._proof["x0"]).pack()]
+        return self.join(client, [client])
+
+    def refused(self, envelope: Envelope) -> list[Envelope]:
+        """What a client holds is of no use to this run: it starts anew."""
+        self._observer.noted("starts-anew", client=envelope.client)
+        self._forget(envelope.client)
+        return self.join(envelope.client, [envelope.client])
+
+    def _forget(self, client: int) -> None:
+        self.replicas.forget(client)
+        self._memories.pop(client, None)
+        self._answers.pop(client, None)
 
     def _work(self, client: int, plan: Any, replica: Replica) -> Envelope:
         objective = self.problem.objective(client, plan.round)

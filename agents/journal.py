@@ -47,8 +47,8 @@ CREATE TABLE checkpoint (
 class Entry:
     """One closed round. commit: its packed body, or None for a round without quorum; rows: new rows of the ledger.
 
-    known: versions at which the server believes members to be; held: those to which delivered plans brought them (a
-    report may have been lost). Only what changed.
+    known: versions at which the server believes members to be, ~version of those who have left; held: those to which
+    delivered plans brought them (a report may have been lost). Only what changed.
 
     segments: complete files of the ledger; when `is_rotated`, all rows up to here are in them.
     """
@@ -162,10 +162,7 @@ class Journal:
         with _said_plainly(self.folder), self._database as database:
             database.execute("INSERT INTO rounds VALUES (?, ?, ?, ?)", (entry.round, entry.version, body, chain))
             database.executemany("INSERT OR REPLACE INTO known VALUES (?, ?)", entry.known)
-            database.executemany(
-                "INSERT INTO held VALUES (?, ?) ON CONFLICT DO UPDATE SET version = max(version, excluded.version)",
-                entry.held,
-            )
+            database.executemany("INSERT OR REPLACE INTO held VALUES (?, ?)", entry.held)
             lines = [(json.dumps(line),) for line in entry.metrics]
             database.executemany("INSERT INTO metrics (line) VALUES (?)", lines)
             if entry.is_rotated:

@@ -16,6 +16,7 @@ from seedbus.agents.journal import Journal
 from seedbus.agents.messages import AnyAlgorithm, tally
 from seedbus.agents.observer import Observer
 from seedbus.agents.participation import Participation
+from seedbus.agents.population import Population, Presence
 from seedbus.agents.server import Server
 from seedbus.agents.stopping import Cadence, Stop
 from seedbus.algorithms.directions import selftest, set_threads
@@ -50,6 +51,7 @@ class Setup:
     network: Network
     compute: Compute
     rules: Sequence[Rule]
+    presences: Sequence[Presence]
     verify_every: int
     is_virtual: bool
     scenario: bytes
@@ -118,6 +120,8 @@ class _Crew:
         self.setup, self.journal = setup, journal
         self.clock = VirtualClock() if setup.is_virtual else WallClock()
         self.ledger = Ledger(folder / MESSAGES)
+        clients = setup.participation.clients
+        self.population = Population(setup.presences, setup.seed, clients)
         self.coordinator = Coordinator(
             setup.algorithm,
             setup.participation,
@@ -127,6 +131,7 @@ class _Crew:
             verify_every=setup.verify_every,
             proofs={"selftest": own_selftest} | ({"x0": journal.proof("x0")} if "x0" in facts else {}),
             believes=not setup.is_virtual,
+            apart=self.population.at_start,
         )
         self.transport = connect(journal.run_id)
         self.bus = Bus(
@@ -134,11 +139,11 @@ class _Crew:
             self.transport,
             self.ledger,
             Links(setup.network, setup.seed),
-            Rules(setup.rules, setup.seed, setup.participation.clients),
+            Rules([*setup.rules, *([self.population] if setup.presences else [])], setup.seed, clients),
             tally=lambda envelope: tally(setup.algorithm, self.coordinator.verifier.is_due, envelope),
             answer_ns=self._answer_ns,
         )
-        self.server = Server(self.bus, self.coordinator, journal, observer)
+        self.server = Server(self.bus, self.coordinator, self.population, journal, observer)
 
     async def work(self) -> str:
         try:

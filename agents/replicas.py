@@ -50,6 +50,12 @@ class Replicas:
             self._hold(client, self._at(self._start.get(client, 0)))
         return self._held[client]
 
+    def forget(self, client: int) -> None:
+        """A client has lost what it had: it starts from x₀ again."""
+        if client in self._held:
+            self._release(client)
+        self._start[client] = 0
+
     def advance(self, client: int, commits: Sequence[Any], version: int) -> Replica:
         """Fold what the client missed; it then stands at `version`. Raises `CommitGap`, leaving it where it was."""
         replica = self.get(client)

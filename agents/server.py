@@ -14,20 +14,24 @@ from seedbus.agents.coordinator import Closed, Coordinator, Outgoing
 from seedbus.agents.followers import build_facts
 from seedbus.agents.journal import Checkpoint, Entry, Journal
 from seedbus.agents.observer import Observer
+from seedbus.agents.population import RETURNS, Population, Returns
 from seedbus.agents.reception import Reception
 from seedbus.algorithms.contract import BadPayload
-from seedbus.bus import EVALUATOR, SERVER, Bus, Envelope, Kind, MalformedEnvelope
+from seedbus.bus import EVALUATOR, SERVER, Bus, Envelope, Kind, MalformedEnvelope, UnknownAddress
 from seedbus.bus.clock import LAST
 
 
 class Server:
     """One run's server on a bus. reception: where the processes of its followers introduce themselves."""
 
-    def __init__(self, bus: Bus, coordinator: Coordinator, journal: Journal, observer: Observer) -> None:
+    def __init__(
+        self, bus: Bus, coordinator: Coordinator, population: Population, journal: Journal, observer: Observer
+    ) -> None:
         self.bus, self.coordinator, self.journal, self.observer = bus, coordinator, journal, observer
+        self._population = population
+        self._coming: set[int] = set()
         self._mailbox = bus.open(SERVER, "the server")
         self.unsaved_metrics: list[dict[str, Any]] = []
-        self._held: dict[int, int] = {}
         self._unpublished: Closed | None = None
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="journal")
 
@@ -39,21 +43,23 @@ class Server:
             self.observer,
             scenario=scenario,
             share=share,
-            held=self._stands,
+            held=lambda: self.bus.stands,
             came=self._came,
         )
         return self._reception
 
     def restore(self, checkpoint: Checkpoint, log: list[Any]) -> None:
         """Go on from a checkpoint; before `run`."""
-        coordinator, bus = checkpoint.state
+        coordinator, bus, population, coming = checkpoint.state
         self.coordinator.restore(coordinator, log, checkpoint.known)
-        self._held = dict(checkpoint.held)
+        self._population.unpack(population)
+        self._coming = set(coming)
+        self.bus.stands = dict(checkpoint.held)
         self.bus.ledger.restore(checkpoint.segments, checkpoint.rows)
         self.bus.restore(bus)
         round, version, cohort, reported, has_commit = checkpoint.last
         if not self.bus.clock.is_virtual:  # what the evaluator was asked and had not answered is not asked again
-            self._held[EVALUATOR] = version - has_commit
+            self.bus.stands[EVALUATOR] = version - has_commit
             self.coordinator.progress.awaited = 0
         self._unpublished = Closed(round, version, tuple(cohort), tuple(reported), log[-1] if has_commit else None)
 
@@ -84,18 +90,13 @@ class Server:
         else:
             await self._publish(self._unpublished)
 
-    def _stands(self) -> dict[int, int]:
-        """At which version every follower is. What came late did not bring it back."""
-        reached = self.bus.reached
-        return self._held | {client: max(version, self._held.get(client, 0)) for client, version in reached.items()}
-
     def _came(self, plans: list[Outgoing]) -> None:
         """A process has come or gone, and there may be plans to send anew."""
         self._send(plans)
         self._mailbox.put(None)
 
     async def _round(self) -> None:
-        await self._until(lambda: self.coordinator.has_members)
+        await self._gather()
         now_ns = self.bus.clock.now_ns
         self._send(self.coordinator.open_round(now_ns))
         round, deadline_ns = self.coordinator.round, self.coordinator.deadline_ns
@@ -108,6 +109,45 @@ class Server:
         closed = self.coordinator.close_round()
         await self._keep(closed)
         await self._publish(closed)
+
+    async def _gather(self) -> None:
+        """Let clients come and go; then wait for enough of them, if waiting can help."""
+        coordinator, population = self.coordinator, self._population
+        while True:
+            moves = population.advance(coordinator.round, self.bus.clock.now_ns)
+            coordinator.left(moves.left)
+            self._coming.difference_update(moves.left)
+            for client, brings in moves.arrived:
+                self._wake(client, brings)
+            next_ns = population.next_ns()
+            if next_ns is None:
+                # those who are a matter of rounds come only if rounds go on
+                await self._until(lambda: coordinator.has_members or (population.is_changing and not self._coming))
+                return
+            await self._until_members(next_ns)
+            if coordinator.has_members:
+                return
+
+    async def _until_members(self, latest_ns: int) -> None:
+        passed: list[None] = []
+
+        def ring() -> None:
+            passed.append(None)
+            self._mailbox.put(None)
+
+        alarm = self.bus.clock.at(latest_ns, (self.coordinator.round,), ring, LAST)
+        await self._until(lambda: self.coordinator.has_members or bool(passed))
+        alarm.cancel()
+
+    def _wake(self, client: int, brings: Returns) -> None:
+        """A client is there again: it is to introduce itself, with what it has."""
+        version = self.bus.stands.get(client, 0) if brings == "with-state" else 0
+        self.observer.noted("returned", client=client, returns=brings, version=version)
+        try:
+            self.bus.wake(client, self.coordinator.round, [RETURNS.index(brings)], version)
+            self._coming.add(client)
+        except UnknownAddress:  # its process is not there: it joins as that does
+            self.observer.noted("unhosted", client=client)
 
     async def _publish(self, closed: Closed) -> None:
         """What follows once a round is durable; a resumed run begins with it."""
@@ -129,16 +169,20 @@ class Server:
             reported=closed.reported,
             commit=None if commit is None else self.coordinator.algorithm.pack_commits([commit]).body,
             known=self.coordinator.take_moved(),
-            held=list(self.bus.reached.items()),
+            held=[(client, self.bus.stands[client]) for client in sorted(self.bus.moved)],
             metrics=self.unsaved_metrics,
             rows=ledger.take_new(),
             is_rotated=ledger.is_full,
             segments=ledger.segments + ledger.is_full,
-            state=[self.coordinator.checkpoint(), self.bus.checkpoint()],
+            state=[
+                self.coordinator.checkpoint(),
+                self.bus.checkpoint(),
+                self._population.pack(),
+                sorted(self._coming),
+            ],
         )
         self.unsaved_metrics = []
-        self._held = self._stands()
-        self.bus.reached.clear()
+        self.bus.moved.clear()
 
         def write() -> None:
             if entry.is_rotated:
@@ -174,10 +218,7 @@ class Server:
 
     def _read_other(self, letter: Envelope) -> None:
         if letter.kind is Kind.JOIN:
-            plans, refusal = self.coordinator.joined(messages.Join.unpack(letter))
-            self._send(plans)
-            if refusal is not None:
-                self.observer.refused(refusal)
+            self._read_join(messages.Join.unpack(letter))
         elif letter.kind is Kind.EVALUATION and letter.client == EVALUATOR:
             evaluation = messages.Evaluation.unpack(letter)
             up, down = self._bytes()
@@ -191,6 +232,19 @@ class Server:
             detail = f"a {letter.kind.name} from {letter.client} is not for the server"
             self.observer.refused(self.coordinator.refused(letter.client, "wrong-kind", detail))
 
+    def _read_join(self, join: messages.Join) -> None:
+        """A client says where it is, because it has lost its place or has come back."""
+        if self._population.has_left(join.sender):
+            return  # it is gone again
+        plans, refusal = self.coordinator.joined(join)
+        self._send(plans)
+        if refusal is None:
+            self._coming.discard(join.sender)
+            return
+        self.observer.refused(refusal)
+        if refusal.reason in _START_ANEW:
+            self.bus.send(messages.refuse(join.sender, refusal.reason, refusal.detail))
+
     def _send(self, outgoing: Iterable[Outgoing]) -> None:
         for envelope, tally in outgoing:
             self.bus.send(envelope, tally)
@@ -198,3 +252,6 @@ class Server:
     def _bytes(self) -> tuple[int, int]:
         """Bytes of reports and of plans so far, without the digests of verification."""
         return self.bus.sent_bytes(Kind.REPORT), self.bus.sent_bytes(Kind.PLAN)
+
+
+_START_ANEW = frozenset({"foreign-version", "x0"})  # what a client holds is of no use here; from x₀ on it may join

@@ -51,8 +51,10 @@ class Bus:
         self._tally, self._answer_ns = tally, answer_ns
         self.refused: Counter[tuple[int | None, str]] = Counter()
         """Malformed frames by (peer, the part that was wrong): bounded, as whole sentences would not be."""
-        self.reached: dict[int, int] = {}
-        """follower → version to which what it was sent, and has answered, brought it; since the last checkpoint."""
+        self.stands: dict[int, int] = {}
+        """follower → version to which what it was sent, and has answered, brought it."""
+        self.moved: set[int] = set()
+        """Those of whom that has changed since somebody last cleared this."""
         self._mailboxes: dict[int, Mailbox] = {}
         self._in_flight: dict[Key, Flight] = {}
         self._answers: dict[Key, Answer] = {}
@@ -87,6 +89,16 @@ class Bus:
         """The row of what came from a host in the place of a JOIN."""
         now_ns, key = self.clock.now_ns, (Kind.JOIN, host, 0, 0)
         self._settle(Flight(now_ns, now_ns, key, 0, 0, NO_TALLY, frame), Fate.REFUSED)
+
+    def wake(self, client: int, round: int, body: list[int], version: int) -> None:
+        """Tell a client what has befallen it: no message, so it has no row, and its answer is sent now.
+
+        version: where that leaves it.
+        """
+        frame, _ = encode(Envelope(Kind.WAKE, client, round, version, list(body)))
+        answered = self.promise((Kind.WAKE, client, round, 0), version, self.clock.now_ns)
+        self.transport.deliver(client, frame, answered)
+        self._book_bytes(SERVER, client, len(frame) + self.transport.framing_bytes(len(frame)))
 
     def promise(self, to: Key, base: int, due_ns: int) -> Callable[[list[bytes]], None]:
         """Expect an answer to a message, to be sent at `due_ns`; returns what takes it."""
@@ -239,8 +251,10 @@ class Bus:
         if self._is_closed or answer.frames is not None:
             return
         answer.frames = frames
-        client = answer.key[1]
-        self.reached[client] = max(answer.base, self.reached.get(client, 0))
+        kind, client, *_ = answer.key
+        # what comes late brings nobody back; only a client that has lost its state falls behind
+        self.stands[client] = answer.base if kind is Kind.WAKE else max(answer.base, self.stands.get(client, 0))
+        self.moved.add(client)
         if answer.is_late:
             answer.is_late = False
             self.clock.release()

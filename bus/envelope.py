@@ -40,7 +40,8 @@ class Kind(enum.IntEnum):
     """What a message is. The numbers are the wire's; they also order messages that arrive at one instant:
     of those, the evaluator's come first, so that it knows a version before anybody claims to hold it.
 
-    LINK never travels: its rows in the ledger are bytes of a transport that belong to no message."""
+    LINK never travels: its rows in the ledger are bytes of a transport that belong to no message. WAKE is no message
+    either: the simulation's word to a client that it is there again."""
 
     LINK = 0
     JOIN = 1
@@ -51,6 +52,7 @@ class Kind(enum.IntEnum):
     PLAN = 6
     REPORT = 7
     BYE = 8
+    WAKE = 9
 
     @property
     def is_upward(self) -> bool:
@@ -174,7 +176,7 @@ def _kind(tag: object, peer: int | None) -> Kind:
     version, number = divmod(tag, 16)
     if version != FORMAT:
         raise MalformedEnvelope(f"is format {version}; this bus speaks format {FORMAT}", "the tag", peer)
-    if not Kind.JOIN <= number <= Kind.BYE:
+    if not Kind.JOIN <= number <= max(Kind):
         raise MalformedEnvelope(f"names kind {number}, which does not exist", "the tag", peer)
     return Kind(number)
 

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from seedbus.bus.envelope import Kind
+from seedbus.bus.envelope import EVALUATOR, Kind
 from seedbus.bus.errors import LedgerDamaged
 
 SEGMENT_ROWS = 100_000
@@ -61,7 +61,6 @@ COLUMNS = Row._fields
 SUMMED = ("header_bytes", "payload_bytes", "framing_bytes", "digest_bytes", "catchup_bytes", "scalars", "seeds")
 _summed = attrgetter(*SUMMED)
 _pack = struct.Struct(f"={len(COLUMNS)}q").pack
-CANONICAL = (Kind.COMMIT, Kind.EVALUATION, Kind.PLAN, Kind.REPORT)
 _DIGEST = b"seedbus.rows.sha256"
 Columns = dict[str, NDArray[np.int64]]
 
@@ -147,12 +146,19 @@ def read_ledger(folder: Path) -> Columns:
     return {name: np.concatenate([part[name] for part in parts] or [np.empty(0, np.int64)]) for name in COLUMNS}
 
 
+def is_canonical(columns: Columns) -> NDArray[np.bool_]:
+    """Which rows are the scenario's own, and not those of processes that come and go or of a transport."""
+    ends: NDArray[np.int64] = np.minimum(columns["sender"], columns["recipient"])
+    mask: NDArray[np.bool_] = (ends >= EVALUATOR) & (columns["kind"] != Kind.LINK)
+    return mask
+
+
 def ledger_hash(columns: Columns) -> str:
-    """The canonical hash: the messages of the rounds, every column but the framing, in the rows' own order.
+    """The canonical hash: the messages of clients and evaluator, every column but the framing, in their own order.
 
     Framing belongs to the transport, and who joins how often to the processes: neither may make a difference.
     """
-    of_rounds, whole = np.isin(columns["kind"], CANONICAL), hashlib.sha256()
+    of_rounds, whole = is_canonical(columns), hashlib.sha256()
     for name in COLUMNS:
         if name != "framing_bytes":
             whole.update(name.encode() + hashlib.sha256(columns[name][of_rounds].astype("<i8").tobytes()).digest())

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from seedbus.bus.draws import Key, Luck, with_luck
 from seedbus.bus.envelope import Kind
@@ -23,6 +23,7 @@ class Verdict(NamedTuple):
 
 
 PASS = Verdict()
+_SESSIONS = frozenset({Kind.JOIN, Kind.WELCOME, Kind.REFUSE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ class Passage:
         return self.luck.draw(self.client, self.kind.name, self.round, self.occurrence, *key)
 
 
+@runtime_checkable
 class Rule(Protocol):
     """Implemented by the faults of a scenario. Its repr keys its draws: all that the rule is, and nothing else."""
 
@@ -58,8 +60,11 @@ class Rules:
     def judge(
         self, kind: Kind, client: int, round: int, occurrence: int, now_ns: int, *, arriving: bool = False
     ) -> Verdict:
-        """The combined verdict. Rules are about clients: the evaluator and hosts are instruments."""
-        if client < 0 or not self._rules:
+        """The combined verdict. Rules are about clients: the evaluator and hosts are instruments.
+
+        Who introduces itself does so until it is heard, which is told here as if it were heard at once.
+        """
+        if client < 0 or kind in _SESSIONS or not self._rules:
             return PASS
         delay_ns, drop = 0, False
         for rule, luck in self._rules:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from seedbus.algorithms.schedule import at
 from seedbus.bus import Fate, Kind
-from seedbus.bus.ledger import CANONICAL, SUMMED, Columns
+from seedbus.bus.ledger import SUMMED, Columns, is_canonical
 from seedbus.scenarios.schema import Scenario
 
 DIRECTIONS = {"up": Kind.REPORT, "down": Kind.PLAN}
@@ -25,9 +25,9 @@ def account(columns: Columns, scenario: Scenario, rounds: int, dimension: int) -
     size = columns["header_bytes"] + columns["payload_bytes"]
     clients, participations = scenario.participation.clients, int((columns["kind"] == Kind.REPORT).sum())
     found: dict[str, Any] = {"by_kind": {}, "fates": {}}
-    of_rounds = np.isin(columns["kind"], CANONICAL)
-    for kind in CANONICAL:
-        here = columns["kind"] == kind
+    of_rounds = is_canonical(columns)
+    for kind in sorted(Kind, key=lambda kind: kind.name):
+        here = of_rounds & (columns["kind"] == kind)
         if here.any():
             found["by_kind"][kind.name.lower()] = {
                 "messages": int(here.sum()),
@@ -61,16 +61,17 @@ def account(columns: Columns, scenario: Scenario, rounds: int, dimension: int) -
 
 def _transport(columns: Columns, size: NDArray[np.int64]) -> dict[str, Any]:
     """What depends on how the run was spread over processes, and on nothing in the scenario."""
-    sessions = {kind.name.lower(): columns["kind"] == kind for kind in Kind if kind not in CANONICAL}
+    is_link, is_session = columns["kind"] == Kind.LINK, ~is_canonical(columns)
+    sessions = {k.name.lower(): is_session & (columns["kind"] == k) for k in Kind if k is not Kind.LINK}
     return {
-        "framing_bytes": int(columns["framing_bytes"][columns["kind"] != Kind.LINK].sum()),
-        "link_bytes": int(columns["framing_bytes"][sessions.pop("link")].sum()),
+        "framing_bytes": int(columns["framing_bytes"][~is_link].sum()),
+        "link_bytes": int(columns["framing_bytes"][is_link].sum()),
         "sessions": {
             name: {"messages": int(here.sum()), "bytes": int(size[here].sum())}
             for name, here in sessions.items()
             if here.any()
         },
-        "rows": int((~np.isin(columns["kind"], CANONICAL)).sum()),
+        "rows": int(is_session.sum()),
     }
 
 

@@ -18,7 +18,8 @@ from seedbus.agents.journal import FILE, Journal
 from seedbus.agents.launcher import MESSAGES, Outcome, Setup, check_build
 from seedbus.agents.launcher import run as run_agents
 from seedbus.agents.observer import Nobody, Observer
-from seedbus.bus import Offer, Recruit, ledger_hash, read_ledger
+from seedbus.agents.population import Presence
+from seedbus.bus import Offer, Recruit, Rule, ledger_hash, read_ledger
 from seedbus.bus.clock import cpu_seconds, wall_seconds
 from seedbus.bus.errors import LedgerDamaged
 from seedbus.bus.ledger import Columns
@@ -122,7 +123,8 @@ def _setup(scenario: Scenario, processes: int) -> Setup:
         evaluation=scenario.evaluation,
         network=scenario.network,
         compute=scenario.compute,
-        rules=scenario.faults,
+        rules=[fault for fault in scenario.faults if isinstance(fault, Rule)],
+        presences=[fault for fault in scenario.faults if isinstance(fault, Presence)],
         verify_every=scenario.verify_every if scenario.verify else 0,
         is_virtual=scenario.clock == "virtual",
         scenario=json.dumps(scenario.resolved()).encode(),

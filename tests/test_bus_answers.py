@@ -202,9 +202,9 @@ def test_a_client_is_as_far_as_what_it_has_answered() -> None:
     harness = Harness(transport=Backwards, answers=lambda asked: [], answer_ns=lambda client, round: 5 * MS)
     harness.bus.send(plan(1, 1, base=4))
     harness.run(4 * MS)
-    assert len(harness.asked) == 1 and harness.bus.reached == {}
+    assert len(harness.asked) == 1 and harness.bus.stands == {}
     harness.run(SECOND)
-    assert harness.bus.reached == {1: 4}
+    assert harness.bus.stands == {1: 4}
 
 
 def test_waiting_for_all_answers_takes_no_simulated_time() -> None:
@@ -262,7 +262,7 @@ def test_what_comes_once_the_bus_is_closed_changes_nothing() -> None:
     answered([encode(report(2))[0]])
     harness.run(SECOND)
     assert [row.fate for row in harness.rows] == [Fate.UNDER_WAY]
-    assert harness.asked == [] and harness.letters == [] and harness.bus.reached == {}
+    assert harness.asked == [] and harness.letters == [] and harness.bus.stands == {}
 
 
 def test_in_real_time_nobody_waits_for_an_answer_and_deliveries_of_an_instant_go_together(tmp_path: Path) -> None:

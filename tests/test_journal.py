@@ -57,13 +57,13 @@ def test_a_new_journal_has_no_checkpoint(tmp_path: Path) -> None:
     journal.close()
 
 
-def test_what_a_client_holds_never_goes_back(tmp_path: Path) -> None:
+def test_what_a_client_holds_is_what_was_said_last_for_it_may_lose_it(tmp_path: Path) -> None:
     journal = Journal.create(tmp_path / "run", {})
     journal.append(entry(0, held=[(1, 7)]))
     journal.append(entry(1, held=[(1, 3)]))
     checkpoint = journal.checkpoint()
     assert checkpoint is not None
-    assert checkpoint.held == {1: 7}
+    assert checkpoint.held == {1: 3}
     journal.close()
 
 

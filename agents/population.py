@@ -1,0 +1,140 @@
+"""Who is there: clients that come, go, vanish and come back, as a scenario says.
+
+    Presence  one thing that a scenario says about who is there (a fault)
+    Schedule  what it comes to, for one run: whom it keeps away just now
+    Population all of them together: a client is there while nothing keeps it away
+
+Comings and goings take effect between rounds. Who leaves says so, or vanishes without a word: then the server goes on
+asking it, and whatever is on its way to or from it is lost. Who comes back introduces itself again (JOIN), with what it
+still holds. A schedule is a function of the round and the time: a resumed run asks it once for where it stands.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, runtime_checkable
+
+from seedbus.bus import PASS, Luck, Passage, Verdict
+from seedbus.bus.draws import with_luck
+
+Returns = Literal["with-state", "without-state", "from-another-run"]
+RETURNS: tuple[Returns, ...] = ("with-state", "without-state", "from-another-run")  # numbered as on the wire
+
+
+class Schedule(Protocol):
+    """Whom one presence keeps away."""
+
+    absent: AbstractSet[int]
+
+    def advance(self, round: int, now_ns: int) -> Iterable[int]:
+        """Move on to the opening of `round` at `now_ns`; returns the clients that are away now and were not, or back.
+
+        A cost by who comes and goes. Called with what never decreases; any number of steps leads to the same.
+        """
+        ...
+
+    def next_ns(self) -> int | None:
+        """When somebody comes or goes next, if that is a matter of time; None: of rounds, or never."""
+        ...
+
+
+@runtime_checkable
+class Presence(Protocol):
+    """Implemented by the faults of a scenario. Its repr keys its draws."""
+
+    @property
+    def is_announced(self) -> bool:
+        """Whether the server is told by whoever leaves."""
+        ...
+
+    @property
+    def returns(self) -> Returns:
+        """With what a client comes back."""
+        ...
+
+    def schedule(self, clients: int, luck: Luck) -> Schedule: ...
+
+
+@dataclass(slots=True)
+class Moves:
+    """left: those who said that they leave; arrived: (client, with what), ascending."""
+
+    left: list[int] = field(default_factory=list)
+    arrived: list[tuple[int, Returns]] = field(default_factory=list)
+
+
+class Population:
+    """Everybody who is away. Also a rule of the bus: what travels to or from whom is away is lost."""
+
+    def __init__(self, presences: Sequence[Presence], seed: int, clients: int) -> None:
+        self._schedules = [
+            (presence, presence.schedule(clients, luck)) for presence, luck in with_luck(presences, seed, clients)
+        ]
+        self._reasons: Counter[int] = Counter()
+        self._said: Counter[int] = Counter()
+        self._brings: dict[int, int] = {}
+        self._at = (0, 0)
+        self.advance(0, 0)
+        self.at_start = frozenset(self._reasons)
+        """Those who are not there when the run begins."""
+
+    def __repr__(self) -> str:
+        return "who is away"
+
+    def is_away(self, client: int) -> bool:
+        return client in self._reasons
+
+    def has_left(self, client: int) -> bool:
+        """True of who is away and has said so."""
+        return client in self._said
+
+    def judge(self, passage: Passage) -> Verdict:
+        return Verdict(drop=True) if passage.client in self._reasons else PASS
+
+    def advance(self, round: int, now_ns: int) -> Moves:
+        """Who leaves and who comes as `round` opens."""
+        self._at, before, moved, left = (round, now_ns), dict[int, bool](), set[int](), set[int]()
+        for presence, schedule in self._schedules:
+            for client in schedule.advance(round, now_ns):
+                before.setdefault(client, client in self._reasons)
+                moved.add(client)
+                is_away = client in schedule.absent
+                _step(self._reasons, client, is_away)
+                if presence.is_announced:
+                    _step(self._said, client, is_away)
+                    left.add(client)
+                if is_away:
+                    brings = RETURNS.index(presence.returns)
+                    self._brings[client] = max(brings, self._brings.get(client, 0))
+        back = sorted(client for client in moved if before[client] and client not in self._reasons)
+        return Moves(
+            sorted(client for client in left if client in self._said),
+            [(client, RETURNS[self._brings.pop(client, 0)]) for client in back],
+        )
+
+    def next_ns(self) -> int | None:
+        """When somebody comes or goes next, as far as that is a matter of time."""
+        times = [schedule.next_ns() for _, schedule in self._schedules]
+        return min((time for time in times if time is not None), default=None)
+
+    @property
+    def is_changing(self) -> bool:
+        """Whether anybody ever comes or goes."""
+        return bool(self._schedules)
+
+    def pack(self) -> list[Any]:
+        return [*self._at, sorted(self._brings.items())]
+
+    def unpack(self, packed: list[Any]) -> None:
+        round, now_ns, brings = packed
+        self.advance(round, now_ns)
+        self._brings = {client: what for client, what in brings}
+
+
+def _step(counts: Counter[int], client: int, is_more: bool) -> None:
+    counts[client] += 1 if is_more else -1
+    if not counts[client]:
+        del counts[client]

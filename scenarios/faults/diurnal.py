@@ -1,0 +1,63 @@
+"""Clients that are there by day and not by night."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from seedbus.bus import Luck
+from seedbus.bus.network import round_ns
+from seedbus.scenarios.faults.presence import Coming, Toggling
+
+
+class Diurnal(Coming):
+    """The share of clients that is there swings like a cosine between two bounds, highest at time 0.
+
+    Every client has its own threshold, and is there while the share is above it; with `zones` its day begins later.
+    """
+
+    fault: Literal["diurnal"] = "diurnal"
+    period_s: float = Field(default=86400.0, gt=0, le=10**6, description="simulated seconds of a day")
+    low: float = Field(ge=0, le=1, description="share of clients that is there when fewest are")
+    high: float = Field(default=1.0, ge=0, le=1, description="share of clients that is there when most are")
+    zones: int = Field(default=1, ge=1, le=1000, description="time zones, evenly spread; clients are put in one by lot")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Diurnal:
+        if self.low > self.high:
+            raise ValueError(f"low ({self.low}) is above high ({self.high})")
+        return self
+
+    def schedule(self, clients: int, luck: Luck) -> Toggling:
+        absent, changes = set[int](), []
+        for client in self.chosen(clients, luck):
+            threshold = luck.draw("threshold", client)
+            if threshold >= self.high:
+                absent.add(client)
+            elif threshold > self.low:
+                noon_s = int(luck.draw("zone", client) * self.zones) / self.zones * self.period_s
+                # high + low + (high − low)·cos(2π(t − noon)/period) is above 2·threshold for so long around noon
+                cosine = (2 * threshold - self.high - self.low) / (self.high - self.low)
+                half_s = math.acos(max(-1.0, min(1.0, cosine))) / math.tau * self.period_s
+                if not _is_there(-noon_s, half_s, self.period_s):
+                    absent.add(client)
+                changes.append((client, self._changes(noon_s, half_s)))
+        return Toggling(absent, changes, by_rounds=False)
+
+    def _changes(self, noon_s: float, half_s: float) -> Iterator[int]:
+        day = -1
+        while True:
+            for edge_s in (-half_s, half_s):
+                when_ns = round_ns(noon_s + day * self.period_s + edge_s)
+                if when_ns > 0:
+                    yield when_ns
+            day += 1
+
+
+def _is_there(since_noon_s: float, half_s: float, period_s: float) -> bool:
+    """Whether a moment, counted from some noon, is within half_s of the nearest noon."""
+    away_s = since_noon_s % period_s
+    return min(away_s, period_s - away_s) < half_s

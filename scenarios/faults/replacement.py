@@ -1,0 +1,57 @@
+"""A set of active clients of which some are replaced now and then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+from pydantic import Field
+
+from seedbus.bus import Luck
+from seedbus.scenarios.faults.presence import Coming
+
+
+class Replacement(Coming):
+    """Only some clients are active; at times each of them is replaced, by lot, with one that is not.
+
+    The dynamic setting of FedACG (arXiv:2201.03172, Section 5): 250 active of 500, each replaced with probability ½
+    every 100 rounds.
+    """
+
+    fault: Literal["replacement"] = "replacement"
+    active: int = Field(ge=1, description="how many of the selected clients are active at a time")
+    every_rounds: int = Field(default=100, ge=1, description="rounds between replacements")
+    probability: float = Field(default=0.5, ge=0, le=1, description="chance of each active client to be replaced")
+
+    def schedule(self, clients: int, luck: Luck) -> _Replacing:
+        return _Replacing(self, list(self.chosen(clients, luck)), luck)
+
+
+class _Replacing:
+    """The active set, epoch by epoch."""
+
+    def __init__(self, fault: Replacement, chosen: list[int], luck: Luck) -> None:
+        self._fault, self._luck, self._epoch = fault, luck, 0
+        order = sorted(chosen, key=lambda client: luck.draw("first", client))
+        self.absent = set(order[fault.active :])
+        self._active = set(order[: fault.active])
+        self._fresh = set(self.absent)
+
+    def advance(self, round: int, now_ns: int) -> Iterable[int]:
+        before = self.absent ^ self._fresh
+        self._fresh = set()
+        while self._epoch < round // self._fault.every_rounds:
+            self._epoch += 1
+            self._replace()
+        return self.absent ^ before
+
+    def next_ns(self) -> None:
+        return None
+
+    def _replace(self) -> None:
+        luck, epoch = self._luck, self._epoch
+        leave = [c for c in sorted(self._active) if luck.draw("leaves", epoch, c) < self._fault.probability]
+        come = sorted(self.absent, key=lambda client: (luck.draw("comes", epoch, client), client))[: len(leave)]
+        leave = leave[: len(come)]  # nobody leaves for whom there is nobody
+        self._active = self._active - set(leave) | set(come)
+        self.absent = self.absent - set(come) | set(leave)

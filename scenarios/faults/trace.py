@@ -1,0 +1,75 @@
+"""Clients that are there as a file says, from a log of real devices."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from seedbus.bus import Luck
+from seedbus.bus.network import round_ns
+from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.faults.presence import Coming, Toggling
+
+_HEADER = ["client", "from_s", "to_s"]
+
+
+class Trace(Coming):
+    """Clients are there in the intervals of a CSV file with the columns client, from_s and to_s, and else away.
+
+    A client that the file does not name is always there.
+    """
+
+    fault: Literal["trace"] = "trace"
+    file: str = Field(min_length=1, description="the CSV file; times in simulated seconds")
+
+    def schedule(self, clients: int, luck: Luck) -> Toggling:
+        chosen = set(self.chosen(clients, luck))
+        spans: dict[int, list[tuple[int, int]]] = {}
+        for client, begin_ns, end_ns in self._lines(clients):
+            if client in chosen:
+                spans.setdefault(client, []).append((begin_ns, end_ns))
+        edges = {client: _edges(sorted(found)) for client, found in spans.items()}
+        return Toggling(spans, ((client, iter(found)) for client, found in edges.items()), by_rounds=False)
+
+    def _lines(self, clients: int) -> Iterator[tuple[int, int, int]]:
+        try:
+            with Path(self.file).open(encoding="utf-8", newline="") as file:
+                rows = csv.reader(file)
+                if (header := next(rows, [])) != _HEADER:
+                    raise self._refusal(1, f"its columns are {', '.join(header)}; expected {', '.join(_HEADER)}")
+                for row in rows:
+                    yield self._line(rows.line_num, row, clients)
+        except OSError as error:
+            raise ScenarioError(self.file, [f"the trace cannot be read ({error.strerror})"]) from None
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise ScenarioError(self.file, [f"the trace is no CSV text ({error})"]) from None
+
+    def _line(self, number: int, row: list[str], clients: int) -> tuple[int, int, int]:
+        try:
+            client, begin_s, end_s = int(row[0]), float(row[1]), float(row[2])
+        except (ValueError, IndexError):
+            raise self._refusal(number, f"it says {','.join(row)}; expected a client and two times") from None
+        if not 0 <= client < clients:
+            raise self._refusal(number, f"client {client} is none of this run's 0 to {clients - 1}")
+        if not (0 <= begin_s < end_s < math.inf):
+            raise self._refusal(number, f"{begin_s:g} to {end_s:g} s is no interval; expected 0 ≤ from_s < to_s")
+        return client, round_ns(begin_s), round_ns(end_s)
+
+    def _refusal(self, line: int, what: str) -> ScenarioError:
+        return ScenarioError(f"{self.file}, line {line}", [what])
+
+
+def _edges(spans: list[tuple[int, int]]) -> list[int]:
+    """When a client comes, goes, comes, …, of intervals in order that may touch or overlap."""
+    found: list[int] = []
+    for begin, end in spans:
+        if found and begin <= found[-1]:
+            found[-1] = max(found[-1], end)
+        else:
+            found += [begin, end]
+    return found

@@ -78,6 +78,7 @@ class Coordinator:
         self._members = Members(participation.clients)
         self._moved: set[int] = set()
         self._rounds = Rounds(algorithm, participation, seed)
+        self._durable = self._rounds.pack()
         self.proofs, self._believes, self._apart = dict(proofs or {}), believes, apart
 
     @property
@@ -206,6 +207,14 @@ class Coordinator:
         wants = messages.EVALUATE | messages.DIGEST
         return messages.pack_commit(self.algorithm, closed.round if closed else 0, self.version, commits, wants)
 
+    def crashed(self) -> None:
+        """The server has lost what was not durable: the round that was open."""
+        self._rounds.unpack(self._durable)
+
+    @property
+    def is_half_in(self) -> bool:
+        return self._rounds.is_half_in
+
     # -- measurements
 
     def evaluated(
@@ -234,7 +243,8 @@ class Coordinator:
 
     def checkpoint(self) -> list[Any]:
         """All that the future depends on, but the log and the members' versions, which are kept a row each."""
-        return [self._rounds.pack(), self.refusals.pack(), self.progress.pack(), self.verifier.pack()]
+        self._durable = self._rounds.pack()
+        return [self._durable, self.refusals.pack(), self.progress.pack(), self.verifier.pack()]
 
     def take_moved(self) -> list[tuple[int, int]]:
         """(client, version) of those that joined, moved or left since the last call; who left has ~version."""
@@ -244,8 +254,8 @@ class Coordinator:
 
     def restore(self, checkpoint: list[Any], log: list[Any], known: Mapping[int, int]) -> None:
         """known: what `take_moved` gave, all in all."""
-        rounds, refusals, progress, truth = checkpoint
-        self._rounds.unpack(rounds)
+        self._durable, refusals, progress, truth = checkpoint
+        self._rounds.unpack(self._durable)
         self.refusals.unpack(refusals)
         self.progress = Progress.unpack(progress)
         self.verifier.unpack(truth)

@@ -15,6 +15,7 @@ from seedbus.agents.errors import RunFolderError, Unfinishable
 from seedbus.agents.journal import Journal
 from seedbus.agents.messages import AnyAlgorithm, tally
 from seedbus.agents.observer import Observer
+from seedbus.agents.outages import Outage, Outages
 from seedbus.agents.participation import Participation
 from seedbus.agents.population import Population, Presence
 from seedbus.agents.server import Server
@@ -52,6 +53,7 @@ class Setup:
     compute: Compute
     rules: Sequence[Rule]
     presences: Sequence[Presence]
+    outages: Sequence[Outage]
     verify_every: int
     is_virtual: bool
     scenario: bytes
@@ -133,17 +135,19 @@ class _Crew:
             believes=not setup.is_virtual,
             apart=self.population.at_start,
         )
+        outages = Outages(setup.outages)
+        rules = [*setup.rules, *([self.population] if setup.presences else []), *([outages] if setup.outages else [])]
         self.transport = connect(journal.run_id)
         self.bus = Bus(
             self.clock,
             self.transport,
             self.ledger,
             Links(setup.network, setup.seed),
-            Rules([*setup.rules, *([self.population] if setup.presences else [])], setup.seed, clients),
+            Rules(rules, setup.seed, clients),
             tally=lambda envelope: tally(setup.algorithm, self.coordinator.verifier.is_due, envelope),
             answer_ns=self._answer_ns,
         )
-        self.server = Server(self.bus, self.coordinator, self.population, journal, observer)
+        self.server = Server(self.bus, self.coordinator, self.population, outages, journal, observer)
 
     async def work(self) -> str:
         try:

@@ -97,11 +97,17 @@ class Rounds:
         self.number += 1
         return closed, reported, commit
 
+    @property
+    def is_half_in(self) -> bool:
+        """True once half of the reports of the open round are there."""
+        return self.current is not None and 2 * len(self.current.reports) >= len(self.current.cohort)
+
     def pack(self) -> list[Any]:
         known = self._known.pack() if self.policy.selection.needs_known else []
         return [self.number, known, list(self._answer_times_ns), self._overdue.pack(self.algorithm), self._state]
 
     def unpack(self, packed: list[Any]) -> None:
+        self.current = None
         self.number, known, times_ns, overdue, self._state = packed
         self._known.unpack(known)
         self._answer_times_ns.clear()

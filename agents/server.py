@@ -14,6 +14,7 @@ from seedbus.agents.coordinator import Closed, Coordinator, Outgoing
 from seedbus.agents.followers import build_facts
 from seedbus.agents.journal import Checkpoint, Entry, Journal
 from seedbus.agents.observer import Observer
+from seedbus.agents.outages import Outages, Phase
 from seedbus.agents.population import RETURNS, Population, Returns
 from seedbus.agents.reception import Reception
 from seedbus.algorithms.contract import BadPayload
@@ -25,10 +26,16 @@ class Server:
     """One run's server on a bus. reception: where the processes of its followers introduce themselves."""
 
     def __init__(
-        self, bus: Bus, coordinator: Coordinator, population: Population, journal: Journal, observer: Observer
+        self,
+        bus: Bus,
+        coordinator: Coordinator,
+        population: Population,
+        outages: Outages,
+        journal: Journal,
+        observer: Observer,
     ) -> None:
         self.bus, self.coordinator, self.journal, self.observer = bus, coordinator, journal, observer
-        self._population = population
+        self._population, self._outages = population, outages
         self._coming: set[int] = set()
         self._mailbox = bus.open(SERVER, "the server")
         self.unsaved_metrics: list[dict[str, Any]] = []
@@ -103,12 +110,36 @@ class Server:
         alarm = None
         if deadline_ns is not None:
             alarm = self.bus.clock.at(now_ns + deadline_ns, (round,), lambda: self._mailbox.put(round), LAST)
-        await self._until(lambda: self.coordinator.is_round_over)
+        crashes = await self._crashes("asking") or await self._gathered() or await self._crashes("committing")
         if alarm is not None:
             alarm.cancel()
+        if crashes:
+            self.coordinator.crashed()
+            return
         closed = self.coordinator.close_round()
         await self._keep(closed)
         await self._publish(closed)
+
+    async def _gathered(self) -> bool:
+        """Wait until the round is over; true if the server crashed before."""
+        coordinator = self.coordinator
+        await self._until(lambda: coordinator.is_round_over or coordinator.is_half_in)
+        if await self._crashes("gathering"):
+            return True
+        await self._until(lambda: coordinator.is_round_over)
+        return False
+
+    async def _crashes(self, phase: Phase, round: int | None = None) -> bool:
+        """Whether the server crashes here; it is back by then."""
+        round = self.coordinator.round if round is None else round
+        lasts_ns = self._outages.begins_ns(round, phase)
+        if lasts_ns is None:
+            return False
+        self.observer.noted("server-crashed", round=round, phase=phase, away_s=lasts_ns / 1e9)
+        self._outages.is_away = True
+        await self._until_time(self.bus.clock.now_ns + lasts_ns)
+        self._outages.is_away = False
+        return True
 
     async def _gather(self) -> None:
         """Let clients come and go; then wait for enough of them, if waiting can help."""
@@ -124,11 +155,12 @@ class Server:
                 # those who are a matter of rounds come only if rounds go on
                 await self._until(lambda: coordinator.has_members or (population.is_changing and not self._coming))
                 return
-            await self._until_members(next_ns)
+            await self._until_time(next_ns, lambda: coordinator.has_members)
             if coordinator.has_members:
                 return
 
-    async def _until_members(self, latest_ns: int) -> None:
+    async def _until_time(self, latest_ns: int, is_done: Callable[[], bool] = lambda: False) -> None:
+        """Wait until that instant, or until something is done."""
         passed: list[None] = []
 
         def ring() -> None:
@@ -136,7 +168,7 @@ class Server:
             self._mailbox.put(None)
 
         alarm = self.bus.clock.at(latest_ns, (self.coordinator.round,), ring, LAST)
-        await self._until(lambda: self.coordinator.has_members or bool(passed))
+        await self._until(lambda: is_done() or bool(passed))
         alarm.cancel()
 
     def _wake(self, client: int, brings: Returns) -> None:
@@ -151,6 +183,7 @@ class Server:
 
     async def _publish(self, closed: Closed) -> None:
         """What follows once a round is durable; a resumed run begins with it."""
+        await self._crashes("publishing", closed.round)
         question = self.coordinator.published(closed, sum(self._bytes()))
         self.observer.round_closed(closed, self.bus.clock.now_ns, self.coordinator.progress.bytes)
         if question is not None:

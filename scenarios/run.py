@@ -18,6 +18,7 @@ from seedbus.agents.journal import FILE, Journal
 from seedbus.agents.launcher import MESSAGES, Outcome, Setup, check_build
 from seedbus.agents.launcher import run as run_agents
 from seedbus.agents.observer import Nobody, Observer
+from seedbus.agents.outages import Outage
 from seedbus.agents.population import Presence
 from seedbus.bus import Offer, Recruit, Rule, ledger_hash, read_ledger
 from seedbus.bus.clock import cpu_seconds, wall_seconds
@@ -124,6 +125,7 @@ def _setup(scenario: Scenario, processes: int) -> Setup:
         network=scenario.network,
         compute=scenario.compute,
         rules=[fault for fault in scenario.faults if isinstance(fault, Rule)],
+        outages=[fault for fault in scenario.faults if isinstance(fault, Outage)],
         presences=[fault for fault in scenario.faults if isinstance(fault, Presence)],
         verify_every=scenario.verify_every if scenario.verify else 0,
         is_virtual=scenario.clock == "virtual",

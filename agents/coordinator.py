@@ -130,7 +130,12 @@ class Coordinator:
     @property
     def has_members(self) -> bool:
         """True when there are enough members for a commit."""
-        return len(self._members) >= self.participation.quorum
+        return self.lacking == 0
+
+    @property
+    def lacking(self) -> int:
+        """How many members there would have to be more for a commit."""
+        return max(0, self.participation.quorum - len(self._members))
 
     # -- rounds
 

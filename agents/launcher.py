@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from seedbus.agents.coordinator import Coordinator
-from seedbus.agents.errors import RunFolderError, Unfinishable
+from seedbus.agents.errors import RunFolderError, TooFew, Unfinishable
 from seedbus.agents.journal import Journal
 from seedbus.agents.messages import AnyAlgorithm, tally
 from seedbus.agents.observer import Observer
@@ -89,7 +89,8 @@ def run(
         reason = crew.clock.run(crew.work())
     except (Deadlock, EndOfTime) as error:
         crew.tidy()
-        raise Unfinishable(crew.why_stuck(error)) from None
+        kind = TooFew if crew.coordinator.lacking else Unfinishable
+        raise kind(crew.why_stuck(error)) from None
     except BaseException:
         crew.tidy()
         raise
@@ -186,6 +187,12 @@ class _Crew:
             self.journal.rotated(self.ledger.segments)
 
     def why_stuck(self, error: Deadlock | EndOfTime) -> str:
+        lacking, quorum = self.coordinator.lacking, self.setup.participation.quorum
+        if lacking:
+            return (
+                f"round {self.coordinator.round} lacks {lacking} members to its quorum of {quorum}, who never come "
+                f"({error}); lower participation.quorum, or let more clients be there"
+            )
         missing = self.coordinator.missing
         if not missing or isinstance(error, EndOfTime):
             return str(error)

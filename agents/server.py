@@ -151,7 +151,7 @@ class Server:
             for client, brings in moves.arrived:
                 self._wake(client, brings)
             next_ns = population.next_ns()
-            if next_ns is None:
+            if next_ns is None or not population.can_bring(max(0, coordinator.lacking - len(self._coming))):
                 # those who are a matter of rounds come only if rounds go on
                 await self._until(lambda: coordinator.has_members or (population.is_changing and not self._coming))
                 return

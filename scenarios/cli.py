@@ -1,4 +1,4 @@
-"""The command line: `seedbus run`, `server`, `client`, `check`, `list`, `schema`, `replay`, `report`.
+"""The command line: `seedbus run`, `server`, `client`, `check`, `list`, `schema`, `replay`, `report`, `stress`.
 
 Errors of a person are one sentence on stderr and an exit code (`Exit`); a traceback is always a bug of ours. Heavy
 imports wait until a command needs them.
@@ -16,6 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
+from seedbus.scenarios.cli_stress import stress
 from seedbus.scenarios.errors import Exit, ScenarioError
 from seedbus.scenarios.plain import plain_errors
 
@@ -28,6 +29,9 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
+
+
+app.command("stress")(stress)
 
 
 class Way(StrEnum):

@@ -8,7 +8,7 @@ Rules
   does the sending, the waiting and the storing.
 - Reports are kept by client and aggregated in client order: who was fast never shows.
 - A report counts at most once, for the open round and from its cohort only; everything else is a `Refusal`, counted
-  by reason and client, and the round goes on.
+  by reason and client, and the round goes on. A client that declines is counted among them, and not waited for.
 - Commits are made only in `close_round`, so a cohort starts at one version.
 - All that the future depends on is in `checkpoint`.
 """
@@ -24,11 +24,11 @@ from seedbus.agents.admission import why_not
 from seedbus.agents.messages import AnyAlgorithm, Evaluation, Join
 from seedbus.agents.participation import Participation
 from seedbus.agents.refusals import NOBODY, Refusal, Refusals
+from seedbus.agents.seeds import of_directions
 from seedbus.agents.stopping import Cadence, Progress, Stop
 from seedbus.agents.verification import Verifier
 from seedbus.algorithms.contract import BadPayload, ReportRefused, whole_digest
-from seedbus.bus import Envelope, Tally
-from seedbus.bus.draws import bits
+from seedbus.bus import Envelope, Kind, Tally
 
 Outgoing = tuple[Envelope, Tally]
 
@@ -52,6 +52,7 @@ class _Open:
     cohort: list[int]
     waiting: set[int]
     reports: dict[int, Any] = field(default_factory=dict)
+    declined: set[int] = field(default_factory=set)
     told: dict[int, Outgoing] = field(default_factory=dict)
     lost: set[int] = field(default_factory=set)
 
@@ -135,14 +136,17 @@ class Coordinator:
     def open_round(self) -> list[Outgoing]:
         """Begin the next round; returns its plans, one for each of the cohort."""
         cohort = self.participation.draw(sorted(self._members), self.seed, self.round)
-        plan = self.algorithm.plan(self.round, self.version, bits(self.seed, "directions", self.round))
+        plan = self.algorithm.plan(self.round, self.version, of_directions(self.seed, self.round))
         self._open = _Open(plan, cohort, set(cohort))
         return [self._told(client) for client in cohort]
 
     def reported(self, envelope: Envelope) -> Refusal | None:
-        """A report came in. Returns why it was refused, or None if it counts."""
+        """A report, or why there is none, came in. Returns why it was refused, or None if it counts."""
         try:
-            self._accept(envelope)
+            if envelope.kind is Kind.DECLINE:
+                self._let_off(envelope)
+            else:
+                self._accept(envelope)
             return None
         except BadPayload as error:
             return self.refused(envelope.client, "bad-payload", str(error), envelope.round)
@@ -234,8 +238,7 @@ class Coordinator:
 
     def checkpoint(self) -> list[Any]:
         """All that the future depends on, but the log and the members' versions, which are kept a row each."""
-        assert self._state is None, "an algorithm with server state needs it in the checkpoint"
-        return [self.round, self.refusals.pack(), self.progress.pack(), self.verifier.pack()]
+        return [self.round, self.refusals.pack(), self.progress.pack(), self.verifier.pack(), self._state]
 
     def take_moved(self) -> list[tuple[int, int]]:
         """(client, version) of the members that joined or moved since the last call."""
@@ -244,7 +247,7 @@ class Coordinator:
         return moved
 
     def restore(self, checkpoint: list[Any], log: list[Any], versions: dict[int, int]) -> None:
-        self.round, refusals, progress, truth = checkpoint
+        self.round, refusals, progress, truth, self._state = checkpoint
         self.refusals.unpack(refusals)
         self.progress = Progress.unpack(progress)
         self.verifier.unpack(truth)
@@ -266,7 +269,8 @@ class Coordinator:
         self.versions[client] = version
         self._moved.add(client)
 
-    def _accept(self, envelope: Envelope) -> None:
+    def _expected(self, envelope: Envelope) -> _Open:
+        """The open round, if this is an answer to its plan that it waits for."""
         now, client = self._open, envelope.client
         if client not in self.versions:
             raise ReportRefused("not-a-member", f"client {client} never joined")
@@ -274,12 +278,24 @@ class Coordinator:
             raise ReportRefused("late", f"round {envelope.round} is closed")
         if envelope.round > self.round:
             raise ReportRefused("wrong-round", f"round {envelope.round} has not begun; this is round {self.round}")
-        if client in now.reports:
-            raise ReportRefused("duplicate", f"client {client} has reported in round {self.round}")
+        if client in now.reports or client in now.declined:
+            raise ReportRefused("duplicate", f"client {client} has answered in round {self.round}")
         if client not in now.waiting:
             raise ReportRefused("not-asked", f"client {client} is not asked in round {self.round}")
         if envelope.base != now.plan.version:
             raise ReportRefused("wrong-version", f"it started at version {envelope.base}, not {now.plan.version}")
+        return now
+
+    def _let_off(self, envelope: Envelope) -> None:
+        now, client = self._expected(envelope), envelope.client
+        reason, detail = messages.unpack_decline(envelope)
+        now.declined.add(client)
+        now.waiting.discard(client)
+        self._place(client, envelope.base)
+        raise ReportRefused(reason, detail)
+
+    def _accept(self, envelope: Envelope) -> None:
+        now, client = self._expected(envelope), envelope.client
         is_due = self.verifier.is_due(envelope.base)
         report, claim = messages.unpack_report(self.algorithm, envelope, now.plan, has_digests=is_due)
         self.algorithm.check(now.plan, report)

@@ -6,7 +6,7 @@ On the wire an envelope is one msgpack array of five:
 
 `client` is the party that is not the server (a client, or a negative address: the evaluator, a host of clients), so
 sender and recipient follow from the kind. Everything but the body is the header: at most 16 bytes. The body is what
-its kind says: msgpack scalars, byte strings and arrays of at most 64 elements; float32 scalars travel raw,
+its kind says: msgpack scalars, byte strings and arrays of at most 64 elements; gradient scalars travel raw,
 little-endian, in one byte string.
 
 Decoding trusts nothing: every limit is explicit, anything off raises `MalformedEnvelope` with what, where and from
@@ -51,6 +51,7 @@ class Kind(enum.IntEnum):
     PLAN = 6
     REPORT = 7
     BYE = 8
+    DECLINE = 9
 
     @property
     def is_upward(self) -> bool:
@@ -63,7 +64,7 @@ class Kind(enum.IntEnum):
         return 2**16 if self in _UPWARD else FRAME_LIMIT
 
 
-_UPWARD = frozenset({Kind.JOIN, Kind.REPORT, Kind.EVALUATION})
+_UPWARD = frozenset({Kind.JOIN, Kind.REPORT, Kind.EVALUATION, Kind.DECLINE})
 
 
 class Tally(NamedTuple):
@@ -174,7 +175,7 @@ def _kind(tag: object, peer: int | None) -> Kind:
     version, number = divmod(tag, 16)
     if version != FORMAT:
         raise MalformedEnvelope(f"is format {version}; this bus speaks format {FORMAT}", "the tag", peer)
-    if not Kind.JOIN <= number <= Kind.BYE:
+    if not Kind.JOIN <= number <= Kind.DECLINE:
         raise MalformedEnvelope(f"names kind {number}, which does not exist", "the tag", peer)
     return Kind(number)
 

@@ -61,7 +61,7 @@ COLUMNS = Row._fields
 SUMMED = ("header_bytes", "payload_bytes", "framing_bytes", "digest_bytes", "catchup_bytes", "scalars", "seeds")
 _summed = attrgetter(*SUMMED)
 _pack = struct.Struct(f"={len(COLUMNS)}q").pack
-CANONICAL = (Kind.COMMIT, Kind.EVALUATION, Kind.PLAN, Kind.REPORT)
+CANONICAL = (Kind.COMMIT, Kind.EVALUATION, Kind.PLAN, Kind.REPORT, Kind.DECLINE)
 _DIGEST = b"seedbus.rows.sha256"
 Columns = dict[str, NDArray[np.int64]]
 

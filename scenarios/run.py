@@ -18,6 +18,7 @@ from seedbus.agents.journal import FILE, Journal
 from seedbus.agents.launcher import MESSAGES, Outcome, Setup, check_build
 from seedbus.agents.launcher import run as run_agents
 from seedbus.agents.observer import Nobody, Observer
+from seedbus.agents.tampering import Tampering
 from seedbus.bus import Offer, Recruit, ledger_hash, read_ledger
 from seedbus.bus.clock import cpu_seconds, wall_seconds
 from seedbus.bus.errors import LedgerDamaged
@@ -26,6 +27,7 @@ from seedbus.models.task import Problem
 from seedbus.scenarios.accounting import account
 from seedbus.scenarios.cluster import Placement, placed
 from seedbus.scenarios.errors import Interrupted, ScenarioError
+from seedbus.scenarios.faults.selector import Selector
 from seedbus.scenarios.loading import validate
 from seedbus.scenarios.reading import dump
 from seedbus.scenarios.recording import Recorder
@@ -99,6 +101,7 @@ def bind(scenario: Scenario) -> Problem:
 
 def recruit(scenario: Scenario, problem: Problem, observer: Observer) -> Recruit:
     """What makes a scenario's followers, out of its task with its data."""
+    tampering = Tampering(scenario.faults, scenario.seed, scenario.participation.clients)
 
     def followers(offer: Offer) -> Followers:
         return Followers(
@@ -108,6 +111,7 @@ def recruit(scenario: Scenario, problem: Problem, observer: Observer) -> Recruit
             split=scenario.evaluation.split,
             verify_every=scenario.verify_every if scenario.verify else 0,
             observer=observer,
+            tampering=tampering,
         )
 
     return followers
@@ -122,7 +126,7 @@ def _setup(scenario: Scenario, processes: int) -> Setup:
         evaluation=scenario.evaluation,
         network=scenario.network,
         compute=scenario.compute,
-        rules=scenario.faults,
+        rules=[fault for fault in scenario.faults if isinstance(fault, Selector)],
         verify_every=scenario.verify_every if scenario.verify else 0,
         is_virtual=scenario.clock == "virtual",
         scenario=json.dumps(scenario.resolved()).encode(),

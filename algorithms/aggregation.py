@@ -10,7 +10,7 @@ Invariants
 - State is plain data that a checkpoint can hold; only `Clipped` has any.
 
 `fewest` is how many rows a rule needs to keep what it promises. A scenario whose quorum is lower is refused, so no
-commit is made of fewer. Rules without a number of liars take what there is.
+commit is made of fewer. Of fewer a rule makes the best that it can: as if f were the most that they allow.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ class Krum(_Rule):
     """The report nearest to its neighbours (Blanchard, El Mhamdi, Guerraoui, Stainer 2017, arXiv:1703.02757).
 
     Of n reports, each scores the sum of its squared distances to the n − f − 2 nearest others; the `multi` lowest
-    scores are averaged (Multi-Krum). A tie goes to the lower client. Two reports or one, which only happens where f is
-    not given, are no crowd: the first is taken.
+    scores are averaged (Multi-Krum). A tie goes to the lower client. Two reports or one are no crowd: the first is
+    taken.
     """
 
     rule: Literal["krum"] = "krum"
@@ -98,7 +98,8 @@ class Krum(_Rule):
         return 1 if self.f is None else 2 * self.f + 3
 
     def combine(self, rows: Matrix, state: Any) -> tuple[Row, Any]:
-        liars = max((len(rows) - 3) // 2, 0) if self.f is None else self.f
+        most = max((len(rows) - 3) // 2, 0)
+        liars = most if self.f is None else min(self.f, most)
         distances = squared_distances(rows)
         nearest = max(len(rows) - liars - 2, 0)
         # the smallest of a row is the distance to itself

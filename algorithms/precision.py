@@ -41,14 +41,15 @@ class Format:
         """What is stored of float32 or float64 values, each rounded once; beyond `largest` it is an infinity."""
         if self.name == "bfloat16":
             return _upper_half(values)
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             return values.astype(self.dtype)
 
     def widen(self, stored: NDArray[Any]) -> NDArray[np.float32]:
         """The values of what is stored, exactly."""
         if self.name == "bfloat16":
             return (stored.astype(np.uint32) << np.uint32(16)).view(np.float32)
-        return stored.astype(np.float32)
+        with np.errstate(invalid="ignore"):  # a signalling NaN, which is anybody's to send
+            return stored.astype(np.float32)
 
     def rounded(self, values: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float32]:
         """float64 values as whoever receives them has them."""
@@ -82,7 +83,7 @@ def _to_odd(values: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
     """
     if values.dtype == np.float32:
         return np.ascontiguousarray(values, np.float32)
-    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         near = np.ascontiguousarray(values.astype(np.float32))
         back = near.astype(np.float64)
     bits = near.view(np.uint32) - (np.abs(back) > np.abs(values))  # one step towards 0; from infinity to the largest

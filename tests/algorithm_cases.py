@@ -116,7 +116,8 @@ class Rehearsal(NamedTuple):
 
 def rehearse(algorithm: Any, rounds: int, *, clients: int = 3, dimension: int = DIMENSION) -> Rehearsal:
     replica, state, memory = algorithm.replica(x0(dimension)), None, dict.fromkeys(range(clients))
-    plans, reports, commits, states = [], [], [], []
+    plans, reports, commits = [], [], []
+    states: list[Any] = []
     for round in range(rounds):
         plan = algorithm.plan(round, replica.version, seed_of(round))
         answers = {}

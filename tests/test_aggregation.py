@@ -160,7 +160,7 @@ def test_two_liars_of_eleven_move_a_robust_rule_by_little_and_the_mean_by_much(r
 
 
 def test_liars_cannot_raise_the_limit_beyond_what_the_honest_say() -> None:
-    rule, state = Clipped(quantile=0.7), None
+    rule, state = Clipped(quantile=0.7), list[float]()
     for _ in range(30):
         _, state = rule.combine(crowd(9, 2, 1e12), state)
     assert max(state) < 7

@@ -74,7 +74,7 @@ def test_every_float16_is_the_value_that_torch_has() -> None:
 def test_every_pattern_comes_back_as_it_was(name: Precision, dtype: type) -> None:
     stored, values = every(name)
     with np.errstate(invalid="ignore"):
-        wide = values.astype(dtype)
+        wide: np.ndarray = values.astype(dtype)
     back = FORMATS[name].narrow(wide)
     is_number = ~np.isnan(values)
     assert back[is_number].tobytes() == stored[is_number].tobytes()

@@ -267,11 +267,11 @@ FOOLED = [
 """A fifth of the clients turn their scalars round and make them large; a tenth send 1e30."""
 
 
-def accuracy(folder: Path, aggregation: str, faults: list[dict[str, Any]]) -> tuple[float, dict[str, Any]]:
+def accuracy(folder: Path, faults: list[dict[str, Any]], **changes: str) -> tuple[float, dict[str, Any]]:
     settings = [
         "participation={clients: 50, cohort: 20, quorum: 11}",
         "network={latency: {distribution: constant}}",
-        f"algorithm.aggregation={aggregation}",
+        *(f"algorithm.{field}={value}" for field, value in changes.items()),
         "verify=false",
         "evaluation.every=50",
         "stop.rounds=200",
@@ -280,3 +280,23 @@ def accuracy(folder: Path, aggregation: str, faults: list[dict[str, Any]]) -> tu
     document = what.resolved() | {"faults": faults}
     results = seedbus.run(scenario(**document), folder)
     return float(results.metrics["accuracy"].iloc[-1]), results.summary["refusals"]
+
+
+@pytest.mark.slow
+def test_a_fifth_of_the_clients_ruins_the_mean_and_no_robust_rule(tmp_path: Path) -> None:
+    """Accuracy on 297 test images after 200 rounds, from 9 % at the start."""
+    honest, _ = accuracy(tmp_path / "honest", [])
+    fooled, refusals = accuracy(tmp_path / "mean", FOOLED)
+    assert honest > 0.85
+    assert fooled < 0.3
+    assert set(refusals) == {"absurd"} and len(refusals["absurd"]) == 5, "1e30 is refused, by whom it came from"
+    for rule in ("median", "trimmed-mean", "{rule: krum, f: 4, multi: 6}", "clipped"):
+        found, refusals = accuracy(tmp_path / rule[:12], FOOLED, aggregation=rule)
+        assert found > honest - 0.15, rule
+        assert set(refusals) == {"absurd"}
+
+
+@pytest.mark.slow
+def test_sixteen_bits_learn_as_well_as_thirty_two(tmp_path: Path) -> None:
+    found = [accuracy(tmp_path / each, [], precision=each)[0] for each in WIDTHS]
+    assert min(found) > 0.85 and max(found) - min(found) < 0.04

@@ -22,10 +22,11 @@ from typing import Annotated, Any, Literal, Union
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 Matrix = NDArray[np.float64]
 Row = NDArray[np.float64]
+TRIM = 0.2  # β where nothing is said
 
 
 class _Rule(BaseModel, ABC):
@@ -67,16 +68,25 @@ class TrimmedMean(_Rule):
     """
 
     rule: Literal["trimmed-mean"] = "trimmed-mean"
-    trim: float = Field(default=0.2, ge=0, lt=0.5, description="β, share cut at each end, rounded up")
+    trim: float | None = Field(
+        default=None, ge=0, lt=0.5, description=f"β, share cut at each end, rounded up; default: {TRIM}"
+    )
     f: int | None = Field(default=None, ge=0, lt=2**16, description="number cut at each end, instead of trim")
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> TrimmedMean:
+        if self.trim is not None and self.f is not None:
+            raise ValueError("give trim or f, not both")
+        return self
 
     @property
     def fewest(self) -> int:
         return 2 * (self.f or 0) + 1
 
     def combine(self, rows: Matrix, state: Any) -> tuple[Row, Any]:
-        share = math.ceil(round(self.trim * len(rows), 9))  # 0.07 × 100 is 7, and a little more in binary
-        return trimmed(rows, min(share if self.f is None else self.f, (len(rows) - 1) // 2)), state
+        share = TRIM if self.trim is None else self.trim
+        cut = math.ceil(round(share * len(rows), 9)) if self.f is None else self.f  # 0.07 × 100 is just above 7
+        return trimmed(rows, min(cut, (len(rows) - 1) // 2)), state
 
 
 class Krum(_Rule):
@@ -119,7 +129,9 @@ class Clipped(_Rule):
     """
 
     rule: Literal["clipped"] = "clipped"
-    quantile: float = Field(default=0.75, gt=0, le=1, description="of the |g| of a round, over clients and values")
+    quantile: float = Field(
+        default=0.75, gt=0, le=1, description="of how large a round's scalars are, over clients and values"
+    )
     window: int = Field(default=50, ge=1, le=1000, description="earlier commits that τ is made of")
 
     def combine(self, rows: Matrix, state: Any) -> tuple[Row, Any]:

@@ -67,6 +67,7 @@ def _mean(what: Any) -> Any:
     [
         ({"rule": "krum", "f": 1}, 4, "participation.quorum is 4; algorithm.aggregation: krum needs 5 reports"),
         ({"rule": "trimmed-mean", "f": 2}, 1, "participation.quorum is 1; algorithm.aggregation: trimmed-mean needs 5"),
+        ({"rule": "trimmed-mean", "f": 2, "trim": 0.1}, 5, "algorithm.aggregation: give trim or f, not both"),
         ("medain", 1, 'algorithm.aggregation.rule: "medain" is not known; did you mean median?'),
         (3, 1, "algorithm.aggregation: 3 is not accepted; expected a mapping of fields"),
         ({"rule": "krum", "multy": 2}, 1, "algorithm.aggregation.multy: no such field; did you mean multi?"),

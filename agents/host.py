@@ -79,7 +79,6 @@ class Host:
             report, memory = self.algorithm.local(replica, self._memories.get(client), plan, objective)
             said = self._tampering.told(client, plan.round, report, lambda: self._first_report(client))
         except Declined as why:
-            self._observer.noted("declined", client=client, round=plan.round, reason=why.reason)
             return messages.decline(client, plan, why)
         self._memories[client] = memory
         digests = replica.digests() if self._verifier.is_due(plan.version) else {}

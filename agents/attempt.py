@@ -22,6 +22,7 @@ class Attempt:
     size: int
     waiting: set[int]
     reports: dict[int, Any] = field(default_factory=dict)
+    declined: set[int] = field(default_factory=set)
     told: dict[int, tuple[Envelope, Tally]] = field(default_factory=dict)
     lost: Counter[int] = field(default_factory=Counter)
     is_expired: bool = False
@@ -29,8 +30,8 @@ class Attempt:
     def admit(self, envelope: Envelope) -> None:
         """Raises `ReportRefused` if no report is due from this client, or not from there."""
         client, round = envelope.client, self.plan.round
-        if client in self.reports:
-            raise ReportRefused("duplicate", f"client {client} has reported in round {round}")
+        if client in self.reports or client in self.declined:
+            raise ReportRefused("duplicate", f"client {client} has answered in round {round}")
         if client not in self.waiting:
             raise ReportRefused("not-asked", f"client {client} is not asked in round {round}")
         if envelope.base != self.plan.version:

@@ -8,7 +8,8 @@ Rules
   does the sending, the waiting and the storing.
 - Reports are kept by client and aggregated in client order: who was fast never shows.
 - A report counts at most once, for the round that asked for it and from its cohort only; everything else is a
-  `Refusal`, counted by reason and client, and the round goes on.
+  `Refusal`, counted by reason and client, and the round goes on. A client that declines is counted among them, and not
+  waited for.
 - Commits are made only in `close_round`, so a cohort starts at one version. A late report enters a later commit as a
   term of its own, where participation says so.
 - All that the future depends on is in `checkpoint`.
@@ -22,6 +23,7 @@ from typing import Any
 
 from seedbus.agents import messages
 from seedbus.agents.admission import why_not
+from seedbus.agents.attempt import Attempt
 from seedbus.agents.membership import Members
 from seedbus.agents.messages import AnyAlgorithm, Evaluation, Join
 from seedbus.agents.participation import Participation
@@ -30,7 +32,7 @@ from seedbus.agents.rounds import Rounds
 from seedbus.agents.stopping import Cadence, Progress, Stop
 from seedbus.agents.verification import Verifier
 from seedbus.algorithms.contract import BadPayload, ReportRefused, whole_digest
-from seedbus.bus import Envelope, Tally
+from seedbus.bus import Envelope, Kind, Tally
 
 Outgoing = tuple[Envelope, Tally]
 JOINS = 2  # of a client in a round: it has come back, and a plan on its way told it of commits that it has lost
@@ -145,9 +147,12 @@ class Coordinator:
         return [self._told(client) for client in now.cohort]
 
     def reported(self, envelope: Envelope, now_ns: int = 0) -> Refusal | None:
-        """A report came in. Returns why it was refused, or None if it counts."""
+        """A report, or why there is none, came in. Returns why it was refused, or None if it counts."""
         try:
-            self._accept(envelope, now_ns)
+            if envelope.kind is Kind.DECLINE:
+                self._let_off(envelope)
+            else:
+                self._accept(envelope, now_ns)
             return None
         except BadPayload as error:
             return self.refused(envelope.client, "bad-payload", str(error), envelope.round)
@@ -282,12 +287,30 @@ class Coordinator:
         self.versions[client] = version
         self._moved.add(client)
 
-    def _accept(self, envelope: Envelope, now_ns: int) -> None:
+    def _expected(self, envelope: Envelope) -> Attempt:
+        """The round that this answers, if it is one that waits for it."""
         client = envelope.client
         if client not in self.versions:
             raise ReportRefused("not-a-member", f"client {client} never joined")
         now = self._rounds.asking(envelope.round)
         now.admit(envelope)
+        return now
+
+    def _let_off(self, envelope: Envelope) -> None:
+        now, client = self._expected(envelope), envelope.client
+        reason, detail = messages.unpack_decline(envelope)
+        now.declined.add(client)
+        now.waiting.discard(client)
+        self._reached(client, envelope.base)
+        raise ReportRefused(reason, detail)
+
+    def _reached(self, client: int, version: int) -> None:
+        """What a client has answered brings it on, and never back."""
+        if version >= self.versions[client]:
+            self._place(client, version)
+
+    def _accept(self, envelope: Envelope, now_ns: int) -> None:
+        now, client = self._expected(envelope), envelope.client
         is_due = self.verifier.is_due(envelope.base)
         report, claim = messages.unpack_report(self.algorithm, envelope, now.plan, has_digests=is_due)
         self.algorithm.check(now.plan, report)
@@ -295,8 +318,7 @@ class Coordinator:
         if difference is not None:
             raise ReportRefused("diverged", difference)
         self._rounds.count(now, client, report, now_ns)
-        if envelope.base >= self.versions[client]:
-            self._place(client, envelope.base)
+        self._reached(client, envelope.base)
 
 
 _ANSWERS_BADLY = frozenset(

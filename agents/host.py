@@ -1,7 +1,8 @@
 """A host of clients: one process's clients.
 
 A client is created when it is first asked. It folds the commits that it missed, computes its report from its replica
-and its own data, and answers. A client asked again for the same round and version resends the report that it has.
+and its own data, and answers, or declines; it may lie (`tampering`). A client asked again for the same round and
+version resends the answer that it has.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from seedbus.agents.observer import Observer
 from seedbus.agents.population import RETURNS
 from seedbus.agents.problem import Problem
 from seedbus.agents.replicas import Replicas
+from seedbus.agents.seeds import of_directions
+from seedbus.agents.tampering import Tampering
 from seedbus.agents.verification import Verifier
-from seedbus.algorithms.contract import BadPayload, CommitGap, Replica
+from seedbus.algorithms.contract import BadPayload, CommitGap, Declined, Replica
 from seedbus.bus import Envelope
 
 WITHOUT_STATE, FROM_ANOTHER_RUN = (RETURNS.index(how) for how in ("without-state", "from-another-run"))
@@ -37,9 +40,11 @@ class Host:
         proof: Mapping[str, bytes],
         verify_every: int,
         observer: Observer,
+        tampering: Tampering,
     ) -> None:
         self.clients, self.algorithm, self.problem, self.replicas = clients, algorithm, problem, replicas
         self._proof, self._verifier, self._observer = proof, Verifier(verify_every), observer
+        self._tampering = tampering
         self._memories: dict[int, Any] = {}
         self._answers: dict[int, Envelope] = {}
 
@@ -94,7 +99,16 @@ class Host:
 
     def _work(self, client: int, plan: Any, replica: Replica) -> Envelope:
         objective = self.problem.objective(client, plan.round)
-        report, memory = self.algorithm.local(replica, self._memories.get(client), plan, objective)
+        try:
+            report, memory = self.algorithm.local(replica, self._memories.get(client), plan, objective)
+            said = self._tampering.told(client, plan.round, report, lambda: self._first_report(client))
+        except Declined as why:
+            return messages.decline(client, plan, why)
         self._memories[client] = memory
         digests = replica.digests() if self._verifier.is_due(plan.version) else {}
-        return messages.pack_report(self.algorithm, client, plan, report, digests)
+        return messages.pack_report(self.algorithm, client, plan, said, digests)
+
+    def _first_report(self, client: int) -> Any:
+        """What the client would have reported in round 0: made anew, for a process that takes another's place too."""
+        plan = self.algorithm.plan(0, 0, of_directions(self._tampering.seed, 0))
+        return self.algorithm.local(self.replicas.first(), None, plan, self.problem.objective(client, 0))[0]

@@ -9,9 +9,9 @@ from seedbus.agents.attempt import Attempt, OverdueRounds
 from seedbus.agents.membership import Members
 from seedbus.agents.messages import AnyAlgorithm
 from seedbus.agents.participation import Participation
+from seedbus.agents.seeds import of_directions
 from seedbus.agents.selection.known import Known
 from seedbus.algorithms.contract import ReportRefused
-from seedbus.bus.draws import bits
 from seedbus.bus.network import round_ns
 
 
@@ -115,7 +115,7 @@ class Rounds:
         self._overdue.unpack(self.algorithm, overdue, self._plan)
 
     def _plan(self, round: int, version: int) -> Any:
-        return self.algorithm.plan(round, version, bits(self._seed, "directions", round))
+        return self.algorithm.plan(round, version, of_directions(self._seed, round))
 
     def _commit(self, now: Attempt, version: int) -> Any:
         policy, fresh, late = self.policy, len(now.reports), self._overdue.count

@@ -239,7 +239,7 @@ class Server:
             self.observer.refused(
                 coordinator.refused(SERVER if letter.peer is None else letter.peer, "malformed", str(letter))
             )
-        elif letter.kind is Kind.REPORT:
+        elif letter.kind in (Kind.REPORT, Kind.DECLINE):
             refusal = coordinator.reported(letter, self.bus.clock.now_ns)
             if refusal is not None:
                 self.observer.refused(refusal)
@@ -283,8 +283,9 @@ class Server:
             self.bus.send(envelope, tally)
 
     def _bytes(self) -> tuple[int, int]:
-        """Bytes of reports and of plans so far, without the digests of verification."""
-        return self.bus.sent_bytes(Kind.REPORT), self.bus.sent_bytes(Kind.PLAN)
+        """Bytes of plans and of the answers to them so far, up first, without the digests of verification."""
+        up = self.bus.sent_bytes(Kind.REPORT) + self.bus.sent_bytes(Kind.DECLINE)
+        return up, self.bus.sent_bytes(Kind.PLAN)
 
 
 _START_ANEW = frozenset({"foreign-version", "x0"})  # what a client holds is of no use here; from x₀ on it may join

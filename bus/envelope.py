@@ -6,7 +6,7 @@ On the wire an envelope is one msgpack array of five:
 
 `client` is the party that is not the server (a client, or a negative address: the evaluator, a host of clients), so
 sender and recipient follow from the kind. Everything but the body is the header: at most 16 bytes. The body is what
-its kind says: msgpack scalars, byte strings and arrays of at most 64 elements; float32 scalars travel raw,
+its kind says: msgpack scalars, byte strings and arrays of at most 64 elements; gradient scalars travel raw,
 little-endian, in one byte string.
 
 Decoding trusts nothing: every limit is explicit, anything off raises `MalformedEnvelope` with what, where and from
@@ -52,7 +52,8 @@ class Kind(enum.IntEnum):
     PLAN = 6
     REPORT = 7
     BYE = 8
-    WAKE = 9
+    DECLINE = 9
+    WAKE = 10
 
     @property
     def is_upward(self) -> bool:
@@ -65,7 +66,7 @@ class Kind(enum.IntEnum):
         return 2**16 if self in _UPWARD else FRAME_LIMIT
 
 
-_UPWARD = frozenset({Kind.JOIN, Kind.REPORT, Kind.EVALUATION})
+_UPWARD = frozenset({Kind.JOIN, Kind.REPORT, Kind.EVALUATION, Kind.DECLINE})
 
 
 class Tally(NamedTuple):
@@ -176,7 +177,7 @@ def _kind(tag: object, peer: int | None) -> Kind:
     version, number = divmod(tag, 16)
     if version != FORMAT:
         raise MalformedEnvelope(f"is format {version}; this bus speaks format {FORMAT}", "the tag", peer)
-    if not Kind.JOIN <= number <= max(Kind):
+    if number not in set(Kind) - {Kind.LINK}:
         raise MalformedEnvelope(f"names kind {number}, which does not exist", "the tag", peer)
     return Kind(number)
 

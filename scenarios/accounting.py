@@ -1,8 +1,9 @@
 """The bytes of a run, out of its ledger, beside the conventions that the papers count by.
 
-Algorithm bytes are plans (down: the seed, and the commits that a client missed) and reports (up): header and payload of
-everything that was sent, dropped messages included. Digests are verification and not the algorithm's. What a transport
-adds to them, and what processes say when they come and go, depends on how a run is spread and stands apart.
+Algorithm bytes are plans (down: the seed, and the commits that a client missed) and reports, or why there is none (up):
+header and payload of everything that was sent, dropped messages included. Digests are verification and not the
+algorithm's. What a transport adds to them, and what processes say when they come and go, depends on how a run is spread
+and stands apart.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from seedbus.bus import Fate, Kind
 from seedbus.bus.ledger import SUMMED, Columns, is_canonical
 from seedbus.scenarios.schema import Scenario
 
-DIRECTIONS = {"up": Kind.REPORT, "down": Kind.PLAN}
+DIRECTIONS = {"up": (Kind.REPORT, Kind.DECLINE), "down": (Kind.PLAN,)}
 
 
 def account(columns: Columns, scenario: Scenario, rounds: int, dimension: int) -> dict[str, Any]:
@@ -36,8 +37,8 @@ def account(columns: Columns, scenario: Scenario, rounds: int, dimension: int) -
             }
     for fate in Fate:
         found["fates"][fate.name.lower()] = int((columns["fate"][of_rounds] == fate).sum())
-    for direction, kind in DIRECTIONS.items():
-        here = columns["kind"] == kind
+    for direction, kinds in DIRECTIONS.items():
+        here = np.isin(columns["kind"], kinds)
         total = int((size - columns["digest_bytes"])[here].sum())
         found[direction] = {
             "messages": int(here.sum()),

@@ -17,7 +17,7 @@ from seedbus.scenarios.schema import Scenario
 from seedbus.scenarios.sentences import models_in, words_of
 
 BEGIN, END = "<!-- fields: generated -->", "<!-- fields: end -->"
-_TAGS = ("name", "kind", "distribution", "fault")
+_TAGS = ("name", "kind", "distribution", "fault", "rule")
 _TYPES = {"integer": "whole number", "number": "number", "string": "text", "boolean": "`true` or `false`"}
 _BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
 

@@ -20,6 +20,7 @@ from seedbus.agents.launcher import run as run_agents
 from seedbus.agents.observer import Nobody, Observer
 from seedbus.agents.outages import Outage
 from seedbus.agents.population import Presence
+from seedbus.agents.tampering import Tampering
 from seedbus.bus import Offer, Recruit, Rule, ledger_hash, read_ledger
 from seedbus.bus.clock import cpu_seconds, wall_seconds
 from seedbus.bus.errors import LedgerDamaged
@@ -101,6 +102,7 @@ def bind(scenario: Scenario) -> Problem:
 
 def recruit(scenario: Scenario, problem: Problem, observer: Observer) -> Recruit:
     """What makes a scenario's followers, out of its task with its data."""
+    tampering = Tampering(scenario.faults, scenario.seed, scenario.participation.clients)
 
     def followers(offer: Offer) -> Followers:
         return Followers(
@@ -110,6 +112,7 @@ def recruit(scenario: Scenario, problem: Problem, observer: Observer) -> Recruit
             split=scenario.evaluation.split,
             verify_every=scenario.verify_every if scenario.verify else 0,
             observer=observer,
+            tampering=tampering,
         )
 
     return followers

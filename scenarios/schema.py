@@ -67,6 +67,13 @@ class Scenario(BaseModel):
             raise ValueError(
                 f"participation.clients is {clients}; algorithm {self.algorithm.name} takes at most {most}"
             )
+        quorum, fewest = self.participation.quorum, self.algorithm.fewest_reports
+        if quorum < fewest:
+            rule = self.algorithm.aggregation.rule
+            raise ValueError(
+                f"participation.quorum is {quorum}; algorithm.aggregation: {rule} needs {fewest} reports for that f, "
+                f"so a quorum of at least {fewest} (and a cohort as large)"
+            )
         if clients > 2**16 and rounds >= 2**16:
             raise ValueError(
                 f"participation.clients is {clients} and stop.rounds {rounds}; with more than {2**16} clients, "

@@ -25,10 +25,27 @@ STRAGGLERS = [
     {"fault": "drop", "probability": 0.2},
     {"fault": "delay", "by": {"distribution": "pareto", "minimum": 0.2, "shape": 0.8}, "probability": 0.3},
 ]
+LIARS = [
+    {"fault": "drop", "probability": 0.1},
+    {"fault": "byzantine", "attack": "replay", "fraction": 0.3, "at_round": 5, "probability": 0.7},
+    {"fault": "byzantine", "attack": "noise", "sigma": 50.0, "fraction": 0.5, "probability": 0.3},
+    {"fault": "byzantine", "attack": "huge", "clients": [6], "probability": 0.5},
+]
 WORLDS: dict[str, dict[str, Any]] = {
     "hiso": {"algorithm": HISO, "stop": {"rounds": 40}},
     "stragglers": {"algorithm": DECOMFL, "faults": STRAGGLERS, "stop": {"rounds": 60}},
     "target": {"stop": {"rounds": 60, "target": {"metric": "loss", "value": 5000.0, "direction": "below"}}},
+    "liars": {
+        "algorithm": {**HISO, "aggregation": "clipped", "precision": "float16"},
+        "participation": {"clients": 8, "cohort": 5, "quorum": 2, "deadline_s": 0.5},
+        "faults": LIARS,
+        "stop": {"rounds": 40},
+    },
+    "declines": {
+        "algorithm": {**DECOMFL, "learning_rate": 0.3, "precision": "float16"},
+        "participation": {"clients": 8, "cohort": 3, "quorum": 3},
+        "faults": [],
+    },
     "compute": {
         "algorithm": HISO,
         "compute": {"evaluation": {"distribution": "exponential", "mean": 0.01}},

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from seedbus.agents.errors import JournalDamaged, RunFolderError
-from seedbus.agents.journal import FILE, Entry, Journal
+from seedbus.agents.journal import Entry, Journal
+from seedbus.agents.journal_file import FILE
 
 
 def entry(round: int, **changes: Any) -> Entry:

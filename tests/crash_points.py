@@ -228,15 +228,16 @@ def rounds_of(folder: Path) -> list[Any]:
 
 
 def spread(calls: Counter[str], count: int, draw: random.Random) -> Iterator[Point]:
-    """About so many points, as many of each place, its first and its last call among them; all of them for 0."""
-    share = -(-count // len(calls))
+    """At least so many points, as many of each place as there are, its first and its last call among them; 0: all."""
+    share = 1
+    while not count or sum(min(share, total) for total in calls.values()) < min(count, calls.total()):
+        share += 1
+        if share > max(calls.values()):
+            break
     for place, total in sorted(calls.items()):
-        if not count or share >= total:
-            chosen = set(range(1, total + 1))
-        else:
-            chosen = {1, total} if share > 1 else set()
-            while len(chosen) < share:
-                chosen.add(draw.randint(1, total))
+        chosen = {1, total} if share > 1 else set()
+        while len(chosen) < min(share, total):
+            chosen.add(draw.randint(1, total))
         yield from ((place, number) for number in sorted(chosen))
 
 

@@ -34,9 +34,9 @@ def tried(folder: Path, **task: Any) -> dict[str, Any]:
     ],
 )
 def test_a_process_killed_at_any_write_and_any_send_goes_on_as_if_it_had_not(
-    tmp_path: Path, algorithm: dict[str, Any], points: int, seed: int
+    memory: Path, algorithm: dict[str, Any], points: int, seed: int
 ) -> None:
-    found = tried(tmp_path, scenario={"algorithm": algorithm, "stop": {"rounds": 12}}, points=points, seed=seed)
+    found = tried(memory, scenario={"algorithm": algorithm, "stop": {"rounds": 12}}, points=points, seed=seed)
     print(f"{found['kills']} kills at {found['points']} of {found['of']} points: 0 commits lost or doubled")
     assert found["kills"] == found["points"] >= points
 
@@ -45,9 +45,7 @@ def test_a_process_killed_at_any_write_and_any_send_goes_on_as_if_it_had_not(
     ("kills", "seed"),
     [pytest.param(100, 4, marks=pytest.mark.slow), pytest.param(2000, 5, marks=pytest.mark.soak)],
 )
-def test_a_run_killed_again_and_again_at_any_instant_ends_as_if_it_had_not(
-    tmp_path: Path, kills: int, seed: int
-) -> None:
-    found = tried(tmp_path, scenario={"algorithm": HISO, "stop": {"rounds": 40}}, kills=kills, seed=seed)
+def test_a_run_killed_again_and_again_at_any_instant_ends_as_if_it_had_not(memory: Path, kills: int, seed: int) -> None:
+    found = tried(memory, scenario={"algorithm": HISO, "stop": {"rounds": 40}}, kills=kills, seed=seed)
     print(f"{found['kills']} kills in {found['runs']} runs: 0 commits lost or doubled")
     assert found["kills"] >= kills

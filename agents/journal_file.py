@@ -47,10 +47,10 @@ def begin(folder: Path, facts: Mapping[str, str]) -> None:
     for name in _BEGINNINGS - {LOCK}:
         (folder / name).unlink(missing_ok=True)
     with closing(connect(begun, "rwc")) as database:
-        make_durable(database)
         with database:
             database.executescript("BEGIN;" + _SCHEMA)
             database.executemany("INSERT INTO facts VALUES (?, ?)", facts.items())
+        make_durable(database)  # only now: what is in a write-ahead log would not take part in the change of name
     begun.replace(folder / FILE)
     for entry in (folder, folder.parent):
         sync_folder(entry)
@@ -69,7 +69,7 @@ def check_pages(path: Path, database: sqlite3.Connection) -> None:
     """Raises `JournalDamaged` for pages that are lost or used twice: writing on would overwrite what is sound."""
     (found,) = database.execute("PRAGMA quick_check(1)").fetchone()
     if found != "ok":
-        raise JournalDamaged(path, 0, str(found).replace("\n", " "))
+        raise JournalDamaged(path, 0, _line(found))
 
 
 def locked(folder: Path) -> Any:
@@ -95,11 +95,16 @@ def said_plainly(folder: Path) -> Iterator[None]:
     except sqlite3.OperationalError as error:
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)  # text that is none has no code
         if code == sqlite3.SQLITE_ERROR:  # our statements are sound, so the tables are not ours
-            raise JournalDamaged(path, 0, str(error)) from None
+            raise JournalDamaged(path, 0, _line(error)) from None
         raise RunFolderError(path, f"the journal cannot be read or written ({error})") from None
     except sqlite3.DatabaseError as error:
-        raise JournalDamaged(path, 0, str(error)) from None
+        raise JournalDamaged(path, 0, _line(error)) from None
     except (AttributeError, TypeError, ValueError, msgpack.UnpackException) as error:
-        raise JournalDamaged(path, 0, f"it holds what cannot be decoded ({error})") from None
+        raise JournalDamaged(path, 0, f"it holds what cannot be decoded ({_line(error)})") from None
     except OSError as error:
         raise RunFolderError(folder, f"the run's folder cannot be written ({error.strerror})") from None
+
+
+def _line(words: object) -> str:
+    """On one line: SQLite quotes what it finds."""
+    return " ".join(str(words).split())

@@ -36,6 +36,9 @@ from seedbus.agents.journal_file import (
 )
 from seedbus.agents.seals import SEAL, Seals, digest, seal_of
 
+Round = tuple[int, int, list[int], list[int], list[Any] | None]
+"""Its number, the version after it, its cohort, who reported, and its packed commit or None."""
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -201,8 +204,8 @@ class Journal:
         with self._plainly():
             return [json.loads(line) for (line,) in self._select("line FROM metrics ORDER BY number")]
 
-    def rounds(self) -> Iterator[tuple[int, int, list[int], list[int], list[Any] | None]]:
-        """(round, version after it, cohort, reported, packed commit or None), verified. Raises `JournalDamaged`."""
+    def rounds(self) -> Iterator[Round]:
+        """All rounds, verified. Raises `JournalDamaged`, after the sound ones."""
         with self._plainly():
             yield from self._verified()
 
@@ -253,7 +256,7 @@ class Journal:
         rows = (packed for (packed,) in self._select("packed FROM rows ORDER BY number"))
         return row[0] if row else self._root(), seals.grown(metrics=lines, rows=rows)
 
-    def _verified(self) -> Iterator[tuple[int, int, list[int], list[int], list[Any] | None]]:
+    def _verified(self) -> Iterator[Round]:
         chain, good = self._root(), 0
         for round, version, body, link in self._select("round, version, body, chain FROM rounds ORDER BY round"):
             chain = _link(chain, round, version, body)

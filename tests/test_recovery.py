@@ -61,6 +61,20 @@ def test_a_run_cut_off_again_and_again_ends_alike(tmp_path: Path, monkeypatch: p
     assert outcome(results) == whole
 
 
+def test_a_run_that_ends_before_its_first_round_and_is_cut_off_then_keeps_its_measurement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    what = scenario(stop={"rounds": 20, "target": {"metric": "loss", "value": 1e9, "direction": "below"}})
+    whole = run(what, tmp_path / "whole")
+    assert whole.summary["rounds"] == 0 and len(whole.metrics) == 1
+    with monkeypatch.context() as patch:
+        _cut(patch, Journal, "finish", 1, before=False)
+        patch.setattr("seedbus.agents.launcher._Crew.tidy", lambda self: None)
+        with pytest.raises(_Power):
+            run(what, tmp_path / "cut")
+    assert outcome(run(what, tmp_path / "cut", resume=True)) == outcome(whole)
+
+
 def test_every_commit_is_durable_before_anybody_hears_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     durable, watched, append, depart = [0], Counter[Kind](), Journal.append, Bus._depart
 

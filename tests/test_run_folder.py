@@ -100,6 +100,16 @@ def test_results_that_were_lost_are_written_again(finished: Path, folder: Path) 
     assert load(folder / "scenario.yaml") == WHAT
 
 
+def test_a_line_of_the_log_that_was_cut_off_does_not_spoil_the_next(stopped: Path) -> None:
+    log = stopped / "log.jsonl"
+    before = log.read_bytes()
+    log.write_bytes(before + b'{"round": 7, "ver')
+    resume(stopped)
+    assert log.read_bytes().startswith(before)
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [line["round"] for line in lines if "asked" in line][-1] == 11
+
+
 @pytest.mark.parametrize("content", ["junk", "", "[1]", "{}", "\udcff"])
 def test_damaged_results_are_refused_and_can_be_mended(finished: Path, folder: Path, content: str) -> None:
     (folder / "results.json").write_text(content, errors="surrogateescape")

@@ -1,6 +1,6 @@
 """Kills a process, for good, at the n-th call of a place in a run, resumes in another process, and compares.
 
-A program of its own: it imports everything once, has no thread when it forks, and forks twice a point, once for the
+A program of its own: it imports everything once, runs no other thread when it forks, and forks twice a point, once for the
 run that dies and once for the run that goes on. `python crash_points.py FOLDER TASK`, where TASK is JSON: the
 `scenario`'s fields, a `seed`, about how many `points` (0: all) and how many `kills` of runs of which every life is
 killed until one reaches the end. It answers with one JSON object.
@@ -250,6 +250,7 @@ def each_point(trial: Trial, points: list[Point]) -> None:
         with trial.told(folder, point):
             trial.check_end(folder)
         shutil.rmtree(folder)
+        folder.with_suffix(".heard").unlink()
 
 
 def many_lives(trial: Trial, calls: Counter[str], kills: int, draw: random.Random) -> int:
@@ -264,6 +265,7 @@ def many_lives(trial: Trial, calls: Counter[str], kills: int, draw: random.Rando
         with trial.told(folder, None):
             trial.check_end(folder)
         shutil.rmtree(folder)
+        folder.with_suffix(".heard").unlink()
     return number
 
 

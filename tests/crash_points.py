@@ -1,7 +1,7 @@
 """Kills a process, for good, at the n-th call of a place in a run, resumes in another process, and compares.
 
-A program of its own: it imports everything once, runs no other thread when it forks, and forks twice a point, once for the
-run that dies and once for the run that goes on. `python crash_points.py FOLDER TASK`, where TASK is JSON: the
+A program of its own: it imports everything once, runs no other thread when it forks, and forks twice a point, once for
+the run that dies and once for the run that goes on. `python crash_points.py FOLDER TASK`, where TASK is JSON: the
 `scenario`'s fields, a `seed`, about how many `points` (0: all) and how many `kills` of runs of which every life is
 killed until one reaches the end. It answers with one JSON object.
 """

@@ -24,16 +24,7 @@ from typing import Any
 import msgpack
 
 from seedbus.agents.errors import JournalDamaged, RunFolderError
-from seedbus.agents.journal_file import (
-    FILE,
-    begin,
-    check_pages,
-    connect,
-    locked,
-    make_durable,
-    refuse_taken,
-    said_plainly,
-)
+from seedbus.agents.journal_file import FILE, begin, connect, locked, prepare, refuse_taken, said_plainly
 from seedbus.agents.seals import SEAL, Seals, digest, seal_of
 
 Round = tuple[int, int, list[int], list[int], list[Any] | None]
@@ -113,8 +104,7 @@ class Journal:
             journal = cls(folder, database, lock)
             if for_writing:
                 with journal._plainly():
-                    make_durable(database)
-                    check_pages(folder / FILE, database)
+                    prepare(folder / FILE, database)
             undo.pop_all()
         return journal
 
@@ -144,7 +134,7 @@ class Journal:
 
     def note(self, facts: dict[str, str]) -> None:
         """Add or replace facts."""
-        with self._plainly(), self._database:
+        with self._plainly(reads=False), self._database:
             self._note(facts)
 
     def append(self, entry: Entry) -> None:
@@ -154,7 +144,7 @@ class Journal:
         chain = _link(chain, entry.round, entry.version, body)
         lines, state = [json.dumps(line) for line in entry.metrics], msgpack.packb(entry.state)
         rows = [entry.rows] if entry.rows and not entry.is_rotated else []
-        with self._plainly(), self._database as database:
+        with self._plainly(reads=False), self._database as database:
             database.execute("INSERT INTO rounds VALUES (?, ?, ?, ?)", (entry.round, entry.version, body, chain))
             seals = self._moved("known", dict(entry.known), seals)
             seals = self._moved("held", dict(entry.held), seals, forward=True)
@@ -169,7 +159,7 @@ class Journal:
         """The run is over: its last metrics, facts about its end, and all rows are in the ledger's segments."""
         chain, seals = self._end()
         lines = [json.dumps(line) for line in metrics]
-        with self._plainly(), self._database as database:
+        with self._plainly(reads=False), self._database as database:
             self._note(facts)
             database.execute("DELETE FROM rows")
             seals = self._grown(lines, [], seals.rotated())
@@ -277,17 +267,25 @@ class Journal:
         return self._database.execute(f"SELECT {what}", values)
 
     @contextmanager
-    def _plainly(self) -> Iterator[None]:
-        """Every error is one sentence, and that of a damaged journal says how many of its rounds are sound."""
+    def _plainly(self, *, reads: bool = True) -> Iterator[None]:
+        """Every error is one sentence, and that of a damaged journal says how many of its rounds are sound.
+
+        reads: what has another type than was written is damage too; elsewhere it would be a mistake of ours.
+        """
+        odd, path = (AttributeError, TypeError), self.folder / FILE
         try:
             with said_plainly(self.folder):
                 yield
-        except JournalDamaged as error:
+        except (JournalDamaged, *odd) as error:
+            if not isinstance(error, JournalDamaged):
+                if not reads:
+                    raise
+                error = JournalDamaged(path, 0, f"it holds what cannot be decoded ({error})")
             good = 0
-            with suppress(JournalDamaged, RunFolderError), said_plainly(self.folder):
+            with suppress(JournalDamaged, RunFolderError, *odd), said_plainly(self.folder):
                 for _ in self._verified():
                     good += 1
-            raise JournalDamaged(error.path, good, error.what) from None
+            raise JournalDamaged(path, good, error.what) from None
 
 
 def _link(previous: bytes, round: int, version: int, body: bytes) -> bytes:

@@ -50,7 +50,7 @@ def begin(folder: Path, facts: Mapping[str, str]) -> None:
         with database:
             database.executescript("BEGIN;" + _SCHEMA)
             database.executemany("INSERT INTO facts VALUES (?, ?)", facts.items())
-        make_durable(database)  # only now: what is in a write-ahead log would not take part in the change of name
+        prepare(begun, database)  # only now: what is in a write-ahead log would not take part in the change of name
     begun.replace(folder / FILE)
     for entry in (folder, folder.parent):
         sync_folder(entry)
@@ -60,13 +60,11 @@ def connect(path: Path, mode: str) -> sqlite3.Connection:
     return sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True, check_same_thread=False)
 
 
-def make_durable(database: sqlite3.Connection) -> None:
+def prepare(path: Path, database: sqlite3.Connection) -> None:
+    """Make every transaction durable. Raises `JournalDamaged` for pages that are lost or used twice: writing on would
+    overwrite what is sound."""
     database.execute("PRAGMA journal_mode=WAL")
     database.execute("PRAGMA synchronous=FULL")
-
-
-def check_pages(path: Path, database: sqlite3.Connection) -> None:
-    """Raises `JournalDamaged` for pages that are lost or used twice: writing on would overwrite what is sound."""
     (found,) = database.execute("PRAGMA quick_check(1)").fetchone()
     if found != "ok":
         raise JournalDamaged(path, 0, _line(found))
@@ -99,7 +97,7 @@ def said_plainly(folder: Path) -> Iterator[None]:
         raise RunFolderError(path, f"the journal cannot be read or written ({error})") from None
     except sqlite3.DatabaseError as error:
         raise JournalDamaged(path, 0, _line(error)) from None
-    except (AttributeError, TypeError, ValueError, msgpack.UnpackException) as error:
+    except (ValueError, msgpack.UnpackException) as error:
         raise JournalDamaged(path, 0, f"it holds what cannot be decoded ({_line(error)})") from None
     except OSError as error:
         raise RunFolderError(folder, f"the run's folder cannot be written ({error.strerror})") from None

@@ -83,7 +83,7 @@ def test_a_round_that_fails_half_way_leaves_nothing_behind(tmp_path: Path) -> No
     journal = Journal.create(tmp_path / "run", {})
     journal.append(entry(0))
     with pytest.raises(TypeError):
-        journal.append(entry(1, metrics=[{"loss": object()}]))
+        journal.append(entry(1, held=[(1, object())]))
     assert len(list(journal.rounds())) == 1
     checkpoint = journal.checkpoint()
     assert checkpoint is not None

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seedbus.agents.errors import RunFolderError
-from seedbus.agents.journal import FILE
+from seedbus.agents.journal_file import FILE
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -14,7 +13,8 @@ from typing import Any
 
 from seedbus.agents.errors import JournalDamaged, RunFolderError
 from seedbus.agents.followers import Followers, build_facts, prove
-from seedbus.agents.journal import FILE, Journal
+from seedbus.agents.journal import Journal
+from seedbus.agents.journal_file import FILE
 from seedbus.agents.launcher import MESSAGES, Outcome, Setup, check_build
 from seedbus.agents.launcher import run as run_agents
 from seedbus.agents.observer import Nobody, Observer
@@ -24,6 +24,7 @@ from seedbus.agents.tampering import Tampering
 from seedbus.bus import Offer, Recruit, Rule, ledger_hash, read_ledger
 from seedbus.bus.clock import cpu_seconds, wall_seconds
 from seedbus.bus.errors import LedgerDamaged
+from seedbus.bus.files import whole
 from seedbus.bus.ledger import Columns
 from seedbus.models.task import Problem
 from seedbus.scenarios.accounting import account
@@ -200,9 +201,10 @@ def _first_difference(before: Any, now: Any, path: str = "") -> str:
 def _run(
     scenario: Scenario, where: Placement, problem: Problem | None, folder: Path, journal: Journal, observer: Observer
 ) -> Results:
-    checkpoint = journal.checkpoint()
+    checkpoint = journal.checkpoint()  # a damaged one is refused before anything is written
+    lines = checkpoint.metrics if checkpoint is not None else journal.metrics()
     began = wall_seconds(), cpu_seconds()
-    with _writable(folder), closing(Recorder(folder, checkpoint.metrics if checkpoint else [], observer)) as recorder:
+    with _writable(folder), closing(Recorder(folder, lines, observer)) as recorder:
         made = None
         if problem is not None:
             check_build(folder, journal.facts(), build_facts(prove(scenario.algorithm, problem.x0())))
@@ -211,7 +213,9 @@ def _run(
             outcome = run_agents(_setup(scenario, where.expect), folder, journal, recorder, connect)
         summary = strict(_summary(scenario, folder, journal, outcome))
         summary["wall_s"], summary["cpu_s"] = wall_seconds() - began[0], cpu_seconds() - began[1]
-        _write(folder / RESULTS, json.dumps(summary, indent=2))
+        recorder.sync()
+        with whole(folder / RESULTS) as file:
+            file.write(json.dumps(summary, indent=2).encode())
     return Results(folder, summary)
 
 
@@ -253,13 +257,3 @@ def _messages(folder: Path, journal: Journal) -> Columns:
     if found < segments:
         raise LedgerDamaged(str(folder), f"{found} of its {segments} segments are there")
     return read_ledger(folder)
-
-
-def _write(path: Path, text: str) -> None:
-    """Whole or not at all."""
-    unfinished = path.with_suffix(".unfinished")
-    with unfinished.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    unfinished.replace(path)

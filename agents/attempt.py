@@ -48,9 +48,8 @@ class OverdueRounds:
 
     def add(self, attempt: Attempt) -> None:
         """A round has closed; those whom it still waits for may be late."""
-        if self._most and attempt.waiting:
+        if self._most:
             attempt.told.clear()
-            attempt.reports = {}
             self._attempts[attempt.plan.round] = attempt
         self.forget(attempt.plan.round + 1 - self._most)
 

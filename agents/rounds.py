@@ -22,7 +22,7 @@ class Rounds:
         self.algorithm, self.policy, self._seed = algorithm, participation, seed
         self.number = 0
         self.current: Attempt | None = None
-        self._overdue = OverdueRounds(participation.late.max_staleness if participation.late else 0)
+        self._overdue = OverdueRounds(participation.staleness)
         self._known = Known()
         self._answer_times_ns = deque[int](maxlen=participation.deadline.window if participation.deadline else 0)
         self._state: Any = None
@@ -51,7 +51,7 @@ class Rounds:
 
     def asking(self, round: int) -> Attempt:
         """The round that a report is for. Raises `ReportRefused`."""
-        if round > self.number:
+        if round > self.number or (round == self.number and self.current is None):
             raise ReportRefused("wrong-round", f"round {round} has not begun; this is round {self.number}")
         attempt = self.attempt(round)
         if attempt is None:
@@ -93,6 +93,10 @@ class Rounds:
         assert self.current is not None
         closed, reported, commit = self.current, sorted(self.current.reports), self._commit(self.current, version)
         self.current = None
+        if commit is None:
+            self._answer_times_ns.clear()
+        if commit is not None or self.policy.buffer is None:
+            closed.reports = {}  # a round without quorum is void, but a buffer goes on filling
         self._overdue.add(closed)
         self.number += 1
         return closed, reported, commit

@@ -63,10 +63,15 @@ class OverdueRounds:
         for attempt in self._attempts.values():
             attempt.waiting.discard(client)
 
+    def busy(self, after_ns: int) -> set[int]:
+        """Everybody who is still at work for a round that was opened later than at `after_ns`."""
+        recent = (attempt for attempt in self._attempts.values() if attempt.opened_ns > after_ns)
+        return {client for attempt in recent for client in attempt.waiting}
+
     @property
-    def busy(self) -> set[int]:
-        """Everybody who is still at work for an earlier round."""
-        return {client for attempt in self._attempts.values() for client in attempt.waiting}
+    def is_awaited(self) -> bool:
+        """Whether anybody may still answer."""
+        return any(attempt.waiting for attempt in self._attempts.values())
 
     @property
     def count(self) -> int:

@@ -87,7 +87,7 @@ class Participation(BaseModel):
         default=None,
         ge=1,
         description="asynchronous rounds (FedBuff): a commit as soon as so many reports have come, fresh or late; "
-        "after it those at work are made up to m again",
+        "after it those at work are made up to m again; at work is who has not answered, until the deadline",
     )
 
     @model_validator(mode="after")

@@ -29,7 +29,9 @@ class Rounds:
 
     def open(self, members: Members, version: int, now_ns: int) -> Attempt:
         """Begin the next round at a version."""
-        busy = self._overdue.busy if self.policy.buffer else set[int]()
+        busy = set[int]()
+        if self.policy.buffer is not None:  # whoever has not answered by the deadline may be asked again
+            busy = self._overdue.busy(-1 if self.deadline_ns is None else now_ns - self.deadline_ns)
         with members.without(busy):
             cohort = self.policy.draw(members, self._known, self._seed, self.number, len(busy))
         self.current = Attempt(self._plan(self.number, version), cohort, now_ns, len(cohort), set(cohort))
@@ -81,7 +83,7 @@ class Rounds:
             return False
         if policy.buffer is not None:
             is_full = len(now.reports) + self._overdue.count >= policy.buffer
-            return now.is_expired or is_full or not (now.waiting or self._overdue.busy)
+            return now.is_expired or is_full or not (now.waiting or self._overdue.is_awaited)
         is_enough = policy.over_selection > 1 and len(now.reports) >= policy.size
         return now.is_expired or is_enough or not now.waiting
 

@@ -140,7 +140,7 @@ def test_momentum_does_not_advance_for_a_late_report(momentum: dict[str, Any], d
 def logs(draw: st.DrawFn) -> tuple[Any, list[ScalarCommit]]:
     """Rounds with or without reports of their own, with late reports of any earlier ones, under changing K and P."""
     algorithm = decomfl(**draw(st.sampled_from(VARIANTS)))
-    plans, log = [], list[ScalarCommit]()
+    plans, log = list[Any](), list[ScalarCommit]()
     for round in range(draw(st.integers(1, 7))):
         plan, commit = told(algorithm, round, len(log)), None
         fresh = draw(st.integers(0, 3))

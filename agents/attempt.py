@@ -50,9 +50,8 @@ class OverdueRounds:
 
     def add(self, attempt: Attempt) -> None:
         """A round has closed; those whom it still waits for may be late."""
-        if self._most and attempt.waiting:
+        if self._most:
             attempt.told.clear()
-            attempt.reports = {}
             self._attempts[attempt.plan.round] = attempt
         self.forget(attempt.plan.round + 1 - self._most)
 
@@ -66,10 +65,15 @@ class OverdueRounds:
         for attempt in self._attempts.values():
             attempt.waiting.discard(client)
 
+    def busy(self, after_ns: int) -> set[int]:
+        """Everybody who is still at work for a round that was opened later than at `after_ns`."""
+        recent = (attempt for attempt in self._attempts.values() if attempt.opened_ns > after_ns)
+        return {client for attempt in recent for client in attempt.waiting}
+
     @property
-    def busy(self) -> set[int]:
-        """Everybody who is still at work for an earlier round."""
-        return {client for attempt in self._attempts.values() for client in attempt.waiting}
+    def is_awaited(self) -> bool:
+        """Whether anybody may still answer."""
+        return any(attempt.waiting for attempt in self._attempts.values())
 
     @property
     def count(self) -> int:

@@ -30,7 +30,7 @@ from seedbus.agents.participation import Participation
 from seedbus.agents.refusals import NOBODY, Refusal, Refusals
 from seedbus.agents.rounds import Rounds
 from seedbus.agents.stopping import Cadence, Progress, Stop
-from seedbus.agents.verification import Verifier
+from seedbus.agents.verification import KEPT, Verifier
 from seedbus.algorithms.contract import BadPayload, ReportRefused, whole_digest
 from seedbus.bus import Envelope, Kind, Tally
 
@@ -71,7 +71,8 @@ class Coordinator:
         apart: Container[int] = (),
     ) -> None:
         self.algorithm, self.participation, self.seed = algorithm, participation, seed
-        self.stop, self.evaluation, self.verifier = stop, evaluation, Verifier(verify_every)
+        self.stop, self.evaluation = stop, evaluation
+        self.verifier = Verifier(verify_every, max(KEPT, participation.staleness + 1))
         self.log: list[Any] = []
         self.versions: dict[int, int] = {}
         self.refusals = Refusals()

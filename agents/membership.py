@@ -46,11 +46,13 @@ class Members(Sequence[int]):
 
     def update(self, clients: Iterable[int]) -> None:
         """Many come at once."""
+        before = self._count
         for client in clients:
             if not self._is_in[client]:
                 self._is_in[client] = 1
                 self._count += 1
-        self._tree = None
+        if self._count != before:
+            self._tree = None
 
     def add(self, client: int) -> None:
         if client not in self:

@@ -22,14 +22,16 @@ class Rounds:
         self.algorithm, self.policy, self._seed = algorithm, participation, seed
         self.number = 0
         self.current: Attempt | None = None
-        self._overdue = OverdueRounds(participation.late.max_staleness if participation.late else 0)
+        self._overdue = OverdueRounds(participation.staleness)
         self._known = Known()
         self._answer_times_ns = deque[int](maxlen=participation.deadline.window if participation.deadline else 0)
         self._state: Any = None
 
     def open(self, members: Members, version: int, now_ns: int) -> Attempt:
         """Begin the next round at a version."""
-        busy = self._overdue.busy if self.policy.buffer else set[int]()
+        busy = set[int]()
+        if self.policy.buffer is not None:  # whoever has not answered by the deadline may be asked again
+            busy = self._overdue.busy(-1 if self.deadline_ns is None else now_ns - self.deadline_ns)
         with members.without(busy):
             cohort = self.policy.draw(members, self._known, self._seed, self.number, len(busy))
         self.current = Attempt(self._plan(self.number, version), cohort, now_ns, len(cohort), set(cohort))
@@ -51,7 +53,7 @@ class Rounds:
 
     def asking(self, round: int) -> Attempt:
         """The round that a report is for. Raises `ReportRefused`."""
-        if round > self.number:
+        if round > self.number or (round == self.number and self.current is None):
             raise ReportRefused("wrong-round", f"round {round} has not begun; this is round {self.number}")
         attempt = self.attempt(round)
         if attempt is None:
@@ -81,7 +83,7 @@ class Rounds:
             return False
         if policy.buffer is not None:
             is_full = len(now.reports) + self._overdue.count >= policy.buffer
-            return now.is_expired or is_full or not (now.waiting or self._overdue.busy)
+            return now.is_expired or is_full or not (now.waiting or self._overdue.is_awaited)
         is_enough = policy.over_selection > 1 and len(now.reports) >= policy.size
         return now.is_expired or is_enough or not now.waiting
 
@@ -93,6 +95,10 @@ class Rounds:
         assert self.current is not None
         closed, reported, commit = self.current, sorted(self.current.reports), self._commit(self.current, version)
         self.current = None
+        if commit is None:
+            self._answer_times_ns.clear()
+        if commit is not None or self.policy.buffer is None:
+            closed.reports = {}  # a round without quorum is void, but a buffer goes on filling
         self._overdue.add(closed)
         self.number += 1
         return closed, reported, commit

@@ -118,7 +118,7 @@ def _pack_segment(commits: Sequence[ScalarCommit], form: Format) -> list[Any]:
     weights = [term.weight for term in terms]
     return [
         commits[0].version,
-        b"" if set(counts) == {1} else _column(counts, "u1"),
+        b"" if set(counts) == {1} else _column(counts, "<u2"),
         rounds[0] if consecutive else _column(rounds, "<u4"),
         _once([commit.learning_rate for commit in commits], "<f4"),
         b"" if set(weights) == {1.0} else _column(weights, "<f4"),
@@ -133,7 +133,7 @@ def _unpack_segment(segment: Any, form: Format) -> Iterator[ScalarCommit]:
     if not isinstance(seeds, bytes) or not seeds or len(seeds) % 8:
         raise BadPayload("a segment's seeds are not a column of 64-bit numbers")
     total = len(seeds) // 8
-    per_commit = [1] * total if counts == b"" else _read(counts, "u1", None, "terms per commit").tolist()
+    per_commit = [1] * total if counts == b"" else _read(counts, "<u2", None, "terms per commit").tolist()
     if sum(per_commit) != total or 0 in per_commit or len(per_commit) > SEGMENT:
         raise BadPayload(f"a segment's {total} terms do not divide into its {len(per_commit)} commits")
     if isinstance(rounds, bytes):

@@ -27,7 +27,7 @@ from seedbus.bus import (
     Ledger,
     Links,
     Network,
-    Rule,
+    Pace,
     Rules,
     Transport,
     VirtualClock,
@@ -40,7 +40,11 @@ OUTCOME = "outcome"
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """All that a run's server is made of. scenario: what followers are told; share: clients of one that asks none."""
+    """All that a run's server is made of.
+
+    faults: what a scenario says of messages, links and compute time, sorted by who they concern once they are there.
+    scenario: what followers are told; share: clients of one that asks none.
+    """
 
     seed: int
     algorithm: AnyAlgorithm
@@ -49,7 +53,7 @@ class Setup:
     evaluation: Cadence
     network: Network
     compute: Compute
-    rules: Sequence[Rule]
+    faults: Sequence[object]
     verify_every: int
     is_virtual: bool
     scenario: bytes
@@ -58,7 +62,7 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run ended. refusals: reason → client, or stranger → how often."""
+    """How a run ended. refusals: reason → client, or stranger → how often; faults: what each of them did, how often."""
 
     reason: str
     rounds: int
@@ -66,6 +70,7 @@ class Outcome:
     digest: str
     simulated_s: float
     refusals: dict[str, dict[str, int]]
+    faults: list[dict[str, float]]
 
 
 def run(
@@ -129,12 +134,14 @@ class _Crew:
             believes=not setup.is_virtual,
         )
         self.transport = connect(journal.run_id)
+        rules = Rules(setup.faults, setup.seed, setup.participation.clients)
+        self.pace = Pace(setup.compute, setup.seed, rules)
         self.bus = Bus(
             self.clock,
             self.transport,
             self.ledger,
-            Links(setup.network, setup.seed),
-            Rules(setup.rules, setup.seed, setup.participation.clients),
+            Links(setup.network, setup.seed, rules),
+            rules,
             tally=lambda envelope: tally(setup.algorithm, self.coordinator.verifier.is_due, envelope),
             answer_ns=self._answer_ns,
         )
@@ -164,6 +171,7 @@ class _Crew:
             coordinator.last_digest,
             self.clock.now_ns / 1e9,
             coordinator.refusals.by_reason(),
+            self.bus.rules.counts(),
         )
         self.journal.finish(self.server.unsaved_metrics, self.ledger.segments, {OUTCOME: json.dumps(asdict(outcome))})
         return outcome
@@ -187,4 +195,4 @@ class _Crew:
         )
 
     def _answer_ns(self, client: int, round: int) -> int:
-        return self.setup.compute.time_ns(self.setup.seed, client, round, self.setup.algorithm.evaluations(round))
+        return self.pace.time_ns(client, round, self.setup.algorithm.evaluations(round))

@@ -122,7 +122,7 @@ def _setup(scenario: Scenario, processes: int) -> Setup:
         evaluation=scenario.evaluation,
         network=scenario.network,
         compute=scenario.compute,
-        rules=scenario.faults,
+        faults=scenario.faults,
         verify_every=scenario.verify_every if scenario.verify else 0,
         is_virtual=scenario.clock == "virtual",
         scenario=json.dumps(scenario.resolved()).encode(),
@@ -219,6 +219,7 @@ def _writable(folder: Path) -> Iterator[None]:
 
 def _summary(scenario: Scenario, folder: Path, journal: Journal, outcome: Outcome) -> dict[str, Any]:
     columns = _messages(folder / MESSAGES, journal)
+    names = [fault["fault"] for fault in scenario.resolved()["faults"]]
     lines = journal.metrics()
     last = {name: value for name, value in lines[-1].items() if name not in ("bytes_up", "bytes_down")} if lines else {}
     return {
@@ -236,6 +237,7 @@ def _summary(scenario: Scenario, folder: Path, journal: Journal, outcome: Outcom
         "simulated_s": outcome.simulated_s,
         "traffic": account(columns, scenario, outcome.rounds, scenario.task.dimension),
         "refusals": outcome.refusals,
+        "faults": [{"fault": name} | did for name, did in zip(names, outcome.faults, strict=True)],
     }
 
 

@@ -1,0 +1,125 @@
+"""What the contract tests of faults share: for every fault, lines of a scenario that strike and lines that do not."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import pytest
+from worlds import HISO, scenario
+
+from seedbus.scenarios.schema import Scenario
+
+Line = dict[str, Any]
+
+
+class Case(NamedTuple):
+    """strikes: lines that do something in `world`, by what is special about them, and what the results say they did.
+
+    idles: lines of no intensity, which change nothing to the byte. alters: whether what strikes shows in the ledger.
+    world: what else than `world()` the scenario needs.
+    """
+
+    strikes: dict[str, tuple[Line, str]]
+    idles: list[Line]
+    world: Line = {}  # noqa: RUF012
+    alters: bool = True
+
+
+PARETO = {"distribution": "pareto", "minimum": 0.2, "shape": 0.8}
+SPEEDS = [{"share": 0.5, "factor": 1.0}, {"share": 0.3, "factor": 4.0}, {"share": 0.2, "factor": 0.5}]
+
+CASES: dict[str, Case] = {
+    "bandwidth": Case(
+        {
+            "both": ({"up_mbps": 0.002, "down_mbps": 0.01}, "throttled"),
+            "some": ({"up_mbps": 0.001, "fraction": 0.5, "for_rounds": 3, "every_rounds": 5}, "throttled"),
+        },
+        [{"up_mbps": 0.001, "probability": 0.0}, {"down_mbps": 0.001, "clients": []}],
+    ),
+    "corrupt": Case(
+        {"one": ({"probability": 0.2}, "corrupted"), "many": ({"probability": 0.2, "bits": 9}, "corrupted")},
+        [{"probability": 0.0}, {"at_s": 1e6}],
+    ),
+    "delay": Case(
+        {"jitter": ({"by": PARETO, "probability": 0.4}, "delayed")},
+        [{"by": PARETO, "probability": 0.0}, {"by": {"distribution": "constant", "value": 0.0}}],
+    ),
+    "device-classes": Case(
+        {"three": ({"classes": SPEEDS}, "slowed")},
+        [{"classes": [{"share": 1.0, "factor": 1.0}]}, {"classes": SPEEDS, "fraction": 0.0}],
+    ),
+    "drop": Case(
+        {
+            "any": ({"probability": 0.3}, "dropped"),
+            "plans": ({"probability": 0.5, "kind": "plan"}, "dropped"),
+            "while": ({"at_s": 1.0, "for_s": 0.5, "every_s": 2.0}, "dropped"),
+        },
+        [{"probability": 0.0}, {"kind": "join"}, {"fraction": 0.0}],
+    ),
+    "dropout": Case(
+        {
+            "before": ({"probability": 0.3}, "dropped"),
+            "after": ({"probability": 0.3, "when": "after-training"}, "silenced"),
+            "landing": ({"rates": [0.1, 0.6], "when": "before-landing"}, "dropped"),
+            "groups": ({"probability": 0.4, "groups": 3, "when": "after-training"}, "silenced"),
+        },
+        [{"probability": 0.0}, {"rates": [0.0, 0.0]}, {"at_round": 999, "when": "after-training"}],
+    ),
+    "duplicate": Case(
+        {"one": ({"probability": 0.3}, "duplicated"), "three": ({"probability": 0.2, "copies": 3}, "duplicated")},
+        [{"probability": 0.0}, {"direction": "up", "kind": "plan"}],
+    ),
+    "partition": Case(
+        {
+            "rounds": ({"fraction": 0.5, "for_rounds": 4, "every_rounds": 8}, "dropped"),
+            "seconds": ({"at_s": 1.2, "for_s": 1.5}, "dropped"),
+            "upward": ({"probability": 0.5, "direction": "up", "at_round": 5}, "dropped"),
+        },
+        [{"probability": 0.0}, {"at_round": 999}, {"clients": []}],
+    ),
+    "reorder": Case(
+        {"any": ({"window_s": 0.8, "probability": 0.5}, "delayed")}, [{"window_s": 1.0, "probability": 0.0}]
+    ),
+    "straggler": Case(
+        {
+            "factor": ({"factor": {"distribution": "lognormal", "median": 3, "sigma": 1}}, "slowed"),
+            "once": ({"factor": PARETO, "drawn": "once", "fraction": 0.5}, "slowed"),
+            "pause": ({"pause_s": 0.3, "probability": 0.4}, "slowed"),
+        },
+        [
+            {"factor": {"distribution": "constant", "value": 1.0}},
+            {"pause_s": 0.0},
+            {"pause_s": 9.0, "probability": 0.0},
+        ],
+    ),
+}
+"""A fault without a case fails the contract's first test."""
+
+
+def world(lines: list[Line], **changes: Any) -> Scenario:
+    """Fifteen rounds of HiSo under these faults, with time for work and a deadline that some answers miss."""
+    around: Line = {
+        "algorithm": HISO,
+        "compute": {"evaluation": {"distribution": "exponential", "mean": 0.01}},
+        "participation": {"clients": 8, "cohort": 4, "deadline_s": 0.6},
+        "stop": {"rounds": 15},
+    }
+    return scenario(**(around | changes), faults=lines)
+
+
+STRIKING = [
+    pytest.param(name, {"fault": name} | line, does, id=f"{name}-{special}")
+    for name, case in CASES.items()
+    for special, (line, does) in case.strikes.items()
+]
+"""(fault, its line, what it does) of all cases, for a parametrised test."""
+
+FIRST = [next(each for each in STRIKING if each.values[0] == name) for name in CASES]
+"""One line of every fault."""
+
+IDLING = [
+    pytest.param(name, {"fault": name} | line, id=f"{name}-{number}")
+    for name, case in CASES.items()
+    for number, line in enumerate(case.idles)
+]
+"""(fault, a line of it that does nothing)."""

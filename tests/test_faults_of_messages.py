@@ -10,7 +10,7 @@ from bus_harness import MS, SECOND, Copy, Flip, Harness, Hold, Lose, plan, repor
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seedbus.bus import PASS, Fate, Kind, Network, Passage, Rules, Verdict, encode
+from seedbus.bus import PASS, Fate, Kind, MemoryTransport, Network, Passage, Rules, Verdict, encode
 from seedbus.bus.envelope import NO_TALLY
 from seedbus.bus.network import Constant, Lognormal
 from seedbus.bus.under_way import Flight
@@ -68,6 +68,18 @@ def test_every_copy_is_lost_held_back_and_damaged_by_itself() -> None:
     assert sum(fates.values()) == 1000
     assert fates[Fate.DROPPED] == pytest.approx(500, abs=60) and fates[Fate.REFUSED] == pytest.approx(100, abs=40)
     assert len(set(harness.arrivals_ns)) == fates[Fate.DELIVERED] == len(harness.letters)
+
+
+@pytest.mark.parametrize(("make", "framing"), [(plan, [7, 7, 7]), (report, [7, 0, 0])])
+def test_the_wire_carries_every_copy_down_and_what_comes_up_once(make: Any, framing: list[int]) -> None:
+    class Framed(MemoryTransport):
+        def framing_bytes(self, size: int) -> int:
+            return 7
+
+    harness = Harness(rules=[Duplicate(copies=2)], transport=Framed)
+    harness.bus.send(make())
+    harness.run()
+    assert [row.framing_bytes for row in harness.rows] == framing
 
 
 def test_a_client_asked_twice_answers_twice() -> None:

@@ -174,7 +174,7 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
         ),
         (
             'faults=[{fault: device-classes, classes: []}]',
-            'faults.0.classes: [] is not accepted; expected at least 1 value',
+            'faults.0.classes: [] is not accepted; expected 1 or more values',
         ),
         (
             'faults=[{fault: dropout, rates: [0.1]}]',

@@ -198,7 +198,8 @@ class Bus:
     def _launch(self, flight: Flight, verdict: Verdict) -> None:
         arrival_ns = self.links.arrival_ns(flight.key, len(flight.frame), flight.sent_ns)
         flight.due_ns = arrival_ns + verdict.delay_ns
-        flight.flip(verdict.flips)
+        if verdict.flips:
+            flight.flip(verdict.flips)
         if verdict.drop:
             self._settle(flight, Fate.DROPPED)
         else:

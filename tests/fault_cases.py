@@ -15,12 +15,13 @@ Line = dict[str, Any]
 class Case(NamedTuple):
     """strikes: lines that do something in `world`, by what is special about them, and what the results say they did.
 
-    idles: lines of no intensity, which change nothing to the byte. alters: whether what strikes shows in the ledger.
-    world: what else than `world()` the scenario needs.
+    idles: lines of no intensity, which change nothing to the byte. mistakes: lines that are refused, and the sentence.
+    alters: whether what strikes shows in the ledger. world: what else than `world()` the scenario needs.
     """
 
     strikes: dict[str, tuple[Line, str]]
     idles: list[Line]
+    mistakes: list[tuple[Line, str]] = []  # noqa: RUF012
     world: Line = {}  # noqa: RUF012
     alters: bool = True
 
@@ -35,6 +36,7 @@ CASES: dict[str, Case] = {
             "some": ({"up_mbps": 0.001, "fraction": 0.5, "for_rounds": 3, "every_rounds": 5}, "throttled"),
         },
         [{"up_mbps": 0.001, "probability": 0.0}, {"down_mbps": 0.001, "clients": []}],
+        [({}, "faults.0: give up_mbps or down_mbps, or both")],
     ),
     "corrupt": Case(
         {"one": ({"probability": 0.2}, "corrupted"), "many": ({"probability": 0.2, "bits": 9}, "corrupted")},
@@ -47,6 +49,14 @@ CASES: dict[str, Case] = {
     "device-classes": Case(
         {"three": ({"classes": SPEEDS}, "slowed")},
         [{"classes": [{"share": 1.0, "factor": 1.0}]}, {"classes": SPEEDS, "fraction": 0.0}],
+        [
+            ({"classes": SPEEDS[:2]}, "faults.0: the shares of classes add up to 0.8; expected 1"),
+            ({"classes": []}, "faults.0.classes: [] is not accepted; expected 1 or more values"),
+            (
+                {"classes": [SPEEDS[0] | {"facter": 1}]},
+                "faults.0.classes.0.facter: no such field; did you mean factor?",
+            ),
+        ],
     ),
     "drop": Case(
         {
@@ -55,6 +65,13 @@ CASES: dict[str, Case] = {
             "while": ({"at_s": 1.0, "for_s": 0.5, "every_s": 2.0}, "dropped"),
         },
         [{"probability": 0.0}, {"kind": "join"}, {"fraction": 0.0}],
+        [
+            ({"every_s": 3, "for_s": 4}, "faults.0: every_s (3) needs for_s, which is at most as long"),
+            (
+                {"kind": "commit"},
+                "faults.0.kind: \"commit\" is not accepted; expected 'plan', 'report' or 'join'",
+            ),
+        ],
     ),
     "dropout": Case(
         {
@@ -64,6 +81,14 @@ CASES: dict[str, Case] = {
             "groups": ({"probability": 0.4, "groups": 3, "when": "after-training"}, "silenced"),
         },
         [{"probability": 0.0}, {"rates": [0.0, 0.0]}, {"at_round": 999, "when": "after-training"}],
+        [
+            ({"rates": [0.1]}, "faults.0.rates.1: this field is required"),
+            ({"rates": [0.1, 0.2], "probability": 0.3}, "faults.0: give probability or rates, not both"),
+            (
+                {"rates": [0.5, 0.2]},
+                "faults.0: rates (0.5, 0.2) are not a lowest and a highest probability from 0 to 1",
+            ),
+        ],
     ),
     "duplicate": Case(
         {"one": ({"probability": 0.3}, "duplicated"), "three": ({"probability": 0.2, "copies": 3}, "duplicated")},
@@ -91,6 +116,7 @@ CASES: dict[str, Case] = {
             {"pause_s": 0.0},
             {"pause_s": 9.0, "probability": 0.0},
         ],
+        [({}, "faults.0: give factor or pause_s, or both")],
     ),
 }
 """A fault without a case fails the contract's first test."""
@@ -123,3 +149,10 @@ IDLING = [
     for number, line in enumerate(case.idles)
 ]
 """(fault, a line of it that does nothing)."""
+
+MISTAKEN = [
+    pytest.param(name, {"fault": name} | line, sentence, id=f"{name}-{number}")
+    for name, case in CASES.items()
+    for number, (line, sentence) in enumerate(case.mistakes)
+]
+"""(fault, a line of it that is refused, the sentence)."""

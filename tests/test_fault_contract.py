@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from fault_cases import CASES, FIRST, IDLING, STRIKING, Line, world
+from fault_cases import CASES, FIRST, IDLING, MISTAKEN, STRIKING, Line, world
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from worlds import go, outcome
@@ -73,6 +73,13 @@ def test_a_line_of_a_scenario_comes_back_from_its_own_text(tmp_path: Path, name:
     (tmp_path / "s.yaml").write_text(dump(what.resolved()))
     again = load(tmp_path / "s.yaml")
     assert again == what and repr(again.faults) == repr(what.faults)
+
+
+@pytest.mark.parametrize(("name", "line", "sentence"), MISTAKEN)
+def test_a_mistake_in_a_line_gets_one_sentence(name: str, line: Line, sentence: str) -> None:
+    with pytest.raises(ScenarioError) as raised:
+        world([line], **CASES[name].world)
+    assert raised.value.problems == [sentence]
 
 
 @pytest.mark.parametrize(("name", "line", "does"), STRIKING)

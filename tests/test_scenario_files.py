@@ -144,54 +144,6 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
             "faults=[{fault: delay, clients: [1, 4], by: {distribution: constant}}]",
             "faults.0.clients names 4; clients are 0 to 3",
         ),
-        (
-            'faults=[{fault: drop, every_s: 3, for_s: 4}]',
-            'faults.0: every_s (3) needs for_s, which is at most as long',
-        ),
-        (
-            'faults=[{fault: straggler}]',
-            'faults.0: give factor or pause_s, or both',
-        ),
-        (
-            'faults=[{fault: bandwidth}]',
-            'faults.0: give up_mbps or down_mbps, or both',
-        ),
-        (
-            'faults=[{fault: dropout, rates: [0.5, 0.2]}]',
-            'faults.0: rates (0.5, 0.2) are not a lowest and a highest probability from 0 to 1',
-        ),
-        (
-            'faults=[{fault: dropout, rates: [0.1, 0.2], probability: 0.3}]',
-            'faults.0: give probability or rates, not both',
-        ),
-        (
-            'faults=[{fault: device-classes, classes: [{share: 0.5, factor: 1}]}]',
-            'faults.0: the shares of classes add up to 0.5; expected 1',
-        ),
-        (
-            'faults=[{fault: device-classes, classes: [{share: 1, factor: 1, facter: 1}]}]',
-            'faults.0.classes.0.facter: no such field; did you mean factor?',
-        ),
-        (
-            'faults=[{fault: device-classes, classes: []}]',
-            'faults.0.classes: [] is not accepted; expected 1 or more values',
-        ),
-        (
-            'faults=[{fault: dropout, rates: [0.1]}]',
-            'faults.0.rates.1: this field is required',
-        ),
-        (
-            'faults=[{fault: drop, kind: commit}]',
-            'faults.0.kind: "commit" is not accepted; expected \'plan\', \'report\' or \'join\'',
-        ),
-        (
-            'faults=[{fault: corrupt}]',
-            'faults.0 loses messages; set participation.deadline_s, or a round would wait for ever',
-        ),
-        (
-            'faults=[{fault: partition, for_s: 1}]',
-            'faults.0 loses messages; set participation.deadline_s, or a round would wait for ever',
-        ),
     ],
 )  # fmt: skip
 def test_a_wrong_field_gets_one_sentence_with_the_value_and_what_is_accepted(

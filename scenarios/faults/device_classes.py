@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect
 from itertools import accumulate
 from typing import Literal
 
@@ -37,10 +38,6 @@ class DeviceClasses(Clients):
     def slows(self, client: int, round: int, luck: Luck) -> Slowed:
         if not self.strikes_client(client, round, luck):
             return Slowed()
-        place, ends = luck.draw("class", client), accumulate(each.share for each in self.classes)
-        return Slowed(
-            next(
-                (each.factor for each, end in zip(self.classes, ends, strict=True) if place < end),
-                self.classes[-1].factor,
-            )
-        )
+        ends = list(accumulate(each.share for each in self.classes))
+        number = bisect(ends, luck.draw("class", client), hi=len(ends) - 1)  # the last ends at 1, but for rounding
+        return Slowed(self.classes[number].factor)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
@@ -29,7 +30,7 @@ from seedbus.bus import (
     Ledger,
     Links,
     Network,
-    Rule,
+    Pace,
     Rules,
     Transport,
     VirtualClock,
@@ -42,7 +43,11 @@ OUTCOME = "outcome"
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """All that a run's server is made of. scenario: what followers are told; share: clients of one that asks none."""
+    """All that a run's server is made of.
+
+    faults: what a scenario says of messages, links and compute time, sorted by who they concern once they are there.
+    scenario: what followers are told; share: clients of one that asks none.
+    """
 
     seed: int
     algorithm: AnyAlgorithm
@@ -51,9 +56,7 @@ class Setup:
     evaluation: Cadence
     network: Network
     compute: Compute
-    rules: Sequence[Rule]
-    presences: Sequence[Presence]
-    outages: Sequence[Outage]
+    faults: Sequence[object]
     verify_every: int
     is_virtual: bool
     scenario: bytes
@@ -62,7 +65,7 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run ended. refusals: reason → client, or stranger → how often."""
+    """How a run ended. refusals: reason → client, or stranger → how often; faults: what each of them did, how often."""
 
     reason: str
     rounds: int
@@ -70,6 +73,7 @@ class Outcome:
     digest: str
     simulated_s: float
     refusals: dict[str, dict[str, int]]
+    faults: list[dict[str, float]]
 
 
 def run(
@@ -112,6 +116,12 @@ def check_build(folder: Path, facts: dict[str, str], ours: dict[str, str]) -> No
             raise RunFolderError(folder, what)
 
 
+def _those(rules: Rules, kind: Any) -> tuple[list[Any], list[Counter[str]]]:
+    """What the scenario says of one kind, and where it is counted how often it did what."""
+    said = [each for each in rules.said if isinstance(each.thing, kind)]
+    return [each.thing for each in said], [each.did for each in said]
+
+
 class _Crew:
     """The server and what it stands on."""
 
@@ -124,7 +134,10 @@ class _Crew:
         self.clock = VirtualClock() if setup.is_virtual else WallClock()
         self.ledger = Ledger(folder / MESSAGES)
         clients = setup.participation.clients
-        self.population = Population(setup.presences, setup.seed, clients)
+        rules = Rules(setup.faults, setup.seed, clients)
+        self.population = Population(*_those(rules, Presence), setup.seed, clients)
+        outages = Outages(*_those(rules, Outage))
+        rules.add(self.population, outages)
         self.coordinator = Coordinator(
             setup.algorithm,
             setup.participation,
@@ -136,15 +149,14 @@ class _Crew:
             believes=not setup.is_virtual,
             apart=self.population.at_start,
         )
-        outages = Outages(setup.outages)
-        rules = [*setup.rules, *([self.population] if setup.presences else []), *([outages] if setup.outages else [])]
         self.transport = connect(journal.run_id)
+        self.pace = Pace(setup.compute, setup.seed, rules)
         self.bus = Bus(
             self.clock,
             self.transport,
             self.ledger,
-            Links(setup.network, setup.seed),
-            Rules(rules, setup.seed, clients),
+            Links(setup.network, setup.seed, rules),
+            rules,
             tally=lambda envelope: tally(setup.algorithm, self.coordinator.verifier.is_due, envelope),
             answer_ns=self._answer_ns,
         )
@@ -174,6 +186,7 @@ class _Crew:
             coordinator.last_digest,
             self.clock.now_ns / 1e9,
             coordinator.refusals.by_reason(),
+            self.bus.rules.counts(),
         )
         self.journal.finish(self.server.unsaved_metrics, self.ledger.segments, {OUTCOME: json.dumps(asdict(outcome))})
         return outcome
@@ -203,4 +216,4 @@ class _Crew:
         )
 
     def _answer_ns(self, client: int, round: int) -> int:
-        return self.setup.compute.time_ns(self.setup.seed, client, round, self.setup.algorithm.evaluations(round))
+        return self.pace.time_ns(client, round, self.setup.algorithm.evaluations(round))

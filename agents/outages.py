@@ -7,10 +7,11 @@ killed at any instant too: that is no part of a scenario, and changes nothing.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Literal, Protocol, runtime_checkable
 
-from seedbus.bus import PASS, Passage, Verdict
+from seedbus.bus.under_way import Key
 
 Phase = Literal["asking", "gathering", "committing", "publishing"]
 
@@ -25,18 +26,15 @@ class Outage(Protocol):
 
 
 class Outages:
-    """All outages of a run. Also a rule of the bus: what reaches a server that is away is lost."""
+    """All outages of a run. What reaches a server that is away is lost. counts: for each, where they are counted."""
 
-    def __init__(self, outages: Sequence[Outage]) -> None:
-        self._outages = outages
+    def __init__(self, outages: Sequence[Outage], counts: Sequence[Counter[str]]) -> None:
+        self._outages, self._counts = outages, counts
         self._past: set[tuple[int, int, Phase]] = set()
         self.is_away = False
 
-    def __repr__(self) -> str:
-        return "the server is away"
-
-    def judge(self, passage: Passage) -> Verdict:
-        return Verdict(drop=True) if self.is_away and passage.arriving and passage.kind.is_upward else PASS
+    def stops(self, key: Key, arriving: bool) -> bool:
+        return self.is_away and arriving and key[0].is_upward
 
     def begins_ns(self, round: int, phase: Phase) -> int | None:
         """How long the server is to be away from now on, if it crashes here; each outage happens once."""
@@ -44,5 +42,6 @@ class Outages:
             lasts_ns = outage.outage_ns(round, phase)
             if lasts_ns is not None and (number, round, phase) not in self._past:
                 self._past.add((number, round, phase))
+                self._counts[number]["crashed"] += 1
                 return lasts_ns
         return None

@@ -18,8 +18,9 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from seedbus.bus import PASS, Luck, Passage, Verdict
+from seedbus.bus import Luck
 from seedbus.bus.draws import with_luck
+from seedbus.bus.under_way import Key
 
 Returns = Literal["with-state", "without-state", "from-another-run"]
 RETURNS: tuple[Returns, ...] = ("with-state", "without-state", "from-another-run")  # numbered as on the wire
@@ -68,12 +69,16 @@ class Moves:
 
 
 class Population:
-    """Everybody who is away. Also a rule of the bus: what travels to or from whom is away is lost."""
+    """Everybody who is away. What travels to or from whom is away is lost.
 
-    def __init__(self, presences: Sequence[Presence], seed: int, clients: int) -> None:
+    counts: for each presence, where to count how often it took a client away and let it come back.
+    """
+
+    def __init__(self, presences: Sequence[Presence], counts: Sequence[Counter[str]], seed: int, clients: int) -> None:
         self._schedules = [
             (presence, presence.schedule(clients, luck)) for presence, luck in with_luck(presences, seed, clients)
         ]
+        self._counts = counts
         self._reasons: Counter[int] = Counter()
         self._said: Counter[int] = Counter()
         self._brings: dict[int, int] = {}
@@ -82,9 +87,6 @@ class Population:
         self.at_start = frozenset(self._reasons)
         """Those who are not there when the run begins."""
 
-    def __repr__(self) -> str:
-        return "who is away"
-
     def is_away(self, client: int) -> bool:
         return client in self._reasons
 
@@ -92,18 +94,19 @@ class Population:
         """True of who is away and has said so."""
         return client in self._said
 
-    def judge(self, passage: Passage) -> Verdict:
-        return Verdict(drop=True) if passage.client in self._reasons else PASS
+    def stops(self, key: Key, arriving: bool) -> bool:
+        return key[1] in self._reasons
 
     def advance(self, round: int, now_ns: int) -> Moves:
         """Who leaves and who comes as `round` opens."""
         self._at, before, moved, left = (round, now_ns), dict[int, bool](), set[int](), set[int]()
-        for presence, schedule in self._schedules:
+        for (presence, schedule), did in zip(self._schedules, self._counts, strict=True):
             for client in schedule.advance(round, now_ns):
                 before.setdefault(client, client in self._reasons)
                 moved.add(client)
                 is_away = client in schedule.absent
                 _step(self._reasons, client, is_away)
+                did["away" if is_away else "back"] += 1
                 if presence.is_announced:
                     _step(self._said, client, is_away)
                     left.add(client)

@@ -34,6 +34,7 @@ def _rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
     lost = {name: count for name, count in traffic["fates"].items() if name != "delivered" and count}
     if lost:
         rows.append(("messages lost", ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in lost.items())))
+    rows += [(f"fault {number}: {each['fault']}", _did(each)) for number, each in enumerate(summary.get("faults", []))]
     for reason, peers in summary["refusals"].items():
         rows.append((f"refused: {reason}", f"{sum(peers.values()):,} from {len(peers):,} peers"))
     on_wire = traffic["transport"]["framing_bytes"] + traffic["transport"]["link_bytes"]
@@ -61,6 +62,13 @@ def _conventions(traffic: dict[str, Any]) -> list[tuple[str, str]]:
         ("… as HiSo counts", f"{readable(found['hiso_8PK'])} (8·P·K every round)"),
         ("… sending the model", f"{readable(found['dense_8d'])} (8·d when taking part)"),
     ]
+
+
+def _did(fault: dict[str, Any]) -> str:
+    """What a fault did, how often, and for how long in all."""
+    words = [word for word in fault if word != "fault" and not word.endswith("_s")]
+    times = {word: f" by {fault[f'{word}_s']:,.1f} s in all" if f"{word}_s" in fault else "" for word in words}
+    return ", ".join(f"{fault[word]:,} {word}{times[word]}" for word in words) or "never struck"
 
 
 def _number(name: str, value: float | None) -> str:

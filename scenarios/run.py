@@ -18,10 +18,8 @@ from seedbus.agents.journal_file import FILE
 from seedbus.agents.launcher import MESSAGES, Outcome, Setup, check_build
 from seedbus.agents.launcher import run as run_agents
 from seedbus.agents.observer import Nobody, Observer
-from seedbus.agents.outages import Outage
-from seedbus.agents.population import Presence
 from seedbus.agents.tampering import Tampering
-from seedbus.bus import Offer, Recruit, Rule, ledger_hash, read_ledger
+from seedbus.bus import Offer, Recruit, ledger_hash, read_ledger
 from seedbus.bus.clock import cpu_seconds, wall_seconds
 from seedbus.bus.errors import LedgerDamaged
 from seedbus.bus.files import whole
@@ -128,9 +126,7 @@ def _setup(scenario: Scenario, processes: int) -> Setup:
         evaluation=scenario.evaluation,
         network=scenario.network,
         compute=scenario.compute,
-        rules=[fault for fault in scenario.faults if isinstance(fault, Rule)],
-        outages=[fault for fault in scenario.faults if isinstance(fault, Outage)],
-        presences=[fault for fault in scenario.faults if isinstance(fault, Presence)],
+        faults=scenario.faults,
         verify_every=scenario.verify_every if scenario.verify else 0,
         is_virtual=scenario.clock == "virtual",
         scenario=json.dumps(scenario.resolved()).encode(),
@@ -230,6 +226,7 @@ def _writable(folder: Path) -> Iterator[None]:
 
 def _summary(scenario: Scenario, folder: Path, journal: Journal, outcome: Outcome) -> dict[str, Any]:
     columns = _messages(folder / MESSAGES, journal)
+    names = [fault["fault"] for fault in scenario.resolved()["faults"]]
     lines = journal.metrics()
     last = {name: value for name, value in lines[-1].items() if name not in ("bytes_up", "bytes_down")} if lines else {}
     return {
@@ -247,6 +244,7 @@ def _summary(scenario: Scenario, folder: Path, journal: Journal, outcome: Outcom
         "simulated_s": outcome.simulated_s,
         "traffic": account(columns, scenario, outcome.rounds, scenario.task.dimension),
         "refusals": outcome.refusals,
+        "faults": [{"fault": name} | did for name, did in zip(names, outcome.faults, strict=True)],
     }
 
 

@@ -16,12 +16,12 @@ from seedbus.bus import Compute, Network
 from seedbus.models.partitions import Iid, Partition
 from seedbus.models.task import Task, tasks
 from seedbus.scenarios.discovery import algorithms, faults
-from seedbus.scenarios.faults.drop import Drop
+from seedbus.scenarios.faults.selector import Clients
 
 if TYPE_CHECKING:
     AnyTask = Task
     AnyAlgorithm = DeComFL
-    AnyFault = Drop
+    AnyFault = Clients
 else:
     AnyTask = Annotated[Union[tuple(tasks().values())], Field(discriminator="name")]  # noqa: UP007
     AnyAlgorithm = Annotated[Union[tuple(algorithms().values())], Field(discriminator="name")]  # noqa: UP007
@@ -52,9 +52,9 @@ class Scenario(BaseModel):
     transport: Literal["memory", "inproc", "ipc", "tcp"] = Field(
         default="memory", description="memory: function calls in one process; the others are ZeroMQ's; same bits on all"
     )
-    network: Network = Field(default=Network(), description="latency and bandwidth of the clients' links")
+    network: Network = Field(default=Network(), description="latency and bandwidth of the links")
     compute: Compute = Field(default=Compute(), description="how long local work takes")
-    faults: list[AnyFault] = Field(default=[], description="what happens to messages")
+    faults: list[AnyFault] = Field(default=[], description="what goes wrong: with messages, links, and clients")
     evaluation: Cadence = Field(default=Cadence(), description="when the model is measured, and on what")
     stop: Stop = Field(description="when the run is over")
     verify: bool = Field(default=False, description="compare the replicas' digests, bit for bit")

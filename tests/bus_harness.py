@@ -27,7 +27,6 @@ from seedbus.bus import (
     Network,
     Offer,
     Passage,
-    Rule,
     Rules,
     Tally,
     Verdict,
@@ -146,7 +145,7 @@ class Harness:
     def __init__(
         self,
         network: Network | None = None,
-        rules: Sequence[Rule] = (),
+        rules: Sequence[object] = (),
         *,
         seed: int = 0,
         clients: int = CLIENTS,
@@ -160,7 +159,8 @@ class Harness:
         self.unsent: dict[int, tuple[int, Envelope]] = {}
         self._answers, self._sends, self._packed = answers, 0, b""
         self.transport = transport(None if answers is None else lambda offer: Follower(offer, self._handle))
-        links, judges = Links(network or Network(), seed), Rules(rules, seed)
+        judges = Rules(rules, seed, clients)
+        links = Links(network or Network(), seed, judges)
         self.bus = Bus(
             self.clock, self.transport, self.ledger, links, judges, tally=lambda envelope: SAID, answer_ns=answer_ns
         )
@@ -267,3 +267,26 @@ class Hold:
 
     def judge(self, passage: Passage) -> Verdict:
         return Verdict(delay_ns=int(self.ns * passage.draw("hold")) if self.is_random else self.ns)
+
+
+@dataclass(frozen=True)
+class Copy:
+    """Sends every message so many times more."""
+
+    copies: int
+
+    def judge(self, passage: Passage) -> Verdict:
+        return Verdict(copies=self.copies)
+
+
+@dataclass(frozen=True)
+class Flip:
+    """Flips a bit of some messages, by a keyed draw; or one that is given, of all."""
+
+    probability: float = 1.0
+    place: float | None = None
+
+    def judge(self, passage: Passage) -> Verdict:
+        if passage.arriving or passage.draw("flip") >= self.probability:
+            return PASS
+        return Verdict(flips=(passage.draw("place") if self.place is None else self.place,))

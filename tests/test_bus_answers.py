@@ -257,7 +257,7 @@ def test_answers_to_come_are_part_of_a_checkpoint() -> None:
 def test_what_comes_once_the_bus_is_closed_changes_nothing() -> None:
     harness = Harness(transport=Backwards, answers=reported)
     harness.bus.send(plan(1))
-    answered = harness.bus.promise((Kind.PLAN, 2, 0, 0), 7, 0)
+    answered = harness.bus.promise((Kind.PLAN, 2, 0, 0, 0), 7, 0)
     harness.bus.close()
     answered([encode(report(2))[0]])
     harness.run(SECOND)
@@ -279,7 +279,7 @@ def test_in_real_time_nobody_waits_for_an_answer_and_deliveries_of_an_instant_go
     transport.start(Desk((0, 9)))
 
     async def main() -> Sequence[Envelope]:
-        bus.promise((Kind.PLAN, 3, 9, 0), 0, 0)
+        bus.promise((Kind.PLAN, 3, 9, 0, 0), 0, 0)
         await bus.all_answered()
         assert bus.checkpoint()[3] == [], "an answer that is not there cannot be kept"
         for client in range(10):

@@ -50,14 +50,15 @@ class Byzantine(Clients):
         luck: Luck,
     ) -> NDArray[Any] | None:
         """The lie, of the report's own type; None if this does not strike."""
-        if not (self.is_due(round) and self.is_about(client, luck)):
-            return None
-        if luck.draw("strike", client, round) >= self.probability:
+        if not self.lies(client, round, luck):
             return None
         if self.attack == "replay":
             return earlier()
         with np.errstate(over="ignore"):  # a lie beyond the format is an infinity, and refused like one
             return self._lie(report.astype(np.float64), client, round, luck).astype(report.dtype)
+
+    def lies(self, client: int, round: int, luck: Luck) -> bool:
+        return self.strikes_client(client, round, luck)
 
     def _lie(self, honest: NDArray[np.float64], client: int, round: int, luck: Luck) -> NDArray[np.float64]:
         match self.attack:

@@ -40,7 +40,7 @@ OUTCOME = "outcome"
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """All that a run's server is made of. scenario: what followers are told; share: clients of one that asks none."""
+    """All that a run's server is made of. scenario: what followers are told; processes: how many share them."""
 
     seed: int
     algorithm: AnyAlgorithm
@@ -53,7 +53,7 @@ class Setup:
     verify_every: int
     is_virtual: bool
     scenario: bytes
-    share: int = 0
+    processes: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ class _Crew:
                 self.ledger.restore(0, b"")
             else:
                 self.server.restore(checkpoint, history(self.setup.algorithm, self.journal))
-            self.transport.start(self.server.reception(self.setup.scenario, self.setup.share))
+            self.transport.start(self.server.reception(self.setup.scenario, self.setup.processes))
             return await self.server.run()
         finally:
             await self.transport.close()

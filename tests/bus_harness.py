@@ -83,6 +83,10 @@ class Desk:
         return not self.missing
 
     @property
+    def could_go_on(self) -> bool:
+        return not self.missing
+
+    @property
     def rounds_closed(self) -> int:
         return 0
 

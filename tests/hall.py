@@ -39,7 +39,9 @@ from seedbus.bus.ledger import COLUMNS, Row
 class Hall:
     """A reception with all that it needs. came: the plans that it wanted sent, each time somebody came or went."""
 
-    def __init__(self, clients: int = 6, *, share: int = 2, is_virtual: bool = True, cohort: int | None = None) -> None:
+    def __init__(
+        self, clients: int = 6, *, processes: int = 3, is_virtual: bool = True, cohort: int | None = None
+    ) -> None:
         clock = VirtualClock() if is_virtual else WallClock()
         self.ledger = Ledger(Path("unwritten"))
         bus = Bus(clock, MemoryTransport(), self.ledger, Links(Network(), 0), Rules((), 0))
@@ -60,7 +62,7 @@ class Hall:
             self.coordinator,
             self.told,
             scenario=b"the scenario",
-            share=share,
+            processes=processes,
             held=lambda: self.held,
             came=lambda plans: self.came.append([(plan.client, plan.round) for plan, _ in plans]),
         )

@@ -27,9 +27,9 @@ from worlds import go, scenario
 
 from seedbus.agents.followers import prove
 from seedbus.bus import HOST, Declined, Envelope, Kind, Offer, Wish, encode
-from seedbus.bus.zeromq import Hub, parcel
-from seedbus.bus.zeromq.hub import MISSED
+from seedbus.bus.zeromq import Hub, Limits, parcel
 from seedbus.bus.zeromq.parcel import Type
+from seedbus.bus.zeromq.port import MISSED
 from seedbus.scenarios.run import bind
 
 HEARTBEAT_S = 0.1
@@ -56,9 +56,9 @@ class Door(Desk):
 
 
 @asynccontextmanager
-async def hub_at(door: Door, **options: Any) -> AsyncIterator[tuple[Hub, int]]:
+async def hub_at(door: Door, *, redelivers: bool = True, **options: Any) -> AsyncIterator[tuple[Hub, int]]:
     """A hub, and its port."""
-    hub = Hub("tcp://127.0.0.1:*", bytes(8), heartbeat_s=HEARTBEAT_S, **options)
+    hub = Hub("tcp://127.0.0.1:*", bytes(8), limits=Limits(HEARTBEAT_S, **options), redelivers=redelivers)
     hub.start(door)
     try:
         yield hub, int(hub.endpoint.rpartition(":")[2])
@@ -123,11 +123,11 @@ async def test_whoever_takes_nothing_is_gone() -> None:
 
 async def test_whoever_is_offered_clients_and_never_joins_is_gone() -> None:
     door = Door(b"")
-    async with hub_at(door, answer_s=0.5) as (_, port):
+    async with hub_at(door, join_s=0.5) as (_, port):
         member = Member(port)
         await member.offered()
         assert await member.until(lambda: bool(door.why)) >= 0.4
-        assert "has not answered" in door.why[0]
+        assert "has not joined for" in door.why[0]
         member.peer.close()
 
 

@@ -87,6 +87,11 @@ class Member:
     def join(self) -> None:
         self.say(Type.POST, parcel.entry(encode(Envelope(Kind.JOIN, HOST, 0, 0, [[[0, 0]]]))[0]))
 
+    async def pass_time(self, seconds: float) -> None:
+        """Live on for a while."""
+        until_s = time.monotonic() + seconds
+        await self.until(lambda: time.monotonic() > until_s)
+
     async def until(self, is_over: Callable[[], bool], *, pings: int = 1) -> float:
         """Live on, until something has come about; how long that took."""
         began = time.monotonic()
@@ -223,10 +228,13 @@ def test_in_real_time_nobody_waits_for_a_member_that_only_pings(tmp_path: Path) 
     assert (summary["rounds"], summary["version"], summary["refusals"]) == (5, 5, {})
 
 
-def pinging(port: int, proof: dict[str, bytes], is_over: Callable[[], bool]) -> threading.Thread:
-    """A member that says nothing but that it is there."""
+def pinging(
+    port: int, proof: dict[str, bytes], is_over: Callable[[], bool], *, joins: bool = True
+) -> threading.Thread:
+    """A member, or one that might become one, that says nothing but that it is there."""
     guest = Guest(port, proof)
-    guest.post(guest.join())
+    if joins:
+        guest.post(guest.join())
 
     def ping() -> None:
         with guest.peer:

@@ -237,7 +237,8 @@ class Hub:
 
     def _left(self, connection: Connection, why: str) -> None:
         for session in [each for each in self._sessions.values() if each.connection is connection]:
-            self._gone(session, why)
+            if not session.said_farewell:  # at the end of a run they all have
+                self._gone(session, why)
 
     def _tick(self) -> None:
         """Once a heartbeat: who has said, taken or done nothing for too long."""

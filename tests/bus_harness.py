@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from seedbus.bus import (
     EVALUATOR,
@@ -30,12 +31,14 @@ from seedbus.bus import (
     Rule,
     Rules,
     Tally,
+    Transport,
     Verdict,
     VirtualClock,
     Wish,
     decode,
     encode,
 )
+from seedbus.bus.clock import Clock
 from seedbus.bus.ledger import COLUMNS, Row
 from seedbus.bus.transport import Answered, Span
 
@@ -141,6 +144,20 @@ class Letter:
     content: Envelope | MalformedEnvelope
 
 
+def bus_on(
+    clock: Clock,
+    transport: Transport,
+    network: Network | None = None,
+    rules: Sequence[Rule] = (),
+    *,
+    seed: int = 0,
+    **options: Any,
+) -> Bus:
+    """A bus with a ledger that writes no file."""
+    links = Links(network or Network(), seed)
+    return Bus(clock, transport, Ledger(Path("unwritten")), links, Rules(rules, seed), **options)
+
+
 class Harness:
     """A bus with the server, the evaluator and clients 0, 1, …
 
@@ -158,16 +175,15 @@ class Harness:
         answers: Answering | None = None,
         answer_ns: Callable[[int, int], int] = lambda client, round: 0,
     ) -> None:
-        self.clock, self.ledger = VirtualClock(), Ledger(Path("unwritten"))
+        self.clock = VirtualClock()
         self.asked: list[Letter] = []
         self.letters: list[Letter] = []
         self.unsent: dict[int, tuple[int, Envelope]] = {}
         self._answers, self._sends, self._packed = answers, 0, b""
         self.transport = transport(None if answers is None else lambda offer: Follower(offer, self._handle))
-        links, judges = Links(network or Network(), seed), Rules(rules, seed)
-        self.bus = Bus(
-            self.clock, self.transport, self.ledger, links, judges, tally=lambda envelope: SAID, answer_ns=answer_ns
-        )
+        said = {"tally": lambda envelope: SAID, "answer_ns": answer_ns}
+        self.bus = bus_on(self.clock, self.transport, network, rules, seed=seed, **said)
+        self.ledger = self.bus.ledger
         others = range(clients)
         if answers is not None:
             self.transport.start(Desk((0, clients - 1)))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from array import array
-from pathlib import Path
 from typing import Any
 
+from bus_harness import bus_on
 from coordinator_cases import ALGORITHM, PROOF, cohort_of, report
 
 from seedbus.agents import messages
@@ -16,17 +16,12 @@ from seedbus.agents.participation import Participation
 from seedbus.agents.reception import Reception
 from seedbus.agents.stopping import Cadence, Stop
 from seedbus.bus import (
-    Bus,
     Declined,
     Envelope,
     Fate,
     Kind,
-    Ledger,
-    Links,
     MemoryTransport,
-    Network,
     Offer,
-    Rules,
     VirtualClock,
     WallClock,
     Wish,
@@ -43,8 +38,8 @@ class Hall:
         self, clients: int = 6, *, processes: int = 3, is_virtual: bool = True, cohort: int | None = None
     ) -> None:
         clock = VirtualClock() if is_virtual else WallClock()
-        self.ledger = Ledger(Path("unwritten"))
-        bus = Bus(clock, MemoryTransport(), self.ledger, Links(Network(), 0), Rules((), 0))
+        bus = bus_on(clock, MemoryTransport())
+        self.ledger = bus.ledger
         self.coordinator = Coordinator(
             ALGORITHM,
             Participation(clients=clients, cohort=cohort),

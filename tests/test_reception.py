@@ -7,6 +7,8 @@ import tracemalloc
 
 import pytest
 from hall import Hall
+from hypothesis import given
+from hypothesis import strategies as st
 
 from seedbus.agents.messages import Span
 from seedbus.agents.refusals import TOLD
@@ -31,6 +33,25 @@ def test_who_does_not_say_gets_its_share_and_the_last_what_is_left() -> None:
     hall = Hall(clients=5, processes=3)
     assert [hall.offered(Wish()).spans for _ in range(3)] == [((0, 1),), ((2, 3),), ((4, 4),)]
     assert hall.declined(Wish()) == Declined("no-clients", "all 5 clients have their processes")
+
+
+@given(st.integers(1, 60).flatmap(lambda clients: st.tuples(st.just(clients), st.integers(1, clients))))
+def test_shares_differ_by_one_client_at_most(numbers: tuple[int, int]) -> None:
+    clients, processes = numbers
+    hall = Hall(clients=clients, processes=processes)
+    shares = [sum(last - first + 1 for first, last in hall.offered(Wish()).spans) for _ in range(processes)]
+    assert sum(shares) == clients and min(shares) >= max(1, max(shares) - 1)
+
+
+@pytest.mark.parametrize("is_virtual", [True, False])
+def test_a_run_could_go_on_while_who_is_missing_has_been_offered_to_somebody(is_virtual: bool) -> None:
+    hall = Hall(clients=4, processes=2, is_virtual=is_virtual)
+    states = []
+    for step in (lambda: None, lambda: hall.offered(Wish()), lambda: hall.offered(Wish())):
+        step()
+        states.append((hall.reception.can_go_on, hall.reception.could_go_on))
+    # in real time one client and an evaluator are enough
+    assert states == [(False, False), (False, not is_virtual), (False, True)]
 
 
 def test_one_process_evaluates_and_only_if_it_would() -> None:

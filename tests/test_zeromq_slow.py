@@ -107,8 +107,8 @@ async def test_who_has_joined_makes_room_for_nobody() -> None:
 @pytest.mark.parametrize("asked", [True, False])
 def test_a_stranger_that_never_joins_ends_no_run(tmp_path: Path, asked: bool) -> None:
     """It is gone once a worker asks for its client, or after a while; and as long as it is there nobody gives up."""
-    gate, options = Gate(), {} if asked else {"join_s": 2.5}
-    with ServerProcess(WHAT, tmp_path / "run", patience_s=1.0, **options) as server:
+    gate, join_s = Gate(), 300.0 if asked else 2.5
+    with ServerProcess(WHAT, tmp_path / "run", patience_s=1.0, join_s=join_s) as server:
         stays, leaves = Worker(WHAT, server.endpoint, ((0, 6),), gate), Worker(WHAT, server.endpoint, ((7, 7),))
         gate.open_to(5)
         server.wait_for(lambda: server.ask()["rounds"] >= 5, "begins")
@@ -130,4 +130,3 @@ def test_a_stranger_that_never_joins_ends_no_run(tmp_path: Path, asked: bool) ->
 
 def _gone(server: ServerProcess, count: int) -> Callable[[], bool]:
     return lambda: bool(server.ask()["gone"] >= count)
-

@@ -228,9 +228,7 @@ def test_in_real_time_nobody_waits_for_a_member_that_only_pings(tmp_path: Path) 
     assert (summary["rounds"], summary["version"], summary["refusals"]) == (5, 5, {})
 
 
-def pinging(
-    port: int, proof: dict[str, bytes], is_over: Callable[[], bool], *, joins: bool = True
-) -> threading.Thread:
+def pinging(port: int, proof: dict[str, bytes], is_over: Callable[[], bool], *, joins: bool = True) -> threading.Thread:
     """A member, or one that might become one, that says nothing but that it is there."""
     guest = Guest(port, proof)
     if joins:

@@ -146,6 +146,8 @@ def test_what_the_evaluator_had_not_answered_when_a_run_in_real_time_stopped_is_
         may_end.set()
         evaluates.join(10)
         works.join(10)
-    results = run(what, tmp_path / "run", resume=True)
+    with Serving(what, tmp_path / "run", resume=True) as server:
+        Following(what, server.watcher.endpoint)
+        results = server.results(20)
     assert results.summary["rounds"] == 12 and holds(results)
     assert list(results.metrics["round"]) == [0, 8, 11]

@@ -23,7 +23,7 @@ from seedbus.bus.transport import Follower
 from seedbus.bus.zeromq import follow, sockets
 from seedbus.models.errors import DataError
 from seedbus.scenarios.cluster import FILES_EACH, Placement
-from seedbus.scenarios.errors import Exit
+from seedbus.scenarios.errors import Exit, Interrupted
 from seedbus.scenarios.progress import Bar, Lines
 from seedbus.scenarios.reading import dump
 from seedbus.scenarios.results import Results
@@ -111,6 +111,26 @@ def test_a_run_may_change_its_transport_when_it_is_resumed(
     assert outcome(run(what, tmp_path / "run", resume=True, placement=Placement(then))) == outcome(
         in_memory["stragglers"]
     )
+
+
+PROPOSED = {
+    "seedbus run": Placement("tcp"),
+    "seedbus run --workers 2": Placement("tcp", 2),
+    "seedbus server --bind 'tcp://*:5555' --expect-workers 3": Placement("tcp", bind="tcp://*:5555", expect=3),
+}
+
+
+@pytest.mark.parametrize("command", PROPOSED)
+def test_who_stops_a_run_is_told_by_which_command_it_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("seedbus.scenarios.run._run", stop)
+    with pytest.raises(Interrupted) as caught:
+        run(small(), tmp_path / "run", placement=PROPOSED[command])
+    assert str(caught.value).endswith(f"go on with `{command} --resume {tmp_path / 'run'}`")
 
 
 def _stop_at(patch: pytest.MonkeyPatch, round: int) -> None:

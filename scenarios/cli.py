@@ -56,9 +56,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only th
 Patience = Annotated[
     float, typer.Option(min=0, metavar="SECONDS", help="How long the other side may be away before this one gives up.")
 ]
-JoinWithin = Annotated[
-    float, typer.Option(min=1, metavar="SECONDS", help="How long a process may take from its offer to its joining.")
-]
+JoinWithin = Annotated[float, typer.Option(min=1, metavar="SECONDS", help="How long a process may take to join.")]
 Runnable = Annotated[
     str | None, typer.Argument(help="A scenario file, or a name from `seedbus list`; not needed with --resume.")
 ]
@@ -236,8 +234,7 @@ def main() -> None:
         command = error.ctx.command_path if error.ctx is not None else "seedbus"
         typer.echo(f"seedbus: {error.format_message().rstrip('.')}; see `{command} --help`", err=True)
         code = Exit.USAGE
-    except typer.Abort:  # Ctrl-C outside of a command's own work
-        typer.echo("seedbus: stopped", err=True)
+    except typer.Abort:  # Ctrl-C outside of a command's own work; some versions of typer return its code
         code = Exit.INTERRUPTED
     sys.exit(code)
 

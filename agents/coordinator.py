@@ -98,7 +98,7 @@ class Coordinator:
     def joined(self, join: Join) -> tuple[list[Outgoing], Refusal | None]:
         """A process brings clients, or a client says where it really is; returns plans for those that have one to
         answer, or a refusal."""
-        objection = why_not(join, self.proofs, self.participation.clients, self.version)
+        objection = why_not(join, self.proofs, self.participation.clients, self.version, self._members)
         if objection is not None:
             return [], self.refused(join.sender, *objection)
         self.proofs = join.proofs | self.proofs

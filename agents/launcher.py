@@ -46,7 +46,7 @@ class Setup:
     """All that a run's server is made of.
 
     faults: what a scenario says of messages, links and compute time, sorted by who they concern once they are there.
-    scenario: what followers are told; share: clients of one that asks none.
+    scenario: what followers are told; processes: how many share them.
     """
 
     seed: int
@@ -60,7 +60,7 @@ class Setup:
     verify_every: int
     is_virtual: bool
     scenario: bytes
-    share: int = 0
+    processes: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ class _Crew:
                 self.ledger.restore(0, b"")
             else:
                 self.server.restore(checkpoint, history(self.setup.algorithm, self.journal))
-            self.transport.start(self.server.reception(self.setup.scenario, self.setup.share))
+            self.transport.start(self.server.reception(self.setup.scenario, self.setup.processes))
             return await self.server.run()
         finally:
             await self.transport.close()

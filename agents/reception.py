@@ -39,8 +39,8 @@ class _Guest:
 class Reception:
     """Gives out a run's clients to processes.
 
-    scenario: what a process is told of the run; share: how many clients one gets that does not say; held: where the
-    followers stand; admitted: told of plans to send anew, once a process has joined.
+    scenario: what a process is told of the run; processes: how many share the clients, where they do not say how many
+    they take; held: where the followers stand; came: told of plans to send anew, once a process has come or gone.
     """
 
     def __init__(
@@ -50,12 +50,12 @@ class Reception:
         observer: Observer,
         *,
         scenario: bytes,
-        share: int,
+        processes: int,
         held: Callable[[], dict[int, int]],
         came: Callable[[list[Outgoing]], None],
     ) -> None:
         self._bus, self._coordinator, self._observer = bus, coordinator, observer
-        self._scenario, self._share, self._held, self._came = scenario, share, held, came
+        self._scenario, self._processes, self._held, self._came = scenario, processes, held, came
         self._guests: dict[int, _Guest] = {}
         self.was_complete = False
         clients = coordinator.participation.clients
@@ -130,6 +130,14 @@ class Reception:
             return not self.missing
         return EVALUATOR not in self.missing and self._coordinator.has_members
 
+    @property
+    def could_go_on(self) -> bool:
+        if self._bus.clock.is_virtual:
+            return not self._free
+        participation = self._coordinator.participation
+        taken = participation.clients - len(self._free - {EVALUATOR})
+        return EVALUATOR not in self._free and taken >= participation.quorum
+
     # -- what the server asks
 
     @property
@@ -151,7 +159,7 @@ class Reception:
             return spans
         if wish.count == NO_CLIENTS:
             return ()
-        count = wish.count or self._share
+        count = wish.count or -(-len(free) // max(1, self._processes - len(self._guests)))
         if free and wish.count > len(free):
             return Declined("too-many", f"{wish.count} clients are asked for and {len(free)} are left")
         return _spans(sorted(free)[:count])

@@ -42,14 +42,14 @@ class Server:
         self._unpublished: Closed | None = None
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="journal")
 
-    def reception(self, scenario: bytes, share: int) -> Reception:
-        """Where this server's followers come in; scenario: what they are told; share: clients of one that asks none."""
+    def reception(self, scenario: bytes, processes: int) -> Reception:
+        """Where this server's followers come in; scenario: what they are told; processes: how many share them."""
         self._reception = Reception(
             self.bus,
             self.coordinator,
             self.observer,
             scenario=scenario,
-            share=share,
+            processes=processes,
             held=lambda: self.bus.stands,
             came=self._came,
         )

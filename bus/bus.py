@@ -235,6 +235,8 @@ class Bus:
             self.refused[sender, error.where] += 1
         if recipient in self._mailboxes:
             self._mailboxes[recipient].put(letter)
+        elif not self.transport.reaches(recipient):
+            fate = Fate.DROPPED  # in real time its process may have gone while it was under way
         elif fate is Fate.DELIVERED:
             self._deliver(recipient, flight)
         self._settle(flight, fate)

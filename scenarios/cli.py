@@ -60,6 +60,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only th
 Patience = Annotated[
     float, typer.Option(min=0, metavar="SECONDS", help="How long the other side may be away before this one gives up.")
 ]
+JoinWithin = Annotated[float, typer.Option(min=1, metavar="SECONDS", help="How long a process may take to join.")]
 Runnable = Annotated[
     str | None, typer.Argument(help="A scenario file, or a name from `seedbus list`; not needed with --resume.")
 ]
@@ -80,6 +81,7 @@ def run_command(
         int, typer.Option(min=0, max=1024, help="Processes that share the clients; 0: all in this one.")
     ] = 0,
     patience: Patience = 60.0,
+    join_within: JoinWithin = 300.0,
     output: Output = Format.text,
     quiet: Quiet = False,
 ) -> None:
@@ -93,7 +95,8 @@ def run_command(
             if transport is not None:
                 raise ScenarioError(f"--transport {way}", ["worker processes need ipc or tcp"])
             way = "tcp"
-        _run(what, out, resume, Placement(Way(way).value, workers, patience_s=patience), output, quiet)
+        where = Placement(Way(way).value, workers, patience_s=patience, join_s=join_within)
+        _run(what, out, resume, where, output, quiet)
 
 
 @app.command("server")
@@ -107,6 +110,7 @@ def server_command(
     out: Out = None,
     resume: Resume = None,
     patience: Patience = 60.0,
+    join_within: JoinWithin = 300.0,
     output: Output = Format.text,
     quiet: Quiet = False,
 ) -> None:
@@ -115,7 +119,7 @@ def server_command(
         from seedbus.scenarios.cluster import Placement
 
         what = _asked("seedbus server", scenario, settings, out, resume)
-        where = Placement("tcp", bind=bind, expect=expect_workers, patience_s=patience)
+        where = Placement("tcp", bind=bind, expect=expect_workers, patience_s=patience, join_s=join_within)
         _run(what, out, resume, where, output, quiet)
 
 
@@ -234,6 +238,8 @@ def main() -> None:
         command = error.ctx.command_path if error.ctx is not None else "seedbus"
         typer.echo(f"seedbus: {error.format_message().rstrip('.')}; see `{command} --help`", err=True)
         code = Exit.USAGE
+    except typer.Abort:  # Ctrl-C outside of a command's own work; some versions of typer return its code
+        code = Exit.INTERRUPTED
     sys.exit(code)
 
 

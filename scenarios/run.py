@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -21,13 +22,13 @@ from seedbus.agents.observer import Nobody, Observer
 from seedbus.agents.tampering import Tampering
 from seedbus.bus import Offer, Recruit, ledger_hash, read_ledger
 from seedbus.bus.clock import cpu_seconds, wall_seconds
-from seedbus.bus.errors import LedgerDamaged
+from seedbus.bus.errors import BadEndpoint, LedgerDamaged, TooFewFiles
 from seedbus.bus.files import whole
 from seedbus.bus.ledger import Columns
 from seedbus.models.task import Problem
 from seedbus.scenarios.accounting import account
 from seedbus.scenarios.cluster import Placement, placed
-from seedbus.scenarios.errors import Interrupted, ScenarioError
+from seedbus.scenarios.errors import Interrupted, ScenarioError, WorkerFailed
 from seedbus.scenarios.loading import validate
 from seedbus.scenarios.reading import dump
 from seedbus.scenarios.recording import Recorder
@@ -53,8 +54,7 @@ def run(
     is not run again. placement: where the clients are; by default in this process. In a notebook, where an asyncio
     loop is running already, the run has its own and that one waits.
     Raises `ScenarioError`, `DataError`, `RunFolderError`, `JournalDamaged`, `Unfinishable`, `WorkerFailed`,
-    `BadEndpoint`; on Ctrl-C `Interrupted`,
-    with every closed round kept.
+    `BadEndpoint`, `TooFewFiles`; on Ctrl-C `Interrupted`, with every closed round kept.
     """
     if resume:
         if out is None:
@@ -63,14 +63,23 @@ def run(
         if (Path(out) / RESULTS).exists():
             return Results.read(Path(out))
     where = placement or Placement(scenario.transport)
+    where.check(scenario)
     # the data comes first: a scenario that cannot run leaves no folder behind
     problem = bind(scenario) if where.is_here else None
     folder = Path(out) if out is not None else _next_folder(scenario.name)
-    with closing(_journal(folder, scenario, resume=resume)) as journal, _own_loop():
-        try:
-            return _run(scenario, where, problem, folder, journal, observer or Nobody())
-        except KeyboardInterrupt:
-            raise Interrupted(folder) from None
+    is_void = False
+    try:
+        with closing(_journal(folder, scenario, resume=resume)) as journal, _own_loop():
+            try:
+                return _run(scenario, where, problem, folder, journal, observer or Nobody())
+            except KeyboardInterrupt:
+                raise Interrupted(folder, where.command) from None
+            except (BadEndpoint, TooFewFiles, WorkerFailed):
+                is_void = not resume and journal.checkpoint() is None
+                raise
+    finally:
+        if is_void:  # it was new, and nothing has come of it
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def scenario_of(folder: Path) -> Scenario:
@@ -130,7 +139,7 @@ def _setup(scenario: Scenario, processes: int) -> Setup:
         verify_every=scenario.verify_every if scenario.verify else 0,
         is_virtual=scenario.clock == "virtual",
         scenario=json.dumps(scenario.resolved()).encode(),
-        share=-(-scenario.participation.clients // processes),
+        processes=processes,
     )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from seedbus.bus import (
     EVALUATOR,
@@ -29,12 +30,14 @@ from seedbus.bus import (
     Passage,
     Rules,
     Tally,
+    Transport,
     Verdict,
     VirtualClock,
     Wish,
     decode,
     encode,
 )
+from seedbus.bus.clock import Clock
 from seedbus.bus.ledger import COLUMNS, Row
 from seedbus.bus.transport import Answered, Span
 
@@ -79,6 +82,10 @@ class Desk:
 
     @property
     def can_go_on(self) -> bool:
+        return not self.missing
+
+    @property
+    def could_go_on(self) -> bool:
         return not self.missing
 
     @property
@@ -136,6 +143,22 @@ class Letter:
     content: Envelope | MalformedEnvelope
 
 
+def bus_on(
+    clock: Clock,
+    transport: Transport,
+    network: Network | None = None,
+    rules: Sequence[object] = (),
+    *,
+    seed: int = 0,
+    clients: int = 0,
+    **options: Any,
+) -> Bus:
+    """A bus with a ledger that writes no file."""
+    judges = Rules(rules, seed, clients)
+    links = Links(network or Network(), seed, judges)
+    return Bus(clock, transport, Ledger(Path("unwritten")), links, judges, **options)
+
+
 class Harness:
     """A bus with the server, the evaluator and clients 0, 1, …
 
@@ -153,17 +176,15 @@ class Harness:
         answers: Answering | None = None,
         answer_ns: Callable[[int, int], int] = lambda client, round: 0,
     ) -> None:
-        self.clock, self.ledger = VirtualClock(), Ledger(Path("unwritten"))
+        self.clock = VirtualClock()
         self.asked: list[Letter] = []
         self.letters: list[Letter] = []
         self.unsent: dict[int, tuple[int, Envelope]] = {}
         self._answers, self._sends, self._packed = answers, 0, b""
         self.transport = transport(None if answers is None else lambda offer: Follower(offer, self._handle))
-        judges = Rules(rules, seed, clients)
-        links = Links(network or Network(), seed, judges)
-        self.bus = Bus(
-            self.clock, self.transport, self.ledger, links, judges, tally=lambda envelope: SAID, answer_ns=answer_ns
-        )
+        said = {"tally": lambda envelope: SAID, "answer_ns": answer_ns}
+        self.bus = bus_on(self.clock, self.transport, network, rules, seed=seed, clients=clients, **said)
+        self.ledger = self.bus.ledger
         others = range(clients)
         if answers is not None:
             self.transport.start(Desk((0, clients - 1)))

@@ -7,7 +7,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import msgpack
@@ -22,6 +21,7 @@ from bus_harness import (
     Harness,
     Hold,
     Lose,
+    bus_on,
     plan,
     report,
     reported,
@@ -32,16 +32,12 @@ from hypothesis import strategies as st
 from seedbus.bus import (
     EVALUATOR,
     SERVER,
-    Bus,
     Envelope,
     Fate,
     Kind,
-    Ledger,
-    Links,
     MemoryTransport,
     Network,
     Rule,
-    Rules,
     WallClock,
     encode,
 )
@@ -265,7 +261,7 @@ def test_what_comes_once_the_bus_is_closed_changes_nothing() -> None:
     assert harness.asked == [] and harness.letters == [] and harness.bus.stands == {}
 
 
-def test_in_real_time_nobody_waits_for_an_answer_and_deliveries_of_an_instant_go_together(tmp_path: Path) -> None:
+def test_in_real_time_nobody_waits_for_an_answer_and_deliveries_of_an_instant_go_together() -> None:
     clock, flushes = WallClock(), [0]
 
     class Counting(Backwards):
@@ -274,7 +270,7 @@ def test_in_real_time_nobody_waits_for_an_answer_and_deliveries_of_an_instant_go
             super().flush()
 
     transport = Counting(lambda offer: Follower(offer, lambda frame: [frame.replace(b"\x16", b"\x17", 1)]))
-    bus = Bus(clock, transport, Ledger(tmp_path), Links(Network(), 0), Rules((), 0))
+    bus = bus_on(clock, transport)
     mailbox = bus.open(SERVER, "the server")
     transport.start(Desk((0, 9)))
 
@@ -291,3 +287,26 @@ def test_in_real_time_nobody_waits_for_an_answer_and_deliveries_of_an_instant_go
     assert Counter(answer.client for answer in answers) == Counter(range(10))
     assert all(answer == report(answer.client, 1) for answer in answers)
     assert flushes == [1] and bus.awaited == [3]
+
+
+def test_what_reaches_nobody_any_more_is_booked_as_lost_and_costs_no_framing() -> None:
+    class Deserted(Backwards):
+        is_wire = True
+
+        def reaches(self, address: int) -> bool:
+            return address != 1
+
+        def framing_bytes(self, size: int) -> int:
+            return 2
+
+    harness = Harness(transport=Deserted, answers=reported)
+    for client in range(3):
+        harness.send(plan(client))
+    harness.run(SECOND)
+    plans = [row for row in harness.rows if row.kind == Kind.PLAN]
+    assert [(row.recipient, row.fate, row.framing_bytes, row.arrived_ns) for row in plans] == [
+        (0, Fate.DELIVERED, 2, 0),
+        (1, Fate.DROPPED, 0, -1),
+        (2, Fate.DELIVERED, 2, 0),
+    ]
+    assert sorted(letter.address for letter in harness.asked) == [0, 2] and 1 not in harness.bus.stands

@@ -12,12 +12,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pydantic_core
 import pytest
 from worlds import scenario
 
 from seedbus.agents.replicas import Replicas
 from seedbus.algorithms.contract import Replica
-from seedbus.scenarios import cli
+from seedbus.scenarios import cli, loading
 from seedbus.scenarios.errors import Exit
 from seedbus.scenarios.loading import library
 from seedbus.scenarios.reading import dump
@@ -25,7 +26,7 @@ from seedbus.scenarios.reference import BEGIN, inserted
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
-COMMANDS = ["run", "server", "client", "check", "list", "schema", "replay", "report"]
+COMMANDS = ["run", "server", "client", "check", "list", "schema", "replay", "report", "stress"]
 
 
 class Said(NamedTuple):
@@ -105,6 +106,12 @@ USAGE = [
         ("run", "small.yaml", "--set", "stop.target={value: 1}"),
         r"small: stop.target.metric: \"accuracy\" is not measured; there are loss, gap",
     ),
+    (("server", "small.yaml", "--bind", "tcp://127.0.0.1:70000"), r"tcp://.*70000 cannot be used \(70000 is no port\)"),
+    (("server", "small.yaml", "--bind", "tcp://127.0.0.1"), r"tcp://127.0.0.1 cannot be used \(it has no address\)"),
+    (("server", "small.yaml", "--bind", "inproc://x"), r"inproc://x cannot be used \(it begins neither with"),
+    (("server", "small.yaml", "--bind", "udp://*:55"), r"udp://\*:55 cannot be used .*; expected a free"),
+    (("server", "small.yaml", "--expect-workers", "9"), r"--expect-workers 9: the run has 8 clients; expected 8"),
+    (("run", "small.yaml", "--workers", "9"), r"--workers 9: the run has 8 clients; expected 8 at most, for each"),
 ]  # fmt: skip
 
 
@@ -250,6 +257,25 @@ def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, cwd=ROOT / "tests")
     assert (done.returncode, done.stderr.strip()) == (0, "[]")
+
+
+class Interrupting:
+    """What is interrupted when it is shown."""
+
+    def __repr__(self) -> str:
+        raise KeyboardInterrupt
+
+
+def test_ctrl_c_that_comes_while_something_is_loaded_is_one_sentence(
+    seedbus: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pydantic's core makes an error of its own of it."""
+
+    def load(*_: object) -> None:
+        pydantic_core.SchemaValidator({"type": "literal", "expected": [Interrupting()]})
+
+    monkeypatch.setattr(loading, "load", load)
+    assert seedbus("run", "small.yaml") == (Exit.INTERRUPTED, "", "seedbus: stopped\n")
 
 
 def _started(folder: Path, *arguments: str) -> subprocess.Popen[str]:

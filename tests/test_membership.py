@@ -10,7 +10,7 @@ from seedbus.agents.messages import Join, Span
 from seedbus.agents.participation import Participation
 from seedbus.agents.refusals import NOBODY, PEERS, TOLD
 from seedbus.agents.stopping import Cadence, Stop
-from seedbus.bus import HOST, Envelope, Kind
+from seedbus.bus import EVALUATOR, HOST, Envelope, Kind
 
 
 @pytest.mark.parametrize(
@@ -26,6 +26,7 @@ from seedbus.bus import HOST, Envelope, Kind
         (Join(3, (Span(3, 3, 0), Span(4, 4, 0)), **PROOF), "claims-another"),
         (Join(3, (Span(3, 3, 8),), **PROOF), "foreign-version"),
         (Join(9, (Span(9, 9, 0),), **PROOF), "unknown-client"),
+        (Join(EVALUATOR, (Span(0, 5, 0),), **PROOF), "claims-another"),
     ],
 )
 def test_whoever_would_compute_something_else_or_for_another_is_refused(join: Join, reason: str) -> None:
@@ -82,6 +83,16 @@ def test_nobody_waits_for_clients_that_have_left_and_none_is_asked_until_it_join
     assert made.versions[0] == 1, "what it holds is not forgotten"
     made.joined(Join(HOST, (Span(1, 1, 1),), **PROOF))
     assert [made.has_members, cohort_of(made)] == [True, [1, 2]]
+
+
+def test_a_client_that_has_left_does_not_come_back_by_itself() -> None:
+    made = after(1)
+    made.left([1])
+    plans, refusal = made.joined(Join(1, (Span(1, 1, 0),), **PROOF))
+    assert refusal is not None
+    assert (plans, refusal.reason, made.versions[1], made.missing) == ([], "not-a-member", 0, [0, 2])
+    made.close_round()
+    assert cohort_of(made) == [0, 2]
 
 
 def test_a_report_of_a_client_that_has_left_is_not_waited_for_any_more() -> None:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seedbus.bus.clock import wall_seconds
 from seedbus.scenarios.errors import Exit
 from seedbus.scenarios.plain import plain_errors
 
@@ -55,7 +54,10 @@ class Total:
     """What has been examined so far."""
 
     def __init__(self) -> None:
-        self.began, self.scenarios, self.rounds, self.messages = wall_seconds(), 0, 0, 0
+        from seedbus.bus.clock import wall_seconds
+
+        self._now = wall_seconds
+        self.began, self.scenarios, self.rounds, self.messages = self._now(), 0, 0, 0
         self.first: int | None = None
         self.last = 0
         self.faults: Counter[str] = Counter()
@@ -69,7 +71,7 @@ class Total:
         self.last = max(self.last, verdict.seed)
 
     def line(self) -> str:
-        minutes = (wall_seconds() - self.began) / 60
+        minutes = (self._now() - self.began) / 60
         return (
             f"seeds {self.first} to {self.last}: {self.scenarios:,} scenarios, {self.rounds:,} rounds, "
             f"{self.messages:,} messages in {minutes:.1f} min ({self.rounds / minutes:,.0f} rounds/min)"
@@ -78,6 +80,7 @@ class Total:
 
 def examined(seed: int, count: int | None, minutes: float | None, workers: int) -> Iterator[Verdict]:
     """Verdicts as they come, seed by seed, over processes."""
+    from seedbus.bus.clock import wall_seconds
     from seedbus.scenarios.stress import examine
 
     until = None if minutes is None else wall_seconds() + 60 * minutes

@@ -23,7 +23,7 @@ PAPER = {  # arXiv:2405.15861 §5 and arXiv:2506.02370 §5
 @pytest.mark.parametrize("name", library())
 def test_a_library_scenario_is_valid_and_describes_itself(name: str) -> None:
     scenario = load(name)
-    assert scenario.name == name
+    assert scenario.name == name.replace("/", "-")
     assert scenario.description
 
 

@@ -196,6 +196,7 @@ class Bus:
 
     def _schedule(self, flight: Flight) -> None:
         """Under way until it arrives; what would come after the end of time just never does."""
+        assert flight.key not in self._in_flight, "a message would be lost behind another of its name"
         self._in_flight[flight.key] = flight
         if flight.due_ns <= LAST_NS:
             self.clock.at(flight.due_ns, flight.key, partial(self._arrive, flight))

@@ -52,7 +52,8 @@ class Coordinator:
 
     proofs: what every process must show ("selftest", "x0"), or what the first one does if it is not said. believes:
     whether a process that comes back is at the versions that it says; else (simulated time) that a process went and
-    came never happened. apart: clients that a process does not bring: they come by themselves, when they do.
+    came never happened. apart: clients that a process does not bring, because they are not there: they come by
+    themselves, when they do.
     """
 
     def __init__(
@@ -108,7 +109,7 @@ class Coordinator:
             (client, span.version)
             for span in join.spans
             for client in range(span.first, span.last + 1)
-            if is_alone or self._believes or not (client in self.versions or client in self._apart)
+            if is_alone or not (client in self._apart or (client in self.versions and not self._believes))
         ]
         self._members.update(client for client, _ in came)
         for client, version in came:
@@ -127,9 +128,14 @@ class Coordinator:
             self._rounds.dismiss(client, open_too=True)
 
     @property
+    def members(self) -> int:
+        """How many may be asked."""
+        return len(self._members)
+
+    @property
     def has_members(self) -> bool:
         """True when there are enough members for a commit."""
-        return len(self._members) >= self.participation.quorum
+        return self.members >= self.participation.quorum
 
     # -- rounds
 

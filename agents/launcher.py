@@ -131,7 +131,7 @@ class _Crew:
             verify_every=setup.verify_every,
             proofs={"selftest": own_selftest} | ({"x0": journal.proof("x0")} if "x0" in facts else {}),
             believes=not setup.is_virtual,
-            apart=self.population.at_start,
+            apart=self.population.at_start if setup.is_virtual else self.population.away,
         )
         self.transport = connect(journal.run_id)
         self.bus = Bus(

@@ -7,18 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 from seedbus.agents import messages
 from seedbus.agents.coordinator import Closed, Coordinator, Outgoing
+from seedbus.agents.errors import Unfinishable
 from seedbus.agents.followers import build_facts
 from seedbus.agents.journal import Checkpoint, Entry, Journal
 from seedbus.agents.observer import Observer
-from seedbus.agents.population import RETURNS, Population, Returns
+from seedbus.agents.population import RETURNS, Moves, Population, Returns
 from seedbus.agents.reception import Reception
 from seedbus.algorithms.contract import BadPayload
-from seedbus.bus import EVALUATOR, SERVER, Bus, Envelope, Kind, MalformedEnvelope, UnknownAddress
+from seedbus.bus import EVALUATOR, SERVER, Bus, Envelope, Kind, MalformedEnvelope
 from seedbus.bus.clock import LAST
+
+VAIN, VAIN_EACH = 10_000, 100  # comings and goings without a quorum, and so many a client, after which it is given up
 
 
 class Server:
@@ -29,7 +33,8 @@ class Server:
     ) -> None:
         self.bus, self.coordinator, self.journal, self.observer = bus, coordinator, journal, observer
         self._population = population
-        self._coming: set[int] = set()
+        self._coming: set[int] = set()  # those who are to introduce themselves, and have not yet
+        self._turned_away: set[int] = set()  # once a round: who answers in the same way would be told for ever
         self._mailbox = bus.open(SERVER, "the server")
         self.unsaved_metrics: list[dict[str, Any]] = []
         self._unpublished: Closed | None = None
@@ -53,7 +58,8 @@ class Server:
         coordinator, bus, population, coming = checkpoint.state
         self.coordinator.restore(coordinator, log, checkpoint.known)
         self._population.unpack(population)
-        self._coming = set(coming)
+        # in real time a process that comes brings all its clients that are there
+        self._coming = set(coming) if self.bus.clock.is_virtual else set()
         self.bus.stands = dict(checkpoint.held)
         self.bus.ledger.restore(checkpoint.segments, checkpoint.rows)
         self.bus.restore(bus)
@@ -93,6 +99,8 @@ class Server:
     def _came(self, plans: list[Outgoing]) -> None:
         """A process has come or gone, and there may be plans to send anew."""
         self._send(plans)
+        if not self.bus.clock.is_virtual:
+            self._coming.clear()  # a process that comes brings them, and one that is gone has nobody to introduce
         self._mailbox.put(None)
 
     async def _round(self) -> None:
@@ -113,22 +121,39 @@ class Server:
     async def _gather(self) -> None:
         """Let clients come and go; then wait for enough of them, if waiting can help."""
         coordinator, population = self.coordinator, self._population
-        while True:
-            moves = population.advance(coordinator.round, self.bus.clock.now_ns)
-            coordinator.left(moves.left)
-            self._coming.difference_update(moves.left)
-            for client, brings in moves.arrived:
-                self._wake(client, brings)
+        quorum, clients = coordinator.participation.quorum, coordinator.participation.clients
+        most = 0
+        for _ in range(VAIN + VAIN_EACH * clients):
+            self._move(population.advance(coordinator.round, self.bus.clock.now_ns))
             next_ns = population.next_ns()
-            if next_ns is None:
+            if next_ns is None or population.in_time < quorum:
                 # those who are a matter of rounds come only if rounds go on
                 await self._until(lambda: coordinator.has_members or (population.is_changing and not self._coming))
-                return
-            await self._until_members(next_ns)
+            else:
+                await self._until_members(next_ns)
+            most = max(most, coordinator.members)
             if coordinator.has_members:
                 return
+            if population.is_over and (self.bus.clock.is_virtual or not self._reception.missing):
+                raise _unfinishable(
+                    coordinator.round, quorum, f"{most} of {clients} are there, and nobody comes or goes any more"
+                )
+            if next_ns is None or population.in_time < quorum:
+                return
+        now_s = self.bus.clock.now_ns / 1e9
+        raise _unfinishable(
+            coordinator.round, quorum, f"at most {most} of {clients} were there at a time until {now_s:,.0f} s"
+        )
+
+    def _move(self, moves: Moves) -> None:
+        self.coordinator.left(moves.left)
+        self._coming.difference_update(moves.left)
+        for client, brings in moves.arrived:
+            self._wake(client, brings)
 
     async def _until_members(self, latest_ns: int) -> None:
+        if self.coordinator.has_members:
+            return
         passed: list[None] = []
 
         def ring() -> None:
@@ -141,13 +166,11 @@ class Server:
 
     def _wake(self, client: int, brings: Returns) -> None:
         """A client is there again: it is to introduce itself, with what it has."""
-        version = self.bus.stands.get(client, 0) if brings == "with-state" else 0
-        self.observer.noted("returned", client=client, returns=brings, version=version)
-        try:
-            self.bus.wake(client, self.coordinator.round, [RETURNS.index(brings)], version)
-            self._coming.add(client)
-        except UnknownAddress:  # its process is not there: it joins as that does
-            self.observer.noted("unhosted", client=client)
+        self.observer.noted("returned", client=client, returns=brings)
+        self._coming.add(client)
+        self._turned_away.discard(client)
+        most = self.coordinator.version if brings == "with-state" else 0
+        self.bus.wake(client, self.coordinator.round, [RETURNS.index(brings)], most)
 
     async def _publish(self, closed: Closed) -> None:
         """What follows once a round is durable; a resumed run begins with it."""
@@ -183,6 +206,7 @@ class Server:
         )
         self.unsaved_metrics = []
         self.bus.moved.clear()
+        self._turned_away.clear()
 
         def write() -> None:
             if entry.is_rotated:
@@ -238,12 +262,14 @@ class Server:
             return  # it is gone again
         plans, refusal = self.coordinator.joined(join)
         self._send(plans)
-        if refusal is None:
-            self._coming.discard(join.sender)
-            return
-        self.observer.refused(refusal)
-        if refusal.reason in _START_ANEW:
-            self.bus.send(messages.refuse(join.sender, refusal.reason, refusal.detail))
+        if refusal is not None:
+            self.observer.refused(refusal)
+            if refusal.reason in _START_ANEW and join.sender not in self._turned_away:
+                self._turned_away.add(join.sender)
+                answer = messages.refuse(join.sender, refusal.reason, refusal.detail)
+                self.bus.send(replace(answer, round=self.coordinator.round))
+                return
+        self._coming.discard(join.sender)
 
     def _send(self, outgoing: Iterable[Outgoing]) -> None:
         for envelope, tally in outgoing:
@@ -252,6 +278,13 @@ class Server:
     def _bytes(self) -> tuple[int, int]:
         """Bytes of reports and of plans so far, without the digests of verification."""
         return self.bus.sent_bytes(Kind.REPORT), self.bus.sent_bytes(Kind.PLAN)
+
+
+def _unfinishable(round: int, quorum: int, why: str) -> Unfinishable:
+    return Unfinishable(
+        f"round {round} needs {quorum} clients (participation.quorum), and {why}; lower the quorum, or change what "
+        "faults say of who is there"
+    )
 
 
 _START_ANEW = frozenset({"foreign-version", "x0"})  # what a client holds is of no use here; from x₀ on it may join

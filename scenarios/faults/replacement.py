@@ -30,6 +30,8 @@ class Replacement(Coming):
 class _Replacing:
     """The active set, epoch by epoch."""
 
+    is_by_rounds = True
+
     def __init__(self, fault: Replacement, chosen: list[int], luck: Luck) -> None:
         self._fault, self._luck, self._epoch = fault, luck, 0
         order = sorted(chosen, key=lambda client: luck.draw("first", client))
@@ -45,12 +47,17 @@ class _Replacing:
             self._replace()
         return self.absent ^ before
 
+    @property
+    def is_over(self) -> bool:
+        return not (self.absent and self._fault.probability)
+
     def next_ns(self) -> None:
         return None
 
     def _replace(self) -> None:
         luck, epoch = self._luck, self._epoch
-        leave = [c for c in sorted(self._active) if luck.draw("leaves", epoch, c) < self._fault.probability]
+        lots = sorted((luck.draw("leaves", epoch, client), client) for client in self._active)
+        leave = [client for lot, client in lots if lot < self._fault.probability]
         come = sorted(self.absent, key=lambda client: (luck.draw("comes", epoch, client), client))[: len(leave)]
         leave = leave[: len(come)]  # nobody leaves for whom there is nobody
         self._active = self._active - set(leave) | set(come)

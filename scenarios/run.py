@@ -62,6 +62,7 @@ def run(
         if (Path(out) / RESULTS).exists():
             return Results.read(Path(out))
     where = placement or Placement(scenario.transport)
+    scenario.check()
     # the data comes first: a scenario that cannot run leaves no folder behind
     problem = bind(scenario) if where.is_here else None
     folder = Path(out) if out is not None else _next_folder(scenario.name)

@@ -89,6 +89,11 @@ class Scenario(BaseModel):
                 raise ValueError(f"faults.{number}.clients names {strangers[0]}; clients are 0 to {clients - 1}")
         return self
 
+    def check(self) -> None:
+        """Whether the files that the faults name can be used. Raises `ScenarioError`."""
+        for fault in self.faults:
+            fault.check(self.participation.clients)
+
     def resolved(self) -> dict[str, Any]:
         """Every field with its value, ready for YAML or JSON."""
         return self.model_dump(mode="json")

@@ -39,7 +39,7 @@ class Crash(Clients):
         while True:
             number += 1 + self._spared(luck.draw("crash", client, number))
             begins = self.at_round + number * (self.every_rounds or 0)
-            if (self.every_rounds is None and number) or begins > _LAST_ROUND:
+            if (self.every_rounds is None and number) or begins >= _LAST_ROUND:
                 return
             yield begins
             if self.for_rounds is None:

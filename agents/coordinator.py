@@ -92,15 +92,15 @@ class Coordinator:
 
     # -- members
 
-    def joined(self, join: Join) -> tuple[list[Outgoing], Refusal | None]:
+    def joined(self, join: Join, *, is_due: bool = False) -> tuple[list[Outgoing], Refusal | None]:
         """A process brings clients, or a client says where it really is; returns plans for those that have one to
-        answer, or a refusal."""
+        answer, or a refusal. is_due: whether it was told to say so."""
         objection = why_not(join, self.proofs, self.participation.clients, self.version)
         if objection is not None:
             return [], self.refused(join.sender, *objection)
         self.proofs = join.proofs | self.proofs
         plans, is_alone, now = [], join.sender >= 0, self._rounds.current
-        if is_alone and now is not None:
+        if is_alone and not is_due and now is not None:
             now.lost[join.sender] += 1
             if now.lost[join.sender] > JOINS:
                 detail = f"client {join.sender} says more than {JOINS} times in a round where it is"
@@ -113,10 +113,11 @@ class Coordinator:
         ]
         self._members.update(client for client, _ in came)
         for client, version in came:
+            has_lost = not is_alone or version < self.versions.get(client, 0)
             self._place(client, version)
             self._rounds.dismiss(client)
-            if now is not None and client in now.waiting:
-                plans.append(self._told(client))  # it lost its place: the plan again, from where it really is
+            if has_lost and now is not None and client in now.waiting:
+                plans.append(self._told(client))  # the plan again, from where it really is
         return plans, None
 
     def left(self, clients: Iterable[int]) -> None:

@@ -5,6 +5,7 @@ Order of a round's end, on which recovery rests: aggregate → journal (durable)
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -33,7 +34,7 @@ class Server:
     ) -> None:
         self.bus, self.coordinator, self.journal, self.observer = bus, coordinator, journal, observer
         self._population = population
-        self._coming: set[int] = set()  # those who are to introduce themselves, and have not yet
+        self._coming: Counter[int] = Counter()  # JOINs that those who were told to introduce themselves owe
         self._turned_away: set[int] = set()  # once a round: who answers in the same way would be told for ever
         self._mailbox = bus.open(SERVER, "the server")
         self.unsaved_metrics: list[dict[str, Any]] = []
@@ -59,7 +60,7 @@ class Server:
         self.coordinator.restore(coordinator, log, checkpoint.known)
         self._population.unpack(population)
         # in real time a process that comes brings all its clients that are there
-        self._coming = set(coming) if self.bus.clock.is_virtual else set()
+        self._coming = Counter(dict(coming) if self.bus.clock.is_virtual else {})
         self.bus.stands = dict(checkpoint.held)
         self.bus.ledger.restore(checkpoint.segments, checkpoint.rows)
         self.bus.restore(bus)
@@ -147,7 +148,6 @@ class Server:
 
     def _move(self, moves: Moves) -> None:
         self.coordinator.left(moves.left)
-        self._coming.difference_update(moves.left)
         for client, brings in moves.arrived:
             self._wake(client, brings)
 
@@ -167,7 +167,7 @@ class Server:
     def _wake(self, client: int, brings: Returns) -> None:
         """A client is there again: it is to introduce itself, with what it has."""
         self.observer.noted("returned", client=client, returns=brings)
-        self._coming.add(client)
+        self._coming[client] += 1
         self._turned_away.discard(client)
         most = self.coordinator.version if brings == "with-state" else 0
         self.bus.wake(client, self.coordinator.round, [RETURNS.index(brings)], most)
@@ -201,7 +201,7 @@ class Server:
                 self.coordinator.checkpoint(),
                 self.bus.checkpoint(),
                 self._population.pack(),
-                sorted(self._coming),
+                sorted(self._coming.items()),
             ],
         )
         self.unsaved_metrics = []
@@ -258,9 +258,12 @@ class Server:
 
     def _read_join(self, join: messages.Join) -> None:
         """A client says where it is, because it has lost its place or has come back."""
+        owed = self._coming.pop(join.sender, 0)
+        if owed > 1:
+            self._coming[join.sender] = owed - 1
         if self._population.has_left(join.sender):
             return  # it is gone again
-        plans, refusal = self.coordinator.joined(join)
+        plans, refusal = self.coordinator.joined(join, is_due=owed > 0)
         self._send(plans)
         if refusal is not None:
             self.observer.refused(refusal)
@@ -268,8 +271,7 @@ class Server:
                 self._turned_away.add(join.sender)
                 answer = messages.refuse(join.sender, refusal.reason, refusal.detail)
                 self.bus.send(replace(answer, round=self.coordinator.round))
-                return
-        self._coming.discard(join.sender)
+                self._coming[join.sender] += 1
 
     def _send(self, outgoing: Iterable[Outgoing]) -> None:
         for envelope, tally in outgoing:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
@@ -17,6 +16,7 @@ from seedbus.scenarios.faults.presence import Coming, Toggling
 from seedbus.scenarios.sentences import quoted
 
 _HEADER = ["client", "from_s", "to_s"]
+_LATEST_S = 1e12
 
 
 class Trace(Coming):
@@ -73,8 +73,8 @@ class Trace(Coming):
             raise self._refusal(number, row, "a client and two times in seconds") from None
         if not 0 <= client < clients:
             raise self._refusal(number, row, f"a client from 0 to {clients - 1}")
-        if not 0 <= begin_s < end_s < math.inf:
-            raise self._refusal(number, row, "times with 0 ≤ from_s < to_s")
+        if not 0 <= begin_s < end_s <= _LATEST_S:
+            raise self._refusal(number, row, f"times with 0 ≤ from_s < to_s ≤ {_LATEST_S:g}")
         return client, round_ns(begin_s), round_ns(end_s)
 
     def _refusal(self, line: int, row: list[str], expected: str) -> ScenarioError:

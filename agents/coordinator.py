@@ -113,7 +113,7 @@ class Coordinator:
         ]
         self._members.update(client for client, _ in came)
         for client, version in came:
-            has_lost = not is_alone or version < self.versions.get(client, 0)
+            has_lost = not is_due or version < self.versions.get(client, 0)
             self._place(client, version)
             self._rounds.dismiss(client)
             if has_lost and now is not None and client in now.waiting:

@@ -27,7 +27,8 @@ RETURNS: tuple[Returns, ...] = ("with-state", "without-state", "from-another-run
 class Schedule(Protocol):
     """Whom one presence keeps away."""
 
-    absent: AbstractSet[int]
+    @property
+    def absent(self) -> AbstractSet[int]: ...
 
     @property
     def is_by_rounds(self) -> bool:

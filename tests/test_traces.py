@@ -114,7 +114,8 @@ def test_the_command_says_what_is_wrong_with_a_trace(tmp_path: Path, command: st
     _, told = done.communicate(timeout=30)
     assert done.returncode == Exit.USAGE
     assert told == (
-        f'seedbus: {tmp_path / "devices.csv"}, line 2: "1,2,1" is not accepted; expected times with 0 ≤ from_s < to_s ≤ 1e+12\n'
+        f'seedbus: {tmp_path / "devices.csv"}, line 2: "1,2,1" is not accepted; '
+        "expected times with 0 ≤ from_s < to_s ≤ 1e+12\n"
     )
     assert not (tmp_path.parent / "runs").exists()
 
@@ -130,7 +131,7 @@ def test_a_trace_lies_beside_its_scenario_and_where_changes_no_draw(
         (place / "what.yaml").write_text(dump(document))
         monkeypatch.chdir(tmp_path)
         what = load(place.relative_to(tmp_path) / "what.yaml")
-        assert what.faults[0] == fault
+        assert what.resolved()["faults"] == [fault.model_dump(mode="json")]
         found.append((Population([fault], 1, 8).at_start, outcome(run(what, place / "run"))))
         monkeypatch.chdir(place)
         assert outcome(run(what, place / "run", resume=True)) == found[-1][1]

@@ -1,7 +1,7 @@
 """What a round costs with more clients: it should depend on whom it asks, not on how many there are.
 
-Rounds of the null task, a cohort of fifty, all in memory, while clients come and go. The ratio is to the fewest clients;
-up to a factor of about two it is that a client which was never asked before is told the whole log.
+Rounds of the null task, a cohort of fifty, all in memory, while clients come and go. Ratios are to the fewest clients;
+they are not quite one, because a client that was never asked before is told the whole log.
 """
 
 from __future__ import annotations

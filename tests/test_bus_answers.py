@@ -291,3 +291,17 @@ def test_in_real_time_nobody_waits_for_an_answer_and_deliveries_of_an_instant_go
     assert Counter(answer.client for answer in answers) == Counter(range(10))
     assert all(answer == report(answer.client, 1) for answer in answers)
     assert flushes == [1] and bus.awaited == [3]
+
+
+def test_who_wakes_holds_no_more_than_is_left_to_it_and_nothing_once_it_is_refused() -> None:
+    harness = Harness(answers=lambda asked: [])
+    for client in range(3):
+        harness.bus.send(plan(client, base=7))
+    harness.run(MS)
+    harness.bus.wake(0, 1, [0], 9)
+    harness.bus.wake(1, 1, [1], 0)
+    harness.bus.wake(3, 1, [0], 9)
+    harness.bus.send(Envelope(Kind.REFUSE, 2, 1, 0, ["foreign-version", "…"]))
+    harness.run(SECOND)
+    assert harness.bus.stands == {0: 7, 1: 0, 2: 0, 3: 0}
+    assert [row.kind for row in harness.rows] == [Kind.PLAN] * 3 + [Kind.REFUSE], "a WAKE is no message"

@@ -89,10 +89,10 @@ class Scenario(BaseModel):
                 raise ValueError(f"faults.{number}.clients names {strangers[0]}; clients are 0 to {clients - 1}")
         return self
 
-    def check(self) -> None:
-        """Whether the files that the faults name can be used. Raises `ScenarioError`."""
-        for fault in self.faults:
-            fault.check(self.participation.clients)
+    def check(self) -> dict[str, str]:
+        """The digests of the files that faults name, by their field. Raises `ScenarioError`."""
+        found = {f"faults.{n}.file": fault.check(self.participation.clients) for n, fault in enumerate(self.faults)}
+        return {name: digest for name, digest in found.items() if digest}
 
     def resolved(self) -> dict[str, Any]:
         """Every field with its value, ready for YAML or JSON."""

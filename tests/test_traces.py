@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 from processes import seedbus
+from test_recovery import _cut, _Power
 from worlds import outcome, scenario
 
+from seedbus.agents.errors import RunFolderError
+from seedbus.agents.journal import Journal
 from seedbus.agents.population import Population
 from seedbus.bus import Luck
 from seedbus.scenarios.errors import Exit, ScenarioError
@@ -136,3 +139,16 @@ def test_a_trace_lies_beside_its_scenario_and_where_changes_no_draw(
         monkeypatch.chdir(place)
         assert outcome(run(what, place / "run", resume=True)) == found[-1][1]
     assert found[0] == found[1] and len(found[0][0]) == 4
+
+
+def test_a_run_is_not_resumed_with_another_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    what = scenario(faults=[trace(tmp_path, "1,0,1\n2,0.5,9\n").model_dump()])
+    with monkeypatch.context() as patch:
+        _cut(patch, Journal, "append", 3, before=False)
+        with pytest.raises(_Power):
+            run(what, tmp_path / "run")
+    trace(tmp_path, "1,0,1\n2,0.5,8\n")
+    with pytest.raises(RunFolderError, match=r"begun with faults\.0\.file .*: the bits would differ"):
+        run(what, tmp_path / "run", resume=True)
+    trace(tmp_path, "1,0,1\n\n2,0.50,9\n")
+    assert run(what, tmp_path / "run", resume=True).summary["rounds"] == 20, "it says the same"

@@ -37,8 +37,9 @@ class Chosen(BaseModel):
         """True if a message may never arrive."""
         return False
 
-    def check(self, clients: int) -> None:
-        """Whether what is said elsewhere, in a file, can be used. Raises `ScenarioError`."""
+    def check(self, clients: int) -> str:
+        """The digest of what is said elsewhere, in a file; "" if nothing is. Raises `ScenarioError`."""
+        return ""
 
     def is_about(self, client: int, luck: Luck) -> bool:
         """True if this is one of the clients that this is about."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
@@ -38,9 +39,11 @@ class Trace(Coming):
         folder = (info.context or {}).get("folder") or ""
         return str(Path(folder, value).absolute())
 
-    def check(self, clients: int) -> None:
-        for _ in self._lines(clients):
-            pass
+    def check(self, clients: int) -> str:
+        digest = hashlib.blake2b(digest_size=16)
+        for line in self._lines(clients):
+            digest.update(b"%d %d %d\n" % line)
+        return digest.hexdigest()
 
     def schedule(self, clients: int, luck: Luck) -> Toggling:
         chosen = set(self.chosen(clients, luck))

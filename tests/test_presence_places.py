@@ -17,6 +17,7 @@ from test_zeromq_crashes import alike, killing
 from worlds import HISO, scenario
 
 from seedbus.agents.errors import Unfinishable
+from seedbus.agents.journal import Entry, Journal
 from seedbus.agents.messages import Join, Span
 from seedbus.bus import HOST, Envelope, Kind, MemoryTransport, Offer, Wish, decode, encode
 from seedbus.scenarios.cluster import Placement
@@ -183,3 +184,24 @@ def test_who_is_away_as_its_process_joins_in_real_time_is_no_member() -> None:
     away.add(2)
     hall.comes(Wish(), 0)
     assert list(hall.coordinator._members) == [0, 1, 3]
+
+
+@pytest.mark.parametrize("transport", ["memory", "tcp"])
+def test_a_run_in_real_time_is_resumed_with_clients_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transport: Any
+) -> None:
+    faults = [churn(0.1, 0.1, initially=0.5), {"fault": "crash", "clients": [1, 2], "at_round": 5, "for_rounds": 9}]
+    what, where = wall(faults=faults), Placement(transport, heartbeat_s=0.2)
+    append = Journal.append
+
+    def stop(self: Journal, entry: Entry) -> None:
+        append(self, entry)
+        if entry.round == 10:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "append", stop)
+        with pytest.raises(KeyboardInterrupt):
+            run(what, tmp_path / "run", placement=where)
+    results = run(what, tmp_path / "run", resume=True, placement=where)
+    assert results.summary["rounds"] == 20 and holds(results)

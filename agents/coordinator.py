@@ -54,7 +54,8 @@ class Coordinator:
 
     proofs: what every process must show ("selftest", "x0"), or what the first one does if it is not said. believes:
     whether a process that comes back is at the versions that it says; else (simulated time) that a process went and
-    came never happened. apart: clients that a process does not bring: they come by themselves, when they do.
+    came never happened. apart: clients that a process does not bring, because they are not there: they come by
+    themselves, when they do.
     """
 
     def __init__(
@@ -95,15 +96,16 @@ class Coordinator:
 
     # -- members
 
-    def joined(self, join: Join) -> tuple[list[Outgoing], Refusal | None]:
+    def joined(self, join: Join, *, is_due: bool = False) -> tuple[list[Outgoing], Refusal | None]:
         """A process brings clients, or a client says where it really is; returns plans for those that have one to
-        answer, or a refusal."""
-        objection = why_not(join, self.proofs, self.participation.clients, self.version, self._members)
+        answer, or a refusal. is_due: whether it was told to say so."""
+        members = range(self.participation.clients) if is_due else self._members
+        objection = why_not(join, self.proofs, self.participation.clients, self.version, members)
         if objection is not None:
             return [], self.refused(join.sender, *objection)
         self.proofs = join.proofs | self.proofs
         plans, is_alone, now = [], join.sender >= 0, self._rounds.current
-        if is_alone and now is not None:
+        if is_alone and not is_due and now is not None:
             now.lost[join.sender] += 1
             if now.lost[join.sender] > JOINS:
                 detail = f"client {join.sender} says more than {JOINS} times in a round where it is"
@@ -112,14 +114,15 @@ class Coordinator:
             (client, span.version)
             for span in join.spans
             for client in range(span.first, span.last + 1)
-            if is_alone or self._believes or not (client in self.versions or client in self._apart)
+            if is_alone or not (client in self._apart or (client in self.versions and not self._believes))
         ]
         self._members.update(client for client, _ in came)
         for client, version in came:
+            has_lost = not is_due or version < self.versions.get(client, 0)
             self._place(client, version)
             self._rounds.dismiss(client)
-            if now is not None and client in now.waiting:
-                plans.append(self._told(client))  # it lost its place: the plan again, from where it really is
+            if has_lost and now is not None and client in now.waiting:
+                plans.append(self._told(client))  # the plan again, from where it really is
         return plans, None
 
     def left(self, clients: Iterable[int]) -> None:
@@ -131,14 +134,14 @@ class Coordinator:
             self._rounds.dismiss(client, open_too=True)
 
     @property
-    def has_members(self) -> bool:
-        """True when there are enough members for a commit."""
-        return self.lacking == 0
+    def members(self) -> int:
+        """How many may be asked."""
+        return len(self._members)
 
     @property
-    def lacking(self) -> int:
-        """How many members there would have to be more for a commit."""
-        return max(0, self.participation.quorum - len(self._members))
+    def has_members(self) -> bool:
+        """True when there are enough members for a commit."""
+        return self.members >= self.participation.quorum
 
     # -- rounds
 

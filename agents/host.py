@@ -8,6 +8,7 @@ version resends the answer that it has.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from seedbus.agents import messages
@@ -53,7 +54,7 @@ class Host:
         spans = messages.spans([(client, self.replicas.version(client)) for client in clients])
         # a process without clients, which only evaluates, joins too
         parts = [tuple(spans[start : start + SPANS]) for start in range(0, max(1, len(spans)), SPANS)]
-        return [Join(sender, part, self._proof["selftest"], self._proof["x0"]).pack() for part in parts]
+        return [self._joining(sender, part).pack() for part in parts]
 
     def planned(self, envelope: Envelope) -> list[Envelope]:
         """A client's answer to a PLAN; none if it cannot be acted upon."""
@@ -73,24 +74,29 @@ class Host:
         except CommitGap as gap:
             # the server believes that this client holds commits that it does not hold: say where it really is
             self._observer.noted("commit-gap", client=client, detail=str(gap))
-            return self.join(client, [client])
+            return self._alone(envelope)
         return [answer]
 
     def woken(self, envelope: Envelope) -> list[Envelope]:
         """A client is there again, with what it still has: it introduces itself."""
-        client = envelope.client
-        if envelope.body == [WITHOUT_STATE]:
-            self._forget(client)
-        if envelope.body == [FROM_ANOTHER_RUN]:
-            elsewhere = messages.Span(client, client, ELSEWHERE)
-            return [Join(client, (elsewhere,), self._proof["selftest"], self._proof["x0"]).pack()]
-        return self.join(client, [client])
+        if envelope.body in ([WITHOUT_STATE], [FROM_ANOTHER_RUN]):
+            self._forget(envelope.client)
+        return self._alone(envelope, ELSEWHERE if envelope.body == [FROM_ANOTHER_RUN] else None)
 
     def refused(self, envelope: Envelope) -> list[Envelope]:
         """What a client holds is of no use to this run: it starts anew."""
         self._observer.noted("starts-anew", client=envelope.client)
         self._forget(envelope.client)
-        return self.join(envelope.client, [envelope.client])
+        return self._alone(envelope)
+
+    def _alone(self, asked: Envelope, version: int | None = None) -> list[Envelope]:
+        """A client's JOIN in answer to what it was sent, at the version that it holds."""
+        client = asked.client
+        span = messages.Span(client, client, self.replicas.version(client) if version is None else version)
+        return [replace(self._joining(client, (span,)).pack(), round=asked.round)]
+
+    def _joining(self, sender: int, spans: tuple[messages.Span, ...]) -> Join:
+        return Join(sender, spans, self._proof["selftest"], self._proof["x0"])
 
     def _forget(self, client: int) -> None:
         self.replicas.forget(client)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from seedbus.agents.coordinator import Coordinator
-from seedbus.agents.errors import RunFolderError, TooFew, Unfinishable
+from seedbus.agents.errors import RunFolderError, Unfinishable
 from seedbus.agents.journal import Journal
 from seedbus.agents.messages import AnyAlgorithm, tally
 from seedbus.agents.observer import Observer
@@ -93,8 +93,7 @@ def run(
         reason = crew.clock.run(crew.work())
     except (Deadlock, EndOfTime) as error:
         crew.tidy()
-        kind = TooFew if crew.coordinator.lacking else Unfinishable
-        raise kind(crew.why_stuck(error)) from None
+        raise Unfinishable(crew.why_stuck(error)) from None
     except BaseException:
         crew.tidy()
         raise
@@ -135,7 +134,8 @@ class _Crew:
         self.ledger = Ledger(folder / MESSAGES)
         clients = setup.participation.clients
         rules = Rules(setup.faults, setup.seed, clients)
-        self.population = Population(*_those(rules, Presence), setup.seed, clients)
+        presences, counts = _those(rules, Presence)
+        self.population = Population(presences, setup.seed, clients, counts)
         outages = Outages(*_those(rules, Outage))
         rules.add(self.population, outages)
         self.coordinator = Coordinator(
@@ -147,7 +147,7 @@ class _Crew:
             verify_every=setup.verify_every,
             proofs={"selftest": own_selftest} | ({"x0": journal.proof("x0")} if "x0" in facts else {}),
             believes=not setup.is_virtual,
-            apart=self.population.at_start,
+            apart=self.population.at_start if setup.is_virtual else self.population.away,
         )
         self.transport = connect(journal.run_id)
         self.pace = Pace(setup.compute, setup.seed, rules)
@@ -200,12 +200,6 @@ class _Crew:
             self.journal.rotated(self.ledger.segments)
 
     def why_stuck(self, error: Deadlock | EndOfTime) -> str:
-        lacking, quorum = self.coordinator.lacking, self.setup.participation.quorum
-        if lacking:
-            return (
-                f"round {self.coordinator.round} lacks {lacking} members to its quorum of {quorum}, who never come "
-                f"({error}); lower participation.quorum, or let more clients be there"
-            )
         missing = self.coordinator.missing
         if not missing or isinstance(error, EndOfTime):
             return str(error)

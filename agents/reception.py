@@ -60,6 +60,8 @@ class Reception:
         self.was_complete = False
         clients = coordinator.participation.clients
         self._free = set(range(clients)) | {EVALUATOR}
+        self.missing = set(self._free)
+        """Those whom no process hosts that has joined; not to be written to."""
 
     # -- what a transport asks
 
@@ -97,6 +99,8 @@ class Reception:
         self._bus.book(envelope)
         guest.joined.update(clients)
         guest.is_member = len(guest.joined) == sum(last - first + 1 for first, last in guest.offer.spans)
+        if guest.is_member:
+            self.missing.difference_update(guest.addresses)
         self.was_complete = self.was_complete or not self.missing
         self._came(plans)
         return ([self._welcome(guest)], True) if guest.is_member else ([], False)
@@ -104,6 +108,7 @@ class Reception:
     def gone(self, host: int, why: str) -> None:
         guest = self._guests.pop(host)
         self._free.update(guest.addresses)
+        self.missing.update(guest.addresses)
         self._observer.noted("gone", host=host, clients=_named(guest.offer.spans), why=why)
         if not self._bus.clock.is_virtual:
             self._coordinator.left(guest.joined)
@@ -115,20 +120,16 @@ class Reception:
             self._observer.refused(refusal)
 
     @property
-    def missing(self) -> set[int]:
-        present = {address for host in self.hosts for address in self._guests[host].addresses}
-        return {*range(self._coordinator.participation.clients), EVALUATOR} - present
-
-    @property
     def rounds_closed(self) -> int:
         return self._coordinator.round
 
     @property
     def can_go_on(self) -> bool:
-        """In simulated time nobody may be missing; in real time there must be an evaluator, and a quorum."""
+        """In simulated time nobody may be missing; in real time there must be an evaluator, and hosts of a quorum."""
         if self._bus.clock.is_virtual:
             return not self.missing
-        return EVALUATOR not in self.missing and self._coordinator.has_members
+        policy = self._coordinator.participation
+        return EVALUATOR not in self.missing and policy.clients - len(self.missing) >= policy.quorum
 
     @property
     def could_go_on(self) -> bool:
@@ -167,7 +168,7 @@ class Reception:
     def _welcome(self, guest: _Guest) -> bytes:
         held, versions = self._held(), self._coordinator.versions
         believes = not self._bus.clock.is_virtual
-        stands = [versions[a] if believes and a != EVALUATOR else held.get(a, 0) for a in guest.addresses]
+        stands = [(versions if believes and a != EVALUATOR else held).get(a, 0) for a in guest.addresses]
         log = self._coordinator.log[: max(stands, default=0)]
         version = self._coordinator.version
         answer = messages.welcome(self._coordinator.algorithm, guest.offer.host, version, stands, log)

@@ -26,6 +26,8 @@ from seedbus.bus.rules import PASS, Rules, Verdict
 from seedbus.bus.transport import Transport
 from seedbus.bus.under_way import Answer, Flight, Key, next_key
 
+_SETS_BACK = frozenset({Kind.WAKE, Kind.REFUSE})
+
 
 def _untallied(envelope: Envelope) -> Tally:
     return NO_TALLY
@@ -93,13 +95,13 @@ class Bus:
         now_ns, key = self.clock.now_ns, (Kind.JOIN, host, 0, 0, 0)
         self._settle(Flight(now_ns, now_ns, key, 0, 0, NO_TALLY, frame), Fate.REFUSED)
 
-    def wake(self, client: int, round: int, body: list[int], version: int) -> None:
+    def wake(self, client: int, round: int, body: list[int], most: int) -> None:
         """Tell a client what has befallen it: no message, so it has no row, and its answer is sent now.
 
-        version: where that leaves it.
+        most: the newest version that it can still hold.
         """
-        frame, _ = encode(Envelope(Kind.WAKE, client, round, version, list(body)))
-        answered = self.promise((Kind.WAKE, client, round, 0, 0), version, self.clock.now_ns)
+        frame, _ = encode(Envelope(Kind.WAKE, client, round, most, list(body)))
+        answered = self.promise((Kind.WAKE, client, round, 0, 0), most, self.clock.now_ns)
         self.transport.deliver(client, frame, answered)
         self._book_bytes(SERVER, client, len(frame) + self.transport.framing_bytes(len(frame)))
 
@@ -268,8 +270,9 @@ class Bus:
             return
         answer.frames = frames
         kind, client, *_ = answer.key
-        # what comes late brings nobody back; only a client that has lost its state falls behind
-        self.stands[client] = answer.base if kind is Kind.WAKE else max(answer.base, self.stands.get(client, 0))
+        # what comes late brings nobody back; only who may have lost its state falls behind
+        nearer = min if kind in _SETS_BACK else max
+        self.stands[client] = nearer(answer.base, self.stands.get(client, 0))
         self.moved.add(client)
         if answer.is_late:
             answer.is_late = False

@@ -168,6 +168,7 @@ def check_command(scenario: ScenarioArgument, settings: Set = None, output: Outp
         from seedbus.scenarios.reading import dump
 
         what = load(scenario, settings)
+        what.check()
         _warn(what)
         resolved = what.resolved()
         typer.echo(json.dumps(resolved) if output is Format.json else dump(resolved).rstrip())

@@ -35,20 +35,21 @@ def _files(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]
 def load(source: str | Path, settings: list[str] | None = None) -> Scenario:
     """The scenario in a file, or of the library by its name, with `a.b=c` settings on top. Raises `ScenarioError`."""
     text, name, default_name = _find(source)
+    folder = Path(source).parent if Path(source).is_file() else None
     document = _parse(text, name)
     if not isinstance(document, dict):
         raise ScenarioError(name, [f"{quoted(document)} is not a scenario; expected a mapping of fields"])
     document.setdefault("name", default_name)
     for setting in settings or []:
         _apply(document, setting)
-    return validate(document, " ".join([name, *(f"--set {setting}" for setting in settings or [])]))
+    return validate(document, " ".join([name, *(f"--set {setting}" for setting in settings or [])]), folder)
 
 
-def validate(document: dict[str, Any], source: str) -> Scenario:
-    """A scenario from plain data. Raises `ScenarioError`."""
+def validate(document: dict[str, Any], source: str, folder: Path | None = None) -> Scenario:
+    """A scenario from plain data. folder: where the files that it names are. Raises `ScenarioError`."""
     try:
         # by way of JSON: strict there still takes a list for a tuple and a written number for a schedule's round
-        return Scenario.model_validate_json(json.dumps(document), strict=True)
+        return Scenario.model_validate_json(json.dumps(document), strict=True, context={"folder": folder})
     except ValidationError as error:
         raise ScenarioError(source, sentences(error, Scenario, document)) from None
 

@@ -64,12 +64,13 @@ def run(
             return Results.read(Path(out))
     where = placement or Placement(scenario.transport)
     where.check(scenario)
+    files = scenario.check()
     # the data comes first: a scenario that cannot run leaves no folder behind
     problem = bind(scenario) if where.is_here else None
     folder = Path(out) if out is not None else _next_folder(scenario.name)
     is_void = False
     try:
-        with closing(_journal(folder, scenario, resume=resume)) as journal, _own_loop():
+        with closing(_journal(folder, scenario, files, resume=resume)) as journal, _own_loop():
             try:
                 return _run(scenario, where, problem, folder, journal, observer or Nobody())
             except KeyboardInterrupt:
@@ -175,10 +176,13 @@ def _next_folder(name: str) -> Path:
     raise AssertionError("there is always another number")
 
 
-def _journal(folder: Path, scenario: Scenario, *, resume: bool) -> Journal:
+def _journal(folder: Path, scenario: Scenario, files: dict[str, str], *, resume: bool) -> Journal:
+    """files: the digests of what the scenario names."""
     resolved = scenario.resolved()
-    journal = Journal.open(folder) if resume else Journal.create(folder, {"scenario": json.dumps(resolved)})
+    facts = {"scenario": json.dumps(resolved)} | files
+    journal = Journal.open(folder) if resume else Journal.create(folder, facts)
     try:
+        check_build(folder, journal.facts(), files)
         with _writable(folder):
             (folder / SCENARIO).write_text(dump(resolved), encoding="utf-8")
     except BaseException:

@@ -91,10 +91,15 @@ class Scenario(BaseModel):
                 raise ValueError(
                     f"faults.{number} loses messages; set participation.deadline_s, or a round would wait for ever"
                 )
-            strangers = [client for client in fault.clients or [] if not 0 <= client < clients]
+            strangers = [client for client in fault.named if not 0 <= client < clients]
             if strangers:
                 raise ValueError(f"faults.{number}.clients names {strangers[0]}; clients are 0 to {clients - 1}")
         return self
+
+    def check(self) -> dict[str, str]:
+        """The digests of the files that faults name, by their field. Raises `ScenarioError`."""
+        found = {f"faults.{n}.file": fault.check(self.participation.clients) for n, fault in enumerate(self.faults)}
+        return {name: digest for name, digest in found.items() if digest}
 
     def resolved(self) -> dict[str, Any]:
         """Every field with its value, ready for YAML or JSON."""

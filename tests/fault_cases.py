@@ -195,7 +195,13 @@ CASES: dict[str, Case] = {
     "trace": Case(
         {"devices": ({"file": str(DATA / "availability.csv")}, "back")},
         [{"file": str(DATA / "availability-of-nobody.csv")}],
-        [({}, "faults.0.file: this field is required (the CSV file; times in simulated seconds)")],
+        [
+            (
+                {},
+                "faults.0.file: this field is required (the CSV file, times in simulated seconds; a relative path is "
+                "relative to the scenario's file)",
+            )
+        ],
     ),
 }
 """A fault without a case fails the contract's first test."""

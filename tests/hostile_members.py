@@ -193,9 +193,11 @@ def _joins() -> Iterator[MemberCase]:
     yield _one("join-for-thousand-millions", "claims-another", lambda said: said.join(BAD, (0, 2**32 - 1, 0)))
     yield _one("join-as-another", "malformed", lambda said: said.join(0, (0, 0, 0)))
     yield _one("join-as-a-host", "malformed", lambda said: said.join(HOST, (0, 5, 0)))
-    yield _one("join-of-a-foreign-version", "foreign-version", lambda said: said.join(BAD, (BAD, BAD, 10**6)))
+    yield MemberCase(
+        "join-of-a-foreign-version", lambda said: [said.join(BAD, (BAD, BAD, 10**6))], {"foreign-version": 2}
+    )
     yield _one("join-selftest-wrong", "selftest", lambda said: said.join(BAD, (BAD, BAD, 0), selftest=bytes(8)))
-    yield _one("join-x0-wrong", "x0", lambda said: said.join(BAD, (BAD, BAD, 0), x0=bytes(8)))
+    yield MemberCase("join-x0-wrong", lambda said: [said.join(BAD, (BAD, BAD, 0), x0=bytes(8))], {"x0": 2})
     yield _one("join-with-a-reports-body", "bad-payload", lambda said: said.frame(kind=Kind.JOIN))
     yield _one("join-for-nobody", "", lambda said: said.join(BAD))
     yield _one("join-again-and-again", "joins-again", lambda said: said.join(BAD, (BAD, BAD, 0)))

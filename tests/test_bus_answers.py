@@ -310,3 +310,17 @@ def test_what_reaches_nobody_any_more_is_booked_as_lost_and_costs_no_framing() -
         (2, Fate.DELIVERED, 2, 0),
     ]
     assert sorted(letter.address for letter in harness.asked) == [0, 2] and 1 not in harness.bus.stands
+
+
+def test_who_wakes_holds_no_more_than_is_left_to_it_and_nothing_once_it_is_refused() -> None:
+    harness = Harness(answers=lambda asked: [])
+    for client in range(3):
+        harness.bus.send(plan(client, base=7))
+    harness.run(MS)
+    harness.bus.wake(0, 1, [0], 9)
+    harness.bus.wake(1, 1, [1], 0)
+    harness.bus.wake(3, 1, [0], 9)
+    harness.bus.send(Envelope(Kind.REFUSE, 2, 1, 0, ["foreign-version", "…"]))
+    harness.run(SECOND)
+    assert harness.bus.stands == {0: 7, 1: 0, 2: 0, 3: 0}
+    assert [row.kind for row in harness.rows] == [Kind.PLAN] * 3 + [Kind.REFUSE], "a WAKE is no message"

@@ -13,10 +13,34 @@ from seedbus.bus.network import round_ns
 _LATEST_S = 10**7  # past the end of simulated time
 
 
-class Chosen(BaseModel):
-    """Which clients a fault is about. Default: all."""
+class Fault(BaseModel):
+    """What a scenario needs to know of any fault."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        """Only what was said: draws are keyed by it, and a field that comes with a later version changes none."""
+        for name, value in super().__repr_args__():
+            if name is None or value != type(self).model_fields[name].default:
+                yield name, value
+
+    @property
+    def may_lose(self) -> bool:
+        """True if a message may never arrive."""
+        return False
+
+    @property
+    def named(self) -> list[int]:
+        """The clients that it names."""
+        return []
+
+    def check(self, clients: int) -> str:
+        """The digest of what is said elsewhere, in a file; "" if nothing is. Raises `ScenarioError`."""
+        return ""
+
+
+class Chosen(Fault):
+    """Which clients a fault is about. Default: all."""
 
     clients: list[int] | None = Field(default=None, description="these clients only")
     fraction: float | None = Field(
@@ -29,16 +53,9 @@ class Chosen(BaseModel):
             raise ValueError("give clients or fraction, not both")
         return self
 
-    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
-        """Only what was said: draws are keyed by it, and a field that comes with a later version changes none."""
-        for name, value in super().__repr_args__():
-            if name is None or value != type(self).model_fields[name].default:
-                yield name, value
-
     @property
-    def may_lose(self) -> bool:
-        """True if a message may never arrive."""
-        return False
+    def named(self) -> list[int]:
+        return self.clients or []
 
     def is_about(self, client: int, luck: Luck) -> bool:
         """True if this is one of the clients that this is about."""

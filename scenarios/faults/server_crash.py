@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from seedbus.agents.outages import Phase
 from seedbus.bus.network import round_ns
+from seedbus.scenarios.faults.selector import Fault
 
 
-class ServerCrash(BaseModel):
+class ServerCrash(Fault):
     """The server crashes in a round, loses the round's reports and what arrives meanwhile, and begins it again."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     fault: Literal["server-crash"] = "server-crash"
     at_round: int = Field(ge=0, description="the round in which it crashes")
@@ -24,16 +23,6 @@ class ServerCrash(BaseModel):
         "round is over and nothing is durable; publishing: when it is, and nobody has heard of it",
     )
     down_s: float = Field(default=10.0, ge=0, le=10**6, description="simulated seconds until it is back")
-
-    @property
-    def clients(self) -> None:
-        """It is about no client."""
-        return None
-
-    @property
-    def may_lose(self) -> bool:
-        """False: what is lost is asked for again."""
-        return False
 
     def outage_ns(self, round: int, phase: Phase) -> int | None:
         since = round - self.at_round

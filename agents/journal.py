@@ -42,13 +42,16 @@ CREATE TABLE checkpoint (
 );
 """
 
+Round = tuple[int, int, list[int], list[int], list[Any], list[Any] | None]
+"""Its number, the version after it, its cohort, who reported, how it went, and its packed commit or None."""
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One closed round. commit: its packed body, or None for a round without quorum; rows: new rows of the ledger.
 
     known: versions at which the server believes members to be, ~version of those who have left; held: those to which
-    delivered plans brought them (a report may have been lost). Only what changed.
+    delivered plans brought them (a report may have been lost). Only what changed. course: how the round went, packed.
 
     segments: complete files of the ledger; when `is_rotated`, all rows up to here are in them.
     """
@@ -65,6 +68,7 @@ class Entry:
     segments: int
     is_rotated: bool
     state: list[Any]
+    course: Sequence[Any] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +161,7 @@ class Journal:
 
     def append(self, entry: Entry) -> None:
         """Make a round durable; when this returns it is on the disk."""
-        body: bytes = msgpack.packb([list(entry.cohort), list(entry.reported), entry.commit])
+        body: bytes = msgpack.packb([list(entry.cohort), list(entry.reported), list(entry.course), entry.commit])
         chain = _link(self._chain, entry.round, entry.version, body)
         with _said_plainly(self.folder), self._database as database:
             database.execute("INSERT INTO rounds VALUES (?, ?, ?, ?)", (entry.round, entry.version, body, chain))
@@ -202,7 +206,7 @@ class Journal:
             if not verified or link != _digest(self._chain + state):
                 good = verified[0][0] + 1 if verified else 0
                 raise JournalDamaged(self.folder / FILE, good, "the checkpoint does not verify")
-            round, version, cohort, reported, commit = verified.pop()
+            round, version, cohort, reported, _, commit = verified.pop()
             unpacked = msgpack.unpackb(state, strict_map_key=False)
         last = (round, version, cohort, reported, commit is not None)
         return Checkpoint(unpacked, segments, rows, self.metrics(), known, held, last)
@@ -212,8 +216,8 @@ class Journal:
             lines = self._database.execute("SELECT line FROM metrics ORDER BY number").fetchall()
             return [json.loads(line) for (line,) in lines]
 
-    def rounds(self) -> Iterator[tuple[int, int, list[int], list[int], list[Any] | None]]:
-        """(round, version after it, cohort, reported, packed commit or None), verified. Raises `JournalDamaged`."""
+    def rounds(self) -> Iterator[Round]:
+        """All rounds, verified. Raises `JournalDamaged`."""
         chain, good = self._root(), 0
         path = self.folder / FILE
         with _said_plainly(self.folder):
@@ -223,8 +227,8 @@ class Journal:
                 chain = _link(chain, round, version, body)
                 if round != good or chain != link:
                     raise JournalDamaged(path, good, f"round {good} does not verify")
-                cohort, reported, commit = msgpack.unpackb(body)
-                yield round, version, cohort, reported, commit
+                cohort, reported, course, commit = msgpack.unpackb(body)
+                yield round, version, cohort, reported, course, commit
                 good += 1
 
     def _root(self) -> bytes:

@@ -106,7 +106,7 @@ class Server:
         await self._until(lambda: self.coordinator.is_round_over)
         if alarm is not None:
             alarm.cancel()
-        closed = self.coordinator.close_round()
+        closed = self.coordinator.close_round(self.bus.clock.now_ns)
         await self._keep(closed)
         await self._publish(closed)
 
@@ -167,6 +167,7 @@ class Server:
             version=closed.version,
             cohort=closed.cohort,
             reported=closed.reported,
+            course=closed.course.pack(),
             commit=None if commit is None else self.coordinator.algorithm.pack_commits([commit]).body,
             known=self.coordinator.take_moved(),
             held=[(client, self.bus.stands[client]) for client in sorted(self.bus.moved)],

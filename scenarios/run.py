@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -27,12 +26,16 @@ from seedbus.models.task import Problem
 from seedbus.scenarios.accounting import account
 from seedbus.scenarios.cluster import Placement, placed
 from seedbus.scenarios.errors import Interrupted, ScenarioError
+from seedbus.scenarios.expectations import judged
+from seedbus.scenarios.history import History
 from seedbus.scenarios.loading import validate
+from seedbus.scenarios.page import PAGE, page
 from seedbus.scenarios.reading import dump
 from seedbus.scenarios.recording import Recorder
-from seedbus.scenarios.results import RESULTS, Results, strict
+from seedbus.scenarios.results import RESULTS, Results, strict, write
 from seedbus.scenarios.schema import Scenario
 from seedbus.scenarios.sentences import nearest, quoted
+from seedbus.scenarios.statistics import describe
 
 RUNS = Path("runs")
 SCENARIO = "scenario.yaml"
@@ -49,18 +52,17 @@ def run(
     """Run a scenario to its end and return its results.
 
     out: the run's folder; by default runs/NAME-1, runs/NAME-2, … resume: go on with the run in `out`. A finished run
-    is not run again. placement: where the clients are; by default in this process. In a notebook, where an asyncio
-    loop is running already, the run has its own and that one waits.
+    is not run again, only held to what this scenario expects. placement: where the clients are; by default in this
+    process. In a notebook, where an asyncio loop is running already, the run has its own and that one waits.
     Raises `ScenarioError`, `DataError`, `RunFolderError`, `JournalDamaged`, `Unfinishable`, `WorkerFailed`,
-    `BadEndpoint`; on Ctrl-C `Interrupted`,
-    with every closed round kept.
+    `BadEndpoint`; on Ctrl-C `Interrupted`, with every closed round kept.
     """
     if resume:
         if out is None:
             raise ScenarioError("resume", ["out is missing; expected the folder of the run to go on with"])
         _refuse_another(scenario, scenario_of(Path(out)), Path(out))
         if (Path(out) / RESULTS).exists():
-            return Results.read(Path(out))
+            return _judged_anew(Results.read(Path(out)), scenario)
     where = placement or Placement(scenario.transport)
     # the data comes first: a scenario that cannot run leaves no folder behind
     problem = bind(scenario) if where.is_here else None
@@ -177,8 +179,8 @@ def _journal(folder: Path, scenario: Scenario, *, resume: bool) -> Journal:
 
 
 def _refuse_another(scenario: Scenario, before: Scenario, folder: Path) -> None:
-    # how the bytes move changes no bit of a run
-    before = before.model_copy(update={"transport": scenario.transport})
+    # how the bytes move, and what is expected, changes no bit of a run
+    before = before.model_copy(update={"transport": scenario.transport, "expect": scenario.expect})
     if before != scenario:
         difference = _first_difference(before.resolved(), scenario.resolved())
         raise RunFolderError(folder, f"it holds another scenario's run: {difference}")
@@ -204,10 +206,24 @@ def _run(
             made = recruit(scenario, problem, recorder)
         with placed(where, scenario, made, recorder) as connect:
             outcome = run_agents(_setup(scenario, where.expect), folder, journal, recorder, connect)
-        summary = strict(_summary(scenario, folder, journal, outcome))
+        columns = _messages(folder / MESSAGES, journal)
+        history, lines = History.of(journal.rounds(), scenario.participation.clients), journal.metrics()
+        summary = strict(_summary(scenario, folder, columns, history, lines, outcome))
         summary["wall_s"], summary["cpu_s"] = wall_seconds() - began[0], cpu_seconds() - began[1]
-        _write(folder / RESULTS, json.dumps(summary, indent=2))
+        write(folder / PAGE, page(summary, lines, columns, history))
+        write(folder / RESULTS, json.dumps(summary, indent=2))
     return Results(folder, summary)
+
+
+def _judged_anew(results: Results, scenario: Scenario) -> Results:
+    """A finished run, held to what is expected now."""
+    found = judged(scenario.expect, results.summary, results.lines if scenario.expect else [])
+    if found == results.expectations:
+        return results
+    summary = results.summary | {"expectations": found}
+    with _writable(results.folder):
+        write(results.folder / RESULTS, json.dumps(summary, indent=2))
+    return Results(results.folder, summary)
 
 
 @contextmanager
@@ -219,11 +235,16 @@ def _writable(folder: Path) -> Iterator[None]:
         raise RunFolderError(folder, f"the run's folder cannot be written ({error.strerror})") from None
 
 
-def _summary(scenario: Scenario, folder: Path, journal: Journal, outcome: Outcome) -> dict[str, Any]:
-    columns = _messages(folder / MESSAGES, journal)
-    lines = journal.metrics()
+def _summary(
+    scenario: Scenario,
+    folder: Path,
+    columns: Columns,
+    history: History,
+    lines: list[dict[str, Any]],
+    outcome: Outcome,
+) -> dict[str, Any]:
     last = {name: value for name, value in lines[-1].items() if name not in ("bytes_up", "bytes_down")} if lines else {}
-    return {
+    summary = {
         "run": str(folder),
         "scenario": scenario.name,
         "algorithm": scenario.resolved()["algorithm"]["name"],
@@ -238,7 +259,9 @@ def _summary(scenario: Scenario, folder: Path, journal: Journal, outcome: Outcom
         "simulated_s": outcome.simulated_s,
         "traffic": account(columns, scenario, outcome.rounds, scenario.task.dimension),
         "refusals": outcome.refusals,
-    }
+    } | describe(columns, history, outcome.simulated_s)
+    # null where a figure is not finite, as in the file that a finished run is judged by again
+    return summary | {"expectations": judged(scenario.expect, strict(summary), [strict(line) for line in lines])}
 
 
 def _messages(folder: Path, journal: Journal) -> Columns:
@@ -248,13 +271,3 @@ def _messages(folder: Path, journal: Journal) -> Columns:
     if found < segments:
         raise LedgerDamaged(str(folder), f"{found} of its {segments} segments are there")
     return read_ledger(folder)
-
-
-def _write(path: Path, text: str) -> None:
-    """Whole or not at all."""
-    unfinished = path.with_suffix(".unfinished")
-    with unfinished.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    unfinished.replace(path)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from seedbus.agents.stopping import EMA
+from seedbus.agents.stopping import moved
 
 AVERAGE = "_ema"
 REFUSED = "refused_"
@@ -118,5 +118,5 @@ def _average(values: Sequence[float | None]) -> float | None:
     for value in values:
         if value is None:
             return None
-        average = value if average is None else EMA * average + (1 - EMA) * value
+        average = moved(average, value)
     return average

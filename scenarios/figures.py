@@ -18,11 +18,12 @@ _BYTES = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
 
 
 class Line(NamedTuple):
-    """One line of a plot. x, y: [n], finite or not."""
+    """One line of a plot, or only its points. x, y: [n], finite or not."""
 
     name: str
     x: ArrayLike
     y: ArrayLike
+    is_dotted: bool = False
 
 
 class _Frame:
@@ -42,19 +43,22 @@ class _Frame:
 
 def lines(title: str, x_name: str, y_name: str, drawn: Sequence[Line]) -> str:
     """A plot of one line or more, thinned to what can be seen; where a value is not finite, a line has a gap."""
-    columns = [(line.name, np.asarray(line.x, float), np.asarray(line.y, float)) for line in drawn]
+    columns = [(line, np.asarray(line.x, float), np.asarray(line.y, float)) for line in drawn]
     frame = _Frame(_limits(x for _, x, _ in columns), _limits(y for _, _, y in columns))
     parts = [_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, x_name, "middle", "name"), _y_axis(frame, y_name)]
     for tick in frame.x_ticks:
         parts.append(_text(frame.across(tick), HEIGHT - BOTTOM + 16, _number(tick), "middle"))
-    for number, (name, x, y) in enumerate(columns):
+    for number, (line, x, y) in enumerate(columns):
         colour = COLOURS[number % len(COLOURS)]
         for start, end in _stretches(np.isfinite(x) & np.isfinite(y)):
-            points = zip(frame.across(x[start:end]), frame.up(y[start:end]), strict=True)
-            path = " ".join(f"{across:.1f},{up:.1f}" for across, up in points)
-            parts.append(f'<polyline fill="none" stroke="{colour}" stroke-width="1.6" points="{path}"/>')
+            points = list(zip(frame.across(x[start:end]), frame.up(y[start:end]), strict=True))
+            if line.is_dotted or len(points) == 1:
+                parts += [f'<circle fill="{colour}" cx="{across:.1f}" cy="{up:.1f}" r="2"/>' for across, up in points]
+            else:
+                path = " ".join(f"{across:.1f},{up:.1f}" for across, up in points)
+                parts.append(f'<polyline fill="none" stroke="{colour}" stroke-width="1.6" points="{path}"/>')
         if len(columns) > 1:
-            parts.append(_text(LEFT + 8 + 150 * number, TOP - 10, name, "start", "name", colour))
+            parts.append(_text(LEFT + 8 + 160 * number, TOP - 10, line.name, "start", "name", colour))
     return _figure(title, parts)
 
 
@@ -62,7 +66,8 @@ def bars(title: str, x_name: str, y_name: str, heights: Mapping[str, float]) -> 
     """A bar for every name, in the order in which they are given."""
     frame = _Frame((0, len(heights)), (0, max(heights.values(), default=0)))
     parts = [_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, x_name, "middle", "name"), _y_axis(frame, y_name)]
-    wide, every = (WIDTH - LEFT - RIGHT) / max(len(heights), 1), math.ceil(len(heights) / 12)
+    wide = (WIDTH - LEFT - RIGHT) / max(len(heights), 1)
+    every = math.ceil(max((8 * len(name) for name in heights), default=0) / wide)  # names must not touch
     for number, (name, height) in enumerate(heights.items()):
         left, top = LEFT + number * wide, frame.up(height)
         size = f'x="{left + 0.1 * wide:.1f}" y="{top:.1f}" width="{0.8 * wide:.1f}" height="{frame.up(0) - top:.1f}"'

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from seedbus.bus.ledger import Columns
 from seedbus.scenarios.figures import MOST_POINTS, Line, bars, in_bytes, lines, picked
 from seedbus.scenarios.history import History
 from seedbus.scenarios.report import groups
 from seedbus.scenarios.results import Results, write
-from seedbus.scenarios.statistics import Heard, clients_table, histogram
+from seedbus.scenarios.statistics import Table, histogram
 
 PAGE = "report.html"
 _SHOWN = ("accuracy", "loss", "gap")
+_STRETCHES = 100
 _UNITS = {"accuracy": "accuracy (share of samples)"}
 _STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; color: #1c2430; background: #fff; margin: 2rem auto; max-width: 75rem;
@@ -34,10 +34,10 @@ svg { width: 100%; height: auto; } text { font-size: 12px; fill: #3c4654; } text
 """
 
 
-def page(summary: Mapping[str, Any], measured: Sequence[Mapping[str, Any]], columns: Columns, history: History) -> str:
-    """The whole page. measured: the lines of metrics, oldest first."""
+def page(summary: Mapping[str, Any], measured: Sequence[Mapping[str, Any]], history: History, table: Table) -> str:
+    """The whole page. measured: the lines of metrics, oldest first; table: of the clients."""
     title = f"{summary['scenario']}: {summary['reason']}"
-    plots = [*_metrics(measured), *_rounds(summary, history), *_clients(columns, history), _traffic(summary)]
+    plots = [*_metrics(measured), *_rounds(summary, history), *_clients(history, table), _traffic(summary)]
     return (
         f'<!DOCTYPE html>\n<html lang="en">\n<head><meta charset="utf-8"><title>{escape(title)}</title>'
         f"<style>{_STYLE}</style></head>\n<body>\n<h1>{escape(title)}</h1>\n{_table(summary)}\n"
@@ -47,7 +47,7 @@ def page(summary: Mapping[str, Any], measured: Sequence[Mapping[str, Any]], colu
 
 def write_page(results: Results) -> None:
     """Into the run's folder. Raises `OSError`, and what reading the run raises."""
-    write(results.folder / PAGE, page(results.summary, results.lines, results.columns, results.history))
+    write(results.folder / PAGE, page(results.summary, results.lines, results.history, results.table))
 
 
 def _table(summary: Mapping[str, Any]) -> str:
@@ -84,11 +84,11 @@ def _rounds(summary: Mapping[str, Any], history: History) -> list[str]:
     took_s = (history.closed_ns - history.opened_ns) / 1e9
     clock = "simulated" if summary["clock"] == "virtual" else "real"
     if took_s.size <= MOST_POINTS:
-        drawn = [Line("each round", np.arange(took_s.size), took_s)]
+        drawn = [Line("each round", np.arange(took_s.size), took_s, is_dotted=True)]
     else:
-        stretches = np.array_split(took_s, MOST_POINTS)
-        middle = [float(part.mean()) for part in np.array_split(np.arange(took_s.size), MOST_POINTS)]
-        each = f"of {took_s.size // MOST_POINTS} rounds"
+        stretches = np.array_split(took_s, _STRETCHES)
+        middle = [float(part.mean()) for part in np.array_split(np.arange(took_s.size), _STRETCHES)]
+        each = f"of {took_s.size / _STRETCHES:.0f} rounds"
         drawn = [
             Line(f"median {each}", middle, [float(np.median(part)) for part in stretches]),
             Line(f"longest {each}", middle, [float(part.max()) for part in stretches]),
@@ -96,9 +96,8 @@ def _rounds(summary: Mapping[str, Any], history: History) -> list[str]:
     return [lines("How long rounds took", "round", f"seconds ({clock})", drawn)]
 
 
-def _clients(columns: Columns, history: History) -> list[str]:
+def _clients(history: History, table: Table) -> list[str]:
     """Who took part, how far behind clients were, and how old late reports."""
-    table = clients_table(columns, history, Heard(columns, history))
     places = picked(history.clients)
     drawn = [Line(name, places + 1, np.sort(table[name])[::-1][places]) for name in ("asked", "answered", "counted")]
     found = [

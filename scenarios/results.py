@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from seedbus.bus.ledger import Columns
     from seedbus.scenarios.history import History
+    from seedbus.scenarios.statistics import Table
 
 RESULTS = "results.json"
 METRICS = "metrics.jsonl"
@@ -83,9 +84,14 @@ class Results:
     def clients(self) -> pd.DataFrame:
         import pandas as pd
 
-        from seedbus.scenarios.statistics import clients_table
+        return pd.DataFrame(self.table).rename_axis("client")
 
-        return pd.DataFrame(clients_table(self.columns, self.history)).rename_axis("client")
+    @cached_property
+    def table(self) -> Table:
+        """The clients as arrays. Raises what `columns` and `history` do."""
+        from seedbus.scenarios.statistics import Heard, clients_table
+
+        return clients_table(self.columns, self.history, Heard(self.columns, self.history))
 
     @cached_property
     def messages(self) -> pd.DataFrame:

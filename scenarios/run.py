@@ -35,7 +35,7 @@ from seedbus.scenarios.recording import Recorder
 from seedbus.scenarios.results import RESULTS, Results, strict, write
 from seedbus.scenarios.schema import Scenario
 from seedbus.scenarios.sentences import nearest, quoted
-from seedbus.scenarios.statistics import describe
+from seedbus.scenarios.statistics import Heard, clients_table, describe
 
 RUNS = Path("runs")
 SCENARIO = "scenario.yaml"
@@ -206,11 +206,16 @@ def _run(
             made = recruit(scenario, problem, recorder)
         with placed(where, scenario, made, recorder) as connect:
             outcome = run_agents(_setup(scenario, where.expect), folder, journal, recorder, connect)
-        columns = _messages(folder / MESSAGES, journal)
-        history, lines = History.of(journal.rounds(), scenario.participation.clients), journal.metrics()
-        summary = strict(_summary(scenario, folder, columns, history, lines, outcome))
+        lines, columns = journal.metrics(), _messages(folder / MESSAGES, journal)
+        history = History.of(journal.rounds(), scenario.participation.clients)
+        heard = Heard(columns, history)
+        table = clients_table(columns, history, heard)
+        summary = _summary(scenario, folder, columns, lines, outcome)
+        summary = strict(summary | describe(history, heard, table, outcome.simulated_s))
+        # null where a figure is not finite, as in the files that a finished run is judged by again
+        summary["expectations"] = judged(scenario.expect, summary, [strict(line) for line in lines])
         summary["wall_s"], summary["cpu_s"] = wall_seconds() - began[0], cpu_seconds() - began[1]
-        write(folder / PAGE, page(summary, lines, columns, history))
+        write(folder / PAGE, page(summary, lines, history, table))
         write(folder / RESULTS, json.dumps(summary, indent=2))
     return Results(folder, summary)
 
@@ -236,15 +241,10 @@ def _writable(folder: Path) -> Iterator[None]:
 
 
 def _summary(
-    scenario: Scenario,
-    folder: Path,
-    columns: Columns,
-    history: History,
-    lines: list[dict[str, Any]],
-    outcome: Outcome,
+    scenario: Scenario, folder: Path, columns: Columns, lines: list[dict[str, Any]], outcome: Outcome
 ) -> dict[str, Any]:
     last = {name: value for name, value in lines[-1].items() if name not in ("bytes_up", "bytes_down")} if lines else {}
-    summary = {
+    return {
         "run": str(folder),
         "scenario": scenario.name,
         "algorithm": scenario.resolved()["algorithm"]["name"],
@@ -259,9 +259,7 @@ def _summary(
         "simulated_s": outcome.simulated_s,
         "traffic": account(columns, scenario, outcome.rounds, scenario.task.dimension),
         "refusals": outcome.refusals,
-    } | describe(columns, history, outcome.simulated_s)
-    # null where a figure is not finite, as in the file that a finished run is judged by again
-    return summary | {"expectations": judged(scenario.expect, strict(summary), [strict(line) for line in lines])}
+    }
 
 
 def _messages(folder: Path, journal: Journal) -> Columns:

@@ -19,11 +19,10 @@ Table = dict[str, NDArray[Any]]
 NS = 1e9
 
 
-def describe(columns: Columns, history: History, simulated_s: float) -> dict[str, Any]:
-    """The parts of a run's summary that are about clients and rounds. columns: of the ledger."""
-    heard = Heard(columns, history)
+def describe(history: History, heard: Heard, table: Table, simulated_s: float) -> dict[str, Any]:
+    """The parts of a run's summary that are about clients and rounds. table: of its clients."""
     return {
-        "participation": _participation(clients_table(columns, history, heard)),
+        "participation": _participation(table),
         "lag": spread(history.lags) | {"histogram": histogram(history.lags)},
         "staleness": _staleness(history),
         "round_times": _round_times(history, heard, simulated_s),
@@ -52,13 +51,12 @@ class Heard:
         return np.where(self.keys[place] == keys, self.arrived_ns[place], -1)
 
 
-def clients_table(columns: Columns, history: History, heard: Heard | None = None) -> Table:
+def clients_table(columns: Columns, history: History, heard: Heard) -> Table:
     """A column for everything that is counted by client, each with N entries.
 
     asked, answered (reports that arrived), counted (those in a commit; late: of these, in a later one), lag_mean and
     lag_max (commits missed when asked; −1 for who never was), bytes_up, bytes_down, last_heard_s (NaN: never).
     """
-    heard = heard or Heard(columns, history)
     clients, asked = history.clients, _count(history.asked.client, history.clients)
     late = _count(history.late.client, clients)
     lag_sum = np.bincount(history.asked.client, history.lags, minlength=clients)

@@ -185,6 +185,44 @@ def test_a_replica_that_holds_other_bits_exits_5_and_shows_the_results_all_the_s
     assert said.code == Exit.DIVERGED and "diverged" in json.loads(said.out)["refusals"]
 
 
+def test_a_run_that_misses_what_is_expected_exits_8_and_shows_what_it_found(seedbus: Command) -> None:
+    met, missed = "expect.rounds.at_least=5", "expect.gap.at_least=1e9"
+    assert seedbus("run", "small.yaml", "-q", "--out", "met", "--set", met).code == Exit.OK
+    said = seedbus("run", "small.yaml", "-q", "--out", "run", "--set", met, "--set", missed, "--format", "json")
+    found = json.loads(said.out)["expectations"]
+    assert said.code == Exit.MISSED and {name: each["is_met"] for name, each in found.items()} == {
+        "rounds": True,
+        "gap": False,
+    }
+    shown = seedbus("report", "run")
+    assert shown.code == Exit.OK and "✓ rounds" in shown.out and "✗ gap" in shown.out
+    assert seedbus("run", "--resume", "run", "-q") == Said(Exit.MISSED, shown.out, "")
+    assert seedbus("run", "small.yaml", "--resume", "run", "-q", "--set", met).code == Exit.OK
+    assert "✗" not in seedbus("report", "run").out
+
+
+def test_what_is_expected_is_checked_without_a_run(seedbus: Command) -> None:
+    said = seedbus("check", "small.yaml", "--set", "expect.los.at_most=1")
+    assert (said.code, said.out) == (Exit.USAGE, "")
+    assert said.err.endswith("expect.los: nothing of that name is measured; did you mean loss?\n")
+    assert "at_most: 1.0" in seedbus("check", "small.yaml", "--set", "expect.loss.at_most=1").out
+
+
+def test_report_writes_the_plots_again_and_does_without_where_it_cannot(
+    seedbus: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = seedbus("run", "small.yaml", "-q", "--out", "run")
+    page = Path("run/report.html")
+    first = page.read_bytes()
+    page.unlink()
+    assert seedbus("report", "run") == ran and page.read_bytes() == first
+    page.unlink()
+    page.mkdir()  # as good as a folder that cannot be written, and so for root too
+    said = seedbus("report", "run")
+    assert (said.code, said.out) == (Exit.OK, ran.out)
+    assert re.fullmatch(r"seedbus: note: run/report\.html cannot be written \(.+\)\n", said.err)
+
+
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
 def test_results_that_cannot_be_printed_are_one_sentence_and_exit_4(seedbus: Command) -> None:
     seedbus("run", "small.yaml", "-q", "--out", "run")
@@ -223,6 +261,15 @@ def test_the_reference_says_what_every_figure_about_messages_is(seedbus: Command
     for keys, table in zip((traffic, traffic["transport"]), text.split("In `transport` are"), strict=True):
         rows = re.findall(r"^\| (`.*?`) \|", table, re.MULTILINE)
         assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == keys.keys()
+
+
+def test_the_reference_says_what_every_figure_about_clients_and_rounds_is(seedbus: Command) -> None:
+    summary = json.loads(seedbus("run", "small.yaml", "-q", "--format", "json").out)
+    text = REFERENCE.partition("### What the results say of clients and rounds\n")[2].partition("\n#")[0]
+    for part in ("participation", "lag", "staleness", "round_times"):
+        table = text.partition(f"| key in `{part}` |")[2].partition("\n\n")[0]
+        rows = re.findall(r"^\| (`.*?`) \|", table, re.MULTILINE)
+        assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == summary[part].keys()
 
 
 def test_the_reference_lists_every_exit_code() -> None:

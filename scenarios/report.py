@@ -60,10 +60,11 @@ def _expected(summary: Summary) -> Rows:
 
 def _rounds(summary: Summary) -> Rows:
     times = summary["round_times"]
-    rows = [("rounds", f"{summary['rounds']:,}, {summary['version']:,} of them with a commit")]
-    if times["at_deadline"]:
-        rows.append(("at the deadline", f"{times['at_deadline']:,} of the rounds were closed"))
-    rows.append(("a round takes", f"{_seconds(times['median_s'])} (median), {_seconds(times['p95_s'])} (p95)"))
+    closed = f"; {times['at_deadline']:,} closed by their deadline" if times["at_deadline"] else ""
+    rows = [
+        ("rounds", f"{summary['rounds']:,}, {summary['version']:,} of them with a commit{closed}"),
+        ("a round takes", f"{_seconds(times['median_s'])} (median), {_seconds(times['p95_s'])} (p95)"),
+    ]
     if times["stragglers_s"]:
         share = f"{times['stragglers_share']:.1%} of the time"
         rows.append(("lost to stragglers", f"{_seconds(times['stragglers_s'])} in all, {share}"))

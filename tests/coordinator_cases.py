@@ -8,7 +8,7 @@ import numpy as np
 
 from seedbus.agents.coordinator import Coordinator
 from seedbus.agents.messages import Join, Span, pack_report
-from seedbus.agents.participation import Participation
+from seedbus.agents.participation import Late, Participation
 from seedbus.agents.stopping import Cadence, Stop
 from seedbus.algorithms.decomfl import DeComFL
 from seedbus.bus import HOST, Envelope
@@ -17,10 +17,12 @@ ALGORITHM: Any = DeComFL(perturbations=2)
 PROOF = {"selftest": b"s", "x0": b"x"}
 
 
-def coordinator(clients: int = 6, cohort: int = 3, quorum: int = 1, **options: Any) -> Coordinator:
+def coordinator(
+    clients: int = 6, cohort: int = 3, quorum: int = 1, late: Late | None = None, **options: Any
+) -> Coordinator:
     made = Coordinator(
         ALGORITHM,
-        Participation(clients=clients, cohort=cohort, quorum=quorum),
+        Participation(clients=clients, cohort=cohort, quorum=quorum, late=late),
         seed=7,
         stop=Stop(rounds=100),
         evaluation=Cadence(every=10),

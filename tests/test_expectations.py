@@ -62,7 +62,9 @@ def test_a_metric_of_the_algorithm_may_be_expected() -> None:
         small(expect=expect)
 
 
-@pytest.mark.parametrize("task", [Null(), Quadratic(), tasks()["digits"](name="digits")], ids=lambda task: str(task.name))
+@pytest.mark.parametrize(
+    "task", [Null(), Quadratic(), tasks()["digits"](name="digits")], ids=lambda task: str(task.name)
+)
 def test_a_task_measures_what_it_says_that_it_measures(task: Task) -> None:
     what = scenario(task={"name": task.name})
     problem = what.task.bind(seed=1, clients=8, partition=what.partition)

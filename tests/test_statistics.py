@@ -182,6 +182,28 @@ def test_a_whole_run_agrees_with_its_own_messages(tmp_path: Path) -> None:
     assert {name: sum(each[name] for each in fates) for name in fates[0]} == traffic["fates"]
 
 
+@pytest.mark.parametrize("returns", ["with-state", "without-state"])
+def test_the_lag_of_clients_that_come_and_go_is_what_they_were_sent(tmp_path: Path, returns: str) -> None:
+    stays, away = ({"distribution": "exponential", "mean": mean} for mean in (3, 2))
+    churn = {"fault": "churn", "stays": stays, "away": away, "returns": returns}
+    participation = {"clients": 8, "cohort": 3, "deadline_s": 2}
+    results = go(tmp_path / "run", scenario(faults=[churn], participation=participation, stop={"rounds": 60}))
+    messages, history = results.messages, results.history
+    plans = messages[messages["kind"] == "PLAN"].sort_values("sent_ns", kind="stable")
+    first = plans.drop_duplicates(["round", "recipient"]).sort_values(["round", "recipient"])
+    assert history.asked.round.tolist() == first["round"].tolist()
+    assert history.asked.client.tolist() == first["recipient"].tolist()
+    assert history.lags.tolist() == (first["seeds"] - 1).tolist() and history.lags.max() > 10
+
+
+@pytest.mark.parametrize("clock", ["virtual", "wall"])
+def test_rounds_follow_each_other_on_every_clock(tmp_path: Path, clock: str) -> None:
+    changes: dict[str, Any] = {"network": {}, "stop": {"rounds": 6}, "clock": clock}
+    history = go(tmp_path / "run", scenario(**changes)).history
+    assert history.opened_ns.size == 6 and (history.opened_ns <= history.closed_ns).all()
+    assert (history.closed_ns[:-1] <= history.opened_ns[1:]).all()
+
+
 def test_a_run_whose_reports_come_late_says_how_stale_they_are(tmp_path: Path) -> None:
     late = {"clients": 8, "cohort": 6, "deadline_s": 0.3, "late": {"discount": 0.5}}
     results = go(tmp_path / "late", lossy(participation=late, stop={"rounds": 40}))

@@ -8,16 +8,15 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
+from commands import Command
 from worlds import scenario
 
 from seedbus.agents.replicas import Replicas
 from seedbus.algorithms.contract import Replica
-from seedbus.scenarios import cli
 from seedbus.scenarios.errors import Exit
 from seedbus.scenarios.loading import library
 from seedbus.scenarios.reading import dump
@@ -26,33 +25,6 @@ from seedbus.scenarios.reference import BEGIN, inserted
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
 COMMANDS = ["run", "server", "client", "check", "list", "schema", "replay", "report"]
-
-
-class Said(NamedTuple):
-    """What the command answered."""
-
-    code: int
-    out: str
-    err: str
-
-
-Command = Callable[..., Said]
-
-
-@pytest.fixture
-def seedbus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """Runs the command in this process, in a folder with a small scenario in small.yaml."""
-    monkeypatch.chdir(tmp_path)
-    Path("small.yaml").write_text(dump(scenario(stop={"rounds": 5}).resolved()), encoding="utf-8")
-
-    def call(*arguments: Any) -> Said:
-        monkeypatch.setattr(sys, "argv", ["seedbus", *map(str, arguments)])
-        with pytest.raises(SystemExit) as raised:
-            cli.main()
-        captured = capsys.readouterr()
-        return Said(int(raised.value.code or 0), captured.out, captured.err)
-
-    return call
 
 
 def test_json_is_one_object_on_stdout_and_nothing_else(seedbus: Command) -> None:
@@ -183,44 +155,6 @@ def test_a_replica_that_holds_other_bits_exits_5_and_shows_the_results_all_the_s
     monkeypatch.setattr(Replicas, "advance", meddle)
     said = seedbus("run", "small.yaml", "-q", "--format", "json")
     assert said.code == Exit.DIVERGED and "diverged" in json.loads(said.out)["refusals"]
-
-
-def test_a_run_that_misses_what_is_expected_exits_8_and_shows_what_it_found(seedbus: Command) -> None:
-    met, missed = "expect.rounds.at_least=5", "expect.gap.at_least=1e9"
-    assert seedbus("run", "small.yaml", "-q", "--out", "met", "--set", met).code == Exit.OK
-    said = seedbus("run", "small.yaml", "-q", "--out", "run", "--set", met, "--set", missed, "--format", "json")
-    found = json.loads(said.out)["expectations"]
-    assert said.code == Exit.MISSED and {name: each["is_met"] for name, each in found.items()} == {
-        "rounds": True,
-        "gap": False,
-    }
-    shown = seedbus("report", "run")
-    assert shown.code == Exit.OK and "✓ rounds" in shown.out and "✗ gap" in shown.out
-    assert seedbus("run", "--resume", "run", "-q") == Said(Exit.MISSED, shown.out, "")
-    assert seedbus("run", "small.yaml", "--resume", "run", "-q", "--set", met).code == Exit.OK
-    assert "✗" not in seedbus("report", "run").out
-
-
-def test_what_is_expected_is_checked_without_a_run(seedbus: Command) -> None:
-    said = seedbus("check", "small.yaml", "--set", "expect.los.at_most=1")
-    assert (said.code, said.out) == (Exit.USAGE, "")
-    assert said.err.endswith("expect.los: nothing of that name is measured; did you mean loss?\n")
-    assert "at_most: 1.0" in seedbus("check", "small.yaml", "--set", "expect.loss.at_most=1").out
-
-
-def test_report_writes_the_plots_again_and_does_without_where_it_cannot(
-    seedbus: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ran = seedbus("run", "small.yaml", "-q", "--out", "run")
-    page = Path("run/report.html")
-    first = page.read_bytes()
-    page.unlink()
-    assert seedbus("report", "run") == ran and page.read_bytes() == first
-    page.unlink()
-    page.mkdir()  # as good as a folder that cannot be written, and so for root too
-    said = seedbus("report", "run")
-    assert (said.code, said.out) == (Exit.OK, ran.out)
-    assert re.fullmatch(r"seedbus: note: run/report\.html cannot be written \(.+\)\n", said.err)
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")

@@ -14,7 +14,10 @@ from seedbus.bus import Envelope, Tally
 
 @dataclass(slots=True)
 class Attempt:
-    """One round. size: |C_r|, clients asked; reports: those that have come and are in no commit yet."""
+    """One round. size: |C_r|, clients asked; reports: those that have come and are in no commit yet.
+
+    lags: commits that each of the cohort had missed when it was asked.
+    """
 
     plan: Any
     cohort: list[int]
@@ -26,6 +29,7 @@ class Attempt:
     told: dict[int, tuple[Envelope, Tally]] = field(default_factory=dict)
     lost: Counter[int] = field(default_factory=Counter)
     is_expired: bool = False
+    lags: list[int] = field(default_factory=list)
 
     def admit(self, envelope: Envelope) -> None:
         """Raises `ReportRefused` if no report is due from this client, or not from there."""

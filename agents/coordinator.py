@@ -24,6 +24,7 @@ from typing import Any
 from seedbus.agents import messages
 from seedbus.agents.admission import why_not
 from seedbus.agents.attempt import Attempt
+from seedbus.agents.course import NO_COURSE, Course
 from seedbus.agents.membership import Members
 from seedbus.agents.messages import AnyAlgorithm, Evaluation, Join
 from seedbus.agents.participation import Participation
@@ -47,6 +48,7 @@ class Closed:
     cohort: tuple[int, ...]
     reported: tuple[int, ...]
     commit: Any
+    course: Course = NO_COURSE
 
 
 class Coordinator:
@@ -148,6 +150,7 @@ class Coordinator:
     def open_round(self, now_ns: int = 0) -> list[Outgoing]:
         """Begin the next round; returns its plans, one for each of the cohort."""
         now = self._rounds.open(self._members, self.version, now_ns)
+        now.lags = [self.version - self.versions[client] for client in now.cohort]
         return [self._told(client) for client in now.cohort]
 
     def reported(self, envelope: Envelope, now_ns: int = 0) -> Refusal | None:
@@ -196,12 +199,12 @@ class Coordinator:
         """The clients that the open round waits for."""
         return sorted(self._rounds.current.waiting) if self._rounds.current is not None else []
 
-    def close_round(self) -> Closed:
+    def close_round(self, now_ns: int = 0) -> Closed:
         """Aggregate, if there is a quorum. The commit is to be made durable before anybody hears of it."""
-        attempt, reported, commit = self._rounds.close(self.version)
+        attempt, reported, commit, course = self._rounds.close(self.version, now_ns)
         if commit is not None:
             self.log.append(commit)
-        return Closed(attempt.plan.round, self.version, tuple(attempt.cohort), tuple(reported), commit)
+        return Closed(attempt.plan.round, self.version, tuple(attempt.cohort), tuple(reported), commit, course)
 
     def published(self, closed: Closed, bytes_so_far: int) -> Envelope | None:
         """What the evaluator is told once the round is durable."""

@@ -27,8 +27,8 @@ from seedbus.agents.errors import JournalDamaged, RunFolderError
 from seedbus.agents.journal_file import FILE, begin, connect, locked, prepare, refuse_taken, said_plainly
 from seedbus.agents.seals import SEAL, Seals, digest, seal_of
 
-Round = tuple[int, int, list[int], list[int], list[Any] | None]
-"""Its number, the version after it, its cohort, who reported, and its packed commit or None."""
+Round = tuple[int, int, list[int], list[int], list[Any], list[Any] | None]
+"""Its number, the version after it, its cohort, who reported, how it went, and its packed commit or None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Entry:
     """One closed round. commit: its packed body, or None for a round without quorum; rows: new rows of the ledger.
 
     known: versions at which the server believes members to be, ~version of those who have left; held: those to which
-    delivered plans brought them (a report may have been lost). Only what changed.
+    delivered plans brought them (a report may have been lost). Only what changed. course: how the round went, packed.
 
     segments: complete files of the ledger; when `is_rotated`, all rows up to here are in them.
     """
@@ -53,6 +53,7 @@ class Entry:
     segments: int
     is_rotated: bool
     state: list[Any]
+    course: Sequence[Any] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +141,7 @@ class Journal:
     def append(self, entry: Entry) -> None:
         """Make a round durable; when this returns it is on the disk."""
         chain, seals = self._end()
-        body: bytes = msgpack.packb([list(entry.cohort), list(entry.reported), entry.commit])
+        body: bytes = msgpack.packb([list(entry.cohort), list(entry.reported), list(entry.course), entry.commit])
         chain = _link(chain, entry.round, entry.version, body)
         lines, state = [json.dumps(line) for line in entry.metrics], msgpack.packb(entry.state)
         rows = [entry.rows] if entry.rows and not entry.is_rotated else []
@@ -183,7 +184,7 @@ class Journal:
             chain, seals = self._read_end()
             if not verified or link != _vouched(chain, segments, state, seals):
                 raise JournalDamaged(self.folder / FILE, 0, "the checkpoint does not verify")
-            round, version, cohort, reported, commit = verified.pop()
+            round, version, cohort, reported, _, commit = verified.pop()
             last = (round, version, cohort, reported, commit is not None)
             rows = b"".join(packed for (packed,) in self._select("packed FROM rows ORDER BY number"))
             known, held = (dict(self._select(f"client, version FROM {table}")) for table in ("known", "held"))
@@ -250,8 +251,8 @@ class Journal:
             chain = _link(chain, round, version, body)
             if round != good or chain != link:
                 raise JournalDamaged(self.folder / FILE, good, f"round {good} does not verify")
-            cohort, reported, commit = msgpack.unpackb(body)
-            yield round, version, cohort, reported, commit
+            cohort, reported, course, commit = msgpack.unpackb(body)
+            yield round, version, cohort, reported, course, commit
             good += 1
 
     def _root(self) -> bytes:

@@ -6,6 +6,7 @@ from collections import deque
 from typing import Any
 
 from seedbus.agents.attempt import Attempt, OverdueRounds
+from seedbus.agents.course import Course
 from seedbus.agents.membership import Members
 from seedbus.agents.messages import AnyAlgorithm
 from seedbus.agents.participation import Participation
@@ -87,13 +88,16 @@ class Rounds:
         is_enough = policy.over_selection > 1 and len(now.reports) >= policy.size
         return now.is_expired or is_enough or not now.waiting
 
-    def close(self, version: int) -> tuple[Attempt, list[int], Any]:
-        """The round that was open, who reported in it, and its commit, None without a quorum.
+    def close(self, version: int, now_ns: int) -> tuple[Attempt, list[int], Any, Course]:
+        """The round that was open, who reported in it, its commit, None without a quorum, and how it went.
 
         version: the newest before it.
         """
         assert self.current is not None
-        closed, reported, commit = self.current, sorted(self.current.reports), self._commit(self.current, version)
+        closed, reported = self.current, sorted(self.current.reports)
+        late: list[tuple[int, list[int]]] = []
+        commit = self._commit(closed, version, late)
+        course = Course(closed.opened_ns, now_ns, closed.is_expired, closed.lags, late)
         self.current = None
         if commit is None:
             self._answer_times_ns.clear()
@@ -101,7 +105,7 @@ class Rounds:
             closed.reports = {}  # a round without quorum is void, but a buffer goes on filling
         self._overdue.add(closed)
         self.number += 1
-        return closed, reported, commit
+        return closed, reported, commit, course
 
     @property
     def is_half_in(self) -> bool:
@@ -123,7 +127,8 @@ class Rounds:
     def _plan(self, round: int, version: int) -> Any:
         return self.algorithm.plan(round, version, of_directions(self._seed, round))
 
-    def _commit(self, now: Attempt, version: int) -> Any:
+    def _commit(self, now: Attempt, version: int, late_ones: list[tuple[int, list[int]]]) -> Any:
+        """late_ones: takes those of earlier rounds that are in the commit."""
         policy, fresh, late = self.policy, len(now.reports), self._overdue.count
         total = fresh + late if policy.buffer is not None else fresh
         if total < policy.quorum:
@@ -137,7 +142,9 @@ class Rounds:
 
         def weight(attempt: Attempt) -> float:
             asked = attempt.size if policy.buffer is None else total
-            return discount.weight(version - attempt.plan.version) / asked
+            staleness = version - attempt.plan.version
+            late_ones.append((staleness, sorted(attempt.reports)))
+            return discount.weight(staleness) / asked
 
         share = 1.0 if policy.buffer is None else fresh / total
         return self.algorithm.with_late(now.plan, commit, share, self._overdue.take(weight))

@@ -125,7 +125,7 @@ class Server:
         if crashes:
             self.coordinator.crashed()
             return
-        closed = self.coordinator.close_round()
+        closed = self.coordinator.close_round(self.bus.clock.now_ns)
         await self._keep(closed)
         await self._publish(closed)
 
@@ -223,6 +223,7 @@ class Server:
             version=closed.version,
             cohort=closed.cohort,
             reported=closed.reported,
+            course=closed.course.pack(),
             commit=None if commit is None else self.coordinator.algorithm.pack_commits([commit]).body,
             known=self.coordinator.take_moved(),
             held=[(client, self.bus.stands[client]) for client in sorted(self.bus.moved)],

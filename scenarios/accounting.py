@@ -25,8 +25,8 @@ def account(columns: Columns, scenario: Scenario, rounds: int, dimension: int) -
     """What the closing table shows and `--format json` prints about messages."""
     size = columns["header_bytes"] + columns["payload_bytes"]
     clients, participations = scenario.participation.clients, int((columns["kind"] == Kind.REPORT).sum())
-    found: dict[str, Any] = {"by_kind": {}, "fates": {}}
     of_rounds = is_canonical(columns)
+    found: dict[str, Any] = {"by_kind": {}, "fates": _fates(columns["fate"][of_rounds])}
     for kind in sorted(Kind, key=lambda kind: kind.name):
         here = of_rounds & (columns["kind"] == kind)
         if here.any():
@@ -34,9 +34,8 @@ def account(columns: Columns, scenario: Scenario, rounds: int, dimension: int) -
                 "messages": int(here.sum()),
                 "bytes": int(size[here].sum()),
                 **{name: int(columns[name][here].sum()) for name in SUMMED if name != "framing_bytes"},
+                "fates": _fates(columns["fate"][here]),
             }
-    for fate in Fate:
-        found["fates"][fate.name.lower()] = int((columns["fate"][of_rounds] == fate).sum())
     for direction, kinds in DIRECTIONS.items():
         here = np.isin(columns["kind"], kinds)
         total = int((size - columns["digest_bytes"])[here].sum())
@@ -52,12 +51,17 @@ def account(columns: Columns, scenario: Scenario, rounds: int, dimension: int) -
     total = found["up"]["bytes"] + found["down"]["bytes"]
     found["catchup_bytes"] = catch_up
     found["catchup_share"] = catch_up / total if total else 0.0
-    found["bytes"] = total
+    found["bytes"], found["bytes_per_client"] = total, total / clients
     found["participations"] = participations
     found["bytes_per_participation"] = total / participations if participations else 0.0
     found["conventions"] = conventions(scenario, rounds, dimension)
     found["transport"] = _transport(columns, size)
     return found
+
+
+def _fates(fates: NDArray[np.int64]) -> dict[str, int]:
+    counts = np.bincount(fates, minlength=len(Fate)).tolist()
+    return {fate.name.lower(): counts[fate] for fate in Fate}
 
 
 def _transport(columns: Columns, size: NDArray[np.int64]) -> dict[str, Any]:

@@ -224,11 +224,18 @@ def replay_command(
 
 @app.command("report")
 def report_command(run: RunFolder, output: Output = Format.text) -> None:
-    """Show the closing table of a finished run again."""
+    """Show the closing table of a finished run again, and write its plots to RUN/report.html."""
     with plain_errors():
+        from seedbus.scenarios.page import PAGE, write_page
+        from seedbus.scenarios.report import show
         from seedbus.scenarios.results import Results
 
-        _show(Results.read(run).summary, output)
+        results = Results.read(run)
+        try:
+            write_page(results)
+        except OSError as error:  # perhaps a medium that cannot be written: there is the table all the same
+            typer.echo(f"seedbus: note: {run / PAGE} cannot be written ({error.strerror})", err=True)
+        show(results.summary, as_json=output is Format.json)
 
 
 def main() -> None:
@@ -261,31 +268,22 @@ def _asked(
 
 
 def _run(what: Any, out: Path | None, resume: Path | None, where: Any, output: Format, quiet: bool) -> None:
+    from seedbus.scenarios.report import show
     from seedbus.scenarios.run import run
 
     _warn(what)
     with _watched(what, quiet) as observer:
         results = run(what, resume or out, resume=resume is not None, observer=observer, placement=where)
-    _show(results.summary, output)
+    show(results.summary, as_json=output is Format.json)
     if "diverged" in results.summary["refusals"]:
         raise typer.Exit(Exit.DIVERGED)
+    if results.missed:
+        raise typer.Exit(Exit.MISSED)
 
 
 def _warn(scenario: Any) -> None:
     for sentence in scenario.algorithm.caveats():
         typer.echo(f"seedbus: note: {sentence}", err=True)
-
-
-def _show(summary: dict[str, Any], output: Format) -> None:
-    if output is Format.json:
-        typer.echo(json.dumps(summary))
-        return
-    from rich.console import Console
-
-    from seedbus.scenarios.report import closing_table
-
-    console = Console(width=None if sys.stdout.isatty() else 100)
-    console.print(closing_table(summary))
 
 
 @contextmanager

@@ -17,6 +17,7 @@ class Exit(IntEnum):
     DIVERGED = 5
     STUCK = 6
     PEER = 7
+    MISSED = 8
     INTERRUPTED = 130
 
 

@@ -69,6 +69,8 @@ def _accepts(schema: dict[str, Any]) -> str:
         return f"[{', '.join(_accepts(each) for each in schema['prefixItems'])}]"
     if schema.get("type") == "array":
         return f"list of {_accepts(schema['items'])}"
+    if "$ref" in schema.get("additionalProperties", {}):
+        return "a mapping from names, see below"
     if "additionalProperties" in schema and schema.get("type") == "object":
         return "a schedule, from round to value"
     if schema.get("type") == "null":

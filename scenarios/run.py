@@ -23,18 +23,21 @@ from seedbus.agents.tampering import Tampering
 from seedbus.bus import Offer, Recruit, ledger_hash, read_ledger
 from seedbus.bus.clock import cpu_seconds, wall_seconds
 from seedbus.bus.errors import BadEndpoint, LedgerDamaged, TooFewFiles
-from seedbus.bus.files import whole
 from seedbus.bus.ledger import Columns
 from seedbus.models.task import Problem
 from seedbus.scenarios.accounting import account
 from seedbus.scenarios.cluster import Placement, placed
 from seedbus.scenarios.errors import Interrupted, ScenarioError, WorkerFailed
+from seedbus.scenarios.expectations import judged
+from seedbus.scenarios.history import History
 from seedbus.scenarios.loading import validate
+from seedbus.scenarios.page import PAGE, page
 from seedbus.scenarios.reading import dump
 from seedbus.scenarios.recording import Recorder
-from seedbus.scenarios.results import RESULTS, Results, strict
+from seedbus.scenarios.results import RESULTS, Results, strict, write
 from seedbus.scenarios.schema import Scenario
 from seedbus.scenarios.sentences import nearest, quoted
+from seedbus.scenarios.statistics import Heard, clients_table, describe
 
 RUNS = Path("runs")
 SCENARIO = "scenario.yaml"
@@ -51,8 +54,8 @@ def run(
     """Run a scenario to its end and return its results.
 
     out: the run's folder; by default runs/NAME-1, runs/NAME-2, … resume: go on with the run in `out`. A finished run
-    is not run again. placement: where the clients are; by default in this process. In a notebook, where an asyncio
-    loop is running already, the run has its own and that one waits.
+    is not run again, only held to what this scenario expects. placement: where the clients are; by default in this
+    process. In a notebook, where an asyncio loop is running already, the run has its own and that one waits.
     Raises `ScenarioError`, `DataError`, `RunFolderError`, `JournalDamaged`, `Unfinishable`, `WorkerFailed`,
     `BadEndpoint`, `TooFewFiles`; on Ctrl-C `Interrupted`, with every closed round kept.
     """
@@ -61,7 +64,7 @@ def run(
             raise ScenarioError("resume", ["out is missing; expected the folder of the run to go on with"])
         _refuse_another(scenario, scenario_of(Path(out)), Path(out))
         if (Path(out) / RESULTS).exists():
-            return Results.read(Path(out))
+            return _judged_anew(Results.read(Path(out)), scenario)
     where = placement or Placement(scenario.transport)
     where.check(scenario)
     files = scenario.check()
@@ -192,8 +195,8 @@ def _journal(folder: Path, scenario: Scenario, files: dict[str, str], *, resume:
 
 
 def _refuse_another(scenario: Scenario, before: Scenario, folder: Path) -> None:
-    # how the bytes move changes no bit of a run
-    before = before.model_copy(update={"transport": scenario.transport})
+    # how the bytes move, and what is expected, changes no bit of a run
+    before = before.model_copy(update={"transport": scenario.transport, "expect": scenario.expect})
     if before != scenario:
         difference = _first_difference(before.resolved(), scenario.resolved())
         raise RunFolderError(folder, f"it holds another scenario's run: {difference}")
@@ -220,12 +223,30 @@ def _run(
             made = recruit(scenario, problem, recorder)
         with placed(where, scenario, made, recorder) as connect:
             outcome = run_agents(_setup(scenario, where.expect), folder, journal, recorder, connect)
-        summary = strict(_summary(scenario, folder, journal, outcome))
+        lines, columns = journal.metrics(), _messages(folder / MESSAGES, journal)
+        history = History.of(journal.rounds(), scenario.participation.clients)
+        heard = Heard(columns, history)
+        table = clients_table(columns, history, heard)
+        summary = _summary(scenario, folder, columns, lines, outcome)
+        summary = strict(summary | describe(history, heard, table, outcome.simulated_s))
+        # null where a figure is not finite, as in the files that a finished run is judged by again
+        summary["expectations"] = judged(scenario.expect, summary, [strict(line) for line in lines])
         summary["wall_s"], summary["cpu_s"] = wall_seconds() - began[0], cpu_seconds() - began[1]
         recorder.sync()
-        with whole(folder / RESULTS) as file:
-            file.write(json.dumps(summary, indent=2).encode())
+        write(folder / PAGE, page(summary, lines, history, table))
+        write(folder / RESULTS, json.dumps(summary, indent=2))
     return Results(folder, summary)
+
+
+def _judged_anew(results: Results, scenario: Scenario) -> Results:
+    """A finished run, held to what is expected now."""
+    found = judged(scenario.expect, results.summary, results.lines if scenario.expect else [])
+    if found == results.expectations:
+        return results
+    summary = results.summary | {"expectations": found}
+    with _writable(results.folder):
+        write(results.folder / RESULTS, json.dumps(summary, indent=2))
+    return Results(results.folder, summary)
 
 
 @contextmanager
@@ -237,10 +258,10 @@ def _writable(folder: Path) -> Iterator[None]:
         raise RunFolderError(folder, f"the run's folder cannot be written ({error.strerror})") from None
 
 
-def _summary(scenario: Scenario, folder: Path, journal: Journal, outcome: Outcome) -> dict[str, Any]:
-    columns = _messages(folder / MESSAGES, journal)
+def _summary(
+    scenario: Scenario, folder: Path, columns: Columns, lines: list[dict[str, Any]], outcome: Outcome
+) -> dict[str, Any]:
     names = [fault["fault"] for fault in scenario.resolved()["faults"]]
-    lines = journal.metrics()
     last = {name: value for name, value in lines[-1].items() if name not in ("bytes_up", "bytes_down")} if lines else {}
     return {
         "run": str(folder),

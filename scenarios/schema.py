@@ -7,16 +7,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from seedbus.agents.participation import Participation
+from seedbus.agents.refusals import REASONS
 from seedbus.agents.stopping import Cadence, Stop
 from seedbus.algorithms.decomfl import DeComFL
 from seedbus.bus import Compute, Network
 from seedbus.models.partitions import Iid, Partition
 from seedbus.models.task import Task, tasks
 from seedbus.scenarios.discovery import algorithms, faults
+from seedbus.scenarios.expectations import REFUSED, Bounds, names
 from seedbus.scenarios.faults.selector import Clients
+from seedbus.scenarios.sentences import nearest
 
 if TYPE_CHECKING:
     AnyTask = Task
@@ -57,6 +61,7 @@ class Scenario(BaseModel):
     faults: list[AnyFault] = Field(default=[], description="what goes wrong: with messages, links, and clients")
     evaluation: Cadence = Field(default=Cadence(), description="when the model is measured, and on what")
     stop: Stop = Field(description="when the run is over")
+    expect: dict[str, Bounds] = Field(default={}, description="what the run is to reach, by name")
     verify: bool = Field(default=False, description="compare the replicas' digests, bit for bit")
     verify_every: int = Field(default=1, ge=1, description="with verify: compare at every so many versions")
 
@@ -100,6 +105,23 @@ class Scenario(BaseModel):
         """The digests of the files that faults name, by their field. Raises `ScenarioError`."""
         found = {f"faults.{n}.file": fault.check(self.participation.clients) for n, fault in enumerate(self.faults)}
         return {name: digest for name, digest in found.items() if digest}
+
+    @model_validator(mode="after")
+    def _measurable(self) -> Scenario:
+        """What is expected must be something that this run will know."""
+        known, reasons = names(self.metrics), [REFUSED + reason for reason in sorted(REASONS)]
+        for name in self.expect:
+            if name.startswith(REFUSED) and name not in reasons:
+                raise ValueError(f"expect.{name}: nothing is refused for that; {nearest(name, reasons)}")
+            if name not in known and name not in reasons:
+                raise ValueError(f"expect.{name}: nothing of that name is measured; {nearest(name, known)}")
+        return self
+
+    @property
+    def metrics(self) -> list[str]:
+        """What an evaluation of this run measures."""
+        coordinate = self.algorithm.replica(np.zeros(1, np.float32))
+        return [*self.task.metrics, *self.algorithm.diagnostics(coordinate)]
 
     def resolved(self) -> dict[str, Any]:
         """Every field with its value, ready for YAML or JSON."""

@@ -8,17 +8,17 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pydantic_core
 import pytest
+from commands import Command
 from worlds import scenario
 
 from seedbus.agents.replicas import Replicas
 from seedbus.algorithms.contract import Replica
-from seedbus.scenarios import cli, loading
+from seedbus.scenarios import loading
 from seedbus.scenarios.errors import Exit
 from seedbus.scenarios.loading import library
 from seedbus.scenarios.reading import dump
@@ -27,33 +27,6 @@ from seedbus.scenarios.reference import BEGIN, inserted
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
 COMMANDS = ["run", "server", "client", "check", "list", "schema", "replay", "report", "stress"]
-
-
-class Said(NamedTuple):
-    """What the command answered."""
-
-    code: int
-    out: str
-    err: str
-
-
-Command = Callable[..., Said]
-
-
-@pytest.fixture
-def seedbus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """Runs the command in this process, in a folder with a small scenario in small.yaml."""
-    monkeypatch.chdir(tmp_path)
-    Path("small.yaml").write_text(dump(scenario(stop={"rounds": 5}).resolved()), encoding="utf-8")
-
-    def call(*arguments: Any) -> Said:
-        monkeypatch.setattr(sys, "argv", ["seedbus", *map(str, arguments)])
-        with pytest.raises(SystemExit) as raised:
-            cli.main()
-        captured = capsys.readouterr()
-        return Said(int(raised.value.code or 0), captured.out, captured.err)
-
-    return call
 
 
 def test_json_is_one_object_on_stdout_and_nothing_else(seedbus: Command) -> None:
@@ -230,6 +203,15 @@ def test_the_reference_says_what_every_figure_about_messages_is(seedbus: Command
     for keys, table in zip((traffic, traffic["transport"]), text.split("In `transport` are"), strict=True):
         rows = re.findall(r"^\| (`.*?`) \|", table, re.MULTILINE)
         assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == keys.keys()
+
+
+def test_the_reference_says_what_every_figure_about_clients_and_rounds_is(seedbus: Command) -> None:
+    summary = json.loads(seedbus("run", "small.yaml", "-q", "--format", "json").out)
+    text = REFERENCE.partition("### What the results say of clients and rounds\n")[2].partition("\n#")[0]
+    for part in ("participation", "lag", "staleness", "round_times"):
+        table = text.partition(f"| key in `{part}` |")[2].partition("\n\n")[0]
+        rows = re.findall(r"^\| (`.*?`) \|", table, re.MULTILINE)
+        assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == summary[part].keys()
 
 
 def test_the_reference_lists_every_exit_code() -> None:

@@ -163,7 +163,7 @@ def test_whoever_has_left_is_not_asked_and_no_report_counts_twice(
     monkeypatch.setattr(Server, "_send", send)
     run(coming(name), tmp_path / "run")
     journal = Journal.open(tmp_path / "run", for_writing=False)
-    for round, _, cohort, reported, _ in journal.rounds():
+    for round, _, cohort, reported, *_ in journal.rounds():
         assert set(reported) <= set(cohort) and len(set(reported)) == len(reported)
         said += [(round, client) for client in reported]
     journal.close()

@@ -19,6 +19,7 @@ from seedbus.bus.draws import Luck, below
 from seedbus.scenarios.discovery import faults
 
 _SHARES = (0.0, 0.05, 0.2, 0.5, 0.9, 1.0)
+_SCALES = {"shape": (1.0, 5.0), "sigma": (0.01, 1.5)}  # tails that do not reach the end of simulated time
 _TRIES = 40
 
 
@@ -165,6 +166,8 @@ def _real(name: str, field: FieldInfo, choose: Chooser) -> float:
     low, high = _bounds(field, 0.0, 1e6)
     if high <= 1:
         return float(choose.one([share for share in _SHARES if low <= share <= high]))
+    if name in _SCALES:
+        return choose.scale(*_SCALES[name])
     if name.endswith("mbps"):
         return choose.scale(1e-3, 10)
     if choose.chance(0.1):

@@ -20,20 +20,28 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgpack
+
 from seedbus.agents import messages
 from seedbus.agents.admission import why_not
-from seedbus.agents.membership import Members
+from seedbus.agents.history import History, Reload
+from seedbus.agents.lag import Lag
 from seedbus.agents.messages import AnyAlgorithm, Evaluation, Join
 from seedbus.agents.participation import Participation
+from seedbus.agents.places import Places
 from seedbus.agents.refusals import NOBODY, Refusal, Refusals
 from seedbus.agents.rounds import Rounds
+from seedbus.agents.snapshots import NoSnapshot, Outgoing, Snapshots
 from seedbus.agents.stopping import Cadence, Progress, Stop
 from seedbus.agents.verification import Verifier
 from seedbus.algorithms.contract import BadPayload, ReportRefused, whole_digest
-from seedbus.bus import Envelope, Tally
+from seedbus.bus import Envelope, Kind
 
-Outgoing = tuple[Envelope, Tally]
 JOINS = 2  # of a client in a round: it has come back, and a plan on its way told it of commits that it has lost
+
+
+def _nothing_older(after: int, last: int) -> list[Any]:
+    raise LookupError(f"commits {after + 1} … {last} are not held any more")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +61,7 @@ class Coordinator:
     proofs: what every process must show ("selftest", "x0"), or what the first one does if it is not said. believes:
     whether a process that comes back is at the versions that it says; else (simulated time) that a process went and
     came never happened. apart: clients that a process does not bring: they come by themselves, when they do.
+    lag: what becomes of who misses much; reload: the log, from where all of it is (`History`).
     """
 
     def __init__(
@@ -67,22 +76,28 @@ class Coordinator:
         proofs: Mapping[str, bytes] | None = None,
         believes: bool = True,
         apart: Container[int] = (),
+        lag: Lag | None = None,
+        reload: Reload = _nothing_older,
     ) -> None:
         self.algorithm, self.participation, self.seed = algorithm, participation, seed
         self.stop, self.evaluation, self.verifier = stop, evaluation, Verifier(verify_every)
-        self.log: list[Any] = []
-        self.versions: dict[int, int] = {}
+        self.history = History(reload, *((lag.snapshot_after_commits, lag.snapshot_after_bytes) if lag else ()))
+        self.snapshots = Snapshots(lag)
         self.refusals = Refusals()
         self.progress = Progress()
         self.last_digest = ""
-        self._members = Members(participation.clients)
-        self._moved: set[int] = set()
+        self._places = Places(participation.clients)
         self._rounds = Rounds(algorithm, participation, seed)
         self.proofs, self._believes, self._apart = dict(proofs or {}), believes, apart
 
     @property
     def version(self) -> int:
-        return len(self.log)
+        return self.history.version
+
+    @property
+    def versions(self) -> Mapping[int, int]:
+        """Where everybody is that ever joined."""
+        return self._places.versions
 
     @property
     def round(self) -> int:
@@ -98,8 +113,10 @@ class Coordinator:
         if objection is not None:
             return [], self.refused(join.sender, *objection)
         self.proofs = join.proofs | self.proofs
-        plans, is_alone, now = [], join.sender >= 0, self._rounds.current
-        if is_alone and now is not None:
+        plans: list[Outgoing] = []
+        is_alone, now = join.sender >= 0, self._rounds.current
+        has_pulled = is_alone and self.snapshots.installed(join.sender, join.spans[0].version if join.spans else 0)
+        if is_alone and now is not None and not has_pulled:
             now.lost[join.sender] += 1
             if now.lost[join.sender] > JOINS:
                 detail = f"client {join.sender} says more than {JOINS} times in a round where it is"
@@ -110,38 +127,43 @@ class Coordinator:
             for client in range(span.first, span.last + 1)
             if is_alone or self._believes or not (client in self.versions or client in self._apart)
         ]
-        self._members.update(client for client, _ in came)
-        for client, version in came:
-            self._place(client, version)
+        self._places.enter(came)
+        for client, _ in came:
             self._rounds.dismiss(client)
             if now is not None and client in now.waiting:
-                plans.append(self._told(client))  # it lost its place: the plan again, from where it really is
+                plans += self._told(client)  # it lost its place: the plan again, from where it really is
         return plans, None
 
     def left(self, clients: Iterable[int]) -> None:
         """Clients are gone; nobody waits for them, and none is asked until it has joined again."""
+        clients = list(clients)
         for client in clients:
-            if client in self._members:
-                self._members.discard(client)
-                self._moved.add(client)
+            self._places.leave(client)
             self._rounds.dismiss(client, open_too=True)
+        self.snapshots.left(clients)
 
     @property
     def has_members(self) -> bool:
         """True when there are enough members for a commit."""
-        return len(self._members) >= self.participation.quorum
+        return len(self._places.members) >= self.participation.quorum
 
     # -- rounds
 
     def open_round(self, now_ns: int = 0) -> list[Outgoing]:
-        """Begin the next round; returns its plans, one for each of the cohort."""
-        now = self._rounds.open(self._members, self.version, now_ns)
-        return [self._told(client) for client in now.cohort]
+        """Begin the next round; returns its plans, one for each of the cohort but those who are to have a snapshot."""
+        now = self._rounds.open(self._places.members, self.version, now_ns)
+        self.snapshots.open(self.round, self.version)
+        return [told for client in now.cohort for told in self._told(client)]
 
     def reported(self, envelope: Envelope, now_ns: int = 0) -> Refusal | None:
-        """A report came in. Returns why it was refused, or None if it counts."""
+        """A report came in, or what serves a snapshot. Returns why it was refused, or None if it counts."""
         try:
-            self._accept(envelope, now_ns)
+            if envelope.kind is Kind.PULL:
+                self._pulled(envelope)
+            elif envelope.kind is Kind.PIECE:
+                self.snapshots.came(envelope)
+            else:
+                self._accept(envelope, now_ns)
             return None
         except BadPayload as error:
             return self.refused(envelope.client, "bad-payload", str(error), envelope.round)
@@ -181,11 +203,21 @@ class Coordinator:
         """The clients that the open round waits for."""
         return sorted(self._rounds.current.waiting) if self._rounds.current is not None else []
 
+    def take_outbox(self) -> list[Outgoing]:
+        """What is to be sent, beside plans, because of what came in."""
+        now, snapshots = self._rounds.current, self.snapshots
+        if now is not None:
+            snapshots.settle(now.waiting)
+            snapshots.outbox += [told for c in snapshots.take_unfed() if c in now.waiting for told in self._told(c)]
+        outbox, snapshots.outbox = snapshots.outbox, []
+        return outbox
+
     def close_round(self) -> Closed:
         """Aggregate, if there is a quorum. The commit is to be made durable before anybody hears of it."""
         attempt, reported, commit = self._rounds.close(self.version)
+        self.snapshots.close()
         if commit is not None:
-            self.log.append(commit)
+            self._remember(commit)
         return Closed(attempt.plan.round, self.version, tuple(attempt.cohort), tuple(reported), commit)
 
     def published(self, closed: Closed, bytes_so_far: int) -> Envelope | None:
@@ -234,38 +266,57 @@ class Coordinator:
 
     def checkpoint(self) -> list[Any]:
         """All that the future depends on, but the log and the members' versions, which are kept a row each."""
-        return [self._rounds.pack(), self.refusals.pack(), self.progress.pack(), self.verifier.pack()]
+        parts = (self._rounds, self.refusals, self.progress, self.verifier, self.snapshots)
+        return [part.pack() for part in parts]
 
     def take_moved(self) -> list[tuple[int, int]]:
-        """(client, version) of those that joined, moved or left since the last call; who left has ~version."""
-        moved = [(c, self.versions[c] if c in self._members else ~self.versions[c]) for c in sorted(self._moved)]
-        self._moved.clear()
-        return moved
+        """What `restore` wants to know of who joined, moved or left since the last call."""
+        return self._places.take_moved()
 
-    def restore(self, checkpoint: list[Any], log: list[Any], known: Mapping[int, int]) -> None:
+    def restore(
+        self, checkpoint: list[Any], log: Iterable[Any], known: Mapping[int, int], snapshot: bytes = b""
+    ) -> None:
         """known: what `take_moved` gave, all in all."""
-        rounds, refusals, progress, truth = checkpoint
+        rounds, refusals, progress, truth, snapshots = checkpoint
         self._rounds.unpack(rounds)
         self.refusals.unpack(refusals)
         self.progress = Progress.unpack(progress)
         self.verifier.unpack(truth)
-        self.log, self.versions = log, {client: max(version, ~version) for client, version in known.items()}
-        if not self._believes:
-            self._members.update(client for client, version in known.items() if version >= 0)
+        self.snapshots.unpack(snapshots, snapshot)
+        self._places.restore(known, with_members=not self._believes)
+        for commit in log:
+            self._remember(commit)
 
     # -- inside
 
-    def _told(self, client: int) -> Outgoing:
+    def _told(self, client: int) -> list[Outgoing]:
+        """The plan of the open round; nothing for who is to have a snapshot, which comes by `take_outbox`."""
         now, version = self._rounds.current, self.versions[client]
         assert now is not None
+        if self.history.is_beyond(version) and not self.snapshots.replays(client):
+            self.snapshots.feed(client, lambda version: not self.history.is_beyond(version))
+            return []
         if version not in now.told:  # whoever stands at one version is told the same
-            now.told[version] = messages.pack_plan(self.algorithm, client, now.plan, self.log[version:])
+            now.told[version] = messages.pack_plan(self.algorithm, client, now.plan, self.history.since(version))
         envelope, tally = now.told[version]
-        return replace(envelope, client=client), tally
+        return [(replace(envelope, client=client), tally)]
 
-    def _place(self, client: int, version: int) -> None:
-        self.versions[client] = version
-        self._moved.add(client)
+    def _remember(self, commit: Any) -> None:
+        packed: bytes = msgpack.packb(self.algorithm.pack_commits([commit]).body)
+        self.history.append(commit, len(packed))
+        self.history.prune(self._places.slowest(self.version))
+
+    def _pulled(self, envelope: Envelope) -> None:
+        client, now = envelope.client, self._rounds.current
+        if client not in self.versions:
+            raise ReportRefused("not-a-member", f"client {client} never joined")
+        try:
+            self.snapshots.pulled(envelope)
+        except NoSnapshot:
+            if now is None or client not in now.waiting or now.lost[client] >= JOINS:
+                raise
+            now.lost[client] += 1
+            self.snapshots.outbox += self._told(client)
 
     def _accept(self, envelope: Envelope, now_ns: int) -> None:
         client = envelope.client
@@ -281,7 +332,9 @@ class Coordinator:
             raise ReportRefused("diverged", difference)
         self._rounds.count(now, client, report, now_ns)
         if envelope.base >= self.versions[client]:
-            self._place(client, envelope.base)
+            self._places.move(client, envelope.base)
+        if now is self._rounds.current:
+            self.snapshots.reported(client)
 
 
 _ANSWERS_BADLY = frozenset(

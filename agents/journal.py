@@ -33,8 +33,11 @@ CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE rounds (
     round INTEGER PRIMARY KEY, version INTEGER NOT NULL, body BLOB NOT NULL, chain BLOB NOT NULL
 );
+CREATE INDEX by_version ON rounds (version);
 CREATE TABLE known (client INTEGER PRIMARY KEY, version INTEGER NOT NULL);
 CREATE TABLE held (client INTEGER PRIMARY KEY, version INTEGER NOT NULL);
+CREATE TABLE halves (client INTEGER PRIMARY KEY, note BLOB NOT NULL);
+CREATE TABLE snapshot (one INTEGER PRIMARY KEY CHECK (one = 1), packed BLOB NOT NULL);
 CREATE TABLE metrics (number INTEGER PRIMARY KEY, line TEXT NOT NULL);
 CREATE TABLE rows (number INTEGER PRIMARY KEY, packed BLOB NOT NULL);
 CREATE TABLE checkpoint (
@@ -48,7 +51,9 @@ class Entry:
     """One closed round. commit: its packed body, or None for a round without quorum; rows: new rows of the ledger.
 
     known: versions at which the server believes members to be, ~version of those who have left; held: those to which
-    delivered plans brought them (a report may have been lost). Only what changed.
+    delivered plans brought them (a report may have been lost); halves: what they have of snapshots. Only what changed.
+
+    snapshot: the one that the server holds, if it is another than before; b"": none any more.
 
     segments: complete files of the ledger; when `is_rotated`, all rows up to here are in them.
     """
@@ -65,6 +70,8 @@ class Entry:
     segments: int
     is_rotated: bool
     state: list[Any]
+    halves: Iterable[tuple[int, bytes]] = ()
+    snapshot: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +86,8 @@ class Checkpoint:
     held: dict[int, int]
     last: tuple[int, int, list[int], list[int], bool]
     """The last round: its number, the version after it, its cohort, who reported, and whether it made a commit."""
+    halves: dict[int, bytes]
+    snapshot: bytes
 
 
 class Journal:
@@ -88,6 +97,7 @@ class Journal:
         self.folder, self._database, self._lock = folder, database, lock
         row = database.execute("SELECT chain FROM rounds ORDER BY round DESC LIMIT 1").fetchone()
         self._chain: bytes = row[0] if row else self._root()
+        self._snapshot = _digest(self._held_snapshot())
 
     @classmethod
     def create(cls, folder: Path, facts: dict[str, str]) -> Journal:
@@ -169,10 +179,15 @@ class Journal:
                 database.execute("DELETE FROM rows")
             elif entry.rows:
                 database.execute("INSERT INTO rows (packed) VALUES (?)", (entry.rows,))
+            database.executemany("INSERT OR REPLACE INTO halves VALUES (?, ?)", entry.halves)
+            snapshot = self._snapshot
+            if entry.snapshot is not None:
+                database.execute("INSERT OR REPLACE INTO snapshot VALUES (1, ?)", (entry.snapshot,))
+                snapshot = _digest(entry.snapshot)
             state: bytes = msgpack.packb(entry.state)
-            checkpoint = (entry.segments, state, _digest(chain + state))
+            checkpoint = (entry.segments, state, _digest(chain + state + snapshot))
             database.execute("INSERT OR REPLACE INTO checkpoint VALUES (1, ?, ?, ?)", checkpoint)
-        self._chain = chain
+        self._chain, self._snapshot = chain, snapshot
 
     def finish(self, metrics: Sequence[dict[str, Any]], segments: int, facts: dict[str, str]) -> None:
         """The run is over: its last metrics, facts about its end, and all rows are in the ledger's segments."""
@@ -198,27 +213,39 @@ class Journal:
             rows = b"".join(packed for (packed,) in self._database.execute("SELECT packed FROM rows ORDER BY number"))
             known = dict(self._database.execute("SELECT client, version FROM known").fetchall())
             held = dict(self._database.execute("SELECT client, version FROM held").fetchall())
-            verified = deque(self.rounds(), maxlen=1)
-            if not verified or link != _digest(self._chain + state):
+            halves = dict(self._database.execute("SELECT client, note FROM halves WHERE note != x''").fetchall())
+            snapshot, verified = self._held_snapshot(), deque(self.rounds(), maxlen=1)
+            if not verified or link != _digest(self._chain + state + _digest(snapshot)):
                 good = verified[0][0] + 1 if verified else 0
                 raise JournalDamaged(self.folder / FILE, good, "the checkpoint does not verify")
             round, version, cohort, reported, commit = verified.pop()
             unpacked = msgpack.unpackb(state, strict_map_key=False)
         last = (round, version, cohort, reported, commit is not None)
-        return Checkpoint(unpacked, segments, rows, self.metrics(), known, held, last)
+        return Checkpoint(unpacked, segments, rows, self.metrics(), known, held, last, halves, snapshot)
+
+    def _held_snapshot(self) -> bytes:
+        found = self._database.execute("SELECT packed FROM snapshot").fetchone()
+        return bytes(found[0]) if found else b""
 
     def metrics(self) -> list[dict[str, Any]]:
         with _said_plainly(self.folder):
             lines = self._database.execute("SELECT line FROM metrics ORDER BY number").fetchall()
             return [json.loads(line) for (line,) in lines]
 
-    def rounds(self) -> Iterator[tuple[int, int, list[int], list[int], list[Any] | None]]:
-        """(round, version after it, cohort, reported, packed commit or None), verified. Raises `JournalDamaged`."""
+    def rounds(self, after: int = 0) -> Iterator[tuple[int, int, list[int], list[int], list[Any] | None]]:
+        """(round, version after it, cohort, reported, packed commit or None), verified. Raises `JournalDamaged`.
+
+        after: the last version that is not of interest.
+        """
         chain, good = self._root(), 0
         path = self.folder / FILE
         with _said_plainly(self.folder):
+            if after:
+                last = "SELECT round, chain FROM rounds WHERE version <= ? ORDER BY version DESC, round DESC LIMIT 1"
+                round, chain = self._database.execute(last, (after,)).fetchone() or (-1, chain)
+                good = round + 1
             for round, version, body, link in self._database.execute(
-                "SELECT round, version, body, chain FROM rounds ORDER BY round"
+                "SELECT round, version, body, chain FROM rounds WHERE round >= ? ORDER BY round", (good,)
             ):
                 chain = _link(chain, round, version, body)
                 if round != good or chain != link:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from seedbus.agents.coordinator import Coordinator
 from seedbus.agents.errors import RunFolderError, Unfinishable
 from seedbus.agents.journal import Journal
+from seedbus.agents.lag import Lag
 from seedbus.agents.messages import AnyAlgorithm, tally
 from seedbus.agents.observer import Observer
 from seedbus.agents.participation import Participation
@@ -56,6 +59,7 @@ class Setup:
     is_virtual: bool
     scenario: bytes
     share: int = 0
+    lag: Lag | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +98,11 @@ def run(
     return crew.finish(reason)
 
 
-def history(algorithm: AnyAlgorithm, journal: Journal) -> list[Any]:
-    """All commits of a journal, verified and decoded."""
-    packed = (commit for *_, commit in journal.rounds() if commit is not None)
-    return [commit for body in packed for commit in algorithm.unpack_commits(body)]
+def history(algorithm: AnyAlgorithm, journal: Journal, after: int = 0) -> Iterator[Any]:
+    """The commits of a journal from version after + 1 on, verified and decoded."""
+    for *_, body in journal.rounds(after):
+        if body is not None:
+            yield from algorithm.unpack_commits(body)
 
 
 def check_build(folder: Path, facts: dict[str, str], ours: dict[str, str]) -> None:
@@ -132,6 +137,8 @@ class _Crew:
             proofs={"selftest": own_selftest} | ({"x0": journal.proof("x0")} if "x0" in facts else {}),
             believes=not setup.is_virtual,
             apart=self.population.at_start,
+            lag=setup.lag,
+            reload=lambda after, last: self._reloaded(after, last),
         )
         self.transport = connect(journal.run_id)
         self.bus = Bus(
@@ -190,6 +197,11 @@ class _Crew:
             f"round {self.coordinator.round} waits for {len(missing)} clients ({some}) that will never answer; "
             "set participation.deadline_s to let rounds close without them"
         )
+
+    def _reloaded(self, after: int, last: int) -> list[Any]:
+        """Commits that are held no more. Its own connection: the journal's may be in use on the journal's thread."""
+        with closing(Journal.open(self.journal.folder, for_writing=False)) as journal:
+            return list(islice(history(self.setup.algorithm, journal, after), last - after))
 
     def _answer_ns(self, client: int, round: int) -> int:
         return self.setup.compute.time_ns(self.setup.seed, client, round, self.setup.algorithm.evaluations(round))

@@ -128,6 +128,7 @@ def _setup(scenario: Scenario, processes: int) -> Setup:
         verify_every=scenario.verify_every if scenario.verify else 0,
         is_virtual=scenario.clock == "virtual",
         scenario=json.dumps(scenario.resolved()).encode(),
+        lag=scenario.lag,
         share=-(-scenario.participation.clients // processes),
     )
 

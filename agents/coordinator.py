@@ -40,10 +40,6 @@ from seedbus.bus import Envelope, Kind
 JOINS = 2  # of a client in a round: it has come back, and a plan on its way told it of commits that it has lost
 
 
-def _nothing_older(after: int, last: int) -> list[Any]:
-    raise LookupError(f"commits {after + 1} … {last} are not held any more")
-
-
 @dataclass(frozen=True, slots=True)
 class Closed:
     """A round that is over. commit is None if it had no quorum."""
@@ -77,7 +73,7 @@ class Coordinator:
         believes: bool = True,
         apart: Container[int] = (),
         lag: Lag | None = None,
-        reload: Reload = _nothing_older,
+        reload: Reload | None = None,
     ) -> None:
         self.algorithm, self.participation, self.seed = algorithm, participation, seed
         self.stop, self.evaluation, self.verifier = stop, evaluation, Verifier(verify_every)

@@ -15,12 +15,13 @@ Reload = Callable[[int, int], Sequence[Any]]
 
 
 class History:
-    """Commits, the newest for certain. reload: the commits after one version up to another, from where all are.
+    """Commits, the newest for certain. reload: the commits after one version up to another, from where all are; None:
+    there is no such place, and all are held.
 
     commits, size: how many commits, or bytes of them, a lagging follower is sent at most; None: any number.
     """
 
-    def __init__(self, reload: Reload, commits: int | None = None, size: int | None = None) -> None:
+    def __init__(self, reload: Reload | None = None, commits: int | None = None, size: int | None = None) -> None:
         self._reload, self._most, self._most_bytes = reload, commits, size
         self.version = 0
         self._held: list[Any] = []
@@ -52,7 +53,7 @@ class History:
     def between(self, after: int, last: int) -> list[Any]:
         """The commits after + 1 … last."""
         first = self.version - len(self._held)
-        older = self._reload(after, min(first, last)) if after < min(first, last) else []
+        older = self._reload(after, min(first, last)) if self._reload and after < min(first, last) else []
         return [*older, *self._held[max(0, after - first) : max(0, last - first)]]
 
     def since(self, version: int) -> list[Any]:
@@ -60,6 +61,8 @@ class History:
 
     def prune(self, slowest: int) -> None:
         """Let go of what no member needs. slowest: the lowest version of a member."""
+        if self._reload is None:
+            return
         # the newest one may not be where `reload` reads yet
         below = min(max(slowest, self.version - len(self._sizes) if self._sizes else 0), self.version - 1)
         del self._held[: max(0, below - (self.version - len(self._held)))]

@@ -54,5 +54,7 @@ class Places:
         """known: what `take_moved` gave, all in all; with_members: whether who was a member is one again."""
         self.versions = {client: max(version, ~version) for client, version in known.items()}
         if with_members:
-            self.enter((client, version) for client, version in known.items() if version >= 0)
-            self._moved.clear()
+            self.members.update(client for client, version in known.items() if version >= 0)
+        self._slowest = Slowest()
+        for client in self.members:
+            self._slowest.add(self.versions[client])

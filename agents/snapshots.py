@@ -5,8 +5,9 @@
 
 Rules
 - One snapshot is held. Its bytes are opaque: what the evaluator says that they hold, whoever installs them checks.
-- Only who was offered it may pull it, and for each offer no more than a few times all of it. So a client that is struck dumb in
-  the middle costs nothing until it is asked again; it is then offered what there is, and pulls what it lacks.
+- Only who was offered it may pull it, and for each offer no more than a few times all of it. So a client that is
+  struck dumb in the middle costs nothing until it is asked again; it is then offered what there is, and pulls what it
+  lacks.
 - A source has until the end of the round. A peer that does not deliver is replaced by the evaluator.
 """
 

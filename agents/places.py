@@ -57,4 +57,4 @@ class Places:
             self.members.update(client for client, version in known.items() if version >= 0)
         self._slowest = Slowest()
         for client in self.members:
-            self._slowest.add(self.versions[client])
+            self._slowest.add(self.versions.setdefault(client, 0))

@@ -17,27 +17,24 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
-
-import msgpack
 
 from seedbus.agents import messages
 from seedbus.agents.admission import why_not
-from seedbus.agents.history import History, Reload
+from seedbus.agents.catch_up import JOINS, CatchUp
+from seedbus.agents.history import Reload
 from seedbus.agents.lag import Lag
 from seedbus.agents.messages import AnyAlgorithm, Evaluation, Join
 from seedbus.agents.participation import Participation
 from seedbus.agents.places import Places
 from seedbus.agents.refusals import NOBODY, Refusal, Refusals
 from seedbus.agents.rounds import Rounds
-from seedbus.agents.snapshots import NoSnapshot, Outgoing, Snapshots
+from seedbus.agents.snapshots import Outgoing
 from seedbus.agents.stopping import Cadence, Progress, Stop
 from seedbus.agents.verification import Verifier
 from seedbus.algorithms.contract import BadPayload, ReportRefused, whole_digest
 from seedbus.bus import Envelope, Kind
-
-JOINS = 2  # of a client in a round: it has come back, and a plan on its way told it of commits that it has lost
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +74,12 @@ class Coordinator:
     ) -> None:
         self.algorithm, self.participation, self.seed = algorithm, participation, seed
         self.stop, self.evaluation, self.verifier = stop, evaluation, Verifier(verify_every)
-        self.history = History(reload, *((lag.snapshot_after_commits, lag.snapshot_after_bytes) if lag else ()))
-        self.snapshots = Snapshots(lag)
         self.refusals = Refusals()
         self.progress = Progress()
         self.last_digest = ""
         self._places = Places(participation.clients)
+        self._catch_up = CatchUp(algorithm, self._places.versions, lag, reload)
+        self.history, self.snapshots = self._catch_up.history, self._catch_up.snapshots
         self._rounds = Rounds(algorithm, participation, seed)
         self.proofs, self._believes, self._apart = dict(proofs or {}), believes, apart
 
@@ -113,8 +110,7 @@ class Coordinator:
         is_alone, now = join.sender >= 0, self._rounds.current
         has_pulled = is_alone and self.snapshots.installed(join.sender, join.spans[0].version if join.spans else 0)
         if is_alone and now is not None and not has_pulled:
-            now.lost[join.sender] += 1
-            if now.lost[join.sender] > JOINS:
+            if not self._catch_up.is_lost(join.sender, now):
                 detail = f"client {join.sender} says more than {JOINS} times in a round where it is"
                 return [], self.refused(join.sender, "joins-again", detail)
         came = [
@@ -127,7 +123,7 @@ class Coordinator:
         for client, _ in came:
             self._rounds.dismiss(client)
             if now is not None and client in now.waiting:
-                plans += self._told(client)  # it lost its place: the plan again, from where it really is
+                plans += self._catch_up.told(client, now)  # it lost its place: the plan again, from where it really is
         return plans, None
 
     def left(self, clients: Iterable[int]) -> None:
@@ -149,13 +145,13 @@ class Coordinator:
         """Begin the next round; returns its plans, one for each of the cohort but those who are to have a snapshot."""
         now = self._rounds.open(self._places.members, self.version, now_ns)
         self.snapshots.open(self.round, self.version)
-        return [told for client in now.cohort for told in self._told(client)]
+        return [told for client in now.cohort for told in self._catch_up.told(client, now)]
 
     def reported(self, envelope: Envelope, now_ns: int = 0) -> Refusal | None:
         """A report came in, or what serves a snapshot. Returns why it was refused, or None if it counts."""
         try:
             if envelope.kind is Kind.PULL:
-                self._pulled(envelope)
+                self._catch_up.pulled(envelope, self._rounds.current)
             elif envelope.kind is Kind.PIECE:
                 self.snapshots.came(envelope)
             else:
@@ -201,19 +197,14 @@ class Coordinator:
 
     def take_outbox(self) -> list[Outgoing]:
         """What is to be sent, beside plans, because of what came in."""
-        now, snapshots = self._rounds.current, self.snapshots
-        if now is not None:
-            snapshots.settle(now.waiting)
-            snapshots.outbox += [told for c in snapshots.take_unfed() if c in now.waiting for told in self._told(c)]
-        outbox, snapshots.outbox = snapshots.outbox, []
-        return outbox
+        return self._catch_up.take_outbox(self._rounds.current)
 
     def close_round(self) -> Closed:
         """Aggregate, if there is a quorum. The commit is to be made durable before anybody hears of it."""
         attempt, reported, commit = self._rounds.close(self.version)
         self.snapshots.close()
         if commit is not None:
-            self._remember(commit)
+            self._catch_up.remember(commit, self._places.slowest(self.version))
         return Closed(attempt.plan.round, self.version, tuple(attempt.cohort), tuple(reported), commit)
 
     def published(self, closed: Closed, bytes_so_far: int) -> Envelope | None:
@@ -281,38 +272,9 @@ class Coordinator:
         self.snapshots.unpack(snapshots, snapshot)
         self._places.restore(known, with_members=not self._believes)
         for commit in log:
-            self._remember(commit)
+            self._catch_up.remember(commit, self._places.slowest(self.version))
 
     # -- inside
-
-    def _told(self, client: int) -> list[Outgoing]:
-        """The plan of the open round; nothing for who is to have a snapshot, which comes by `take_outbox`."""
-        now, version = self._rounds.current, self.versions[client]
-        assert now is not None
-        if self.history.is_beyond(version) and not self.snapshots.replays(client):
-            self.snapshots.feed(client, lambda version: not self.history.is_beyond(version))
-            return []
-        if version not in now.told:  # whoever stands at one version is told the same
-            now.told[version] = messages.pack_plan(self.algorithm, client, now.plan, self.history.since(version))
-        envelope, tally = now.told[version]
-        return [(replace(envelope, client=client), tally)]
-
-    def _remember(self, commit: Any) -> None:
-        packed: bytes = msgpack.packb(self.algorithm.pack_commits([commit]).body)
-        self.history.append(commit, len(packed))
-        self.history.prune(self._places.slowest(self.version))
-
-    def _pulled(self, envelope: Envelope) -> None:
-        client, now = envelope.client, self._rounds.current
-        if client not in self.versions:
-            raise ReportRefused("not-a-member", f"client {client} never joined")
-        try:
-            self.snapshots.pulled(envelope)
-        except NoSnapshot:
-            if now is None or client not in now.waiting or now.lost[client] >= JOINS:
-                raise
-            now.lost[client] += 1
-            self.snapshots.outbox += self._told(client)
 
     def _accept(self, envelope: Envelope, now_ns: int) -> None:
         client = envelope.client

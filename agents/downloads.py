@@ -11,6 +11,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
 from seedbus.agents import chunks
@@ -22,13 +23,41 @@ from seedbus.bus import Envelope, Kind
 
 @dataclass(slots=True)
 class _Half:
-    """What one client has of a snapshot. wanted: what it has asked for and does not have."""
+    """What one client has of a snapshot. wanted: what it has asked for and does not have; bits: one for each chunk
+    that it has; complete_to: chunks before this one are all there."""
 
     title: Title
     window: int
     chunk_bytes: int = 0
-    has: set[int] = field(default_factory=set)
     wanted: set[int] = field(default_factory=set)
+    bits: bytearray = field(default_factory=bytearray)
+    complete_to: int = 0
+
+    def __post_init__(self) -> None:
+        self.bits = self.bits or bytearray(-(-self.title.count // 8))
+        self._rise()
+
+    def has(self, index: int) -> bool:
+        return bool(self.bits[index // 8] >> index % 8 & 1)
+
+    def add(self, index: int) -> None:
+        self.bits[index // 8] |= 1 << index % 8
+        self.wanted.discard(index)
+        self._rise()
+
+    @property
+    def is_whole(self) -> bool:
+        return self.complete_to == self.title.count
+
+    def ask(self) -> list[int]:
+        """The next chunks that it lacks, a window of them."""
+        lacks = (index for index in range(self.complete_to, self.title.count) if not self.has(index))
+        self.wanted = set(islice(lacks, self.window))
+        return sorted(self.wanted)
+
+    def _rise(self) -> None:
+        while not self.is_whole and self.has(self.complete_to):
+            self.complete_to += 1
 
 
 class Downloads:
@@ -61,11 +90,10 @@ class Downloads:
             return []  # it has lost what it had, or has begun with a newer one
         shelf = self._shelves.setdefault(half.title, {})
         shelf.setdefault(chunk.index, chunk.data)
-        half.has.add(chunk.index)
-        half.wanted.discard(chunk.index)
+        half.add(chunk.index)
         if chunk.index + 1 < half.title.count or not half.chunk_bytes:
             half.chunk_bytes = len(chunk.data)
-        if len(half.has) < half.title.count:
+        if not half.is_whole:
             return [] if half.wanted else self._next(half, envelope)
         try:
             self._rebuild(half, shelf)
@@ -89,13 +117,11 @@ class Downloads:
             self._shelves.pop(half.title, None)
 
     def _next(self, half: _Half, envelope: Envelope) -> list[Envelope]:
-        lacks = (index for index in range(half.title.count) if index not in half.has)
-        half.wanted = {index for index, _ in zip(lacks, range(half.window), strict=False)}
-        return [chunks.pull(half.title, sorted(half.wanted), envelope.client, envelope.round)]
+        return [chunks.pull(half.title, half.ask(), envelope.client, envelope.round)]
 
     def _rebuild(self, half: _Half, shelf: dict[int, bytes]) -> None:
         """Chunks that came to the process before this one: they follow from the log."""
-        lost = half.has - shelf.keys()
+        lost = [index for index in range(half.title.count) if index not in shelf]
         if lost:
             replica = self._replica_at(half.title.version)
             shelf.update({i: chunks.cut(replica, half.title, i, half.chunk_bytes).data for i in lost})
@@ -106,11 +132,8 @@ class Downloads:
         half = self._halves.get(client)
         if half is None:
             return []
-        title, wanted = half.title, sorted(half.wanted)
-        has = bytearray(-(-title.count // 8))
-        for index in half.has:
-            has[index // 8] |= 1 << index % 8
-        body = [title.count, title.digest, half.window, half.chunk_bytes, bytes(has), chunks.spans(wanted)]
+        title, wanted = half.title, chunks.spans(sorted(half.wanted))
+        body = [title.count, title.digest, half.window, half.chunk_bytes, bytes(half.bits), wanted]
         return [Envelope(Kind.WAKE, client, round, title.version, body)]
 
     def stand_at(self, notes: list[Envelope]) -> None:
@@ -120,11 +143,12 @@ class Downloads:
         for note in notes:
             if [type(part) for part in note.body] != [int, bytes, int, int, bytes, list]:
                 raise BadPayload("a note of half a snapshot that is none")
-            count, digest, window, chunk_bytes, has, wanted = note.body
-            held = {8 * place + bit for place, byte in enumerate(has) for bit in range(8) if byte >> bit & 1}
-            title = Title(note.base, count, digest)
+            count, digest, window, chunk_bytes, bits, wanted = note.body
+            if len(bits) != -(-count // 8):
+                raise BadPayload(f"a note of {len(bits)} bytes about {count} chunks")
             asked = set(chunks.indices(wanted, window))
-            self._halves[note.client] = _Half(title, window, chunk_bytes, held, asked)
+            half = _Half(Title(note.base, count, digest), window, chunk_bytes, asked, bytearray(bits))
+            self._halves[note.client] = half
 
 
 def pack_notes(notes: list[bytes]) -> bytes:

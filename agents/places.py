@@ -52,7 +52,8 @@ class Places:
 
     def restore(self, known: Mapping[int, int], *, with_members: bool) -> None:
         """known: what `take_moved` gave, all in all; with_members: whether who was a member is one again."""
-        self.versions = {client: max(version, ~version) for client, version in known.items()}
+        self.versions.clear()
+        self.versions.update((client, max(version, ~version)) for client, version in known.items())
         if with_members:
             self.members.update(client for client, version in known.items() if version >= 0)
         self._slowest = Slowest()

@@ -71,7 +71,7 @@ def _caught_up(columns: Columns, of_clients: NDArray[np.bool_]) -> tuple[NDArray
     return columns["recipient"][here], columns["catchup_bytes"][here]
 
 
-def _spread(values: NDArray[np.float64]) -> dict[str, float]:
+def _spread(values: NDArray[Any]) -> dict[str, float]:
     least, median, most = (float(np.quantile(values, q)) for q in (0, 0.5, 1))
     return {"min": least, "median": median, "p95": float(np.quantile(values, 0.95)), "max": most}
 

@@ -248,7 +248,7 @@ class Snapshots:
 
     def pack(self) -> list[Any]:
         """All but the snapshot itself."""
-        return [sorted(self._allowed.items()), self._distrusts_peers]
+        return [self._round, self._version, sorted(self._allowed.items()), self._distrusts_peers]
 
     def take_new(self) -> bytes | None:
         """The snapshot, if it is another than at the last call; b"": none any more."""
@@ -263,7 +263,7 @@ class Snapshots:
         return packed
 
     def unpack(self, packed: list[Any], snapshot: bytes) -> None:
-        allowed, self._distrusts_peers = packed
+        self._round, self._version, allowed, self._distrusts_peers = packed
         self._allowed = dict(allowed)
         if snapshot:
             version, count, digest, is_of_peer, data = msgpack.unpackb(snapshot)

@@ -28,7 +28,7 @@ class Stage:
     """Three clients, all asked in every round; client 2 comes after so many rounds."""
 
     def __init__(self, source: str = "evaluator", rounds: int = 5) -> None:
-        lag = Lag(snapshot_after_commits=2, source=source, chunk_bytes=SIZE, window=WINDOW)  # type: ignore[arg-type]
+        lag = Lag(snapshot_after_commits=2, source=source, chunk_bytes=SIZE, window=WINDOW)
         self.made: Coordinator = coordinator(clients=3, cohort=3, lag=lag)
         self.truth: Replica = ALGORITHM.replica(X0)
         self.plans: list[Envelope] = []

@@ -137,7 +137,7 @@ class Downloads:
         return [Envelope(Kind.WAKE, client, round, title.version, body)]
 
     def stand_at(self, notes: list[Envelope]) -> None:
-        """Have what these notes say. Raises `BadPayload`."""
+        """Have what these notes say, and nothing else. Raises `BadPayload`."""
         self._halves.clear()
         self._shelves.clear()
         for note in notes:

@@ -71,8 +71,7 @@ class Followers:
         if self.evaluator is not None:
             self.evaluator.stand_at(stands.pop(EVALUATOR), log)
         self.host.replicas.stand_at(stands, log)
-        if notes:
-            self.host.downloads.stand_at(notes)
+        self.host.downloads.stand_at(notes)
 
     def handle(self, frame: bytes) -> list[bytes]:
         try:

@@ -33,7 +33,6 @@ CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE rounds (
     round INTEGER PRIMARY KEY, version INTEGER NOT NULL, body BLOB NOT NULL, chain BLOB NOT NULL
 );
-CREATE INDEX by_version ON rounds (version);
 CREATE TABLE known (client INTEGER PRIMARY KEY, version INTEGER NOT NULL);
 CREATE TABLE held (client INTEGER PRIMARY KEY, version INTEGER NOT NULL);
 CREATE TABLE halves (client INTEGER PRIMARY KEY, note BLOB NOT NULL);
@@ -240,10 +239,14 @@ class Journal:
         chain, good = self._root(), 0
         path = self.folder / FILE
         with _said_plainly(self.folder):
-            if after:
-                last = "SELECT round, chain FROM rounds WHERE version <= ? ORDER BY version DESC, round DESC LIMIT 1"
-                round, chain = self._database.execute(last, (after,)).fetchone() or (-1, chain)
-                good = round + 1
+            if after:  # a round makes one commit at most: none before round `after` made a later one
+                first = "SELECT round FROM rounds WHERE round >= ? AND version > ? ORDER BY round LIMIT 1"
+                found = self._database.execute(first, (after, after)).fetchone()
+                if found is None:
+                    return
+                good = found[0]
+                before = self._database.execute("SELECT chain FROM rounds WHERE round = ?", (good - 1,)).fetchone()
+                chain = before[0] if before else chain
             for round, version, body, link in self._database.execute(
                 "SELECT round, version, body, chain FROM rounds WHERE round >= ? ORDER BY round", (good,)
             ):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from itertools import islice
@@ -95,6 +94,8 @@ def run(
     except BaseException:
         crew.tidy()
         raise
+    finally:
+        crew.archive.close()
     return crew.finish(reason)
 
 
@@ -151,6 +152,8 @@ class _Crew:
             answer_ns=self._answer_ns,
         )
         self.server = Server(self.bus, self.coordinator, self.population, journal, observer)
+        # a connection of its own, for the journal's may be in use on the journal's thread
+        self.archive = Journal.open(folder, for_writing=False)
 
     async def work(self) -> str:
         try:
@@ -199,9 +202,8 @@ class _Crew:
         )
 
     def _reloaded(self, after: int, last: int) -> list[Any]:
-        """Commits that are held no more. Its own connection: the journal's may be in use on the journal's thread."""
-        with closing(Journal.open(self.journal.folder, for_writing=False)) as journal:
-            return list(islice(history(self.setup.algorithm, journal, after), last - after))
+        """Commits that are held no more."""
+        return list(islice(history(self.setup.algorithm, self.archive, after), last - after))
 
     def _answer_ns(self, client: int, round: int) -> int:
         return self.setup.compute.time_ns(self.setup.seed, client, round, self.setup.algorithm.evaluations(round))

@@ -10,7 +10,7 @@ FOLDERS := agents agents/selection algorithms algorithms/directions bus bus/zero
 install: $(VENV)/.installed
 
 # A strict editable install is a tree of links, a link a file: made again when a folder has gained or lost one.
-$(VENV)/.installed: pyproject.toml constraints.txt $(wildcard $(FOLDERS:%=%/*.py) scenarios/library/*.yaml)
+$(VENV)/.installed: pyproject.toml constraints.txt $(wildcard $(FOLDERS:%=%/*.py) scenarios/library/*.yaml scenarios/library/*/*.yaml)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip "setuptools>=77"
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch

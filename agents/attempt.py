@@ -14,7 +14,10 @@ from seedbus.bus import Envelope, Tally
 
 @dataclass(slots=True)
 class Attempt:
-    """One round. size: |C_r|, clients asked; reports: those that have come and are in no commit yet."""
+    """One round. size: |C_r|, clients asked; reports: those that have come and are in no commit yet.
+
+    lags: commits that each of the cohort had missed when it was asked.
+    """
 
     plan: Any
     cohort: list[int]
@@ -22,15 +25,17 @@ class Attempt:
     size: int
     waiting: set[int]
     reports: dict[int, Any] = field(default_factory=dict)
+    declined: set[int] = field(default_factory=set)
     told: dict[int, tuple[Envelope, Tally]] = field(default_factory=dict)
     lost: Counter[int] = field(default_factory=Counter)
     is_expired: bool = False
+    lags: list[int] = field(default_factory=list)
 
     def admit(self, envelope: Envelope) -> None:
         """Raises `ReportRefused` if no report is due from this client, or not from there."""
         client, round = envelope.client, self.plan.round
-        if client in self.reports:
-            raise ReportRefused("duplicate", f"client {client} has reported in round {round}")
+        if client in self.reports or client in self.declined:
+            raise ReportRefused("duplicate", f"client {client} has answered in round {round}")
         if client not in self.waiting:
             raise ReportRefused("not-asked", f"client {client} is not asked in round {round}")
         if envelope.base != self.plan.version:
@@ -49,9 +54,8 @@ class OverdueRounds:
 
     def add(self, attempt: Attempt) -> None:
         """A round has closed; those whom it still waits for may be late."""
-        if self._most and attempt.waiting:
+        if self._most:
             attempt.told.clear()
-            attempt.reports = {}
             self._attempts[attempt.plan.round] = attempt
         self.forget(attempt.plan.round + 1 - self._most)
 
@@ -65,10 +69,15 @@ class OverdueRounds:
         for attempt in self._attempts.values():
             attempt.waiting.discard(client)
 
+    def busy(self, after_ns: int) -> set[int]:
+        """Everybody who is still at work for a round that was opened later than at `after_ns`."""
+        recent = (attempt for attempt in self._attempts.values() if attempt.opened_ns > after_ns)
+        return {client for attempt in recent for client in attempt.waiting}
+
     @property
-    def busy(self) -> set[int]:
-        """Everybody who is still at work for an earlier round."""
-        return {client for attempt in self._attempts.values() for client in attempt.waiting}
+    def is_awaited(self) -> bool:
+        """Whether anybody may still answer."""
+        return any(attempt.waiting for attempt in self._attempts.values())
 
     @property
     def count(self) -> int:

@@ -8,7 +8,8 @@ Rules
   does the sending, the waiting and the storing.
 - Reports are kept by client and aggregated in client order: who was fast never shows.
 - A report counts at most once, for the round that asked for it and from its cohort only; everything else is a
-  `Refusal`, counted by reason and client, and the round goes on.
+  `Refusal`, counted by reason and client, and the round goes on. A client that declines is counted among them, and not
+  waited for.
 - Commits are made only in `close_round`, so a cohort starts at one version. A late report enters a later commit as a
   term of its own, where participation says so.
 - All that the future depends on is in `checkpoint`.
@@ -22,7 +23,9 @@ from typing import Any
 
 from seedbus.agents import messages
 from seedbus.agents.admission import why_not
+from seedbus.agents.attempt import Attempt
 from seedbus.agents.catch_up import JOINS, CatchUp
+from seedbus.agents.course import NO_COURSE, Course
 from seedbus.agents.history import Reload
 from seedbus.agents.lag import Lag
 from seedbus.agents.messages import AnyAlgorithm, Evaluation, Join
@@ -30,9 +33,9 @@ from seedbus.agents.participation import Participation
 from seedbus.agents.places import Places
 from seedbus.agents.refusals import NOBODY, Refusal, Refusals
 from seedbus.agents.rounds import Rounds
-from seedbus.agents.snapshots import Outgoing
+from seedbus.agents.snapshots import NoSnapshot, Outgoing
 from seedbus.agents.stopping import Cadence, Progress, Stop
-from seedbus.agents.verification import Verifier
+from seedbus.agents.verification import KEPT, Verifier
 from seedbus.algorithms.contract import BadPayload, ReportRefused, whole_digest
 from seedbus.bus import Envelope, Kind
 
@@ -46,6 +49,7 @@ class Closed:
     cohort: tuple[int, ...]
     reported: tuple[int, ...]
     commit: Any
+    course: Course = NO_COURSE
 
 
 class Coordinator:
@@ -53,8 +57,8 @@ class Coordinator:
 
     proofs: what every process must show ("selftest", "x0"), or what the first one does if it is not said. believes:
     whether a process that comes back is at the versions that it says; else (simulated time) that a process went and
-    came never happened. apart: clients that a process does not bring: they come by themselves, when they do.
-    lag: what becomes of who misses much; reload: the log, from where all of it is (`History`).
+    came never happened. apart: clients that a process does not bring, because they are not there: they come by
+    themselves, when they do. lag: what becomes of who misses much; reload: where all of the log is (`History`).
     """
 
     def __init__(
@@ -73,7 +77,8 @@ class Coordinator:
         reload: Reload | None = None,
     ) -> None:
         self.algorithm, self.participation, self.seed = algorithm, participation, seed
-        self.stop, self.evaluation, self.verifier = stop, evaluation, Verifier(verify_every)
+        self.stop, self.evaluation = stop, evaluation
+        self.verifier = Verifier(verify_every, max(KEPT, participation.staleness + 1))
         self.refusals = Refusals()
         self.progress = Progress()
         self.last_digest = ""
@@ -81,6 +86,7 @@ class Coordinator:
         self._catch_up = CatchUp(algorithm, self._places.versions, lag, reload)
         self.history, self.snapshots = self._catch_up.history, self._catch_up.snapshots
         self._rounds = Rounds(algorithm, participation, seed)
+        self._durable = self._rounds.pack()
         self.proofs, self._believes, self._apart = dict(proofs or {}), believes, apart
 
     @property
@@ -99,17 +105,18 @@ class Coordinator:
 
     # -- members
 
-    def joined(self, join: Join) -> tuple[list[Outgoing], Refusal | None]:
+    def joined(self, join: Join, *, is_due: bool = False) -> tuple[list[Outgoing], Refusal | None]:
         """A process brings clients, or a client says where it really is; returns plans for those that have one to
-        answer, or a refusal."""
-        objection = why_not(join, self.proofs, self.participation.clients, self.version)
+        answer, or a refusal. is_due: whether it was told to say so."""
+        members = range(self.participation.clients) if is_due else self._places.members
+        objection = why_not(join, self.proofs, self.participation.clients, self.version, members)
         if objection is not None:
             return [], self.refused(join.sender, *objection)
         self.proofs = join.proofs | self.proofs
         plans: list[Outgoing] = []
         is_alone, now = join.sender >= 0, self._rounds.current
         has_pulled = is_alone and self.snapshots.installed(join.sender, join.spans[0].version if join.spans else 0)
-        if is_alone and now is not None and not has_pulled:
+        if is_alone and now is not None and not (is_due or has_pulled):
             if not self._catch_up.is_lost(join.sender, now):
                 detail = f"client {join.sender} says more than {JOINS} times in a round where it is"
                 return [], self.refused(join.sender, "joins-again", detail)
@@ -117,13 +124,14 @@ class Coordinator:
             (client, span.version)
             for span in join.spans
             for client in range(span.first, span.last + 1)
-            if is_alone or self._believes or not (client in self.versions or client in self._apart)
+            if is_alone or not (client in self._apart or (client in self.versions and not self._believes))
         ]
+        lost = {c for c, version in came if has_pulled or not is_due or version < self.versions.get(c, 0)}
         self._places.enter(came)
         for client, _ in came:
             self._rounds.dismiss(client)
-            if now is not None and client in now.waiting:
-                plans += self._catch_up.told(client, now)  # it lost its place: the plan again, from where it really is
+            if client in lost and now is not None and client in now.waiting:
+                plans += self._catch_up.told(client, now)  # the plan again, from where it really is
         return plans, None
 
     def left(self, clients: Iterable[int]) -> None:
@@ -135,23 +143,31 @@ class Coordinator:
         self.snapshots.left(clients)
 
     @property
+    def members(self) -> int:
+        """How many may be asked."""
+        return len(self._places.members)
+
+    @property
     def has_members(self) -> bool:
         """True when there are enough members for a commit."""
-        return len(self._places.members) >= self.participation.quorum
+        return self.members >= self.participation.quorum
 
     # -- rounds
 
     def open_round(self, now_ns: int = 0) -> list[Outgoing]:
         """Begin the next round; returns its plans, one for each of the cohort but those who are to have a snapshot."""
         now = self._rounds.open(self._places.members, self.version, now_ns)
+        now.lags = [self.version - self.versions[client] for client in now.cohort]
         self.snapshots.open(self.round, self.version)
         return [told for client in now.cohort for told in self._catch_up.told(client, now)]
 
     def reported(self, envelope: Envelope, now_ns: int = 0) -> Refusal | None:
-        """A report came in, or what serves a snapshot. Returns why it was refused, or None if it counts."""
+        """A report, why there is none, or what serves a snapshot came in. Returns why it was refused, if it was."""
         try:
-            if envelope.kind is Kind.PULL:
-                self._catch_up.pulled(envelope, self._rounds.current)
+            if envelope.kind is Kind.DECLINE:
+                self._let_off(envelope)
+            elif envelope.kind is Kind.PULL:
+                self._pulled(envelope)
             elif envelope.kind is Kind.PIECE:
                 self.snapshots.came(envelope)
             else:
@@ -199,13 +215,14 @@ class Coordinator:
         """What is to be sent, beside plans, because of what came in."""
         return self._catch_up.take_outbox(self._rounds.current)
 
-    def close_round(self) -> Closed:
+    def close_round(self, now_ns: int = 0) -> Closed:
         """Aggregate, if there is a quorum. The commit is to be made durable before anybody hears of it."""
-        attempt, reported, commit = self._rounds.close(self.version)
-        self.snapshots.close()
+        attempt, reported, commit, course = self._rounds.close(self.version, now_ns)
+        for client in self.snapshots.close():
+            self._rounds.dismiss(client)  # it never heard of the round
         if commit is not None:
             self._catch_up.remember(commit, self._places.slowest(self.version))
-        return Closed(attempt.plan.round, self.version, tuple(attempt.cohort), tuple(reported), commit)
+        return Closed(attempt.plan.round, self.version, tuple(attempt.cohort), tuple(reported), commit, course)
 
     def published(self, closed: Closed, bytes_so_far: int) -> Envelope | None:
         """What the evaluator is told once the round is durable."""
@@ -224,6 +241,15 @@ class Coordinator:
         commits = [closed.commit] if closed is not None and closed.commit is not None else []
         wants = messages.EVALUATE | messages.DIGEST
         return messages.pack_commit(self.algorithm, closed.round if closed else 0, self.version, commits, wants)
+
+    def crashed(self) -> None:
+        """The server has lost what was not durable: the round that was open, and the snapshot that was on its way."""
+        self._rounds.unpack(self._durable)
+        self.snapshots.crashed()
+
+    @property
+    def is_half_in(self) -> bool:
+        return self._rounds.is_half_in
 
     # -- measurements
 
@@ -253,8 +279,9 @@ class Coordinator:
 
     def checkpoint(self) -> list[Any]:
         """All that the future depends on, but the log and the members' versions, which are kept a row each."""
-        parts = (self._rounds, self.refusals, self.progress, self.verifier, self.snapshots)
-        return [part.pack() for part in parts]
+        self._durable = self._rounds.pack()
+        parts = (self.refusals, self.progress, self.verifier, self.snapshots)
+        return [self._durable, *(part.pack() for part in parts)]
 
     def take_moved(self) -> list[tuple[int, int]]:
         """What `restore` wants to know of who joined, moved or left since the last call."""
@@ -264,8 +291,8 @@ class Coordinator:
         self, checkpoint: list[Any], log: Iterable[Any], known: Mapping[int, int], snapshot: bytes = b""
     ) -> None:
         """known: what `take_moved` gave, all in all."""
-        rounds, refusals, progress, truth, snapshots = checkpoint
-        self._rounds.unpack(rounds)
+        self._durable, refusals, progress, truth, snapshots = checkpoint
+        self._rounds.unpack(self._durable)
         self.refusals.unpack(refusals)
         self.progress = Progress.unpack(progress)
         self.verifier.unpack(truth)
@@ -276,12 +303,37 @@ class Coordinator:
 
     # -- inside
 
-    def _accept(self, envelope: Envelope, now_ns: int) -> None:
+    def _expected(self, envelope: Envelope) -> Attempt:
+        """The round that this answers, if it is one that waits for it."""
         client = envelope.client
         if client not in self.versions:
             raise ReportRefused("not-a-member", f"client {client} never joined")
         now = self._rounds.asking(envelope.round)
         now.admit(envelope)
+        return now
+
+    def _let_off(self, envelope: Envelope) -> None:
+        now, client = self._expected(envelope), envelope.client
+        reason, detail = messages.unpack_decline(envelope)
+        now.declined.add(client)
+        now.waiting.discard(client)
+        self._reached(client, envelope.base)
+        raise ReportRefused(reason, detail)
+
+    def _pulled(self, envelope: Envelope) -> None:
+        try:
+            self._catch_up.pulled(envelope, self._rounds.current)
+        except NoSnapshot:
+            self._rounds.dismiss(envelope.client)  # it lags too far to answer an earlier round
+            raise
+
+    def _reached(self, client: int, version: int) -> None:
+        """What a client has answered brings it on, and never back."""
+        if version >= self.versions[client]:
+            self._places.move(client, version)
+
+    def _accept(self, envelope: Envelope, now_ns: int) -> None:
+        now, client = self._expected(envelope), envelope.client
         is_due = self.verifier.is_due(envelope.base)
         report, claim = messages.unpack_report(self.algorithm, envelope, now.plan, has_digests=is_due)
         self.algorithm.check(now.plan, report)
@@ -289,8 +341,7 @@ class Coordinator:
         if difference is not None:
             raise ReportRefused("diverged", difference)
         self._rounds.count(now, client, report, now_ns)
-        if envelope.base >= self.versions[client]:
-            self._places.move(client, envelope.base)
+        self._reached(client, envelope.base)
         if now is self._rounds.current:
             self.snapshots.reported(client)
 

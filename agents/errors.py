@@ -5,6 +5,7 @@ AgentError
 ├── JournalDamaged   a journal whose records do not verify; says how far they do
 ├── JoinRefused      this process may not take part, and why
 └── Unfinishable     nobody can make the next commit
+    └── TooFew       because the clients of a quorum are never there together
 """
 
 from __future__ import annotations
@@ -51,3 +52,7 @@ class JoinRefused(AgentError):
 
 class Unfinishable(AgentError):
     """The round cannot be closed."""
+
+
+class TooFew(Unfinishable):
+    """The clients of a quorum are never there together."""

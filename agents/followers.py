@@ -14,6 +14,7 @@ from seedbus.agents.messages import AnyAlgorithm
 from seedbus.agents.observer import Observer
 from seedbus.agents.problem import Problem
 from seedbus.agents.replicas import Replicas
+from seedbus.agents.tampering import HONEST, Tampering
 from seedbus.algorithms.contract import BadPayload, Vector
 from seedbus.algorithms.directions import selftest
 from seedbus.bus import EVALUATOR, Envelope, Kind, MalformedEnvelope, Offer, decode, encode
@@ -42,6 +43,7 @@ class Followers:
         split: str,
         verify_every: int,
         observer: Observer,
+        tampering: Tampering = HONEST,
     ) -> None:
         x0 = problem.x0()
         self._algorithm, self._observer = algorithm, observer
@@ -50,7 +52,14 @@ class Followers:
         replicas = Replicas(algorithm, lambda: algorithm.replica(x0), private=verify_every > 0)
         proof = prove(algorithm, x0)
         self.host = Host(
-            clients, algorithm, problem, replicas, proof=proof, verify_every=verify_every, observer=observer
+            clients,
+            algorithm,
+            problem,
+            replicas,
+            proof=proof,
+            verify_every=verify_every,
+            observer=observer,
+            tampering=tampering,
         )
         self.evaluator = Evaluator(algorithm, problem, x0, split, observer) if offer.evaluates else None
 

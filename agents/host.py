@@ -1,12 +1,14 @@
 """A host of clients: one process's clients.
 
 A client is created when it is first asked. It folds the commits that it missed, computes its report from its replica
-and its own data, and answers. A client asked again for the same round and version resends the report that it has.
+and its own data, and answers, or declines; it may lie (`tampering`). A client asked again for the same round and
+version resends the answer that it has.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from seedbus.agents import chunks, messages
@@ -17,9 +19,11 @@ from seedbus.agents.observer import Observer
 from seedbus.agents.population import RETURNS
 from seedbus.agents.problem import Problem
 from seedbus.agents.replicas import Replicas
+from seedbus.agents.seeds import of_directions
 from seedbus.agents.source import Source
+from seedbus.agents.tampering import Tampering
 from seedbus.agents.verification import Verifier
-from seedbus.algorithms.contract import BadPayload, CommitGap, Replica
+from seedbus.algorithms.contract import BadPayload, CommitGap, Declined, Replica
 from seedbus.bus import Envelope
 
 WITHOUT_STATE, FROM_ANOTHER_RUN = (RETURNS.index(how) for how in ("without-state", "from-another-run"))
@@ -41,9 +45,11 @@ class Host:
         proof: Mapping[str, bytes],
         verify_every: int,
         observer: Observer,
+        tampering: Tampering,
     ) -> None:
         self.clients, self.algorithm, self.problem, self.replicas = clients, algorithm, problem, replicas
         self._proof, self._verifier, self._observer = proof, Verifier(verify_every), observer
+        self._tampering = tampering
         self._memories: dict[int, Any] = {}
         self._answers: dict[int, Envelope] = {}
         self.downloads = Downloads(replicas.at)
@@ -54,7 +60,7 @@ class Host:
         spans = messages.spans([(client, self.replicas.version(client)) for client in clients])
         # a process without clients, which only evaluates, joins too
         parts = [tuple(spans[start : start + SPANS]) for start in range(0, max(1, len(spans)), SPANS)]
-        return [Join(sender, part, self._proof["selftest"], self._proof["x0"]).pack() for part in parts]
+        return [self._joining(sender, part).pack() for part in parts]
 
     def planned(self, envelope: Envelope) -> list[Envelope]:
         """A client's answer to a PLAN; none if it cannot be acted upon."""
@@ -75,25 +81,22 @@ class Host:
         except CommitGap as gap:
             # the server believes that this client holds commits that it does not hold: say where it really is
             self._observer.noted("commit-gap", client=client, detail=str(gap))
-            return self.join(client, [client])
+            return self._alone(envelope)
         return [answer]
 
     def woken(self, envelope: Envelope) -> list[Envelope]:
         """A client is there again, with what it still has: it introduces itself."""
-        client = envelope.client
         if envelope.body in ([WITHOUT_STATE], [FROM_ANOTHER_RUN]):
-            self._forget(client)
-        if envelope.body == [FROM_ANOTHER_RUN]:
-            elsewhere = messages.Span(client, client, ELSEWHERE)
-            return [Join(client, (elsewhere,), self._proof["selftest"], self._proof["x0"]).pack()]
-        return self.join(client, [client]) + self.downloads.note(client, envelope.round)
+            self._forget(envelope.client)
+        joins = self._alone(envelope, ELSEWHERE if envelope.body == [FROM_ANOTHER_RUN] else None)
+        return joins + self.downloads.note(envelope.client, envelope.round)
 
     def fed(self, envelope: Envelope) -> list[Envelope]:
         """A client's answer to the offer of a snapshot, or to a chunk of it."""
         client = envelope.client
         if envelope.base <= self.replicas.version(client):
             self._observer.noted("stale-snapshot", client=client, version=envelope.base)
-            said = self.join(client, [client]) if len(envelope.body) == OFFER else []
+            said = self._alone(envelope) if len(envelope.body) == OFFER else []
             return said + self.downloads.note(client, envelope.round)
         try:
             got = chunks.unpack(envelope)
@@ -110,7 +113,7 @@ class Host:
         if isinstance(told, list):
             return told + self.downloads.note(client, envelope.round)
         self.replicas.install(client, told)
-        return self.join(client, [client])
+        return self._alone(envelope)
 
     def fetched(self, envelope: Envelope) -> list[Envelope]:
         """Pieces of a client's replica, for the server's snapshot."""
@@ -124,7 +127,16 @@ class Host:
         """What a client holds is of no use to this run: it starts anew."""
         self._observer.noted("starts-anew", client=envelope.client)
         self._forget(envelope.client)
-        return self.join(envelope.client, [envelope.client])
+        return self._alone(envelope)
+
+    def _alone(self, asked: Envelope, version: int | None = None) -> list[Envelope]:
+        """A client's JOIN in answer to what it was sent, at the version that it holds."""
+        client = asked.client
+        span = messages.Span(client, client, self.replicas.version(client) if version is None else version)
+        return [replace(self._joining(client, (span,)).pack(), round=asked.round)]
+
+    def _joining(self, sender: int, spans: tuple[messages.Span, ...]) -> Join:
+        return Join(sender, spans, self._proof["selftest"], self._proof["x0"])
 
     def _forget(self, client: int) -> None:
         self.replicas.forget(client)
@@ -134,7 +146,16 @@ class Host:
 
     def _work(self, client: int, plan: Any, replica: Replica) -> Envelope:
         objective = self.problem.objective(client, plan.round)
-        report, memory = self.algorithm.local(replica, self._memories.get(client), plan, objective)
+        try:
+            report, memory = self.algorithm.local(replica, self._memories.get(client), plan, objective)
+            said = self._tampering.told(client, plan.round, report, lambda: self._first_report(client))
+        except Declined as why:
+            return messages.decline(client, plan, why)
         self._memories[client] = memory
         digests = replica.digests() if self._verifier.is_due(plan.version) else {}
-        return messages.pack_report(self.algorithm, client, plan, report, digests)
+        return messages.pack_report(self.algorithm, client, plan, said, digests)
+
+    def _first_report(self, client: int) -> Any:
+        """What the client would have reported in round 0: made anew, for a process that takes another's place too."""
+        plan = self.algorithm.plan(0, 0, of_directions(self._tampering.seed, 0))
+        return self.algorithm.local(self.replicas.first(), None, plan, self.problem.objective(client, 0))[0]

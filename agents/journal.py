@@ -5,20 +5,19 @@ version changed, the rows of the message ledger, the metrics, and the checkpoint
 that is killed at any instant leaves the state after some whole round, and a resumed run goes on from exactly there.
 
 The scenario is the first link of a chain: each round carries the digest of the one before it, the checkpoint that of
-the last round. A flipped byte is found, and so is where. x₀ plus the journal is the model: `rounds` is all that
-`replay` needs.
+the last round and of all the other tables. A flipped byte is found, and so is where; so is a file of which only a part
+is newer than the rest. x₀ plus the journal is the model: `rounds` is all that `replay` needs.
 """
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
 import json
 import os
 import sqlite3
+import sys
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,23 +25,12 @@ from typing import Any
 import msgpack
 
 from seedbus.agents.errors import JournalDamaged, RunFolderError
+from seedbus.agents.journal_file import FILE, begin, connect, locked, prepare, refuse_taken, said_plainly
+from seedbus.agents.seals import SEAL, Seals, digest, seal_of
 
-FILE = "journal.sqlite"
-_SCHEMA = """
-CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE rounds (
-    round INTEGER PRIMARY KEY, version INTEGER NOT NULL, body BLOB NOT NULL, chain BLOB NOT NULL
-);
-CREATE TABLE known (client INTEGER PRIMARY KEY, version INTEGER NOT NULL);
-CREATE TABLE held (client INTEGER PRIMARY KEY, version INTEGER NOT NULL);
-CREATE TABLE halves (client INTEGER PRIMARY KEY, note BLOB NOT NULL);
-CREATE TABLE snapshot (one INTEGER PRIMARY KEY CHECK (one = 1), packed BLOB NOT NULL);
-CREATE TABLE metrics (number INTEGER PRIMARY KEY, line TEXT NOT NULL);
-CREATE TABLE rows (number INTEGER PRIMARY KEY, packed BLOB NOT NULL);
-CREATE TABLE checkpoint (
-    one INTEGER PRIMARY KEY CHECK (one = 1), segments INTEGER NOT NULL, state BLOB NOT NULL, chain BLOB NOT NULL
-);
-"""
+Round = tuple[int, int, list[int], list[int], list[Any], list[Any] | None]
+"""Its number, the version after it, its cohort, who reported, how it went, and its packed commit or None."""
+_MEMBERS = {"known": "version", "held": "version", "halves": "note"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +39,7 @@ class Entry:
 
     known: versions at which the server believes members to be, ~version of those who have left; held: those to which
     delivered plans brought them (a report may have been lost); halves: what they have of snapshots. Only what changed.
+    course: how the round went, packed.
 
     snapshot: the one that the server holds, if it is another than before; b"": none any more.
 
@@ -69,6 +58,7 @@ class Entry:
     segments: int
     is_rotated: bool
     state: list[Any]
+    course: Sequence[Any] = ()
     halves: Iterable[tuple[int, bytes]] = ()
     snapshot: bytes | None = None
 
@@ -94,9 +84,7 @@ class Journal:
 
     def __init__(self, folder: Path, database: sqlite3.Connection, lock: Any) -> None:
         self.folder, self._database, self._lock = folder, database, lock
-        row = database.execute("SELECT chain FROM rounds ORDER BY round DESC LIMIT 1").fetchone()
-        self._chain: bytes = row[0] if row else self._root()
-        self._snapshot = _digest(self._held_snapshot())
+        self._ends: tuple[bytes, Seals] | None = None
 
     @classmethod
     def create(cls, folder: Path, facts: dict[str, str]) -> Journal:
@@ -105,20 +93,11 @@ class Journal:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RunFolderError(folder, f"the run's folder cannot be made ({error.strerror})") from None
-        if (folder / FILE).exists():
-            raise RunFolderError(folder, "there is a run here already; resume it or name another folder")
-        if any(folder.iterdir()):
-            raise RunFolderError(folder, "there is something else here, and no run; name a new or an empty folder")
-        with _said_plainly(folder), ExitStack() as undo:
-            lock = undo.enter_context(_locked(folder))
-            database = undo.enter_context(closing(_connect(folder, "rwc")))
-            _make_durable(database)
-            with database:
-                database.executescript("BEGIN;" + _SCHEMA)
-                database.executemany("INSERT INTO facts VALUES (?, ?)", facts.items())
-            journal = cls(folder, database, lock)
-            undo.pop_all()
-        return journal
+        refuse_taken(folder)
+        with closing(locked(folder)), said_plainly(folder):
+            refuse_taken(folder)  # by who had the lock until now
+            begin(folder, facts | {SEAL: seal_of(facts)})
+        return cls.open(folder)
 
     @classmethod
     def open(cls, folder: Path, *, for_writing: bool = True) -> Journal:
@@ -127,14 +106,15 @@ class Journal:
             raise RunFolderError(folder, f"there is no run here (no {FILE})")
         if not (folder / FILE).stat().st_size:
             raise JournalDamaged(folder / FILE, 0, "it is empty")
-        with _said_plainly(folder), ExitStack() as undo:
-            lock = undo.enter_context(_locked(folder)) if for_writing else None
+        with said_plainly(folder), ExitStack() as undo:
+            lock = undo.enter_context(locked(folder)) if for_writing else None
             # without a write-ahead log nobody is writing, and the folder may be on a medium that cannot be written
             quiet = "" if (folder / f"{FILE}-wal").exists() else "&immutable=1"
-            database = undo.enter_context(closing(_connect(folder, "rw" if for_writing else f"ro{quiet}")))
-            if for_writing:
-                _make_durable(database)
+            database = undo.enter_context(closing(connect(folder / FILE, "rw" if for_writing else f"ro{quiet}")))
             journal = cls(folder, database, lock)
+            if for_writing:
+                with journal._plainly():
+                    prepare(folder / FILE, database)
             undo.pop_all()
         return journal
 
@@ -156,159 +136,191 @@ class Journal:
             raise JournalDamaged(self.folder / FILE, 0, f"its {name} {text!r} is not hexadecimal") from None
 
     def facts(self) -> dict[str, str]:
-        with _said_plainly(self.folder):
-            return dict(self._database.execute("SELECT name, value FROM facts").fetchall())
+        with self._plainly():
+            found = self._raw_facts()
+            if found.pop(SEAL, None) != seal_of(found):
+                raise JournalDamaged(self.folder / FILE, 0, "its facts do not verify")
+            return found
 
     def note(self, facts: dict[str, str]) -> None:
         """Add or replace facts."""
-        with _said_plainly(self.folder), self._database as database:
-            database.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", facts.items())
+        with self._plainly(reads=False), self._database:
+            self._note(facts)
 
     def append(self, entry: Entry) -> None:
         """Make a round durable; when this returns it is on the disk."""
-        body: bytes = msgpack.packb([list(entry.cohort), list(entry.reported), entry.commit])
-        chain = _link(self._chain, entry.round, entry.version, body)
-        with _said_plainly(self.folder), self._database as database:
+        chain, seals = self._end()
+        body: bytes = msgpack.packb([list(entry.cohort), list(entry.reported), list(entry.course), entry.commit])
+        chain = _link(chain, entry.round, entry.version, body)
+        lines, state = [json.dumps(line) for line in entry.metrics], msgpack.packb(entry.state)
+        rows = [entry.rows] if entry.rows and not entry.is_rotated else []
+        with self._plainly(reads=False), self._database as database:
             database.execute("INSERT INTO rounds VALUES (?, ?, ?, ?)", (entry.round, entry.version, body, chain))
-            database.executemany("INSERT OR REPLACE INTO known VALUES (?, ?)", entry.known)
-            database.executemany("INSERT OR REPLACE INTO held VALUES (?, ?)", entry.held)
-            lines = [(json.dumps(line),) for line in entry.metrics]
-            database.executemany("INSERT INTO metrics (line) VALUES (?)", lines)
+            seals = self._moved("known", dict(entry.known), seals)
+            seals = self._moved("held", dict(entry.held), seals)
             if entry.is_rotated:
                 database.execute("DELETE FROM rows")
-            elif entry.rows:
-                database.execute("INSERT INTO rows (packed) VALUES (?)", (entry.rows,))
-            database.executemany("INSERT OR REPLACE INTO halves VALUES (?, ?)", entry.halves)
-            snapshot = self._snapshot
+                seals = seals.rotated()
+            seals = self._moved("halves", dict(entry.halves), seals)
             if entry.snapshot is not None:
                 database.execute("INSERT OR REPLACE INTO snapshot VALUES (1, ?)", (entry.snapshot,))
-                snapshot = _digest(entry.snapshot)
-            state: bytes = msgpack.packb(entry.state)
-            checkpoint = (entry.segments, state, _digest(chain + state + snapshot))
-            database.execute("INSERT OR REPLACE INTO checkpoint VALUES (1, ?, ?, ?)", checkpoint)
-        self._chain, self._snapshot = chain, snapshot
+                seals = seals.holding(entry.snapshot)
+            seals = self._grown(lines, rows, seals)
+            self._check_in(entry.segments, state, chain, seals)
+        self._ends = chain, seals
 
     def finish(self, metrics: Sequence[dict[str, Any]], segments: int, facts: dict[str, str]) -> None:
         """The run is over: its last metrics, facts about its end, and all rows are in the ledger's segments."""
-        with _said_plainly(self.folder), self._database as database:
-            database.executemany("INSERT INTO metrics (line) VALUES (?)", [(json.dumps(line),) for line in metrics])
-            database.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", facts.items())
+        chain, seals = self._end()
+        lines = [json.dumps(line) for line in metrics]
+        with self._plainly(reads=False), self._database as database:
+            self._note(facts)
             database.execute("DELETE FROM rows")
-            database.execute("UPDATE checkpoint SET segments = ?", (segments,))
+            seals = self._grown(lines, [], seals.rotated())
+            found = database.execute("SELECT state FROM checkpoint").fetchone()
+            if found is not None:
+                self._check_in(segments, found[0], chain, seals)
+        self._ends = chain, seals
 
     def rotated(self, segments: int) -> None:
         """All rows of the checkpoint are in the ledger's segments now."""
-        with _said_plainly(self.folder), self._database as database:
-            database.execute("DELETE FROM rows")
-            database.execute("UPDATE checkpoint SET segments = ?", (segments,))
+        self.finish([], segments, {})
 
     def checkpoint(self) -> Checkpoint | None:
         """The state after the last whole round, or None if there is none yet. Raises `JournalDamaged`."""
-        with _said_plainly(self.folder):
+        with self._plainly():
+            verified = deque(self._verified(), maxlen=1)
             found = self._database.execute("SELECT segments, state, chain FROM checkpoint").fetchone()
-            if found is None:
+            if found is None and not verified:
                 return None
-            segments, state, link = found
-            rows = b"".join(packed for (packed,) in self._database.execute("SELECT packed FROM rows ORDER BY number"))
-            known = dict(self._database.execute("SELECT client, version FROM known").fetchall())
-            held = dict(self._database.execute("SELECT client, version FROM held").fetchall())
-            halves = dict(self._database.execute("SELECT client, note FROM halves WHERE note != x''").fetchall())
-            snapshot, verified = self._held_snapshot(), deque(self.rounds(), maxlen=1)
-            if not verified or link != _digest(self._chain + state + _digest(snapshot)):
-                good = verified[0][0] + 1 if verified else 0
-                raise JournalDamaged(self.folder / FILE, good, "the checkpoint does not verify")
-            round, version, cohort, reported, commit = verified.pop()
+            segments, state, link = found or (0, b"", b"")
+            chain, seals = self._read_end()
+            if not verified or link != _vouched(chain, segments, state, seals):
+                raise JournalDamaged(self.folder / FILE, 0, "the checkpoint does not verify")
+            round, version, cohort, reported, _, commit = verified.pop()
+            last = (round, version, cohort, reported, commit is not None)
+            rows = b"".join(packed for (packed,) in self._select("packed FROM rows ORDER BY number"))
+            known, held, halves = (
+                dict(self._select(f"client, {what} FROM {table}")) for table, what in _MEMBERS.items()
+            )
             unpacked = msgpack.unpackb(state, strict_map_key=False)
-        last = (round, version, cohort, reported, commit is not None)
-        return Checkpoint(unpacked, segments, rows, self.metrics(), known, held, last, halves, snapshot)
-
-    def _held_snapshot(self) -> bytes:
-        found = self._database.execute("SELECT packed FROM snapshot").fetchone()
-        return bytes(found[0]) if found else b""
+        halves = {client: note for client, note in halves.items() if note}
+        return Checkpoint(unpacked, segments, rows, self.metrics(), known, held, last, halves, self._held_snapshot())
 
     def metrics(self) -> list[dict[str, Any]]:
-        with _said_plainly(self.folder):
-            lines = self._database.execute("SELECT line FROM metrics ORDER BY number").fetchall()
-            return [json.loads(line) for (line,) in lines]
+        with self._plainly():
+            return [json.loads(line) for (line,) in self._select("line FROM metrics ORDER BY number")]
 
-    def rounds(self, after: int = 0) -> Iterator[tuple[int, int, list[int], list[int], list[Any] | None]]:
-        """(round, version after it, cohort, reported, packed commit or None), verified. Raises `JournalDamaged`.
-
-        after: the last version that is not of interest.
-        """
-        chain, good = self._root(), 0
-        path = self.folder / FILE
-        with _said_plainly(self.folder):
-            if after:  # a round makes one commit at most: none before round `after` made a later one
-                first = "SELECT round FROM rounds WHERE round >= ? AND version > ? ORDER BY round LIMIT 1"
-                found = self._database.execute(first, (after, after)).fetchone()
-                if found is None:
-                    return
-                good = found[0]
-                before = self._database.execute("SELECT chain FROM rounds WHERE round = ?", (good - 1,)).fetchone()
-                chain = before[0] if before else chain
-            for round, version, body, link in self._database.execute(
-                "SELECT round, version, body, chain FROM rounds WHERE round >= ? ORDER BY round", (good,)
-            ):
-                chain = _link(chain, round, version, body)
-                if round != good or chain != link:
-                    raise JournalDamaged(path, good, f"round {good} does not verify")
-                cohort, reported, commit = msgpack.unpackb(body)
-                yield round, version, cohort, reported, commit
-                good += 1
-
-    def _root(self) -> bytes:
-        """What the chain of rounds begins with: the digest of the scenario."""
-        return _digest(self.facts().get("scenario", "").encode())
+    def rounds(self, after: int = 0) -> Iterator[Round]:
+        """All rounds from the one on that made version after + 1, verified. Raises `JournalDamaged` after the sound."""
+        with self._plainly():
+            yield from self._verified(after)
 
     def close(self) -> None:
         self._database.close()
         if self._lock is not None:
             self._lock.close()
 
+    # -- inside a transaction
+
+    def _note(self, facts: dict[str, str]) -> None:
+        sealed = facts | {SEAL: seal_of(self.facts() | facts)}
+        self._database.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", sealed.items())
+
+    def _moved(self, table: str, now: Mapping[int, int] | Mapping[int, bytes], seals: Seals) -> Seals:
+        """Members at other versions, or with other notes."""
+        among = f"client, {_MEMBERS[table]} FROM {table} WHERE client IN (SELECT value FROM json_each(?))"
+        before = dict(self._select(among, json.dumps(list(now))))
+        self._database.executemany(f"INSERT OR REPLACE INTO {table} VALUES (?, ?)", now.items())
+        return seals.moved(table, before, now.items())
+
+    def _grown(self, lines: list[str], rows: list[bytes], seals: Seals) -> Seals:
+        self._database.executemany("INSERT INTO metrics (line) VALUES (?)", [(line,) for line in lines])
+        self._database.executemany("INSERT INTO rows (packed) VALUES (?)", [(packed,) for packed in rows])
+        return seals.grown(metrics=lines, rows=rows)
+
+    def _check_in(self, segments: int, state: bytes, chain: bytes, seals: Seals) -> None:
+        checkpoint = (segments, state, _vouched(chain, segments, state, seals))
+        self._database.execute("INSERT OR REPLACE INTO checkpoint VALUES (1, ?, ?, ?)", checkpoint)
+
+    # -- reading
+
+    def _end(self) -> tuple[bytes, Seals]:
+        """The last link of the chain, and the seals of the other tables."""
+        if self._ends is None:
+            with self._plainly():
+                self._ends = self._read_end()
+        return self._ends
+
+    def _read_end(self) -> tuple[bytes, Seals]:
+        row = self._database.execute("SELECT chain FROM rounds ORDER BY round DESC LIMIT 1").fetchone()
+        seals = Seals().holding(self._held_snapshot())
+        for table, what in _MEMBERS.items():
+            seals = seals.moved(table, {}, self._select(f"client, {what} FROM {table}"))
+        lines = (line for (line,) in self._select("line FROM metrics ORDER BY number"))
+        rows = (packed for (packed,) in self._select("packed FROM rows ORDER BY number"))
+        return row[0] if row else self._root(), seals.grown(metrics=lines, rows=rows)
+
+    def _held_snapshot(self) -> bytes:
+        found: tuple[bytes] | None = self._select("packed FROM snapshot").fetchone()
+        return found[0] if found else b""
+
+    def _verified(self, after: int = 0) -> Iterator[Round]:
+        good = self._first_round(after)
+        before = self._select("chain FROM rounds WHERE round = ?", good - 1).fetchone()
+        chain = before[0] if before else self._root()
+        stored = "round, version, body, chain FROM rounds WHERE round >= ? ORDER BY round"
+        for round, version, body, link in self._select(stored, good):
+            chain = _link(chain, round, version, body)
+            if round != good or chain != link:
+                raise JournalDamaged(self.folder / FILE, good, f"round {good} does not verify")
+            cohort, reported, course, commit = msgpack.unpackb(body)
+            yield round, version, cohort, reported, course, commit
+            good += 1
+
+    def _first_round(self, after: int) -> int:
+        """The round that made version after + 1, or where it will be. A round makes one commit at most."""
+        if not after:
+            return 0
+        first = "round FROM rounds WHERE round >= ? AND version > ? ORDER BY round LIMIT 1"
+        found = self._select(first, after, after).fetchone()
+        return int(found[0]) if found else sys.maxsize
+
+    def _root(self) -> bytes:
+        """What the chain of rounds begins with: the digest of the scenario."""
+        return digest(self._raw_facts().get("scenario", "").encode())
+
+    def _raw_facts(self) -> dict[str, str]:
+        return dict(self._select("name, value FROM facts"))
+
+    def _select(self, what: str, *values: Any) -> sqlite3.Cursor:
+        return self._database.execute(f"SELECT {what}", values)
+
+    @contextmanager
+    def _plainly(self, *, reads: bool = True) -> Iterator[None]:
+        """Every error is one sentence, and that of a damaged journal says how many of its rounds are sound.
+
+        reads: what has another type than was written is damage too; elsewhere it would be a mistake of ours.
+        """
+        odd, path = (AttributeError, TypeError), self.folder / FILE
+        try:
+            with said_plainly(self.folder):
+                yield
+        except (JournalDamaged, *odd) as error:
+            if not isinstance(error, JournalDamaged):
+                if not reads:
+                    raise
+                error = JournalDamaged(path, 0, f"it holds what cannot be decoded ({error})")
+            good = 0
+            with suppress(JournalDamaged, RunFolderError, *odd), said_plainly(self.folder):
+                for _ in self._verified():
+                    good += 1
+            raise JournalDamaged(path, good, error.what) from None
+
 
 def _link(previous: bytes, round: int, version: int, body: bytes) -> bytes:
-    return _digest(previous + b"%d %d " % (round, version) + body)
+    return digest(previous + b"%d %d " % (round, version) + body)
 
 
-def _digest(content: bytes) -> bytes:
-    return hashlib.blake2b(content, digest_size=16).digest()
-
-
-def _connect(folder: Path, mode: str) -> sqlite3.Connection:
-    return sqlite3.connect(f"{(folder / FILE).absolute().as_uri()}?mode={mode}", uri=True, check_same_thread=False)
-
-
-def _make_durable(database: sqlite3.Connection) -> None:
-    database.execute("PRAGMA journal_mode=WAL")
-    database.execute("PRAGMA synchronous=FULL")
-
-
-def _locked(folder: Path) -> Any:
-    """A lock that the system drops when the process ends, however it ends."""
-    try:
-        file = (folder / "lock").open("w")
-    except OSError as error:
-        raise RunFolderError(folder, f"the run's folder cannot be written ({error.strerror})") from None
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        file.close()
-        raise RunFolderError(folder, "another process is running here") from None
-    return file
-
-
-@contextmanager
-def _said_plainly(folder: Path) -> Iterator[None]:
-    """SQLite's errors as one sentence that names the file; what cannot be decoded is damage too."""
-    path = folder / FILE
-    try:
-        yield
-    except sqlite3.OperationalError as error:
-        if str(error).startswith("no such"):  # table, or column
-            raise JournalDamaged(path, 0, str(error)) from None
-        raise RunFolderError(path, f"the journal cannot be read or written ({error})") from None
-    except sqlite3.DatabaseError as error:
-        raise JournalDamaged(path, 0, str(error)) from None
-    except (ValueError, msgpack.UnpackException) as error:
-        raise JournalDamaged(path, 0, f"it holds what cannot be decoded ({error})") from None
+def _vouched(chain: bytes, segments: int, state: bytes, seals: Seals) -> bytes:
+    return digest(chain + seals.digest() + b"%d " % segments + state)

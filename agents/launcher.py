@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
@@ -17,6 +18,7 @@ from seedbus.agents.journal import Journal
 from seedbus.agents.lag import Lag
 from seedbus.agents.messages import AnyAlgorithm, tally
 from seedbus.agents.observer import Observer
+from seedbus.agents.outages import Outage, Outages
 from seedbus.agents.participation import Participation
 from seedbus.agents.population import Population, Presence
 from seedbus.agents.server import Server
@@ -30,7 +32,7 @@ from seedbus.bus import (
     Ledger,
     Links,
     Network,
-    Rule,
+    Pace,
     Rules,
     Transport,
     VirtualClock,
@@ -43,7 +45,11 @@ OUTCOME = "outcome"
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """All that a run's server is made of. scenario: what followers are told; share: clients of one that asks none."""
+    """All that a run's server is made of.
+
+    faults: what a scenario says of messages, links and compute time, sorted by who they concern once they are there.
+    scenario: what followers are told; processes: how many share them.
+    """
 
     seed: int
     algorithm: AnyAlgorithm
@@ -52,18 +58,17 @@ class Setup:
     evaluation: Cadence
     network: Network
     compute: Compute
-    rules: Sequence[Rule]
-    presences: Sequence[Presence]
+    faults: Sequence[object]
     verify_every: int
     is_virtual: bool
     scenario: bytes
-    share: int = 0
+    processes: int = 1
     lag: Lag | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run ended. refusals: reason → client, or stranger → how often."""
+    """How a run ended. refusals: reason → client, or stranger → how often; faults: what each of them did, how often."""
 
     reason: str
     rounds: int
@@ -71,6 +76,7 @@ class Outcome:
     digest: str
     simulated_s: float
     refusals: dict[str, dict[str, int]]
+    faults: list[dict[str, float]]
 
 
 def run(
@@ -115,6 +121,12 @@ def check_build(folder: Path, facts: dict[str, str], ours: dict[str, str]) -> No
             raise RunFolderError(folder, what)
 
 
+def _those(rules: Rules, kind: Any) -> tuple[list[Any], list[Counter[str]]]:
+    """What the scenario says of one kind, and where it is counted how often it did what."""
+    said = [each for each in rules.said if isinstance(each.thing, kind)]
+    return [each.thing for each in said], [each.did for each in said]
+
+
 class _Crew:
     """The server and what it stands on."""
 
@@ -127,7 +139,11 @@ class _Crew:
         self.clock = VirtualClock() if setup.is_virtual else WallClock()
         self.ledger = Ledger(folder / MESSAGES)
         clients = setup.participation.clients
-        self.population = Population(setup.presences, setup.seed, clients)
+        rules = Rules(setup.faults, setup.seed, clients)
+        presences, counts = _those(rules, Presence)
+        self.population = Population(presences, setup.seed, clients, counts)
+        outages = Outages(*_those(rules, Outage))
+        rules.add(self.population, outages)
         self.coordinator = Coordinator(
             setup.algorithm,
             setup.participation,
@@ -137,21 +153,22 @@ class _Crew:
             verify_every=setup.verify_every,
             proofs={"selftest": own_selftest} | ({"x0": journal.proof("x0")} if "x0" in facts else {}),
             believes=not setup.is_virtual,
-            apart=self.population.at_start,
+            apart=self.population.at_start if setup.is_virtual else self.population.away,
             lag=setup.lag,
             reload=lambda after, last: self._reloaded(after, last),
         )
         self.transport = connect(journal.run_id)
+        self.pace = Pace(setup.compute, setup.seed, rules)
         self.bus = Bus(
             self.clock,
             self.transport,
             self.ledger,
-            Links(setup.network, setup.seed),
-            Rules([*setup.rules, *([self.population] if setup.presences else [])], setup.seed, clients),
+            Links(setup.network, setup.seed, rules),
+            rules,
             tally=lambda envelope: tally(setup.algorithm, self.coordinator.verifier.is_due, envelope),
             answer_ns=self._answer_ns,
         )
-        self.server = Server(self.bus, self.coordinator, self.population, journal, observer)
+        self.server = Server(self.bus, self.coordinator, self.population, outages, journal, observer)
         # a connection of its own, for the journal's may be in use on the journal's thread
         self.archive = Journal.open(folder, for_writing=False)
 
@@ -162,7 +179,7 @@ class _Crew:
                 self.ledger.restore(0, b"")
             else:
                 self.server.restore(checkpoint, history(self.setup.algorithm, self.journal))
-            self.transport.start(self.server.reception(self.setup.scenario, self.setup.share))
+            self.transport.start(self.server.reception(self.setup.scenario, self.setup.processes))
             return await self.server.run()
         finally:
             await self.transport.close()
@@ -179,6 +196,7 @@ class _Crew:
             coordinator.last_digest,
             self.clock.now_ns / 1e9,
             coordinator.refusals.by_reason(),
+            self.bus.rules.counts(),
         )
         self.journal.finish(self.server.unsaved_metrics, self.ledger.segments, {OUTCOME: json.dumps(asdict(outcome))})
         return outcome
@@ -206,4 +224,4 @@ class _Crew:
         return list(islice(history(self.setup.algorithm, self.archive, after), last - after))
 
     def _answer_ns(self, client: int, round: int) -> int:
-        return self.setup.compute.time_ns(self.setup.seed, client, round, self.setup.algorithm.evaluations(round))
+        return self.pace.time_ns(client, round, self.setup.algorithm.evaluations(round))

@@ -45,12 +45,12 @@ class Members(Sequence[int]):
         return found
 
     def update(self, clients: Iterable[int]) -> None:
-        """Many come at once."""
-        for client in clients:
-            if not self._is_in[client]:
-                self._is_in[client] = 1
-                self._count += 1
-        self._tree = None
+        """Some come at once."""
+        fresh = [client for client in clients if not self._is_in[client]]
+        if len(fresh) * len(self._is_in).bit_length() > len(self._is_in):
+            self._tree = None  # to build it anew costs less
+        for client in fresh:
+            self.add(client)
 
     def add(self, client: int) -> None:
         if client not in self:

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgpack
 
-from seedbus.algorithms.contract import Algorithm, BadPayload
+from seedbus.algorithms.contract import DECLINES, Algorithm, BadPayload, Declined
 from seedbus.bus import EVALUATOR, Envelope, Kind, Tally
 from seedbus.bus.envelope import NO_TALLY
 
@@ -22,6 +22,7 @@ AnyAlgorithm = Algorithm[Any, Any, Any]
 EVALUATE = 1  # what a COMMIT asks of the evaluator
 DIGEST = 2
 PROOF_BYTES = 64
+DETAIL = 200  # characters of why a client declines
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +143,18 @@ def unpack_report(algorithm: AnyAlgorithm, envelope: Envelope, plan: Any, *, has
             raise BadPayload("a report lacks the digests that are due")
         *body, proof = body
     return algorithm.unpack_report(body, plan), proof
+
+
+def decline(client: int, plan: Any, why: Declined) -> Envelope:
+    """In the place of a report: why there is none."""
+    return Envelope(Kind.DECLINE, client, plan.round, plan.version, [why.reason, str(why)[:DETAIL]])
+
+
+def unpack_decline(envelope: Envelope) -> tuple[str, str]:
+    reason, detail = _fields(envelope, str, str)
+    if reason not in DECLINES or len(detail) > DETAIL:
+        raise BadPayload(f"a DECLINE says {reason[:DETAIL]!r}; it may say {', '.join(sorted(DECLINES))}")
+    return reason, detail
 
 
 def pack_commit(algorithm: AnyAlgorithm, round: int, version: int, commits: Sequence[Any], wants: int) -> Envelope:

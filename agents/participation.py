@@ -40,7 +40,10 @@ class Late(BaseModel):
 
 
 class Deadline(BaseModel):
-    """A deadline that learns: a quantile of the latest answers' times, times a factor."""
+    """A deadline that learns: a quantile of the latest answers' times, times a factor.
+
+    After a round without a commit it learns anew: one that is too short for anybody would hear of nobody else.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -50,7 +53,7 @@ class Deadline(BaseModel):
 
     def after_ns(self, times_ns: Sequence[int]) -> int:
         """Nanoseconds that a round may take, from the times of at least one answer."""
-        rank = max(1, math.ceil(self.quantile * len(times_ns)))
+        rank = _up(self.quantile * len(times_ns))
         return round(sorted(times_ns)[rank - 1] * self.factor)
 
 
@@ -83,8 +86,8 @@ class Participation(BaseModel):
     buffer: int | None = Field(
         default=None,
         ge=1,
-        description="asynchronous rounds (FedBuff): a commit as soon as so many reports have come, fresh or late, "
-        "while m clients are at work all the time",
+        description="asynchronous rounds (FedBuff): a commit as soon as so many reports have come, fresh or late; "
+        "after it those at work are made up to m again; at work is who has not answered, until the deadline",
     )
 
     @model_validator(mode="after")
@@ -115,9 +118,19 @@ class Participation(BaseModel):
     @property
     def asked(self) -> int:
         """How many clients a round asks when all N are members."""
-        return min(self.clients, math.ceil(self.size * self.over_selection))
+        return min(self.clients, _up(self.size * self.over_selection))
+
+    @property
+    def staleness(self) -> int:
+        """For how many rounds after its own a report may still count."""
+        return self.late.max_staleness if self.late is not None else 0
 
     def draw(self, members: Sequence[int], known: Known, seed: int, round: int, busy: int = 0) -> list[int]:
         """The cohort of `round`, ascending. members: in ascending order; busy: how many are at work already."""
         count = min(self.asked - busy, len(members))
         return self.selection.choose(members, max(0, count), known, seed, round)
+
+
+def _up(product: float) -> int:
+    """The whole number at or above a product of decimal fractions, at least 1: 100 × 1.1 is 110, not 111."""
+    return max(1, math.ceil(round(product, 6)))

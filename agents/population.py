@@ -12,13 +12,15 @@ still holds. A schedule is a function of the round and the time: a resumed run a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, KeysView, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from seedbus.bus import PASS, Luck, Passage, Verdict
+from seedbus.bus import Luck
 from seedbus.bus.draws import with_luck
+from seedbus.bus.under_way import Key
 
 Returns = Literal["with-state", "without-state", "from-another-run"]
 RETURNS: tuple[Returns, ...] = ("with-state", "without-state", "from-another-run")  # numbered as on the wire
@@ -27,7 +29,18 @@ RETURNS: tuple[Returns, ...] = ("with-state", "without-state", "from-another-run
 class Schedule(Protocol):
     """Whom one presence keeps away."""
 
-    absent: AbstractSet[int]
+    @property
+    def absent(self) -> AbstractSet[int]: ...
+
+    @property
+    def is_by_rounds(self) -> bool:
+        """Whether comings and goings are a matter of rounds, and not of time."""
+        ...
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nobody will come or go any more."""
+        ...
 
     def advance(self, round: int, now_ns: int) -> Iterable[int]:
         """Move on to the opening of `round` at `now_ns`; returns the clients that are away now and were not, or back.
@@ -67,71 +80,101 @@ class Moves:
 
 
 class Population:
-    """Everybody who is away. Also a rule of the bus: what travels to or from whom is away is lost."""
+    """Everybody who is away. What travels to or from whom is away is lost.
 
-    def __init__(self, presences: Sequence[Presence], seed: int, clients: int) -> None:
+    counts: for each presence, where to count how often it took a client away and let it come back.
+    """
+
+    def __init__(
+        self, presences: Sequence[Presence], seed: int, clients: int, counts: Sequence[Counter[str]] = ()
+    ) -> None:
         self._schedules = [
             (presence, presence.schedule(clients, luck)) for presence, luck in with_luck(presences, seed, clients)
         ]
+        self._counts, self._clients = counts or [Counter() for _ in presences], clients
         self._reasons: Counter[int] = Counter()
         self._said: Counter[int] = Counter()
-        self._brings: dict[int, int] = {}
+        self._for_rounds: Counter[int] = Counter()  # of the reasons, those that are a matter of rounds
+        self._lost: dict[int, int] = {}  # what those still away have met with already that is worse than nothing
         self._at = (0, 0)
         self.advance(0, 0)
         self.at_start = frozenset(self._reasons)
         """Those who are not there when the run begins."""
 
-    def __repr__(self) -> str:
-        return "who is away"
-
-    def is_away(self, client: int) -> bool:
-        return client in self._reasons
+    @property
+    def away(self) -> KeysView[int]:
+        """Those who are away just now; it changes with them."""
+        return self._reasons.keys()
 
     def has_left(self, client: int) -> bool:
         """True of who is away and has said so."""
         return client in self._said
 
-    def judge(self, passage: Passage) -> Verdict:
-        return Verdict(drop=True) if passage.client in self._reasons else PASS
+    def stops(self, key: Key, arriving: bool) -> bool:
+        return key[1] in self._reasons
 
     def advance(self, round: int, now_ns: int) -> Moves:
         """Who leaves and who comes as `round` opens."""
-        self._at, before, moved, left = (round, now_ns), dict[int, bool](), set[int](), set[int]()
-        for presence, schedule in self._schedules:
+        self._at, said, released = (round, now_ns), set[int](), dict[int, int]()
+        for (presence, schedule), did in zip(self._schedules, self._counts, strict=True):
+            brings = RETURNS.index(presence.returns)
             for client in schedule.advance(round, now_ns):
-                before.setdefault(client, client in self._reasons)
-                moved.add(client)
                 is_away = client in schedule.absent
                 _step(self._reasons, client, is_away)
+                did["away" if is_away else "back"] += 1
+                if schedule.is_by_rounds:
+                    _step(self._for_rounds, client, is_away)
                 if presence.is_announced:
                     _step(self._said, client, is_away)
-                    left.add(client)
-                if is_away:
-                    brings = RETURNS.index(presence.returns)
-                    self._brings[client] = max(brings, self._brings.get(client, 0))
-        back = sorted(client for client in moved if before[client] and client not in self._reasons)
-        return Moves(
-            sorted(client for client in left if client in self._said),
-            [(client, RETURNS[self._brings.pop(client, 0)]) for client in back],
-        )
+                    said.add(client)
+                if not is_away:
+                    released[client] = max(brings, released.get(client, 0))
+        left = sorted(client for client in said if client in self._said)
+        return Moves(left, list(self._arrived(released)))
+
+    def _arrived(self, released: dict[int, int]) -> Iterator[tuple[int, Returns]]:
+        """Those of whom something has let go, and by now everything, with the worst that they have met with."""
+        for client in sorted(released):
+            worst = max(released[client], self._lost.pop(client, 0))
+            if client not in self._reasons:
+                yield client, RETURNS[worst]
+            elif worst:
+                self._lost[client] = worst
 
     def next_ns(self) -> int | None:
         """When somebody comes or goes next, as far as that is a matter of time."""
         times = [schedule.next_ns() for _, schedule in self._schedules]
         return min((time for time in times if time is not None), default=None)
 
+    def can_bring(self, clients: int) -> bool:
+        """Whether as many clients may come while no round passes: those who are away as a matter of time alone."""
+        by_rounds = [schedule for _, schedule in self._schedules if schedule.next_ns() is None]
+        free = (client for client in self._reasons if not any(client in schedule.absent for schedule in by_rounds))
+        return sum(1 for _ in islice(free, clients)) == clients
+
+    @property
+    def in_time(self) -> int:
+        """How many clients are there, or are away as a matter of time only."""
+        return self._clients - len(self._for_rounds)
+
     @property
     def is_changing(self) -> bool:
         """Whether anybody ever comes or goes."""
         return bool(self._schedules)
 
+    @property
+    def is_over(self) -> bool:
+        """Whether everybody who ever came or went has done so for the last time."""
+        return self.is_changing and all(schedule.is_over for _, schedule in self._schedules)
+
     def pack(self) -> list[Any]:
-        return [*self._at, sorted(self._brings.items())]
+        return [*self._at, sorted(self._lost.items())]
 
     def unpack(self, packed: list[Any]) -> None:
-        round, now_ns, brings = packed
+        """Into a population that has not been asked anything yet."""
+        round, now_ns, lost = packed
         self.advance(round, now_ns)
-        self._brings = {client: what for client, what in brings}
+        self._lost = {client: what for client, what in lost}
 
 
 def _step(counts: Counter[int], client: int, is_more: bool) -> None:

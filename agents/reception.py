@@ -41,9 +41,9 @@ class _Guest:
 class Reception:
     """Gives out a run's clients to processes.
 
-    scenario: what a process is told of the run; share: how many clients one gets that does not say; held: where the
-    followers stand; halves: their notes of half snapshots (`downloads`); came: told of plans to send anew, once a
-    process has come or gone.
+    scenario: what a process is told of the run; processes: how many share the clients, where they do not say how many
+    they take; held: where the followers stand; halves: their notes of half snapshots (`downloads`); came: told of plans
+    to send anew, once a process has come or gone.
     """
 
     def __init__(
@@ -53,18 +53,20 @@ class Reception:
         observer: Observer,
         *,
         scenario: bytes,
-        share: int,
+        processes: int,
         held: Callable[[], Mapping[int, int]],
         halves: Callable[[], Mapping[int, bytes]] = dict,
         came: Callable[[list[Outgoing]], None],
     ) -> None:
         self._bus, self._coordinator, self._observer = bus, coordinator, observer
-        self._scenario, self._share, self._came = scenario, share, came
+        self._scenario, self._processes, self._came = scenario, processes, came
         self._held, self._halves = held, halves
         self._guests: dict[int, _Guest] = {}
         self.was_complete = False
         clients = coordinator.participation.clients
         self._free = set(range(clients)) | {EVALUATOR}
+        self.missing = set(self._free)
+        """Those whom no process hosts that has joined; not to be written to."""
 
     # -- what a transport asks
 
@@ -102,6 +104,8 @@ class Reception:
         self._bus.book(envelope)
         guest.joined.update(clients)
         guest.is_member = len(guest.joined) == sum(last - first + 1 for first, last in guest.offer.spans)
+        if guest.is_member:
+            self.missing.difference_update(guest.addresses)
         self.was_complete = self.was_complete or not self.missing
         self._came(plans)
         return ([self._welcome(guest)], True) if guest.is_member else ([], False)
@@ -109,6 +113,7 @@ class Reception:
     def gone(self, host: int, why: str) -> None:
         guest = self._guests.pop(host)
         self._free.update(guest.addresses)
+        self.missing.update(guest.addresses)
         self._observer.noted("gone", host=host, clients=_named(guest.offer.spans), why=why)
         if not self._bus.clock.is_virtual:
             self._coordinator.left(guest.joined)
@@ -120,20 +125,24 @@ class Reception:
             self._observer.refused(refusal)
 
     @property
-    def missing(self) -> set[int]:
-        present = {address for host in self.hosts for address in self._guests[host].addresses}
-        return {*range(self._coordinator.participation.clients), EVALUATOR} - present
-
-    @property
     def rounds_closed(self) -> int:
         return self._coordinator.round
 
     @property
     def can_go_on(self) -> bool:
-        """In simulated time nobody may be missing; in real time there must be an evaluator, and a quorum."""
+        """In simulated time nobody may be missing; in real time there must be an evaluator, and hosts of a quorum."""
         if self._bus.clock.is_virtual:
             return not self.missing
-        return EVALUATOR not in self.missing and self._coordinator.has_members
+        policy = self._coordinator.participation
+        return EVALUATOR not in self.missing and policy.clients - len(self.missing) >= policy.quorum
+
+    @property
+    def could_go_on(self) -> bool:
+        if self._bus.clock.is_virtual:
+            return not self._free
+        participation = self._coordinator.participation
+        taken = participation.clients - len(self._free - {EVALUATOR})
+        return EVALUATOR not in self._free and taken >= participation.quorum
 
     # -- what the server asks
 
@@ -156,7 +165,7 @@ class Reception:
             return spans
         if wish.count == NO_CLIENTS:
             return ()
-        count = wish.count or self._share
+        count = wish.count or -(-len(free) // max(1, self._processes - len(self._guests)))
         if free and wish.count > len(free):
             return Declined("too-many", f"{wish.count} clients are asked for and {len(free)} are left")
         return _spans(sorted(free)[:count])
@@ -164,7 +173,7 @@ class Reception:
     def _welcome(self, guest: _Guest) -> bytes:
         held, versions = self._held(), self._coordinator.versions
         believes = not self._bus.clock.is_virtual
-        stands = [versions[a] if believes and a != EVALUATOR else held.get(a, 0) for a in guest.addresses]
+        stands = [(versions if believes and a != EVALUATOR else held).get(a, 0) for a in guest.addresses]
         halves = {} if believes else self._halves()
         notes = [
             (halves[address], base)

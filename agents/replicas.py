@@ -37,6 +37,10 @@ class Replicas:
             self._release(client)
         self._start, self._log = dict(versions), log
 
+    def first(self) -> Replica:
+        """Version 0, of nobody."""
+        return self._x0()
+
     def __contains__(self, client: int) -> bool:
         return client in self._start or client in self._held
 

@@ -6,12 +6,13 @@ from collections import deque
 from typing import Any
 
 from seedbus.agents.attempt import Attempt, OverdueRounds
+from seedbus.agents.course import Course
 from seedbus.agents.membership import Members
 from seedbus.agents.messages import AnyAlgorithm
 from seedbus.agents.participation import Participation
+from seedbus.agents.seeds import of_directions
 from seedbus.agents.selection.known import Known
 from seedbus.algorithms.contract import ReportRefused
-from seedbus.bus.draws import bits
 from seedbus.bus.network import round_ns
 
 
@@ -22,14 +23,16 @@ class Rounds:
         self.algorithm, self.policy, self._seed = algorithm, participation, seed
         self.number = 0
         self.current: Attempt | None = None
-        self._overdue = OverdueRounds(participation.late.max_staleness if participation.late else 0)
+        self._overdue = OverdueRounds(participation.staleness)
         self._known = Known()
         self._answer_times_ns = deque[int](maxlen=participation.deadline.window if participation.deadline else 0)
         self._state: Any = None
 
     def open(self, members: Members, version: int, now_ns: int) -> Attempt:
         """Begin the next round at a version."""
-        busy = self._overdue.busy if self.policy.buffer else set[int]()
+        busy = set[int]()
+        if self.policy.buffer is not None:  # whoever has not answered by the deadline may be asked again
+            busy = self._overdue.busy(-1 if self.deadline_ns is None else now_ns - self.deadline_ns)
         with members.without(busy):
             cohort = self.policy.draw(members, self._known, self._seed, self.number, len(busy))
         self.current = Attempt(self._plan(self.number, version), cohort, now_ns, len(cohort), set(cohort))
@@ -51,7 +54,7 @@ class Rounds:
 
     def asking(self, round: int) -> Attempt:
         """The round that a report is for. Raises `ReportRefused`."""
-        if round > self.number:
+        if round > self.number or (round == self.number and self.current is None):
             raise ReportRefused("wrong-round", f"round {round} has not begun; this is round {self.number}")
         attempt = self.attempt(round)
         if attempt is None:
@@ -81,27 +84,40 @@ class Rounds:
             return False
         if policy.buffer is not None:
             is_full = len(now.reports) + self._overdue.count >= policy.buffer
-            return now.is_expired or is_full or not (now.waiting or self._overdue.busy)
+            return now.is_expired or is_full or not (now.waiting or self._overdue.is_awaited)
         is_enough = policy.over_selection > 1 and len(now.reports) >= policy.size
         return now.is_expired or is_enough or not now.waiting
 
-    def close(self, version: int) -> tuple[Attempt, list[int], Any]:
-        """The round that was open, who reported in it, and its commit, None without a quorum.
+    def close(self, version: int, now_ns: int) -> tuple[Attempt, list[int], Any, Course]:
+        """The round that was open, who reported in it, its commit, None without a quorum, and how it went.
 
         version: the newest before it.
         """
         assert self.current is not None
-        closed, reported, commit = self.current, sorted(self.current.reports), self._commit(self.current, version)
+        closed, reported = self.current, sorted(self.current.reports)
+        late: list[tuple[int, list[int]]] = []
+        commit = self._commit(closed, version, late)
+        course = Course(closed.opened_ns, now_ns, closed.is_expired, closed.lags, late)
         self.current = None
+        if commit is None:
+            self._answer_times_ns.clear()
+        if commit is not None or self.policy.buffer is None:
+            closed.reports = {}  # a round without quorum is void, but a buffer goes on filling
         self._overdue.add(closed)
         self.number += 1
-        return closed, reported, commit
+        return closed, reported, commit, course
+
+    @property
+    def is_half_in(self) -> bool:
+        """True once half of the reports of the open round are there."""
+        return self.current is not None and 2 * len(self.current.reports) >= len(self.current.cohort)
 
     def pack(self) -> list[Any]:
         known = self._known.pack() if self.policy.selection.needs_known else []
         return [self.number, known, list(self._answer_times_ns), self._overdue.pack(self.algorithm), self._state]
 
     def unpack(self, packed: list[Any]) -> None:
+        self.current = None
         self.number, known, times_ns, overdue, self._state = packed
         self._known.unpack(known)
         self._answer_times_ns.clear()
@@ -109,9 +125,10 @@ class Rounds:
         self._overdue.unpack(self.algorithm, overdue, self._plan)
 
     def _plan(self, round: int, version: int) -> Any:
-        return self.algorithm.plan(round, version, bits(self._seed, "directions", round))
+        return self.algorithm.plan(round, version, of_directions(self._seed, round))
 
-    def _commit(self, now: Attempt, version: int) -> Any:
+    def _commit(self, now: Attempt, version: int, late_ones: list[tuple[int, list[int]]]) -> Any:
+        """late_ones: takes those of earlier rounds that are in the commit."""
         policy, fresh, late = self.policy, len(now.reports), self._overdue.count
         total = fresh + late if policy.buffer is not None else fresh
         if total < policy.quorum:
@@ -125,7 +142,9 @@ class Rounds:
 
         def weight(attempt: Attempt) -> float:
             asked = attempt.size if policy.buffer is None else total
-            return discount.weight(version - attempt.plan.version) / asked
+            staleness = version - attempt.plan.version
+            late_ones.append((staleness, sorted(attempt.reports)))
+            return discount.weight(staleness) / asked
 
         share = 1.0 if policy.buffer is None else fresh / total
         return self.algorithm.with_late(now.plan, commit, share, self._overdue.take(weight))

@@ -5,46 +5,59 @@ Order of a round's end, on which recovery rests: aggregate → journal (durable)
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 from seedbus.agents import messages
 from seedbus.agents.coordinator import Closed, Coordinator
+from seedbus.agents.errors import TooFew
 from seedbus.agents.followers import build_facts
 from seedbus.agents.journal import Checkpoint, Entry, Journal
 from seedbus.agents.observer import Observer
-from seedbus.agents.population import RETURNS, Population, Returns
+from seedbus.agents.outages import Outages, Phase
+from seedbus.agents.population import RETURNS, Moves, Population, Returns
 from seedbus.agents.reception import Reception
 from seedbus.agents.snapshots import Outgoing
 from seedbus.algorithms.contract import BadPayload
-from seedbus.bus import EVALUATOR, SERVER, Bus, Envelope, Kind, MalformedEnvelope, UnknownAddress
+from seedbus.bus import EVALUATOR, SERVER, Bus, Envelope, Kind, MalformedEnvelope
 from seedbus.bus.clock import LAST
 from seedbus.bus.envelope import DOWN, UP
+
+VAIN, VAIN_EACH = 10_000, 100  # comings and goings without a quorum, and so many a client, after which it is given up
 
 
 class Server:
     """One run's server on a bus. reception: where the processes of its followers introduce themselves."""
 
     def __init__(
-        self, bus: Bus, coordinator: Coordinator, population: Population, journal: Journal, observer: Observer
+        self,
+        bus: Bus,
+        coordinator: Coordinator,
+        population: Population,
+        outages: Outages,
+        journal: Journal,
+        observer: Observer,
     ) -> None:
         self.bus, self.coordinator, self.journal, self.observer = bus, coordinator, journal, observer
-        self._population = population
-        self._coming: set[int] = set()
+        self._population, self._outages = population, outages
+        self._coming: Counter[int] = Counter()  # JOINs that those who were told to introduce themselves owe
+        self._turned_away: set[int] = set()  # once a round: who answers in the same way would be told for ever
         self._mailbox = bus.open(SERVER, "the server")
         self.unsaved_metrics: list[dict[str, Any]] = []
         self._unpublished: Closed | None = None
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="journal")
 
-    def reception(self, scenario: bytes, share: int) -> Reception:
-        """Where this server's followers come in; scenario: what they are told; share: clients of one that asks none."""
+    def reception(self, scenario: bytes, processes: int) -> Reception:
+        """Where this server's followers come in; scenario: what they are told; processes: how many share them."""
         self._reception = Reception(
             self.bus,
             self.coordinator,
             self.observer,
             scenario=scenario,
-            share=share,
+            processes=processes,
             held=lambda: self.bus.stands,
             halves=lambda: self.bus.halves,
             came=self._came,
@@ -56,7 +69,8 @@ class Server:
         coordinator, bus, population, coming = checkpoint.state
         self.coordinator.restore(coordinator, log, checkpoint.known, checkpoint.snapshot)
         self._population.unpack(population)
-        self._coming = set(coming)
+        # in real time a process that comes brings all its clients that are there
+        self._coming = Counter(dict(coming) if self.bus.clock.is_virtual else {})
         self.bus.stands, self.bus.halves = dict(checkpoint.held), dict(checkpoint.halves)
         self.bus.ledger.restore(checkpoint.segments, checkpoint.rows)
         self.bus.restore(bus)
@@ -97,6 +111,8 @@ class Server:
     def _came(self, plans: list[Outgoing]) -> None:
         """A process has come or gone, and there may be plans to send anew."""
         self._send(plans)
+        if not self.bus.clock.is_virtual:
+            self._coming.clear()  # a process that comes brings them, and one that is gone has nobody to introduce
         self._mailbox.put(None)
 
     async def _round(self) -> None:
@@ -109,32 +125,73 @@ class Server:
         alarm = None
         if deadline_ns is not None:
             alarm = self.bus.clock.at(now_ns + deadline_ns, (round,), lambda: self._mailbox.put(round), LAST)
-        await self._until(lambda: self.coordinator.is_round_over)
+        crashes = await self._crashes("asking") or await self._gathered() or await self._crashes("committing")
         if alarm is not None:
             alarm.cancel()
-        closed = self.coordinator.close_round()
+        if crashes:
+            self.coordinator.crashed()
+            return
+        closed = self.coordinator.close_round(self.bus.clock.now_ns)
         await self._keep(closed)
         await self._publish(closed)
+
+    async def _gathered(self) -> bool:
+        """Wait until the round is over; true if the server crashed before."""
+        coordinator = self.coordinator
+        await self._until(lambda: coordinator.is_round_over or coordinator.is_half_in)
+        if await self._crashes("gathering"):
+            return True
+        await self._until(lambda: coordinator.is_round_over)
+        return False
+
+    async def _crashes(self, phase: Phase, round: int | None = None) -> bool:
+        """Whether the server crashes here; it is back by then."""
+        round = self.coordinator.round if round is None else round
+        lasts_ns = self._outages.begins_ns(round, phase)
+        if lasts_ns is None:
+            return False
+        self.observer.noted("server-crashed", round=round, phase=phase, away_s=lasts_ns / 1e9)
+        self._outages.is_away = True
+        await self._until_time(self.bus.clock.now_ns + lasts_ns)
+        self._outages.is_away = False
+        return True
 
     async def _gather(self) -> None:
         """Let clients come and go; then wait for enough of them, if waiting can help."""
         coordinator, population = self.coordinator, self._population
-        while True:
-            moves = population.advance(coordinator.round, self.bus.clock.now_ns)
-            coordinator.left(moves.left)
-            self._coming.difference_update(moves.left)
-            for client, brings in moves.arrived:
-                self._wake(client, brings)
+        quorum, clients = coordinator.participation.quorum, coordinator.participation.clients
+        most = 0
+        for _ in range(VAIN + VAIN_EACH * clients):
+            self._move(population.advance(coordinator.round, self.bus.clock.now_ns))
             next_ns = population.next_ns()
-            if next_ns is None:
+            if next_ns is None or population.in_time < quorum:
                 # those who are a matter of rounds come only if rounds go on
                 await self._until(lambda: coordinator.has_members or (population.is_changing and not self._coming))
-                return
-            await self._until_members(next_ns)
+            else:
+                await self._until_time(next_ns, lambda: coordinator.has_members)
+            most = max(most, coordinator.members)
             if coordinator.has_members:
                 return
+            if population.is_over and (self.bus.clock.is_virtual or not self._reception.missing):
+                raise _unfinishable(
+                    coordinator.round, quorum, f"{most} of {clients} are there, and nobody comes or goes any more"
+                )
+            if next_ns is None or population.in_time < quorum:
+                return
+        now_s = self.bus.clock.now_ns / 1e9
+        raise _unfinishable(
+            coordinator.round, quorum, f"at most {most} of {clients} were there at a time until {now_s:,.0f} s"
+        )
 
-    async def _until_members(self, latest_ns: int) -> None:
+    def _move(self, moves: Moves) -> None:
+        self.coordinator.left(moves.left)
+        for client, brings in moves.arrived:
+            self._wake(client, brings)
+
+    async def _until_time(self, latest_ns: int, is_done: Callable[[], bool] = lambda: False) -> None:
+        """Wait until that instant, or until something is done."""
+        if is_done():
+            return
         passed: list[None] = []
 
         def ring() -> None:
@@ -142,21 +199,20 @@ class Server:
             self._mailbox.put(None)
 
         alarm = self.bus.clock.at(latest_ns, (self.coordinator.round,), ring, LAST)
-        await self._until(lambda: self.coordinator.has_members or bool(passed))
+        await self._until(lambda: is_done() or bool(passed))
         alarm.cancel()
 
     def _wake(self, client: int, brings: Returns) -> None:
         """A client is there again: it is to introduce itself, with what it has."""
-        version = self.bus.stands.get(client, 0) if brings == "with-state" else 0
-        self.observer.noted("returned", client=client, returns=brings, version=version)
-        try:
-            self.bus.wake(client, self.coordinator.round, [RETURNS.index(brings)], version)
-            self._coming.add(client)
-        except UnknownAddress:  # its process is not there: it joins as that does
-            self.observer.noted("unhosted", client=client)
+        self.observer.noted("returned", client=client, returns=brings)
+        self._coming[client] += 1
+        self._turned_away.discard(client)
+        most = self.coordinator.version if brings == "with-state" else 0
+        self.bus.wake(client, self.coordinator.round, [RETURNS.index(brings)], most)
 
     async def _publish(self, closed: Closed) -> None:
         """What follows once a round is durable; a resumed run begins with it."""
+        await self._crashes("publishing", closed.round)
         question = self.coordinator.published(closed, sum(self._bytes()))
         self.observer.round_closed(closed, self.bus.clock.now_ns, self.coordinator.progress.bytes)
         if question is not None:
@@ -173,6 +229,7 @@ class Server:
             version=closed.version,
             cohort=closed.cohort,
             reported=closed.reported,
+            course=closed.course.pack(),
             commit=None if commit is None else self.coordinator.algorithm.pack_commits([commit]).body,
             known=self.coordinator.take_moved(),
             held=[(client, self.bus.stands.get(client, 0)) for client in sorted(self.bus.moved)],
@@ -186,11 +243,12 @@ class Server:
                 self.coordinator.checkpoint(),
                 self.bus.checkpoint(),
                 self._population.pack(),
-                sorted(self._coming),
+                sorted(self._coming.items()),
             ],
         )
         self.unsaved_metrics = []
         self.bus.moved.clear()
+        self._turned_away.clear()
 
         def write() -> None:
             if entry.is_rotated:
@@ -216,7 +274,7 @@ class Server:
             self.observer.refused(
                 coordinator.refused(SERVER if letter.peer is None else letter.peer, "malformed", str(letter))
             )
-        elif letter.kind in (Kind.REPORT, Kind.PULL, Kind.PIECE):
+        elif letter.kind in (Kind.REPORT, Kind.DECLINE, Kind.PULL, Kind.PIECE):
             refusal = coordinator.reported(letter, self.bus.clock.now_ns)
             if refusal is not None:
                 self.observer.refused(refusal)
@@ -244,16 +302,20 @@ class Server:
 
     def _read_join(self, join: messages.Join) -> None:
         """A client says where it is, because it has lost its place or has come back."""
+        owed = self._coming.pop(join.sender, 0)
+        if owed > 1:
+            self._coming[join.sender] = owed - 1
         if self._population.has_left(join.sender):
             return  # it is gone again
-        plans, refusal = self.coordinator.joined(join)
+        plans, refusal = self.coordinator.joined(join, is_due=owed > 0)
         self._send(plans)
-        if refusal is None:
-            self._coming.discard(join.sender)
-            return
-        self.observer.refused(refusal)
-        if refusal.reason in _START_ANEW:
-            self.bus.send(messages.refuse(join.sender, refusal.reason, refusal.detail))
+        if refusal is not None:
+            self.observer.refused(refusal)
+            if refusal.reason in _START_ANEW and join.sender not in self._turned_away:
+                self._turned_away.add(join.sender)
+                answer = messages.refuse(join.sender, refusal.reason, refusal.detail)
+                self.bus.send(replace(answer, round=self.coordinator.round))
+                self._coming[join.sender] += 1
 
     def _send(self, outgoing: Iterable[Outgoing]) -> None:
         for envelope, tally in outgoing:
@@ -263,6 +325,13 @@ class Server:
         """Bytes of the algorithm so far, from clients and to them, without the digests of verification."""
         up, down = (sum(map(self.bus.sent_bytes, kinds)) for kinds in (UP, DOWN))
         return up, down
+
+
+def _unfinishable(round: int, quorum: int, why: str) -> TooFew:
+    return TooFew(
+        f"round {round} needs {quorum} clients (participation.quorum), and {why}; lower the quorum, or change what "
+        "faults say of who is there"
+    )
 
 
 _START_ANEW = frozenset({"foreign-version", "x0"})  # what a client holds is of no use here; from x₀ on it may join

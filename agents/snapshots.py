@@ -99,10 +99,16 @@ class Snapshots:
         """Whether the evaluator is about to say something, which takes no time."""
         return self._fetch is not None and self._fetch.source == EVALUATOR
 
-    def close(self) -> None:
-        """The round is over, and with it the patience for the source."""
+    def close(self) -> list[int]:
+        """The round is over, and with it the patience for the source. Returns those who were told nothing in it."""
         if self._fetch is not None:
             self._distrusts_peers = True
+        hungry = sorted(self._hungry)
+        self.crashed()
+        return hungry
+
+    def crashed(self) -> None:
+        """The round is lost, and a snapshot that was on its way; the one that is held is not."""
         self._fetch = None
         self._hungry.clear()
         self._replays.clear()

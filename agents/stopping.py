@@ -16,6 +16,11 @@ from seedbus.agents.messages import Evaluation
 EMA = 0.9
 
 
+def moved(average: float | None, value: float) -> float:
+    """The exponential moving average once another value has come; None: it is the first."""
+    return EMA * (value if average is None else average) + (1 - EMA) * value
+
+
 class Target(BaseModel):
     """A metric's moving average that ends the run."""
 
@@ -71,7 +76,7 @@ class Progress:
         """Take in an evaluation; returns its line of metrics."""
         self.awaited = max(0, self.awaited - 1)
         for name, value in evaluation.metrics.items():
-            self.averages[name] = EMA * self.averages.get(name, value) + (1 - EMA) * value
+            self.averages[name] = moved(self.averages.get(name), value)
         if stop.target is not None and stop.target.metric in self.averages:
             average, value = self.averages[stop.target.metric], stop.target.value
             met = average >= value if stop.target.direction == "above" else average <= value

@@ -9,14 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-KEPT = 64  # versions whose digests are remembered: reports are about the newest
+KEPT = 64  # versions whose digests are remembered at least: most reports are about the newest
 
 
 @dataclass(slots=True)
 class Verifier:
-    """Compares digests at every `every`-th version; 0: never."""
+    """Compares digests at every `every`-th version; 0: never. kept: so many of them are remembered."""
 
     every: int = 0
+    kept: int = KEPT
     truth: dict[int, dict[str, bytes]] = field(default_factory=dict)
     claims: dict[int, list[tuple[int, bytes]]] = field(default_factory=dict)
 
@@ -35,7 +36,7 @@ class Verifier:
         if not self.is_due(version):
             return []
         self.truth[version] = digests
-        for old in sorted(self.truth)[:-KEPT]:
+        for old in sorted(self.truth)[: -self.kept]:
             del self.truth[old]
         earlier = [(client, self._difference(client, version, claim)) for client, claim in self.claims.pop(version, [])]
         return [(client, difference) for client, difference in earlier if difference is not None]

@@ -44,6 +44,18 @@ class ReportRefused(ValueError):
         self.reason = reason
 
 
+DECLINES = frozenset({"overflow"})
+
+
+class Declined(Exception):
+    """A client does not report: what it found cannot be sent. `reason` is one of `DECLINES`."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        assert reason in DECLINES, f"a server knows no such reason to decline: {reason}"
+        super().__init__(detail)
+        self.reason = reason
+
+
 class BadPayload(ValueError):
     """A payload whose shape, types or sizes are not what its kind promises."""
 
@@ -133,7 +145,11 @@ CommitT = TypeVar("CommitT", bound=Committed)
 
 
 class Algorithm(Protocol[PlanT, ReportT, CommitT]):
-    """The contract. State is the server's own, memory a client's own; both start as None and are opaque to agents."""
+    """The contract. State is the server's own, memory a client's own; both start as None and are opaque to agents.
+
+    State travels in the checkpoint, durable together with the commit that it goes with: it is plain msgpack data, None,
+    numbers, bytes and lists of these.
+    """
 
     @property
     def name(self) -> str: ...
@@ -151,7 +167,7 @@ class Algorithm(Protocol[PlanT, ReportT, CommitT]):
         ...
 
     def local(self, replica: Replica, memory: Any, plan: PlanT, objective: Objective) -> tuple[ReportT, Any]:
-        """Client: the local steps of one round. The replica is left untouched."""
+        """Client: the local steps of one round. The replica is left untouched. Raises `Declined`."""
         ...
 
     def check(self, plan: PlanT, report: ReportT) -> None:

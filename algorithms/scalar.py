@@ -2,13 +2,14 @@
 
 DeComFL (arXiv:2405.15861, Algorithms 1–4) and the generalised framework of HiSo (arXiv:2506.02370, Algorithm 1):
 
-    client, step k    g[k,p] = (f(x+μz) − f(x))/μ  or  (f(x+μz) − f(x−μz))/2μ,   z = z(seed, k, p)
+    client, step k    g[k,p] = (f(x+μz) − f(x))/μ  or  (f(x+μz) − f(x−μz))/2μ,   z = z(seed, k, p), rounded for the wire
                       Δ = (1/P) Σ_p g[k,p] z,  x ← x − ηΔ         on scratch; only g is reported
-    server            ḡ = mean of g over the cohort               (fsum, rounded once to float32)
+    server            ḡ = mean of g over the cohort, or a robust rule in its place;         rounded for the wire
     follower, each k  Δ = (1/P) Σ_p ḡ[k,p] z,  x ← x − ηΔ
 
 Invariant: client and follower share `step`, so there is one definition of an update; every operation is a separate
-float32 one, in this order, on every backend (seedbus.algorithms.directions).
+float32 one, in this order, on every backend (seedbus.algorithms.directions). Everybody computes with scalars as they
+travel (seedbus.algorithms.precision), the client that measured them too.
 
 A member of the family is a subclass that says which fields a replica has beside x (`companions`), what divides its
 directions (`divisor`), how Δ moves x (`step`) and what a follower learns from Δ (`learn`).
@@ -17,16 +18,19 @@ directions (`divisor`), how Δ moves x (`step`) and what a follower learns from 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from seedbus.algorithms import wire
-from seedbus.algorithms.contract import Objective, Overdue, Packed, Replica, ReportRefused, Vector, unseen
+from seedbus.algorithms.aggregation import Aggregation, Mean
+from seedbus.algorithms.contract import Declined, Objective, Overdue, Packed, Replica, ReportRefused, Vector, unseen
 from seedbus.algorithms.directions import Directions, directions, for_blocks, reference
+from seedbus.algorithms.precision import FORMATS, Format, Precision
 from seedbus.algorithms.schedule import Scheduled, at, values
 from seedbus.algorithms.wire import ScalarCommit, ScalarPlan, Scalars, Term
 
@@ -64,6 +68,10 @@ class ScalarOnly(BaseModel):
     directions: Literal["gaussian", "rademacher"] = Field(
         default="gaussian", description="distribution of z's coordinates: standard normal, or ±1"
     )
+    aggregation: Aggregation = Field(
+        default=Mean(), description="how the cohort's scalars become one: a rule, or just its name"
+    )
+    precision: Precision = Field(default="float32", description="format of scalars on the wire; bytes: 4, 2 and 2")
 
     @model_validator(mode="after")
     def _reportable(self) -> Self:
@@ -93,6 +101,11 @@ class ScalarOnly(BaseModel):
     def learn(self, block: Block, is_last_step: bool) -> None:
         """What a follower, and only a follower, learns from the Δ of one global step."""
 
+    @property
+    def fewest_reports(self) -> int:
+        """The lowest quorum of a scenario: what `aggregation` needs to keep its promise."""
+        return self.aggregation.fewest
+
     # -- the contract
 
     def replica(self, x0: Vector) -> Replica:
@@ -110,13 +123,12 @@ class ScalarOnly(BaseModel):
         return at(self.local_steps, round) * each
 
     def local(self, replica: Replica, memory: Any, plan: ScalarPlan, objective: Objective) -> tuple[Scalars, Any]:
-        """K local steps from the replica; returns the gradient scalars, float32 [K, P]."""
+        """K local steps from the replica; returns the gradient scalars, float32 [K, P], as they will travel."""
         fields = replica.fields
         root = self.divisor(fields, np.empty_like(replica.x))
         scalars = np.empty(plan.shape, np.float32)
         for k in range(plan.steps):
-            with np.errstate(over="ignore"):  # a loss beyond float32 becomes inf, which the server refuses
-                scalars[k] = self._probe(fields["x"], root, plan, k, objective)
+            scalars[k] = self._sendable(self._probe(fields["x"], root, plan, k, objective))
             if k + 1 < plan.steps:  # the model after the last step is nobody's: only the scalars are reported
                 fields = replica.copy().fields if k == 0 else fields
                 self._local_step(fields, root, plan, k, scalars[k])
@@ -134,11 +146,10 @@ class ScalarOnly(BaseModel):
             )
 
     def aggregate(self, state: Any, plan: ScalarPlan, reports: Mapping[int, Scalars]) -> tuple[ScalarCommit, Any]:
-        """ḡ: the mean over the cohort, exact before its one rounding, so that no order of arrival shows."""
-        mean = exact(lambda column: math.fsum(column) / len(column), reports).reshape(plan.shape)
-        return ScalarCommit(
-            plan.version + 1, plan.round, plan.learning_rate, (Term(plan.round, plan.seed, mean),)
-        ), state
+        """ḡ: the cohort's scalars, clients in order, made one by `aggregation` in float64, and rounded for the wire."""
+        combined, state = self.aggregation.combine(_rows(reports), state)
+        term = Term(plan.round, plan.seed, self._format.rounded(combined).reshape(plan.shape))
+        return ScalarCommit(plan.version + 1, plan.round, plan.learning_rate, (term,)), state
 
     @property
     def takes_late(self) -> bool:
@@ -147,12 +158,13 @@ class ScalarOnly(BaseModel):
     def with_late(
         self, plan: ScalarPlan, commit: ScalarCommit | None, share: float, late: Sequence[Overdue]
     ) -> ScalarCommit:
-        """A term of its own for each late round: Σ_i (s/|C_r|) Δ(g_i) is Δ(Σ_i g_i) with the weight s/|C_r|."""
+        """A term of its own for each late round: of n reports, Σ_i w·Δ(g_i) is Δ(mean g) with the weight n·w."""
         own = Term(plan.round, plan.seed, np.zeros((1, 1), np.float32)) if commit is None else commit.terms[0]
         terms = [replace(own, weight=0.0 if commit is None else float(np.float32(share)))]
         for overdue in late:
-            total = exact(math.fsum, overdue.reports).reshape(overdue.plan.shape)
-            terms.append(Term(overdue.plan.round, overdue.plan.seed, total, float(np.float32(overdue.weight))))
+            mean = self._format.rounded(Mean().combine(_rows(overdue.reports), None)[0]).reshape(overdue.plan.shape)
+            weight = float(np.float32(overdue.weight * len(overdue.reports)))
+            terms.append(Term(overdue.plan.round, overdue.plan.seed, mean, weight))
         return ScalarCommit(plan.version + 1, plan.round, plan.learning_rate, tuple(terms))
 
     def norm(self, report: Scalars) -> float:
@@ -182,7 +194,7 @@ class ScalarOnly(BaseModel):
         return {}
 
     def count_scalars(self, body: Any) -> int:
-        return wire.count_scalars(body)
+        return wire.count_scalars(body, self._format)
 
     def pack_plan(self, plan: ScalarPlan) -> Packed:
         return wire.pack_plan(plan)
@@ -191,18 +203,34 @@ class ScalarOnly(BaseModel):
         return wire.unpack_plan(body, round, version)
 
     def pack_report(self, plan: ScalarPlan, report: Scalars) -> Packed:
-        return wire.pack_report(report)
+        return wire.pack_report(report, self._format)
 
     def unpack_report(self, body: Any, plan: ScalarPlan) -> Scalars:
-        return wire.unpack_report(body, plan)
+        return wire.unpack_report(body, plan, self._format)
 
     def pack_commits(self, commits: Sequence[ScalarCommit]) -> Packed:
-        return wire.pack_commits(commits)
+        return wire.pack_commits(commits, self._format)
 
     def unpack_commits(self, body: Any) -> list[ScalarCommit]:
-        return wire.unpack_commits(body)
+        return wire.unpack_commits(body, self._format)
 
     # -- the mathematics
+
+    @property
+    def _format(self) -> Format:
+        return FORMATS[self.precision]
+
+    def _sendable(self, measured: list[float]) -> Scalars:
+        """Scalars as they will travel. Raises `Declined`: an infinity in the place of a large number would be a lie.
+
+        What was no finite number to begin with goes as it is, and the server refuses it.
+        """
+        scalars = self._format.rounded(measured)
+        for wanted, got in zip(measured, scalars.tolist(), strict=True):
+            if math.isfinite(wanted) and not math.isfinite(got):
+                largest = self._format.largest
+                raise Declined("overflow", f"{self.precision} holds no more than {largest:.6g}, and not {wanted:.6g}")
+        return scalars
 
     def _backend(self, x: Vector) -> Directions:
         return directions(self.directions) if x.dtype == np.float32 else reference(self.directions)
@@ -259,10 +287,10 @@ class ScalarOnly(BaseModel):
             for_blocks(fields["x"].size, advance)
 
 
-def exact(merge: Callable[[list[float]], float], reports: Mapping[int, Scalars]) -> Scalars:
-    """One number for each scalar out of all clients', in client order, float64 before its one rounding to float32."""
-    columns = np.stack([reports[client] for client in sorted(reports)]).reshape(len(reports), -1).T.tolist()
-    return np.array([merge(column) for column in columns], np.float32)
+def _rows(reports: Mapping[int, Scalars]) -> NDArray[np.float64]:
+    """Reports as rows, clients in order."""
+    rows = np.stack([reports[client] for client in sorted(reports)]).reshape(len(reports), -1)
+    return rows.astype(np.float64)
 
 
 def descend(block: Block, direction: Vector, learning_rate: float) -> None:

@@ -7,6 +7,8 @@
 
 A column that says the same for all is sent once; one that says nothing new (one term a commit, weight 1, consecutive
 rounds) is empty or a single number. So 50 missed rounds of 10 scalars are little more than 50 seeds and 500 scalars.
+
+Scalars are in the run's format (seedbus.algorithms.precision), which does not travel: both ends know the scenario.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seedbus.algorithms.contract import BadPayload, Packed
+from seedbus.algorithms.precision import FLOAT32, Format
 
 SEGMENT = 64
 REPORTABLE = 16_000  # scalars in a report: they fit the 64 KiB that a server accepts from a client
@@ -44,7 +47,8 @@ class ScalarPlan:
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """Gradient scalars of one round, float32 [K, P], with the seed of their directions and their weight."""
+    """Gradient scalars of one round, float32 [K, P], of values that the run's format holds; their directions' seed and
+    their weight."""
 
     round: int
     seed: int
@@ -75,38 +79,38 @@ def unpack_plan(body: Any, round: int, version: int) -> ScalarPlan:
     return ScalarPlan(round, version, seed, steps, perturbations, learning_rate)
 
 
-def pack_report(scalars: Scalars) -> Packed:
-    return Packed([_column(scalars, "<f4")], scalars=scalars.size)
+def pack_report(scalars: Scalars, form: Format = FLOAT32) -> Packed:
+    return Packed([_column(form.narrow(scalars), form.dtype)], scalars=scalars.size)
 
 
-def count_scalars(body: Any) -> int:
-    return len(body[0]) // 4 if isinstance(body, list) and body and isinstance(body[0], bytes) else 0
+def count_scalars(body: Any, form: Format = FLOAT32) -> int:
+    return len(body[0]) // form.width if isinstance(body, list) and body and isinstance(body[0], bytes) else 0
 
 
-def unpack_report(body: Any, plan: ScalarPlan) -> Scalars:
+def unpack_report(body: Any, plan: ScalarPlan, form: Format = FLOAT32) -> Scalars:
     """NaN and Inf pass here: an algorithm's `check` refuses them, with a reason that is counted."""
     (scalars,) = _fields(body, 1, "a report")
-    return _read(scalars, "<f4", plan.steps * plan.perturbations, "scalars").reshape(plan.shape)
+    return form.widen(_read(scalars, form.dtype, plan.steps * plan.perturbations, "scalars")).reshape(plan.shape)
 
 
-def pack_commits(commits: Sequence[ScalarCommit]) -> Packed:
+def pack_commits(commits: Sequence[ScalarCommit], form: Format = FLOAT32) -> Packed:
     """commits: a stretch of the log, so their versions follow each other; each one's first term is of its own round."""
-    segments = [_pack_segment(commits[start : start + SEGMENT]) for start in range(0, len(commits), SEGMENT)]
+    segments = [_pack_segment(commits[start : start + SEGMENT], form) for start in range(0, len(commits), SEGMENT)]
     pages = [segments[start : start + SEGMENT] for start in range(0, len(segments), SEGMENT)]
     terms = [term for commit in commits for term in commit.terms]
     return Packed(pages, scalars=sum(term.scalars.size for term in terms), seeds=len(terms))
 
 
-def unpack_commits(body: Any) -> list[ScalarCommit]:
+def unpack_commits(body: Any, form: Format = FLOAT32) -> list[ScalarCommit]:
     if not isinstance(body, list) or not all(isinstance(page, list) for page in body):
         raise BadPayload("commits are not lists of segments")
-    commits = [commit for page in body for segment in page for commit in _unpack_segment(segment)]
+    commits = [commit for page in body for segment in page for commit in _unpack_segment(segment, form)]
     if any(later.version != earlier.version + 1 for earlier, later in pairwise(commits)):
         raise BadPayload("commits do not follow each other")
     return commits
 
 
-def _pack_segment(commits: Sequence[ScalarCommit]) -> list[Any]:
+def _pack_segment(commits: Sequence[ScalarCommit], form: Format) -> list[Any]:
     terms = [term for commit in commits for term in commit.terms]
     counts = [len(commit.terms) for commit in commits]
     rounds = [term.round for term in terms]
@@ -114,22 +118,22 @@ def _pack_segment(commits: Sequence[ScalarCommit]) -> list[Any]:
     weights = [term.weight for term in terms]
     return [
         commits[0].version,
-        b"" if set(counts) == {1} else _column(counts, "u1"),
+        b"" if set(counts) == {1} else _column(counts, "<u2"),
         rounds[0] if consecutive else _column(rounds, "<u4"),
         _once([commit.learning_rate for commit in commits], "<f4"),
         b"" if set(weights) == {1.0} else _column(weights, "<f4"),
         _once([number for term in terms for number in term.scalars.shape], "<u2", width=2),
         _column([term.seed for term in terms], "<u8"),
-        b"".join(_column(term.scalars, "<f4") for term in terms),
+        b"".join(_column(form.narrow(term.scalars), form.dtype) for term in terms),
     ]
 
 
-def _unpack_segment(segment: Any) -> Iterator[ScalarCommit]:
+def _unpack_segment(segment: Any, form: Format) -> Iterator[ScalarCommit]:
     version, counts, rounds, rates, weights, shapes, seeds, scalars = _fields(segment, 8, "a segment")
     if not isinstance(seeds, bytes) or not seeds or len(seeds) % 8:
         raise BadPayload("a segment's seeds are not a column of 64-bit numbers")
     total = len(seeds) // 8
-    per_commit = [1] * total if counts == b"" else _read(counts, "u1", None, "terms per commit").tolist()
+    per_commit = [1] * total if counts == b"" else _read(counts, "<u2", None, "terms per commit").tolist()
     if sum(per_commit) != total or 0 in per_commit or len(per_commit) > SEGMENT:
         raise BadPayload(f"a segment's {total} terms do not divide into its {len(per_commit)} commits")
     if isinstance(rounds, bytes):
@@ -142,7 +146,7 @@ def _unpack_segment(segment: Any) -> Iterator[ScalarCommit]:
     if min(map(min, shape)) == 0:
         raise BadPayload("shapes: a term without scalars")
     seed = _read(seeds, "<u8", total, "seeds").tolist()
-    flat = _finite(_read(scalars, "<f4", sum(k * p for k, p in shape), "scalars"), "scalars")
+    flat = _finite(form.widen(_read(scalars, form.dtype, sum(k * p for k, p in shape), "scalars")), "scalars")
     ends = np.cumsum([k * p for k, p in shape]).tolist()
     terms = [
         Term(of_round[i], seed[i], flat[ends[i] - k * p : ends[i]].reshape(k, p), weight[i])

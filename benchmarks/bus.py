@@ -41,7 +41,7 @@ from seedbus.bus import (
 class Everybody:
     """A reception that gives all clients to one process."""
 
-    can_go_on = was_complete = True
+    can_go_on = could_go_on = was_complete = True
     rounds_closed = 0
 
     def __init__(self, clients: int) -> None:

@@ -17,8 +17,8 @@ from seedbus.bus.errors import (
 )
 from seedbus.bus.ledger import Fate, Ledger, ledger_hash, read_ledger
 from seedbus.bus.mailbox import Mailbox
-from seedbus.bus.network import Compute, Duration, Links, Network
-from seedbus.bus.rules import PASS, Passage, Rule, Rules, Verdict
+from seedbus.bus.network import Compute, Drag, Duration, Links, Network, Pace, Slowed, Throttle
+from seedbus.bus.rules import PASS, Passage, Rule, Rules, Silence, Verdict
 from seedbus.bus.transport import (
     Declined,
     Follower,
@@ -41,6 +41,7 @@ __all__ = [
     "Compute",
     "Deadlock",
     "Declined",
+    "Drag",
     "Duration",
     "EndOfTime",
     "Envelope",
@@ -59,13 +60,17 @@ __all__ = [
     "MemoryTransport",
     "Network",
     "Offer",
+    "Pace",
     "Passage",
     "Reception",
     "Recruit",
     "RemoteError",
     "Rule",
     "Rules",
+    "Silence",
+    "Slowed",
     "Tally",
+    "Throttle",
     "Transport",
     "UnknownAddress",
     "Verdict",

@@ -1,9 +1,9 @@
 """The bus: the only place where messages are encoded, counted, judged and delivered.
 
-send → encode → rules and links say whether and when it arrives → at that instant: rules once more, the recipient gets
-it, the ledger its row. The server reads its mailbox; followers answer through a transport, and their answer is sent
-when they have had the time for it that the scenario gives them. What is under way is part of a checkpoint
-(`checkpoint`, `restore`): a run that is killed and resumed loses no message and sends none twice.
+send → encode → rules and links say whether, when and how often it arrives → at that instant: rules once more, the
+recipient gets it, the ledger its row. The server reads its mailbox; followers answer through a transport, and their
+answer is sent when they have had the time for it that the scenario gives them. What is under way is part of a
+checkpoint (`checkpoint`, `restore`): a run that is killed and resumed loses no message and sends none twice.
 """
 
 from __future__ import annotations
@@ -11,18 +11,22 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from seedbus.bus.clock import LAST_NS, Clock
-from seedbus.bus.envelope import NO_TALLY, SERVER, Envelope, Kind, Tally, decode, encode, header_of, is_of
+from seedbus.bus.envelope import NO_TALLY, SERVER, Envelope, Kind, Tally, encode, is_of
 from seedbus.bus.errors import MalformedEnvelope
 from seedbus.bus.ledger import INSTRUMENT, Fate, Ledger, Row
+from seedbus.bus.letters import opened, said
 from seedbus.bus.mailbox import Mailbox
 from seedbus.bus.network import Links
-from seedbus.bus.rules import Rules
+from seedbus.bus.rules import PASS, Rules, Verdict
 from seedbus.bus.transport import Transport
 from seedbus.bus.under_way import Answer, Flight, Key, next_key
+
+_SETS_BACK = frozenset({Kind.WAKE, Kind.REFUSE})
 
 
 def _untallied(envelope: Envelope) -> Tally:
@@ -78,33 +82,34 @@ class Bus:
     def send_frame(self, envelope: Envelope, frame: bytes, header: int, tally: Tally = NO_TALLY) -> None:
         """Send bytes in the place of an envelope's own: what a rule that corrupts does, and a test of bad peers."""
         key = next_key(self._occurrences, envelope.kind, envelope.client, envelope.round)
-        self._depart(Flight(self.clock.now_ns, self.clock.now_ns, key, envelope.base, header, tally, frame))
+        now_ns, is_sure = self.clock.now_ns, envelope.kind is Kind.REFUSE
+        self._depart(Flight(now_ns, now_ns, key, envelope.base, header, tally, frame, is_sure=is_sure))
 
     def book(self, envelope: Envelope) -> bytes:
         """A message that takes no simulated time, of a process that comes or goes: its frame; its row is written."""
         frame, header = encode(envelope)
-        now_ns, key = self.clock.now_ns, (envelope.kind, envelope.client, envelope.round, 0)
+        now_ns, key = self.clock.now_ns, (envelope.kind, envelope.client, envelope.round, 0, 0)
         self._settle(Flight(now_ns, now_ns, key, envelope.base, header, NO_TALLY, frame), Fate.DELIVERED)
         return frame
 
     def book_refused(self, host: int, frame: bytes) -> None:
         """The row of what came from a host in the place of a JOIN."""
-        now_ns, key = self.clock.now_ns, (Kind.JOIN, host, 0, 0)
+        now_ns, key = self.clock.now_ns, (Kind.JOIN, host, 0, 0, 0)
         self._settle(Flight(now_ns, now_ns, key, 0, 0, NO_TALLY, frame), Fate.REFUSED)
 
-    def wake(self, client: int, round: int, body: list[int], version: int) -> None:
+    def wake(self, client: int, round: int, body: list[int], most: int) -> None:
         """Tell a client what has befallen it: no message, so it has no row, and its answer is sent now.
 
-        version: where that leaves it.
+        most: the newest version that it can still hold.
         """
-        frame, _ = encode(Envelope(Kind.WAKE, client, round, version, list(body)))
-        answered = self.promise((Kind.WAKE, client, round, 0), version, self.clock.now_ns)
+        frame, _ = encode(Envelope(Kind.WAKE, client, round, most, list(body)))
+        answered = self.promise((Kind.WAKE, client, round, 0, 0), most, self.clock.now_ns)
         self.transport.deliver(client, frame, answered)
         self._book_bytes(SERVER, client, len(frame) + self.transport.framing_bytes(len(frame)))
 
     def promise(self, to: Key, base: int, due_ns: int) -> Callable[[list[bytes]], None]:
         """Expect an answer to a message, to be sent at `due_ns`; returns what takes it."""
-        kind, client, round, _ = to
+        kind, client, round = to[:3]
         answer = Answer(due_ns, next_key(self._promises, kind, client, round), base)
         self._expect(answer)
         return partial(self._answered, answer)
@@ -135,7 +140,8 @@ class Bus:
         return settled - totals[kind, INSTRUMENT] + sum(len(f.frame) - f.tally.digest_bytes for f in flights)
 
     def checkpoint(self) -> list[Any]:
-        """All that the future depends on: the time, the busy links, every message under way, every answer to come."""
+        """All that the future depends on: the time, the busy links, what is under way, every answer to come; and how
+        often faults have struck."""
         self.links.forget(self.clock.now_ns)
         flights = [self._in_flight[key] for key in sorted(self._in_flight)]
         answers = [self._answers[key] for key in sorted(self._answers)]
@@ -145,30 +151,30 @@ class Bus:
         return [
             self.clock.now_ns,
             [[client, upward, free_ns] for (client, upward), free_ns in sorted(self.links.busy.items())],
-            [[f.due_ns, f.sent_ns, *f.key, f.base, f.header, list(f.tally), f.frame] for f in flights],
-            [[a.due_ns, *a.key, a.base, a.frames] for a in answers if a.frames is not None],
+            [flight.pack() for flight in flights],
+            [answer.pack() for answer in answers if answer.frames is not None],
+            self.rules.checkpoint(),
         ]
 
     def restore(self, checkpoint: list[Any]) -> None:
         """Put back what `checkpoint` gave, into a bus that has not sent anything yet."""
-        self.clock.now_ns, busy, flights, answers = checkpoint
+        self.clock.now_ns, busy, flights, answers, struck = checkpoint
         self.links.busy = {(client, upward): free_ns for client, upward, free_ns in busy}
-        for due_ns, sent_ns, kind, client, round, occurrence, base, header, tally, frame in flights:
-            self._occurrences[Kind(kind), client, round] = occurrence + 1
-            key = (Kind(kind), client, round, occurrence)
-            self._schedule(Flight(due_ns, sent_ns, key, base, header, Tally(*tally), frame))
-        for due_ns, kind, client, round, occurrence, base, frames in answers:
-            self._promises[Kind(kind), client, round] = occurrence + 1
-            self._expect(Answer(due_ns, (Kind(kind), client, round, occurrence), base, frames))
+        for flight in map(Flight.unpack, flights):
+            self._occurrences[flight.key[:3]] = flight.key[3] + 1
+            self._schedule(flight)
+        for answer in map(Answer.unpack, answers):
+            self._promises[answer.key[:3]] = answer.key[3] + 1
+            self._expect(answer)
+        self.rules.restore(struck)
 
     def close(self) -> None:
         """Settle what is still under way; nothing is delivered from now on."""
         self._is_closed = True
         for key in sorted(self._in_flight):
             self._settle(self._in_flight[key], Fate.UNDER_WAY)
-        for answer in self._answers.values():  # they came over the wire, and were never sent
-            size = sum(len(frame) + self.transport.framing_bytes(len(frame)) for frame in answer.frames or [])
-            self._book_bytes(answer.key[1], SERVER, size)
+        for answer in self._answers.values():
+            self._book_unsent(answer)
         self._in_flight.clear()
         self._answers.clear()
         self.book_link_bytes()
@@ -181,6 +187,11 @@ class Bus:
 
     # -- messages
 
+    def _book_unsent(self, answer: Answer) -> None:
+        """An answer that came over the wire, and that its follower never sends."""
+        size = sum(len(frame) + self.transport.framing_bytes(len(frame)) for frame in answer.frames or [])
+        self._book_bytes(answer.key[1], SERVER, size)
+
     def _book_bytes(self, sender: int, recipient: int, size: int) -> None:
         if size and self.transport.is_wire:
             now_ns = self.clock.now_ns
@@ -189,15 +200,24 @@ class Bus:
 
     def _schedule(self, flight: Flight) -> None:
         """Under way until it arrives; what would come after the end of time just never does."""
+        assert flight.key not in self._in_flight, "a message would be lost behind another of its name"
         self._in_flight[flight.key] = flight
         if flight.due_ns <= LAST_NS:
             self.clock.at(flight.due_ns, flight.key, partial(self._arrive, flight))
 
     def _depart(self, flight: Flight) -> None:
-        """The moment of sending: rules say whether it is lost, its link when it arrives."""
-        verdict = self.rules.judge(*flight.key, flight.sent_ns)
-        arrival_ns = self.links.arrival_ns(*flight.key, len(flight.frame), flight.sent_ns)
+        """The moment of sending: rules say how often it is sent, and what becomes of it and of each copy."""
+        verdict = PASS if flight.is_sure else self.rules.judge(flight.key, flight.sent_ns)
+        copies = [replace(flight, key=(*flight.key[:4], number)) for number in range(1, verdict.copies + 1)]
+        self._launch(flight, verdict)
+        for copy in copies:
+            self._launch(copy, self.rules.judge(copy.key, copy.sent_ns))
+
+    def _launch(self, flight: Flight, verdict: Verdict) -> None:
+        arrival_ns = self.links.arrival_ns(flight.key, len(flight.frame), flight.sent_ns)
         flight.due_ns = arrival_ns + verdict.delay_ns
+        if verdict.flips:
+            flight.flip(verdict.flips)
         if verdict.drop:
             self._settle(flight, Fate.DROPPED)
         else:
@@ -206,27 +226,25 @@ class Bus:
     def _arrive(self, flight: Flight) -> None:
         if self._is_closed:
             return
-        verdict = self.rules.judge(*flight.key, self.clock.now_ns, arriving=True)
-        if verdict.drop:
-            self._settle(flight, Fate.DROPPED)
+        verdict = PASS if flight.is_sure else self.rules.judge(flight.key, self.clock.now_ns, arriving=True)
+        if verdict.drop or flight.is_damaged:
+            # a checksum finds the damage, and what fails it is nobody's: its recipient never hears of it
+            self._settle(flight, Fate.DROPPED if verdict.drop else Fate.REFUSED)
             return
         sender, recipient = flight.ends
         letter: Envelope | MalformedEnvelope
         try:
-            letter, fate = self._opened(flight, sender), Fate.DELIVERED
+            letter, fate = opened(flight), Fate.DELIVERED
         except MalformedEnvelope as error:
             letter, fate = error, Fate.REFUSED
             self.refused[sender, error.where] += 1
         if recipient in self._mailboxes:
             self._mailboxes[recipient].put(letter)
+        elif not self.transport.reaches(recipient):
+            fate = Fate.DROPPED  # in real time its process may have gone while it was under way
         elif fate is Fate.DELIVERED:
             self._deliver(recipient, flight)
         self._settle(flight, fate)
-
-    def _opened(self, flight: Flight, sender: int) -> Envelope:
-        if flight.envelope is not None:
-            return flight.envelope
-        return _checked(decode(flight.frame, sender), flight.key[0], flight.key[1])
 
     def _settle(self, flight: Flight, fate: Fate) -> None:
         """The end of every message: its row, once, and it is no longer under way."""
@@ -246,7 +264,7 @@ class Bus:
     def _expect(self, answer: Answer) -> None:
         self._answers[answer.key] = answer
         if answer.due_ns <= LAST_NS:
-            key = (Kind.REPORT, *answer.key[1:], 1)  # after a message of the same name, which has no fifth part
+            key = (Kind.REPORT, *answer.key[1:], 1)  # after a message of the same name, which has no sixth part
             self.clock.at(answer.due_ns, key, partial(self._answer_due, answer))
 
     def _answered(self, answer: Answer, frames: list[bytes]) -> None:
@@ -269,13 +287,13 @@ class Bus:
         """Where a follower stands now that it has answered; notes: its word to the simulation, which is not sent."""
         kind, client, *_ = answer.key
         has_joined, before = any(is_of(frame, Kind.JOIN) for frame in answer.frames or []), self.stands.get(client, 0)
-        if kind in (Kind.WAKE, Kind.REFUSE):
-            self.stands[client] = answer.base
+        if kind in _SETS_BACK:  # it may have lost its state
+            self.stands[client] = min(answer.base, before)
         elif has_joined == (kind is Kind.SNAPSHOT) and kind in (Kind.PLAN, Kind.COMMIT, Kind.SNAPSHOT):
             # a plan is answered with a JOIN by who cannot follow it, a snapshot by who has all of it;
             # and what comes late brings nobody back
             self.stands[client] = max(answer.base, before)
-        if kind in (Kind.WAKE, Kind.REFUSE, Kind.SNAPSHOT) and (notes or client in self.halves):
+        if kind in _SETS_BACK | {Kind.SNAPSHOT} and (notes or client in self.halves):
             self.halves[client] = notes[-1] if notes else b""
             self._book_bytes(client, SERVER, sum(len(note) + self.transport.framing_bytes(len(note)) for note in notes))
         self.moved.add(client)
@@ -293,27 +311,17 @@ class Bus:
     def _speak(self, answer: Answer) -> None:
         """The moment at which a follower sends what it had to say."""
         del self._answers[answer.key]
-        _, client, round, _ = answer.key
+        kind, client, round = answer.key[:3]
         now_ns = self.clock.now_ns
+        if kind is Kind.PLAN and answer.frames and self.rules.is_silent(client, round):
+            self._book_unsent(answer)
+            return
         for frame in answer.frames or []:
-            envelope, header, tally = self._said(client, frame)
+            envelope, header = said(client, frame)
+            tally = NO_TALLY if envelope is None else self._tally(envelope)
             named = (Kind.REPORT, client, round) if envelope is None else (envelope.kind, client, envelope.round)
             key, base = next_key(self._occurrences, *named), answer.base if envelope is None else envelope.base
-            self._depart(Flight(now_ns, now_ns, key, base, header, tally, frame, envelope))
-
-    def _said(self, client: int, frame: bytes) -> tuple[Envelope | None, int, Tally]:
-        """What a follower's frame holds, its header's length and its tally; nothing if it will be refused."""
-        try:
-            envelope = _checked(decode(frame, client), Kind.REPORT, client)
-        except MalformedEnvelope:
-            return None, 0, NO_TALLY
-        return envelope, len(header_of(envelope)), self._tally(envelope)
-
-
-def _checked(envelope: Envelope, kind: Kind, client: int) -> Envelope:
-    """The envelope, if it is one that `client` sends, or is sent, in the direction of `kind`."""
-    if envelope.client != client:
-        raise MalformedEnvelope(f"is {envelope.client}, who did not send it", "the client", client)
-    if envelope.kind.is_upward != kind.is_upward:
-        raise MalformedEnvelope(f"is {envelope.kind.name}, which travels the other way", "the kind", client)
-    return envelope
+            if envelope is not None and envelope.kind is Kind.REPORT:
+                self.rules.reported(client, envelope.round)
+            is_sure = kind in _SETS_BACK
+            self._depart(Flight(now_ns, now_ns, key, base, header, tally, frame, is_sure=is_sure, envelope=envelope))

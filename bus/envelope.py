@@ -6,7 +6,7 @@ On the wire an envelope is one msgpack array of five:
 
 `client` is the party that is not the server (a client, or a negative address: the evaluator, a host of clients), so
 sender and recipient follow from the kind. Everything but the body is the header: at most 16 bytes. The body is what
-its kind says: msgpack scalars, byte strings and arrays of at most 64 elements; float32 scalars travel raw,
+its kind says: msgpack scalars, byte strings and arrays of at most 64 elements; gradient scalars travel raw,
 little-endian, in one byte string.
 
 Decoding trusts nothing: every limit is explicit, anything off raises `MalformedEnvelope` with what, where and from
@@ -53,7 +53,8 @@ class Kind(enum.IntEnum):
     PLAN = 6
     REPORT = 7
     BYE = 8
-    WAKE = 9
+    DECLINE = 9
+    WAKE = 10
     SNAPSHOT = 12
     PULL = 13
     FETCH = 14
@@ -70,8 +71,9 @@ class Kind(enum.IntEnum):
         return 2**16 if self in _SHORT else FRAME_LIMIT
 
 
-_UPWARD = frozenset({Kind.JOIN, Kind.REPORT, Kind.EVALUATION, Kind.PULL, Kind.PIECE})
-UP = (Kind.REPORT, Kind.PULL, Kind.PIECE)  # what clients send for the algorithm's sake, and what they are sent
+_UPWARD = frozenset({Kind.JOIN, Kind.REPORT, Kind.EVALUATION, Kind.DECLINE, Kind.PULL, Kind.PIECE})
+# what clients send for the algorithm's sake, and what they are sent
+UP = (Kind.REPORT, Kind.DECLINE, Kind.PULL, Kind.PIECE)
 DOWN = (Kind.PLAN, Kind.SNAPSHOT, Kind.FETCH)
 _SHORT = _UPWARD | {Kind.SNAPSHOT, Kind.FETCH}
 _NUMBERS = frozenset(Kind) - {Kind.LINK}

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import enum
 import hashlib
-import os
 import struct
 from array import array
 from collections import Counter
@@ -22,6 +21,7 @@ from numpy.typing import NDArray
 
 from seedbus.bus.envelope import EVALUATOR, Kind
 from seedbus.bus.errors import LedgerDamaged
+from seedbus.bus.files import sync_folder, whole
 
 SEGMENT_ROWS = 100_000
 
@@ -102,13 +102,10 @@ class Ledger:
         table = pa.table({name: _narrow(column) for name, column in columns.items()})
         table = table.replace_schema_metadata({_DIGEST: _digest(columns)})
         self.folder.mkdir(parents=True, exist_ok=True)
-        path = _path(self.folder, self.segments)
-        unfinished = path.with_suffix(".unfinished")
-        with unfinished.open("wb") as file:
+        with whole(_path(self.folder, self.segments)) as file:
             pq.write_table(table, file, compression="zstd")
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(path)
+        if not self.segments:
+            sync_folder(self.folder.parent)
         self.segments += 1
         self._rows, self._taken = array("q"), 0
 

@@ -2,19 +2,26 @@
 
 Every duration is drawn by key (seed, what, who, round, …), so it is the same on every transport, and is rounded to
 whole nanoseconds. Links of the evaluator and of hosts are ideal: they are instruments, not subjects.
+
+What a scenario says may narrow a client's link (`Throttle`) or slow its work (`Drag`). Of several limits the lowest
+holds; factors multiply, as exact fractions, and pauses add: their order makes no difference.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from fractions import Fraction
 from statistics import NormalDist
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from seedbus.bus.draws import Key, uniform
-from seedbus.bus.envelope import Kind
+from seedbus.bus.draws import Key, Luck, uniform
+from seedbus.bus.envelope import SERVER
+from seedbus.bus.rules import Rules
+from seedbus.bus.under_way import Key as MessageKey
+from seedbus.bus.under_way import drawn_by
 
 _NORMAL = NormalDist()
 _LONGEST_S = 10**6  # a single draw: a heavy tail must not outrun the clock
@@ -109,6 +116,10 @@ class Network(BaseModel):
     latency: Duration = Field(default=Constant(), description="one way, drawn for every message")
     up_mbps: float | None = Field(default=None, ge=1e-6, description="a client's uplink in Mbit/s; none: unlimited")
     down_mbps: float | None = Field(default=None, ge=1e-6, description="a client's downlink in Mbit/s; none: unlimited")
+    shared_up_mbps: float | None = Field(
+        default=None, ge=1e-6, description="what all clients share on the way to the server, in the order of sending"
+    )
+    shared_down_mbps: float | None = Field(default=None, ge=1e-6, description="and on the way from it")
 
 
 class Compute(BaseModel):
@@ -125,31 +136,100 @@ class Compute(BaseModel):
         return round_ns(min(each * evaluations * self.slowness.draw_s(seed, "slowness", client), _LONGEST_S))
 
 
+@runtime_checkable
+class Throttle(Protocol):
+    """Limits the links of clients."""
+
+    def mbps(self, client: int, round: int, upward: bool, luck: Luck) -> float | None:
+        """At most so many Mbit/s for a message of the round; None: no limit."""
+        ...
+
+
+class Slowed(NamedTuple):
+    """Work takes so many times as long, and so much longer."""
+
+    factor: float = 1.0
+    pause_ns: int = 0
+
+    def of(self, ns: int) -> Fraction:
+        return ns * Fraction(self.factor) + self.pause_ns
+
+
+@runtime_checkable
+class Drag(Protocol):
+    """Makes the work of clients take longer, or less."""
+
+    def slows(self, client: int, round: int, luck: Luck) -> Slowed: ...
+
+
+class Pace:
+    """How long clients work, after all that the scenario says of it."""
+
+    def __init__(self, compute: Compute, seed: int, rules: Rules) -> None:
+        self._compute, self._seed = compute, seed
+        self._drags = [each for each in rules.said if isinstance(each.thing, Drag)]
+
+    def time_ns(self, client: int, round: int, evaluations: int) -> int:
+        """Nanoseconds that `client` needs for `evaluations` evaluations in `round`."""
+        alone_ns = self._compute.time_ns(self._seed, client, round, evaluations)
+        factor, pause_ns = Fraction(1), 0
+        for each in self._drags:
+            slowed = each.thing.slows(client, round, each.luck)
+            if by_ns := _whole(slowed.of(alone_ns) - alone_ns):
+                each.delays("slowed", by_ns)
+            factor, pause_ns = factor * Fraction(slowed.factor), pause_ns + slowed.pause_ns
+        return min(_whole(alone_ns * factor) + pause_ns, _LONGEST_S * 10**9)
+
+
 class Links:
     """The queues of every client's link: a message starts when those before it have left.
 
-    `busy` maps (client, upward) to the nanosecond at which that direction is free again. It is part of a checkpoint.
+    A link that all share is the server's own: a message passes it first, in the order of sending, whichever way it
+    goes, and then its client's link. `busy` maps (client, or server, upward) to the nanosecond at which that direction
+    is free again. It is part of a checkpoint.
     """
 
-    def __init__(self, network: Network, seed: int) -> None:
+    def __init__(self, network: Network, seed: int, rules: Rules | None = None) -> None:
         self.network, self.seed = network, seed
         self.busy: dict[tuple[int, bool], int] = {}
+        self._throttles = [each for each in rules.said if isinstance(each.thing, Throttle)] if rules else []
 
-    def arrival_ns(self, kind: Kind, client: int, round: int, occurrence: int, size: int, departs_ns: int) -> int:
-        """When a message of `size` bytes that departs at `departs_ns` arrives; its link is taken until it has left."""
+    def arrival_ns(self, key: MessageKey, size: int, departs_ns: int) -> int:
+        """When a message of `size` bytes that departs at `departs_ns` arrives; its links are taken until then."""
+        kind, client, round = key[:3]
         if client < 0:
             return departs_ns
-        mbps = self.network.up_mbps if kind.is_upward else self.network.down_mbps
-        if mbps is not None:
-            link = (client, kind.is_upward)
-            departs_ns = max(departs_ns, self.busy.get(link, 0)) + math.ceil(size * 8000 / mbps)
-            self.busy[link] = departs_ns
-        latency_s = self.network.latency.draw_s(self.seed, "latency", client, kind.name, round, occurrence)
-        return departs_ns + round_ns(latency_s)
+        network, upward = self.network, kind.is_upward
+        shared, own = (
+            (network.shared_up_mbps, network.up_mbps) if upward else (network.shared_down_mbps, network.down_mbps)
+        )
+        for end, mbps in ((SERVER, shared), (client, self._narrowed(own, client, round, upward, size))):
+            if mbps is not None:
+                departs_ns = max(departs_ns, self.busy.get((end, upward), 0)) + _transfer_ns(size, mbps)
+                self.busy[end, upward] = departs_ns
+        return departs_ns + round_ns(network.latency.draw_s(self.seed, "latency", *drawn_by(key)))
 
     def forget(self, now_ns: int) -> None:
         """Drop the queues that are empty by now."""
         self.busy = {link: free_ns for link, free_ns in self.busy.items() if free_ns > now_ns}
+
+    def _narrowed(self, own: float | None, client: int, round: int, upward: bool, size: int) -> float | None:
+        """A client's bandwidth: its own, or the lowest limit if that is lower. Counts what each limit alone costs."""
+        lowest = own
+        for each in self._throttles:
+            mbps = each.thing.mbps(client, round, upward, each.luck)
+            if mbps is not None and (own is None or mbps < own):
+                each.delays("throttled", _transfer_ns(size, mbps) - (0 if own is None else _transfer_ns(size, own)))
+                lowest = mbps if lowest is None else min(lowest, mbps)
+        return lowest
+
+
+def _whole(ns: Fraction) -> int:
+    return round(ns)
+
+
+def _transfer_ns(size: int, mbps: float) -> int:
+    return math.ceil(size * 8000 / mbps)
 
 
 def round_ns(seconds: float) -> int:

@@ -102,6 +102,11 @@ class Reception(Protocol):
         """Whether those who are hosted just now are enough."""
         ...
 
+    @property
+    def could_go_on(self) -> bool:
+        """Whether they will be, once the processes that have an offer have joined."""
+        ...
+
     def refused(self, peer: str, reason: str, detail: str) -> None:
         """A peer sent what was not acted upon."""
         ...
@@ -115,6 +120,10 @@ class Transport(Protocol):
 
     def start(self, reception: Reception) -> None:
         """Let followers come; on the loop that the run is on."""
+        ...
+
+    def reaches(self, address: int) -> bool:
+        """Whether what is delivered to `address` comes to somebody, now or later."""
         ...
 
     def deliver(self, address: int, frame: bytes, answered: Answered) -> None:
@@ -169,6 +178,9 @@ class MemoryTransport:
             for answer in reception.admit(offer.host, frame)[0]:
                 self._follower.welcome(answer)
         self._addresses = set(addresses(offer.spans, offer.evaluates))
+
+    def reaches(self, address: int) -> bool:
+        return True
 
     def deliver(self, address: int, frame: bytes, answered: Answered) -> None:
         if address not in self._addresses or self._follower is None:

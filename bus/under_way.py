@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from seedbus.bus.envelope import Envelope, Kind, Tally, ends
 from seedbus.bus.ledger import Fate, Row
 
-Key = tuple[Kind, int, int, int]  # what a message is called: kind, client, round, occurrence
+Key = tuple[Kind, int, int, int, int]
+"""What a message is called: kind, client, round, occurrence, copy (0: the message itself)."""
 
 
 @dataclass(slots=True)
 class Flight:
     """A message under way: due at a nanosecond, with all that its row needs.
 
-    envelope: what `frame` holds, where that is known already.
+    envelope: what `frame` holds, where that is known already. is_damaged: whether bits of it flipped on its way.
+    is_sure: no rule strikes it, because whoever introduces itself does so until it is heard.
     """
 
     due_ns: int
@@ -25,7 +29,29 @@ class Flight:
     header: int
     tally: Tally
     frame: bytes
+    is_damaged: bool = False
+    is_sure: bool = False
     envelope: Envelope | None = None
+
+    def pack(self) -> list[Any]:
+        """For a checkpoint."""
+        how = [self.is_damaged, self.is_sure]
+        return [self.due_ns, self.sent_ns, *self.key, self.base, self.header, list(self.tally), self.frame, *how]
+
+    @staticmethod
+    def unpack(packed: list[Any]) -> Flight:
+        due_ns, sent_ns, kind, client, round, occurrence, copy, base, header, tally, frame, *how = packed
+        key = (Kind(kind), client, round, occurrence, copy)
+        return Flight(due_ns, sent_ns, key, base, header, Tally(*tally), frame, *how)
+
+    def flip(self, places: Iterable[float]) -> None:
+        """Flip the bits at these fractions of the frame; one that is flipped twice is as it was."""
+        bits = bytearray(self.frame)
+        for place in places:
+            byte, bit = divmod(int(place * 8 * len(bits)), 8)
+            bits[byte] ^= 1 << bit
+        if bits != self.frame:
+            self.frame, self.is_damaged, self.envelope = bytes(bits), True, None
 
     @property
     def ends(self) -> tuple[int, int]:
@@ -33,7 +59,7 @@ class Flight:
 
     def row(self, fate: Fate, now_ns: int, framing_bytes: int) -> Row:
         """Its row in the ledger, now that its fate is known; framing_bytes: what it has of that if it was carried."""
-        (kind, _, round, _), (sender, recipient) = self.key, self.ends
+        (kind, _, round, _, copy), (sender, recipient) = self.key, self.ends
         tally, has_arrived = self.tally, fate in (Fate.DELIVERED, Fate.REFUSED)
         return Row(
             sent_ns=self.sent_ns,
@@ -44,8 +70,8 @@ class Flight:
             recipient=recipient,
             header_bytes=self.header,
             payload_bytes=len(self.frame) - self.header,
-            # what travels up has come over the wire by the time that a rule loses it; what travels down has not
-            framing_bytes=framing_bytes if has_arrived or kind.is_upward else 0,
+            # what travels up has come over the wire, once, before a rule says anything; what travels down has not
+            framing_bytes=framing_bytes if (copy == 0 if kind.is_upward else fate is Fate.DELIVERED) else 0,
             digest_bytes=tally.digest_bytes,
             catchup_bytes=tally.catchup_bytes,
             scalars=tally.scalars,
@@ -65,9 +91,24 @@ class Answer:
     is_late: bool = field(default=False, compare=False)
     """True while simulated time stands still for it."""
 
+    def pack(self) -> list[Any]:
+        """For a checkpoint."""
+        return [self.due_ns, *self.key, self.base, self.frames]
+
+    @staticmethod
+    def unpack(packed: list[Any]) -> Answer:
+        due_ns, kind, client, round, occurrence, copy, base, frames = packed
+        return Answer(due_ns, (Kind(kind), client, round, occurrence, copy), base, frames)
+
 
 def next_key(occurrences: Counter[tuple[Kind, int, int]], kind: Kind, client: int, round: int) -> Key:
     """The name of the next message of a kind, client and round."""
     occurrence = occurrences[kind, client, round]
     occurrences[kind, client, round] = occurrence + 1
-    return kind, client, round, occurrence
+    return kind, client, round, occurrence, 0
+
+
+def drawn_by(key: Key) -> tuple[int | str, ...]:
+    """What a message's fortune is drawn by; a copy has its own, and the message itself none that copies change."""
+    kind, client, round, occurrence, copy = key
+    return (client, kind.name, round, occurrence, copy) if copy else (client, kind.name, round, occurrence)

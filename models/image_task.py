@@ -47,6 +47,7 @@ class ImageTask(Task, frozen=True):
     batch_size: int = Field(32, ge=1, description="samples a local step uses; a client with fewer uses all it has")
     validation: float = Field(0.1, ge=0, le=0.5, description="fraction of the training samples held out for tuning")
 
+    metrics: ClassVar[tuple[str, ...]] = ("loss", "accuracy")
     white: ClassVar[int] = 255
     """The brightest pixel, which becomes 1 before mean and deviation are taken off."""
     mean: ClassVar[float]

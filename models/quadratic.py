@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -25,6 +25,8 @@ from seedbus.models.task import Problem, Task, Vector, check_split, refuse_parti
 
 class Quadratic(Task, frozen=True):
     """A quadratic for each client: known optimum, known smoothness, no data and no torch."""
+
+    metrics: ClassVar[tuple[str, ...]] = ("loss", "gap")
 
     name: Literal["quadratic"] = "quadratic"
     dimension: int = Field(20, ge=1, description="d, the number of coordinates")

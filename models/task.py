@@ -12,7 +12,7 @@ import pkgutil
 import re
 from abc import abstractmethod
 from importlib.machinery import ModuleSpec
-from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,6 +73,9 @@ class Problem(Protocol):
 
 class Task(BaseModel, frozen=True, extra="forbid"):
     """The schema of `task:`; a subclass narrows `name` to one literal and adds its own fields."""
+
+    metrics: ClassVar[tuple[str, ...]] = ("loss",)
+    """What its problem's `evaluate` measures, known without the data."""
 
     name: str = Field(description="which task is trained")
 

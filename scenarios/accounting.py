@@ -1,9 +1,9 @@
 """The bytes of a run, out of its ledger, beside the conventions that the papers count by.
 
-Algorithm bytes are plans (down: the seed, and the commits that a client missed) and reports (up), and what snapshots
-take in their place, with what a peer sends that gives one: header and payload of everything that was sent, dropped
-messages included. Digests are verification and not the algorithm's. What a transport
-adds to them, and what processes say when they come and go, depends on how a run is spread and stands apart.
+Algorithm bytes are plans (down: the seed, and the commits that a client missed) and reports, or why there is none (up),
+and what snapshots take in the place of commits, with what a peer sends that gives one: header and payload of everything
+that was sent, dropped messages included. Digests are verification and not the algorithm's. What a transport adds to
+them, and what processes say when they come and go, depends on how a run is spread and stands apart.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def account(columns: Columns, scenario: Scenario, rounds: int, dimension: int) -
     """What the closing table shows and `--format json` prints about messages."""
     size = columns["header_bytes"] + columns["payload_bytes"]
     clients, participations = scenario.participation.clients, int((columns["kind"] == Kind.REPORT).sum())
-    found: dict[str, Any] = {"by_kind": {}, "fates": {}}
     of_rounds = is_canonical(columns)
+    found: dict[str, Any] = {"by_kind": {}, "fates": _fates(columns["fate"][of_rounds])}
     for kind in sorted(Kind, key=lambda kind: kind.name):
         here = of_rounds & (columns["kind"] == kind)
         if here.any():
@@ -35,9 +35,8 @@ def account(columns: Columns, scenario: Scenario, rounds: int, dimension: int) -
                 "messages": int(here.sum()),
                 "bytes": int(size[here].sum()),
                 **{name: int(columns[name][here].sum()) for name in SUMMED if name != "framing_bytes"},
+                "fates": _fates(columns["fate"][here]),
             }
-    for fate in Fate:
-        found["fates"][fate.name.lower()] = int((columns["fate"][of_rounds] == fate).sum())
     # the evaluator is an instrument, also when it gives a snapshot
     of_clients = np.minimum(columns["sender"], columns["recipient"]) == SERVER
     for direction, kinds in DIRECTIONS.items():
@@ -57,7 +56,7 @@ def account(columns: Columns, scenario: Scenario, rounds: int, dimension: int) -
     found["catchup_per_client"] = _spread(np.bincount(*_caught_up(columns, of_clients), minlength=clients))
     told = (columns["kind"] == Kind.PLAN) & (columns["fate"] == Fate.DELIVERED)
     found["replayed"] = int((columns["seeds"][told] - 1).sum())
-    found["bytes"] = total
+    found["bytes"], found["bytes_per_client"] = total, total / clients
     found["participations"] = participations
     found["bytes_per_participation"] = total / participations if participations else 0.0
     found["conventions"] = conventions(scenario, rounds, dimension)
@@ -74,6 +73,11 @@ def _caught_up(columns: Columns, of_clients: NDArray[np.bool_]) -> tuple[NDArray
 def _spread(values: NDArray[Any]) -> dict[str, float]:
     least, median, most = (float(np.quantile(values, q)) for q in (0, 0.5, 1))
     return {"min": least, "median": median, "p95": float(np.quantile(values, 0.95)), "max": most}
+
+
+def _fates(fates: NDArray[np.int64]) -> dict[str, int]:
+    counts = np.bincount(fates, minlength=len(Fate)).tolist()
+    return {fate.name.lower(): counts[fate] for fate in Fate}
 
 
 def _transport(columns: Columns, size: NDArray[np.int64]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The command line: `seedbus run`, `server`, `client`, `check`, `list`, `schema`, `replay`, `report`.
+"""The command line: `seedbus run`, `server`, `client`, `check`, `list`, `schema`, `replay`, `report`, `stress`.
 
 Errors of a person are one sentence on stderr and an exit code (`Exit`); a traceback is always a bug of ours. Heavy
 imports wait until a command needs them.
@@ -16,6 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
+from seedbus.scenarios.cli_stress import stress
 from seedbus.scenarios.errors import Exit, ScenarioError
 from seedbus.scenarios.plain import plain_errors
 
@@ -28,6 +29,9 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
+
+
+app.command("stress")(stress)
 
 
 class Way(StrEnum):
@@ -56,6 +60,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only th
 Patience = Annotated[
     float, typer.Option(min=0, metavar="SECONDS", help="How long the other side may be away before this one gives up.")
 ]
+JoinWithin = Annotated[float, typer.Option(min=1, metavar="SECONDS", help="How long a process may take to join.")]
 Runnable = Annotated[
     str | None, typer.Argument(help="A scenario file, or a name from `seedbus list`; not needed with --resume.")
 ]
@@ -76,6 +81,7 @@ def run_command(
         int, typer.Option(min=0, max=1024, help="Processes that share the clients; 0: all in this one.")
     ] = 0,
     patience: Patience = 60.0,
+    join_within: JoinWithin = 300.0,
     output: Output = Format.text,
     quiet: Quiet = False,
 ) -> None:
@@ -89,7 +95,8 @@ def run_command(
             if transport is not None:
                 raise ScenarioError(f"--transport {way}", ["worker processes need ipc or tcp"])
             way = "tcp"
-        _run(what, out, resume, Placement(Way(way).value, workers, patience_s=patience), output, quiet)
+        where = Placement(Way(way).value, workers, patience_s=patience, join_s=join_within)
+        _run(what, out, resume, where, output, quiet)
 
 
 @app.command("server")
@@ -103,6 +110,7 @@ def server_command(
     out: Out = None,
     resume: Resume = None,
     patience: Patience = 60.0,
+    join_within: JoinWithin = 300.0,
     output: Output = Format.text,
     quiet: Quiet = False,
 ) -> None:
@@ -111,7 +119,7 @@ def server_command(
         from seedbus.scenarios.cluster import Placement
 
         what = _asked("seedbus server", scenario, settings, out, resume)
-        where = Placement("tcp", bind=bind, expect=expect_workers, patience_s=patience)
+        where = Placement("tcp", bind=bind, expect=expect_workers, patience_s=patience, join_s=join_within)
         _run(what, out, resume, where, output, quiet)
 
 
@@ -160,6 +168,7 @@ def check_command(scenario: ScenarioArgument, settings: Set = None, output: Outp
         from seedbus.scenarios.reading import dump
 
         what = load(scenario, settings)
+        what.check()
         _warn(what)
         resolved = what.resolved()
         typer.echo(json.dumps(resolved) if output is Format.json else dump(resolved).rstrip())
@@ -215,11 +224,18 @@ def replay_command(
 
 @app.command("report")
 def report_command(run: RunFolder, output: Output = Format.text) -> None:
-    """Show the closing table of a finished run again."""
+    """Show the closing table of a finished run again, and write its plots to RUN/report.html."""
     with plain_errors():
+        from seedbus.scenarios.page import PAGE, write_page
+        from seedbus.scenarios.report import show
         from seedbus.scenarios.results import Results
 
-        _show(Results.read(run).summary, output)
+        results = Results.read(run)
+        try:
+            write_page(results)
+        except OSError as error:  # perhaps a medium that cannot be written: there is the table all the same
+            typer.echo(f"seedbus: note: {run / PAGE} cannot be written ({error.strerror})", err=True)
+        show(results.summary, as_json=output is Format.json)
 
 
 def main() -> None:
@@ -230,6 +246,8 @@ def main() -> None:
         command = error.ctx.command_path if error.ctx is not None else "seedbus"
         typer.echo(f"seedbus: {error.format_message().rstrip('.')}; see `{command} --help`", err=True)
         code = Exit.USAGE
+    except typer.Abort:  # Ctrl-C outside of a command's own work; some versions of typer return its code
+        code = Exit.INTERRUPTED
     sys.exit(code)
 
 
@@ -250,31 +268,22 @@ def _asked(
 
 
 def _run(what: Any, out: Path | None, resume: Path | None, where: Any, output: Format, quiet: bool) -> None:
+    from seedbus.scenarios.report import show
     from seedbus.scenarios.run import run
 
     _warn(what)
     with _watched(what, quiet) as observer:
         results = run(what, resume or out, resume=resume is not None, observer=observer, placement=where)
-    _show(results.summary, output)
+    show(results.summary, as_json=output is Format.json)
     if "diverged" in results.summary["refusals"]:
         raise typer.Exit(Exit.DIVERGED)
+    if results.missed:
+        raise typer.Exit(Exit.MISSED)
 
 
 def _warn(scenario: Any) -> None:
     for sentence in scenario.algorithm.caveats():
         typer.echo(f"seedbus: note: {sentence}", err=True)
-
-
-def _show(summary: dict[str, Any], output: Format) -> None:
-    if output is Format.json:
-        typer.echo(json.dumps(summary))
-        return
-    from rich.console import Console
-
-    from seedbus.scenarios.report import closing_table
-
-    console = Console(width=None if sys.stdout.isatty() else 100)
-    console.print(closing_table(summary))
 
 
 @contextmanager

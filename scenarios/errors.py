@@ -17,6 +17,7 @@ class Exit(IntEnum):
     DIVERGED = 5
     STUCK = 6
     PEER = 7
+    MISSED = 8
     INTERRUPTED = 130
 
 
@@ -44,11 +45,11 @@ class ScenarioError(ValueError):
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C in a run that has a folder: every round that was closed is kept in it."""
+    """Ctrl-C in a run that has a folder: every round that was closed is kept in it. command: what goes on with it."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        super().__init__(folder)
+    def __init__(self, folder: Path, command: str = "seedbus run") -> None:
+        self.folder, self.command = folder, command
+        super().__init__(folder, command)
 
     def __str__(self) -> str:
-        return f"stopped; every closed round is kept: go on with `seedbus run --resume {self.folder}`"
+        return f"stopped; every closed round is kept: go on with `{self.command} --resume {self.folder}`"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
+from collections.abc import Iterator
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -19,28 +20,36 @@ from seedbus.scenarios.sentences import quoted, sentences
 
 
 def library() -> dict[str, Traversable]:
-    """The scenarios that come with Seedbus, by name."""
-    folder = resources.files("seedbus.scenarios") / "library"
-    return {item.name.removesuffix(".yaml"): item for item in sorted(folder.iterdir(), key=lambda item: item.name)}
+    """The scenarios that come with Seedbus, by name; those in a folder by folder/name."""
+    return dict(sorted(_files(resources.files("seedbus.scenarios") / "library", "")))
+
+
+def _files(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]]:
+    for item in folder.iterdir():
+        if item.is_dir():
+            yield from _files(item, f"{prefix}{item.name}/")
+        else:
+            yield prefix + item.name.removesuffix(".yaml"), item
 
 
 def load(source: str | Path, settings: list[str] | None = None) -> Scenario:
     """The scenario in a file, or of the library by its name, with `a.b=c` settings on top. Raises `ScenarioError`."""
     text, name, default_name = _find(source)
+    folder = Path(source).parent if Path(source).is_file() else None
     document = _parse(text, name)
     if not isinstance(document, dict):
         raise ScenarioError(name, [f"{quoted(document)} is not a scenario; expected a mapping of fields"])
     document.setdefault("name", default_name)
     for setting in settings or []:
         _apply(document, setting)
-    return validate(document, " ".join([name, *(f"--set {setting}" for setting in settings or [])]))
+    return validate(document, " ".join([name, *(f"--set {setting}" for setting in settings or [])]), folder)
 
 
-def validate(document: dict[str, Any], source: str) -> Scenario:
-    """A scenario from plain data. Raises `ScenarioError`."""
+def validate(document: dict[str, Any], source: str, folder: Path | None = None) -> Scenario:
+    """A scenario from plain data. folder: where the files that it names are. Raises `ScenarioError`."""
     try:
         # by way of JSON: strict there still takes a list for a tuple and a written number for a schedule's round
-        return Scenario.model_validate_json(json.dumps(document), strict=True)
+        return Scenario.model_validate_json(json.dumps(document), strict=True, context={"folder": folder})
     except ValidationError as error:
         raise ScenarioError(source, sentences(error, Scenario, document)) from None
 
@@ -53,7 +62,7 @@ def _find(source: str | Path) -> tuple[str, str, str]:
             name = re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem).strip("._-")[:64]
             return path.read_text(encoding="utf-8"), str(path), name or "scenario"
         if str(source) in known:
-            return known[str(source)].read_text(encoding="utf-8"), f"{source}.yaml", str(source)
+            return known[str(source)].read_text(encoding="utf-8"), f"{source}.yaml", str(source).replace("/", "-")
         if path.exists():
             raise ScenarioError(str(path), ["it is no file; expected a scenario file, or a name from `seedbus list`"])
     except UnicodeDecodeError as error:
@@ -61,7 +70,7 @@ def _find(source: str | Path) -> tuple[str, str, str]:
         raise ScenarioError(str(path), [f"it is not UTF-8 text: it holds {found}"]) from None
     except OSError as error:
         raise ScenarioError(str(path), [f"it cannot be read ({error.strerror})"]) from None
-    near = difflib.get_close_matches(path.name.removesuffix(".yaml"), known, 1)
+    near = difflib.get_close_matches(str(source).removesuffix(".yaml"), known, 1)
     hint = f"did you mean {near[0]}?" if near else "`seedbus list` shows the scenarios that there are"
     raise ScenarioError(str(source), [f"there is no such file and no scenario of that name; {hint}"])
 

@@ -26,10 +26,23 @@ def plain_errors() -> Iterator[None]:
     except MemoryError as error:
         _fail(f"there is not enough memory for this run ({error})", Exit.DATA)
     except Exception as error:
+        if _is_stop(error):
+            _fail("stopped", Exit.INTERRUPTED)
         known = _known(error)
         if known is None:
             raise
         _fail(str(error), known)
+
+
+def _is_stop(error: BaseException | None) -> bool:
+    """Whether it is Ctrl-C that came while something was loaded, and was taken for an error there."""
+    while error is not None:
+        # pydantic's core, interrupted while it builds, swallows that and raises an error of its own
+        is_swallowed = type(error).__name__ == "SchemaError" and "KeyboardInterrupt" in str(error)
+        if isinstance(error, KeyboardInterrupt) or is_swallowed:
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _known(error: Exception) -> Exit | None:

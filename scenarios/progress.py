@@ -1,4 +1,7 @@
-"""What a person sees while a run goes on: a progress bar on a terminal, plain lines elsewhere. Written to stderr."""
+"""What a person sees while a run goes on: a progress bar on a terminal, plain lines elsewhere. Written to stderr.
+
+What peers have to say is shown as it is: nothing in it is taken for markup.
+"""
 
 from __future__ import annotations
 
@@ -51,13 +54,13 @@ class Bar:
     def refused(self, refusal: Refusal) -> None:
         self._refused += 1
         if self._refused <= 5:
-            self._console.print(f"refused ({refusal.reason}): {refusal.detail}", style="yellow")
+            self._console.print(f"refused ({refusal.reason}): {refusal.detail}", style="yellow", markup=False)
         elif self._refused == 6:
             self._console.print("further refusals are counted, and written to log.jsonl", style="yellow")
 
     def noted(self, event: str, **facts: Any) -> None:
         if event in PROCESSES:
-            self._console.print(PROCESSES[event].format(**facts), style="dim")
+            self._console.print(PROCESSES[event].format(**facts), style="dim", markup=False)
 
     def close(self) -> None:
         self._progress.stop()
@@ -84,11 +87,11 @@ class Lines:
 
     def refused(self, refusal: Refusal) -> None:
         text = f"round {refusal.round}: refused ({refusal.reason}): {refusal.detail}"
-        self._console.print(text, highlight=False, soft_wrap=True)
+        self._console.print(text, highlight=False, soft_wrap=True, markup=False)
 
     def noted(self, event: str, **facts: Any) -> None:
         if event in PROCESSES:
-            self._console.print(PROCESSES[event].format(**facts), highlight=False, soft_wrap=True)
+            self._console.print(PROCESSES[event].format(**facts), highlight=False, soft_wrap=True, markup=False)
 
     def close(self) -> None:
         pass

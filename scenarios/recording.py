@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,6 +17,7 @@ from seedbus.agents.refusals import Refusal
 from seedbus.scenarios.results import METRICS, strict
 
 LOG = "log.jsonl"
+LONGEST = 65_536  # bytes of a line of the log, and more
 
 
 class Recorder:
@@ -29,6 +31,7 @@ class Recorder:
         with ExitStack() as files:
             self._metrics = files.enter_context((folder / METRICS).open("w", encoding="utf-8"))
             log = files.enter_context((folder / LOG).open("a", encoding="utf-8"))
+            _cut_to_lines(folder / LOG)
             for line in lines:
                 self._write(line)
             self._files = files.pop_all()
@@ -66,9 +69,23 @@ class Recorder:
         self._log.info(event, **facts)
         self._then.noted(event, **facts)
 
+    def sync(self) -> None:
+        """Put the measurements on the disk."""
+        os.fsync(self._metrics.fileno())
+
     def close(self) -> None:
         self._files.close()
 
     def _write(self, line: dict[str, Any]) -> None:
         self._metrics.write(json.dumps(strict(line)) + "\n")
         self._metrics.flush()
+
+
+def _cut_to_lines(path: Path) -> None:
+    """Take away the beginning of a line that a full disk, or a power cut, has left at the end."""
+    with path.open("rb+") as file:
+        length = file.seek(0, os.SEEK_END)
+        start = file.seek(max(0, length - LONGEST))
+        end = start + file.read().rfind(b"\n") + 1
+        if end != length:
+            file.truncate(end)

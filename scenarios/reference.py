@@ -17,7 +17,7 @@ from seedbus.scenarios.schema import Scenario
 from seedbus.scenarios.sentences import models_in, words_of
 
 BEGIN, END = "<!-- fields: generated -->", "<!-- fields: end -->"
-_TAGS = ("name", "kind", "distribution", "fault")
+_TAGS = ("name", "kind", "distribution", "fault", "rule")
 _TYPES = {"integer": "whole number", "number": "number", "string": "text", "boolean": "`true` or `false`"}
 _BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
 
@@ -69,6 +69,8 @@ def _accepts(schema: dict[str, Any]) -> str:
         return f"[{', '.join(_accepts(each) for each in schema['prefixItems'])}]"
     if schema.get("type") == "array":
         return f"list of {_accepts(schema['items'])}"
+    if "$ref" in schema.get("additionalProperties", {}):
+        return "a mapping from names, see below"
     if "additionalProperties" in schema and schema.get("type") == "object":
         return "a schedule, from round to value"
     if schema.get("type") == "null":

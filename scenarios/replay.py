@@ -7,9 +7,9 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from seedbus.agents.errors import RunFolderError
+from seedbus.agents.errors import JournalDamaged, RunFolderError
 from seedbus.agents.followers import build_facts, prove
-from seedbus.agents.journal import Journal
+from seedbus.agents.journal import Journal, Round
 from seedbus.agents.launcher import check_build
 from seedbus.algorithms.contract import Replica
 from seedbus.models.task import Problem
@@ -48,13 +48,13 @@ class Replayed:
 
 
 def replay(run: str | Path, round: int | None = None) -> Replayed:
-    """The model of a run after `round` rounds (default: all), rebuilt from its journal.
+    """The model of a run after `round` rounds (default: all), rebuilt from its journal, even if that is damaged later.
 
     Raises `RunFolderError`, `JournalDamaged`, `DataError`, and `ScenarioError` for a round that the run never had.
     """
     scenario = scenario_of(Path(run))
     with closing(Journal.open(Path(run), for_writing=False)) as journal:
-        rounds, facts = list(journal.rounds()), journal.facts()
+        rounds, facts = _sound(journal, round), journal.facts()
     last = len(rounds) if round is None else round
     if not 0 <= last <= len(rounds):
         raise ScenarioError(
@@ -67,3 +67,15 @@ def replay(run: str | Path, round: int | None = None) -> Replayed:
     packed = [commit for *_, commit in rounds[:last] if commit is not None]
     scenario.algorithm.apply(replica, [commit for body in packed for commit in scenario.algorithm.unpack_commits(body)])
     return Replayed(last, replica, problem)
+
+
+def _sound(journal: Journal, wanted: int | None) -> list[Round]:
+    """All rounds of a journal; of a damaged one the sound ones, if they are as many as are wanted."""
+    rounds: list[Round] = []
+    try:
+        for each in journal.rounds():
+            rounds.append(each)
+    except JournalDamaged:
+        if wanted is None or wanted > len(rounds):
+            raise
+    return rounds

@@ -5,21 +5,28 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seedbus.agents.errors import RunFolderError
-from seedbus.agents.journal import FILE
+from seedbus.agents.journal import Journal
+from seedbus.agents.journal_file import FILE
+from seedbus.bus.files import whole
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from seedbus.bus.ledger import Columns
+    from seedbus.scenarios.history import History
+    from seedbus.scenarios.statistics import Table
+
 RESULTS = "results.json"
 METRICS = "metrics.jsonl"
 MESSAGES = "messages"
-_KEYS = {"scenario", "reason", "digest", "metrics", "traffic", "refusals"}
+_KEYS = {"scenario", "reason", "digest", "metrics", "traffic", "refusals", "participation", "expectations"}
 
 
 @dataclass(frozen=True)
@@ -27,7 +34,9 @@ class Results:
     """A finished run.
 
     summary: what `--format json` prints. metrics: a data frame with a row for every evaluation. messages: a data
-    frame with a row for every message (times in nanoseconds, sizes in bytes; see seedbus.bus.ledger.Row).
+    frame with a row for every message (times in nanoseconds, sizes in bytes; see seedbus.bus.ledger.Row). clients: a
+    data frame with a row for every client (see seedbus.scenarios.statistics.clients_table). expectations: name → its
+    bounds, what was found, and whether it is met; missed: the names of those that are not.
     """
 
     folder: Path
@@ -51,29 +60,71 @@ class Results:
         """The digest of the final model."""
         return str(self.summary["digest"])
 
+    @property
+    def expectations(self) -> dict[str, dict[str, Any]]:
+        found: dict[str, dict[str, Any]] = self.summary["expectations"]
+        return found
+
+    @property
+    def missed(self) -> list[str]:
+        return [name for name, each in self.expectations.items() if not each["is_met"]]
+
+    @cached_property
+    def lines(self) -> list[dict[str, Any]]:
+        """The evaluations, oldest first."""
+        # json and not pandas' own reader, which rounds
+        return _decoded(self.folder / METRICS, lambda text: [json.loads(line) for line in text.splitlines()])
+
     @cached_property
     def metrics(self) -> pd.DataFrame:
         import pandas as pd
 
-        # json and not pandas' own reader, which rounds
-        lines = _decoded(self.folder / METRICS, lambda text: [json.loads(line) for line in text.splitlines()])
-        return pd.DataFrame(lines)
+        return pd.DataFrame(self.lines)
+
+    @cached_property
+    def clients(self) -> pd.DataFrame:
+        import pandas as pd
+
+        return pd.DataFrame(self.table).rename_axis("client")
+
+    @cached_property
+    def table(self) -> Table:
+        """The clients as arrays. Raises what `columns` and `history` do."""
+        from seedbus.scenarios.statistics import Heard, clients_table
+
+        return clients_table(self.columns, self.history, Heard(self.columns, self.history))
 
     @cached_property
     def messages(self) -> pd.DataFrame:
         import pandas as pd
 
-        from seedbus.bus import Fate, Kind, read_ledger
+        from seedbus.bus import Fate, Kind
+
+        frame = pd.DataFrame(self.columns)
+        frame["kind"] = frame["kind"].map({int(kind): kind.name for kind in Kind})
+        frame["fate"] = frame["fate"].map({int(fate): fate.name for fate in Fate})
+        return frame
+
+    @cached_property
+    def columns(self) -> Columns:
+        """The ledger as arrays. Raises `LedgerDamaged`."""
+        from seedbus.bus import read_ledger
         from seedbus.bus.errors import LedgerDamaged
 
         traffic = self.summary["traffic"]
         folder, expected = self.folder / MESSAGES, sum(traffic["fates"].values()) + traffic["transport"]["rows"]
-        frame = pd.DataFrame(read_ledger(folder))
-        if len(frame) != expected:
-            raise LedgerDamaged(str(folder), f"holds {len(frame):,} of {expected:,} messages")
-        frame["kind"] = frame["kind"].map({int(kind): kind.name for kind in Kind})
-        frame["fate"] = frame["fate"].map({int(fate): fate.name for fate in Fate})
-        return frame
+        columns = read_ledger(folder)
+        if columns["kind"].size != expected:
+            raise LedgerDamaged(str(folder), f"holds {columns['kind'].size:,} of {expected:,} messages")
+        return columns
+
+    @cached_property
+    def history(self) -> History:
+        """All rounds as arrays. Raises `RunFolderError`, `JournalDamaged`."""
+        from seedbus.scenarios.history import History
+
+        with closing(Journal.open(self.folder, for_writing=False)) as journal:
+            return History.of(journal.rounds(), self.summary["participation"]["clients"])
 
 
 def strict(value: Any) -> Any:
@@ -81,6 +132,12 @@ def strict(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: strict(each) for name, each in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def write(path: Path, text: str) -> None:
+    """Whole or not at all. Raises `OSError`."""
+    with whole(path) as file:
+        file.write(text.encode())
 
 
 def _decoded(path: Path, decode: Callable[[str], list[Any]]) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import os
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -14,25 +14,30 @@ from typing import Any
 
 from seedbus.agents.errors import JournalDamaged, RunFolderError
 from seedbus.agents.followers import Followers, build_facts, prove
-from seedbus.agents.journal import FILE, Journal
+from seedbus.agents.journal import Journal
+from seedbus.agents.journal_file import FILE
 from seedbus.agents.launcher import MESSAGES, Outcome, Setup, check_build
 from seedbus.agents.launcher import run as run_agents
 from seedbus.agents.observer import Nobody, Observer
-from seedbus.agents.population import Presence
-from seedbus.bus import Offer, Recruit, Rule, ledger_hash, read_ledger
+from seedbus.agents.tampering import Tampering
+from seedbus.bus import Offer, Recruit, ledger_hash, read_ledger
 from seedbus.bus.clock import cpu_seconds, wall_seconds
-from seedbus.bus.errors import LedgerDamaged
+from seedbus.bus.errors import BadEndpoint, LedgerDamaged, TooFewFiles
 from seedbus.bus.ledger import Columns
 from seedbus.models.task import Problem
 from seedbus.scenarios.accounting import account
 from seedbus.scenarios.cluster import Placement, placed
-from seedbus.scenarios.errors import Interrupted, ScenarioError
+from seedbus.scenarios.errors import Interrupted, ScenarioError, WorkerFailed
+from seedbus.scenarios.expectations import judged
+from seedbus.scenarios.history import History
 from seedbus.scenarios.loading import validate
+from seedbus.scenarios.page import PAGE, page
 from seedbus.scenarios.reading import dump
 from seedbus.scenarios.recording import Recorder
-from seedbus.scenarios.results import RESULTS, Results, strict
+from seedbus.scenarios.results import RESULTS, Results, strict, write
 from seedbus.scenarios.schema import Scenario
 from seedbus.scenarios.sentences import nearest, quoted
+from seedbus.scenarios.statistics import Heard, clients_table, describe
 
 RUNS = Path("runs")
 SCENARIO = "scenario.yaml"
@@ -49,27 +54,36 @@ def run(
     """Run a scenario to its end and return its results.
 
     out: the run's folder; by default runs/NAME-1, runs/NAME-2, … resume: go on with the run in `out`. A finished run
-    is not run again. placement: where the clients are; by default in this process. In a notebook, where an asyncio
-    loop is running already, the run has its own and that one waits.
+    is not run again, only held to what this scenario expects. placement: where the clients are; by default in this
+    process. In a notebook, where an asyncio loop is running already, the run has its own and that one waits.
     Raises `ScenarioError`, `DataError`, `RunFolderError`, `JournalDamaged`, `Unfinishable`, `WorkerFailed`,
-    `BadEndpoint`; on Ctrl-C `Interrupted`,
-    with every closed round kept.
+    `BadEndpoint`, `TooFewFiles`; on Ctrl-C `Interrupted`, with every closed round kept.
     """
     if resume:
         if out is None:
             raise ScenarioError("resume", ["out is missing; expected the folder of the run to go on with"])
         _refuse_another(scenario, scenario_of(Path(out)), Path(out))
         if (Path(out) / RESULTS).exists():
-            return Results.read(Path(out))
+            return _judged_anew(Results.read(Path(out)), scenario)
     where = placement or Placement(scenario.transport)
+    where.check(scenario)
+    files = scenario.check()
     # the data comes first: a scenario that cannot run leaves no folder behind
     problem = bind(scenario) if where.is_here else None
     folder = Path(out) if out is not None else _next_folder(scenario.name)
-    with closing(_journal(folder, scenario, resume=resume)) as journal, _own_loop():
-        try:
-            return _run(scenario, where, problem, folder, journal, observer or Nobody())
-        except KeyboardInterrupt:
-            raise Interrupted(folder) from None
+    is_void = False
+    try:
+        with closing(_journal(folder, scenario, files, resume=resume)) as journal, _own_loop():
+            try:
+                return _run(scenario, where, problem, folder, journal, observer or Nobody())
+            except KeyboardInterrupt:
+                raise Interrupted(folder, where.command) from None
+            except (BadEndpoint, TooFewFiles, WorkerFailed):
+                is_void = not resume and journal.checkpoint() is None
+                raise
+    finally:
+        if is_void:  # it was new, and nothing has come of it
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def scenario_of(folder: Path) -> Scenario:
@@ -100,6 +114,7 @@ def bind(scenario: Scenario) -> Problem:
 
 def recruit(scenario: Scenario, problem: Problem, observer: Observer) -> Recruit:
     """What makes a scenario's followers, out of its task with its data."""
+    tampering = Tampering(scenario.faults, scenario.seed, scenario.participation.clients)
 
     def followers(offer: Offer) -> Followers:
         return Followers(
@@ -109,6 +124,7 @@ def recruit(scenario: Scenario, problem: Problem, observer: Observer) -> Recruit
             split=scenario.evaluation.split,
             verify_every=scenario.verify_every if scenario.verify else 0,
             observer=observer,
+            tampering=tampering,
         )
 
     return followers
@@ -123,13 +139,12 @@ def _setup(scenario: Scenario, processes: int) -> Setup:
         evaluation=scenario.evaluation,
         network=scenario.network,
         compute=scenario.compute,
-        rules=[fault for fault in scenario.faults if isinstance(fault, Rule)],
-        presences=[fault for fault in scenario.faults if isinstance(fault, Presence)],
+        faults=scenario.faults,
         verify_every=scenario.verify_every if scenario.verify else 0,
         is_virtual=scenario.clock == "virtual",
         scenario=json.dumps(scenario.resolved()).encode(),
+        processes=processes,
         lag=scenario.lag,
-        share=-(-scenario.participation.clients // processes),
     )
 
 
@@ -165,10 +180,13 @@ def _next_folder(name: str) -> Path:
     raise AssertionError("there is always another number")
 
 
-def _journal(folder: Path, scenario: Scenario, *, resume: bool) -> Journal:
+def _journal(folder: Path, scenario: Scenario, files: dict[str, str], *, resume: bool) -> Journal:
+    """files: the digests of what the scenario names."""
     resolved = scenario.resolved()
-    journal = Journal.open(folder) if resume else Journal.create(folder, {"scenario": json.dumps(resolved)})
+    facts = {"scenario": json.dumps(resolved)} | files
+    journal = Journal.open(folder) if resume else Journal.create(folder, facts)
     try:
+        check_build(folder, journal.facts(), files)
         with _writable(folder):
             (folder / SCENARIO).write_text(dump(resolved), encoding="utf-8")
     except BaseException:
@@ -178,8 +196,8 @@ def _journal(folder: Path, scenario: Scenario, *, resume: bool) -> Journal:
 
 
 def _refuse_another(scenario: Scenario, before: Scenario, folder: Path) -> None:
-    # how the bytes move changes no bit of a run
-    before = before.model_copy(update={"transport": scenario.transport})
+    # how the bytes move, and what is expected, changes no bit of a run
+    before = before.model_copy(update={"transport": scenario.transport, "expect": scenario.expect})
     if before != scenario:
         difference = _first_difference(before.resolved(), scenario.resolved())
         raise RunFolderError(folder, f"it holds another scenario's run: {difference}")
@@ -196,19 +214,40 @@ def _first_difference(before: Any, now: Any, path: str = "") -> str:
 def _run(
     scenario: Scenario, where: Placement, problem: Problem | None, folder: Path, journal: Journal, observer: Observer
 ) -> Results:
-    checkpoint = journal.checkpoint()
+    checkpoint = journal.checkpoint()  # a damaged one is refused before anything is written
+    lines = checkpoint.metrics if checkpoint is not None else journal.metrics()
     began = wall_seconds(), cpu_seconds()
-    with _writable(folder), closing(Recorder(folder, checkpoint.metrics if checkpoint else [], observer)) as recorder:
+    with _writable(folder), closing(Recorder(folder, lines, observer)) as recorder:
         made = None
         if problem is not None:
             check_build(folder, journal.facts(), build_facts(prove(scenario.algorithm, problem.x0())))
             made = recruit(scenario, problem, recorder)
         with placed(where, scenario, made, recorder) as connect:
             outcome = run_agents(_setup(scenario, where.expect), folder, journal, recorder, connect)
-        summary = strict(_summary(scenario, folder, journal, outcome))
+        lines, columns = journal.metrics(), _messages(folder / MESSAGES, journal)
+        history = History.of(journal.rounds(), scenario.participation.clients)
+        heard = Heard(columns, history)
+        table = clients_table(columns, history, heard)
+        summary = _summary(scenario, folder, columns, lines, outcome)
+        summary = strict(summary | describe(history, heard, table, outcome.simulated_s))
+        # null where a figure is not finite, as in the files that a finished run is judged by again
+        summary["expectations"] = judged(scenario.expect, summary, [strict(line) for line in lines])
         summary["wall_s"], summary["cpu_s"] = wall_seconds() - began[0], cpu_seconds() - began[1]
-        _write(folder / RESULTS, json.dumps(summary, indent=2))
+        recorder.sync()
+        write(folder / PAGE, page(summary, lines, history, table))
+        write(folder / RESULTS, json.dumps(summary, indent=2))
     return Results(folder, summary)
+
+
+def _judged_anew(results: Results, scenario: Scenario) -> Results:
+    """A finished run, held to what is expected now."""
+    found = judged(scenario.expect, results.summary, results.lines if scenario.expect else [])
+    if found == results.expectations:
+        return results
+    summary = results.summary | {"expectations": found}
+    with _writable(results.folder):
+        write(results.folder / RESULTS, json.dumps(summary, indent=2))
+    return Results(results.folder, summary)
 
 
 @contextmanager
@@ -220,9 +259,10 @@ def _writable(folder: Path) -> Iterator[None]:
         raise RunFolderError(folder, f"the run's folder cannot be written ({error.strerror})") from None
 
 
-def _summary(scenario: Scenario, folder: Path, journal: Journal, outcome: Outcome) -> dict[str, Any]:
-    columns = _messages(folder / MESSAGES, journal)
-    lines = journal.metrics()
+def _summary(
+    scenario: Scenario, folder: Path, columns: Columns, lines: list[dict[str, Any]], outcome: Outcome
+) -> dict[str, Any]:
+    names = [fault["fault"] for fault in scenario.resolved()["faults"]]
     last = {name: value for name, value in lines[-1].items() if name not in ("bytes_up", "bytes_down")} if lines else {}
     return {
         "run": str(folder),
@@ -239,6 +279,7 @@ def _summary(scenario: Scenario, folder: Path, journal: Journal, outcome: Outcom
         "simulated_s": outcome.simulated_s,
         "traffic": account(columns, scenario, outcome.rounds, scenario.task.dimension),
         "refusals": outcome.refusals,
+        "faults": [{"fault": name} | did for name, did in zip(names, outcome.faults, strict=True)],
     }
 
 
@@ -249,13 +290,3 @@ def _messages(folder: Path, journal: Journal) -> Columns:
     if found < segments:
         raise LedgerDamaged(str(folder), f"{found} of its {segments} segments are there")
     return read_ledger(folder)
-
-
-def _write(path: Path, text: str) -> None:
-    """Whole or not at all."""
-    unfinished = path.with_suffix(".unfinished")
-    with unfinished.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    unfinished.replace(path)

@@ -7,22 +7,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from seedbus.agents.lag import Lag
 from seedbus.agents.participation import Participation
+from seedbus.agents.refusals import REASONS
 from seedbus.agents.stopping import Cadence, Stop
 from seedbus.algorithms.decomfl import DeComFL
 from seedbus.bus import Compute, Network
 from seedbus.models.partitions import Iid, Partition
 from seedbus.models.task import Task, tasks
 from seedbus.scenarios.discovery import algorithms, faults
-from seedbus.scenarios.faults.drop import Drop
+from seedbus.scenarios.expectations import REFUSED, Bounds, names
+from seedbus.scenarios.faults.selector import Clients
+from seedbus.scenarios.sentences import nearest
 
 if TYPE_CHECKING:
     AnyTask = Task
     AnyAlgorithm = DeComFL
-    AnyFault = Drop
+    AnyFault = Clients
 else:
     AnyTask = Annotated[Union[tuple(tasks().values())], Field(discriminator="name")]  # noqa: UP007
     AnyAlgorithm = Annotated[Union[tuple(algorithms().values())], Field(discriminator="name")]  # noqa: UP007
@@ -56,11 +60,12 @@ class Scenario(BaseModel):
     transport: Literal["memory", "inproc", "ipc", "tcp"] = Field(
         default="memory", description="memory: function calls in one process; the others are ZeroMQ's; same bits on all"
     )
-    network: Network = Field(default=Network(), description="latency and bandwidth of the clients' links")
+    network: Network = Field(default=Network(), description="latency and bandwidth of the links")
     compute: Compute = Field(default=Compute(), description="how long local work takes")
-    faults: list[AnyFault] = Field(default=[], description="what happens to messages")
+    faults: list[AnyFault] = Field(default=[], description="what goes wrong: with messages, links, and clients")
     evaluation: Cadence = Field(default=Cadence(), description="when the model is measured, and on what")
     stop: Stop = Field(description="when the run is over")
+    expect: dict[str, Bounds] = Field(default={}, description="what the run is to reach, by name")
     verify: bool = Field(default=False, description="compare the replicas' digests, bit for bit")
     verify_every: int = Field(default=1, ge=1, description="with verify: compare at every so many versions")
 
@@ -70,6 +75,13 @@ class Scenario(BaseModel):
         if most is not None and clients > most:
             raise ValueError(
                 f"participation.clients is {clients}; algorithm {self.algorithm.name} takes at most {most}"
+            )
+        quorum, fewest = self.participation.quorum, self.algorithm.fewest_reports
+        if quorum < fewest:
+            rule = self.algorithm.aggregation.rule
+            raise ValueError(
+                f"participation.quorum is {quorum}; algorithm.aggregation: {rule} needs {fewest} reports for that f, "
+                f"so a quorum of at least {fewest} (and a cohort as large)"
             )
         if clients > 2**16 and rounds >= 2**16:
             raise ValueError(
@@ -88,10 +100,32 @@ class Scenario(BaseModel):
                 raise ValueError(
                     f"faults.{number} loses messages; set participation.deadline_s, or a round would wait for ever"
                 )
-            strangers = [client for client in fault.clients or [] if not 0 <= client < clients]
+            strangers = [client for client in fault.named if not 0 <= client < clients]
             if strangers:
                 raise ValueError(f"faults.{number}.clients names {strangers[0]}; clients are 0 to {clients - 1}")
         return self
+
+    def check(self) -> dict[str, str]:
+        """The digests of the files that faults name, by their field. Raises `ScenarioError`."""
+        found = {f"faults.{n}.file": fault.check(self.participation.clients) for n, fault in enumerate(self.faults)}
+        return {name: digest for name, digest in found.items() if digest}
+
+    @model_validator(mode="after")
+    def _measurable(self) -> Scenario:
+        """What is expected must be something that this run will know."""
+        known, reasons = names(self.metrics), [REFUSED + reason for reason in sorted(REASONS)]
+        for name in self.expect:
+            if name.startswith(REFUSED) and name not in reasons:
+                raise ValueError(f"expect.{name}: nothing is refused for that; {nearest(name, reasons)}")
+            if name not in known and name not in reasons:
+                raise ValueError(f"expect.{name}: nothing of that name is measured; {nearest(name, known)}")
+        return self
+
+    @property
+    def metrics(self) -> list[str]:
+        """What an evaluation of this run measures."""
+        coordinate = self.algorithm.replica(np.zeros(1, np.float32))
+        return [*self.task.metrics, *self.algorithm.diagnostics(coordinate)]
 
     def resolved(self) -> dict[str, Any]:
         """Every field with its value, ready for YAML or JSON."""

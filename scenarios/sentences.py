@@ -32,6 +32,7 @@ _ACCEPTED = {
     "model_type": "a mapping of fields",
     "string_type": "text, in quotes if need be",
     "too_long": "at most {max_length} values",
+    "too_short": "{min_length} or more values",
     "tuple_type": "a list",
 }
 _LONGEST = 80  # characters of a value that a sentence quotes

@@ -5,6 +5,8 @@
     results = seedbus.run(scenario)
     results.metrics                             # a data frame with a row for every evaluation
     results.messages                            # a data frame with a row for every message
+    results.clients                             # a data frame with a row for every client
+    results.expectations                        # what the scenario expects, and what was found
     seedbus.replay(results.folder, round=20)    # the model as it stood, bit for bit
 
 Importing this loads nothing: no torch, no scenario. A name is imported when it is first used.

@@ -38,6 +38,12 @@ CONFIGURATIONS: dict[str, dict[str, dict[str, Any]]] = {
             "smoothing": {0: 1e-2, 1: 1e-3},
             "estimator": {0: "forward", 4: "central"},
         },
+        "median": {"aggregation": "median", "local_steps": 2},
+        "trimmed-mean": {"aggregation": {"rule": "trimmed-mean", "f": 1}, "momentum": 0.5},
+        "krum": {"aggregation": {"rule": "krum", "multi": 2}},
+        "clipped": {"aggregation": {"rule": "clipped", "quantile": 0.5, "window": 3}, "local_steps": 2},
+        "float16": {"precision": "float16", "local_steps": 3, "perturbations": 2},
+        "bfloat16": {"precision": "bfloat16", "momentum": 0.5, "local_steps": 2},
     },
     "hiso": {
         "several": {"local_steps": 2, "perturbations": 5},
@@ -46,6 +52,11 @@ CONFIGURATIONS: dict[str, dict[str, dict[str, Any]]] = {
         "rademacher": {"directions": "rademacher", "perturbations": 2},
         "frozen": {"nu": 0.0, "local_steps": 2},
         "schedules": {"perturbations": {0: 3, 4: 6}, "learning_rate": {0: 0.5, 2: 0.1}},
+        "median": {"aggregation": "median", "local_steps": 2},
+        "trimmed-mean": {"aggregation": "trimmed-mean"},
+        "krum": {"aggregation": "krum", "local_steps": 2},
+        "clipped-float16": {"aggregation": "clipped", "precision": "float16"},
+        "bfloat16": {"precision": "bfloat16", "local_steps": 2, "perturbations": 3},
     },
     "mezo": {"several": {"perturbations": 3}},
 }
@@ -97,6 +108,8 @@ class Rehearsal(NamedTuple):
     plans: list[Any]
     reports: list[dict[int, Any]]
     commits: list[Any]
+    states: list[Any]
+    """The server's, before each of the commits."""
     replica: Replica
     """Of somebody who folded each commit as it came."""
 
@@ -104,18 +117,20 @@ class Rehearsal(NamedTuple):
 def rehearse(algorithm: Any, rounds: int, *, clients: int = 3, dimension: int = DIMENSION) -> Rehearsal:
     replica, state, memory = algorithm.replica(x0(dimension)), None, dict.fromkeys(range(clients))
     plans, reports, commits = [], [], []
+    states: list[Any] = []
     for round in range(rounds):
         plan = algorithm.plan(round, replica.version, seed_of(round))
         answers = {}
         for client in range(clients):
             objective = Quadratic(dimension, client, round)
             answers[client], memory[client] = algorithm.local(replica, memory[client], plan, objective)
+        states.append(state)
         commit, state = algorithm.aggregate(state, plan, answers)
         algorithm.apply(replica, [commit])
         plans.append(plan)
         reports.append(answers)
         commits.append(commit)
-    return Rehearsal(algorithm, plans, reports, commits, replica)
+    return Rehearsal(algorithm, plans, reports, commits, states, replica)
 
 
 def over_the_wire(body: list[Any]) -> Any:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from seedbus.bus import (
     EVALUATOR,
@@ -27,15 +28,16 @@ from seedbus.bus import (
     Network,
     Offer,
     Passage,
-    Rule,
     Rules,
     Tally,
+    Transport,
     Verdict,
     VirtualClock,
     Wish,
     decode,
     encode,
 )
+from seedbus.bus.clock import Clock
 from seedbus.bus.ledger import COLUMNS, Row
 from seedbus.bus.transport import Answered, Span
 
@@ -80,6 +82,10 @@ class Desk:
 
     @property
     def can_go_on(self) -> bool:
+        return not self.missing
+
+    @property
+    def could_go_on(self) -> bool:
         return not self.missing
 
     @property
@@ -137,6 +143,22 @@ class Letter:
     content: Envelope | MalformedEnvelope
 
 
+def bus_on(
+    clock: Clock,
+    transport: Transport,
+    network: Network | None = None,
+    rules: Sequence[object] = (),
+    *,
+    seed: int = 0,
+    clients: int = 0,
+    **options: Any,
+) -> Bus:
+    """A bus with a ledger that writes no file."""
+    judges = Rules(rules, seed, clients)
+    links = Links(network or Network(), seed, judges)
+    return Bus(clock, transport, Ledger(Path("unwritten")), links, judges, **options)
+
+
 class Harness:
     """A bus with the server, the evaluator and clients 0, 1, …
 
@@ -146,7 +168,7 @@ class Harness:
     def __init__(
         self,
         network: Network | None = None,
-        rules: Sequence[Rule] = (),
+        rules: Sequence[object] = (),
         *,
         seed: int = 0,
         clients: int = CLIENTS,
@@ -154,16 +176,15 @@ class Harness:
         answers: Answering | None = None,
         answer_ns: Callable[[int, int], int] = lambda client, round: 0,
     ) -> None:
-        self.clock, self.ledger = VirtualClock(), Ledger(Path("unwritten"))
+        self.clock = VirtualClock()
         self.asked: list[Letter] = []
         self.letters: list[Letter] = []
         self.unsent: dict[int, tuple[int, Envelope]] = {}
         self._answers, self._sends, self._packed = answers, 0, b""
         self.transport = transport(None if answers is None else lambda offer: Follower(offer, self._handle))
-        links, judges = Links(network or Network(), seed), Rules(rules, seed)
-        self.bus = Bus(
-            self.clock, self.transport, self.ledger, links, judges, tally=lambda envelope: SAID, answer_ns=answer_ns
-        )
+        said = {"tally": lambda envelope: SAID, "answer_ns": answer_ns}
+        self.bus = bus_on(self.clock, self.transport, network, rules, seed=seed, clients=clients, **said)
+        self.ledger = self.bus.ledger
         others = range(clients)
         if answers is not None:
             self.transport.start(Desk((0, clients - 1)))
@@ -267,3 +288,26 @@ class Hold:
 
     def judge(self, passage: Passage) -> Verdict:
         return Verdict(delay_ns=int(self.ns * passage.draw("hold")) if self.is_random else self.ns)
+
+
+@dataclass(frozen=True)
+class Copy:
+    """Sends every message so many times more."""
+
+    copies: int
+
+    def judge(self, passage: Passage) -> Verdict:
+        return Verdict(copies=self.copies)
+
+
+@dataclass(frozen=True)
+class Flip:
+    """Flips a bit of some messages, by a keyed draw; or one that is given, of all."""
+
+    probability: float = 1.0
+    place: float | None = None
+
+    def judge(self, passage: Passage) -> Verdict:
+        if passage.arriving or passage.draw("flip") >= self.probability:
+            return PASS
+        return Verdict(flips=(passage.draw("place") if self.place is None else self.place,))

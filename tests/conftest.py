@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
 import pytest
+from commands import Command, Said
+from worlds import scenario
+
+from seedbus.scenarios import cli
+from seedbus.scenarios.reading import dump
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -10,3 +22,27 @@ def _no_traces(tmp_path_factory: pytest.TempPathFactory) -> None:
     """What data leaves in a cache goes into the tests' own folder, for the processes that they start too."""
     patch = pytest.MonkeyPatch()
     patch.setenv("SEEDBUS_CACHE", str(tmp_path_factory.mktemp("cache")))
+
+
+@pytest.fixture
+def memory() -> Iterator[Path]:
+    """A folder in memory, where there is one: for thousands of files of which none is worth a disk."""
+    shared = Path("/dev/shm")
+    with TemporaryDirectory(prefix="seedbus-", dir=shared if os.access(shared, os.W_OK) else None) as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def seedbus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Runs the command in this process, in a folder with a small scenario in small.yaml."""
+    monkeypatch.chdir(tmp_path)
+    Path("small.yaml").write_text(dump(scenario(stop={"rounds": 5}).resolved()), encoding="utf-8")
+
+    def call(*arguments: Any) -> Said:
+        monkeypatch.setattr(sys, "argv", ["seedbus", *map(str, arguments)])
+        with pytest.raises(SystemExit) as raised:
+            cli.main()
+        captured = capsys.readouterr()
+        return Said(int(raised.value.code or 0), captured.out, captured.err)
+
+    return call

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,19 @@ ALGORITHM: Any = DeComFL(perturbations=2)
 PROOF = {"selftest": b"s", "x0": b"x"}
 
 
-def coordinator(clients: int = 6, cohort: int = 3, quorum: int = 1, **options: Any) -> Coordinator:
+def coordinator(
+    clients: int = 6,
+    cohort: int = 3,
+    quorum: int = 1,
+    *,
+    policy: Mapping[str, Any] | None = None,
+    algorithm: Any = ALGORITHM,
+    **options: Any,
+) -> Coordinator:
+    """policy: what else participation says."""
     made = Coordinator(
-        ALGORITHM,
-        Participation(clients=clients, cohort=cohort, quorum=quorum),
+        algorithm,
+        Participation(clients=clients, cohort=cohort, quorum=quorum, **(policy or {})),
         seed=7,
         stop=Stop(rounds=100),
         evaluation=Cadence(every=10),
@@ -46,6 +56,6 @@ def cohort_of(made: Coordinator) -> list[int]:
 
 
 def report(made: Coordinator, client: int, values: list[float] | None = None, **changes: Any) -> Envelope:
-    plan = ALGORITHM.plan(changes.pop("round", made.round), changes.pop("base", made.version), 0)
+    plan = made.algorithm.plan(changes.pop("round", made.round), changes.pop("base", made.version), 0)
     scalars = np.array([values or [1.0, 2.0]], np.float32)
-    return pack_report(ALGORITHM, client, plan, scalars, changes.pop("digests", {}))
+    return pack_report(made.algorithm, client, plan, scalars, changes.pop("digests", {}))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from array import array
-from pathlib import Path
 from typing import Any
 
+from bus_harness import bus_on
 from coordinator_cases import ALGORITHM, PROOF, cohort_of, report
 
 from seedbus.agents import messages
@@ -16,17 +16,12 @@ from seedbus.agents.participation import Participation
 from seedbus.agents.reception import Reception
 from seedbus.agents.stopping import Cadence, Stop
 from seedbus.bus import (
-    Bus,
     Declined,
     Envelope,
     Fate,
     Kind,
-    Ledger,
-    Links,
     MemoryTransport,
-    Network,
     Offer,
-    Rules,
     VirtualClock,
     WallClock,
     Wish,
@@ -39,10 +34,12 @@ from seedbus.bus.ledger import COLUMNS, Row
 class Hall:
     """A reception with all that it needs. came: the plans that it wanted sent, each time somebody came or went."""
 
-    def __init__(self, clients: int = 6, *, share: int = 2, is_virtual: bool = True, cohort: int | None = None) -> None:
+    def __init__(
+        self, clients: int = 6, *, processes: int = 3, is_virtual: bool = True, cohort: int | None = None
+    ) -> None:
         clock = VirtualClock() if is_virtual else WallClock()
-        self.ledger = Ledger(Path("unwritten"))
-        bus = Bus(clock, MemoryTransport(), self.ledger, Links(Network(), 0), Rules((), 0))
+        bus = bus_on(clock, MemoryTransport())
+        self.ledger = bus.ledger
         self.coordinator = Coordinator(
             ALGORITHM,
             Participation(clients=clients, cohort=cohort),
@@ -60,7 +57,7 @@ class Hall:
             self.coordinator,
             self.told,
             scenario=b"the scenario",
-            share=share,
+            processes=processes,
             held=lambda: self.held,
             came=lambda plans: self.came.append([(plan.client, plan.round) for plan, _ in plans]),
         )

@@ -98,9 +98,9 @@ class Arena:
     booked: (who, reason) → how often, of all that was refused of those that were played.
     """
 
-    def __init__(self, what: Scenario, folder: Path, hub: dict[str, Any] | None = None) -> None:
+    def __init__(self, what: Scenario, folder: Path, limits: dict[str, Any] | None = None) -> None:
         self.what, self.gate = what, Gate()
-        self.server = ServerProcess(what, folder, hub)
+        self.server = ServerProcess(what, folder, limits)
         self.proof = prove(what.algorithm, bind(what).x0())
         self.booked: Counter[tuple[str, str]] = Counter()
         self._patient: dict[str, Caller] = {}

@@ -30,6 +30,10 @@ class Said:
         """The report, but for the changes."""
         return encode(replace(self.report, **changes))[0]
 
+    def decline(self, **changes: Any) -> bytes:
+        """In the report's place, that there is none."""
+        return self.frame(**({"kind": Kind.DECLINE, "body": ["overflow", "too large"]} | changes))
+
     def scalars(self, pack: Callable[[bytes], bytes]) -> bytes:
         """The report with other scalars, and the digests that belong to it."""
         return self.frame(body=[pack(self.report.body[0]), *self.report.body[1:]])
@@ -92,6 +96,10 @@ def _headers() -> Iterator[MemberCase]:
         yield _one(change, "wrong-version", lambda said, own=by: said.frame(base=said.plan.base + own))
     for kind in (Kind.WELCOME, Kind.REFUSE, Kind.COMMIT, Kind.PLAN, Kind.BYE):
         yield _one(f"{kind.name.lower()}-for-a-report", "malformed", lambda said, own=kind: said.frame(kind=own))
+    yield _one("decline-with-a-reports-body", "bad-payload", lambda said: said.frame(kind=Kind.DECLINE))
+    yield _one("decline-of-another", "malformed", lambda said: said.decline(client=0))
+    yield _one("decline-of-a-round-before", "late", lambda said: said.decline(round=said.plan.round - 1))
+    yield _one("decline-from-a-version-to-come", "wrong-version", lambda said: said.decline(base=said.plan.base + 1))
     yield _one("evaluation-for-a-report", "wrong-kind", lambda said: said.frame(kind=Kind.EVALUATION))
     yield _one("evaluation-of-the-evaluator", "malformed", lambda s: s.frame(kind=Kind.EVALUATION, client=EVALUATOR))
     yield _one("the-plan-sent-back", "malformed", lambda said: encode(said.plan)[0])
@@ -164,6 +172,14 @@ def _bodies() -> Iterator[MemberCase]:
     }
     for name, make in bodies.items():
         yield _one(f"body-{name}", "bad-payload", lambda said, own=make: said.frame(body=own(said.report.body)))
+    for name, body in {
+        "nothing": [],
+        "a-number": [1, ""],
+        "for-no-reason": ["", ""],
+        "for-a-reason-of-its-own": ["because", "I like it"],
+        "at-length": ["overflow", "a" * 4000],
+    }.items():
+        yield _one(f"decline-{name}", "bad-payload", lambda said, own=body: said.decline(body=own))
     digests = {"wrong": bytes(16), "short": b"\1", "empty": b"", "long": bytes(50_000)}
     for name, digest in digests.items():
         yield _one(f"digests-{name}", "diverged", lambda said, own=digest: said.frame(body=[said.report.body[0], own]))
@@ -177,9 +193,11 @@ def _joins() -> Iterator[MemberCase]:
     yield _one("join-for-thousand-millions", "claims-another", lambda said: said.join(BAD, (0, 2**32 - 1, 0)))
     yield _one("join-as-another", "malformed", lambda said: said.join(0, (0, 0, 0)))
     yield _one("join-as-a-host", "malformed", lambda said: said.join(HOST, (0, 5, 0)))
-    yield _one("join-of-a-foreign-version", "foreign-version", lambda said: said.join(BAD, (BAD, BAD, 10**6)))
+    yield MemberCase(
+        "join-of-a-foreign-version", lambda said: [said.join(BAD, (BAD, BAD, 10**6))], {"foreign-version": 2}
+    )
     yield _one("join-selftest-wrong", "selftest", lambda said: said.join(BAD, (BAD, BAD, 0), selftest=bytes(8)))
-    yield _one("join-x0-wrong", "x0", lambda said: said.join(BAD, (BAD, BAD, 0), x0=bytes(8)))
+    yield MemberCase("join-x0-wrong", lambda said: [said.join(BAD, (BAD, BAD, 0), x0=bytes(8))], {"x0": 2})
     yield _one("join-with-a-reports-body", "bad-payload", lambda said: said.frame(kind=Kind.JOIN))
     yield _one("join-for-nobody", "", lambda said: said.join(BAD))
     yield _one("join-again-and-again", "joins-again", lambda said: said.join(BAD, (BAD, BAD, 0)))
@@ -196,6 +214,10 @@ def _several() -> Iterator[MemberCase]:
     yield MemberCase("sixty-four-of-rubbish", lambda said: [b"rubbish"] * 64, {"malformed": 64})
     after = {"malformed": 63, "not-asked": 1}
     yield MemberCase("rubbish-and-then-the-report", lambda said: [b""] * 63 + [said.frame()], after)
+    yield MemberCase("decline", lambda said: [said.decline()], {"overflow": 1})
+    yield MemberCase("decline-64-times", lambda said: [said.decline()] * 64, {"overflow": 1, "duplicate": 63})
+    # of what arrives at one instant a report comes first
+    yield MemberCase("decline-and-report", lambda said: [said.decline(), said.frame()], {"duplicate": 1})
     yield MemberCase("reports-of-64-rounds", _of_many_rounds, {"wrong-round": 62})
     yield MemberCase("the-report-itself", lambda said: [said.frame()], {})
 

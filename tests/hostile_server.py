@@ -33,12 +33,18 @@ PATIENCE_S = 60.0
 class ServerProcess:
     """A context in which a server runs on a free port of this machine.
 
-    hub: what its hub is to be made with, beside the usual.
+    limits: those of its hub that are not the usual ones.
     """
 
-    def __init__(self, what: Scenario, folder: Path, hub: dict[str, Any] | None = None, **placement: Any) -> None:
+    def __init__(self, what: Scenario, folder: Path, limits: dict[str, Any] | None = None, **placement: Any) -> None:
         where = {"transport": "tcp", "bind": "tcp://127.0.0.1:*", "heartbeat_s": 0.2, "patience_s": 60.0} | placement
-        command = [sys.executable, __file__, str(folder), json.dumps(what.resolved()), json.dumps([where, hub or {}])]
+        command = [
+            sys.executable,
+            __file__,
+            str(folder),
+            json.dumps(what.resolved()),
+            json.dumps([where, limits or {}]),
+        ]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.pid = self._process.pid
         self._lock = threading.Lock()
@@ -147,7 +153,7 @@ class _Told(Nobody):
 
 def _serve(folder: str, scenario: str, options: str) -> None:
     told = _Told()
-    where, hub = json.loads(options)
+    where, limits = json.loads(options)
     count: Callable[..., None] = Reception.refused
 
     def refused(self: Reception, peer: str, reason: str, detail: str) -> None:
@@ -155,7 +161,7 @@ def _serve(folder: str, scenario: str, options: str) -> None:
         count(self, peer, reason, detail)
 
     Reception.refused = refused  # type: ignore[method-assign]
-    zeromq.Hub = partial(zeromq.Hub, **hub)  # type: ignore[misc, assignment]
+    zeromq.Limits = partial(zeromq.Limits, **limits)  # type: ignore[misc, assignment]
     teller = threading.Thread(target=told.tell, name="teller")
     teller.start()
     try:

@@ -14,7 +14,7 @@ import zmq
 from bus_harness import Desk, Follower
 
 from seedbus.bus import Envelope, Kind, MemoryTransport, Offer, Recruit, Transport, Wish, encode
-from seedbus.bus.zeromq import Hub, follow
+from seedbus.bus.zeromq import Hub, Limits, follow
 
 Answers = Callable[[bytes], list[bytes]]
 WIRES = ["inproc", "ipc", "tcp"]
@@ -93,7 +93,7 @@ async def listening(way: str, folder: Path, **options: Any) -> AsyncIterator[tup
     """A hub to which nobody has come yet."""
     endpoint = {"inproc": "inproc://test", "ipc": f"ipc://{folder}/hub", "tcp": "tcp://127.0.0.1:*"}[way]
     context = zmq.Context[Any]()
-    hub = Hub(endpoint, b"this run", heartbeat_s=0.2, context=context, **options)
+    hub = Hub(endpoint, b"this run", limits=Limits(0.2), context=context, **options)
     try:
         yield hub, context
     finally:

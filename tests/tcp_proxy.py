@@ -1,4 +1,4 @@
-"""A TCP proxy on loopback that counts every byte, and can stall or break what passes through it: for tests.
+"""A TCP proxy on loopback that counts every byte, and can slow, stall or break what passes through it: for tests.
 
 It stands between a socket that connects and one that listens, and knows nothing of what they say to each other.
 One thread serves all connections with sockets that never block, so none of them can hold up another.
@@ -10,6 +10,7 @@ import selectors
 import socket
 import struct
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from types import TracebackType
@@ -19,19 +20,27 @@ HOST = "127.0.0.1"
 _CHUNK = 2**16
 _RESET = struct.pack("ii", 1, 0)  # linger for no time: closing discards what is unsent and resets the connection
 _JOIN_S = 1.0
+_PACE_S = 0.01
+_NARROW = 2**16  # bytes that the system takes in for a slow connection, so that its sender feels it
 
 
 class _Flow:
-    """One direction of a connection: what is read from `source` goes to `sink`, then the end of it does too."""
+    """One direction of a connection: what is read from `source` goes to `sink`, then the end of it does too.
 
-    def __init__(self, source: socket.socket, sink: socket.socket) -> None:
-        self.source, self.sink = source, sink
+    rate: bytes a second that are read, or 0 for as many as there are.
+    """
+
+    def __init__(self, source: socket.socket, sink: socket.socket, rate: float) -> None:
+        self.source, self.sink, self._rate = source, sink, rate
+        self._due_s = 0.0
         self.count = 0
         self.pending = b""  # nothing more is read before this is written: who sends too fast is held up, as on a wire
         self.has_ended = False
 
     def read(self) -> None:
-        data = self.source.recv(_CHUNK)
+        data = self.source.recv(max(1, int(self._rate * _PACE_S)) if self._rate else _CHUNK)
+        if self._rate:
+            self._due_s = max(self._due_s, time.monotonic() - _PACE_S) + len(data) / self._rate
         self.count += len(data)  # before it goes on: whoever has received bytes finds them counted
         self.pending = data
         if data:
@@ -39,6 +48,10 @@ class _Flow:
         else:
             self.has_ended = True
             self.sink.shutdown(socket.SHUT_WR)
+
+    @property
+    def is_due(self) -> bool:
+        return not self._rate or time.monotonic() >= self._due_s
 
     def write(self) -> None:
         with suppress(BlockingIOError):
@@ -48,9 +61,9 @@ class _Flow:
 class Connection:
     """A connection through the proxy. `up` and `down` go on being readable when it is closed."""
 
-    def __init__(self, near: socket.socket, far: socket.socket) -> None:
+    def __init__(self, near: socket.socket, far: socket.socket, rate: float) -> None:
         self.sockets = near, far
-        self.flows = _Flow(near, far), _Flow(far, near)
+        self.flows = _Flow(near, far, rate), _Flow(far, near, rate)
         self.is_open = True
 
     @property
@@ -69,7 +82,7 @@ class Connection:
         for flow in self.flows:
             if flow.pending:
                 masks[flow.sink] = masks.get(flow.sink, 0) | selectors.EVENT_WRITE
-            elif not flow.has_ended:
+            elif not flow.has_ended and flow.is_due:
                 masks[flow.source] = masks.get(flow.source, 0) | selectors.EVENT_READ
         return masks
 
@@ -101,10 +114,11 @@ class CountingProxy:
 
     Bytes are counted as they are taken in to be passed on. Where nobody listens on the target port, connections are
     taken and then reset. Every method may be called from any thread and has had its effect when it returns.
+    rate: bytes a second, each way of each connection, if that is limited.
     """
 
-    def __init__(self, target: int) -> None:
-        self.target = target
+    def __init__(self, target: int, rate: float = 0.0) -> None:
+        self.target, self._rate = target, rate
         self.connections: list[Connection] = []  # all there ever were, in the order in which they came
         self._listener = socket.create_server((HOST, 0))
         self._listener.setblocking(False)
@@ -179,7 +193,7 @@ class CountingProxy:
                 if self._is_closing:
                     return
                 selector = self._selector(owners)
-            ready = selector.select()
+            ready = selector.select(_PACE_S / 2 if self._rate else None)
             with self._lock:
                 for key, mask in ready:
                     end = key.fileobj
@@ -216,5 +230,7 @@ class CountingProxy:
             for end in (near, far):
                 end.setblocking(False)
                 end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                if self._rate:
+                    end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _NARROW)
             far.connect_ex((HOST, self.target))  # it goes on by itself; an error shows at the first use
-            self.connections.append(Connection(near, far))
+            self.connections.append(Connection(near, far, self._rate))

@@ -15,7 +15,7 @@ from seedbus.bus.envelope import FORMAT
 
 
 def test_who_joins_with_all_its_clients_is_a_member() -> None:
-    hall = Hall(clients=3, share=3)
+    hall = Hall(clients=3, processes=1)
     offer = hall.offered(Wish())
     assert hall.reception.missing == {0, 1, 2, EVALUATOR} and hall.reception.hosts == []
     assert hall.stands(offer.host, Span(0, 2, 0)) == ([0, 0, 0, 0], 0)
@@ -28,7 +28,7 @@ def test_who_joins_with_all_its_clients_is_a_member() -> None:
 
 
 def test_who_only_evaluates_joins_with_no_client_at_all() -> None:
-    hall = Hall(share=6)
+    hall = Hall(processes=1)
     hall.comes(Wish(evaluates=False))
     assert hall.reception.missing == {EVALUATOR}
     assert hall.stands(hall.offered(Wish()).host) == ([0], 0)
@@ -36,7 +36,7 @@ def test_who_only_evaluates_joins_with_no_client_at_all() -> None:
 
 
 def test_a_long_join_comes_in_parts_and_is_answered_once() -> None:
-    hall = Hall(clients=6, share=6)
+    hall = Hall(clients=6, processes=1)
     hall.offered(Wish())
     for part in (Span(0, 1, 0), Span(3, 4, 0)):
         assert hall.joins(HOST, part) == ([], False)
@@ -86,7 +86,7 @@ def test_a_join_of_very_long_spans_costs_no_memory(spans: list[Span]) -> None:
 
 
 def test_nobody_joins_twice_with_one_client() -> None:
-    hall = Hall(clients=6, share=6)
+    hall = Hall(clients=6, processes=1)
     hall.offered(Wish())
     hall.joins(HOST, Span(0, 3, 0))
     assert hall.joins(HOST, Span(3, 5, 0))[0][0].kind is Kind.REFUSE
@@ -123,7 +123,7 @@ def test_who_is_not_what_it_should_be_is_refused_by_reason(name: str) -> None:
 
 
 def test_in_simulated_time_a_newcomer_stands_where_those_before_it_stood() -> None:
-    hall = Hall(clients=3, share=3)
+    hall = Hall(clients=3, processes=1)
     hall.comes(Wish())
     hall.close_rounds(4)
     hall.held = {0: 2, 2: 1, EVALUATOR: 3}
@@ -135,7 +135,7 @@ def test_in_simulated_time_a_newcomer_stands_where_those_before_it_stood() -> No
 
 
 def test_in_simulated_time_the_log_goes_no_further_than_it_is_needed() -> None:
-    hall = Hall(clients=4, share=2)
+    hall = Hall(clients=4, processes=2)
     hall.comes(Wish(((0, 1),)))
     hall.comes(Wish(((2, 3),)))
     hall.close_rounds(4)
@@ -146,7 +146,7 @@ def test_in_simulated_time_the_log_goes_no_further_than_it_is_needed() -> None:
 
 
 def test_in_real_time_clients_stand_where_they_say_and_the_evaluator_where_it_was() -> None:
-    hall = Hall(clients=3, share=3, is_virtual=False)
+    hall = Hall(clients=3, processes=1, is_virtual=False)
     hall.comes(Wish())
     hall.close_rounds(4)
     hall.held = {0: 4, 1: 4, 2: 4, EVALUATOR: 2}

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import algorithm_cases
+import msgpack
 import numpy as np
 import pytest
 from algorithm_cases import CONFIGURATIONS, DIMENSION, Log, Quadratic, Rehearsal, bits, make, over_the_wire, x0
@@ -21,6 +22,7 @@ from pydantic import ValidationError
 from seedbus.algorithms.contract import CommitGap, Replica, ReportRefused
 from seedbus.algorithms.directions import set_threads
 from seedbus.algorithms.directions.blocks import BLOCK
+from seedbus.algorithms.precision import FORMATS
 from seedbus.scenarios.discovery import algorithms
 
 CASES = [pytest.param(make(name), id=name) for name in algorithms()] + [
@@ -219,9 +221,30 @@ def test_another_process_replays_to_the_same_digests(tmp_path: Path) -> None:
 
 
 def test_the_order_of_arrival_does_not_show_in_a_commit(run: Rehearsal) -> None:
-    for plan, reports, commit in zip(run.plans, run.reports, run.commits, strict=True):
+    for plan, reports, commit, state in zip(run.plans, run.reports, run.commits, run.states, strict=True):
         backwards = dict(reversed(reports.items()))
-        assert bits(run.algorithm.aggregate(None, plan, backwards)[0]) == bits(commit)
+        assert bits(run.algorithm.aggregate(state, plan, backwards)[0]) == bits(commit)
+
+
+def test_the_servers_state_survives_a_checkpoint(run: Rehearsal) -> None:
+    for plan, reports, commit, state in zip(run.plans, run.reports, run.commits, run.states, strict=True):
+        kept = msgpack.unpackb(msgpack.packb(state))
+        assert bits(kept) == bits(state)
+        assert bits(run.algorithm.aggregate(kept, plan, reports)[0]) == bits(commit)
+
+
+def test_aggregating_leaves_state_and_reports_untouched(run: Rehearsal) -> None:
+    before = bits(run.states), bits(run.reports)
+    run.algorithm.aggregate(run.states[-1], run.plans[-1], run.reports[-1])
+    assert (bits(run.states), bits(run.reports)) == before
+
+
+def test_scalars_are_everywhere_as_they_travel(run: Rehearsal) -> None:
+    """In reports and in commits there is no number that the wire's format does not hold."""
+    form = FORMATS[run.algorithm.precision]
+    sent = [report for reports in run.reports for report in reports.values()]
+    for scalars in sent + [term.scalars for commit in run.commits for term in commit.terms]:
+        assert bits(form.widen(form.narrow(scalars))) == bits(scalars)
 
 
 def test_a_commit_is_the_next_version_of_its_round(run: Rehearsal) -> None:
@@ -242,7 +265,7 @@ def test_a_report_that_would_poison_the_model_is_refused_with_its_reason(
     )
     with pytest.raises(ReportRefused) as refusal:
         run.algorithm.check(run.plans[0], received)
-    assert refusal.value.reason == reason
+    assert refusal.value.reason == ("not-finite" if run.algorithm.precision == "float16" else reason)
 
 
 def test_a_report_of_another_shape_is_refused(run: Rehearsal) -> None:

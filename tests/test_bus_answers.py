@@ -7,7 +7,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import msgpack
@@ -22,6 +21,7 @@ from bus_harness import (
     Harness,
     Hold,
     Lose,
+    bus_on,
     plan,
     report,
     reported,
@@ -32,16 +32,12 @@ from hypothesis import strategies as st
 from seedbus.bus import (
     EVALUATOR,
     SERVER,
-    Bus,
     Envelope,
     Fate,
     Kind,
-    Ledger,
-    Links,
     MemoryTransport,
     Network,
     Rule,
-    Rules,
     WallClock,
     encode,
 )
@@ -257,7 +253,7 @@ def test_answers_to_come_are_part_of_a_checkpoint() -> None:
 def test_what_comes_once_the_bus_is_closed_changes_nothing() -> None:
     harness = Harness(transport=Backwards, answers=reported)
     harness.bus.send(plan(1))
-    answered = harness.bus.promise((Kind.PLAN, 2, 0, 0), 7, 0)
+    answered = harness.bus.promise((Kind.PLAN, 2, 0, 0, 0), 7, 0)
     harness.bus.close()
     answered([encode(report(2))[0]])
     harness.run(SECOND)
@@ -265,7 +261,7 @@ def test_what_comes_once_the_bus_is_closed_changes_nothing() -> None:
     assert harness.asked == [] and harness.letters == [] and harness.bus.stands == {}
 
 
-def test_in_real_time_nobody_waits_for_an_answer_and_deliveries_of_an_instant_go_together(tmp_path: Path) -> None:
+def test_in_real_time_nobody_waits_for_an_answer_and_deliveries_of_an_instant_go_together() -> None:
     clock, flushes = WallClock(), [0]
 
     class Counting(Backwards):
@@ -274,12 +270,12 @@ def test_in_real_time_nobody_waits_for_an_answer_and_deliveries_of_an_instant_go
             super().flush()
 
     transport = Counting(lambda offer: Follower(offer, lambda frame: [frame.replace(b"\x16", b"\x17", 1)]))
-    bus = Bus(clock, transport, Ledger(tmp_path), Links(Network(), 0), Rules((), 0))
+    bus = bus_on(clock, transport)
     mailbox = bus.open(SERVER, "the server")
     transport.start(Desk((0, 9)))
 
     async def main() -> Sequence[Envelope]:
-        bus.promise((Kind.PLAN, 3, 9, 0), 0, 0)
+        bus.promise((Kind.PLAN, 3, 9, 0, 0), 0, 0)
         await bus.all_answered()
         assert bus.checkpoint()[3] == [], "an answer that is not there cannot be kept"
         for client in range(10):
@@ -291,3 +287,40 @@ def test_in_real_time_nobody_waits_for_an_answer_and_deliveries_of_an_instant_go
     assert Counter(answer.client for answer in answers) == Counter(range(10))
     assert all(answer == report(answer.client, 1) for answer in answers)
     assert flushes == [1] and bus.awaited == [3]
+
+
+def test_what_reaches_nobody_any_more_is_booked_as_lost_and_costs_no_framing() -> None:
+    class Deserted(Backwards):
+        is_wire = True
+
+        def reaches(self, address: int) -> bool:
+            return address != 1
+
+        def framing_bytes(self, size: int) -> int:
+            return 2
+
+    harness = Harness(transport=Deserted, answers=reported)
+    for client in range(3):
+        harness.send(plan(client))
+    harness.run(SECOND)
+    plans = [row for row in harness.rows if row.kind == Kind.PLAN]
+    assert [(row.recipient, row.fate, row.framing_bytes, row.arrived_ns) for row in plans] == [
+        (0, Fate.DELIVERED, 2, 0),
+        (1, Fate.DROPPED, 0, -1),
+        (2, Fate.DELIVERED, 2, 0),
+    ]
+    assert sorted(letter.address for letter in harness.asked) == [0, 2] and 1 not in harness.bus.stands
+
+
+def test_who_wakes_holds_no_more_than_is_left_to_it_and_nothing_once_it_is_refused() -> None:
+    harness = Harness(answers=lambda asked: [])
+    for client in range(3):
+        harness.bus.send(plan(client, base=7))
+    harness.run(MS)
+    harness.bus.wake(0, 1, [0], 9)
+    harness.bus.wake(1, 1, [1], 0)
+    harness.bus.wake(3, 1, [0], 9)
+    harness.bus.send(Envelope(Kind.REFUSE, 2, 1, 0, ["foreign-version", "…"]))
+    harness.run(SECOND)
+    assert harness.bus.stands == {0: 7, 1: 0, 2: 0, 3: 0}
+    assert [row.kind for row in harness.rows] == [Kind.PLAN] * 3 + [Kind.REFUSE], "a WAKE is no message"

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgpack
 import pytest
-from bus_harness import MS, SAID, SECOND, Harness, Hold, Letter, Lose, plan, report, reported
+from bus_harness import MS, SAID, SECOND, Copy, Flip, Harness, Hold, Letter, Lose, plan, report, reported
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -41,6 +41,7 @@ rules = st.lists(
     st.one_of(st.builds(Lose, st.floats(0, 1), st.booleans()), st.builds(Hold, st.integers(0, 50 * MS), st.booleans())),
     max_size=3,
 )
+meddling = st.lists(st.one_of(st.builds(Copy, st.integers(0, 2)), st.builds(Flip, st.floats(0, 1))), max_size=2)
 SLOW = Network(latency=Exponential(mean=0.02), up_mbps=0.5, down_mbps=2.0)
 
 
@@ -244,14 +245,21 @@ def answer_ns(client: int, round: int) -> int:
 
 
 @settings(deadline=None)
-@given(messages, messages, rules, st.integers(1, 80 * MS), st.booleans())
+@given(messages, messages, rules, meddling, st.integers(1, 80 * MS), st.booleans())
 def test_a_bus_cut_in_mid_flight_and_restored_delivers_the_same_to_the_end(
-    before: list[Any], after: list[Any], chosen: list[Rule], cut_ns: int, are_answered: bool
+    before: list[Any],
+    after: list[Any],
+    chosen: list[Rule],
+    meddlers: list[Rule],
+    cut_ns: int,
+    are_answered: bool,
 ) -> None:
-    network = Network(latency=Lognormal(median=0.03, sigma=1.0), up_mbps=0.1, down_mbps=0.3)
+    network = Network(latency=Lognormal(median=0.03, sigma=1.0), up_mbps=0.1, down_mbps=0.3, shared_up_mbps=0.4)
 
     def harness() -> Harness:
-        return Harness(network, chosen, seed=11, answers=reported if are_answered else None, answer_ns=answer_ns)
+        return Harness(
+            network, [*chosen, *meddlers], seed=11, answers=reported if are_answered else None, answer_ns=answer_ns
+        )
 
     whole, resumed, again = (harness() for _ in range(3))
     send(whole, before)
@@ -268,5 +276,7 @@ def test_a_bus_cut_in_mid_flight_and_restored_delivers_the_same_to_the_end(
         each.run(each.clock.now_ns + 60 * MS)
         each.bus.close()
     assert later(whole, seen, counted) == (resumed.letters, resumed.rows)
+    assert whole.bus.rules.counts() == resumed.bus.rules.counts()
     scripted = [row for row in whole.rows if row.scalars != SAID.scalars]
-    assert len(scripted) == len(before) + len(after) - len(whole.unsent)
+    times = 1 + sum(each.copies for each in meddlers if isinstance(each, Copy))
+    assert len(scripted) == times * (len(before) + len(after) - len(whole.unsent))

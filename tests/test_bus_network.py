@@ -179,7 +179,7 @@ class Fixed:
 @pytest.mark.parametrize("drops", [False, True])
 def test_verdicts_combine_alike_in_every_order(drops: bool) -> None:
     parts = [Fixed(3, False), Fixed(5, drops), Fixed(0, False)]
-    verdicts = {Rules(order, 0).judge(Kind.PLAN, 1, 0, 0, 0) for order in itertools.permutations(parts)}
+    verdicts = {Rules(order, 0).judge((Kind.PLAN, 1, 0, 0, 0), 0) for order in itertools.permutations(parts)}
     assert verdicts == {Verdict(8, drops)}
 
 

@@ -8,16 +8,17 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+import pydantic_core
 import pytest
+from commands import Command
 from worlds import scenario
 
 from seedbus.agents.replicas import Replicas
 from seedbus.algorithms.contract import Replica
-from seedbus.scenarios import cli
+from seedbus.scenarios import loading
 from seedbus.scenarios.errors import Exit
 from seedbus.scenarios.loading import library
 from seedbus.scenarios.reading import dump
@@ -25,34 +26,7 @@ from seedbus.scenarios.reference import BEGIN, inserted
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
-COMMANDS = ["run", "server", "client", "check", "list", "schema", "replay", "report"]
-
-
-class Said(NamedTuple):
-    """What the command answered."""
-
-    code: int
-    out: str
-    err: str
-
-
-Command = Callable[..., Said]
-
-
-@pytest.fixture
-def seedbus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """Runs the command in this process, in a folder with a small scenario in small.yaml."""
-    monkeypatch.chdir(tmp_path)
-    Path("small.yaml").write_text(dump(scenario(stop={"rounds": 5}).resolved()), encoding="utf-8")
-
-    def call(*arguments: Any) -> Said:
-        monkeypatch.setattr(sys, "argv", ["seedbus", *map(str, arguments)])
-        with pytest.raises(SystemExit) as raised:
-            cli.main()
-        captured = capsys.readouterr()
-        return Said(int(raised.value.code or 0), captured.out, captured.err)
-
-    return call
+COMMANDS = ["run", "server", "client", "check", "list", "schema", "replay", "report", "stress"]
 
 
 def test_json_is_one_object_on_stdout_and_nothing_else(seedbus: Command) -> None:
@@ -105,6 +79,12 @@ USAGE = [
         ("run", "small.yaml", "--set", "stop.target={value: 1}"),
         r"small: stop.target.metric: \"accuracy\" is not measured; there are loss, gap",
     ),
+    (("server", "small.yaml", "--bind", "tcp://127.0.0.1:70000"), r"tcp://.*70000 cannot be used \(70000 is no port\)"),
+    (("server", "small.yaml", "--bind", "tcp://127.0.0.1"), r"tcp://127.0.0.1 cannot be used \(it has no address\)"),
+    (("server", "small.yaml", "--bind", "inproc://x"), r"inproc://x cannot be used \(it begins neither with"),
+    (("server", "small.yaml", "--bind", "udp://*:55"), r"udp://\*:55 cannot be used .*; expected a free"),
+    (("server", "small.yaml", "--expect-workers", "9"), r"--expect-workers 9: the run has 8 clients; expected 8"),
+    (("run", "small.yaml", "--workers", "9"), r"--workers 9: the run has 8 clients; expected 8 at most, for each"),
 ]  # fmt: skip
 
 
@@ -225,6 +205,15 @@ def test_the_reference_says_what_every_figure_about_messages_is(seedbus: Command
         assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == keys.keys()
 
 
+def test_the_reference_says_what_every_figure_about_clients_and_rounds_is(seedbus: Command) -> None:
+    summary = json.loads(seedbus("run", "small.yaml", "-q", "--format", "json").out)
+    text = REFERENCE.partition("### What the results say of clients and rounds\n")[2].partition("\n#")[0]
+    for part in ("participation", "lag", "staleness", "round_times"):
+        table = text.partition(f"| key in `{part}` |")[2].partition("\n\n")[0]
+        rows = re.findall(r"^\| (`.*?`) \|", table, re.MULTILINE)
+        assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == summary[part].keys()
+
+
 def test_the_reference_lists_every_exit_code() -> None:
     listed = dict(re.findall(r"^\| (\d+) \| `([A-Z]+)` \|", REFERENCE, re.MULTILINE))
     assert listed == {str(int(code)): code.name for code in Exit}
@@ -250,6 +239,25 @@ def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, cwd=ROOT / "tests")
     assert (done.returncode, done.stderr.strip()) == (0, "[]")
+
+
+class Interrupting:
+    """What is interrupted when it is shown."""
+
+    def __repr__(self) -> str:
+        raise KeyboardInterrupt
+
+
+def test_ctrl_c_that_comes_while_something_is_loaded_is_one_sentence(
+    seedbus: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pydantic's core makes an error of its own of it."""
+
+    def load(*_: object) -> None:
+        pydantic_core.SchemaValidator({"type": "literal", "expected": [Interrupting()]})
+
+    monkeypatch.setattr(loading, "load", load)
+    assert seedbus("run", "small.yaml") == (Exit.INTERRUPTED, "", "seedbus: stopped\n")
 
 
 def _started(folder: Path, *arguments: str) -> subprocess.Popen[str]:

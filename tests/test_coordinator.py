@@ -9,6 +9,7 @@ from coordinator_cases import ALGORITHM, cohort_of, coordinator, report
 from hypothesis import given
 from hypothesis import strategies as st
 
+from seedbus.agents.course import Course
 from seedbus.agents.messages import Evaluation
 
 
@@ -157,3 +158,34 @@ def test_a_restored_coordinator_decides_alike() -> None:
 def test_no_metric_can_take_the_name_of_what_the_run_itself_knows() -> None:
     line, _ = coordinator().evaluated(Evaluation(4, 3, {"round": 99.0, "bytes_up": -1.0, "loss": 2.0}), 10**9, 5, 6)
     assert line == {"round": 4, "version": 3, "time_s": 1.0, "loss": 2.0, "bytes_up": 5, "bytes_down": 6}
+
+
+def test_a_closed_round_tells_how_it_went() -> None:
+    made = coordinator(clients=4, cohort=4)
+    made.open_round(now_ns=5)
+    for client in (0, 1):
+        made.reported(report(made, client), 6)
+    made.deadline_passed(0)
+    first = made.close_round(now_ns=9)
+    assert first.course == Course(5, 9, True, [0, 0, 0, 0], [])
+    made.open_round(now_ns=10)
+    for client in range(4):
+        made.reported(report(made, client), 11)
+    assert made.close_round(now_ns=12).course == Course(10, 12, False, [1, 1, 1, 1], [])
+    assert Course.unpack(first.course.pack()) == first.course
+
+
+def test_a_late_report_is_told_with_its_age_and_its_client() -> None:
+    made = coordinator(clients=3, cohort=3, policy={"late": {}})
+    made.open_round()
+    late = report(made, 2)
+    for number in (0, 1):
+        for client in (0, 1):
+            made.reported(report(made, client))
+        if number == 1:
+            assert made.reported(late) is None
+        made.deadline_passed(number)
+        course = made.close_round().course
+        assert course.late == ([] if number == 0 else [(1, [2])])
+        assert Course.unpack(course.pack()) == course
+        made.open_round()

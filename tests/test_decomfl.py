@@ -9,8 +9,9 @@ import pytest
 from algorithm_cases import Quadratic, bits, make, seed_of, x0
 from pydantic import ValidationError
 
-from seedbus.algorithms.contract import Vector
+from seedbus.algorithms.contract import Declined, ReportRefused, Vector
 from seedbus.algorithms.directions import reference
+from seedbus.algorithms.precision import FORMATS
 from seedbus.algorithms.wire import ScalarCommit, Term
 
 DIMENSION = 301
@@ -96,6 +97,74 @@ def test_a_late_term_moves_x_by_its_weight_and_leaves_momentum_alone(momentum: f
     delta = (np.float32(0) + np.float32(2) * drawn(9, 0, 0) + np.float32(-1) * drawn(9, 0, 1)) / np.float32(2)
     assert bits(both.x) == bits(on_time.x - np.float32(0.125) * delta)
     assert {name for name in both.fields if bits(both.fields[name]) != bits(on_time.fields[name])} == {"x"}
+
+
+# what travels
+
+
+@pytest.mark.parametrize("precision", ["float32", "float16", "bfloat16"])
+def test_a_client_steps_by_the_scalars_that_it_sends_and_not_by_those_that_it_measured(precision: str) -> None:
+    """The second step starts where a follower stands who folded the first step's scalars as they were received."""
+    sizes = {"local_steps": 2, "perturbations": 1, "learning_rate": 0.5, "smoothing": 2.0**-10}
+    algorithm = make("decomfl", precision=precision, **sizes)
+    plan, replica = algorithm.plan(0, 0, seed_of(1)), algorithm.replica(x0(DIMENSION))
+    report, _ = algorithm.local(replica, None, plan, Quadratic(DIMENSION, 0, 0))
+    received = algorithm.unpack_report(algorithm.pack_report(plan, report).body, plan)
+    assert bits(received) == bits(report)
+    objective, x = Quadratic(DIMENSION, 0, 0), folded(algorithm, commit_of(received[:1])).x
+    np.copyto(objective.point, x)
+    here = objective.loss(1)
+    objective.point += np.float32(2.0**-10) * drawn(1, 1, 0)
+    measured = (objective.loss(1) - here) / 2.0**-10
+    assert report[1, 0] == FORMATS[algorithm.precision].rounded([measured])[0]
+    assert precision == "float32" or report[1, 0] != np.float32(measured)
+
+
+class Steep(Quadratic):
+    """A loss whose gradient scalars are `height` times as large."""
+
+    height = 1.0
+
+    def loss(self, step: int) -> float:
+        return self.height * super().loss(step)
+
+
+@pytest.mark.parametrize("name", ["decomfl", "hiso", "mezo"])
+@pytest.mark.parametrize(
+    ("precision", "height", "is_sent"),
+    [
+        ("float16", 1e3, True),
+        ("float16", 1e9, False),
+        ("bfloat16", 1e9, True),
+        ("bfloat16", 1e42, False),
+        ("float32", 1e9, True),
+        ("float32", 1e42, False),
+    ],
+)
+def test_a_scalar_beyond_the_format_is_declined_before_it_is_sent(
+    name: str, precision: str, height: float, is_sent: bool
+) -> None:
+    algorithm, objective = make(name, precision=precision), Steep(DIMENSION, 0, 0)
+    objective.height = height
+    replica, plan = algorithm.replica(x0(DIMENSION)), algorithm.plan(0, 0, 7)
+    before = bits(replica)
+    if is_sent:
+        assert np.isfinite(algorithm.local(replica, None, plan, objective)[0]).all()
+    else:
+        with pytest.raises(Declined, match=f"{precision} holds no more than") as declined:
+            algorithm.local(replica, None, plan, objective)
+        assert declined.value.reason == "overflow"
+    assert bits(replica) == before
+
+
+def test_a_loss_that_is_no_number_is_sent_and_refused() -> None:
+    algorithm, objective = make("decomfl", precision="float16"), Steep(DIMENSION, 0, 0)
+    objective.height = float("inf")
+    plan = algorithm.plan(0, 0, 7)
+    report, _ = algorithm.local(algorithm.replica(x0(DIMENSION)), None, plan, objective)
+    with pytest.raises(ReportRefused) as refused:
+        algorithm.check(plan, report)
+    assert refused.value.reason == "not-finite"
 
 
 # fields

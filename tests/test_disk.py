@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import itertools
 import json
+import os
 import sqlite3
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -94,3 +98,65 @@ def test_a_disk_that_is_full_when_the_ledger_is_written_loses_no_round(
         with pytest.raises(RunFolderError, match=r"the run's folder cannot be written \(No space left on device\)"):
             run(WHAT, tmp_path / "run")
     assert outcome(resume(tmp_path / "run")) == outcome(go(tmp_path / "whole", WHAT))
+
+
+NAMESPACE = ["unshare", "--map-root-user", "--mount"]
+
+
+def may_mount() -> bool:
+    """Whether this machine lets a process have mounts of its own."""
+    try:
+        return subprocess.run([*NAMESPACE, "true"], capture_output=True).returncode == 0
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(not may_mount(), reason="no mounts of one's own here")
+@pytest.mark.parametrize("step", [92, pytest.param(4, marks=pytest.mark.slow)])
+def test_a_small_disk_is_one_sentence_at_any_size_and_the_run_goes_on_once_it_has_grown(
+    tmp_path: Path, step: int
+) -> None:
+    program = [sys.executable, str(Path(__file__).with_name("full_disk.py"))]
+    rooms = json.dumps(list(range(4, 440, step)))
+    done = subprocess.run([*NAMESPACE, *program, str(tmp_path), rooms], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    *small, read_only = json.loads(done.stdout)
+    stopped = [found for found in small if found["code"]]
+    for found in [*stopped, read_only]:
+        assert found["code"] == 4 and not found["failures"], found
+        assert found["said"].startswith(f"seedbus: {tmp_path / 'disk' / 'run'}") and found["said"].count("\n") == 1
+    assert "Read-only file system" in read_only["said"] and read_only["rounds"] == 6
+    kept = [found["rounds"] for found in stopped]
+    assert min(kept) == 0 and max(kept) >= 9, "it stopped before the first round, and near the last"
+    print(f"{len(stopped)} disks that were full, at {len(set(kept))} different rounds; every run ended alike")
+
+
+def test_a_write_that_the_disk_refuses_is_one_sentence_and_loses_no_round(
+    memory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every call that puts a file or a name on the disk fails once."""
+    fsync, whole = os.fsync, outcome(run(WHAT, memory / "whole"))
+    monkeypatch.setattr("seedbus.agents.launcher.Ledger", partial(Ledger, segment_rows=40))
+
+    def fails_at(number: int) -> bool:
+        calls = itertools.count(1)
+
+        def refused(descriptor: int) -> None:
+            if next(calls) == number:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            fsync(descriptor)
+
+        folder = memory / str(number)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", refused)
+            try:
+                run(WHAT, folder)
+            except RunFolderError as error:
+                assert os.strerror(errno.EIO) in str(error)
+                assert outcome(resume(folder)) == whole
+                return True
+        return False
+
+    failures = sum(itertools.takewhile(bool, map(fails_at, itertools.count(1))))
+    print(f"{failures} calls that failed, each in its turn: every run ended alike")
+    assert failures > 6

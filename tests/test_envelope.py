@@ -92,7 +92,7 @@ def test_an_envelope_past_its_kinds_limit_is_refused_before_it_is_sent(kind: Kin
 
 def test_sender_and_recipient_follow_from_the_kind() -> None:
     ends = {kind: (Envelope(kind, 3, 0, 0).sender, Envelope(kind, 3, 0, 0).recipient) for kind in Kind}
-    upward = {Kind.JOIN, Kind.REPORT, Kind.EVALUATION, Kind.PULL, Kind.PIECE}
+    upward = {Kind.JOIN, Kind.REPORT, Kind.EVALUATION, Kind.DECLINE, Kind.PULL, Kind.PIECE}
     assert ends == {kind: (3, SERVER) if kind in upward else (SERVER, 3) for kind in Kind}
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from seedbus.bus import HOST, SERVER, Fate, Kind, Ledger, LedgerDamaged, ledger_hash, read_ledger
 from seedbus.bus.ledger import COLUMNS, Row
 
-ROUNDS = (Kind.PLAN, Kind.REPORT, Kind.COMMIT, Kind.EVALUATION)
+ROUNDS = (Kind.PLAN, Kind.REPORT, Kind.COMMIT, Kind.EVALUATION, Kind.DECLINE)
 
 
 def row(number: int, kind: Kind = Kind.PLAN, framing: int = 0) -> Row:

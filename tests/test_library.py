@@ -23,7 +23,7 @@ PAPER = {  # arXiv:2405.15861 §5 and arXiv:2506.02370 §5
 @pytest.mark.parametrize("name", library())
 def test_a_library_scenario_is_valid_and_describes_itself(name: str) -> None:
     scenario = load(name)
-    assert scenario.name == name
+    assert scenario.name == name.replace("/", "-")
     assert scenario.description
 
 
@@ -68,3 +68,16 @@ def test_the_papers_settings_run_on_the_real_images(tmp_path: Path) -> None:
         assert summary["version"] == 2
         assert summary["refusals"] == {}
         assert summary["dimension"] == 1_206_590
+
+
+STRESS = sorted(name for name in library() if name.startswith("stress/"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", STRESS)
+def test_a_scenario_of_stress_reaches_what_it_says(tmp_path: Path, name: str) -> None:
+    scenario = load(name)
+    assert scenario.expect and scenario.verify
+    results = run(scenario, tmp_path / "run")
+    assert results.missed == []
+    assert all(set(fault) > {"fault"} for fault in results.summary["faults"]), "every fault struck"

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 from coordinator_cases import ALGORITHM, PROOF, after, cohort_of, coordinator, report
 
+from seedbus.agents.catch_up import JOINS
 from seedbus.agents.coordinator import Coordinator
 from seedbus.agents.messages import Join, Span
 from seedbus.agents.participation import Participation
 from seedbus.agents.refusals import NOBODY, PEERS, TOLD
 from seedbus.agents.stopping import Cadence, Stop
-from seedbus.bus import HOST, Envelope, Kind
+from seedbus.bus import EVALUATOR, HOST, Envelope, Kind
 
 
 @pytest.mark.parametrize(
@@ -26,6 +27,7 @@ from seedbus.bus import HOST, Envelope, Kind
         (Join(3, (Span(3, 3, 0), Span(4, 4, 0)), **PROOF), "claims-another"),
         (Join(3, (Span(3, 3, 8),), **PROOF), "foreign-version"),
         (Join(9, (Span(9, 9, 0),), **PROOF), "unknown-client"),
+        (Join(EVALUATOR, (Span(0, 5, 0),), **PROOF), "claims-another"),
     ],
 )
 def test_whoever_would_compute_something_else_or_for_another_is_refused(join: Join, reason: str) -> None:
@@ -82,6 +84,16 @@ def test_nobody_waits_for_clients_that_have_left_and_none_is_asked_until_it_join
     assert made.versions[0] == 1, "what it holds is not forgotten"
     made.joined(Join(HOST, (Span(1, 1, 1),), **PROOF))
     assert [made.has_members, cohort_of(made)] == [True, [1, 2]]
+
+
+def test_a_client_that_has_left_does_not_come_back_by_itself() -> None:
+    made = after(1)
+    made.left([1])
+    plans, refusal = made.joined(Join(1, (Span(1, 1, 0),), **PROOF))
+    assert refusal is not None
+    assert (plans, refusal.reason, made.versions[1], made.missing) == ([], "not-a-member", 0, [0, 2])
+    made.close_round()
+    assert cohort_of(made) == [0, 2]
 
 
 def test_a_report_of_a_client_that_has_left_is_not_waited_for_any_more() -> None:
@@ -164,3 +176,58 @@ def test_who_takes_part_in_a_resumed_run_has_to_come_again_in_real_time_only(bel
     )
     other.restore(made.checkpoint(), [], dict(made.versions))
     assert other.has_members is not believes and other.versions == made.versions
+
+
+def test_a_join_that_was_asked_for_is_no_offence_however_often_it_comes() -> None:
+    made = after(2)
+    for _ in range(JOINS + 5):
+        assert made.joined(Join(1, (Span(1, 1, 1),), **PROOF), is_due=True) == ([], None), "it has its plan"
+    assert made.missing == [0, 1, 2] and made.refusals.clients == {}
+    assert made.reported(report(made, 1)) is None
+
+
+def test_a_join_that_nobody_asked_for_is_answered_a_few_times_and_then_stands_for_a_report() -> None:
+    made = after(2)
+    for _ in range(JOINS):
+        plans, refusal = made.joined(Join(1, (Span(1, 1, 1),), **PROOF))
+        assert [plan.client for plan, _ in plans] == [1] and refusal is None
+    plans, refusal = made.joined(Join(1, (Span(1, 1, 1),), **PROOF))
+    assert refusal is not None and (plans, refusal.reason) == ([], "joins-again")
+    assert made.missing == [0, 2]
+
+
+def test_a_client_that_comes_without_its_state_is_told_all_that_it_lost() -> None:
+    made = after(3)
+    plans, refusal = made.joined(Join(1, (Span(1, 1, 0),), **PROOF), is_due=True)
+    assert refusal is None and [missed_in(plan) for plan, _ in plans] == [3]
+
+
+def test_those_who_come_by_themselves_are_not_brought_by_a_process() -> None:
+    made = coordinator(clients=4, cohort=4, believes=False, apart={2, 3})
+    assert made.members == 2
+    made.joined(Join(3, (Span(3, 3, 0),), **PROOF), is_due=True)
+    made.joined(Join(HOST, (Span(0, 3, 0),), **PROOF))
+    assert cohort_of(made) == [0, 1, 3]
+
+
+def test_who_has_left_and_who_never_came_is_known_when_a_run_is_resumed() -> None:
+    made = coordinator(clients=4, cohort=4, believes=False, apart={3})
+    assert made.take_moved() == [(0, 0), (1, 0), (2, 0)]
+    made.left([1, 3])
+    made.joined(Join(3, (Span(3, 3, 0),), **PROOF), is_due=True)
+    made.left([0])
+    moved = made.take_moved()
+    assert moved == [(0, ~0), (1, ~0), (3, 0)]
+    other = Coordinator(
+        ALGORITHM,
+        Participation(clients=4, cohort=4),
+        seed=7,
+        stop=Stop(rounds=100),
+        evaluation=Cadence(),
+        believes=False,
+        apart={3},
+    )
+    other.restore(made.checkpoint(), [], dict([(2, 0), *moved]))
+    assert other.versions == made.versions and list(other._places.members) == list(made._places.members) == [2, 3]
+    other.joined(Join(HOST, (Span(0, 3, 0),), **PROOF))
+    assert list(other._places.members) == [2, 3], "a process that comes again brings nobody back who has left"

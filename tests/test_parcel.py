@@ -74,6 +74,13 @@ def test_a_long_decline_is_cut_short() -> None:
     assert (reason, detail) == ("r" * 64, "日" * 1024)
 
 
+@given(st.text(max_size=100), st.binary(max_size=1000))
+def test_a_farewell_is_read_as_it_was_written_but_for_what_no_terminal_should_see(why: str, content: bytes) -> None:
+    expected = "".join(character if character.isprintable() else " " for character in why)
+    assert parcel.read_farewell(parcel.farewell(why)) == expected
+    assert parcel.read_farewell(content).isprintable() and len(parcel.read_farewell(content)) <= 600
+
+
 @given(st.integers(0, NUMBERS - 1), frames)
 def test_deliveries_are_read_as_they_were_written(first: int, each: list[bytes]) -> None:
     assert parcel.read_deliveries(parcel.deliveries(first, each)) == (first, each)

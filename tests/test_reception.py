@@ -7,6 +7,8 @@ import tracemalloc
 
 import pytest
 from hall import Hall
+from hypothesis import given
+from hypothesis import strategies as st
 
 from seedbus.agents.messages import Span
 from seedbus.agents.refusals import TOLD
@@ -28,9 +30,28 @@ def test_who_wishes_a_number_of_clients_gets_the_first_that_are_free() -> None:
 
 
 def test_who_does_not_say_gets_its_share_and_the_last_what_is_left() -> None:
-    hall = Hall(clients=5, share=2)
+    hall = Hall(clients=5, processes=3)
     assert [hall.offered(Wish()).spans for _ in range(3)] == [((0, 1),), ((2, 3),), ((4, 4),)]
     assert hall.declined(Wish()) == Declined("no-clients", "all 5 clients have their processes")
+
+
+@given(st.integers(1, 60).flatmap(lambda clients: st.tuples(st.just(clients), st.integers(1, clients))))
+def test_shares_differ_by_one_client_at_most(numbers: tuple[int, int]) -> None:
+    clients, processes = numbers
+    hall = Hall(clients=clients, processes=processes)
+    shares = [sum(last - first + 1 for first, last in hall.offered(Wish()).spans) for _ in range(processes)]
+    assert sum(shares) == clients and min(shares) >= max(1, max(shares) - 1)
+
+
+@pytest.mark.parametrize("is_virtual", [True, False])
+def test_a_run_could_go_on_while_who_is_missing_has_been_offered_to_somebody(is_virtual: bool) -> None:
+    hall = Hall(clients=4, processes=2, is_virtual=is_virtual)
+    states = []
+    for step in (lambda: None, lambda: hall.offered(Wish()), lambda: hall.offered(Wish())):
+        step()
+        states.append((hall.reception.can_go_on, hall.reception.could_go_on))
+    # in real time one client and an evaluator are enough
+    assert states == [(False, False), (False, not is_virtual), (False, True)]
 
 
 def test_one_process_evaluates_and_only_if_it_would() -> None:
@@ -40,7 +61,7 @@ def test_one_process_evaluates_and_only_if_it_would() -> None:
 
 
 def test_who_would_only_evaluate_may_when_nobody_else_does() -> None:
-    hall = Hall(share=6)
+    hall = Hall(processes=1)
     hall.offered(Wish(evaluates=False))
     assert hall.offered(Wish(evaluates=True)) == Offer(HOST - 1, (), True, b"the scenario")
     assert hall.declined(Wish()).reason == "no-clients"
@@ -82,15 +103,15 @@ def test_spans_that_overlap_are_one_wish_for_those_clients() -> None:
 
 @pytest.mark.parametrize("is_virtual", [True, False])
 def test_clients_of_a_process_that_has_gone_are_offered_to_the_next(is_virtual: bool) -> None:
-    hall = Hall(clients=6, share=4, is_virtual=is_virtual)
+    hall = Hall(clients=6, processes=2, is_virtual=is_virtual)
     hall.comes(Wish())
     hall.comes(Wish())
     assert hall.reception.hosts == [HOST - 1, HOST] and hall.reception.missing == set()
     hall.reception.gone(HOST, "its connection ended")
-    assert hall.reception.missing == {0, 1, 2, 3, EVALUATOR} and hall.reception.hosts == [HOST - 1]
+    assert hall.reception.missing == {0, 1, 2, EVALUATOR} and hall.reception.hosts == [HOST - 1]
     event, facts = hall.told.notes[-1]
-    assert (event, facts["host"], facts["why"]) == ("gone", HOST, "its connection ended") and "0…3" in facts["clients"]
-    assert hall.offered(Wish()) == Offer(HOST, ((0, 3),), True, b"the scenario")
+    assert (event, facts["host"], facts["why"]) == ("gone", HOST, "its connection ended") and "0…2" in facts["clients"]
+    assert hall.offered(Wish()) == Offer(HOST, ((0, 2),), True, b"the scenario")
 
 
 def test_a_process_that_goes_before_it_has_joined_was_never_there() -> None:
@@ -102,7 +123,7 @@ def test_a_process_that_goes_before_it_has_joined_was_never_there() -> None:
 
 
 def test_in_simulated_time_nothing_else_comes_of_a_process_that_goes() -> None:
-    hall = Hall(clients=6, share=6)
+    hall = Hall(clients=6, processes=1)
     hall.comes(Wish())
     hall.coordinator.open_round()
     hall.came.clear()
@@ -113,7 +134,7 @@ def test_in_simulated_time_nothing_else_comes_of_a_process_that_goes() -> None:
 
 
 def test_in_real_time_the_clients_of_a_process_that_goes_have_left_the_run() -> None:
-    hall = Hall(clients=6, share=3, is_virtual=False)
+    hall = Hall(clients=6, processes=2, is_virtual=False)
     hall.comes(Wish())
     hall.comes(Wish())
     hall.coordinator.open_round()
@@ -127,7 +148,7 @@ def test_in_real_time_the_clients_of_a_process_that_goes_have_left_the_run() -> 
 
 
 def test_in_real_time_a_process_that_goes_half_way_through_its_joining_leaves_no_member() -> None:
-    hall = Hall(clients=6, share=6, is_virtual=False)
+    hall = Hall(clients=6, processes=1, is_virtual=False)
     hall.offered(Wish())
     hall.joins(HOST, Span(0, 1, 0))
     hall.reception.gone(HOST, "it was killed")
@@ -135,7 +156,7 @@ def test_in_real_time_a_process_that_goes_half_way_through_its_joining_leaves_no
 
 
 def test_in_simulated_time_a_run_goes_on_when_all_are_there() -> None:
-    hall = Hall(clients=4, share=2)
+    hall = Hall(clients=4, processes=2)
     states = []
     for step in (lambda: hall.comes(Wish()), lambda: hall.comes(Wish()), lambda: hall.reception.gone(HOST, "…")):
         step()
@@ -144,7 +165,7 @@ def test_in_simulated_time_a_run_goes_on_when_all_are_there() -> None:
 
 
 def test_in_real_time_a_run_goes_on_while_a_quorum_and_an_evaluator_are_there() -> None:
-    hall = Hall(clients=4, share=2, is_virtual=False)
+    hall = Hall(clients=4, processes=2, is_virtual=False)
     first = hall.comes(Wish(evaluates=False))
     alone = hall.reception.can_go_on
     second = hall.comes(Wish())
@@ -164,7 +185,7 @@ def test_a_stranger_is_told_of_a_few_times_and_counted_always() -> None:
 
 
 def test_a_process_that_only_evaluates_takes_no_clients_when_it_comes_again() -> None:
-    hall = Hall(clients=4, share=4)
+    hall = Hall(clients=4, processes=1)
     hall.reception.gone(hall.offered(Wish()).host, "the server came anew")
     offer = hall.offered(Wish(count=NO_CLIENTS))
     assert offer.spans == () and offer.evaluates

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from seedbus.algorithms import wire
 from seedbus.algorithms.contract import BadPayload
+from seedbus.algorithms.precision import FORMATS, Format
 from seedbus.algorithms.wire import ScalarCommit, ScalarPlan, Term
 
 PLAN = ScalarPlan(3, 2, seed_of(3), 2, 5, float(np.float32(0.1)))
@@ -35,6 +36,9 @@ def missed(rounds: int, steps: int = 1, perturbations: int = 10) -> list[ScalarC
     return [
         ScalarCommit(r + 1, r, 0.5, (Term(r, seed_of(r), scalars(steps, perturbations, r)),)) for r in range(rounds)
     ]
+
+
+each_short_form = pytest.mark.parametrize("form", [FORMATS["float16"], FORMATS["bfloat16"]], ids=str)
 
 
 # sizes
@@ -56,9 +60,29 @@ def test_a_plan_and_a_report_carry_one_seed_and_the_scalars() -> None:
     assert (told.seeds, told.scalars, answered.seeds, answered.scalars) == (1, 0, 0, 10)
     assert len(msgpack.packb(told.body)) == 18
     assert len(msgpack.packb(answered.body)) == 43
+    assert wire.count_scalars(answered.body) == 10
+
+
+@each_short_form
+def test_a_short_scalar_is_two_bytes_in_reports_and_in_catch_ups(form: Format) -> None:
+    answered, caught_up = wire.pack_report(scalars(1, 10), form), wire.pack_commits(missed(50), form)
+    assert (answered.scalars, wire.count_scalars(answered.body, form)) == (10, 10)
+    assert len(msgpack.packb(answered.body)) == 23
+    assert len(msgpack.packb(caught_up.body)) == 50 * (8 + 20) + 27
 
 
 # round trips
+
+
+@each_short_form
+def test_what_is_not_of_the_format_comes_out_rounded_and_what_is_as_it_was(form: Format) -> None:
+    for body in (wire.pack_report(scalars(2, 5), form).body, wire.pack_report(scalars(2, 5, 50), form).body):
+        once = wire.unpack_report(over_the_wire(body), PLAN, form)
+        again = wire.unpack_report(over_the_wire(wire.pack_report(once, form).body), PLAN, form)
+        assert bits(once) == bits(again) and once.dtype == np.float32
+    (commit,) = wire.unpack_commits(over_the_wire(wire.pack_commits(missed(1), form).body), form)
+    assert bits(commit.terms[0].scalars[0]) == bits(form.rounded(scalars(1, 10)[0].astype(np.float64)))
+
 
 numbers = st.floats(width=32, allow_nan=False, allow_infinity=False)
 rates = st.sampled_from([0.5, 0.25]) | numbers
@@ -138,8 +162,8 @@ def u2(*values: int) -> bytes:
         (segment(rounds=2**32 - 1), "a round is"),
         (segment(rounds=1.0), "is float"),
         (segment(rounds=b"\0\0\0"), "rounds: 3 bytes where 8 belong"),
-        (segment(counts=b"\2\0"), "do not divide"),
-        (segment(counts=b"\1"), "do not divide"),
+        (segment(counts=u2(2, 0)), "do not divide"),
+        (segment(counts=u2(1)), "do not divide"),
         (segment(seeds=b"", scalars=b""), "seeds"),
         (segment(seeds=b"\0" * 8 * 65), "do not divide"),
         (segment(seeds=[1, 2]), "seeds"),
@@ -259,3 +283,27 @@ def test_ten_thousand_malformed_plans_and_reports_raise_bad_payload_and_nothing_
     assert fuzzed(body, lambda wrong: wire.unpack_plan(wrong, 3, 2), wire.pack_plan, 5_000) > 2_500
     body = wire.pack_report(scalars(2, 5)).body
     assert fuzzed(body, lambda wrong: wire.unpack_report(wrong, PLAN), wire.pack_report, 5_000) > 2_500
+
+
+@each_short_form
+def test_thousands_of_malformed_messages_of_short_scalars_raise_bad_payload_and_nothing_else(form: Format) -> None:
+    def pack_commits(log: Any) -> Any:
+        return wire.pack_commits(log, form)
+
+    def pack_report(report: Any) -> Any:
+        return wire.pack_report(report, form)
+
+    for log in (missed(3), missed(66, 1, 1)):
+        body = pack_commits(log).body
+        assert fuzzed(body, lambda wrong: wire.unpack_commits(wrong, form), pack_commits, 1_000) > 500
+    body = pack_report(scalars(2, 5)).body
+    assert fuzzed(body, lambda wrong: wire.unpack_report(wrong, PLAN, form), pack_report, 2_000) > 500
+
+
+@each_short_form
+def test_an_infinity_or_a_nan_in_a_commit_is_refused(form: Format) -> None:
+    for value in (np.inf, -np.inf, np.nan):
+        spoiled = dataclasses.replace(missed(1)[0].terms[0], scalars=np.full((1, 10), value, np.float32))
+        body = wire.pack_commits([dataclasses.replace(missed(1)[0], terms=(spoiled,))], form).body
+        with pytest.raises(BadPayload, match="scalars: a number that is not finite"):
+            wire.unpack_commits(body, form)

@@ -38,7 +38,7 @@ class Stage:
             for client in (0, 1):
                 assert self.made.reported(report(self.made, client)) is None
             self.close()
-        self.made.joined(Join(2, (Span(2, 2, 0),), **PROOF))
+        self.made.joined(Join(2, (Span(2, 2, 0),), **PROOF), is_due=True)
 
     def open(self) -> list[Envelope]:
         self.plans = [envelope for envelope, _ in self.made.open_round()]
@@ -336,3 +336,15 @@ def test_cohorts_are_drawn_as_without_snapshots() -> None:
     stage = Stage()
     assert cohort_of(stage.made) == [0, 1]
     assert stage.made.missing == [0, 1, 2]
+
+
+def test_a_server_that_crashed_asks_its_source_anew() -> None:
+    stage, asked = _peer_asked()
+    pieces = Source().pieces(asked, stage.truth)
+    assert stage.made.reported(pieces[0]) is None
+    stage.made.checkpoint()
+    stage.made.crashed()
+    assert reason(stage.made.reported(pieces[1])) == "not-fetched"
+    stage.open()
+    (again,) = stage.sent()
+    assert (again.kind, again.client) == (Kind.FETCH, EVALUATOR)

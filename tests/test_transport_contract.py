@@ -126,6 +126,7 @@ async def test_what_is_delivered_to_nobody_waits_for_whoever_comes(way: str, tmp
 
     async with listening(way, tmp_path) as (hub, context):
         hub.start(desk)
+        assert hub.reaches(1), "once somebody comes"
         answers: list[list[bytes]] = []
         for number in range(3):
             hub.deliver(1, b"%d" % number, answers.append)
@@ -144,6 +145,7 @@ async def test_what_is_delivered_to_nobody_waits_for_whoever_comes(way: str, tmp
 async def test_where_nothing_is_delivered_again_nobody_answers_with_nothing(way: str, tmp_path: Path) -> None:
     async with standing(way, tmp_path, redelivers=False) as there:
         assert await there.ask((1, b"there"), (7, b"nobody")) == [echo(b"there"), []]
+        assert [there.transport.reaches(address) for address in (1, 7, EVALUATOR)] == [True, False, True]
 
 
 @pytest.mark.parametrize("way", WAYS)

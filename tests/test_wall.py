@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,9 @@ from processes import kill, seedbus, wait_for
 from worlds import HISO, scenario
 
 from seedbus.agents.errors import Unfinishable
+from seedbus.agents.evaluator import Evaluator
 from seedbus.agents.journal import Entry, Journal
-from seedbus.bus import Wish
+from seedbus.bus import Envelope, Wish
 from seedbus.scenarios.cluster import Placement
 from seedbus.scenarios.replay import replay
 from seedbus.scenarios.results import Results
@@ -55,42 +57,35 @@ def test_a_deadline_passes_in_real_time_and_late_reports_are_refused(tmp_path: P
     assert 0.9 * 12 * 0.08 < results.summary["simulated_s"] < 12 * 0.08 * 4
 
 
-def test_clients_that_go_are_not_waited_for_and_may_come_back_from_x0(tmp_path: Path) -> None:
-    what = wall(deadline_s=5.0, stop={"rounds": 400}, evaluation={"every": 50})
-    with Serving(what, tmp_path / "run", patience_s=20) as server:
-        stays = Following(what, server.watcher.endpoint, Wish(((0, 3),)))
-        goes = seedbus("client", "--connect", server.watcher.endpoint, "--clients", "4-7")
+def goes_and_comes(what: Scenario, folder: Path, stays: Wish, goes: str, comes: Wish, rounds_between: int) -> Results:
+    """A run in which one process is killed, and another comes in its place so many rounds later."""
+    with Serving(what, folder, patience_s=20) as server:
+        first = Following(what, server.watcher.endpoint, stays)
+        killed = seedbus("client", "--connect", server.watcher.endpoint, "--clients", goes)
         wait_for(lambda: server.watcher.rounds > 20)
-        kill(goes.pid, 9)
-        goes.communicate()
+        kill(killed.pid, 9)
+        killed.communicate()
         wait_for(lambda: server.watcher.gone == 1)
         at = server.watcher.rounds
-        wait_for(lambda: server.watcher.rounds > at + 20, 10)
-        comes = Following(what, server.watcher.endpoint, Wish(((4, 7),)))
+        wait_for(lambda: server.watcher.rounds > at + rounds_between, 10)
+        second = Following(what, server.watcher.endpoint, comes)
         results = server.results()
-        stays.join(10)
-        comes.join(10)
-    assert stays.failure is None and comes.failure is None
+        for client in (first, second):
+            client.join(10)
+            assert client.failure is None
+    return results
+
+
+def test_clients_that_go_are_not_waited_for_and_may_come_back_from_x0(tmp_path: Path) -> None:
+    what = wall(deadline_s=5.0, stop={"rounds": 400}, evaluation={"every": 50})
+    results = goes_and_comes(what, tmp_path / "run", Wish(((0, 3),)), "4-7", Wish(((4, 7),)), 20)
     assert results.summary["rounds"] == 400 and holds(results)
     assert results.messages["sender"].isin([4, 5, 6, 7]).to_numpy()[-100:].any(), "they take part again at the end"
 
 
 def test_an_evaluator_that_goes_has_missed_nothing_when_another_comes(tmp_path: Path) -> None:
     what = wall(deadline_s=2.0, stop={"rounds": 300}, evaluation={"every": 10})
-    with Serving(what, tmp_path / "run", patience_s=20) as server:
-        stays = Following(what, server.watcher.endpoint, Wish(((0, 5),), evaluates=False))
-        goes = seedbus("client", "--connect", server.watcher.endpoint, "--clients", "6-7")
-        wait_for(lambda: server.watcher.rounds > 20)
-        kill(goes.pid, 9)
-        goes.communicate()
-        wait_for(lambda: server.watcher.gone == 1)
-        at = server.watcher.rounds
-        wait_for(lambda: server.watcher.rounds > at + 30, 10)
-        comes = Following(what, server.watcher.endpoint, Wish(((6, 7),)))
-        results = server.results()
-        stays.join(10)
-        comes.join(10)
-    assert stays.failure is None and comes.failure is None
+    results = goes_and_comes(what, tmp_path / "run", Wish(((0, 5),), evaluates=False), "6-7", Wish(((6, 7),)), 30)
     assert holds(results) and list(results.metrics["round"]) == [0, *range(9, 300, 10)]
 
 
@@ -106,19 +101,53 @@ def test_a_run_whose_clients_are_all_gone_ends_by_name_and_can_be_resumed(tmp_pa
     assert replay(tmp_path / "run").round >= 5
 
 
-def test_a_run_in_real_time_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def stopping(patch: pytest.MonkeyPatch, round: int) -> None:
+    """Ctrl-C once a round is durable."""
     append = Journal.append
 
     def stop(self: Journal, entry: Entry) -> None:
         append(self, entry)
-        if entry.round == 6:
+        if entry.round == round:
             raise KeyboardInterrupt
 
+    patch.setattr(Journal, "append", stop)
+
+
+def test_a_run_in_real_time_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     what = wall(stop={"rounds": 12})
     with monkeypatch.context() as patch:
-        patch.setattr(Journal, "append", stop)
+        stopping(patch, 6)
         with pytest.raises(KeyboardInterrupt):
             run(what, tmp_path / "run")
     results = run(what, tmp_path / "run", resume=True)
     assert results.summary["rounds"] == 12 and holds(results)
     assert results.metrics["time_s"].is_monotonic_increasing
+
+
+def test_what_the_evaluator_had_not_answered_when_a_run_in_real_time_stopped_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor is it asked again; and it stands where the round before the next message left it."""
+    what, may_end = wall(stop={"rounds": 12}, evaluation={"every": 3}), threading.Event()
+    committed = Evaluator.committed
+
+    def hang(self: Evaluator, envelope: Envelope) -> list[Envelope]:
+        if envelope.round == 2:
+            may_end.wait(20)
+        return committed(self, envelope)
+
+    with monkeypatch.context() as patch, Serving(what, tmp_path / "run", patience_s=5.0) as server:
+        stopping(patch, 6)
+        patch.setattr(Evaluator, "committed", hang)
+        evaluates = Following(what, server.watcher.endpoint, Wish(((7, 7),)))
+        works = Following(what, server.watcher.endpoint, Wish(((0, 6),), evaluates=False))
+        with pytest.raises(KeyboardInterrupt):
+            server.results()
+        may_end.set()
+        evaluates.join(10)
+        works.join(10)
+    with Serving(what, tmp_path / "run", resume=True) as server:
+        Following(what, server.watcher.endpoint)
+        results = server.results(20)
+    assert results.summary["rounds"] == 12 and holds(results)
+    assert list(results.metrics["round"]) == [0, 8, 11]

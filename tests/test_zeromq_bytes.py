@@ -14,7 +14,7 @@ from seedbus.bus import Kind, Wish, read_ledger
 from seedbus.bus.ledger import Fate
 from seedbus.scenarios.results import Results
 
-UP = (Kind.JOIN, Kind.REPORT, Kind.EVALUATION, Kind.PULL, Kind.PIECE)
+UP = (Kind.JOIN, Kind.REPORT, Kind.EVALUATION, Kind.DECLINE, Kind.PULL, Kind.PIECE)
 LAG = {"snapshot_after_commits": 3, "chunk_bytes": 128, "window": 4, "source": "peer"}
 
 
@@ -25,14 +25,21 @@ def carried(results: Results, *, up: bool) -> int:
     is_link = rows["kind"] == Kind.LINK
     is_up = (is_link & (rows["recipient"] == -1)) | sum(rows["kind"] == kind for kind in UP).astype(bool)
     # a rule loses what travels down before the wire has it, and what travels up when it has come over the wire
-    was_lost = (rows["fate"] == Fate.DROPPED) | (rows["fate"] == Fate.UNDER_WAY)
-    return int(envelopes[is_up].sum() if up else envelopes[~is_up & ~was_lost].sum())
+    return int(envelopes[is_up].sum() if up else envelopes[~is_up & (rows["fate"] == Fate.DELIVERED)].sum())
+
+
+FAULTS = [
+    {"fault": "drop", "probability": 0.1},
+    {"fault": "corrupt", "probability": 0.1},
+    {"fault": "duplicate", "probability": 0.1, "direction": "down"},
+    {"fault": "dropout", "probability": 0.1, "when": "after-training"},
+]
 
 
 @pytest.mark.parametrize("lag", [None, LAG], ids=["replays", "snapshots"])
 @pytest.mark.parametrize("hosts", [1, 2])
 def test_the_ledger_holds_every_byte_of_the_wire(tmp_path: Path, hosts: int, lag: Any) -> None:
-    what = lossy(algorithm=HISO, stop={"rounds": 60}, lag=lag)
+    what = lossy(algorithm=HISO, stop={"rounds": 60}, faults=FAULTS, lag=lag)
     with Serving(what, tmp_path / "run", expect=hosts) as server, CountingProxy(port(server)) as proxy:
         clients = [Following(what, proxy.endpoint, Wish(evaluates=number == 0)) for number in range(hosts)]
         results = server.results()

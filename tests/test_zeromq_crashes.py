@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import signal
+import socket
+import subprocess
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from bus_harness import Desk, Follower
 from clusters import Following, Serving, Watcher
 from processes import children, is_alive, kill, seedbus, wait_for
+from standing import echo, listening, until
 from tcp_proxy import CountingProxy
 from worlds import HISO, lossy, outcome
 
+from seedbus.agents import launcher
+from seedbus.agents.errors import Unfinishable
+from seedbus.bus import Offer
+from seedbus.scenarios import cluster
 from seedbus.scenarios.cluster import Placement
 from seedbus.scenarios.reading import dump
 from seedbus.scenarios.results import Results
@@ -159,6 +168,58 @@ def test_a_worker_that_cannot_begin_ends_the_run_in_its_own_words(tmp_path: Path
     assert command.returncode == 3
     assert "train-images-idx3-ubyte" in told and "ended with exit code 3; every closed round is kept" in told
     assert "Traceback" not in told
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_worker_that_cannot_be_started_ends_the_run_and_those_that_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+    popen = subprocess.Popen
+
+    def start(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+        if started:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        started.append(popen(*arguments, **options))
+        return started[0]
+
+    monkeypatch.setattr(subprocess, "Popen", start)
+    with pytest.raises(Unfinishable, match=r"worker 1 cannot be started \(Resource temporarily unavailable\)"):
+        run(lossy(), tmp_path / "run", placement=Placement("tcp", 2))
+    assert started[0].poll() is not None
+
+
+def test_a_run_that_fails_before_it_begins_leaves_nobody_listening(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("no server")
+
+    monkeypatch.setattr(launcher, "Server", fail)
+    with Serving(lossy(), tmp_path / "run") as server:
+        pass
+    with pytest.raises(RuntimeError, match="no server"):
+        server.results(10)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", _port(server)))
+
+
+async def test_a_thread_that_is_building_is_not_waited_for(tmp_path: Path) -> None:
+    is_building, may_end = threading.Event(), threading.Event()
+
+    def build(offer: Offer) -> Follower:
+        is_building.set()
+        may_end.wait(20)
+        return Follower(offer, echo)
+
+    async with listening("inproc", tmp_path) as (hub, context):
+        hub.start(Desk((0, 3)))
+        worker = cluster._Thread(hub.endpoint, build, context)
+        await until(is_building.is_set)
+        began = time.monotonic()
+        worker.close()
+        assert time.monotonic() - began < 2
+        may_end.set()
 
 
 def _port(server: Serving) -> int:

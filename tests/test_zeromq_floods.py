@@ -20,7 +20,7 @@ from hostile_peers import COMMAND, MORE, Caller, Peer, frame
 from hostile_wire import PING
 from worlds import go, scenario
 
-from seedbus.bus.zeromq.hub import STRIKES
+from seedbus.bus.zeromq.port import STRIKES
 
 MOST_GROWTH = 50 * 10**6
 MOST_SENT = 500 * 10**6

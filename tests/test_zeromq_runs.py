@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import io
+import socket
 import subprocess
+import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 from clusters import Following, Serving
 from processes import seedbus, wait_for
+from rich.console import Console
 from worlds import DECOMFL, HISO, lossy, outcome
 
-from seedbus.bus import Wish, ledger_hash, read_ledger
+from seedbus.agents.refusals import Refusal
+from seedbus.bus import Offer, Wish, ledger_hash, read_ledger
 from seedbus.bus.errors import BadEndpoint, ServerGone, Turned
-from seedbus.bus.zeromq import follow
-from seedbus.scenarios.cluster import Placement
-from seedbus.scenarios.errors import Exit
+from seedbus.bus.transport import Follower
+from seedbus.bus.zeromq import follow, sockets
+from seedbus.models.errors import DataError
+from seedbus.scenarios.cluster import FILES_EACH, Placement
+from seedbus.scenarios.errors import Exit, Interrupted
+from seedbus.scenarios.progress import Bar, Lines
 from seedbus.scenarios.reading import dump
 from seedbus.scenarios.results import Results
 from seedbus.scenarios.run import run
@@ -25,10 +34,27 @@ STRAGGLERS = [
     {"fault": "drop", "probability": 0.2},
     {"fault": "delay", "by": {"distribution": "pareto", "minimum": 0.2, "shape": 0.8}, "probability": 0.3},
 ]
+LIARS = [
+    {"fault": "drop", "probability": 0.1},
+    {"fault": "byzantine", "attack": "replay", "fraction": 0.3, "at_round": 5, "probability": 0.7},
+    {"fault": "byzantine", "attack": "noise", "sigma": 50.0, "fraction": 0.5, "probability": 0.3},
+    {"fault": "byzantine", "attack": "huge", "clients": [6], "probability": 0.5},
+]
 WORLDS: dict[str, dict[str, Any]] = {
     "hiso": {"algorithm": HISO, "stop": {"rounds": 40}},
     "stragglers": {"algorithm": DECOMFL, "faults": STRAGGLERS, "stop": {"rounds": 60}},
     "target": {"stop": {"rounds": 60, "target": {"metric": "loss", "value": 5000.0, "direction": "below"}}},
+    "liars": {
+        "algorithm": {**HISO, "aggregation": "clipped", "precision": "float16"},
+        "participation": {"clients": 8, "cohort": 5, "quorum": 2, "deadline_s": 0.5},
+        "faults": LIARS,
+        "stop": {"rounds": 40},
+    },
+    "declines": {
+        "algorithm": {**DECOMFL, "learning_rate": 0.3, "precision": "float16"},
+        "participation": {"clients": 8, "cohort": 3, "quorum": 3},
+        "faults": [],
+    },
     "compute": {
         "algorithm": HISO,
         "compute": {"evaluation": {"distribution": "exponential", "mean": 0.01}},
@@ -104,6 +130,26 @@ def test_a_run_may_change_its_transport_when_it_is_resumed(
     )
 
 
+PROPOSED = {
+    "seedbus run": Placement("tcp"),
+    "seedbus run --workers 2": Placement("tcp", 2),
+    "seedbus server --bind 'tcp://*:5555' --expect-workers 3": Placement("tcp", bind="tcp://*:5555", expect=3),
+}
+
+
+@pytest.mark.parametrize("command", PROPOSED)
+def test_who_stops_a_run_is_told_by_which_command_it_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("seedbus.scenarios.run._run", stop)
+    with pytest.raises(Interrupted) as caught:
+        run(small(), tmp_path / "run", placement=PROPOSED[command])
+    assert str(caught.value).endswith(f"go on with `{command} --resume {tmp_path / 'run'}`")
+
+
 def _stop_at(patch: pytest.MonkeyPatch, round: int) -> None:
     from seedbus.agents.journal import Entry, Journal
 
@@ -132,12 +178,57 @@ def test_what_is_no_address_is_refused_at_once(endpoint: str) -> None:
         follow(endpoint, [Wish()], lambda offer: pytest.fail("nothing was offered"))
 
 
-def test_an_address_that_is_taken_is_refused_by_name(tmp_path: Path) -> None:
-    with Serving(small(), tmp_path / "one") as server:
+@pytest.mark.parametrize("way", ["tcp", "ipc"])
+def test_an_address_that_is_taken_is_refused_by_name_and_leaves_no_folder(tmp_path: Path, way: str) -> None:
+    with Serving(small(), tmp_path / "one", bind=_free(way, tmp_path)) as server:
+        endpoint = server.watcher.endpoint
         with pytest.raises(BadEndpoint, match="address already in use"):
-            run(small(), tmp_path / "two", placement=Placement("tcp", bind=server.watcher.endpoint))
+            run(small(), tmp_path / "two", placement=Placement("tcp", bind=endpoint))
+        Following(small(), endpoint)
+        server.results()
+    assert not (tmp_path / "two").exists()
+
+
+def _free(way: str, folder: Path) -> str:
+    return "tcp://127.0.0.1:*" if way == "tcp" else f"ipc://{folder}/hub"
+
+
+def test_an_address_that_a_server_left_when_it_was_killed_is_free(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(tmp_path / "hub"))
+    with Serving(small(), tmp_path / "run", bind=_free("ipc", tmp_path)) as server:
+        Following(small(), server.watcher.endpoint)
+        assert server.results().summary["rounds"] == 5
+
+
+def test_a_file_in_the_place_of_an_address_is_not_taken_away(tmp_path: Path) -> None:
+    (tmp_path / "hub").write_text("dear")
+    with pytest.raises(BadEndpoint, match="address already in use"):
+        run(small(), tmp_path / "run", placement=Placement("tcp", bind=_free("ipc", tmp_path)))
+    assert (tmp_path / "hub").read_text() == "dear"
+
+
+def test_a_process_that_cannot_build_what_it_was_offered_is_named_with_its_reason(tmp_path: Path) -> None:
+    def make(offer: Offer) -> Follower:
+        raise DataError("data set mnist", "no [local] files\x1b", "some")
+
+    with Serving(small(), tmp_path / "run") as server:
+        with pytest.raises(DataError):
+            follow(server.watcher.endpoint, [Wish()], make)
         Following(small(), server.watcher.endpoint)
         server.results()
+    (why,) = [facts["why"] for event, facts in server.watcher.events if event == "gone"]
+    assert why.endswith("it gave up: data set mnist: found no [local] files ; expected some")
+
+
+def test_what_a_person_is_shown_of_a_peer_is_no_markup() -> None:
+    shown = io.StringIO()
+    for console in (Console(file=shown), Console(file=shown, force_terminal=True, color_system=None)):
+        for watcher in (Lines(small(), console), Bar(small(), console)):
+            watcher.noted("gone", clients="clients 0", why="[/b] [red]")
+            watcher.refused(Refusal(0, 0, "why", "[/b] [red]"))
+            watcher.close()
+    assert shown.getvalue().count("[/b] [red]") == 8
 
 
 def test_a_process_that_asks_for_too_many_clients_is_told_how_many_are_left(tmp_path: Path) -> None:
@@ -173,12 +264,48 @@ def test_what_is_no_choice_of_clients_is_refused_in_one_sentence(clients: str) -
 
 def test_too_low_a_limit_on_files_is_refused_before_anything_begins() -> None:
     line = "ulimit -n 200; exec python -m seedbus client --connect tcp://127.0.0.1:1 --clients 500 --socket-per-client"
-    import sys
-
     command = ["bash", "-c", line.replace("python", sys.executable)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == Exit.PEER
     assert "this process may open 200 files, and 1564 are needed for its connections" in done.stderr
+
+
+@pytest.mark.parametrize(("hard", "wanted", "soft"), [(900, 500, 564), (500, 800, 500), (900, 10, 100)])
+def test_the_limit_on_files_is_raised_as_far_as_it_goes_and_never_lowered(hard: int, wanted: int, soft: int) -> None:
+    code = f"""import resource
+from seedbus.bus.zeromq.sockets import allow_files
+resource.setrlimit(resource.RLIMIT_NOFILE, (100, {hard}))
+allow_files({wanted})
+print(*resource.getrlimit(resource.RLIMIT_NOFILE))"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
+    assert done.stdout.split() == [str(soft), str(hard)]
+
+
+def test_a_server_can_open_a_socket_for_every_client_that_may_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allowed: list[int] = []
+    monkeypatch.setattr(sockets, "allow_files", allowed.append)
+    with Serving(small(), tmp_path / "run") as server:
+        Following(small(), server.watcher.endpoint)
+        server.results()
+    assert allowed == [8 * FILES_EACH]
+
+
+@pytest.mark.parametrize(("way", "folders"), [("tcp", 0), ("ipc", 1)])
+def test_only_ipc_needs_a_folder_for_its_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: Any, folders: int
+) -> None:
+    made: list[str] = []
+
+    class Folder(tempfile.TemporaryDirectory[str]):
+        def __init__(self, prefix: str) -> None:
+            made.append(prefix)
+            super().__init__(prefix=prefix)
+
+    monkeypatch.setattr(tempfile, "TemporaryDirectory", Folder)
+    run(small(), tmp_path / "run", placement=Placement(way))
+    assert len(made) == folders
 
 
 def test_worker_processes_need_a_way_between_processes(tmp_path: Path) -> None:

@@ -27,9 +27,9 @@ from worlds import go, scenario
 
 from seedbus.agents.followers import prove
 from seedbus.bus import HOST, Declined, Envelope, Kind, Offer, Wish, encode
-from seedbus.bus.zeromq import Hub, parcel
-from seedbus.bus.zeromq.hub import MISSED
+from seedbus.bus.zeromq import Hub, Limits, parcel
 from seedbus.bus.zeromq.parcel import Type
+from seedbus.bus.zeromq.port import MISSED
 from seedbus.scenarios.run import bind
 
 HEARTBEAT_S = 0.1
@@ -56,9 +56,9 @@ class Door(Desk):
 
 
 @asynccontextmanager
-async def hub_at(door: Door, **options: Any) -> AsyncIterator[tuple[Hub, int]]:
+async def hub_at(door: Door, *, redelivers: bool = True, **options: Any) -> AsyncIterator[tuple[Hub, int]]:
     """A hub, and its port."""
-    hub = Hub("tcp://127.0.0.1:*", bytes(8), heartbeat_s=HEARTBEAT_S, **options)
+    hub = Hub("tcp://127.0.0.1:*", bytes(8), limits=Limits(HEARTBEAT_S, **options), redelivers=redelivers)
     hub.start(door)
     try:
         yield hub, int(hub.endpoint.rpartition(":")[2])
@@ -86,6 +86,11 @@ class Member:
 
     def join(self) -> None:
         self.say(Type.POST, parcel.entry(encode(Envelope(Kind.JOIN, HOST, 0, 0, [[[0, 0]]]))[0]))
+
+    async def pass_time(self, seconds: float) -> None:
+        """Live on for a while."""
+        until_s = time.monotonic() + seconds
+        await self.until(lambda: time.monotonic() > until_s)
 
     async def until(self, is_over: Callable[[], bool], *, pings: int = 1) -> float:
         """Live on, until something has come about; how long that took."""
@@ -123,11 +128,11 @@ async def test_whoever_takes_nothing_is_gone() -> None:
 
 async def test_whoever_is_offered_clients_and_never_joins_is_gone() -> None:
     door = Door(b"")
-    async with hub_at(door, answer_s=0.5) as (_, port):
+    async with hub_at(door, join_s=0.5) as (_, port):
         member = Member(port)
         await member.offered()
         assert await member.until(lambda: bool(door.why)) >= 0.4
-        assert "has not answered" in door.why[0]
+        assert "has not joined for" in door.why[0]
         member.peer.close()
 
 
@@ -223,10 +228,11 @@ def test_in_real_time_nobody_waits_for_a_member_that_only_pings(tmp_path: Path) 
     assert (summary["rounds"], summary["version"], summary["refusals"]) == (5, 5, {})
 
 
-def pinging(port: int, proof: dict[str, bytes], is_over: Callable[[], bool]) -> threading.Thread:
-    """A member that says nothing but that it is there."""
+def pinging(port: int, proof: dict[str, bytes], is_over: Callable[[], bool], *, joins: bool = True) -> threading.Thread:
+    """A member, or one that might become one, that says nothing but that it is there."""
     guest = Guest(port, proof)
-    guest.post(guest.join())
+    if joins:
+        guest.post(guest.join())
 
     def ping() -> None:
         with guest.peer:

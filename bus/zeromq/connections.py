@@ -33,7 +33,8 @@ _FAILURES = {
 }
 HERE = "this process"
 OLD = "a peer of an older ZMTP"
-_TCP_INFO_BYTES_RECEIVED = 128  # offset of tcpi_bytes_received in Linux' struct tcp_info
+_TCP_INFO_BYTES_ACKED = 120  # offsets of tcpi_bytes_acked and tcpi_bytes_received in Linux' struct tcp_info
+_TCP_INFO_BYTES_RECEIVED = 128
 _RESET = struct.pack("ii", 1, 0)  # linger for no time: what the peer has not sent yet is not waited for
 
 
@@ -58,6 +59,30 @@ class Connection:
     seen: int = 0
     received: int = 0
     suspicions: int = 0
+
+    @property
+    def sent_bytes(self) -> int:
+        """Bytes that the other end has taken, as far as the system tells."""
+        is_there = not self.is_over and self.descriptor >= 0 and _name(self.descriptor) == self.name
+        return _counted(self.descriptor, _TCP_INFO_BYTES_ACKED) or 0 if is_there else 0
+
+
+class Meter:
+    """Whether anything comes over the connection that a message came over, though it may not be whole yet."""
+
+    def __init__(self, frame: zmq.Frame) -> None:
+        self._descriptor = -1
+        with suppress(zmq.ZMQError):  # inproc has none
+            self._descriptor = int(frame.get(zmq.SRCFD))
+        self._ends, self._count = _ends(self._descriptor), self._received()
+
+    def has_moved(self) -> bool:
+        """Whether there were bytes since this was last asked."""
+        before, self._count = self._count, self._received()
+        return self._count != before and _ends(self._descriptor) == self._ends
+
+    def _received(self) -> int | None:
+        return _counted(self._descriptor, _TCP_INFO_BYTES_RECEIVED)
 
 
 class Connections:
@@ -103,7 +128,7 @@ class Connections:
         """
         found = []
         for connection in self._present():
-            received = _received(connection.descriptor)
+            received = _counted(connection.descriptor, _TCP_INFO_BYTES_RECEIVED)
             if received is None:
                 continue
             if connection.whole != connection.seen:
@@ -214,9 +239,16 @@ def _name(descriptor: int) -> str:
     return "a peer that has gone"
 
 
-def _received(descriptor: int) -> int | None:
-    with suppress(OSError, struct.error), _borrowed(descriptor) as connection:
+def _ends(descriptor: int) -> tuple[object, object] | None:
+    """The addresses of both ends: another connection that has got the same number has others."""
+    with suppress(OSError, ValueError), _borrowed(descriptor) as connection:
+        return connection.getsockname(), connection.getpeername()
+    return None
+
+
+def _counted(descriptor: int, offset: int) -> int | None:
+    with suppress(OSError, ValueError, struct.error), _borrowed(descriptor) as connection:
         if connection.family in (socket.AF_INET, socket.AF_INET6):
             info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
-            return int(struct.unpack_from("=Q", info, _TCP_INFO_BYTES_RECEIVED)[0])
+            return int(struct.unpack_from("=Q", info, offset)[0])
     return None

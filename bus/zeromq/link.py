@@ -2,9 +2,10 @@
 
     HELLO ─► OFFER ─► (load, build) ─► POST of JOINs ─► POST of WELCOME ─► DELIVER ─► ANSWER … POST of BYE ─► FAREWELL
 
-A link that hears nothing from its hub for three heartbeats takes a new socket and says HELLO again, after a while that
-doubles each time; so it outlives a server that is restarted. What it was about to answer is forgotten then: it will be
-delivered anew. A hub that says that the session is over is the same case.
+A link to which nothing comes from its hub for three heartbeats takes a new socket and says HELLO again, after a while
+that doubles each time; so it outlives a server that is restarted. What it was about to answer is forgotten then: it
+will be delivered anew. A hub that says that the session is over is the same case. A process that cannot go on says
+FAREWELL, and why.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -23,6 +25,7 @@ from seedbus.bus.envelope import Kind, decode
 from seedbus.bus.errors import MalformedEnvelope, MalformedParcel, ServerGone, Turned
 from seedbus.bus.transport import NO_CLIENTS, Follower, Offer, Recruit, Wish
 from seedbus.bus.zeromq import parcel, sockets
+from seedbus.bus.zeromq.connections import Meter
 from seedbus.bus.zeromq.labour import Labour
 from seedbus.bus.zeromq.parcel import NO_SESSION, Parcel, Type
 
@@ -54,6 +57,7 @@ class Link:
         self._run, self._session = b"", NO_SESSION
         self._offer: Offer | None = None
         self._follower: Follower | None = None
+        self._meter: Meter | None = None
         self._heartbeat_s = FIRST_HEARTBEAT_S
         self._back_off_s = BACK_OFF_S[0]
         self._next_delivery = self._next_answer = 0
@@ -87,6 +91,8 @@ class Link:
             self._beat = now + self._heartbeat_s
             if self._session != NO_SESSION:
                 self._put(Type.PING)
+            if self._meter is not None and self._meter.has_moved():
+                self._heard = now  # though it may be a long message that is not whole yet
         self.drain()
 
     @property
@@ -100,7 +106,7 @@ class Link:
         sockets.connect(self.socket, self._endpoint)
         now = wall_seconds()
         self._heard, self._beat, self._retry = now, now + self._heartbeat_s, float("inf")
-        self._before, self._session = self._session, NO_SESSION
+        self._before, self._session, self._meter = self._session, NO_SESSION, None
         self._outbox.clear()
         self._stay += 1
         self._next_delivery = self._next_answer = 0
@@ -133,6 +139,12 @@ class Link:
         self._outbox.append(parcel.parcel(type, self._session if session is None else session, content))
         self.drain()
 
+    def give_up(self, why: str) -> None:
+        """Let the hub know that this process ends, and why."""
+        if not self.socket.closed and not self.is_over and self._session != NO_SESSION:
+            with suppress(zmq.ZMQError):
+                self._put(Type.FAREWELL, parcel.farewell(why))
+
     def close(self) -> None:
         if not self.socket.closed:
             self.socket.close(linger=LINGER_MS)
@@ -143,26 +155,27 @@ class Link:
         """Act upon all that is there. Raises `Turned`."""
         while not self.is_over and not self.socket.closed:
             try:
-                data = self.socket.recv(zmq.NOBLOCK)
+                frame = self.socket.recv(zmq.NOBLOCK, copy=False)
             except zmq.Again:
                 return
             try:
-                self._received(parcel.read(data))
+                self._received(parcel.read(frame.bytes), frame)
             except MalformedParcel as error:
                 self._note("malformed", detail=str(error))
 
-    def _received(self, got: Parcel) -> None:
+    def _received(self, got: Parcel, frame: zmq.Frame) -> None:
         if got.type is Type.DECLINE:
             self._declined(*parcel.read_decline(got.content))
         elif got.type is Type.OFFER and self._session == NO_SESSION:
+            self._meter = Meter(frame)
             self._offered(got)
         elif got.session == self._session:
             self._heard = wall_seconds()
             if got.type is Type.DELIVER:
                 self._delivered(*parcel.read_deliveries(got.content))
             elif got.type is Type.POST:
-                for frame in parcel.read_entries(got.content):
-                    self._posted(frame)
+                for posted in parcel.read_entries(got.content):
+                    self._posted(posted)
 
     def _declined(self, reason: str, detail: str) -> None:
         self._turned = Turned(self._endpoint, reason, detail)
@@ -201,6 +214,8 @@ class Link:
             self._put(Type.FAREWELL)
             self.is_over = True
         elif self._follower is not None:
+            if kind is Kind.REFUSE:
+                self._session = NO_SESSION  # it is over there, and nothing more is to be said
             follower, self._back_off_s, self._turned = self._follower, BACK_OFF_S[0], None
             self._labour.do(lambda: follower.welcome(frame))
 
@@ -230,71 +245,3 @@ class Link:
     def _send_answers(self, batch: list[list[bytes]]) -> None:
         self._put(Type.ANSWER, parcel.answers(self._next_answer, batch))
         self._next_answer += len(batch)
-
-
-def _quietly(event: str, **facts: Any) -> None:
-    pass
-
-
-def follow(
-    endpoint: str,
-    wishes: Sequence[Wish],
-    recruit: Recruit,
-    *,
-    patience_s: float = 60.0,
-    context: zmq.Context[Any] | None = None,
-    note: Callable[..., None] = _quietly,
-    leash: int | None = None,
-) -> None:
-    """Serve as followers until the run is over: one link for each wish.
-
-    patience_s: how long a server may be away; leash: a descriptor whose end ends this process too. Raises `ServerGone`,
-    `Turned`, `BadEndpoint`, and whatever building followers raises.
-    """
-    own = context is None
-    if context is None:
-        context = zmq.Context()
-        context.max_sockets = 65_535
-    labour, poller = Labour(), zmq.Poller()
-    links: list[Link] = []
-    try:
-        for wish in wishes:
-            links.append(Link(context, endpoint, wish, recruit, labour, patience_s=patience_s, note=note))
-        poller.register(labour.descriptor, zmq.POLLIN)
-        if leash is not None:
-            poller.register(leash, zmq.POLLIN)
-        _serve(links, labour, poller, leash)
-    finally:
-        for link in links:
-            link.close()
-        labour.close()
-        if own:
-            context.term()
-
-
-def _serve(links: list[Link], labour: Labour, poller: zmq.Poller, leash: int | None) -> None:
-    registered: dict[Link, Any] = {}
-    while not all(link.is_over for link in links):
-        for link in links:
-            before = registered.get(link)
-            if before is not link.socket or before.closed:
-                if before is not None:
-                    poller.unregister(before)
-                    registered.pop(link)
-                if not link.socket.closed:
-                    poller.register(link.socket, zmq.POLLIN)
-                    registered[link] = link.socket
-            if not link.socket.closed:
-                poller.modify(link.socket, zmq.POLLIN | (zmq.POLLOUT if link.has_more_to_send else 0))
-        due_s = min(link.due_s for link in links if not link.is_over) - wall_seconds()
-        ready = dict(poller.poll(max(0, round(due_s * 1000) + 1)))
-        if leash is not None and leash in ready:
-            return
-        labour.collect()
-        for link in links:
-            if link.is_over:
-                continue
-            if link.socket in ready:
-                link.drain()
-            link.read()
-            link.tick()

@@ -9,7 +9,7 @@
     POST      both ways    entries: envelopes of who comes and goes
     DELIVER   hub → link   number of the first entry; entries
     ANSWER    link → hub   number of the first delivery that is answered; for each: how many entries; entries
-    FAREWELL  link → hub   the last word after a BYE
+    FAREWELL  link → hub   the last word after a BYE; or before one, and why, in UTF-8
 
 Spans are columns of little-endian pairs, first and last, 32 bits each. An entry is its length and an envelope; numbers
 and lengths are LEB128. The length is the envelope's framing; all the rest of a parcel belongs to the link. A session is
@@ -39,6 +39,7 @@ HEAD = 1 + SESSION_BYTES
 NO_SESSION = bytes(SESSION_BYTES)
 MOST_ANSWERS = 64  # entries in answer to one delivery
 _SCENARIO_LIMIT = 2**22
+_WHY_LIMIT = 600
 
 
 class Type(enum.IntEnum):
@@ -74,7 +75,7 @@ def read(data: bytes) -> Parcel:
     return Parcel(Type(number), data[1:HEAD], data[HEAD:])
 
 
-# -- who comes
+# -- who comes and goes
 
 
 def hello(run: bytes, wish: Wish) -> bytes:
@@ -90,6 +91,16 @@ def read_hello(content: bytes) -> tuple[bytes, Wish]:
 
 def offer(run: bytes, offered: Offer, heartbeat_ms: int) -> bytes:
     return _pack([run, offered.host, _column(offered.spans), int(offered.evaluates), heartbeat_ms, offered.scenario])
+
+
+def farewell(why: str) -> bytes:
+    return why.encode("utf-8", "replace")[:_WHY_LIMIT]
+
+
+def read_farewell(content: bytes) -> str:
+    """Why somebody goes. It is shown to people: what no terminal should see is left out."""
+    why = content[:_WHY_LIMIT].decode("utf-8", "replace")
+    return "".join(character if character.isprintable() else " " for character in why)
 
 
 def read_offer(content: bytes) -> tuple[bytes, Offer, int]:

@@ -8,10 +8,28 @@ from dataclasses import dataclass, field
 
 from seedbus.bus.clock import wall_seconds
 from seedbus.bus.errors import MalformedParcel
-from seedbus.bus.transport import Answered, Offer, addresses
-from seedbus.bus.zeromq import parcel
+from seedbus.bus.transport import NO_CLIENTS, Answered, Offer, Wish, addresses
+from seedbus.bus.zeromq import parcel, sockets
 from seedbus.bus.zeromq.connections import Connection
 from seedbus.bus.zeromq.parcel import Type
+from seedbus.bus.zeromq.port import MISSED, Port
+
+BATCH = 16 * 2**10  # bytes of deliveries that are not held back any longer
+OUTBOX = 2**28  # bytes that wait for one peer
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When a peer that lives is gone all the same.
+
+    answer_s: it owes an answer; join_s: it was offered clients and has not joined; yield_s: the same, while somebody
+    else asks for them.
+    """
+
+    heartbeat_s: float = 2.0
+    answer_s: float = 3600.0
+    join_s: float = 300.0
+    yield_s: float = 20.0
 
 
 @dataclass(slots=True)
@@ -37,6 +55,7 @@ class Session:
     peer: bytes
     connection: Connection
     offer: Offer
+    port: Port
     is_member: bool = False
     said_farewell: bool = False
     outbox: deque[bytes] = field(default_factory=deque)
@@ -46,6 +65,7 @@ class Session:
     pings: int = 0
     up: int = 0
     down: int = 0
+    _taken: int = 0
     _held_back: list[Delivery] = field(default_factory=list)
     _held_bytes: int = 0
     _unanswered: deque[Delivery] = field(default_factory=deque)
@@ -57,16 +77,19 @@ class Session:
     def addresses(self) -> list[int]:
         return addresses(self.offer.spans, self.offer.evaluates)
 
-    def hold_back(self, delivery: Delivery) -> int:
-        """Take a delivery, to be sent with others; returns the bytes that wait so."""
+    # -- what it is sent
+
+    def hold_back(self, delivery: Delivery) -> None:
+        """Take a delivery, to be sent with others."""
         self._held_back.append(delivery)
         self._held_bytes += len(delivery.frame)
-        return self._held_bytes
+        if self._held_bytes >= BATCH:
+            self.send_batch()
 
-    def batch(self) -> bytes | None:
-        """What was held back, as one parcel."""
+    def send_batch(self) -> None:
+        """Send what was held back, as one parcel."""
         if not self._held_back:
-            return None
+            return
         batch, self._held_back, self._held_bytes = self._held_back, [], 0
         # an entry that was on the wire before has its bytes in its message's row already: these are the link's
         self.down -= sum(len(parcel.entry(each.frame)) for each in batch if not each.is_again)
@@ -75,7 +98,31 @@ class Session:
         if not self._unanswered:
             self._waiting_since = wall_seconds()
         self._unanswered.extend(batch)
-        return parcel.parcel(Type.DELIVER, self.id, content)
+        self.put(Type.DELIVER, content)
+
+    def post(self, frames: Sequence[bytes]) -> None:
+        """Send envelopes that nobody answers."""
+        if frames:
+            content = b"".join(map(parcel.entry, frames))
+            self.down -= len(content)
+            self.put(Type.POST, content)
+
+    def put(self, type: Type, content: bytes = b"") -> None:
+        """Send a parcel, or let it wait."""
+        data = parcel.parcel(type, self.id, content)
+        self.down += sockets.on_wire(len(data), self.port.endpoint)
+        self.outbox.append(data)
+        self.outbox_bytes += len(data)
+        self.drain()
+
+    def drain(self) -> None:
+        """Send what waits, as far as it is taken."""
+        while self.outbox and self.port.send(self.peer, self.outbox[0]):
+            self.outbox_bytes -= len(self.outbox.popleft())
+            self.stuck = 0
+        self.port.look_again()
+
+    # -- what it answers
 
     def answer(self, first: int, each: Sequence[Sequence[bytes]]) -> None:
         """Hand answers to those who wait for them. Raises `MalformedParcel` for what is not the next answers."""
@@ -103,3 +150,32 @@ class Session:
         self._unanswered.clear()
         self._held_back.clear()
         return left
+
+    # -- whether it stays
+
+    def beat(self, limits: Limits) -> str | None:
+        """A heartbeat has passed; returns why the peer is gone, if it is."""
+        self.silent += 1
+        self.pings = 0
+        taken = self.connection.sent_bytes
+        self.stuck = self.stuck + 1 if self.outbox and taken == self._taken else 0
+        self._taken = taken
+        if self.silent > MISSED:
+            return f"it said nothing for {MISSED} heartbeats"
+        if self.stuck > MISSED:
+            return f"it took nothing for {MISSED} heartbeats; {self.outbox_bytes:,} bytes wait"
+        if self.outbox_bytes > OUTBOX:
+            return f"{self.outbox_bytes:,} bytes wait for it"
+        if not self.is_member and self.waited_s() > limits.join_s:
+            return f"it lives, and has not joined for {limits.join_s:.0f} s"
+        if self.is_member and self.waited_s() > limits.answer_s:
+            return f"it lives, and has not answered for {limits.answer_s:.0f} s"
+        return None
+
+    def stands_in_the_way(self, wish: Wish, limits: Limits) -> bool:
+        """Whether it has an offer of what somebody else wishes, and has made nothing of it for too long."""
+        if self.is_member or self.waited_s() <= limits.yield_s:
+            return False
+        if wish.spans:
+            return any(a <= last and first <= b for a, b in self.offer.spans for first, last in wish.spans)
+        return self.offer.evaluates if wish.count == NO_CLIENTS else bool(self.offer.spans)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import resource
+import socket
+import stat
+from pathlib import Path
 from typing import Any
 
 import zmq
@@ -13,6 +16,8 @@ MOST_UP = 2**17  # bytes of a parcel that a hub accepts: a report has 64 KiB at 
 MOST_DOWN = 2**26 + 2**12
 WATERMARK = 64  # parcels that ZeroMQ keeps for a peer, each way; more wait in an outbox of ours, which is watched
 GREETING = 107  # bytes of ZMTP 3.1's greeting and READY command, each way, without security and without an identity
+_SERVER = "a server's address, like tcp://host:5555"
+_FREE = "a free address of this machine, like tcp://*:5555"
 FILES_APART = 64  # descriptors that a process needs beside its connections'
 
 
@@ -24,6 +29,14 @@ def check_files(connections: int, each: int) -> None:
         if hard != resource.RLIM_INFINITY and hard < needed:
             raise TooFewFiles(needed, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+
+
+def allow_files(wanted: int) -> None:
+    """Raise the soft limit on open files towards what may be needed, as far as it goes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = FILES_APART + wanted if hard == resource.RLIM_INFINITY else min(FILES_APART + wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def is_crowded(descriptor: int) -> bool:
@@ -52,15 +65,67 @@ def make(context: zmq.Context[Any], kind: int) -> zmq.Socket[bytes]:
 
 def connect(dealer: zmq.Socket[bytes], endpoint: str) -> None:
     """Connect to a server, now or when it is there. Raises `BadEndpoint`, the socket closed, for what is no address."""
-    port = endpoint.rpartition(":")[2] if endpoint.startswith("tcp:") else "1"
     try:
-        if not (port.isascii() and port.isdecimal() and 0 < int(port) < 2**16):  # ZeroMQ takes 99999 for another port
-            raise zmq.ZMQError(zmq.EINVAL)
+        _check(endpoint, ("tcp", "ipc", "inproc"), _SERVER)
         dealer.connect(endpoint)
-    except zmq.ZMQError as error:
+    except (zmq.ZMQError, BadEndpoint) as error:
         dealer.close()
-        why = zmq.strerror(error.errno or 0).lower()
-        raise BadEndpoint(endpoint, why, "a server's address, like tcp://host:5555") from None
+        raise error if isinstance(error, BadEndpoint) else BadEndpoint(endpoint, _why(error), _SERVER) from None
+
+
+def bind(router: zmq.Socket[bytes], endpoint: str) -> None:
+    """Listen at an address of this machine. Raises `BadEndpoint` if it is none, or somebody listens there."""
+    try:
+        if not endpoint.startswith("inproc:"):
+            check_bind(endpoint)
+        if endpoint.startswith("ipc:") and _is_taken(endpoint.removeprefix("ipc://")):
+            raise zmq.ZMQError(zmq.EADDRINUSE)
+        router.bind(endpoint)
+    except zmq.ZMQError as error:
+        raise BadEndpoint(endpoint, _why(error), _FREE) from None
+
+
+def check_bind(endpoint: str) -> None:
+    """Raises `BadEndpoint` for what other processes could not connect to."""
+    _check(endpoint, ("tcp", "ipc"), _FREE, ("*", "0"))
+
+
+def _check(endpoint: str, ways: tuple[str, ...], expected: str, ports: tuple[str, ...] = ()) -> None:
+    """Raises `BadEndpoint` for what ZeroMQ would take for another address, or does not carry between processes.
+
+    ports: what stands for any port.
+    """
+    way, _, rest = endpoint.partition("://")
+    if way not in ways:
+        raise BadEndpoint(endpoint, "it begins neither with tcp:// nor with ipc://", expected)
+    address, _, port = rest.rpartition(":") if way == "tcp" else (rest, "", "1")
+    if not address:
+        raise BadEndpoint(endpoint, "it has no address", expected)
+    is_port = port.isascii() and port.isdecimal() and 0 < int(port) < 2**16  # ZeroMQ takes 99999 for another port
+    if not is_port and port not in ports:
+        raise BadEndpoint(endpoint, f"{port or 'nothing'} is no port", expected)
+
+
+def _is_taken(path: str) -> bool:
+    """Whether there is something that binding would put itself in the place of: whoever listens, or no socket."""
+    try:
+        if not stat.S_ISSOCK(Path(path).stat().st_mode):
+            return True
+    except OSError:  # nothing is there, or nothing that ZeroMQ could take away
+        return False
+    with socket.socket(socket.AF_UNIX) as other:
+        other.settimeout(1.0)
+        try:
+            other.connect(path)
+        except (ConnectionRefusedError, FileNotFoundError):  # whoever made it is no more
+            return False
+        except OSError:
+            return True
+    return True
+
+
+def _why(error: zmq.ZMQError) -> str:
+    return zmq.strerror(error.errno or 0).lower()
 
 
 def on_wire(size: int, endpoint: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Literal
 
@@ -11,6 +12,8 @@ from seedbus.agents.population import Returns
 from seedbus.bus import Luck
 from seedbus.scenarios.faults.presence import Toggling
 from seedbus.scenarios.faults.selector import Clients
+
+_LAST_ROUND = 2**32
 
 
 class Crash(Clients):
@@ -32,13 +35,19 @@ class Crash(Clients):
         return Toggling((), ((client, self._changes(client, luck)) for client in struck), by_rounds=True)
 
     def _changes(self, client: int, luck: Luck) -> Iterator[int]:
-        number, begins = 0, self.at_round
+        number = -1
         while True:
-            if luck.draw("crash", client, number) < self.probability:
-                yield begins
-                if self.for_rounds is None:
-                    return
-                yield begins + self.for_rounds
-            if self.every_rounds is None:
+            number += 1 + self._spared(luck.draw("crash", client, number))
+            begins = self.at_round + number * (self.every_rounds or 0)
+            if (self.every_rounds is None and number) or begins >= _LAST_ROUND:
                 return
-            number, begins = number + 1, begins + self.every_rounds
+            yield begins
+            if self.for_rounds is None:
+                return
+            yield begins + self.for_rounds
+
+    def _spared(self, draw: float) -> int:
+        """How many periods pass until one strikes: geometric, so one draw does for all of them."""
+        if self.probability == 1:
+            return 0
+        return int(min(math.log(draw) / math.log1p(-self.probability), _LAST_ROUND))

@@ -12,7 +12,7 @@ from seedbus.scenarios.faults.selector import Selector
 
 
 class Delay(Selector):
-    """Hold the selected messages back for a while, on top of their link's latency."""
+    """Hold the selected messages back, on top of their link's latency; by a distribution, that is jitter."""
 
     fault: Literal["delay"] = "delay"
     by: Duration = Field(description="how long, in seconds; drawn for every message")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from typing import Literal
@@ -42,22 +43,12 @@ class Diurnal(Coming):
                 # high + low + (high − low)·cos(2π(t − noon)/period) is above 2·threshold for so long around noon
                 cosine = (2 * threshold - self.high - self.low) / (self.high - self.low)
                 half_s = math.acos(max(-1.0, min(1.0, cosine))) / math.tau * self.period_s
-                if not _is_there(-noon_s, half_s, self.period_s):
-                    absent.add(client)
+                absent.add(client)
                 changes.append((client, self._changes(noon_s, half_s)))
         return Toggling(absent, changes, by_rounds=False)
 
     def _changes(self, noon_s: float, half_s: float) -> Iterator[int]:
-        day = -1
-        while True:
+        """Nanoseconds at which a day begins, ends, begins, …, from the one before time 0 on."""
+        for day in itertools.count(-1):
             for edge_s in (-half_s, half_s):
-                when_ns = round_ns(noon_s + day * self.period_s + edge_s)
-                if when_ns > 0:
-                    yield when_ns
-            day += 1
-
-
-def _is_there(since_noon_s: float, half_s: float, period_s: float) -> bool:
-    """Whether a moment, counted from some noon, is within half_s of the nearest noon."""
-    away_s = since_noon_s % period_s
-    return min(away_s, period_s - away_s) < half_s
+                yield round_ns(noon_s + day * self.period_s + edge_s)

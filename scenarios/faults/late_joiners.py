@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from seedbus.agents.population import Returns
 from seedbus.bus import Luck
 from seedbus.scenarios.faults.presence import Toggling
 from seedbus.scenarios.faults.selector import Chosen
@@ -17,8 +18,14 @@ class LateJoiners(Chosen):
     fault: Literal["late-joiners"] = "late-joiners"
     at_round: int = Field(default=1, ge=1, description="the first of them come at this round")
     spread_rounds: int = Field(default=1, ge=1, description="and the others within so many rounds, evenly by lot")
-    is_announced: Literal[True] = Field(default=True, exclude=True, repr=False)
-    returns: Literal["with-state"] = Field(default="with-state", exclude=True, repr=False)
+
+    @property
+    def is_announced(self) -> bool:
+        return True
+
+    @property
+    def returns(self) -> Returns:
+        return "with-state"
 
     def schedule(self, clients: int, luck: Luck) -> Toggling:
         chosen = self.chosen(clients, luck)

@@ -34,13 +34,13 @@ class Toggling:
 
     def __init__(self, absent: Iterable[int], changes: Iterable[tuple[int, Iterator[int]]], *, by_rounds: bool) -> None:
         self.absent = set(absent)
-        self._by_rounds = by_rounds
+        self.is_by_rounds = by_rounds
         self._next = [(when, client, later) for client, later in changes if (when := next(later, None)) is not None]
         heapq.heapify(self._next)
         self._fresh = set(self.absent)
 
     def advance(self, round: int, now_ns: int) -> set[int]:
-        latest, before = round if self._by_rounds else now_ns, dict[int, bool]()
+        latest, before = round if self.is_by_rounds else now_ns, dict[int, bool]()
         while self._next and self._next[0][0] <= latest:
             _, client, later = self._next[0]
             before.setdefault(client, client in self.absent)
@@ -55,5 +55,9 @@ class Toggling:
         self._fresh = set()
         return moved
 
+    @property
+    def is_over(self) -> bool:
+        return not self._next
+
     def next_ns(self) -> int | None:
-        return None if self._by_rounds or not self._next else self._next[0][0]
+        return None if self.is_by_rounds or not self._next else self._next[0][0]

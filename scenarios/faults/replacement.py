@@ -30,28 +30,42 @@ class Replacement(Coming):
 class _Replacing:
     """The active set, epoch by epoch."""
 
+    is_by_rounds = True
+
     def __init__(self, fault: Replacement, chosen: list[int], luck: Luck) -> None:
         self._fault, self._luck, self._epoch = fault, luck, 0
         order = sorted(chosen, key=lambda client: luck.draw("first", client))
         self.absent = set(order[fault.active :])
-        self._active = set(order[: fault.active])
-        self._fresh = set(self.absent)
+        self._active, self._pool = set(order[: fault.active]), order[fault.active :]
+        self._moved = set(self.absent)
 
     def advance(self, round: int, now_ns: int) -> Iterable[int]:
-        before = self.absent ^ self._fresh
-        self._fresh = set()
         while self._epoch < round // self._fault.every_rounds:
             self._epoch += 1
             self._replace()
-        return self.absent ^ before
+        moved, self._moved = self._moved, set()
+        return moved
+
+    @property
+    def is_over(self) -> bool:
+        return not (self.absent and self._fault.probability)
 
     def next_ns(self) -> None:
         return None
 
     def _replace(self) -> None:
         luck, epoch = self._luck, self._epoch
-        leave = [c for c in sorted(self._active) if luck.draw("leaves", epoch, c) < self._fault.probability]
-        come = sorted(self.absent, key=lambda client: (luck.draw("comes", epoch, client), client))[: len(leave)]
-        leave = leave[: len(come)]  # nobody leaves for whom there is nobody
-        self._active = self._active - set(leave) | set(come)
-        self.absent = self.absent - set(come) | set(leave)
+        lots = sorted((luck.draw("leaves", epoch, client), client) for client in self._active)
+        # nobody leaves for whom there is nobody
+        leave = [client for lot, client in lots if lot < self._fault.probability][: len(self._pool)]
+        come = [self._drawn(luck.draw("comes", epoch, number)) for number in range(len(leave))]
+        self._pool += leave
+        self._active = self._active.difference(leave).union(come)
+        self.absent.symmetric_difference_update([*leave, *come])
+        self._moved.symmetric_difference_update([*leave, *come])
+
+    def _drawn(self, lot: float) -> int:
+        """One of those who are not active, taken out from among them: at no cost by how many they are."""
+        place = int(lot * len(self._pool))
+        self._pool[place], self._pool[-1] = self._pool[-1], self._pool[place]
+        return self._pool.pop()

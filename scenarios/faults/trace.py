@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import csv
-import math
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 
 from seedbus.bus import Luck
 from seedbus.bus.network import round_ns
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.faults.presence import Coming, Toggling
+from seedbus.scenarios.sentences import quoted
 
 _HEADER = ["client", "from_s", "to_s"]
+_LATEST_S = 1e12
 
 
 class Trace(Coming):
@@ -25,7 +27,23 @@ class Trace(Coming):
     """
 
     fault: Literal["trace"] = "trace"
-    file: str = Field(min_length=1, description="the CSV file; times in simulated seconds")
+    file: str = Field(
+        min_length=1,
+        repr=False,  # where the file lies keys no draw
+        description="the CSV file, times in simulated seconds; a relative path is relative to the scenario's file",
+    )
+
+    @field_validator("file")
+    @classmethod
+    def _placed(cls, value: str, info: ValidationInfo) -> str:
+        folder = (info.context or {}).get("folder") or ""
+        return str(Path(folder, value).absolute())
+
+    def check(self, clients: int) -> str:
+        digest = hashlib.blake2b(digest_size=16)
+        for line in self._lines(clients):
+            digest.update(b"%d %d %d\n" % line)
+        return digest.hexdigest()
 
     def schedule(self, clients: int, luck: Luck) -> Toggling:
         chosen = set(self.chosen(clients, luck))
@@ -38,30 +56,34 @@ class Trace(Coming):
 
     def _lines(self, clients: int) -> Iterator[tuple[int, int, int]]:
         try:
-            with Path(self.file).open(encoding="utf-8", newline="") as file:
+            with Path(self.file).open(encoding="utf-8-sig", newline="") as file:
                 rows = csv.reader(file)
                 if (header := next(rows, [])) != _HEADER:
-                    raise self._refusal(1, f"its columns are {', '.join(header)}; expected {', '.join(_HEADER)}")
+                    raise self._refusal(1, header, f"the columns {','.join(_HEADER)}")
                 for row in rows:
-                    yield self._line(rows.line_num, row, clients)
-        except OSError as error:
-            raise ScenarioError(self.file, [f"the trace cannot be read ({error.strerror})"]) from None
-        except (UnicodeDecodeError, csv.Error) as error:
-            raise ScenarioError(self.file, [f"the trace is no CSV text ({error})"]) from None
+                    if row:
+                        yield self._line(rows.line_num, row, clients)
+        except (OSError, ValueError, csv.Error) as error:
+            if isinstance(error, ScenarioError):
+                raise
+            why = getattr(error, "strerror", None) or str(error)
+            raise ScenarioError(self.file, [f"the trace cannot be read as CSV text ({why})"]) from None
 
     def _line(self, number: int, row: list[str], clients: int) -> tuple[int, int, int]:
         try:
-            client, begin_s, end_s = int(row[0]), float(row[1]), float(row[2])
-        except (ValueError, IndexError):
-            raise self._refusal(number, f"it says {','.join(row)}; expected a client and two times") from None
+            client, begin_s, end_s = int(row[0]), *map(float, row[1:])
+        except ValueError:
+            raise self._refusal(number, row, "a client and two times in seconds") from None
         if not 0 <= client < clients:
-            raise self._refusal(number, f"client {client} is none of this run's 0 to {clients - 1}")
-        if not (0 <= begin_s < end_s < math.inf):
-            raise self._refusal(number, f"{begin_s:g} to {end_s:g} s is no interval; expected 0 ≤ from_s < to_s")
+            raise self._refusal(number, row, f"a client from 0 to {clients - 1}")
+        if not 0 <= begin_s < end_s <= _LATEST_S:
+            raise self._refusal(number, row, f"times with 0 ≤ from_s < to_s ≤ {_LATEST_S:g}")
         return client, round_ns(begin_s), round_ns(end_s)
 
-    def _refusal(self, line: int, what: str) -> ScenarioError:
-        return ScenarioError(f"{self.file}, line {line}", [what])
+    def _refusal(self, line: int, row: list[str], expected: str) -> ScenarioError:
+        return ScenarioError(
+            f"{self.file}, line {line}", [f"{quoted(','.join(row))} is not accepted; expected {expected}"]
+        )
 
 
 def _edges(spans: list[tuple[int, int]]) -> list[int]:

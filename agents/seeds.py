@@ -1,0 +1,10 @@
+"""What keys the directions of a round."""
+
+from __future__ import annotations
+
+from seedbus.bus.draws import bits
+
+
+def of_directions(seed: int, round: int) -> int:
+    """64 bits, from the scenario's seed."""
+    return bits(seed, "directions", round)

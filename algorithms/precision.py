@@ -1,0 +1,90 @@
+"""The formats that gradient scalars have on the wire: float32, float16 or bfloat16.
+
+    rounded   float64 → the nearest value of the format, ties to even, in one rounding; as float32, which holds all
+              three formats' values exactly
+    narrow    those values → what is stored (little-endian, 4 or 2 bytes each)
+    widen     what is stored → the values again, float32
+
+Invariant: whoever computes with a scalar computes with its rounded value, so sender and receiver hold the same bits.
+
+float16 is IEEE 754 binary16 (11 bits of significand, ±65,504, subnormals down to 6e−8). bfloat16 is the upper half of a
+float32 (8 bits of significand, float32's range): Kalamkar et al., "A Study of BFLOAT16 for Deep Learning Training",
+arXiv:1905.12322.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Precision = Literal["float32", "float16", "bfloat16"]
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """One of the formats. dtype: of what is stored; largest: the largest finite value."""
+
+    name: Precision
+    dtype: str
+    largest: float
+
+    @property
+    def width(self) -> int:
+        """Bytes of a scalar."""
+        return np.dtype(self.dtype).itemsize
+
+    def narrow(self, values: NDArray[np.floating[Any]]) -> NDArray[Any]:
+        """What is stored of float32 or float64 values, each rounded once; beyond `largest` it is an infinity."""
+        if self.name == "bfloat16":
+            return _upper_half(values)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return values.astype(self.dtype)
+
+    def widen(self, stored: NDArray[Any]) -> NDArray[np.float32]:
+        """The values of what is stored, exactly."""
+        if self.name == "bfloat16":
+            return (stored.astype(np.uint32) << np.uint32(16)).view(np.float32)
+        with np.errstate(invalid="ignore"):  # a signalling NaN, which is anybody's to send
+            return stored.astype(np.float32)
+
+    def rounded(self, values: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float32]:
+        """float64 values as whoever receives them has them."""
+        return self.widen(self.narrow(np.asarray(values, np.float64)))
+
+
+FORMATS: dict[Precision, Format] = {
+    "float32": Format("float32", "<f4", float(np.finfo(np.float32).max)),
+    "float16": Format("float16", "<f2", 65504.0),
+    "bfloat16": Format("bfloat16", "<u2", float.fromhex("0x1.fep127")),
+}
+FLOAT32 = FORMATS["float32"]
+
+
+def _upper_half(values: NDArray[np.floating[Any]]) -> NDArray[np.uint16]:
+    """The nearest bfloat16 of each value, ties to even, as its bits; a NaN keeps the bits that fit and stays one."""
+    bits = _to_odd(values).view(np.uint32)
+    half = bits >> np.uint32(16)
+    is_odd = half & np.uint32(1)
+    # adding just less than a half, or a half where that makes it even, carries into the upper half when it must
+    nearest = (bits + (np.uint32(0x7FFF) + is_odd)) >> np.uint32(16)
+    quiet = np.where(half & np.uint32(0x7F), half, half | np.uint32(0x40))
+    return np.where(np.isnan(values), quiet, nearest).astype(np.uint16)
+
+
+def _to_odd(values: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
+    """float32 values; one that is not exact is cut off and its last bit set, so that a second rounding knows it.
+
+    Rounding to odd (Boldo and Melquiond, "Emulation of a FMA and Correctly Rounded Sums", 2008, theorem 3): float32
+    has more than two bits more than bfloat16, so the two roundings together are one.
+    """
+    if values.dtype == np.float32:
+        return np.ascontiguousarray(values, np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):
+        near = np.ascontiguousarray(values.astype(np.float32))
+        back = near.astype(np.float64)
+    bits = near.view(np.uint32) - (np.abs(back) > np.abs(values))  # one step towards 0; from infinity to the largest
+    return np.where(np.isnan(values) | (back == values), near.view(np.uint32), bits | 1).astype(np.uint32).view("f4")

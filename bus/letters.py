@@ -1,0 +1,32 @@
+"""What a frame holds, checked against whoever it comes from."""
+
+from __future__ import annotations
+
+from seedbus.bus.envelope import Envelope, Kind, decode, header_of
+from seedbus.bus.errors import MalformedEnvelope
+from seedbus.bus.under_way import Flight
+
+
+def opened(flight: Flight) -> Envelope:
+    """What a message holds. Raises `MalformedEnvelope`."""
+    if flight.envelope is not None:
+        return flight.envelope
+    return _checked(decode(flight.frame, flight.ends[0]), flight.key[0], flight.key[1])
+
+
+def said(client: int, frame: bytes) -> tuple[Envelope | None, int]:
+    """What a follower's frame holds, and its header's length; nothing if it will be refused."""
+    try:
+        envelope = _checked(decode(frame, client), Kind.REPORT, client)
+    except MalformedEnvelope:
+        return None, 0
+    return envelope, len(header_of(envelope))
+
+
+def _checked(envelope: Envelope, kind: Kind, client: int) -> Envelope:
+    """The envelope, if it is one that `client` sends, or is sent, in the direction of `kind`."""
+    if envelope.client != client:
+        raise MalformedEnvelope(f"is {envelope.client}, who did not send it", "the client", client)
+    if envelope.kind.is_upward != kind.is_upward:
+        raise MalformedEnvelope(f"is {envelope.kind.name}, which travels the other way", "the kind", client)
+    return envelope

@@ -1,0 +1,109 @@
+"""`seedbus stress` on the command line: seeds by the hundred, over the machine's cores."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from seedbus.scenarios.errors import Exit
+from seedbus.scenarios.plain import plain_errors
+
+if TYPE_CHECKING:
+    from seedbus.scenarios.stress import Verdict
+
+
+def stress(
+    seed: Annotated[int, typer.Option(min=0, help="The first seed; each seed is a scenario.")] = 0,
+    scenarios: Annotated[
+        int | None, typer.Option(min=1, help="How many; default: 100, or what the minutes allow.")
+    ] = None,
+    minutes: Annotated[float | None, typer.Option(min=0.01, help="Go on for so long.")] = None,
+    workers: Annotated[int, typer.Option(min=1, max=256, help="Processes.")] = os.cpu_count() or 1,
+    keep: Annotated[Path, typer.Option(help="Where the scenario of a failure is written.")] = Path("."),
+) -> None:
+    """Run random scenarios and check what must be true of every run; a failure is told by its seed and made small."""
+    with plain_errors():
+        count = scenarios if scenarios is not None or minutes is not None else 100
+        total, failures = Total(), 0
+        for verdict in examined(seed, count, minutes, workers):
+            total.add(verdict)
+            if verdict.problem is not None:
+                failures += 1
+                path = keep / f"stress-{verdict.seed}.yaml"
+                _write(path, verdict)
+                typer.echo(f"seed {verdict.seed}: {verdict.problem}; its smallest scenario is in {path}")
+            elif total.scenarios % 50 == 0:
+                typer.echo(total.line())
+        typer.echo(total.line())
+        typer.echo("faults: " + ", ".join(f"{name} {number:,}" for name, number in sorted(total.faults.items())))
+        typer.echo(f"{failures} failures" if failures else "no failure")
+    if failures:
+        raise typer.Exit(Exit.DIVERGED)
+
+
+class Total:
+    """What has been examined so far."""
+
+    def __init__(self) -> None:
+        from seedbus.bus.clock import wall_seconds
+
+        self._now = wall_seconds
+        self.began, self.scenarios, self.rounds, self.messages = self._now(), 0, 0, 0
+        self.first: int | None = None
+        self.last = 0
+        self.faults: Counter[str] = Counter()
+
+    def add(self, verdict: Verdict) -> None:
+        self.scenarios += 1
+        self.rounds += verdict.rounds
+        self.messages += verdict.messages
+        self.faults += verdict.faults
+        self.first = verdict.seed if self.first is None else min(self.first, verdict.seed)
+        self.last = max(self.last, verdict.seed)
+
+    def line(self) -> str:
+        minutes = (self._now() - self.began) / 60
+        return (
+            f"seeds {self.first} to {self.last}: {self.scenarios:,} scenarios, {self.rounds:,} rounds, "
+            f"{self.messages:,} messages in {minutes:.1f} min ({self.rounds / minutes:,.0f} rounds/min)"
+        )
+
+
+def examined(seed: int, count: int | None, minutes: float | None, workers: int) -> Iterator[Verdict]:
+    """Verdicts as they come, seed by seed, over processes."""
+    from seedbus.bus.clock import wall_seconds
+    from seedbus.scenarios.stress import examine
+
+    until = None if minutes is None else wall_seconds() + 60 * minutes
+    seeds = itertools.count(seed) if count is None else iter(range(seed, seed + count))
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        under_way: set[Future[Verdict]] = set()
+        try:
+            while True:
+                is_time = until is None or wall_seconds() < until
+                for number in itertools.islice(seeds, 2 * workers - len(under_way) if is_time else 0):
+                    under_way.add(pool.submit(examine, number))
+                if not under_way:
+                    return
+                done, under_way = wait(under_way, return_when=FIRST_COMPLETED)
+                yield from sorted((each.result() for each in done), key=lambda verdict: verdict.seed)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _write(path: Path, verdict: Verdict) -> None:
+    from seedbus.scenarios.reading import dump
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    smallest = json.loads(json.dumps(verdict.smallest))
+    path.write_text(f"# {verdict.problem}\n" + dump(smallest), encoding="utf-8")

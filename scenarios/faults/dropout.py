@@ -1,0 +1,63 @@
+"""Clients that take a round off, alone or together."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from seedbus.bus import PASS, Kind, Luck, Passage, Verdict
+from seedbus.scenarios.faults.selector import Clients
+
+_LOST = {"before-training": Kind.PLAN, "before-landing": Kind.REPORT}
+
+
+class Dropout(Clients):
+    """Let the selected clients drop out of a round: before they train, after it, or when they have reported."""
+
+    fault: Literal["dropout"] = "dropout"
+    when: Literal["before-training", "after-training", "before-landing"] = Field(
+        default="before-training",
+        description="before-training: its plan is lost; after-training: it has computed and sends nothing; "
+        "before-landing: its report is sent and lost",
+    )
+    rates: tuple[float, float] | None = Field(
+        default=None,
+        description="lowest and highest: each client has its own probability, drawn once; instead of probability",
+    )
+    groups: int | None = Field(
+        default=None, ge=1, description="split the clients at random into so many groups; each drops out as a whole"
+    )
+
+    @model_validator(mode="after")
+    def _sound(self) -> Dropout:
+        if self.rates is not None:
+            low, high = self.rates
+            if not 0 <= low <= high <= 1:
+                raise ValueError(f"rates ({low:g}, {high:g}) are not a lowest and a highest probability from 0 to 1")
+            if self.probability != 1:
+                raise ValueError("give probability or rates, not both")
+        return self
+
+    @property
+    def may_lose(self) -> bool:
+        return (self.probability if self.rates is None else self.rates[1]) > 0
+
+    def judge(self, passage: Passage) -> Verdict:
+        is_lost = not passage.arriving and passage.kind is _LOST.get(self.when)
+        return Verdict(drop=True) if is_lost and self._is_out(passage.client, passage.round, passage.luck) else PASS
+
+    def is_silent(self, client: int, round: int, luck: Luck) -> bool:
+        return self.when == "after-training" and self._is_out(client, round, luck)
+
+    def _is_out(self, client: int, round: int, luck: Luck) -> bool:
+        if not (self.is_due(round) and self.is_about(client, luck)):
+            return False
+        who = f"group {int(luck.draw('group', client) * self.groups)}" if self.groups else f"client {client}"
+        return luck.draw("out", who, round) < self._rate(client, luck)
+
+    def _rate(self, client: int, luck: Luck) -> float:
+        if self.rates is None:
+            return self.probability
+        low, high = self.rates
+        return low + (high - low) * luck.draw("rate", client)

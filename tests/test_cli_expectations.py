@@ -1,0 +1,50 @@
+"""The command line of runs that are tests, and of their reports."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from commands import Command, Said
+
+from seedbus.scenarios.errors import Exit
+
+
+def test_a_run_that_misses_what_is_expected_exits_8_and_shows_what_it_found(seedbus: Command) -> None:
+    met, missed = "expect.rounds.at_least=5", "expect.gap.at_least=1e9"
+    assert seedbus("run", "small.yaml", "-q", "--out", "met", "--set", met).code == Exit.OK
+    said = seedbus("run", "small.yaml", "-q", "--out", "run", "--set", met, "--set", missed, "--format", "json")
+    found = json.loads(said.out)["expectations"]
+    assert said.code == Exit.MISSED and {name: each["is_met"] for name, each in found.items()} == {
+        "rounds": True,
+        "gap": False,
+    }
+    shown = seedbus("report", "run")
+    assert shown.code == Exit.OK and "✓ rounds" in shown.out and "✗ gap" in shown.out
+    assert seedbus("run", "--resume", "run", "-q") == Said(Exit.MISSED, shown.out, "")
+    assert seedbus("run", "small.yaml", "--resume", "run", "-q", "--set", met).code == Exit.OK
+    assert "✗" not in seedbus("report", "run").out
+
+
+def test_what_is_expected_is_checked_without_a_run(seedbus: Command) -> None:
+    said = seedbus("check", "small.yaml", "--set", "expect.los.at_most=1")
+    assert (said.code, said.out) == (Exit.USAGE, "")
+    assert said.err.endswith("expect.los: nothing of that name is measured; did you mean loss?\n")
+    assert "at_most: 1.0" in seedbus("check", "small.yaml", "--set", "expect.loss.at_most=1").out
+
+
+def test_report_writes_the_plots_again_and_does_without_where_it_cannot(
+    seedbus: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = seedbus("run", "small.yaml", "-q", "--out", "run")
+    page = Path("run/report.html")
+    first = page.read_bytes()
+    page.unlink()
+    assert seedbus("report", "run") == ran and page.read_bytes() == first
+    page.unlink()
+    page.mkdir()  # as good as a folder that cannot be written, and so for root too
+    said = seedbus("report", "run")
+    assert (said.code, said.out) == (Exit.OK, ran.out)
+    assert re.fullmatch(r"seedbus: note: run/report\.html cannot be written \(.+\)\n", said.err)

@@ -1,0 +1,113 @@
+"""`seedbus stress`: its scenarios are sound, and what it is there to find it finds and makes small."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from seedbus.agents.rounds import Rounds
+from seedbus.algorithms.decomfl import DeComFL
+from seedbus.algorithms.hiso import HiSo
+from seedbus.scenarios.cli import app
+from seedbus.scenarios.discovery import faults
+from seedbus.scenarios.errors import Exit
+from seedbus.scenarios.loading import load, validate
+from seedbus.scenarios.random_scenarios import document
+from seedbus.scenarios.stress import examine, shrink
+
+
+def test_a_seed_is_a_scenario_and_always_the_same() -> None:
+    drawn = [document(seed) for seed in range(150)]
+    assert drawn == [document(seed) for seed in range(150)]
+    for each in drawn:
+        validate(each, each["name"])
+    assert len({str(each) for each in drawn}) == 150
+
+
+def test_every_fault_that_needs_no_file_is_drawn() -> None:
+    drawn = {fault["fault"] for seed in range(400) for fault in document(seed)["faults"]}
+    assert drawn == set(faults()) - {"trace"}
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_must_be_true_of_every_run_is(seed: int, tmp_path: Path) -> None:
+    verdict = examine(seed, tmp_path)
+    assert verdict.problem is None
+
+
+@pytest.mark.slow
+def test_what_must_be_true_of_every_run_is_for_two_hundred_seeds(tmp_path: Path) -> None:
+    verdicts = [examine(seed, tmp_path) for seed in range(1000, 1200)]
+    assert [(verdict.seed, verdict.problem) for verdict in verdicts if verdict.problem] == []
+
+
+@pytest.mark.soak
+def test_what_must_be_true_of_every_run_is_for_five_thousand_seeds(tmp_path: Path) -> None:
+    for seed in range(10_000, 15_000):
+        verdict = examine(seed, tmp_path)
+        assert verdict.problem is None, (seed, verdict.problem, verdict.smallest)
+
+
+def found(tmp_path: Path) -> Any:
+    """The first failure of the first seeds."""
+    return next((verdict for verdict in (examine(seed, tmp_path) for seed in range(40)) if verdict.problem), None)
+
+
+def test_a_bit_that_one_client_has_wrong_is_found_and_made_small(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for algorithm in (DeComFL, HiSo):
+        local = algorithm.local
+
+        def wrong(self: Any, replica: Any, *others: Any, local: Any = local) -> Any:
+            if replica.version == 3:
+                replica.x[0] = np.nextafter(replica.x[0], np.float32(9))
+            return local(self, replica, *others)
+
+        monkeypatch.setattr(algorithm, "local", wrong)
+    verdict = found(tmp_path)
+    assert verdict is not None and "diverged" in verdict.problem
+    assert verdict.smallest["faults"] == [] and verdict.smallest["stop"]["rounds"] <= 6
+
+
+def test_a_state_that_a_resumed_run_forgets_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unpack = Rounds.unpack
+
+    def forgetful(self: Rounds, packed: list[Any]) -> None:
+        unpack(self, packed)
+        self._known.reports.clear()
+        self._known.worth.clear()
+        self._overdue._attempts.clear()
+
+    monkeypatch.setattr(Rounds, "unpack", forgetful)
+    verdict = found(tmp_path)
+    assert verdict is not None and "resumed" in verdict.problem
+
+
+def test_shrinking_leaves_out_what_does_not_matter() -> None:
+    drawn = document(4)
+    drawn["faults"] = [{"fault": "drop"}, {"fault": "delay"}, {"fault": "crash"}]
+    smallest = shrink(drawn, lambda smaller: {"fault": "delay"} in smaller["faults"] and smaller["stop"]["rounds"] > 4)
+    assert smallest["faults"] == [{"fault": "delay"}] and smallest["stop"]["rounds"] == 5
+    assert "network" not in smallest and set(smallest["participation"]) <= {"clients", "cohort", "quorum", "deadline_s"}
+
+
+def test_the_command_tells_seeds_rounds_and_faults(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["stress", "--seed", "7", "--scenarios", "3", "--workers", "1"])
+    assert done.exit_code == Exit.OK, done.output
+    assert "seeds 7 to 9: 3 scenarios" in done.output and "no failure" in done.output
+
+
+def test_the_command_writes_the_scenario_of_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from seedbus.scenarios import cli_stress
+    from seedbus.scenarios.stress import Verdict
+
+    failed = Verdict(3, problem="Broken: it is", smallest=document(3))
+    monkeypatch.setattr(cli_stress, "examined", lambda *_: iter([failed]))
+    done = CliRunner().invoke(app, ["stress", "--seed", "3", "--scenarios", "1", "--keep", str(tmp_path / "kept")])
+    assert done.exit_code == Exit.DIVERGED and "seed 3: Broken: it is" in done.output
+    assert load(tmp_path / "kept" / "stress-3.yaml").seed == document(3)["seed"]

@@ -178,7 +178,7 @@ class Trial:
     def check_end(self, folder: Path) -> None:
         """After the end: every commit once, and all as in the run that nobody interrupted."""
         rounds = rounds_of(folder)
-        assert [row[1] for row in rounds if row[4] is not None] == list(range(1, rounds[-1][1] + 1))
+        assert [row[1] for row in rounds if row[-1] is not None] == list(range(1, rounds[-1][1] + 1))
         assert rounds == self.rounds, "the journal differs"
         found = outcome(Results.read(folder))
         for name in self.whole[0]:

@@ -134,7 +134,8 @@ def test_a_server_that_forgot_would_show(tmp_path: Path, monkeypatch: pytest.Mon
     restore = Coordinator.restore
 
     def forgetful(self: Coordinator, checkpoint: list[Any], *rest: Any) -> None:
-        restore(self, [*checkpoint[:-1], None], *rest)
+        *rounds, _ = checkpoint[0]
+        restore(self, [[*rounds, None], *checkpoint[1:]], *rest)
 
     with monkeypatch.context() as patch:
         _cut(patch, Journal, "append", 9)

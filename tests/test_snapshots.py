@@ -298,7 +298,7 @@ def test_a_server_that_crashes_among_snapshots_goes_on(
     assert kinds(results)["pull"] > 100 and results.summary["faults"][0]["crashed"] == 15
     assert set(results.summary["refusals"]) <= {"not-fetched", "late", "no-snapshot", "not-offered"}
     with monkeypatch.context() as patch:
-        _cut(patch, Journal, "append", 24)
+        _cut(patch, Journal, "append", 24, before=False)
         with pytest.raises(_Power):
             run(what, tmp_path / "cut")
     assert outcome(run(what, tmp_path / "cut", resume=True)) == outcome(results)

@@ -18,25 +18,26 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from seedbus.agents import messages
 from seedbus.agents.admission import why_not
 from seedbus.agents.attempt import Attempt
+from seedbus.agents.catch_up import JOINS, CatchUp
 from seedbus.agents.course import NO_COURSE, Course
-from seedbus.agents.membership import Members
+from seedbus.agents.history import Reload
+from seedbus.agents.lag import Lag
 from seedbus.agents.messages import AnyAlgorithm, Evaluation, Join
 from seedbus.agents.participation import Participation
+from seedbus.agents.places import Places
 from seedbus.agents.refusals import NOBODY, Refusal, Refusals
 from seedbus.agents.rounds import Rounds
+from seedbus.agents.snapshots import NoSnapshot, Outgoing
 from seedbus.agents.stopping import Cadence, Progress, Stop
 from seedbus.agents.verification import KEPT, Verifier
 from seedbus.algorithms.contract import BadPayload, ReportRefused, whole_digest
-from seedbus.bus import Envelope, Kind, Tally
-
-Outgoing = tuple[Envelope, Tally]
-JOINS = 2  # of a client in a round: it has come back, and a plan on its way told it of commits that it has lost
+from seedbus.bus import Envelope, Kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class Coordinator:
     proofs: what every process must show ("selftest", "x0"), or what the first one does if it is not said. believes:
     whether a process that comes back is at the versions that it says; else (simulated time) that a process went and
     came never happened. apart: clients that a process does not bring, because they are not there: they come by
-    themselves, when they do.
+    themselves, when they do. lag: what becomes of who misses much; reload: where all of the log is (`History`).
     """
 
     def __init__(
@@ -72,24 +73,30 @@ class Coordinator:
         proofs: Mapping[str, bytes] | None = None,
         believes: bool = True,
         apart: Container[int] = (),
+        lag: Lag | None = None,
+        reload: Reload | None = None,
     ) -> None:
         self.algorithm, self.participation, self.seed = algorithm, participation, seed
         self.stop, self.evaluation = stop, evaluation
         self.verifier = Verifier(verify_every, max(KEPT, participation.staleness + 1))
-        self.log: list[Any] = []
-        self.versions: dict[int, int] = {}
         self.refusals = Refusals()
         self.progress = Progress()
         self.last_digest = ""
-        self._members = Members(participation.clients)
-        self._moved: set[int] = set()
+        self._places = Places(participation.clients)
+        self._catch_up = CatchUp(algorithm, self._places.versions, lag, reload)
+        self.history, self.snapshots = self._catch_up.history, self._catch_up.snapshots
         self._rounds = Rounds(algorithm, participation, seed)
         self._durable = self._rounds.pack()
         self.proofs, self._believes, self._apart = dict(proofs or {}), believes, apart
 
     @property
     def version(self) -> int:
-        return len(self.log)
+        return self.history.version
+
+    @property
+    def versions(self) -> Mapping[int, int]:
+        """Where everybody is that ever joined."""
+        return self._places.versions
 
     @property
     def round(self) -> int:
@@ -101,15 +108,16 @@ class Coordinator:
     def joined(self, join: Join, *, is_due: bool = False) -> tuple[list[Outgoing], Refusal | None]:
         """A process brings clients, or a client says where it really is; returns plans for those that have one to
         answer, or a refusal. is_due: whether it was told to say so."""
-        members = range(self.participation.clients) if is_due else self._members
+        members = range(self.participation.clients) if is_due else self._places.members
         objection = why_not(join, self.proofs, self.participation.clients, self.version, members)
         if objection is not None:
             return [], self.refused(join.sender, *objection)
         self.proofs = join.proofs | self.proofs
-        plans, is_alone, now = [], join.sender >= 0, self._rounds.current
-        if is_alone and not is_due and now is not None:
-            now.lost[join.sender] += 1
-            if now.lost[join.sender] > JOINS:
+        plans: list[Outgoing] = []
+        is_alone, now = join.sender >= 0, self._rounds.current
+        has_pulled = is_alone and self.snapshots.installed(join.sender, join.spans[0].version if join.spans else 0)
+        if is_alone and now is not None and not (is_due or has_pulled):
+            if not self._catch_up.is_lost(join.sender, now):
                 detail = f"client {join.sender} says more than {JOINS} times in a round where it is"
                 return [], self.refused(join.sender, "joins-again", detail)
         came = [
@@ -118,27 +126,26 @@ class Coordinator:
             for client in range(span.first, span.last + 1)
             if is_alone or not (client in self._apart or (client in self.versions and not self._believes))
         ]
-        self._members.update(client for client, _ in came)
-        for client, version in came:
-            has_lost = not is_due or version < self.versions.get(client, 0)
-            self._place(client, version)
+        lost = {c for c, version in came if has_pulled or not is_due or version < self.versions.get(c, 0)}
+        self._places.enter(came)
+        for client, _ in came:
             self._rounds.dismiss(client)
-            if has_lost and now is not None and client in now.waiting:
-                plans.append(self._told(client))  # the plan again, from where it really is
+            if client in lost and now is not None and client in now.waiting:
+                plans += self._catch_up.told(client, now)  # the plan again, from where it really is
         return plans, None
 
     def left(self, clients: Iterable[int]) -> None:
         """Clients are gone; nobody waits for them, and none is asked until it has joined again."""
+        clients = list(clients)
         for client in clients:
-            if client in self._members:
-                self._members.discard(client)
-                self._moved.add(client)
+            self._places.leave(client)
             self._rounds.dismiss(client, open_too=True)
+        self.snapshots.left(clients)
 
     @property
     def members(self) -> int:
         """How many may be asked."""
-        return len(self._members)
+        return len(self._places.members)
 
     @property
     def has_members(self) -> bool:
@@ -148,16 +155,21 @@ class Coordinator:
     # -- rounds
 
     def open_round(self, now_ns: int = 0) -> list[Outgoing]:
-        """Begin the next round; returns its plans, one for each of the cohort."""
-        now = self._rounds.open(self._members, self.version, now_ns)
+        """Begin the next round; returns its plans, one for each of the cohort but those who are to have a snapshot."""
+        now = self._rounds.open(self._places.members, self.version, now_ns)
         now.lags = [self.version - self.versions[client] for client in now.cohort]
-        return [self._told(client) for client in now.cohort]
+        self.snapshots.open(self.round, self.version)
+        return [told for client in now.cohort for told in self._catch_up.told(client, now)]
 
     def reported(self, envelope: Envelope, now_ns: int = 0) -> Refusal | None:
-        """A report, or why there is none, came in. Returns why it was refused, or None if it counts."""
+        """A report, why there is none, or what serves a snapshot came in. Returns why it was refused, if it was."""
         try:
             if envelope.kind is Kind.DECLINE:
                 self._let_off(envelope)
+            elif envelope.kind is Kind.PULL:
+                self._pulled(envelope)
+            elif envelope.kind is Kind.PIECE:
+                self.snapshots.came(envelope)
             else:
                 self._accept(envelope, now_ns)
             return None
@@ -199,11 +211,17 @@ class Coordinator:
         """The clients that the open round waits for."""
         return sorted(self._rounds.current.waiting) if self._rounds.current is not None else []
 
+    def take_outbox(self) -> list[Outgoing]:
+        """What is to be sent, beside plans, because of what came in."""
+        return self._catch_up.take_outbox(self._rounds.current)
+
     def close_round(self, now_ns: int = 0) -> Closed:
         """Aggregate, if there is a quorum. The commit is to be made durable before anybody hears of it."""
         attempt, reported, commit, course = self._rounds.close(self.version, now_ns)
+        for client in self.snapshots.close():
+            self._rounds.dismiss(client)  # it never heard of the round
         if commit is not None:
-            self.log.append(commit)
+            self._catch_up.remember(commit, self._places.slowest(self.version))
         return Closed(attempt.plan.round, self.version, tuple(attempt.cohort), tuple(reported), commit, course)
 
     def published(self, closed: Closed, bytes_so_far: int) -> Envelope | None:
@@ -225,8 +243,9 @@ class Coordinator:
         return messages.pack_commit(self.algorithm, closed.round if closed else 0, self.version, commits, wants)
 
     def crashed(self) -> None:
-        """The server has lost what was not durable: the round that was open."""
+        """The server has lost what was not durable: the round that was open, and the snapshot that was on its way."""
         self._rounds.unpack(self._durable)
+        self.snapshots.crashed()
 
     @property
     def is_half_in(self) -> bool:
@@ -261,38 +280,28 @@ class Coordinator:
     def checkpoint(self) -> list[Any]:
         """All that the future depends on, but the log and the members' versions, which are kept a row each."""
         self._durable = self._rounds.pack()
-        return [self._durable, self.refusals.pack(), self.progress.pack(), self.verifier.pack()]
+        parts = (self.refusals, self.progress, self.verifier, self.snapshots)
+        return [self._durable, *(part.pack() for part in parts)]
 
     def take_moved(self) -> list[tuple[int, int]]:
-        """(client, version) of those that joined, moved or left since the last call; who left has ~version."""
-        moved = [(c, self.versions[c] if c in self._members else ~self.versions[c]) for c in sorted(self._moved)]
-        self._moved.clear()
-        return moved
+        """What `restore` wants to know of who joined, moved or left since the last call."""
+        return self._places.take_moved()
 
-    def restore(self, checkpoint: list[Any], log: list[Any], known: Mapping[int, int]) -> None:
+    def restore(
+        self, checkpoint: list[Any], log: Iterable[Any], known: Mapping[int, int], snapshot: bytes = b""
+    ) -> None:
         """known: what `take_moved` gave, all in all."""
-        self._durable, refusals, progress, truth = checkpoint
+        self._durable, refusals, progress, truth, snapshots = checkpoint
         self._rounds.unpack(self._durable)
         self.refusals.unpack(refusals)
         self.progress = Progress.unpack(progress)
         self.verifier.unpack(truth)
-        self.log, self.versions = log, {client: max(version, ~version) for client, version in known.items()}
-        if not self._believes:
-            self._members.update(client for client, version in known.items() if version >= 0)
+        self.snapshots.unpack(snapshots, snapshot)
+        self._places.restore(known, with_members=not self._believes)
+        for commit in log:
+            self._catch_up.remember(commit, self._places.slowest(self.version))
 
     # -- inside
-
-    def _told(self, client: int) -> Outgoing:
-        now, version = self._rounds.current, self.versions[client]
-        assert now is not None
-        if version not in now.told:  # whoever stands at one version is told the same
-            now.told[version] = messages.pack_plan(self.algorithm, client, now.plan, self.log[version:])
-        envelope, tally = now.told[version]
-        return replace(envelope, client=client), tally
-
-    def _place(self, client: int, version: int) -> None:
-        self.versions[client] = version
-        self._moved.add(client)
 
     def _expected(self, envelope: Envelope) -> Attempt:
         """The round that this answers, if it is one that waits for it."""
@@ -311,10 +320,17 @@ class Coordinator:
         self._reached(client, envelope.base)
         raise ReportRefused(reason, detail)
 
+    def _pulled(self, envelope: Envelope) -> None:
+        try:
+            self._catch_up.pulled(envelope, self._rounds.current)
+        except NoSnapshot:
+            self._rounds.dismiss(envelope.client)  # it lags too far to answer an earlier round
+            raise
+
     def _reached(self, client: int, version: int) -> None:
         """What a client has answered brings it on, and never back."""
         if version >= self.versions[client]:
-            self._place(client, version)
+            self._places.move(client, version)
 
     def _accept(self, envelope: Envelope, now_ns: int) -> None:
         now, client = self._expected(envelope), envelope.client
@@ -326,6 +342,8 @@ class Coordinator:
             raise ReportRefused("diverged", difference)
         self._rounds.count(now, client, report, now_ns)
         self._reached(client, envelope.base)
+        if now is self._rounds.current:
+            self.snapshots.reported(client)
 
 
 _ANSWERS_BADLY = frozenset(

@@ -10,6 +10,7 @@ from seedbus.agents import messages
 from seedbus.agents.messages import DIGEST, EVALUATE, AnyAlgorithm, Evaluation
 from seedbus.agents.observer import Observer
 from seedbus.agents.problem import Problem
+from seedbus.agents.source import Source
 from seedbus.algorithms.contract import BadPayload, CommitGap, Vector
 from seedbus.bus import Envelope
 
@@ -21,6 +22,7 @@ class Evaluator:
         self.algorithm, self.problem, self.split = algorithm, problem, split
         self._x0, self._observer = x0, observer
         self.replica = algorithm.replica(x0)
+        self._source = Source()
 
     def stand_at(self, version: int, log: Sequence[Any]) -> None:
         """Be at `version`, whatever it was at before; log: the commits 1, 2, …, at least to there."""
@@ -41,3 +43,11 @@ class Evaluator:
             metrics = self.problem.evaluate(self.replica.x, self.split) | self.algorithm.diagnostics(self.replica)
         digests = self.replica.digests() if wants & DIGEST else {}
         return [Evaluation(envelope.round, envelope.base, metrics, digests).pack()] if metrics or digests else []
+
+    def fetched(self, envelope: Envelope) -> list[Envelope]:
+        """Pieces of the replica, for the server's snapshot."""
+        try:
+            return self._source.pieces(envelope, self.replica)
+        except BadPayload as error:
+            self._observer.noted("bad-fetch", client=envelope.client, detail=str(error))
+            return []

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from importlib.metadata import version
 
 from seedbus.agents import messages
+from seedbus.agents.downloads import unpack_notes
 from seedbus.agents.errors import JoinRefused
 from seedbus.agents.evaluator import Evaluator
 from seedbus.agents.host import Host
@@ -71,13 +72,15 @@ class Followers:
             envelope = decode(frame)
             if envelope.kind is Kind.REFUSE:
                 raise JoinRefused(*messages.unpack_refuse(envelope))
-            versions, log = messages.unpack_welcome(self._algorithm, envelope, len(self._addresses))
+            versions, log, packed = messages.unpack_welcome(self._algorithm, envelope, len(self._addresses))
+            notes = unpack_notes(packed, decode)
         except (MalformedEnvelope, BadPayload) as error:
             raise JoinRefused("bad-welcome", str(error)) from None
         stands = dict(zip(self._addresses, versions, strict=True))
         if self.evaluator is not None:
             self.evaluator.stand_at(stands.pop(EVALUATOR), log)
         self.host.replicas.stand_at(stands, log)
+        self.host.downloads.stand_at(notes)
 
     def handle(self, frame: bytes) -> list[bytes]:
         try:
@@ -94,6 +97,12 @@ class Followers:
             return self.host.woken(envelope)
         if envelope.kind is Kind.REFUSE and envelope.client in self.host.replicas:
             return self.host.refused(envelope)
+        if envelope.kind is Kind.SNAPSHOT and envelope.client in self.host.replicas:
+            return self.host.fed(envelope)
+        if envelope.kind is Kind.FETCH and envelope.client in self.host.replicas:
+            return self.host.fetched(envelope)
+        if envelope.kind is Kind.FETCH and envelope.client == EVALUATOR and self.evaluator is not None:
+            return self.evaluator.fetched(envelope)
         if envelope.kind is Kind.COMMIT and self.evaluator is not None:
             return self.evaluator.committed(envelope)
         self._observer.noted("unexpected", kind=envelope.kind.name, client=envelope.client)

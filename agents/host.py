@@ -11,13 +11,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from seedbus.agents import messages
+from seedbus.agents import chunks, messages
+from seedbus.agents.chunks import Chunk
+from seedbus.agents.downloads import Downloads
 from seedbus.agents.messages import AnyAlgorithm, Join
 from seedbus.agents.observer import Observer
 from seedbus.agents.population import RETURNS
 from seedbus.agents.problem import Problem
 from seedbus.agents.replicas import Replicas
 from seedbus.agents.seeds import of_directions
+from seedbus.agents.source import Source
 from seedbus.agents.tampering import Tampering
 from seedbus.agents.verification import Verifier
 from seedbus.algorithms.contract import BadPayload, CommitGap, Declined, Replica
@@ -25,6 +28,7 @@ from seedbus.bus import Envelope
 
 WITHOUT_STATE, FROM_ANOTHER_RUN = (RETURNS.index(how) for how in ("without-state", "from-another-run"))
 ELSEWHERE = 2**31  # the version that a client brings from another run: one that this run never reaches
+OFFER = 3  # fields of the offer of a snapshot
 SPANS = 64  # an envelope's arrays hold no more
 
 
@@ -48,6 +52,8 @@ class Host:
         self._tampering = tampering
         self._memories: dict[int, Any] = {}
         self._answers: dict[int, Envelope] = {}
+        self.downloads = Downloads(replicas.at)
+        self._source = Source()
 
     def join(self, sender: int, clients: Sequence[int]) -> list[Envelope]:
         """JOINs of clients, at the versions that they hold."""
@@ -65,6 +71,7 @@ class Host:
                 self._observer.noted("stale-plan", client=client, round=envelope.round)  # overtaken on its way
                 return []
             replica = self.replicas.advance(client, missed, plan.version)
+            self.downloads.outgrow(client, plan.version)
             answer = self._answers.get(client)
             if answer is None or (answer.round, answer.base) != (envelope.round, envelope.base):
                 answer = self._answers[client] = self._work(client, plan, replica)
@@ -81,7 +88,40 @@ class Host:
         """A client is there again, with what it still has: it introduces itself."""
         if envelope.body in ([WITHOUT_STATE], [FROM_ANOTHER_RUN]):
             self._forget(envelope.client)
-        return self._alone(envelope, ELSEWHERE if envelope.body == [FROM_ANOTHER_RUN] else None)
+        joins = self._alone(envelope, ELSEWHERE if envelope.body == [FROM_ANOTHER_RUN] else None)
+        return joins + self.downloads.note(envelope.client, envelope.round)
+
+    def fed(self, envelope: Envelope) -> list[Envelope]:
+        """A client's answer to the offer of a snapshot, or to a chunk of it."""
+        client = envelope.client
+        if envelope.base <= self.replicas.version(client):
+            self._observer.noted("stale-snapshot", client=client, version=envelope.base)
+            said = self._alone(envelope) if len(envelope.body) == OFFER else []
+            return said + self.downloads.note(client, envelope.round)
+        try:
+            got = chunks.unpack(envelope)
+            if not isinstance(got, Chunk):
+                return self.downloads.offered(envelope, *got) + self.downloads.note(client, envelope.round)
+        except BadPayload as error:
+            self._observer.noted("bad-snapshot", client=client, detail=str(error))
+            return self.downloads.note(client, envelope.round)
+        try:
+            told = self.downloads.came(envelope, got)
+        except BadPayload as error:
+            self._observer.noted("bad-snapshot", client=client, detail=str(error))
+            return [chunks.pull(got.title, (), client, envelope.round)]
+        if isinstance(told, list):
+            return told + self.downloads.note(client, envelope.round)
+        self.replicas.install(client, told)
+        return self._alone(envelope)
+
+    def fetched(self, envelope: Envelope) -> list[Envelope]:
+        """Pieces of a client's replica, for the server's snapshot."""
+        try:
+            return self._source.pieces(envelope, self.replicas.get(envelope.client))
+        except BadPayload as error:
+            self._observer.noted("bad-fetch", client=envelope.client, detail=str(error))
+            return []
 
     def refused(self, envelope: Envelope) -> list[Envelope]:
         """What a client holds is of no use to this run: it starts anew."""
@@ -100,6 +140,7 @@ class Host:
 
     def _forget(self, client: int) -> None:
         self.replicas.forget(client)
+        self.downloads.forget(client)
         self._memories.pop(client, None)
         self._answers.pop(client, None)
 

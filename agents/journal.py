@@ -14,8 +14,9 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+import sys
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,7 @@ from seedbus.agents.seals import SEAL, Seals, digest, seal_of
 
 Round = tuple[int, int, list[int], list[int], list[Any], list[Any] | None]
 """Its number, the version after it, its cohort, who reported, how it went, and its packed commit or None."""
+_MEMBERS = {"known": "version", "held": "version", "halves": "note"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,10 @@ class Entry:
     """One closed round. commit: its packed body, or None for a round without quorum; rows: new rows of the ledger.
 
     known: versions at which the server believes members to be, ~version of those who have left; held: those to which
-    delivered plans brought them (a report may have been lost). Only what changed. course: how the round went, packed.
+    delivered plans brought them (a report may have been lost); halves: what they have of snapshots. Only what changed.
+    course: how the round went, packed.
+
+    snapshot: the one that the server holds, if it is another than before; b"": none any more.
 
     segments: complete files of the ledger; when `is_rotated`, all rows up to here are in them.
     """
@@ -54,6 +59,8 @@ class Entry:
     is_rotated: bool
     state: list[Any]
     course: Sequence[Any] = ()
+    halves: Iterable[tuple[int, bytes]] = ()
+    snapshot: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +75,8 @@ class Checkpoint:
     held: dict[int, int]
     last: tuple[int, int, list[int], list[int], bool]
     """The last round: its number, the version after it, its cohort, who reported, and whether it made a commit."""
+    halves: dict[int, bytes]
+    snapshot: bytes
 
 
 class Journal:
@@ -152,6 +161,10 @@ class Journal:
             if entry.is_rotated:
                 database.execute("DELETE FROM rows")
                 seals = seals.rotated()
+            seals = self._moved("halves", dict(entry.halves), seals)
+            if entry.snapshot is not None:
+                database.execute("INSERT OR REPLACE INTO snapshot VALUES (1, ?)", (entry.snapshot,))
+                seals = seals.holding(entry.snapshot)
             seals = self._grown(lines, rows, seals)
             self._check_in(entry.segments, state, chain, seals)
         self._ends = chain, seals
@@ -187,18 +200,21 @@ class Journal:
             round, version, cohort, reported, _, commit = verified.pop()
             last = (round, version, cohort, reported, commit is not None)
             rows = b"".join(packed for (packed,) in self._select("packed FROM rows ORDER BY number"))
-            known, held = (dict(self._select(f"client, version FROM {table}")) for table in ("known", "held"))
+            known, held, halves = (
+                dict(self._select(f"client, {what} FROM {table}")) for table, what in _MEMBERS.items()
+            )
             unpacked = msgpack.unpackb(state, strict_map_key=False)
-        return Checkpoint(unpacked, segments, rows, self.metrics(), known, held, last)
+        halves = {client: note for client, note in halves.items() if note}
+        return Checkpoint(unpacked, segments, rows, self.metrics(), known, held, last, halves, self._held_snapshot())
 
     def metrics(self) -> list[dict[str, Any]]:
         with self._plainly():
             return [json.loads(line) for (line,) in self._select("line FROM metrics ORDER BY number")]
 
-    def rounds(self) -> Iterator[Round]:
-        """All rounds, verified. Raises `JournalDamaged`, after the sound ones."""
+    def rounds(self, after: int = 0) -> Iterator[Round]:
+        """All rounds from the one on that made version after + 1, verified. Raises `JournalDamaged` after the sound."""
         with self._plainly():
-            yield from self._verified()
+            yield from self._verified(after)
 
     def close(self) -> None:
         self._database.close()
@@ -211,9 +227,9 @@ class Journal:
         sealed = facts | {SEAL: seal_of(self.facts() | facts)}
         self._database.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", sealed.items())
 
-    def _moved(self, table: str, now: dict[int, int], seals: Seals) -> Seals:
-        """Members at other versions."""
-        among = f"client, version FROM {table} WHERE client IN (SELECT value FROM json_each(?))"
+    def _moved(self, table: str, now: Mapping[int, int] | Mapping[int, bytes], seals: Seals) -> Seals:
+        """Members at other versions, or with other notes."""
+        among = f"client, {_MEMBERS[table]} FROM {table} WHERE client IN (SELECT value FROM json_each(?))"
         before = dict(self._select(among, json.dumps(list(now))))
         self._database.executemany(f"INSERT OR REPLACE INTO {table} VALUES (?, ?)", now.items())
         return seals.moved(table, before, now.items())
@@ -238,22 +254,37 @@ class Journal:
 
     def _read_end(self) -> tuple[bytes, Seals]:
         row = self._database.execute("SELECT chain FROM rounds ORDER BY round DESC LIMIT 1").fetchone()
-        seals = Seals()
-        for table in ("known", "held"):
-            seals = seals.moved(table, {}, self._select(f"client, version FROM {table}"))
+        seals = Seals().holding(self._held_snapshot())
+        for table, what in _MEMBERS.items():
+            seals = seals.moved(table, {}, self._select(f"client, {what} FROM {table}"))
         lines = (line for (line,) in self._select("line FROM metrics ORDER BY number"))
         rows = (packed for (packed,) in self._select("packed FROM rows ORDER BY number"))
         return row[0] if row else self._root(), seals.grown(metrics=lines, rows=rows)
 
-    def _verified(self) -> Iterator[Round]:
-        chain, good = self._root(), 0
-        for round, version, body, link in self._select("round, version, body, chain FROM rounds ORDER BY round"):
+    def _held_snapshot(self) -> bytes:
+        found: tuple[bytes] | None = self._select("packed FROM snapshot").fetchone()
+        return found[0] if found else b""
+
+    def _verified(self, after: int = 0) -> Iterator[Round]:
+        good = self._first_round(after)
+        before = self._select("chain FROM rounds WHERE round = ?", good - 1).fetchone()
+        chain = before[0] if before else self._root()
+        stored = "round, version, body, chain FROM rounds WHERE round >= ? ORDER BY round"
+        for round, version, body, link in self._select(stored, good):
             chain = _link(chain, round, version, body)
             if round != good or chain != link:
                 raise JournalDamaged(self.folder / FILE, good, f"round {good} does not verify")
             cohort, reported, course, commit = msgpack.unpackb(body)
             yield round, version, cohort, reported, course, commit
             good += 1
+
+    def _first_round(self, after: int) -> int:
+        """The round that made version after + 1, or where it will be. A round makes one commit at most."""
+        if not after:
+            return 0
+        first = "round FROM rounds WHERE round >= ? AND version > ? ORDER BY round LIMIT 1"
+        found = self._select(first, after, after).fetchone()
+        return int(found[0]) if found else sys.maxsize
 
     def _root(self) -> bytes:
         """What the chain of rounds begins with: the digest of the scenario."""

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from seedbus.agents.coordinator import Coordinator
 from seedbus.agents.errors import RunFolderError, Unfinishable
 from seedbus.agents.journal import Journal
+from seedbus.agents.lag import Lag
 from seedbus.agents.messages import AnyAlgorithm, tally
 from seedbus.agents.observer import Observer
 from seedbus.agents.outages import Outage, Outages
@@ -61,6 +63,7 @@ class Setup:
     is_virtual: bool
     scenario: bytes
     processes: int = 1
+    lag: Lag | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +100,16 @@ def run(
     except BaseException:
         crew.tidy()
         raise
+    finally:
+        crew.archive.close()
     return crew.finish(reason)
 
 
-def history(algorithm: AnyAlgorithm, journal: Journal) -> list[Any]:
-    """All commits of a journal, verified and decoded."""
-    packed = (commit for *_, commit in journal.rounds() if commit is not None)
-    return [commit for body in packed for commit in algorithm.unpack_commits(body)]
+def history(algorithm: AnyAlgorithm, journal: Journal, after: int = 0) -> Iterator[Any]:
+    """The commits of a journal from version after + 1 on, verified and decoded."""
+    for *_, body in journal.rounds(after):
+        if body is not None:
+            yield from algorithm.unpack_commits(body)
 
 
 def check_build(folder: Path, facts: dict[str, str], ours: dict[str, str]) -> None:
@@ -148,6 +154,8 @@ class _Crew:
             proofs={"selftest": own_selftest} | ({"x0": journal.proof("x0")} if "x0" in facts else {}),
             believes=not setup.is_virtual,
             apart=self.population.at_start if setup.is_virtual else self.population.away,
+            lag=setup.lag,
+            reload=lambda after, last: self._reloaded(after, last),
         )
         self.transport = connect(journal.run_id)
         self.pace = Pace(setup.compute, setup.seed, rules)
@@ -161,6 +169,8 @@ class _Crew:
             answer_ns=self._answer_ns,
         )
         self.server = Server(self.bus, self.coordinator, self.population, outages, journal, observer)
+        # a connection of its own, for the journal's may be in use on the journal's thread
+        self.archive = Journal.open(folder, for_writing=False)
 
     async def work(self) -> str:
         try:
@@ -208,6 +218,10 @@ class _Crew:
             f"round {self.coordinator.round} waits for {len(missing)} clients ({some}) that will never answer; "
             "set participation.deadline_s to let rounds close without them"
         )
+
+    def _reloaded(self, after: int, last: int) -> list[Any]:
+        """Commits that are held no more."""
+        return list(islice(history(self.setup.algorithm, self.archive, after), last - after))
 
     def _answer_ns(self, client: int, round: int) -> int:
         return self.pace.time_ns(client, round, self.setup.algorithm.evaluations(round))

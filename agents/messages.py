@@ -79,22 +79,30 @@ def spans(versions: Sequence[tuple[int, int]]) -> list[Span]:
 
 
 def welcome(
-    algorithm: AnyAlgorithm, recipient: int, version: int, versions: Sequence[int] = (), log: Sequence[Any] = ()
+    algorithm: AnyAlgorithm,
+    recipient: int,
+    version: int,
+    versions: Sequence[int] = (),
+    log: Sequence[Any] = (),
+    notes: bytes = b"",
 ) -> Envelope:
-    """An answer to JOIN: at which version each of a host's followers is to stand, and the log to get there."""
+    """An answer to JOIN: at which version each of a host's followers is to stand, and the log to get there.
+
+    notes: what they have of snapshots (`downloads`); the log reaches the versions of these too.
+    """
     column = struct.pack(f"<{len(versions)}I", *versions)
-    return Envelope(Kind.WELCOME, recipient, 0, version, [column, algorithm.pack_commits(log).body])
+    return Envelope(Kind.WELCOME, recipient, 0, version, [column, algorithm.pack_commits(log).body, notes])
 
 
-def unpack_welcome(algorithm: AnyAlgorithm, envelope: Envelope, count: int) -> tuple[list[int], list[Any]]:
-    """The versions of `count` followers, and the commits 1, 2, … up to the newest of these."""
-    column, body = _fields(envelope, bytes, list)
+def unpack_welcome(algorithm: AnyAlgorithm, envelope: Envelope, count: int) -> tuple[list[int], list[Any], bytes]:
+    """The versions of `count` followers, the commits 1, 2, … up to the newest of these, and their notes."""
+    column, body, notes = _fields(envelope, bytes, list, bytes)
     if len(column) != 4 * count:
         raise BadPayload(f"a WELCOME tells the versions of {len(column) // 4} followers, not {count}")
     versions, log = list(struct.unpack(f"<{count}I", column)), algorithm.unpack_commits(body)
     if max(versions, default=0) > len(log) or (log and log[0].version != 1):
         raise BadPayload(f"a WELCOME's {len(log)} commits do not reach the versions that it tells")
-    return versions, log
+    return versions, log, notes
 
 
 def refuse(recipient: int, reason: str, detail: str) -> Envelope:

@@ -10,13 +10,15 @@ the run until somebody joins with them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from seedbus.agents import messages
-from seedbus.agents.coordinator import Coordinator, Outgoing
+from seedbus.agents.coordinator import Coordinator
+from seedbus.agents.downloads import pack_notes
 from seedbus.agents.observer import Observer
 from seedbus.agents.refusals import Refusal
+from seedbus.agents.snapshots import Outgoing
 from seedbus.algorithms.contract import BadPayload
 from seedbus.bus import EVALUATOR, HOST, Bus, Declined, Kind, MalformedEnvelope, Offer, Wish, decode
 from seedbus.bus.envelope import LOWEST_ADDRESS
@@ -40,7 +42,8 @@ class Reception:
     """Gives out a run's clients to processes.
 
     scenario: what a process is told of the run; processes: how many share the clients, where they do not say how many
-    they take; held: where the followers stand; came: told of plans to send anew, once a process has come or gone.
+    they take; held: where the followers stand; halves: their notes of half snapshots (`downloads`); came: told of plans
+    to send anew, once a process has come or gone.
     """
 
     def __init__(
@@ -51,11 +54,13 @@ class Reception:
         *,
         scenario: bytes,
         processes: int,
-        held: Callable[[], dict[int, int]],
+        held: Callable[[], Mapping[int, int]],
+        halves: Callable[[], Mapping[int, bytes]] = dict,
         came: Callable[[list[Outgoing]], None],
     ) -> None:
         self._bus, self._coordinator, self._observer = bus, coordinator, observer
-        self._scenario, self._processes, self._held, self._came = scenario, processes, held, came
+        self._scenario, self._processes, self._came = scenario, processes, came
+        self._held, self._halves = held, halves
         self._guests: dict[int, _Guest] = {}
         self.was_complete = False
         clients = coordinator.participation.clients
@@ -169,9 +174,15 @@ class Reception:
         held, versions = self._held(), self._coordinator.versions
         believes = not self._bus.clock.is_virtual
         stands = [(versions if believes and a != EVALUATOR else held).get(a, 0) for a in guest.addresses]
-        log = self._coordinator.log[: max(stands, default=0)]
-        version = self._coordinator.version
-        answer = messages.welcome(self._coordinator.algorithm, guest.offer.host, version, stands, log)
+        halves = {} if believes else self._halves()
+        notes = [
+            (halves[address], base)
+            for address, stand in zip(guest.addresses, stands, strict=True)
+            if halves.get(address) and (base := decode(halves[address]).base) > stand
+        ]
+        log = self._coordinator.history.between(0, max([*stands, *(base for _, base in notes)], default=0))
+        version, packed = self._coordinator.version, pack_notes([note for note, _ in notes])
+        answer = messages.welcome(self._coordinator.algorithm, guest.offer.host, version, stands, log, packed)
         missing = len(self.missing - {EVALUATOR})
         self._observer.noted("joined", host=guest.offer.host, clients=_named(guest.offer.spans), missing=missing)
         return self._bus.book(answer)

@@ -60,6 +60,16 @@ class Replicas:
             self._release(client)
         self._start[client] = 0
 
+    def install(self, client: int, replica: Replica) -> None:
+        """A client has got a whole replica."""
+        if client in self._held:
+            self._release(client)
+        self._hold(client, replica if self._private else self._shared.get(replica.version, replica))
+
+    def at(self, version: int) -> Replica:
+        """The replica of a version that the log reaches; not to be written to."""
+        return self._at(version)
+
     def advance(self, client: int, commits: Sequence[Any], version: int) -> Replica:
         """Fold what the client missed; it then stands at `version`. Raises `CommitGap`, leaving it where it was."""
         replica = self.get(client)

@@ -15,25 +15,33 @@ import msgpack
 
 SEAL = "seal"
 _SPAN = 2**128 - 1
+Said = int | bytes
+"""What a table says of a member: a version, or a note."""
 _NOWHERE = -(2**33)  # the version of who is not in a table: no version, and no ~version either
 
 
 @dataclass(frozen=True, slots=True)
 class Seals:
-    """What the tables known, held, metrics and rows of a journal add up to."""
+    """What the tables known, held, halves, snapshot, metrics and rows of a journal add up to."""
 
     members: int = 0
     metrics: bytes = b""
     rows: bytes = b""
+    snapshot: bytes = b""
 
     def digest(self) -> bytes:
-        return digest(b"".join([self.members.to_bytes(16, "big"), digest(self.metrics), digest(self.rows)]))
+        others = (digest(each) for each in (self.metrics, self.rows, self.snapshot))
+        return digest(b"".join([self.members.to_bytes(16, "big"), *others]))
 
-    def moved(self, table: str, before: Mapping[int, int], now: Iterable[tuple[int, int]]) -> Self:
-        """Members at other versions. before: client → version of those of them that were in the table."""
+    def moved(self, table: str, before: Mapping[int, Said], now: Iterable[tuple[int, Said]]) -> Self:
+        """Members at other versions, or with other notes. before: client → those of them that were in the table."""
         weigh = _weights(table)
-        members = sum((version - before.get(client, _NOWHERE)) * weigh(client) for client, version in now)
+        members = sum((_number(said) - _number(before.get(client, _NOWHERE))) * weigh(client) for client, said in now)
         return replace(self, members=(self.members + members) & _SPAN)
+
+    def holding(self, snapshot: bytes) -> Self:
+        """Another snapshot; b"": none."""
+        return replace(self, snapshot=digest(snapshot))
 
     def grown(self, *, metrics: Iterable[str] = (), rows: Iterable[bytes] = ()) -> Self:
         """More lines and more rows."""
@@ -57,6 +65,10 @@ def seal_of(facts: Mapping[str, str]) -> str:
     """The fact that says that the others are whole."""
     named = msgpack.packb([[name, facts[name]] for name in sorted(facts) if name != SEAL])
     return digest(named).hex()
+
+
+def _number(said: Said) -> int:
+    return said if isinstance(said, int) else int.from_bytes(digest(said), "big")
 
 
 def _weights(table: str) -> Callable[[int], int]:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from seedbus.agents import messages
-from seedbus.agents.coordinator import Closed, Coordinator, Outgoing
+from seedbus.agents.coordinator import Closed, Coordinator
 from seedbus.agents.errors import TooFew
 from seedbus.agents.followers import build_facts
 from seedbus.agents.journal import Checkpoint, Entry, Journal
@@ -20,9 +20,11 @@ from seedbus.agents.observer import Observer
 from seedbus.agents.outages import Outages, Phase
 from seedbus.agents.population import RETURNS, Moves, Population, Returns
 from seedbus.agents.reception import Reception
+from seedbus.agents.snapshots import Outgoing
 from seedbus.algorithms.contract import BadPayload
 from seedbus.bus import EVALUATOR, SERVER, Bus, Envelope, Kind, MalformedEnvelope
 from seedbus.bus.clock import LAST
+from seedbus.bus.envelope import DOWN, UP
 
 VAIN, VAIN_EACH = 10_000, 100  # comings and goings without a quorum, and so many a client, after which it is given up
 
@@ -57,25 +59,27 @@ class Server:
             scenario=scenario,
             processes=processes,
             held=lambda: self.bus.stands,
+            halves=lambda: self.bus.halves,
             came=self._came,
         )
         return self._reception
 
-    def restore(self, checkpoint: Checkpoint, log: list[Any]) -> None:
+    def restore(self, checkpoint: Checkpoint, log: Iterable[Any]) -> None:
         """Go on from a checkpoint; before `run`."""
         coordinator, bus, population, coming = checkpoint.state
-        self.coordinator.restore(coordinator, log, checkpoint.known)
+        self.coordinator.restore(coordinator, log, checkpoint.known, checkpoint.snapshot)
         self._population.unpack(population)
         # in real time a process that comes brings all its clients that are there
         self._coming = Counter(dict(coming) if self.bus.clock.is_virtual else {})
-        self.bus.stands = dict(checkpoint.held)
+        self.bus.stands, self.bus.halves = dict(checkpoint.held), dict(checkpoint.halves)
         self.bus.ledger.restore(checkpoint.segments, checkpoint.rows)
         self.bus.restore(bus)
         round, version, cohort, reported, has_commit = checkpoint.last
+        last = self.coordinator.history.since(version - 1)[0] if has_commit else None
         if not self.bus.clock.is_virtual:  # what the evaluator was asked and had not answered is not asked again
             self.bus.stands[EVALUATOR] = version - has_commit
             self.coordinator.progress.awaited = 0
-        self._unpublished = Closed(round, version, tuple(cohort), tuple(reported), log[-1] if has_commit else None)
+        self._unpublished = Closed(round, version, tuple(cohort), tuple(reported), last)
 
     async def run(self) -> str:
         """The whole run; returns why it ended."""
@@ -114,7 +118,9 @@ class Server:
     async def _round(self) -> None:
         await self._gather()
         now_ns = self.bus.clock.now_ns
-        self._send(self.coordinator.open_round(now_ns))
+        plans = self.coordinator.open_round(now_ns)
+        await self._until(lambda: not self.coordinator.snapshots.awaits_evaluator)
+        self._send(plans)
         round, deadline_ns = self.coordinator.round, self.coordinator.deadline_ns
         alarm = None
         if deadline_ns is not None:
@@ -226,7 +232,9 @@ class Server:
             course=closed.course.pack(),
             commit=None if commit is None else self.coordinator.algorithm.pack_commits([commit]).body,
             known=self.coordinator.take_moved(),
-            held=[(client, self.bus.stands[client]) for client in sorted(self.bus.moved)],
+            held=[(client, self.bus.stands.get(client, 0)) for client in sorted(self.bus.moved)],
+            halves=[(client, self.bus.halves[client]) for client in sorted(self.bus.moved & self.bus.halves.keys())],
+            snapshot=self.coordinator.snapshots.take_new(),
             metrics=self.unsaved_metrics,
             rows=ledger.take_new(),
             is_rotated=ledger.is_full,
@@ -250,8 +258,10 @@ class Server:
         await self.bus.clock.offload(self._disk, write)
 
     async def _until(self, is_done: Callable[[], bool]) -> None:
+        self._send(self.coordinator.take_outbox())
         while not is_done():
             self._read(await self._mailbox.get())
+            self._send(self.coordinator.take_outbox())
 
     def _read(self, letter: Envelope | MalformedEnvelope | int | None) -> None:
         """Act upon one letter; whatever is wrong with it is counted and named, and stops nothing."""
@@ -264,7 +274,7 @@ class Server:
             self.observer.refused(
                 coordinator.refused(SERVER if letter.peer is None else letter.peer, "malformed", str(letter))
             )
-        elif letter.kind in (Kind.REPORT, Kind.DECLINE):
+        elif letter.kind in (Kind.REPORT, Kind.DECLINE, Kind.PULL, Kind.PIECE):
             refusal = coordinator.reported(letter, self.bus.clock.now_ns)
             if refusal is not None:
                 self.observer.refused(refusal)
@@ -312,9 +322,9 @@ class Server:
             self.bus.send(envelope, tally)
 
     def _bytes(self) -> tuple[int, int]:
-        """Bytes of plans and of the answers to them so far, up first, without the digests of verification."""
-        up = self.bus.sent_bytes(Kind.REPORT) + self.bus.sent_bytes(Kind.DECLINE)
-        return up, self.bus.sent_bytes(Kind.PLAN)
+        """Bytes of the algorithm so far, from clients and to them, without the digests of verification."""
+        up, down = (sum(map(self.bus.sent_bytes, kinds)) for kinds in (UP, DOWN))
+        return up, down
 
 
 def _unfinishable(round: int, quorum: int, why: str) -> TooFew:

@@ -16,9 +16,9 @@ from functools import partial
 from typing import Any
 
 from seedbus.bus.clock import LAST_NS, Clock
-from seedbus.bus.envelope import NO_TALLY, SERVER, Envelope, Kind, Tally, encode
+from seedbus.bus.envelope import NO_TALLY, SERVER, Envelope, Kind, Tally, encode, is_of
 from seedbus.bus.errors import MalformedEnvelope
-from seedbus.bus.ledger import Fate, Ledger, Row
+from seedbus.bus.ledger import INSTRUMENT, Fate, Ledger, Row
 from seedbus.bus.letters import opened, said
 from seedbus.bus.mailbox import Mailbox
 from seedbus.bus.network import Links
@@ -57,8 +57,10 @@ class Bus:
         """Malformed frames by (peer, the part that was wrong): bounded, as whole sentences would not be."""
         self.stands: dict[int, int] = {}
         """follower → version to which what it was sent, and has answered, brought it."""
+        self.halves: dict[int, bytes] = {}
+        """client → what it says that it has of a snapshot, a frame; opaque here."""
         self.moved: set[int] = set()
-        """Those of whom that has changed since somebody last cleared this."""
+        """Those of whom either has changed since somebody last cleared this."""
         self._mailboxes: dict[int, Mailbox] = {}
         self._in_flight: dict[Key, Flight] = {}
         self._answers: dict[Key, Answer] = {}
@@ -131,11 +133,11 @@ class Bus:
         return sorted({answer.key[1] for answer in late if answer.frames is None})
 
     def sent_bytes(self, kind: Kind) -> int:
-        """Bytes of all envelopes of one kind sent so far, without the digests of verification."""
+        """Bytes of one kind sent to or by clients so far, without the digests of verification."""
         totals = self.ledger.totals
         settled = totals[kind, "header_bytes"] + totals[kind, "payload_bytes"] - totals[kind, "digest_bytes"]
-        flights = (flight for flight in self._in_flight.values() if flight.key[0] is kind)
-        return settled + sum(len(flight.frame) - flight.tally.digest_bytes for flight in flights)
+        flights = (f for f in self._in_flight.values() if f.key[0] is kind and f.key[1] >= 0)
+        return settled - totals[kind, INSTRUMENT] + sum(len(f.frame) - f.tally.digest_bytes for f in flights)
 
     def checkpoint(self) -> list[Any]:
         """All that the future depends on: the time, the busy links, what is under way, every answer to come; and how
@@ -268,12 +270,8 @@ class Bus:
     def _answered(self, answer: Answer, frames: list[bytes]) -> None:
         if self._is_closed or answer.frames is not None:
             return
-        answer.frames = frames
-        kind, client, *_ = answer.key
-        # what comes late brings nobody back; only who may have lost its state falls behind
-        nearer = min if kind in _SETS_BACK else max
-        self.stands[client] = nearer(answer.base, self.stands.get(client, 0))
-        self.moved.add(client)
+        answer.frames = [frame for frame in frames if not is_of(frame, Kind.WAKE)]
+        self._learn(answer, [frame for frame in frames if is_of(frame, Kind.WAKE)])
         if answer.is_late:
             answer.is_late = False
             self.clock.release()
@@ -284,6 +282,21 @@ class Bus:
             and all(each.frames is not None for each in self._answers.values())
         ):
             self._quiet.set_result(None)
+
+    def _learn(self, answer: Answer, notes: list[bytes]) -> None:
+        """Where a follower stands now that it has answered; notes: its word to the simulation, which is not sent."""
+        kind, client, *_ = answer.key
+        has_joined, before = any(is_of(frame, Kind.JOIN) for frame in answer.frames or []), self.stands.get(client, 0)
+        if kind in _SETS_BACK:  # it may have lost its state
+            self.stands[client] = min(answer.base, before)
+        elif has_joined == (kind is Kind.SNAPSHOT) and kind in (Kind.PLAN, Kind.COMMIT, Kind.SNAPSHOT):
+            # a plan is answered with a JOIN by who cannot follow it, a snapshot by who has all of it;
+            # and what comes late brings nobody back
+            self.stands[client] = max(answer.base, before)
+        if kind in _SETS_BACK | {Kind.SNAPSHOT} and (notes or client in self.halves):
+            self.halves[client] = notes[-1] if notes else b""
+            self._book_bytes(client, SERVER, sum(len(note) + self.transport.framing_bytes(len(note)) for note in notes))
+        self.moved.add(client)
 
     def _answer_due(self, answer: Answer) -> None:
         if self._is_closed:
@@ -310,5 +323,5 @@ class Bus:
             key, base = next_key(self._occurrences, *named), answer.base if envelope is None else envelope.base
             if envelope is not None and envelope.kind is Kind.REPORT:
                 self.rules.reported(client, envelope.round)
-            is_sure = kind in (Kind.WAKE, Kind.REFUSE)
+            is_sure = kind in _SETS_BACK
             self._depart(Flight(now_ns, now_ns, key, base, header, tally, frame, is_sure=is_sure, envelope=envelope))

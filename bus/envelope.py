@@ -41,7 +41,8 @@ class Kind(enum.IntEnum):
     of those, the evaluator's come first, so that it knows a version before anybody claims to hold it.
 
     LINK never travels: its rows in the ledger are bytes of a transport that belong to no message. WAKE is no message
-    either: the simulation's word to a client that it is there again."""
+    either: the simulation's word to a client that it is there again; and a client's to the simulation, of what it has
+    of a snapshot."""
 
     LINK = 0
     JOIN = 1
@@ -54,6 +55,10 @@ class Kind(enum.IntEnum):
     BYE = 8
     DECLINE = 9
     WAKE = 10
+    SNAPSHOT = 12
+    PULL = 13
+    FETCH = 14
+    PIECE = 15
 
     @property
     def is_upward(self) -> bool:
@@ -63,10 +68,15 @@ class Kind(enum.IntEnum):
     @property
     def limit(self) -> int:
         """The longest envelope of this kind, in bytes. What a server accepts from strangers is far less."""
-        return 2**16 if self in _UPWARD else FRAME_LIMIT
+        return 2**16 if self in _SHORT else FRAME_LIMIT
 
 
-_UPWARD = frozenset({Kind.JOIN, Kind.REPORT, Kind.EVALUATION, Kind.DECLINE})
+_UPWARD = frozenset({Kind.JOIN, Kind.REPORT, Kind.EVALUATION, Kind.DECLINE, Kind.PULL, Kind.PIECE})
+# what clients send for the algorithm's sake, and what they are sent
+UP = (Kind.REPORT, Kind.DECLINE, Kind.PULL, Kind.PIECE)
+DOWN = (Kind.PLAN, Kind.SNAPSHOT, Kind.FETCH)
+_SHORT = _UPWARD | {Kind.SNAPSHOT, Kind.FETCH}
+_NUMBERS = frozenset(Kind) - {Kind.LINK}
 
 
 class Tally(NamedTuple):
@@ -123,6 +133,11 @@ def header_of(envelope: Envelope) -> bytes:
     return b"\x95" + _pack((tag, envelope.client, envelope.round, envelope.base))[1:]
 
 
+def is_of(frame: bytes, kind: Kind) -> bool:
+    """Whether these are the bytes of an envelope of a kind, if of any."""
+    return frame[:2] == bytes((0x95, FORMAT * 16 + kind))
+
+
 def decode(frame: bytes, peer: int | None = None) -> Envelope:
     """The envelope in `frame`. Raises `MalformedEnvelope`, and nothing else, whatever the bytes are."""
     if len(frame) > FRAME_LIMIT:
@@ -177,7 +192,7 @@ def _kind(tag: object, peer: int | None) -> Kind:
     version, number = divmod(tag, 16)
     if version != FORMAT:
         raise MalformedEnvelope(f"is format {version}; this bus speaks format {FORMAT}", "the tag", peer)
-    if number not in set(Kind) - {Kind.LINK}:
+    if number not in _NUMBERS:
         raise MalformedEnvelope(f"names kind {number}, which does not exist", "the tag", peer)
     return Kind(number)
 

@@ -59,6 +59,7 @@ class Row(NamedTuple):
 
 COLUMNS = Row._fields
 SUMMED = ("header_bytes", "payload_bytes", "framing_bytes", "digest_bytes", "catchup_bytes", "scalars", "seeds")
+INSTRUMENT = "instrument_bytes"  # of all messages of a kind, those to and from the evaluator
 _summed = attrgetter(*SUMMED)
 _pack = struct.Struct(f"={len(COLUMNS)}q").pack
 _DIGEST = b"seedbus.rows.sha256"
@@ -127,6 +128,8 @@ class Ledger:
         for name, value in zip(SUMMED, _summed(row), strict=True):
             if value:
                 self.totals[kind, name] += value
+        if EVALUATOR in (row.sender, row.recipient):
+            self.totals[kind, INSTRUMENT] += row.header_bytes + row.payload_bytes
 
     def _count_columns(self, columns: Columns) -> None:
         for number in np.unique(columns["kind"]).tolist():
@@ -134,6 +137,10 @@ class Ledger:
             self.totals[Kind(number), "messages"] += int(here.sum())
             for name in SUMMED:
                 self.totals[Kind(number), name] += int(columns[name][here].sum())
+            here &= (columns["sender"] == EVALUATOR) | (columns["recipient"] == EVALUATOR)
+            self.totals[Kind(number), INSTRUMENT] += int(
+                (columns["header_bytes"] + columns["payload_bytes"])[here].sum()
+            )
 
 
 def read_ledger(folder: Path) -> Columns:

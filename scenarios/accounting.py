@@ -1,9 +1,9 @@
 """The bytes of a run, out of its ledger, beside the conventions that the papers count by.
 
-Algorithm bytes are plans (down: the seed, and the commits that a client missed) and reports, or why there is none (up):
-header and payload of everything that was sent, dropped messages included. Digests are verification and not the
-algorithm's. What a transport adds to them, and what processes say when they come and go, depends on how a run is spread
-and stands apart.
+Algorithm bytes are plans (down: the seed, and the commits that a client missed) and reports, or why there is none (up),
+and what snapshots take in the place of commits, with what a peer sends that gives one: header and payload of everything
+that was sent, dropped messages included. Digests are verification and not the algorithm's. What a transport adds to
+them, and what processes say when they come and go, depends on how a run is spread and stands apart.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 
 from seedbus.algorithms.schedule import at
 from seedbus.bus import Fate, Kind
+from seedbus.bus.envelope import DOWN, SERVER, UP
 from seedbus.bus.ledger import SUMMED, Columns, is_canonical
 from seedbus.scenarios.schema import Scenario
 
-DIRECTIONS = {"up": (Kind.REPORT, Kind.DECLINE), "down": (Kind.PLAN,)}
+DIRECTIONS = {"up": UP, "down": DOWN}
 
 
 def account(columns: Columns, scenario: Scenario, rounds: int, dimension: int) -> dict[str, Any]:
@@ -36,8 +37,10 @@ def account(columns: Columns, scenario: Scenario, rounds: int, dimension: int) -
                 **{name: int(columns[name][here].sum()) for name in SUMMED if name != "framing_bytes"},
                 "fates": _fates(columns["fate"][here]),
             }
+    # the evaluator is an instrument, also when it gives a snapshot
+    of_clients = np.minimum(columns["sender"], columns["recipient"]) == SERVER
     for direction, kinds in DIRECTIONS.items():
-        here = np.isin(columns["kind"], kinds)
+        here = of_clients & np.isin(columns["kind"], kinds)
         total = int((size - columns["digest_bytes"])[here].sum())
         found[direction] = {
             "messages": int(here.sum()),
@@ -46,17 +49,30 @@ def account(columns: Columns, scenario: Scenario, rounds: int, dimension: int) -
             "scalars": int(columns["scalars"][here].sum()),
             "seeds": int(columns["seeds"][here].sum()),
         }
-    down = columns["kind"] == Kind.PLAN
-    catch_up = int(columns["catchup_bytes"][down].sum())
+    catch_up = int(columns["catchup_bytes"].sum())
     total = found["up"]["bytes"] + found["down"]["bytes"]
     found["catchup_bytes"] = catch_up
     found["catchup_share"] = catch_up / total if total else 0.0
+    found["catchup_per_client"] = _spread(np.bincount(*_caught_up(columns, of_clients), minlength=clients))
+    told = (columns["kind"] == Kind.PLAN) & (columns["fate"] == Fate.DELIVERED)
+    found["replayed"] = int((columns["seeds"][told] - 1).sum())
     found["bytes"], found["bytes_per_client"] = total, total / clients
     found["participations"] = participations
     found["bytes_per_participation"] = total / participations if participations else 0.0
     found["conventions"] = conventions(scenario, rounds, dimension)
     found["transport"] = _transport(columns, size)
     return found
+
+
+def _caught_up(columns: Columns, of_clients: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Who was sent something to catch up, and how many bytes of it."""
+    here = of_clients & (columns["catchup_bytes"] > 0)
+    return columns["recipient"][here], columns["catchup_bytes"][here]
+
+
+def _spread(values: NDArray[Any]) -> dict[str, float]:
+    least, median, most = (float(np.quantile(values, q)) for q in (0, 0.5, 1))
+    return {"min": least, "median": median, "p95": float(np.quantile(values, 0.95)), "max": most}
 
 
 def _fates(fates: NDArray[np.int64]) -> dict[str, int]:

@@ -71,6 +71,8 @@ def document(seed: int) -> dict[str, Any]:
     for name, model in (("network", Network), ("compute", Compute)):
         if choose.chance(0.7) and (drawn := _instance(model, choose, clients, rounds)) is not None:
             found[name] = drawn
+    if choose.chance(0.4):
+        found["lag"] = _lag(choose)
     return found
 
 
@@ -112,6 +114,20 @@ def _participation(choose: Chooser, clients: int, *, takes_late: bool) -> dict[s
         found["late"] = {"discount": choose.one((0.0, 0.5, 2.0)), "max_staleness": choose.whole(1, 20)}
         if choose.chance(0.5) and "over_selection" not in found:
             found["buffer"] = choose.whole(int(found["quorum"]), cohort)
+    return found
+
+
+def _lag(choose: Chooser) -> dict[str, Any]:
+    """Snapshots of many chunks, even of small tasks."""
+    found: dict[str, Any] = {
+        "source": choose.one(("evaluator", "peer")),
+        "chunk_bytes": choose.one((64, 256, 4096)),
+        "window": choose.whole(1, 8),
+    }
+    if choose.chance(0.7):
+        found["snapshot_after_commits"] = choose.whole(1, 20)
+    if choose.chance(0.3) or "snapshot_after_commits" not in found:
+        found["snapshot_after_bytes"] = choose.whole(1, 2000)
     return found
 
 

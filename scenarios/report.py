@@ -95,8 +95,17 @@ def _bytes(summary: Summary) -> Rows:
         ("bytes up", f"{readable(up['bytes'])} in all, {readable(up['bytes_per_client'])} per client"),
         ("bytes down", f"{readable(down['bytes'])} in all, {readable(down['bytes_per_client'])} per client"),
         ("of that catch-up", f"{readable(traffic['catchup_bytes'])} ({traffic['catchup_share']:.1%} of all bytes)"),
+        *_catch_up(traffic),
         ("scalars", f"{up['scalars']:,} up, {down['scalars']:,} down, with {down['seeds']:,} seeds"),
     ]
+
+
+def _catch_up(traffic: Summary) -> Rows:
+    each = traffic["catchup_per_client"]
+    if not traffic["catchup_bytes"]:
+        return []
+    spread = f"{readable(each['median'])} median, {readable(each['p95'])} at 95 %, {readable(each['max'])} at most"
+    return [("… per client", f"{spread}; {traffic['replayed']:,} commits replayed")]
 
 
 def _conventions(summary: Summary) -> Rows:

@@ -144,6 +144,7 @@ def _setup(scenario: Scenario, processes: int) -> Setup:
         is_virtual=scenario.clock == "virtual",
         scenario=json.dumps(scenario.resolved()).encode(),
         processes=processes,
+        lag=scenario.lag,
     )
 
 

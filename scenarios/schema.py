@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from seedbus.agents.lag import Lag
 from seedbus.agents.participation import Participation
 from seedbus.agents.refusals import REASONS
 from seedbus.agents.stopping import Cadence, Stop
@@ -50,6 +51,9 @@ class Scenario(BaseModel):
     partition: Partition = Field(default=Iid(), description="who holds which samples")
     algorithm: AnyAlgorithm = Field(description="how it is trained")
     participation: Participation = Field(description="who takes part in a round, and when it is over")
+    lag: Lag | None = Field(
+        default=None, description="when clients that lag get a snapshot of the model; none: they replay, however long"
+    )
     clock: Literal["virtual", "wall"] = Field(
         default="virtual", description="virtual: time jumps when everybody waits; wall: real time, real races"
     )

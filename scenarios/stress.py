@@ -36,7 +36,9 @@ from seedbus.scenarios.replay import replay
 from seedbus.scenarios.results import Results
 from seedbus.scenarios.run import run
 
-OUR_FAULT = frozenset("diverged wrong-version wrong-kind bad-payload bad-commit bad-plan unexpected".split())
+OUR_FAULT = frozenset(
+    "diverged wrong-version wrong-kind bad-payload bad-commit bad-plan bad-snapshot bad-fetch unexpected".split()
+)
 STOPPED = 3  # every so many seeds one is stopped and resumed as well
 SHRINKS = 60  # runs that making a failure smaller may take
 
@@ -184,7 +186,7 @@ def _smaller(drawn: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Scenarios with a little less in them."""
     for number in range(len(drawn["faults"])):
         yield drawn | {"faults": drawn["faults"][:number] + drawn["faults"][number + 1 :]}
-    for name in ("network", "compute"):
+    for name in ("network", "compute", "lag"):
         if name in drawn:
             yield {key: value for key, value in drawn.items() if key != name}
     policy = drawn["participation"]

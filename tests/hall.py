@@ -87,7 +87,7 @@ class Hall:
         """The versions that a WELCOME tells, and how many commits."""
         (welcome,), _ = self.joins(host, *spans)
         assert (welcome.kind, welcome.client, welcome.base) == (Kind.WELCOME, host, self.coordinator.version)
-        versions, log = messages.unpack_welcome(ALGORITHM, welcome, len(welcome.body[0]) // 4)
+        versions, log, _ = messages.unpack_welcome(ALGORITHM, welcome, len(welcome.body[0]) // 4)
         assert [commit.version for commit in log] == list(range(1, len(log) + 1))
         return versions, len(log)
 

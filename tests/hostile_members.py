@@ -125,7 +125,7 @@ def _frames() -> Iterator[MemberCase]:
         "of-words": msgpack.packb(["REPORT", "7", "0", "0", []]),
         "of-another-format": msgpack.packb([2 * 16 + Kind.REPORT, 7, 0, 0, []]),
         "of-kind-0": msgpack.packb([16, 7, 0, 0, []]),
-        "of-kind-15": msgpack.packb([31, 7, 0, 0, []]),
+        "of-kind-11": msgpack.packb([27, 7, 0, 0, []]),
         "of-a-negative-round": msgpack.packb([22, 7, -1, 0, []]),
         "of-a-round-too-high": msgpack.packb([22, 7, 2**32, 0, []]),
         "with-a-word-for-a-body": msgpack.packb([22, 7, 0, 0, "body"]),

@@ -192,12 +192,12 @@ def test_whoever_answers_when_no_more_than_the_cohort_is_at_work_and_every_repor
             made.close_round()
             if number > cut:
                 again = fresh()
-                again.restore(made.checkpoint(), list(made.log), dict(made.versions))
+                again.restore(made.checkpoint(), made.history.since(0), dict(made.versions))
                 assert again.checkpoint() == made.checkpoint()
                 made, cut = again, len(history)
             ask()
-    assert good >= len(made.log) * buffer, "no report has counted twice"
-    for commit in made.log:
+    assert good >= len(made.history.since(0)) * buffer, "no report has counted twice"
+    for commit in made.history.since(0):
         total = sum(term.weight * float(term.scalars[0, 0]) for term in commit.terms)
         assert abs(total - 1) < 1e-6, "the weights of a buffer's reports make up one"
-    assert ALGORITHM.unpack_commits(ALGORITHM.pack_commits(made.log).body) is not None
+    assert ALGORITHM.unpack_commits(ALGORITHM.pack_commits(made.history.since(0)).body) is not None

@@ -72,7 +72,7 @@ cli.main()
 """
 
 
-@pytest.mark.parametrize("room", [0, 40_000, pytest.param(150_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("room", [0, 60_000, pytest.param(150_000, marks=pytest.mark.slow)])
 def test_a_disk_that_fills_up_is_one_sentence_and_loses_no_round(tmp_path: Path, room: int) -> None:
     """No file may grow past `room` bytes, as on a disk that is full."""
     file, folder = tmp_path / "small.yaml", tmp_path / "run"
@@ -81,7 +81,7 @@ def test_a_disk_that_fills_up_is_one_sentence_and_loses_no_round(tmp_path: Path,
     done = subprocess.run([sys.executable, "-c", _FULL, *arguments], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (4, "")
     assert done.stderr.startswith(f"seedbus: {folder}") and done.stderr.count("\n") == 1
-    if room < 40_000:
+    if room < 60_000:
         return
     what = load(file, ["stop.rounds=40"])
     assert outcome(run(what, folder, resume=True)) == outcome(run(what, tmp_path / "whole"))

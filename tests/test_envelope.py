@@ -92,7 +92,7 @@ def test_an_envelope_past_its_kinds_limit_is_refused_before_it_is_sent(kind: Kin
 
 def test_sender_and_recipient_follow_from_the_kind() -> None:
     ends = {kind: (Envelope(kind, 3, 0, 0).sender, Envelope(kind, 3, 0, 0).recipient) for kind in Kind}
-    upward = {Kind.JOIN, Kind.REPORT, Kind.EVALUATION, Kind.DECLINE}
+    upward = {Kind.JOIN, Kind.REPORT, Kind.EVALUATION, Kind.DECLINE, Kind.PULL, Kind.PIECE}
     assert ends == {kind: (3, SERVER) if kind in upward else (SERVER, 3) for kind in Kind}
 
 
@@ -173,7 +173,7 @@ CASES = [
     Bad("an-older-format", pack(Kind.REPORT, 3, 4, 5, []), "the tag", "is format 0; this bus speaks format 1"),
     Bad("a-newer-format", pack(REPORT + 16, 3, 4, 5, []), "the tag", "is format 2; this bus speaks format 1"),
     Bad("kind-zero", pack(FORMAT * 16 + Kind.LINK, 3, 4, 5, []), "the tag", "names kind 0, which does not exist"),
-    Bad("kind-fifteen", pack(FORMAT * 16 + 15, 3, 4, 5, []), "the tag", "names kind 15, which does not exist"),
+    Bad("kind-eleven", pack(FORMAT * 16 + 11, 3, 4, 5, []), "the tag", "names kind 11, which does not exist"),
     Bad("a-negative-tag", pack(-1, 3, 4, 5, []), "the tag", "is -1, outside"),
     Bad("a-negative-round", pack(REPORT, 3, -1, 5, []), "round", "is -1, outside 0 … 4294967295"),
     Bad("a-negative-version", pack(REPORT, 3, 4, -1, []), "base version", "is -1, outside 0 … 4294967295"),

@@ -112,6 +112,51 @@ def test_a_flipped_bit_is_found_and_so_is_where(tmp_path: Path, column: str, rou
     journal.close()
 
 
+@pytest.mark.parametrize("after", range(7))
+def test_rounds_from_any_version_on_are_read_alone_and_verified(tmp_path: Path, after: int) -> None:
+    journal = Journal.create(tmp_path / "run", {"scenario": "{}"})
+    versions = [1, 1, 2, 2, 2, 3, 4, 5, 5]  # a round without a commit leaves the version as it is
+    for round, version in enumerate(versions):
+        made = version > ([0, *versions])[round]
+        journal.append(entry(round, version=version, commit=[[b"commit", version]] if made else None))
+    found = [commit[0][1] for *_, commit in journal.rounds(after) if commit is not None]
+    assert found == list(range(after + 1, 6))
+    journal.close()
+    database = sqlite3.connect(tmp_path / "run" / FILE)
+    database.execute("UPDATE rounds SET body = x'00' WHERE round = 7")
+    database.commit()
+    database.close()
+    journal = Journal.open(tmp_path / "run", for_writing=False)
+    if after < 5:
+        with pytest.raises(JournalDamaged, match="round 7 does not verify"):
+            list(journal.rounds(after))
+    journal.close()
+
+
+def test_a_snapshot_and_what_clients_have_of_it_are_kept_and_vouched_for(tmp_path: Path) -> None:
+    journal = Journal.create(tmp_path / "run", {"scenario": "{}"})
+    journal.append(entry(0, snapshot=b"first", halves=[(1, b"a"), (2, b"b")]))
+    journal.append(entry(1, halves=[(1, b""), (3, b"c")]))
+    journal.close()
+    journal = Journal.open(tmp_path / "run")
+    checkpoint = journal.checkpoint()
+    assert checkpoint is not None
+    assert (checkpoint.snapshot, checkpoint.halves) == (b"first", {2: b"b", 3: b"c"})
+    journal.append(entry(2, snapshot=b""))
+    checkpoint = journal.checkpoint()
+    assert checkpoint is not None and checkpoint.snapshot == b""
+    journal.append(entry(3, snapshot=b"second"))
+    journal.close()
+    database = sqlite3.connect(tmp_path / "run" / FILE)
+    database.execute("UPDATE snapshot SET packed = x'7365636f6e65'")
+    database.commit()
+    database.close()
+    journal = Journal.open(tmp_path / "run")
+    with pytest.raises(JournalDamaged, match="the checkpoint does not verify"):
+        journal.checkpoint()
+    journal.close()
+
+
 def test_a_missing_round_is_found(tmp_path: Path) -> None:
     folder = filled(tmp_path / "run")
     database = sqlite3.connect(folder / FILE)

@@ -29,8 +29,10 @@ def test_a_late_report_is_read_and_kept_in_the_shape_of_its_own_round() -> None:
         (0, 2 * 0.25, [[3.5, 3.5]]),
         (1, 0.25, [[2.0, 2.0, 2.0]]),
     ]
-    assert bits(SCHEDULED.unpack_commits(over_the_wire(SCHEDULED.pack_commits(made.log).body))) == bits(made.log)
-    packed = SCHEDULED.pack_commits(made.log)
+    assert bits(SCHEDULED.unpack_commits(over_the_wire(SCHEDULED.pack_commits(made.history.since(0)).body))) == bits(
+        made.history.since(0)
+    )
+    packed = SCHEDULED.pack_commits(made.history.since(0))
     assert (packed.scalars, packed.seeds) == (2 + (3 + 2) + (2 + 2 + 3), 1 + 2 + 3)
 
 
@@ -44,7 +46,7 @@ def test_what_a_client_that_lags_is_told_holds_the_late_terms_and_is_counted() -
     plans = {envelope.client: (envelope, tally) for envelope, tally in made.open_round()}
     envelope, tally = plans[3]
     missed = ALGORITHM.unpack_commits(over_the_wire(envelope.body)[1])
-    assert bits(missed) == bits(made.log) and len(missed[1].terms) == 2
+    assert bits(missed) == bits(made.history.since(0)) and len(missed[1].terms) == 2
     assert (tally.scalars, tally.seeds) == (6, 4), "three terms of two scalars, and the plan's own seed"
 
 
@@ -60,7 +62,9 @@ def test_a_commit_holds_a_term_for_every_round_that_may_be_late() -> None:
     assert {reason(made, envelope) for envelope in owed} == {None}
     closed = close(made)
     assert [round for round, _, _ in terms(closed)] == [400, *range(400)]
-    assert bits(ALGORITHM.unpack_commits(over_the_wire(ALGORITHM.pack_commits(made.log).body))) == bits(made.log)
+    assert bits(ALGORITHM.unpack_commits(over_the_wire(ALGORITHM.pack_commits(made.history.since(0)).body))) == bits(
+        made.history.since(0)
+    )
 
 
 answers = st.lists(st.tuples(st.sets(st.integers(0, 3)), st.sets(st.integers(0, 11))), min_size=1, max_size=8)
@@ -75,7 +79,7 @@ def test_whatever_comes_when_every_report_counts_at_most_once_and_a_restored_coo
     for number, (prompt, tardy) in enumerate(history):
         if number == cut:
             fresh = lenient(**options)
-            fresh.restore(made.checkpoint(), list(made.log), dict(made.versions))
+            fresh.restore(made.checkpoint(), made.history.since(0), dict(made.versions))
             assert fresh.checkpoint() == made.checkpoint()
             made = fresh
         kept = play(made, *prompt)
@@ -88,7 +92,7 @@ def test_whatever_comes_when_every_report_counts_at_most_once_and_a_restored_coo
         owed.extend(kept.values())
         close(made)
     assert all(len(set(clients)) == len(clients) for clients in counted.values())
-    late_terms = [term for commit in made.log for term in commit.terms if term.round != commit.round]
+    late_terms = [term for commit in made.history.since(0) for term in commit.terms if term.round != commit.round]
     in_commits = sum(4 * term.weight * float(term.scalars[0, 0]) for term in late_terms)  # each report weighs ¼
     stashed = sum(
         float(each[0, 0]) for old in made._rounds._overdue._attempts.values() for each in old.reports.values()

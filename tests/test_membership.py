@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from coordinator_cases import ALGORITHM, PROOF, after, cohort_of, coordinator, report
 
-from seedbus.agents.coordinator import JOINS, Coordinator
+from seedbus.agents.catch_up import JOINS
+from seedbus.agents.coordinator import Coordinator
 from seedbus.agents.messages import Join, Span
 from seedbus.agents.participation import Participation
 from seedbus.agents.refusals import NOBODY, PEERS, TOLD
@@ -227,6 +228,6 @@ def test_who_has_left_and_who_never_came_is_known_when_a_run_is_resumed() -> Non
         apart={3},
     )
     other.restore(made.checkpoint(), [], dict([(2, 0), *moved]))
-    assert other.versions == made.versions and list(other._members) == list(made._members) == [2, 3]
+    assert other.versions == made.versions and list(other._places.members) == list(made._places.members) == [2, 3]
     other.joined(Join(HOST, (Span(0, 3, 0),), **PROOF))
-    assert list(other._members) == [2, 3], "a process that comes again brings nobody back who has left"
+    assert list(other._places.members) == [2, 3], "a process that comes again brings nobody back who has left"

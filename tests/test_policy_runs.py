@@ -80,7 +80,7 @@ def in_memory(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Results]:
 
 def log_of(results: Results) -> list[ScalarCommit]:
     with closing(Journal.open(results.folder, for_writing=False)) as journal:
-        return history(world("late").algorithm, journal)
+        return list(history(world("late").algorithm, journal))
 
 
 @each_policy

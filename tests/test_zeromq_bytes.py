@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from clusters import Following, Serving
@@ -13,7 +14,8 @@ from seedbus.bus import Kind, Wish, read_ledger
 from seedbus.bus.ledger import Fate
 from seedbus.scenarios.results import Results
 
-UP = (Kind.JOIN, Kind.REPORT, Kind.EVALUATION)
+UP = (Kind.JOIN, Kind.REPORT, Kind.EVALUATION, Kind.DECLINE, Kind.PULL, Kind.PIECE)
+LAG = {"snapshot_after_commits": 3, "chunk_bytes": 128, "window": 4, "source": "peer"}
 
 
 def carried(results: Results, *, up: bool) -> int:
@@ -34,9 +36,10 @@ FAULTS = [
 ]
 
 
+@pytest.mark.parametrize("lag", [None, LAG], ids=["replays", "snapshots"])
 @pytest.mark.parametrize("hosts", [1, 2])
-def test_the_ledger_holds_every_byte_of_the_wire(tmp_path: Path, hosts: int) -> None:
-    what = lossy(algorithm=HISO, stop={"rounds": 60}, faults=FAULTS)
+def test_the_ledger_holds_every_byte_of_the_wire(tmp_path: Path, hosts: int, lag: Any) -> None:
+    what = lossy(algorithm=HISO, stop={"rounds": 60}, faults=FAULTS, lag=lag)
     with Serving(what, tmp_path / "run", expect=hosts) as server, CountingProxy(port(server)) as proxy:
         clients = [Following(what, proxy.endpoint, Wish(evaluates=number == 0)) for number in range(hosts)]
         results = server.results()

@@ -126,9 +126,10 @@ class Exchange(Clients):
 class Selector(Exchange):
     """Which messages: by client, rounds, time of sending, probability, direction and kind. Default: every message."""
 
-    kind: Literal["plan", "report", "join"] | None = Field(
+    kind: Literal["plan", "report", "join", "snapshot", "pull"] | None = Field(
         default=None,
-        description="this kind of message only; join: a client says that it is not where the server believes",
+        description="this kind of message only; join: a client says that it is not where the server believes; "
+        "snapshot: the offer of a snapshot, or a chunk of it, for one that lags; pull: it asks for them",
     )
 
     def strikes(self, passage: Passage) -> bool:

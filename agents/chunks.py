@@ -1,0 +1,176 @@
+"""Snapshots on the wire: a replica's fields as one run of bytes, in chunks.
+
+    SNAPSHOT  server → client    [count, digest, window]                     the offer of one
+                                 [count, digest, index, check, bytes]        a chunk of it
+    PULL      client → server    [digest, spans]                             chunks that are wanted; none: it is bad
+    FETCH     server → source    [chunk size, spans]                         asks for the replica itself; none: which
+    PIECE     source → server    [count, digest]                             one there is; count 0: there is none
+                                 [count, digest, index, check, bytes]
+
+Each names the snapshot's version as its base. The digest is the replica's own (`Replica.digest`), so whoever has put
+one together knows what it holds; the check is of the chunk and all that is said of it. Between the source and who
+installs it, nobody looks inside.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from seedbus.algorithms.contract import BadPayload, Replica
+from seedbus.bus import Envelope, Kind
+
+DIGEST_BYTES = 16
+CHECK_BYTES = 8
+Shape = Mapping[str, tuple["np.dtype[Any]", int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Title:
+    """Which snapshot: its version, in how many chunks, and the digest of the replica."""
+
+    version: int
+    count: int
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """One chunk of a snapshot."""
+
+    title: Title
+    index: int
+    data: bytes
+
+    def pack(self, kind: Kind, client: int, round: int) -> Envelope:
+        title = self.title
+        body = [title.count, title.digest, self.index, _check(self), self.data]
+        return Envelope(kind, client, round, title.version, body)
+
+
+def offer(title: Title, window: int, client: int, round: int) -> Envelope:
+    return Envelope(Kind.SNAPSHOT, client, round, title.version, [title.count, title.digest, window])
+
+
+def description(title: Title, client: int, round: int) -> Envelope:
+    return Envelope(Kind.PIECE, client, round, title.version, [title.count, title.digest])
+
+
+def unpack(envelope: Envelope) -> Chunk | tuple[Title, int]:
+    """A chunk, or a snapshot's title with the window of its offer (0 in a description). Raises `BadPayload`."""
+    types, body = [type(part) for part in envelope.body], envelope.body
+    if types == [int, bytes, int, bytes, bytes]:
+        chunk = Chunk(_title(envelope), body[2], body[4])
+        if not 0 <= chunk.index < chunk.title.count:
+            raise BadPayload(f"chunk {chunk.index} of a snapshot of {chunk.title.count}")
+        if body[3] != _check(chunk):
+            raise BadPayload(f"chunk {chunk.index} is not what it was")
+        return chunk
+    if types not in ([int, bytes], [int, bytes, int]):
+        raise BadPayload(f"a {envelope.kind.name} of {len(body)} fields is neither a chunk nor an offer")
+    return _title(envelope), body[2] if len(body) == 3 else 0
+
+
+def pull(title: Title, wanted: Iterable[int], client: int, round: int) -> Envelope:
+    return Envelope(Kind.PULL, client, round, title.version, [title.digest, spans(wanted)])
+
+
+def unpack_pull(envelope: Envelope, most: int) -> tuple[bytes, list[int]]:
+    """The digest of the snapshot and at most `most` chunks of it. Raises `BadPayload`."""
+    if [type(part) for part in envelope.body] != [bytes, list] or len(envelope.body[0]) != DIGEST_BYTES:
+        raise BadPayload("a PULL holds a digest and spans of chunks")
+    return envelope.body[0], indices(envelope.body[1], most)
+
+
+def fetch(version: int, chunk_bytes: int, wanted: Iterable[int], client: int, round: int) -> Envelope:
+    return Envelope(Kind.FETCH, client, round, version, [chunk_bytes, spans(wanted)])
+
+
+def unpack_fetch(envelope: Envelope, most: int) -> tuple[int, list[int]]:
+    """The size of chunks, and which are wanted. Raises `BadPayload`."""
+    if [type(part) for part in envelope.body] != [int, list] or not 0 < envelope.body[0] < 2**16:
+        raise BadPayload("a FETCH holds a size and spans of chunks")
+    return envelope.body[0], indices(envelope.body[1], most)
+
+
+def spans(wanted: Iterable[int]) -> list[list[int]]:
+    """Ascending numbers as [first, last] of each run."""
+    found: list[list[int]] = []
+    for index in wanted:
+        if found and found[-1][1] + 1 == index:
+            found[-1][1] = index
+        else:
+            found.append([index, index])
+    return found
+
+
+def indices(runs: Any, most: int) -> list[int]:
+    """The inverse of `spans`, of at most `most` numbers. Raises `BadPayload`."""
+    for run in runs:
+        if not (isinstance(run, list) and [type(part) for part in run] == [int, int] and 0 <= run[0] <= run[1]):
+            raise BadPayload("chunks are not spans of first and last")
+    if any(earlier[1] >= later[0] for earlier, later in pairwise(runs)):
+        raise BadPayload("spans of chunks do not ascend")
+    if sum(last - first + 1 for first, last in runs) > most:
+        raise BadPayload(f"spans of more chunks than the {most} that may be asked for at a time")
+    return [index for first, last in runs for index in range(first, last + 1)]
+
+
+def shape_of(replica: Replica) -> Shape:
+    """The type and the length of each field."""
+    return {name: (field.dtype, field.size) for name, field in replica.fields.items()}
+
+
+def bytes_of(shape: Shape) -> int:
+    """What a snapshot of this shape takes."""
+    return sum(dtype.itemsize * size for dtype, size in shape.values())
+
+
+def title_of(replica: Replica, chunk_bytes: int) -> Title:
+    return Title(replica.version, -(-bytes_of(shape_of(replica)) // chunk_bytes), bytes.fromhex(replica.digest()))
+
+
+def cut(replica: Replica, title: Title, index: int, chunk_bytes: int) -> Chunk:
+    """One chunk out of a replica, at a cost of its own size."""
+    first, parts, before = index * chunk_bytes, [], 0
+    for _, field in sorted(replica.fields.items()):
+        raw = memoryview(_little(field)).cast("B")
+        parts.append(bytes(raw[max(0, first - before) : max(0, first + chunk_bytes - before)]))
+        before += len(raw)
+    return Chunk(title, index, b"".join(parts))
+
+
+def restored(shape: Shape, title: Title, data: bytes) -> Replica:
+    """The replica that a snapshot holds. Raises `BadPayload` if that has another shape or digest."""
+    if len(data) != bytes_of(shape):
+        raise BadPayload(f"a snapshot of {len(data)} bytes, where {bytes_of(shape)} belong")
+    replica, before = Replica(title.version, {}), 0
+    for name, (dtype, size) in sorted(shape.items()):
+        replica.fields[name] = np.frombuffer(data, dtype.newbyteorder("<"), size, before).astype(dtype)
+        before += dtype.itemsize * size
+    if bytes.fromhex(replica.digest()) != title.digest:
+        raise BadPayload("a snapshot that does not have the digest which it is said to have")
+    return replica
+
+
+def _little(field: Any) -> Any:
+    return np.ascontiguousarray(field, dtype=field.dtype.newbyteorder("<"))
+
+
+def _title(envelope: Envelope) -> Title:
+    count, digest = envelope.body[:2]
+    if not 0 <= count < 2**32 or len(digest) != (DIGEST_BYTES if count else 0):
+        raise BadPayload(f"a snapshot in {count} chunks with a digest of {len(digest)} bytes")
+    return Title(envelope.base, count, digest)
+
+
+def _check(chunk: Chunk) -> bytes:
+    title = chunk.title
+    said = struct.pack("<3I", title.version, title.count, chunk.index) + title.digest
+    return hashlib.blake2b(chunk.data, digest_size=CHECK_BYTES, key=said).digest()

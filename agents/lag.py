@@ -1,0 +1,35 @@
+"""What becomes of clients that lag: up to a budget they replay what they missed, beyond it they get a snapshot."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+MOST_WINDOW = 64
+
+
+class Lag(BaseModel):
+    """When a client gets a snapshot instead of the commits that it missed, from whom, and in what pieces."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    snapshot_after_commits: int | None = Field(
+        default=None, ge=1, lt=2**32, description="a client that misses more commits than this gets a snapshot"
+    )
+    snapshot_after_bytes: int | None = Field(
+        default=None, ge=1, lt=2**60, description="… that misses more bytes of commits, each packed alone"
+    )
+    source: Literal["evaluator", "peer"] = Field(
+        default="evaluator",
+        description="whose replica it is: the evaluator's, at no cost; or that of the first client to report, whose "
+        "uplink carries it (the evaluator's, should that come to nothing)",
+    )
+    chunk_bytes: int = Field(default=2**15, ge=64, le=2**16 - 256, description="of the snapshot in one message")
+    window: int = Field(default=8, ge=1, le=MOST_WINDOW, description="chunks that a client asks for at a time")
+
+    @model_validator(mode="after")
+    def _budgeted(self) -> Lag:
+        if self.snapshot_after_commits is None and self.snapshot_after_bytes is None:
+            raise ValueError("give snapshot_after_commits or snapshot_after_bytes; or leave lag out, for no snapshots")
+        return self

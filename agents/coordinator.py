@@ -113,6 +113,8 @@ class Coordinator:
         if objection is not None:
             return [], self.refused(join.sender, *objection)
         self.proofs = join.proofs | self.proofs
+        if self._is_overtaken(join):
+            return [], None
         plans: list[Outgoing] = []
         is_alone, now = join.sender >= 0, self._rounds.current
         has_pulled = is_alone and self.snapshots.installed(join.sender, join.spans[0].version if join.spans else 0)
@@ -133,6 +135,14 @@ class Coordinator:
             if client in lost and now is not None and client in now.waiting:
                 plans += self._catch_up.told(client, now)  # the plan again, from where it really is
         return plans, None
+
+    def _is_overtaken(self, join: Join) -> bool:
+        """True of a client's JOIN out of an earlier round: what it has answered since may have come before.
+
+        If it has not, its next plan does not follow on what it holds, and it says so again.
+        """
+        is_behind = all(span.version < self.versions.get(span.first, 0) for span in join.spans)
+        return 0 <= join.sender in self._places.members and join.round < self.round and is_behind
 
     def left(self, clients: Iterable[int]) -> None:
         """Clients are gone; nobody waits for them, and none is asked until it has joined again."""

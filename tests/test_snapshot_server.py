@@ -348,3 +348,10 @@ def test_a_server_that_crashed_asks_its_source_anew() -> None:
     stage.open()
     (again,) = stage.sent()
     assert (again.kind, again.client) == (Kind.FETCH, EVALUATOR)
+
+
+def test_who_has_installed_it_gets_its_plan_even_where_it_was_told_to_introduce_itself() -> None:
+    stage = Stage()
+    stage.offered()
+    plans, refusal = stage.made.joined(Join(2, (Span(2, 2, 5),), **PROOF), is_due=True)
+    assert refusal is None and [(plan.kind, plan.client) for plan, _ in plans] == [(Kind.PLAN, 2)]

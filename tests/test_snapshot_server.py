@@ -27,9 +27,9 @@ X0 = np.linspace(-1, 1, 200, dtype=np.float32)  # 800 bytes, 13 chunks
 class Stage:
     """Three clients, all asked in every round; client 2 comes after so many rounds."""
 
-    def __init__(self, source: str = "evaluator", rounds: int = 5) -> None:
+    def __init__(self, source: str = "evaluator", rounds: int = 5, **options: Any) -> None:
         lag = Lag(snapshot_after_commits=2, source=source, chunk_bytes=SIZE, window=WINDOW)
-        self.made: Coordinator = coordinator(clients=3, cohort=3, lag=lag)
+        self.made: Coordinator = coordinator(clients=3, cohort=3, lag=lag, **options)
         self.truth: Replica = ALGORITHM.replica(X0)
         self.plans: list[Envelope] = []
         self.made.left([2])
@@ -348,3 +348,20 @@ def test_a_server_that_crashed_asks_its_source_anew() -> None:
     stage.open()
     (again,) = stage.sent()
     assert (again.kind, again.client) == (Kind.FETCH, EVALUATOR)
+
+
+def test_who_has_installed_it_gets_its_plan_even_where_it_was_told_to_introduce_itself() -> None:
+    stage = Stage()
+    stage.offered()
+    plans, refusal = stage.made.joined(Join(2, (Span(2, 2, 5),), **PROOF), is_due=True)
+    assert refusal is None and [(plan.kind, plan.client) for plan, _ in plans] == [(Kind.PLAN, 2)]
+
+
+def test_who_was_told_nothing_before_its_round_closed_is_asked_again() -> None:
+    stage = Stage("peer", policy={"buffer": 2, "late": {"max_staleness": 100}})
+    assert 2 not in [plan.client for plan in stage.open()] and 2 in stage.made.missing
+    for client in (0, 1):
+        assert stage.made.reported(report(stage.made, client)) is None
+    stage.close()
+    stage.open()
+    assert 2 in stage.made.missing

@@ -1,4 +1,8 @@
-"""Once faults stop, every member is at the head within two rounds, whatever has happened to it before."""
+"""Once faults stop, every member is at the head within two rounds, whatever has happened to it before.
+
+A client that comes back has to be heard first: at the worst it is refused and introduces itself anew, three ways in
+all, which may take two rounds more.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +18,12 @@ from seedbus.scenarios.random_scenarios import Chooser
 from seedbus.scenarios.run import run
 
 CALM = 2  # rounds without a fault at the end
+COMES = 2  # rounds that somebody may take to be a member again
 CLIENTS = 7
 
 
-def faults(choose: Chooser, until: int) -> list[dict[str, Any]]:
-    """Some faults, all of them over when round `until` begins."""
+def faults(choose: Chooser, rounds: int) -> list[dict[str, Any]]:
+    """Some faults, all of them over in time."""
     kinds: list[dict[str, Any]] = [
         {"fault": "drop", "probability": choose.one((0.1, 0.3))},
         {"fault": "duplicate", "probability": choose.one((0.2, 0.5)), "copies": choose.whole(1, 4)},
@@ -32,8 +37,10 @@ def faults(choose: Chooser, until: int) -> list[dict[str, Any]]:
     ]
     found = []
     for _ in range(choose.whole(1, 4)):
+        fault = choose.one(kinds)
+        until = rounds - CALM - COMES * (fault["fault"] == "crash")
         begins = choose.whole(0, until - 1)
-        found.append(choose.one(kinds) | {"at_round": begins, "for_rounds": choose.whole(1, until - begins)})
+        found.append(fault | {"at_round": begins, "for_rounds": choose.whole(1, until - begins)})
     return found
 
 
@@ -43,7 +50,7 @@ def check(seed: int, folder: Path) -> None:
     what = scenario(
         seed=seed,
         algorithm=choose.one((DECOMFL, HISO)),
-        faults=faults(choose, rounds - CALM),
+        faults=faults(choose, rounds),
         participation={"clients": CLIENTS, "deadline_s": 10_000.0 if choose.chance(0.2) else 3.0},
         network={"latency": {"distribution": "uniform", "low": 0.01, "high": 0.2}},
         stop={"rounds": rounds},

@@ -105,15 +105,17 @@ class Coordinator:
 
     # -- members
 
-    def joined(self, join: Join, *, is_due: bool = False) -> tuple[list[Outgoing], Refusal | None]:
+    def joined(
+        self, join: Join, *, round: int | None = None, is_due: bool = False
+    ) -> tuple[list[Outgoing], Refusal | None]:
         """A process brings clients, or a client says where it really is; returns plans for those that have one to
-        answer, or a refusal. is_due: whether it was told to say so."""
+        answer, or a refusal. round: in which a client said so; is_due: whether it was told to."""
         members = range(self.participation.clients) if is_due else self._places.members
         objection = why_not(join, self.proofs, self.participation.clients, self.version, members)
         if objection is not None:
             return [], self.refused(join.sender, *objection)
         self.proofs = join.proofs | self.proofs
-        if self._is_overtaken(join):
+        if round is not None and round < self.round and self._is_behind(join):
             return [], None
         plans: list[Outgoing] = []
         is_alone, now = join.sender >= 0, self._rounds.current
@@ -136,13 +138,14 @@ class Coordinator:
                 plans += self._catch_up.told(client, now)  # the plan again, from where it really is
         return plans, None
 
-    def _is_overtaken(self, join: Join) -> bool:
-        """True of a client's JOIN out of an earlier round: what it has answered since may have come before.
+    def _is_behind(self, join: Join) -> bool:
+        """True of a member's JOIN that would set it back.
 
-        If it has not, its next plan does not follow on what it holds, and it says so again.
+        Out of an earlier round it may have been overtaken by what the client has answered since. If it was not, the
+        client's next plan does not follow on what it holds, and it says so again.
         """
         is_behind = all(span.version < self.versions.get(span.first, 0) for span in join.spans)
-        return 0 <= join.sender in self._places.members and join.round < self.round and is_behind
+        return 0 <= join.sender in self._places.members and is_behind
 
     def left(self, clients: Iterable[int]) -> None:
         """Clients are gone; nobody waits for them, and none is asked until it has joined again."""

@@ -39,14 +39,12 @@ class Join:
     """Clients with their versions, and proof that their process's arithmetic and its x₀ are the run's.
 
     sender: a host that comes with all its clients, or one client that has lost what the server believes it holds.
-    round: in which a client was told what it answers by this.
     """
 
     sender: int
     spans: tuple[Span, ...]
     selftest: bytes
     x0: bytes
-    round: int = 0
 
     @property
     def proofs(self) -> dict[str, bytes]:
@@ -54,7 +52,7 @@ class Join:
 
     def pack(self) -> Envelope:
         spans = [[span.first, span.last, span.version] for span in self.spans]
-        return Envelope(Kind.JOIN, self.sender, self.round, 0, [spans, self.selftest, self.x0])
+        return Envelope(Kind.JOIN, self.sender, 0, 0, [spans, self.selftest, self.x0])
 
     @staticmethod
     def unpack(envelope: Envelope) -> Join:
@@ -66,7 +64,7 @@ class Join:
                 raise BadPayload("a JOIN's clients are not spans of first, last and version")
             if span[0] > span[1]:
                 raise BadPayload(f"a JOIN's clients {span[0]} … {span[1]} end before they begin")
-        return Join(envelope.client, tuple(Span(*span) for span in spans), selftest, x0, envelope.round)
+        return Join(envelope.client, tuple(Span(*span) for span in spans), selftest, x0)
 
 
 def spans(versions: Sequence[tuple[int, int]]) -> list[Span]:

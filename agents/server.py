@@ -286,7 +286,7 @@ class Server:
 
     def _read_other(self, letter: Envelope) -> None:
         if letter.kind is Kind.JOIN:
-            self._read_join(messages.Join.unpack(letter))
+            self._read_join(messages.Join.unpack(letter), letter.round)
         elif letter.kind is Kind.EVALUATION and letter.client == EVALUATOR:
             evaluation = messages.Evaluation.unpack(letter)
             up, down = self._bytes()
@@ -300,14 +300,14 @@ class Server:
             detail = f"a {letter.kind.name} from {letter.client} is not for the server"
             self.observer.refused(self.coordinator.refused(letter.client, "wrong-kind", detail))
 
-    def _read_join(self, join: messages.Join) -> None:
+    def _read_join(self, join: messages.Join, round: int) -> None:
         """A client says where it is, because it has lost its place or has come back."""
         owed = self._coming.pop(join.sender, 0)
         if owed > 1:
             self._coming[join.sender] = owed - 1
         if self._population.has_left(join.sender):
             return  # it is gone again
-        plans, refusal = self.coordinator.joined(join, is_due=owed > 0)
+        plans, refusal = self.coordinator.joined(join, round=round, is_due=owed > 0)
         self._send(plans)
         if refusal is not None:
             self.observer.refused(refusal)

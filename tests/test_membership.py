@@ -47,7 +47,7 @@ def missed_in(plan: Envelope) -> int:
 @pytest.mark.parametrize("believes", [True, False])
 def test_a_client_that_lost_its_place_is_told_again_from_where_it_really_is(believes: bool) -> None:
     made = after(3, believes=believes)
-    plans, refusal = made.joined(Join(1, (Span(1, 1, 0),), **PROOF, round=made.round))
+    plans, refusal = made.joined(Join(1, (Span(1, 1, 0),), **PROOF))
     assert refusal is None and made.versions == {0: 2, 1: 0, 2: 2}
     assert [(plan.kind, plan.client, missed_in(plan)) for plan, _ in plans] == [(Kind.PLAN, 1, 3)]
 
@@ -55,7 +55,7 @@ def test_a_client_that_lost_its_place_is_told_again_from_where_it_really_is(beli
 def test_a_client_that_lost_its_place_but_owes_nothing_is_not_asked_anew() -> None:
     made = after(1)
     made.reported(report(made, 1))
-    plans, refusal = made.joined(Join(1, (Span(1, 1, 0),), **PROOF, round=made.round))
+    plans, refusal = made.joined(Join(1, (Span(1, 1, 0),), **PROOF))
     assert (plans, refusal) == ([], None) and made.versions[1] == 0
     assert made.missing == [0, 2]
 
@@ -89,7 +89,7 @@ def test_nobody_waits_for_clients_that_have_left_and_none_is_asked_until_it_join
 def test_a_client_that_has_left_does_not_come_back_by_itself() -> None:
     made = after(1)
     made.left([1])
-    plans, refusal = made.joined(Join(1, (Span(1, 1, 0),), **PROOF, round=made.round))
+    plans, refusal = made.joined(Join(1, (Span(1, 1, 0),), **PROOF))
     assert refusal is not None
     assert (plans, refusal.reason, made.versions[1], made.missing) == ([], "not-a-member", 0, [0, 2])
     made.close_round()
@@ -198,7 +198,7 @@ def test_a_join_that_nobody_asked_for_is_answered_a_few_times_and_then_stands_fo
 
 def test_a_client_that_comes_without_its_state_is_told_all_that_it_lost() -> None:
     made = after(3)
-    plans, refusal = made.joined(Join(1, (Span(1, 1, 0),), **PROOF, round=made.round), is_due=True)
+    plans, refusal = made.joined(Join(1, (Span(1, 1, 0),), **PROOF), is_due=True)
     assert refusal is None and [missed_in(plan) for plan, _ in plans] == [3]
 
 
@@ -236,8 +236,8 @@ def test_who_has_left_and_who_never_came_is_known_when_a_run_is_resumed() -> Non
 def test_a_join_that_was_overtaken_sets_nobody_back() -> None:
     """It was sent in a round before this one, and the client has reported since."""
     made = after(3)
-    assert made.joined(Join(1, (Span(1, 1, 0),), **PROOF, round=made.round - 1)) == ([], None)
+    assert made.joined(Join(1, (Span(1, 1, 0),), **PROOF), round=made.round - 1) == ([], None)
     assert made.versions == {0: 2, 1: 2, 2: 2}
     made.left([1])
-    made.joined(Join(1, (Span(1, 1, 0),), **PROOF, round=made.round - 1), is_due=True)
+    made.joined(Join(1, (Span(1, 1, 0),), **PROOF), round=made.round - 1, is_due=True)
     assert made.versions[1] == 0, "who had left has reported nothing since"

@@ -327,7 +327,7 @@ def test_who_joins_after_a_snapshot_may_still_lose_its_place_twice() -> None:
     stage.offered()
     words = []
     for version in (5, 0, 0, 0):
-        _, refusal = stage.made.joined(Join(2, (Span(2, 2, version),), **PROOF, round=stage.made.round))
+        _, refusal = stage.made.joined(Join(2, (Span(2, 2, version),), **PROOF))
         words.append(None if refusal is None else refusal.reason)
     assert words == [None, None, None, "joins-again"]
 

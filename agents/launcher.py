@@ -171,6 +171,7 @@ class _Crew:
         self.server = Server(self.bus, self.coordinator, self.population, outages, journal, observer)
         # a connection of its own, for the journal's may be in use on the journal's thread
         self.archive = Journal.open(folder, for_writing=False)
+        self.archive.facts()  # now, and not when a client needs it, the system opens what there is to open
 
     async def work(self) -> str:
         try:

@@ -25,6 +25,7 @@ from seedbus.algorithms.contract import BadPayload
 from seedbus.bus import EVALUATOR, SERVER, Bus, Envelope, Kind, MalformedEnvelope
 from seedbus.bus.clock import LAST
 from seedbus.bus.envelope import DOWN, UP
+from seedbus.bus.errors import EndOfTime
 
 VAIN, VAIN_EACH = 10_000, 100  # comings and goings without a quorum, and so many a client, after which it is given up
 
@@ -168,7 +169,10 @@ class Server:
                 # those who are a matter of rounds come only if rounds go on
                 await self._until(lambda: coordinator.has_members or (population.is_changing and not self._coming))
             else:
-                await self._until_time(next_ns, lambda: coordinator.has_members)
+                try:
+                    await self._until_time(next_ns, lambda: coordinator.has_members)
+                except EndOfTime:
+                    break
             most = max(most, coordinator.members)
             if coordinator.has_members:
                 return

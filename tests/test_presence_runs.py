@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from comings import FAULTS, churn, coming, ramp
 from test_recovery import _cut, _Power
-from worlds import DECOMFL, outcome
+from worlds import DECOMFL, lossy, outcome
 
-from seedbus.agents.errors import Unfinishable
+from seedbus.agents.errors import TooFew, Unfinishable
 from seedbus.agents.journal import Entry, Journal
 from seedbus.agents.server import Server
 from seedbus.bus import Bus, Fate, Kind, read_ledger
@@ -258,3 +258,12 @@ def test_an_event_beyond_the_end_of_time_troubles_nobody_who_is_there(tmp_path: 
     (tmp_path / "devices.csv").write_text("client,from_s,to_s\n1,0,1e12\n2,1e11,1e12\n")
     faults = [{"fault": "trace", "file": str(tmp_path / "devices.csv")}]
     assert run(quiet(faults=faults), tmp_path / "run").summary["version"] == 25
+
+
+def test_a_quorum_that_no_day_brings_together_is_named_at_the_end_of_time(tmp_path: Path) -> None:
+    day = {"fault": "diurnal", "low": 0.0, "high": 0.5}
+    what = lossy(faults=[day], participation={"clients": 8, "cohort": 8, "quorum": 8, "deadline_s": 1.0})
+    with pytest.raises(
+        TooFew, match=r"round 0 needs 8 clients \(participation.quorum\), and at most \d of 8 were there"
+    ):
+        run(what, tmp_path / "run")

@@ -1,6 +1,6 @@
 """What policies are worth under stragglers: real figures of whole runs, printed.
 
-Forty clients whose messages take 0.4 s in the median and much longer now and then. `python -m pytest -m slow -s`.
+Forty clients whose messages take 0.4 s in the median and much longer now and then. `python -m pytest -m soak -s`.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def losses(folder: Path, task: str, policy: str) -> list[float]:
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("task", TASKS)
 def test_under_stragglers_late_terms_are_better_than_reports_that_are_thrown_away(tmp_path: Path, task: str) -> None:
     of = {policy: losses(tmp_path, task, policy) for policy in POLICIES}

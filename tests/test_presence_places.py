@@ -32,8 +32,14 @@ FAST = {"latency": {"distribution": "exponential", "mean": 0.002}}
 # -- processes
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["all at once", "churn from another run", "crash without state"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("all at once", marks=pytest.mark.slow),
+        pytest.param("churn from another run", marks=pytest.mark.soak),
+        pytest.param("crash without state", marks=pytest.mark.soak),
+    ],
+)
 def test_a_worker_killed_while_its_clients_come_and_go_leaves_no_trace(tmp_path: Path, name: str) -> None:
     task = {"name": "quadratic", "dimension": 20_000}
     what = coming(name, task=task, algorithm=HISO, stop={"rounds": 300}, evaluation={"every": 50})

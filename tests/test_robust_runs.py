@@ -298,7 +298,7 @@ def test_a_fifth_of_the_clients_ruins_the_mean_and_no_robust_rule(tmp_path: Path
         assert set(refusals) == {"absurd"}
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_sixteen_bits_learn_as_well_as_thirty_two(tmp_path: Path) -> None:
     found = [accuracy(tmp_path / each, [], precision=each)[0] for each in WIDTHS]
     assert min(found) > 0.85 and max(found) - min(found) < 0.04

@@ -43,8 +43,8 @@ class CatchUp:
 
     def remember(self, commit: Any, slowest: int) -> None:
         """A new commit. slowest: the lowest version of a member."""
-        packed: bytes = msgpack.packb(self._algorithm.pack_commits([commit]).body)
-        self.history.append(commit, len(packed))
+        body = self._algorithm.pack_commits([commit]).body if self.history.counts_bytes else None
+        self.history.append(commit, len(msgpack.packb(body)))
         self.history.prune(slowest)
 
     def is_lost(self, client: int, now: Attempt) -> bool:

@@ -32,6 +32,11 @@ class History:
         """How many commits are held."""
         return len(self._held)
 
+    @property
+    def counts_bytes(self) -> bool:
+        """Whether it matters how many bytes a commit has."""
+        return self._most_bytes is not None
+
     def append(self, commit: Any, size: int = 0) -> None:
         """size: the bytes of the commit, packed alone."""
         self._held.append(commit)

@@ -142,8 +142,9 @@ class _Crew:
         rules = Rules(setup.faults, setup.seed, clients)
         presences, counts = _those(rules, Presence)
         self.population = Population(presences, setup.seed, clients, counts)
-        outages = Outages(*_those(rules, Outage))
-        rules.add(self.population, outages)
+        stops, crashes = _those(rules, Outage)
+        outages = Outages(stops, crashes)
+        rules.add(*([self.population] if presences else []), *([outages] if stops else []))
         self.coordinator = Coordinator(
             setup.algorithm,
             setup.participation,

@@ -15,7 +15,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, KeysView, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from seedbus.bus import Luck
@@ -145,12 +144,6 @@ class Population:
         """When somebody comes or goes next, as far as that is a matter of time."""
         times = [schedule.next_ns() for _, schedule in self._schedules]
         return min((time for time in times if time is not None), default=None)
-
-    def can_bring(self, clients: int) -> bool:
-        """Whether as many clients may come while no round passes: those who are away as a matter of time alone."""
-        by_rounds = [schedule for _, schedule in self._schedules if schedule.next_ns() is None]
-        free = (client for client in self._reasons if not any(client in schedule.absent for schedule in by_rounds))
-        return sum(1 for _ in islice(free, clients)) == clients
 
     @property
     def in_time(self) -> int:

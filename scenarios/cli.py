@@ -10,7 +10,6 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,6 +17,20 @@ import typer
 
 from seedbus.scenarios.cli_stress import stress
 from seedbus.scenarios.errors import Exit, ScenarioError
+from seedbus.scenarios.options import (
+    Format,
+    JoinWithin,
+    Out,
+    Output,
+    Patience,
+    Quiet,
+    Resume,
+    RunFolder,
+    Runnable,
+    ScenarioArgument,
+    Set,
+    Way,
+)
 from seedbus.scenarios.plain import plain_errors
 
 _UsageError: Any = typer.BadParameter.__base__  # click's; typer brings its own click, or uses the one that is there
@@ -32,40 +45,6 @@ app = typer.Typer(
 
 
 app.command("stress")(stress)
-
-
-class Way(StrEnum):
-    """How bytes move between server and clients."""
-
-    memory = "memory"
-    inproc = "inproc"
-    ipc = "ipc"
-    tcp = "tcp"
-
-
-class Format(StrEnum):
-    """How results are printed."""
-
-    text = "text"
-    json = "json"
-
-
-Set = Annotated[
-    list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Change a field, e.g. algorithm.momentum=0.5.")
-]
-Output = Annotated[Format, typer.Option("--format", help="text, or one JSON object on stdout.")]
-Resume = Annotated[Path | None, typer.Option(metavar="RUN", help="Go on with the run in this folder.")]
-Out = Annotated[Path | None, typer.Option(help="The run's folder; default: runs/NAME-1, -2, …")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the results.")]
-Patience = Annotated[
-    float, typer.Option(min=0, metavar="SECONDS", help="How long the other side may be away before this one gives up.")
-]
-JoinWithin = Annotated[float, typer.Option(min=1, metavar="SECONDS", help="How long a process may take to join.")]
-Runnable = Annotated[
-    str | None, typer.Argument(help="A scenario file, or a name from `seedbus list`; not needed with --resume.")
-]
-ScenarioArgument = Annotated[str, typer.Argument(help="A scenario file, or a name from `seedbus list`.")]
-RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder, e.g. runs/quickstart-1.")]
 
 
 @app.command("run")

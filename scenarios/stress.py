@@ -15,14 +15,13 @@ A failure is a seed: it is run again with ever less in its scenario, until nothi
 
 from __future__ import annotations
 
-import json
 import shutil
-import tempfile
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from seedbus.agents.coordinator import Closed
@@ -35,6 +34,7 @@ from seedbus.scenarios.random_scenarios import document
 from seedbus.scenarios.replay import replay
 from seedbus.scenarios.results import Results
 from seedbus.scenarios.run import run
+from seedbus.scenarios.schema import Scenario
 
 OUR_FAULT = frozenset(
     "diverged wrong-version wrong-kind bad-payload bad-commit bad-plan bad-snapshot bad-fetch unexpected".split()
@@ -97,7 +97,8 @@ def examine(seed: int, folder: Path | None = None) -> Verdict:
     """Draw the seed's scenario, run it and check it; make it smaller if it fails."""
     drawn = document(seed)
     verdict = Verdict(seed, faults=Counter(fault["fault"] for fault in drawn["faults"]))
-    with _folder(folder) as where:
+    with TemporaryDirectory(prefix="stress-", dir=folder, ignore_cleanup_errors=True) as name:
+        where = Path(name)
         problem = _problem(drawn, where, verdict)
         if problem is not None:
             verdict.problem = problem
@@ -120,20 +121,6 @@ def shrink(failing: dict[str, Any], still_fails: Callable[[dict[str, Any]], bool
             return failing
 
 
-class _folder:
-    """A folder for a while."""
-
-    def __init__(self, parent: Path | None) -> None:
-        self._parent = parent
-
-    def __enter__(self) -> Path:
-        self._path = Path(tempfile.mkdtemp(prefix="stress-", dir=self._parent))
-        return self._path
-
-    def __exit__(self, *_: object) -> None:
-        shutil.rmtree(self._path, ignore_errors=True)
-
-
 def _problem(drawn: dict[str, Any], where: Path, verdict: Verdict | None = None) -> str | None:
     """What is wrong with a scenario's run, or None."""
     try:
@@ -154,7 +141,7 @@ def _kind(problem: str | None) -> str | None:
 
 
 def _checked(drawn: dict[str, Any], where: Path) -> Results:
-    scenario = validate(json.loads(json.dumps(drawn)), f"seed {drawn['name']}")
+    scenario = validate(drawn, drawn["name"])
     for path in where.iterdir():
         shutil.rmtree(path)
     has_liars = any(fault["fault"] == "byzantine" for fault in drawn["faults"])
@@ -163,13 +150,12 @@ def _checked(drawn: dict[str, Any], where: Path) -> Results:
     if again.digest != results.digest:
         raise Broken(f"the journal rebuilds {again.digest}, and the run ended at {results.digest}")
     if drawn["seed"] % STOPPED == 0 and scenario.stop.rounds > 1:
-        _check_resuming(drawn, where, results, has_liars)
+        _check_resuming(scenario, where, results, has_liars)
     return results
 
 
-def _check_resuming(drawn: dict[str, Any], where: Path, whole: Results, has_liars: bool) -> None:
-    scenario = validate(json.loads(json.dumps(drawn)), drawn["name"])
-    first = _Inspector(has_liars=has_liars, stop_after=1 + drawn["seed"] % (scenario.stop.rounds - 1))
+def _check_resuming(scenario: Scenario, where: Path, whole: Results, has_liars: bool) -> None:
+    first = _Inspector(has_liars=has_liars, stop_after=1 + scenario.seed % (scenario.stop.rounds - 1))
     try:
         run(scenario, where / "cut", observer=first)
     except Interrupted:

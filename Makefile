@@ -3,7 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-FOLDERS := agents agents/selection algorithms algorithms/directions bus bus/zeromq models scenarios scenarios/faults seedbus
+FOLDERS := agents agents/selection algorithms algorithms/compression algorithms/directions algorithms/methods bus bus/zeromq models scenarios scenarios/faults seedbus
 
 .PHONY: install demo test lint bench soak docs clean
 

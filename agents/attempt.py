@@ -16,7 +16,7 @@ from seedbus.bus import Envelope, Tally
 class Attempt:
     """One round. size: |C_r|, clients asked; reports: those that have come and are in no commit yet.
 
-    lags: commits that each of the cohort had missed when it was asked.
+    lags: commits that each of the cohort had missed when it was asked; members: of how many clients it was drawn.
     """
 
     plan: Any
@@ -24,6 +24,7 @@ class Attempt:
     opened_ns: int
     size: int
     waiting: set[int]
+    members: int = 0
     reports: dict[int, Any] = field(default_factory=dict)
     declined: set[int] = field(default_factory=set)
     told: dict[int, tuple[Envelope, Tally]] = field(default_factory=dict)
@@ -112,4 +113,4 @@ class OverdueRounds:
         for (round, version, opened_ns, size), waiting, reports in packed:
             told = plan(round, version)
             came = {client: algorithm.unpack_report(body, told) for client, body in reports}
-            self._attempts[round] = Attempt(told, [], opened_ns, size, set(waiting), came)
+            self._attempts[round] = Attempt(told, [], opened_ns, size, set(waiting), reports=came)

@@ -27,7 +27,8 @@ class CatchUp:
         self, algorithm: AnyAlgorithm, versions: Mapping[int, int], lag: Lag | None, reload: Reload | None
     ) -> None:
         self._algorithm, self._versions = algorithm, versions
-        self.history = History(reload, *((lag.snapshot_after_commits, lag.snapshot_after_bytes) if lag else ()))
+        budget = (lag.snapshot_after_commits, lag.snapshot_after_bytes) if lag else (None, None)
+        self.history = History(reload, *budget, is_dense=algorithm.is_dense)
         self.snapshots = Snapshots(lag)
 
     def told(self, client: int, now: Attempt) -> list[Outgoing]:

@@ -58,7 +58,8 @@ class Coordinator:
     proofs: what every process must show ("selftest", "x0"), or what the first one does if it is not said. believes:
     whether a process that comes back is at the versions that it says; else (simulated time) that a process went and
     came never happened. apart: clients that a process does not bring, because they are not there: they come by
-    themselves, when they do. lag: what becomes of who misses much; reload: where all of the log is (`History`).
+    themselves, when they do. lag: what becomes of who misses much; reload: where all of the log is (`History`); state:
+    the algorithm's own, before the first commit.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class Coordinator:
         apart: Container[int] = (),
         lag: Lag | None = None,
         reload: Reload | None = None,
+        state: Any = None,
     ) -> None:
         self.algorithm, self.participation, self.seed = algorithm, participation, seed
         self.stop, self.evaluation = stop, evaluation
@@ -85,7 +87,7 @@ class Coordinator:
         self._places = Places(participation.clients)
         self._catch_up = CatchUp(algorithm, self._places.versions, lag, reload)
         self.history, self.snapshots = self._catch_up.history, self._catch_up.snapshots
-        self._rounds = Rounds(algorithm, participation, seed)
+        self._rounds = Rounds(algorithm, participation, seed, state)
         self._durable = self._rounds.pack()
         self.proofs, self._believes, self._apart = dict(proofs or {}), believes, apart
 

@@ -10,6 +10,7 @@ from seedbus.agents.downloads import unpack_notes
 from seedbus.agents.errors import JoinRefused
 from seedbus.agents.evaluator import Evaluator
 from seedbus.agents.host import Host
+from seedbus.agents.memories import Memories
 from seedbus.agents.messages import AnyAlgorithm
 from seedbus.agents.observer import Observer
 from seedbus.agents.problem import Problem
@@ -44,6 +45,7 @@ class Followers:
         verify_every: int,
         observer: Observer,
         tampering: Tampering = HONEST,
+        memories: Memories | None = None,
     ) -> None:
         x0 = problem.x0()
         self._algorithm, self._observer = algorithm, observer
@@ -60,6 +62,7 @@ class Followers:
             verify_every=verify_every,
             observer=observer,
             tampering=tampering,
+            memories=memories or Memories(),
         )
         self.evaluator = Evaluator(algorithm, problem, x0, split, observer) if offer.evaluates else None
 

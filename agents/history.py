@@ -1,7 +1,7 @@
 """The commits that a server holds for serving: back to its slowest member, and no further than a snapshot helps.
 
 The journal is never pruned. What is older and needed after all (a process that comes late, a client that was away) is
-read back from there.
+read back from there. Of a dense algorithm the newest commit is all that anybody needs.
 """
 
 from __future__ import annotations
@@ -16,13 +16,20 @@ Reload = Callable[[int, int], Sequence[Any]]
 
 class History:
     """Commits, the newest for certain. reload: the commits after one version up to another, from where all are; None:
-    there is no such place, and all are held.
+    there is no such place, and all are held. is_dense: a commit makes those before it useless.
 
     commits, size: how many commits, or bytes of them, a lagging follower is sent at most; None: any number.
     """
 
-    def __init__(self, reload: Reload | None = None, commits: int | None = None, size: int | None = None) -> None:
-        self._reload, self._most, self._most_bytes = reload, commits, size
+    def __init__(
+        self,
+        reload: Reload | None = None,
+        commits: int | None = None,
+        size: int | None = None,
+        *,
+        is_dense: bool = False,
+    ) -> None:
+        self._reload, self._most, self._most_bytes, self._is_dense = reload, commits, size, is_dense
         self.version = 0
         self._held: list[Any] = []
         self._sizes = deque[int]()
@@ -39,6 +46,9 @@ class History:
 
     def append(self, commit: Any, size: int = 0) -> None:
         """size: the bytes of the commit, packed alone."""
+        if self._is_dense:
+            self._held, self.version = [commit], commit.version
+            return
         self._held.append(commit)
         self.version += 1
         if self._most is not None or self._most_bytes is not None:
@@ -56,7 +66,9 @@ class History:
         return bool(self._sizes) and version < self.version - len(self._sizes)
 
     def between(self, after: int, last: int) -> list[Any]:
-        """The commits after + 1 … last."""
+        """The commits after + 1 … last; of a dense algorithm the newest, if it is among them."""
+        if self._is_dense:
+            return self._held if after < self.version <= last else []
         first = self.version - len(self._held)
         older = self._reload(after, min(first, last)) if self._reload and after < min(first, last) else []
         return [*older, *self._held[max(0, after - first) : max(0, last - first)]]
@@ -66,7 +78,7 @@ class History:
 
     def prune(self, slowest: int) -> None:
         """Let go of what no member needs. slowest: the lowest version of a member."""
-        if self._reload is None:
+        if self._reload is None or self._is_dense:
             return
         # the newest one may not be where `reload` reads yet
         below = min(max(slowest, self.version - len(self._sizes) if self._sizes else 0), self.version - 1)

@@ -14,6 +14,7 @@ from typing import Any
 from seedbus.agents import chunks, messages
 from seedbus.agents.chunks import Chunk
 from seedbus.agents.downloads import Downloads
+from seedbus.agents.memories import Memories
 from seedbus.agents.messages import AnyAlgorithm, Join
 from seedbus.agents.observer import Observer
 from seedbus.agents.population import RETURNS
@@ -23,7 +24,7 @@ from seedbus.agents.seeds import of_directions
 from seedbus.agents.source import Source
 from seedbus.agents.tampering import Tampering
 from seedbus.agents.verification import Verifier
-from seedbus.algorithms.contract import BadPayload, CommitGap, Declined, Replica
+from seedbus.algorithms.contract import BadPayload, CommitGap, Declined, Replica, Vector
 from seedbus.bus import Envelope
 
 WITHOUT_STATE, FROM_ANOTHER_RUN = (RETURNS.index(how) for how in ("without-state", "from-another-run"))
@@ -46,11 +47,12 @@ class Host:
         verify_every: int,
         observer: Observer,
         tampering: Tampering,
+        memories: Memories,
     ) -> None:
         self.clients, self.algorithm, self.problem, self.replicas = clients, algorithm, problem, replicas
         self._proof, self._verifier, self._observer = proof, Verifier(verify_every), observer
         self._tampering = tampering
-        self._memories: dict[int, Any] = {}
+        self._memories = memories
         self._answers: dict[int, Envelope] = {}
         self.downloads = Downloads(replicas.at)
         self._source = Source()
@@ -141,21 +143,28 @@ class Host:
     def _forget(self, client: int) -> None:
         self.replicas.forget(client)
         self.downloads.forget(client)
-        self._memories.pop(client, None)
+        self._memories.forget(client)
         self._answers.pop(client, None)
 
     def _work(self, client: int, plan: Any, replica: Replica) -> Envelope:
         objective = self.problem.objective(client, plan.round)
         try:
-            report, memory = self.algorithm.local(replica, self._memories.get(client), plan, objective)
-            said = self._tampering.told(client, plan.round, report, lambda: self._first_report(client))
+            report, memory = self.algorithm.local(replica, self._memories.before(client, plan.round), plan, objective)
+            said = self._said(client, plan.round, report)
         except Declined as why:
             return messages.decline(client, plan, why)
-        self._memories[client] = memory
+        self._memories.keep(client, plan.round, memory)
         digests = replica.digests() if self._verifier.is_due(plan.version) else {}
         return messages.pack_report(self.algorithm, client, plan, said, digests)
 
-    def _first_report(self, client: int) -> Any:
+    def _said(self, client: int, round: int, report: Any) -> Any:
+        """The report, or what the client says in its place."""
+        honest = self.algorithm.numbers(report)
+        told = self._tampering.told(client, round, honest, lambda: self._first_numbers(client))
+        return report if told is honest else self.algorithm.saying(report, told)
+
+    def _first_numbers(self, client: int) -> Vector:
         """What the client would have reported in round 0: made anew, for a process that takes another's place too."""
         plan = self.algorithm.plan(0, 0, of_directions(self._tampering.seed, 0))
-        return self.algorithm.local(self.replicas.first(), None, plan, self.problem.objective(client, 0))[0]
+        report, _ = self.algorithm.local(self.replicas.first(), None, plan, self.problem.objective(client, 0))
+        return self.algorithm.numbers(report)

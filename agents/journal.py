@@ -29,13 +29,17 @@ from seedbus.agents.journal_file import FILE, begin, connect, locked, prepare, r
 from seedbus.agents.seals import SEAL, Seals, digest, seal_of
 
 Round = tuple[int, int, list[int], list[int], list[Any], list[Any] | None]
-"""Its number, the version after it, its cohort, who reported, how it went, and its packed commit or None."""
+"""Its number, the version after it, its cohort, who reported, how it went, and its packed commit or None; [] for one
+that is not kept."""
+KEPT_EVERY = 50
+"""Of dense commits, each a whole model, the newest is kept, and every so many."""
 _MEMBERS = {"known": "version", "held": "version", "halves": "note"}
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One closed round. commit: its packed body, or None for a round without quorum; rows: new rows of the ledger.
+    is_dense: whether a commit makes those before it useless.
 
     known: versions at which the server believes members to be, ~version of those who have left; held: those to which
     delivered plans brought them (a report may have been lost); halves: what they have of snapshots. Only what changed.
@@ -61,6 +65,7 @@ class Entry:
     course: Sequence[Any] = ()
     halves: Iterable[tuple[int, bytes]] = ()
     snapshot: bytes | None = None
+    is_dense: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,12 +155,20 @@ class Journal:
     def append(self, entry: Entry) -> None:
         """Make a round durable; when this returns it is on the disk."""
         chain, seals = self._end()
-        body: bytes = msgpack.packb([list(entry.cohort), list(entry.reported), list(entry.course), entry.commit])
+        commit: list[Any] | bytes | None = entry.commit
+        model = msgpack.packb(commit) if entry.is_dense and commit is not None else None
+        if model is not None:  # the chain vouches for it, and goes on without it once it is let go
+            commit = digest(model)
+        body: bytes = msgpack.packb([list(entry.cohort), list(entry.reported), list(entry.course), commit])
         chain = _link(chain, entry.round, entry.version, body)
         lines, state = [json.dumps(line) for line in entry.metrics], msgpack.packb(entry.state)
         rows = [entry.rows] if entry.rows and not entry.is_rotated else []
         with self._plainly(reads=False), self._database as database:
             database.execute("INSERT INTO rounds VALUES (?, ?, ?, ?)", (entry.round, entry.version, body, chain))
+            if model is not None:
+                database.execute("INSERT INTO models VALUES (?, ?)", (entry.version, model))
+                old = (entry.version, KEPT_EVERY)
+                database.execute("DELETE FROM models WHERE version < ? AND version % ?", old)
             seals = self._moved("known", dict(entry.known), seals)
             seals = self._moved("held", dict(entry.held), seals)
             if entry.is_rotated:
@@ -275,8 +288,21 @@ class Journal:
             if round != good or chain != link:
                 raise JournalDamaged(self.folder / FILE, good, f"round {good} does not verify")
             cohort, reported, course, commit = msgpack.unpackb(body)
+            if isinstance(commit, bytes):
+                commit = self._model(version, commit, good)
             yield round, version, cohort, reported, course, commit
             good += 1
+
+    def _model(self, version: int, link: bytes, good: int) -> list[Any]:
+        """A dense commit, or [] if it is not kept."""
+        found = self._select("packed FROM models WHERE version = ?", version).fetchone()
+        is_newest = self._select("1 FROM rounds WHERE version > ? LIMIT 1", version).fetchone() is None
+        if found is None and not is_newest and version % KEPT_EVERY:
+            return []
+        if found is None or digest(found[0]) != link:
+            raise JournalDamaged(self.folder / FILE, good, f"the model of version {version} does not verify")
+        commit: list[Any] = msgpack.unpackb(found[0])
+        return commit
 
     def _first_round(self, after: int) -> int:
         """The round that made version after + 1, or where it will be. A round makes one commit at most."""

@@ -23,6 +23,7 @@ from seedbus.agents.participation import Participation
 from seedbus.agents.population import Population, Presence
 from seedbus.agents.server import Server
 from seedbus.agents.stopping import Cadence, Stop
+from seedbus.algorithms.contract import Vector
 from seedbus.algorithms.directions import selftest, set_threads
 from seedbus.bus import (
     Bus,
@@ -48,7 +49,7 @@ class Setup:
     """All that a run's server is made of.
 
     faults: what a scenario says of messages, links and compute time, sorted by who they concern once they are there.
-    scenario: what followers are told; processes: how many share them.
+    scenario: what followers are told; processes: how many share them. x0: makes x₀, where the algorithm is dense.
     """
 
     seed: int
@@ -64,6 +65,7 @@ class Setup:
     scenario: bytes
     processes: int = 1
     lag: Lag | None = None
+    x0: Callable[[], Vector] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +108,9 @@ def run(
 
 
 def history(algorithm: AnyAlgorithm, journal: Journal, after: int = 0) -> Iterator[Any]:
-    """The commits of a journal from version after + 1 on, verified and decoded."""
+    """The commits of a journal from version after + 1 on, verified and decoded; of a dense run those that are kept."""
     for *_, body in journal.rounds(after):
-        if body is not None:
+        if body:
             yield from algorithm.unpack_commits(body)
 
 
@@ -119,6 +121,10 @@ def check_build(folder: Path, facts: dict[str, str], ours: dict[str, str]) -> No
         if their != our:
             what = f"it was begun with {name} {their}, and this is {name} {our}: the bits would differ"
             raise RunFolderError(folder, what)
+
+
+def _no_model() -> Vector:
+    raise AssertionError("a server of scalars has no model")
 
 
 def _those(rules: Rules, kind: Any) -> tuple[list[Any], list[Counter[str]]]:
@@ -156,6 +162,7 @@ class _Crew:
             believes=not setup.is_virtual,
             apart=self.population.at_start if setup.is_virtual else self.population.away,
             lag=setup.lag,
+            state=setup.algorithm.first_state(setup.x0 or _no_model),
             reload=lambda after, last: self._reloaded(after, last),
         )
         self.transport = connect(journal.run_id)

@@ -91,16 +91,19 @@ def welcome(
     notes: what they have of snapshots (`downloads`); the log reaches the versions of these too.
     """
     column = struct.pack(f"<{len(versions)}I", *versions)
-    return Envelope(Kind.WELCOME, recipient, 0, version, [column, algorithm.pack_commits(log).body, notes])
+    return Envelope(Kind.WELCOME, recipient, 0, version, [column, algorithm.pack_log(log).body, notes])
 
 
 def unpack_welcome(algorithm: AnyAlgorithm, envelope: Envelope, count: int) -> tuple[list[int], list[Any], bytes]:
-    """The versions of `count` followers, the commits 1, 2, … up to the newest of these, and their notes."""
+    """The versions of `count` followers, the log up to the newest of these, and their notes.
+
+    The log: commits 1, 2, …; of a dense algorithm the newest, if it is as old as that.
+    """
     column, body, notes = _fields(envelope, bytes, list, bytes)
     if len(column) != 4 * count:
         raise BadPayload(f"a WELCOME tells the versions of {len(column) // 4} followers, not {count}")
     versions, log = list(struct.unpack(f"<{count}I", column)), algorithm.unpack_commits(body)
-    if max(versions, default=0) > len(log) or (log and log[0].version != 1):
+    if not algorithm.is_dense and (max(versions, default=0) > len(log) or (log and log[0].version != 1)):
         raise BadPayload(f"a WELCOME's {len(log)} commits do not reach the versions that it tells")
     return versions, log, notes
 
@@ -116,11 +119,11 @@ def unpack_refuse(envelope: Envelope) -> tuple[str, str]:
 
 def pack_plan(algorithm: AnyAlgorithm, client: int, plan: Any, missed: Sequence[Any]) -> tuple[Envelope, Tally]:
     """A plan with the commits that the client missed. The plan's round and version travel in the header."""
-    told, caught_up = algorithm.pack_plan(plan), algorithm.pack_commits(algorithm.compact(missed))
+    told, caught_up = algorithm.pack_plan(plan), algorithm.pack_commits(missed)
     tally = Tally(
         scalars=told.scalars + caught_up.scalars,
         seeds=told.seeds + caught_up.seeds,
-        catchup_bytes=len(msgpack.packb(caught_up.body)) if missed else 0,
+        catchup_bytes=len(msgpack.packb(caught_up.body)) if missed and not algorithm.is_dense else 0,
     )
     return Envelope(Kind.PLAN, client, plan.round, plan.version, [told.body, caught_up.body]), tally
 
@@ -159,7 +162,7 @@ def unpack_decline(envelope: Envelope) -> tuple[str, str]:
 
 def pack_commit(algorithm: AnyAlgorithm, round: int, version: int, commits: Sequence[Any], wants: int) -> Envelope:
     """Commits for the evaluator; version: what it stands at once it has folded them."""
-    return Envelope(Kind.COMMIT, EVALUATOR, round, version, [algorithm.pack_commits(commits).body, wants])
+    return Envelope(Kind.COMMIT, EVALUATOR, round, version, [algorithm.pack_log(commits).body, wants])
 
 
 def unpack_commit(algorithm: AnyAlgorithm, envelope: Envelope) -> tuple[list[Any], int]:

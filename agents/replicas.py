@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from seedbus.agents.messages import AnyAlgorithm
-from seedbus.algorithms.contract import CommitGap, Replica, unseen
+from seedbus.algorithms.contract import CommitGap, Replica
 
 
 class Replicas:
@@ -32,7 +32,10 @@ class Replicas:
         self._holders: Counter[int] = Counter()
 
     def stand_at(self, versions: Mapping[int, int], log: Sequence[Any]) -> None:
-        """Say at which version each client is; log: the commits 1, 2, …, at least to the newest of these."""
+        """Say at which version each client is; log: the commits 1, 2, …, at least to the newest of these.
+
+        Of a dense algorithm the log may hold the newest alone, and nobody stands at an earlier one for long.
+        """
         for client in [client for client, replica in self._held.items() if replica.version != versions.get(client)]:
             self._release(client)
         self._start, self._log = dict(versions), log
@@ -72,12 +75,15 @@ class Replicas:
 
     def advance(self, client: int, commits: Sequence[Any], version: int) -> Replica:
         """Fold what the client missed; it then stands at `version`. Raises `CommitGap`, leaving it where it was."""
-        replica = self.get(client)
-        fresh = unseen(replica, commits)
-        reached = fresh[-1].version if fresh else replica.version
+        stood = self.version(client)
+        fresh = self._algorithm.missing(stood, commits)
+        reached = fresh[-1].version if fresh else stood
         if reached != version:
             raise CommitGap(reached, version)
-        if not fresh:
+        if self._algorithm.is_dense and fresh and client not in self._held:
+            self._hold(client, self._shared.get(version) or self._x0())  # what it held before is of no use
+        replica = self.get(client)
+        if not fresh or replica.version == version:
             return replica
         if self._private:
             self._algorithm.apply(replica, fresh)
@@ -98,7 +104,9 @@ class Replicas:
         below = [held for held in self._shared if held <= version]
         replica = self._shared[max(below)].copy() if below else self._x0()
         if version > replica.version:
-            self._algorithm.apply(replica, self._log[:version])
+            self._algorithm.apply(replica, [commit for commit in self._log if commit.version <= version])
+        if replica.version != version:
+            raise CommitGap(replica.version, version)
         return replica
 
     def _hold(self, client: int, replica: Replica) -> None:

@@ -12,21 +12,22 @@ from seedbus.agents.messages import AnyAlgorithm
 from seedbus.agents.participation import Participation
 from seedbus.agents.seeds import of_directions
 from seedbus.agents.selection.known import Known
-from seedbus.algorithms.contract import ReportRefused
+from seedbus.algorithms.contract import ReportRefused, norm
 from seedbus.bus.network import round_ns
 
 
 class Rounds:
-    """The round under way, and those before it that may still be answered. state: the algorithm's own, the server's."""
+    """The round under way, and those before it that may still be answered. state: the algorithm's own, the server's,
+    before the first commit."""
 
-    def __init__(self, algorithm: AnyAlgorithm, participation: Participation, seed: int) -> None:
+    def __init__(self, algorithm: AnyAlgorithm, participation: Participation, seed: int, state: Any = None) -> None:
         self.algorithm, self.policy, self._seed = algorithm, participation, seed
         self.number = 0
         self.current: Attempt | None = None
         self._overdue = OverdueRounds(participation.staleness)
         self._known = Known()
         self._answer_times_ns = deque[int](maxlen=participation.deadline.window if participation.deadline else 0)
-        self._state: Any = None
+        self._state = state
 
     def open(self, members: Members, version: int, now_ns: int) -> Attempt:
         """Begin the next round at a version."""
@@ -35,7 +36,7 @@ class Rounds:
             busy = self._overdue.busy(-1 if self.deadline_ns is None else now_ns - self.deadline_ns)
         with members.without(busy):
             cohort = self.policy.draw(members, self._known, self._seed, self.number, len(busy))
-        self.current = Attempt(self._plan(self.number, version), cohort, now_ns, len(cohort), set(cohort))
+        self.current = Attempt(self._plan(self.number, version), cohort, now_ns, len(cohort), set(cohort), len(members))
         return self.current
 
     @property
@@ -68,7 +69,7 @@ class Rounds:
         self._answer_times_ns.append(now_ns - attempt.opened_ns)
         if self.policy.selection.needs_known:
             self._known.reports[client] += 1
-            self._known.worth[client] = self.algorithm.norm(report)
+            self._known.worth[client] = norm(self.algorithm.numbers(report))
 
     def dismiss(self, client: int, *, open_too: bool = False) -> None:
         """Nothing is awaited of a client any more for earlier rounds, or for any."""
@@ -133,18 +134,18 @@ class Rounds:
         total = fresh + late if policy.buffer is not None else fresh
         if total < policy.quorum:
             return None
-        commit = None
-        if fresh:
-            commit, self._state = self.algorithm.aggregate(self._state, now.plan, now.reports)
-        if policy.late is None or not late:
-            return commit
         discount = policy.late
 
         def weight(attempt: Attempt) -> float:
+            assert discount is not None
             asked = attempt.size if policy.buffer is None else total
             staleness = version - attempt.plan.version
             late_ones.append((staleness, sorted(attempt.reports)))
             return discount.weight(staleness) / asked
 
         share = 1.0 if policy.buffer is None else fresh / total
-        return self.algorithm.with_late(now.plan, commit, share, self._overdue.take(weight))
+        overdue = self._overdue.take(weight) if late else []
+        commit, self._state = self.algorithm.aggregate(
+            self._state, now.plan, now.reports, share=share, late=overdue, members=now.members
+        )
+        return commit

@@ -17,9 +17,10 @@ scenario may say), and whose `name` is its name there. This module imports no fr
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -114,6 +115,63 @@ class Objective(Protocol):
         ...
 
 
+class Outputs(Protocol):
+    """What a network says to one mini-batch: torch tensors, with their graph where a gradient is to be taken."""
+
+    @property
+    def logits(self) -> Any:
+        """[b, classes]"""
+        ...
+
+    @property
+    def features(self) -> Any:
+        """What goes into the last layer, [b, …]."""
+        ...
+
+    @property
+    def labels(self) -> Any:
+        """int64 [b]"""
+        ...
+
+
+Criterion = Callable[[Outputs], Any]
+"""A loss out of a network's outputs: a torch scalar."""
+
+
+class Differentiable(Objective, Protocol):
+    """An objective with gradients: what first-order local training needs."""
+
+    @property
+    def samples(self) -> int:
+        """How many training samples the client holds."""
+        ...
+
+    @property
+    def key(self) -> int:
+        """64 bits of this client and round, for what the client draws by itself."""
+        ...
+
+    @property
+    def steps_an_epoch(self) -> int:
+        """How many mini-batches make one pass over the client's samples."""
+        ...
+
+    def gradient(self, step: int, criterion: Criterion | None = None) -> Vector:
+        """∇ at `point` of the mean loss over the step's mini-batch, or of a criterion; [d], the next call's too.
+
+        Raises `TypeError` for a criterion where there are no outputs to judge.
+        """
+        ...
+
+    def outputs(self, step: int, at: Vector) -> Outputs:
+        """What the network says at another point to the step's mini-batch, without a graph. Overwrites `point`."""
+        ...
+
+    def counts(self) -> NDArray[np.int64]:
+        """How many of the client's samples belong to each class, [classes]."""
+        ...
+
+
 class Packed(NamedTuple):
     """A payload ready for the wire, and what it carries in the papers' units."""
 
@@ -154,6 +212,20 @@ class Algorithm(Protocol[PlanT, ReportT, CommitT]):
     @property
     def name(self) -> str: ...
 
+    def sized(self, dimension: int) -> Self:
+        """The same for models of `dimension` coordinates: what a run uses."""
+        ...
+
+    @property
+    def report_limit(self) -> int:
+        """The longest report that a client may send, in bytes."""
+        ...
+
+    @property
+    def needs_outputs(self) -> bool:
+        """Whether `local` looks at what a network says, and not only at losses and gradients."""
+        ...
+
     def replica(self, x0: Vector) -> Replica:
         """Version 0: a copy of x₀ and the algorithm's own fields at their initial values."""
         ...
@@ -174,8 +246,25 @@ class Algorithm(Protocol[PlanT, ReportT, CommitT]):
         """Server: raise `ReportRefused` if this report must not be aggregated."""
         ...
 
-    def aggregate(self, state: Any, plan: PlanT, reports: Mapping[int, ReportT]) -> tuple[CommitT, Any]:
-        """Server: one commit from the reports, taken in client order and never in arrival order."""
+    def first_state(self, x0: Callable[[], Vector]) -> Any:
+        """Server: the state before the first commit. x0: makes x₀, for those that need it."""
+        ...
+
+    def aggregate(
+        self,
+        state: Any,
+        plan: PlanT,
+        reports: Mapping[int, ReportT],
+        *,
+        share: float = 1.0,
+        late: Sequence[Overdue] = (),
+        members: int = 0,
+    ) -> tuple[CommitT, Any]:
+        """Server: one commit from the reports, taken in client order and never in arrival order.
+
+        late: reports of earlier rounds that count too, and share: what the round's own, of which there may be none,
+        weigh beside them. members: of how many clients the cohort was drawn.
+        """
         ...
 
     @property
@@ -183,23 +272,29 @@ class Algorithm(Protocol[PlanT, ReportT, CommitT]):
         """Whether reports of earlier rounds may enter a commit: not where directions depend on the replica's state."""
         ...
 
-    def with_late(self, plan: PlanT, commit: CommitT | None, share: float, late: Sequence[Overdue]) -> CommitT:
-        """Server: the round's commit with late reports beside it; share: what the round's own reports weigh.
-
-        commit: None if the round has no reports of its own.
-        """
+    def numbers(self, report: ReportT) -> Vector:
+        """The values of a report, of any shape."""
         ...
 
-    def norm(self, report: ReportT) -> float:
-        """The Euclidean norm of a report's values."""
+    def saying(self, report: ReportT, numbers: Vector) -> ReportT:
+        """The report with other values in the place of its own, of the same shape."""
         ...
 
     def apply(self, replica: Replica, commits: Sequence[CommitT]) -> None:
         """Every follower: fold commits, oldest first. Versions already held are skipped; a gap raises `CommitGap`."""
         ...
 
-    def compact(self, commits: Sequence[CommitT]) -> Sequence[CommitT]:
-        """What a follower that lags must receive of the commits that it missed."""
+    @property
+    def is_dense(self) -> bool:
+        """Whether a commit is all that a replica is: then only the newest matters, and none follows on another."""
+        ...
+
+    def missing(self, version: int, commits: Sequence[CommitT]) -> Sequence[CommitT]:
+        """Those commits that a replica at `version` has to fold. Raises `CommitGap` if they do not lead on from it."""
+        ...
+
+    def point(self, replica: Replica, newest: CommitT | None) -> Vector:
+        """Where the model is to be measured, [d]. newest: the commit that the replica folded last."""
         ...
 
     def diagnostics(self, replica: Replica) -> dict[str, float]:
@@ -214,13 +309,25 @@ class Algorithm(Protocol[PlanT, ReportT, CommitT]):
     def unpack_plan(self, body: Any, round: int, version: int) -> PlanT: ...
     def pack_report(self, plan: PlanT, report: ReportT) -> Packed: ...
     def unpack_report(self, body: Any, plan: PlanT) -> ReportT: ...
-    def pack_commits(self, commits: Sequence[CommitT]) -> Packed: ...
+    def pack_commits(self, commits: Sequence[CommitT]) -> Packed:
+        """What a client that missed these commits is sent."""
+        ...
+
+    def pack_log(self, commits: Sequence[CommitT]) -> Packed:
+        """All of these commits, for the journal and the evaluator; `unpack_commits` reads both."""
+        ...
+
     def unpack_commits(self, body: Any) -> list[CommitT]: ...
 
 
-def unseen(replica: Replica, commits: Sequence[CommitT]) -> Sequence[CommitT]:
-    """Those commits that the replica has not folded yet; raises `CommitGap` if they do not follow on."""
-    fresh, reached = [], replica.version
+def norm(numbers: Vector) -> float:
+    """The Euclidean norm, its sum of squares exact before it is rounded."""
+    return math.sqrt(math.fsum(np.square(numbers, dtype=np.float64).ravel().tolist()))
+
+
+def unseen(version: int, commits: Sequence[CommitT]) -> Sequence[CommitT]:
+    """Of commits that follow each other those after `version`; raises `CommitGap` if they do not follow on."""
+    fresh, reached = [], version
     for commit in commits:
         if commit.version > reached + 1:
             raise CommitGap(reached, commit.version)

@@ -18,8 +18,7 @@ directions (`divisor`), how Δ moves x (`step`) and what a follower learns from 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -108,6 +107,17 @@ class ScalarOnly(BaseModel):
 
     # -- the contract
 
+    def sized(self, dimension: int) -> Self:
+        return self
+
+    @property
+    def report_limit(self) -> int:
+        return 2**16
+
+    @property
+    def needs_outputs(self) -> bool:
+        return False
+
     def replica(self, x0: Vector) -> Replica:
         return Replica(
             0, {"x": x0.copy(), **{name: np.full_like(x0, value) for name, value in self.companions().items()}}
@@ -145,34 +155,48 @@ class ScalarOnly(BaseModel):
                 "absurd", f"it holds a scalar of magnitude {largest:.3g}; at most {ABSURD:.0g} is accepted"
             )
 
-    def aggregate(self, state: Any, plan: ScalarPlan, reports: Mapping[int, Scalars]) -> tuple[ScalarCommit, Any]:
-        """ḡ: the cohort's scalars, clients in order, made one by `aggregation` in float64, and rounded for the wire."""
-        combined, state = self.aggregation.combine(_rows(reports), state)
-        term = Term(plan.round, plan.seed, self._format.rounded(combined).reshape(plan.shape))
-        return ScalarCommit(plan.version + 1, plan.round, plan.learning_rate, (term,)), state
+    def first_state(self, x0: Callable[[], Vector]) -> None:
+        """A server of scalars has no model."""
+
+    def aggregate(
+        self,
+        state: Any,
+        plan: ScalarPlan,
+        reports: Mapping[int, Scalars],
+        *,
+        share: float = 1.0,
+        late: Sequence[Overdue] = (),
+        members: int = 0,
+    ) -> tuple[ScalarCommit, Any]:
+        """ḡ: the cohort's scalars, clients in order, made one by `aggregation` in float64, and rounded for the wire.
+
+        A term of its own for each late round: of n reports, Σ_i w·Δ(g_i) is Δ(mean g) with the weight n·w.
+        """
+        own = Term(plan.round, plan.seed, np.zeros((1, 1), np.float32), 0.0)
+        if reports:
+            combined, state = self.aggregation.combine(_rows(reports), state)
+            scalars = self._format.rounded(combined).reshape(plan.shape)
+            own = Term(plan.round, plan.seed, scalars, float(np.float32(share)))
+        terms = [own]
+        for overdue in late:
+            mean = self._format.rounded(Mean().combine(_rows(overdue.reports), None)[0]).reshape(overdue.plan.shape)
+            weight = float(np.float32(overdue.weight * len(overdue.reports)))
+            terms.append(Term(overdue.plan.round, overdue.plan.seed, mean, weight))
+        return ScalarCommit(plan.version + 1, plan.round, plan.learning_rate, tuple(terms)), state
 
     @property
     def takes_late(self) -> bool:
         return True
 
-    def with_late(
-        self, plan: ScalarPlan, commit: ScalarCommit | None, share: float, late: Sequence[Overdue]
-    ) -> ScalarCommit:
-        """A term of its own for each late round: of n reports, Σ_i w·Δ(g_i) is Δ(mean g) with the weight n·w."""
-        own = Term(plan.round, plan.seed, np.zeros((1, 1), np.float32)) if commit is None else commit.terms[0]
-        terms = [replace(own, weight=0.0 if commit is None else float(np.float32(share)))]
-        for overdue in late:
-            mean = self._format.rounded(Mean().combine(_rows(overdue.reports), None)[0]).reshape(overdue.plan.shape)
-            weight = float(np.float32(overdue.weight * len(overdue.reports)))
-            terms.append(Term(overdue.plan.round, overdue.plan.seed, mean, weight))
-        return ScalarCommit(plan.version + 1, plan.round, plan.learning_rate, tuple(terms))
+    def numbers(self, report: Scalars) -> Scalars:
+        return report
 
-    def norm(self, report: Scalars) -> float:
-        return math.sqrt(math.fsum(float(g) ** 2 for g in report.flat))
+    def saying(self, report: Scalars, numbers: Vector) -> Scalars:
+        return numbers.astype(np.float32, copy=False)
 
     def apply(self, replica: Replica, commits: Sequence[ScalarCommit]) -> None:
         """Fold commits, fused: each block of coordinates folds them all, so x, H and m are read and written once."""
-        fresh = unseen(replica, commits)
+        fresh = self.missing(replica.version, commits)
         if not fresh:
             return
         backend = self._backend(replica.x)
@@ -187,8 +211,15 @@ class ScalarOnly(BaseModel):
         for_blocks(replica.dimension, fold)
         replica.version = fresh[-1].version
 
-    def compact(self, commits: Sequence[ScalarCommit]) -> Sequence[ScalarCommit]:
-        return commits
+    @property
+    def is_dense(self) -> bool:
+        return False
+
+    def missing(self, version: int, commits: Sequence[ScalarCommit]) -> Sequence[ScalarCommit]:
+        return unseen(version, commits)
+
+    def point(self, replica: Replica, newest: ScalarCommit | None) -> Vector:
+        return replica.x
 
     def diagnostics(self, replica: Replica) -> dict[str, float]:
         return {}
@@ -210,6 +241,9 @@ class ScalarOnly(BaseModel):
 
     def pack_commits(self, commits: Sequence[ScalarCommit]) -> Packed:
         return wire.pack_commits(commits, self._format)
+
+    def pack_log(self, commits: Sequence[ScalarCommit]) -> Packed:
+        return self.pack_commits(commits)
 
     def unpack_commits(self, body: Any) -> list[ScalarCommit]:
         return wire.unpack_commits(body, self._format)

@@ -15,6 +15,8 @@ torch generator and are the same bits on every processor.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -38,6 +40,7 @@ class FlatModule:
         self.module = module.eval().requires_grad_(False)
         self.point: NDArray[np.float32] = np.zeros(sum(p.numel() for p in module.parameters()), dtype=np.float32)
         self._bind(torch.from_numpy(self.point))
+        self._gradient: NDArray[np.float32] | None = None
 
     def _bind(self, vector: Tensor) -> None:
         start = 0
@@ -47,6 +50,22 @@ class FlatModule:
             span_shaped.copy_(parameter.data)
             parameter.data = span_shaped
             start += parameter.numel()
+
+    @contextmanager
+    def differentiated(self) -> Iterator[NDArray[np.float32]]:
+        """While it lasts, `backward` adds to this vector, float32 [d], which begins at zero and is always the same."""
+        if self._gradient is None:
+            self._gradient = np.zeros_like(self.point)
+            vector, start = torch.from_numpy(self._gradient), 0
+            for parameter in self.module.parameters():
+                parameter.grad = _shaped(vector[start : start + parameter.numel()], parameter.shape)
+                start += parameter.numel()
+        self._gradient[:] = 0
+        self.module.requires_grad_(True)
+        try:
+            yield self._gradient
+        finally:
+            self.module.requires_grad_(False)
 
     def tensors(self) -> dict[str, NDArray[np.float32]]:
         """The parameters by name, in the module's shapes: contiguous copies, so layout in memory does not leak out."""

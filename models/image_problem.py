@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from seedbus.models.batches import batch
+from seedbus.models.batches import batch, of_pass, passes
 from seedbus.models.errors import DataError
 from seedbus.models.flat import FlatModule, initial_values
+from seedbus.models.gradients import Criterion, Outputs, backward, outputs
 from seedbus.models.image_task import Images, ImageTask
 from seedbus.models.partitions import Partition
-from seedbus.models.streams import stream
+from seedbus.models.streams import digest, stream
 from seedbus.models.task import Vector, check_split
 
 EVALUATION_BATCH = 128  # samples; of 32 to 512 the fastest on one core, by a factor of two for the Fashion CNN
@@ -90,15 +91,49 @@ class ImageObjective:
 
     def loss(self, step: int) -> float:
         """The float32 mean over the step's batch, as a Python float."""
+        inputs, labels = self._at_step(step)
+        with torch.inference_mode():
+            return float(cross_entropy(self._problem.flat.module(inputs), labels))
+
+    def gradient(self, step: int, criterion: Criterion | None = None) -> Vector:
+        """∇ of the mean cross-entropy over the step's batch, or of a criterion; float32 [d], the next call's too."""
+        inputs, labels = self._at_step(step)
+        return backward(self._problem.flat, inputs, labels, criterion)
+
+    def outputs(self, step: int, at: Vector) -> Outputs:
+        """What the network says at another point, without a graph."""
+        inputs, labels = self._at_step(step)
+        self.point[:] = at
+        with torch.no_grad():
+            return outputs(self._problem.flat.module, inputs, labels)
+
+    @property
+    def samples(self) -> int:
+        return self._problem.samples(self._client)
+
+    @property
+    def key(self) -> int:
+        return int.from_bytes(digest("private", self._problem.seed, self._client, self._round, size=8), "little")
+
+    @property
+    def steps_an_epoch(self) -> int:
+        return passes(self._problem.parts[self._client], self._problem.task.batch_size)
+
+    def counts(self) -> NDArray[np.int64]:
+        """How many of the client's samples belong to each class."""
+        labels = self._problem.splits["train"].labels
+        return np.bincount(labels[self._problem.parts[self._client]], minlength=int(labels.max()) + 1)
+
+    def _at_step(self, step: int) -> tuple[Tensor, Tensor]:
         if step != self._at:
             self._inputs, self._labels = self.batch(step)
             self._at = step
-        with torch.inference_mode():
-            return float(cross_entropy(self._problem.flat.module(self._inputs), self._labels))
+        return self._inputs, self._labels
 
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
         """Inputs and labels of the step's mini-batch."""
         problem, client = self._problem, self._client
         key = {"seed": problem.seed, "client": client, "round": self._round, "step": step}
-        indices = batch(problem.parts[client], problem.task.batch_size, **key)
+        choose = batch if problem.task.batches == "drawn" else of_pass
+        indices = choose(problem.parts[client], problem.task.batch_size, **key)
         return problem.tensors(problem.splits["train"], indices)

@@ -7,7 +7,7 @@ tuned on the validation split with one seed was never tuned on samples that anot
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,9 +45,14 @@ class ImageTask(Task, frozen=True):
     """A network that classifies images; cross-entropy is its loss, accuracy its metric."""
 
     batch_size: int = Field(32, ge=1, description="samples a local step uses; a client with fewer uses all it has")
+    batches: Literal["drawn", "passes"] = Field(
+        "drawn",
+        description="drawn: each step's batch anew; passes: all of a client's samples, in a new order each pass",
+    )
     validation: float = Field(0.1, ge=0, le=0.5, description="fraction of the training samples held out for tuning")
 
     metrics: ClassVar[tuple[str, ...]] = ("loss", "accuracy")
+    has_outputs: ClassVar[bool] = True
     white: ClassVar[int] = 255
     """The brightest pixel, which becomes 1 before mean and deviation are taken off."""
     mean: ClassVar[float]

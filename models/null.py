@@ -6,7 +6,7 @@ point.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from pydantic import Field
 
 from seedbus.models.partitions import Partition
 from seedbus.models.streams import digest
-from seedbus.models.task import Problem, Task, Vector, check_split, refuse_partition
+from seedbus.models.task import Problem, Task, Vector, check_split, refuse_criterion, refuse_partition
 
 
 class Null(Task, frozen=True):
@@ -71,12 +71,28 @@ class NullObjective:
         self._key = (problem.seed, client, round)
         self._is_zero = problem.task.losses == "zero"
         self._at: int | None = None
+        self._known = 0.0
+
+    samples = 1
+    steps_an_epoch = 1
+
+    @property
+    def key(self) -> int:
+        return int.from_bytes(digest("private", *self._key, size=8), "little")
 
     def loss(self, step: int) -> float:
         """0.0, or w·point[0]."""
-        if self._is_zero:
-            return 0.0
-        if step != self._at:
-            self._weight = int.from_bytes(digest("null", *self._key, step, size=8), "little") / 2**63 - 1
+        return self._weight(step) * float(self.point[0])
+
+    def gradient(self, step: int, criterion: Any = None) -> Vector:
+        """w in the first coordinate."""
+        refuse_criterion(criterion)
+        found = np.zeros_like(self.point)
+        found[0] = self._weight(step)
+        return found
+
+    def _weight(self, step: int) -> float:
+        if not self._is_zero and step != self._at:
+            self._known = int.from_bytes(digest("null", *self._key, step, size=8), "little") / 2**63 - 1
             self._at = step
-        return self._weight * float(self.point[0])
+        return self._known

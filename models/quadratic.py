@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from pydantic import Field
 
 from seedbus.models.partitions import Partition
-from seedbus.models.streams import stream
-from seedbus.models.task import Problem, Task, Vector, check_split, refuse_partition
+from seedbus.models.streams import digest, stream
+from seedbus.models.task import Problem, Task, Vector, check_split, refuse_criterion, refuse_partition
 
 
 class Quadratic(Task, frozen=True):
@@ -119,6 +119,21 @@ class QuadraticObjective:
         if self._problem.task.noise:
             loss += self._problem.task.noise * np.sum(self.noise(step) * apart)
         return float(loss)
+
+    def gradient(self, step: int, criterion: Any = None) -> Vector:
+        """∇f_i(point), and the step's noise, in the point's own type."""
+        refuse_criterion(criterion)
+        found = self._problem.curvature * (self.point - self._center)
+        if self._problem.task.noise:
+            found = found + self._problem.task.noise * self.noise(step)
+        return found.astype(self.point.dtype)
+
+    samples = 1
+    steps_an_epoch = 1
+
+    @property
+    def key(self) -> int:
+        return int.from_bytes(digest("private", self._problem.seed, *self._key, size=8), "little")
 
     def noise(self, step: int) -> NDArray[np.float64]:
         """ξ, float64 [d], drawn once a step."""

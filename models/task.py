@@ -76,6 +76,8 @@ class Task(BaseModel, frozen=True, extra="forbid"):
 
     metrics: ClassVar[tuple[str, ...]] = ("loss",)
     """What its problem's `evaluate` measures, known without the data."""
+    has_outputs: ClassVar[bool] = False
+    """Whether there is a network that classifies, for methods that look at what it says."""
 
     name: str = Field(description="which task is trained")
 
@@ -108,6 +110,12 @@ def refuse_partition(task: str, partition: Partition) -> None:
     """For tasks without labelled samples: a partition that could have no effect is an error, never ignored."""
     if not isinstance(partition, Iid):
         raise DataError(f"partition {partition.kind}", f"task {task}, which has no labels to divide by", "kind: iid")
+
+
+def refuse_criterion(criterion: object) -> None:
+    """For tasks without a network: there are no outputs that a criterion could judge."""
+    if criterion is not None:
+        raise TypeError("this task has no network, so nothing can be judged by its outputs")
 
 
 def check_split(split: str) -> None:

@@ -103,10 +103,9 @@ def conventions(scenario: Scenario, rounds: int, dimension: int) -> dict[str, fl
     dense: a method that sends float32 models both ways, 8·d in the m/N of the rounds in which a client takes part.
     """
     algorithm, participation = scenario.algorithm, scenario.participation
-    scalars = sum(at(algorithm.perturbations, r) * at(algorithm.local_steps, r) for r in range(rounds))
     share = participation.size / participation.clients
-    return {
-        "decomfl_12PK": 12.0 * scalars,
-        "hiso_8PK": 8.0 * scalars,
-        "dense_8d": 8.0 * dimension * rounds * share,
-    }
+    found = {"dense_8d": 8.0 * dimension * rounds * share}
+    if algorithm.is_dense:
+        return found
+    scalars = sum(at(algorithm.perturbations, r) * at(algorithm.local_steps, r) for r in range(rounds))
+    return {"decomfl_12PK": 12.0 * scalars, "hiso_8PK": 8.0 * scalars} | found

@@ -113,6 +113,10 @@ def client_command(
     socket_per_client: Annotated[
         bool, typer.Option("--socket-per-client", help="A connection for each client; slow, for tests.")
     ] = False,
+    memory: Annotated[
+        Path | None,
+        typer.Option(help="A folder for what clients remember of earlier rounds; default: it ends with the process."),
+    ] = None,
     leash: Annotated[bool, typer.Option("--leash", hidden=True)] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -132,6 +136,7 @@ def client_command(
             evaluates=evaluator,
             patience_s=patience,
             socket_per_client=socket_per_client,
+            memory=memory,
             leash=leash,
             note=note,
         )

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from seedbus.agents.errors import Unfinishable
@@ -39,7 +40,7 @@ _OWN_WORDS = 20  # exit codes below this come with a sentence of the worker's ow
 class Placement:
     """workers: processes to start on this machine; bind: an endpoint that clients connect to by themselves;
     expect: how many of those, to share out the clients among them; patience_s: how long one may be away; join_s: how
-    long one that was offered clients may take to build what they need."""
+    long one that was offered clients may take to build what they need; memory: the folder of what clients remember."""
 
     transport: Name = "memory"
     workers: int = 0
@@ -48,6 +49,7 @@ class Placement:
     patience_s: float = 60.0
     join_s: float = 300.0
     heartbeat_s: float = 2.0
+    memory: Path | None = None
 
     @property
     def is_here(self) -> bool:
@@ -210,6 +212,7 @@ class _Processes:
 
     def __init__(self, placement: Placement, scenario: Scenario, observer: Observer, endpoint: str) -> None:
         self._observer, self._patience_s, self._endpoint = observer, placement.patience_s, endpoint
+        self._memory = [] if placement.memory is None else ["--memory", str(placement.memory)]
         clients, workers = scenario.participation.clients, placement.workers
         bounds = [number * clients // workers for number in range(workers + 1)]
         self._shares = [f"{first}-{end - 1}" for first, end in pairwise(bounds)]
@@ -270,7 +273,7 @@ class _Processes:
     def _spawn(self, number: int) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "seedbus", "client", "--connect", self._endpoint, "--leash", "--quiet"]
         command += ["--clients", self._shares[number], "--evaluator" if number == 0 else "--no-evaluator"]
-        command += ["--patience", str(max(self._patience_s, START_S))]
+        command += ["--patience", str(max(self._patience_s, START_S)), *self._memory]
         # a session of its own: Ctrl-C is for this process, which then tells its workers
         try:
             return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)

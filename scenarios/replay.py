@@ -9,7 +9,7 @@ from pathlib import Path
 
 from seedbus.agents.errors import JournalDamaged, RunFolderError
 from seedbus.agents.followers import build_facts, prove
-from seedbus.agents.journal import Journal, Round
+from seedbus.agents.journal import KEPT_EVERY, Journal, Round
 from seedbus.agents.launcher import check_build
 from seedbus.algorithms.contract import Replica
 from seedbus.models.task import Problem
@@ -63,10 +63,20 @@ def replay(run: str | Path, round: int | None = None) -> Replayed:
     problem = bind(scenario)
     x0 = problem.x0()
     check_build(Path(run), facts, build_facts(prove(scenario.algorithm, x0)))
-    replica = scenario.algorithm.replica(x0)
+    algorithm = scenario.algorithm.sized(x0.size)
+    replica = algorithm.replica(x0)
     packed = [commit for *_, commit in rounds[:last] if commit is not None]
-    scenario.algorithm.apply(replica, [commit for body in packed for commit in scenario.algorithm.unpack_commits(body)])
+    if packed and not packed[-1]:
+        raise ScenarioError(f"--round {last}", [_kept(run, rounds)])
+    algorithm.apply(replica, [commit for body in packed for commit in algorithm.unpack_commits(body)])
     return Replayed(last, replica, problem)
+
+
+def _kept(run: str | Path, rounds: list[Round]) -> str:
+    kept = [round + 1 for round, *_, commit in rounds if commit]
+    return (
+        f"of a dense run every {KEPT_EVERY}th model is kept; that in {run} has those after {', '.join(map(str, kept))}"
+    )
 
 
 def _sound(journal: Journal, wanted: int | None) -> list[Round]:

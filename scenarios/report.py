@@ -111,11 +111,14 @@ def _catch_up(traffic: Summary) -> Rows:
 def _conventions(summary: Summary) -> Rows:
     """Ours is measured; theirs count scalars and no envelopes, for one client over all rounds."""
     found = summary["traffic"]["conventions"]
+    papers = {
+        "decomfl_12PK": ("… as DeComFL counts", "12·P·K every round"),
+        "hiso_8PK": ("… as HiSo counts", "8·P·K every round"),
+        "dense_8d": ("… sending the model", "8·d when taking part"),
+    }
     return [
         ("measured, per client", f"{readable(summary['traffic']['bytes_per_client'])} over the run"),
-        ("… as DeComFL counts", f"{readable(found['decomfl_12PK'])} (12·P·K every round)"),
-        ("… as HiSo counts", f"{readable(found['hiso_8PK'])} (8·P·K every round)"),
-        ("… sending the model", f"{readable(found['dense_8d'])} (8·d when taking part)"),
+        *((line, f"{readable(found[name])} ({what})") for name, (line, what) in papers.items() if name in found),
     ]
 
 

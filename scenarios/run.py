@@ -9,6 +9,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from seedbus.agents.journal import Journal
 from seedbus.agents.journal_file import FILE
 from seedbus.agents.launcher import MESSAGES, Outcome, Setup, check_build
 from seedbus.agents.launcher import run as run_agents
+from seedbus.agents.memories import Memories
 from seedbus.agents.observer import Nobody, Observer
 from seedbus.agents.tampering import Tampering
 from seedbus.bus import Offer, Recruit, ledger_hash, read_ledger
@@ -41,6 +43,7 @@ from seedbus.scenarios.statistics import Heard, clients_table, describe
 
 RUNS = Path("runs")
 SCENARIO = "scenario.yaml"
+MEMORY = "clients"
 
 
 def run(
@@ -69,7 +72,7 @@ def run(
     where.check(scenario)
     files = scenario.check()
     # the data comes first: a scenario that cannot run leaves no folder behind
-    problem = bind(scenario) if where.is_here else None
+    problem = bind(scenario) if where.is_here or scenario.algorithm.is_dense else None
     folder = Path(out) if out is not None else _next_folder(scenario.name)
     is_void = False
     try:
@@ -112,28 +115,29 @@ def bind(scenario: Scenario) -> Problem:
     return problem
 
 
-def recruit(scenario: Scenario, problem: Problem, observer: Observer) -> Recruit:
-    """What makes a scenario's followers, out of its task with its data."""
+def recruit(scenario: Scenario, problem: Problem, observer: Observer, memory: Path | None = None) -> Recruit:
+    """What makes a scenario's followers, out of its task with its data. memory: the folder of what clients remember."""
     tampering = Tampering(scenario.faults, scenario.seed, scenario.participation.clients)
 
     def followers(offer: Offer) -> Followers:
         return Followers(
             offer,
-            scenario.algorithm,
+            scenario.algorithm.sized(problem.dimension),
             problem,
             split=scenario.evaluation.split,
             verify_every=scenario.verify_every if scenario.verify else 0,
             observer=observer,
             tampering=tampering,
+            memories=Memories(memory),
         )
 
     return followers
 
 
-def _setup(scenario: Scenario, processes: int) -> Setup:
+def _setup(scenario: Scenario, processes: int, problem: Problem | None) -> Setup:
     return Setup(
         seed=scenario.seed,
-        algorithm=scenario.algorithm,
+        algorithm=scenario.algorithm.sized(scenario.task.dimension),
         participation=scenario.participation,
         stop=scenario.stop,
         evaluation=scenario.evaluation,
@@ -145,6 +149,7 @@ def _setup(scenario: Scenario, processes: int) -> Setup:
         scenario=json.dumps(scenario.resolved()).encode(),
         processes=processes,
         lag=scenario.lag,
+        x0=None if problem is None else problem.x0,
     )
 
 
@@ -221,9 +226,11 @@ def _run(
         made = None
         if problem is not None:
             check_build(folder, journal.facts(), build_facts(prove(scenario.algorithm, problem.x0())))
-            made = recruit(scenario, problem, recorder)
-        with placed(where, scenario, made, recorder) as connect:
-            outcome = run_agents(_setup(scenario, where.expect), folder, journal, recorder, connect)
+        if problem is not None and where.is_here:
+            made = recruit(scenario, problem, recorder, folder / MEMORY)
+        with placed(replace(where, memory=folder / MEMORY), scenario, made, recorder) as connect:
+            setup = _setup(scenario, where.expect, problem)
+            outcome = run_agents(setup, folder, journal, recorder, connect)
         lines, columns = journal.metrics(), _messages(folder / MESSAGES, journal)
         history = History.of(journal.rounds(), scenario.participation.clients)
         heard = Heard(columns, history)

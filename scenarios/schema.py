@@ -95,6 +95,16 @@ class Scenario(BaseModel):
                 f"participation.late: algorithm {self.algorithm.name} cannot use late reports, because its directions "
                 "depend on the replica's state; leave late (and buffer) out"
             )
+        if self.lag is not None and self.algorithm.is_dense:
+            raise ValueError(
+                f"lag: a client of algorithm {self.algorithm.name} is sent the newest model, however much it missed; "
+                "leave lag out"
+            )
+        if self.algorithm.needs_outputs and not self.task.has_outputs:
+            raise ValueError(
+                f"algorithm {self.algorithm.name} looks at what a network says, and task {self.task.name} has none "
+                "that classifies; choose an image task, or another method"
+            )
         for number, fault in enumerate(self.faults):
             if fault.may_lose and self.participation.deadline_s is None:
                 raise ValueError(

@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from seedbus.agents.observer import Nobody
@@ -37,10 +38,11 @@ def serve(
     evaluates: bool,
     patience_s: float,
     socket_per_client: bool,
+    memory: Path | None,
     leash: bool,
     note: Callable[..., None],
 ) -> None:
-    """Host clients of the server at `endpoint` until its run is over.
+    """Host clients of the server at `endpoint` until its run is over. memory: the folder of what they remember.
 
     Raises `ServerGone`, `Turned`, `JoinRefused`, `BadEndpoint`, `TooFewFiles`, `DataError`, `ScenarioError`.
     """
@@ -52,7 +54,7 @@ def serve(
         if offer.scenario not in bound:
             bound.clear()
             scenario = validate(json.loads(offer.scenario), f"the scenario of {endpoint}")
-            bound[offer.scenario] = recruit(scenario, bind(scenario), _Told(note))
+            bound[offer.scenario] = recruit(scenario, bind(scenario), _Told(note), memory)
         follower: Follower = bound[offer.scenario](offer)
         note("hosting", clients=_count(offer.spans), evaluates=offer.evaluates)
         return follower

@@ -59,6 +59,15 @@ CONFIGURATIONS: dict[str, dict[str, dict[str, Any]]] = {
         "bfloat16": {"precision": "bfloat16", "local_steps": 2, "perturbations": 3},
     },
     "mezo": {"several": {"perturbations": 3}},
+    "fedavg": {
+        "one-step": {"local_steps": 1},
+        "epochs": {"epochs": 2, "momentum": 0.9, "weight_decay": 1e-3, "clip": 0.1, "decay": 0.9},
+        "uniform": {"weighting": "uniform", "server_learning_rate": 0.5, "learning_rate": {0: 0.2, 3: 0.1}},
+        "median": {"aggregation": "median"},
+        "krum": {"aggregation": {"rule": "krum", "multi": 2}},
+        "clipped": {"aggregation": {"rule": "clipped", "window": 3}},
+    },
+    "fedacg": {"prox": {"also": [{"name": "fedprox", "proximal": 0.5}]}},
 }
 """What else than its defaults an algorithm is tested with; one without an entry is tested with its defaults."""
 
@@ -69,7 +78,9 @@ def make(name: str, **hyperparameters: Any) -> Any:
 
 
 class Quadratic:
-    """½ mean_j a_j (x_j − c_j)²: a is the client's own, and every mini-batch has its own c.
+    """One client's loss in one round:
+
+    ½ mean_j a_j (x_j − c_j)²: a is the client's own, and every mini-batch has its own c.
 
     grain: losses are multiples of it; coarse enough, and no mean of gradient scalars is ever rounded.
     """
@@ -81,11 +92,27 @@ class Quadratic:
         self._curvature = 1.5 + np.sin(self._where)
         self._centres: dict[int, Vector] = {}
 
-    def loss(self, step: int) -> float:
-        self.evaluations += 1
+    samples, steps_an_epoch = 5, 2
+
+    @property
+    def key(self) -> int:
+        return 2**63 + self._batch
+
+    def gradient(self, step: int, criterion: Any = None) -> Vector:
+        assert criterion is None
+        self.evaluations += 3  # forward once, and backward
+        found: Vector = self._curvature * self._away(step) / self.point.size
+        return found.astype(self.point.dtype)
+
+    def _away(self, step: int) -> Vector:
         if step not in self._centres:
             self._centres[step] = np.cos(self._where + self._batch + step)
-        away = self.point - self._centres[step]
+        away: Vector = self.point - self._centres[step]
+        return away
+
+    def loss(self, step: int) -> float:
+        self.evaluations += 1
+        away = self._away(step)
         loss = float(self._curvature @ (away * away)) / (2 * away.size)
         return round(loss / self._grain) * self._grain if self._grain else loss
 
@@ -115,7 +142,9 @@ class Rehearsal(NamedTuple):
 
 
 def rehearse(algorithm: Any, rounds: int, *, clients: int = 3, dimension: int = DIMENSION) -> Rehearsal:
-    replica, state, memory = algorithm.replica(x0(dimension)), None, dict.fromkeys(range(clients))
+    algorithm = algorithm.sized(dimension)
+    replica, memory = algorithm.replica(x0(dimension)), dict.fromkeys(range(clients))
+    state = algorithm.first_state(lambda: x0(dimension))
     plans, reports, commits = [], [], []
     states: list[Any] = []
     for round in range(rounds):
@@ -166,7 +195,8 @@ class Log(NamedTuple):
     @staticmethod
     def unpack(packed: bytes) -> tuple[Log, str]:
         name, hyperparameters, dimension, body, digest = msgpack.unpackb(packed)
-        algorithm: Any = algorithms()[name].model_validate_json(hyperparameters)
+        described: Any = algorithms()[name]
+        algorithm = described.model_validate_json(hyperparameters).sized(dimension)
         return Log(algorithm, dimension, algorithm.unpack_commits(body)), digest
 
     def replay(self) -> Replica:

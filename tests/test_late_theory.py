@@ -6,6 +6,7 @@ In the float64 reference, with scalars and weights that float32 holds exactly: w
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -83,8 +84,7 @@ def test_late_terms_move_the_model_as_the_dense_formula_says(momentum: dict[str,
             if round >= since:
                 old = plans[round - since]
                 overdue.append(Overdue(old, {client: said(old, client) for client in who}, 0.5**since / 8))
-        commit, _ = algorithm.aggregate(None, plan, fresh)
-        log.append(algorithm.with_late(plan, commit, 1.0, overdue))
+        log.append(algorithm.aggregate(None, plan, fresh, late=overdue)[0])
         truth.own(plan, fresh)
         for late in overdue:
             truth.late(late.plan, late.reports, late.weight)
@@ -105,10 +105,10 @@ def test_a_buffer_of_fresh_and_late_reports_is_their_weighted_mean(momentum: dic
     algorithm, truth = decomfl(**momentum), dense(momentum)
     first, second = told(algorithm, 1, 0), told(algorithm, 2, 1)
     fresh, late = {0: said(second, 0), 3: said(second, 3)}, {1: said(first, 1), 2: said(first, 2)}
-    commit, _ = algorithm.aggregate(None, second, fresh)
     replica = algorithm.replica(x0(DIMENSION, np.float64))
     replica.version = 1
-    algorithm.apply(replica, [algorithm.with_late(second, commit, 0.5, [Overdue(first, late, 0.5 / 4)])])
+    overdue = [Overdue(first, late, 0.5 / 4)]
+    algorithm.apply(replica, [algorithm.aggregate(None, second, fresh, share=0.5, late=overdue)[0]])
     truth.own(second, fresh, share=0.5)
     truth.late(first, late, 0.125)
     np.testing.assert_allclose(replica.x, truth.x, rtol=0, atol=1e-10)
@@ -123,10 +123,10 @@ def test_momentum_does_not_advance_for_a_late_report(momentum: dict[str, Any], d
     late = [Overdue(first, {1: said(first, 1)}, 0.25)]
     plain, mixed = algorithm.replica(x0(DIMENSION, dtype)), algorithm.replica(x0(DIMENSION, dtype))
     algorithm.apply(plain, own)
-    algorithm.apply(mixed, [own[0], algorithm.with_late(second, own[1], 1.0, late)])
+    algorithm.apply(mixed, [own[0], algorithm.aggregate(None, second, {0: said(second, 0)}, late=late)[0]])
     assert mixed.digests()["x"] != plain.digests()["x"]
     before = mixed.copy()
-    algorithm.apply(mixed, [algorithm.with_late(third, None, 0.0, late)])
+    algorithm.apply(mixed, [algorithm.aggregate(None, third, {}, share=0.0, late=late)[0]])
     assert mixed.digests()["x"] != before.digests()["x"] and mixed.version == 3
     if momentum:
         for replica in (before, mixed):
@@ -142,7 +142,7 @@ def logs(draw: st.DrawFn) -> tuple[Any, list[ScalarCommit]]:
     algorithm = decomfl(**draw(st.sampled_from(VARIANTS)))
     plans, log = list[Any](), list[ScalarCommit]()
     for round in range(draw(st.integers(1, 7))):
-        plan, commit = told(algorithm, round, len(log)), None
+        plan = told(algorithm, round, len(log))
         fresh = draw(st.integers(0, 3))
         overdue = [
             Overdue(plans[old], {client: said(plans[old], client) for client in range(draw(st.integers(1, 2)))}, weight)
@@ -150,13 +150,10 @@ def logs(draw: st.DrawFn) -> tuple[Any, list[ScalarCommit]]:
             for weight in [draw(st.sampled_from([0.5, 0.1, 1.0, 3**-0.5]))]
         ]
         plans.append(plan)
-        if fresh:
-            commit, _ = algorithm.aggregate(None, plan, {client: said(plan, client) for client in range(fresh)})
-        if overdue:
-            share = draw(st.sampled_from([1.0, 1 / 3])) if fresh else 0.0
-            commit = algorithm.with_late(plan, commit, share, overdue)
-        if commit is not None:
-            log.append(commit)
+        if fresh or overdue:
+            share = draw(st.sampled_from([1.0, 1 / 3])) if fresh and overdue else float(fresh > 0)
+            reports = {client: said(plan, client) for client in range(fresh)}
+            log.append(algorithm.aggregate(None, plan, reports, share=share, late=overdue)[0])
     return algorithm, log
 
 
@@ -174,7 +171,7 @@ def test_a_log_with_late_terms_folds_alike_however_it_travels_and_whoever_lags(
     replicas = Replicas(algorithm, lambda: algorithm.replica(x0(DIMENSION)), private=private)
     for client, version in enumerate([*sorted(cut for cut in cuts if cut < len(log)), len(log)]):
         for stop in (version, len(log)):
-            sent = algorithm.pack_commits(algorithm.compact(log[replicas.version(client) : stop])).body
+            sent = algorithm.pack_commits(log[replicas.version(client) : stop]).body
             replicas.advance(client, algorithm.unpack_commits(over_the_wire(sent)), stop)
         assert bits(replicas.get(client)) == bits(whole)
 
@@ -182,7 +179,7 @@ def test_a_log_with_late_terms_folds_alike_however_it_travels_and_whoever_lags(
 def test_a_commit_of_late_reports_alone_says_of_which_round_it_is() -> None:
     algorithm = decomfl()
     old, now = told(algorithm, 0, 0), told(algorithm, 4, 1)
-    commit = algorithm.with_late(now, None, 0.0, [Overdue(old, {0: said(old, 0)}, 0.5)])
+    commit, _ = algorithm.aggregate(None, now, {}, share=0.0, late=[Overdue(old, {0: said(old, 0)}, 0.5)])
     (received,) = algorithm.unpack_commits(over_the_wire(algorithm.pack_commits([commit]).body))
     assert bits(received) == bits(commit)
     assert (received.round, received.version, [term.round for term in received.terms]) == (4, 2, [4, 0])
@@ -194,8 +191,8 @@ def test_what_late_terms_cost_is_a_seed_their_scalars_and_a_weight_each() -> Non
     plans = [told(algorithm, round, round) for round in range(21)]
     plain = [algorithm.aggregate(None, plan, {0: said(plan, 0)})[0] for plan in plans]
     late = [
-        algorithm.with_late(now, commit, 1.0, [Overdue(old, {1: said(old, 1)}, 0.5)])
-        for old, now, commit in zip(plans[:-1], plans[1:], plain[1:], strict=True)
+        algorithm.aggregate(None, now, {0: said(now, 0)}, late=[Overdue(old, {1: said(old, 1)}, 0.5)])[0]
+        for old, now in pairwise(plans)
     ]
     sizes = [size(algorithm.pack_commits(commits).body) for commits in (plain[1:], late)]
     per_commit = 8 + 40 + (2 + 2 * 4 + 2 * 4)  # seed and scalars; how many terms, and each one's round and weight

@@ -91,7 +91,7 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
         ("stop={rounds: 3, 7: 1}", "stop.7: no such field; there are rounds, target, bytes"),
         # names that are not known
         ("algorithm.name=decomlf", 'algorithm.name: "decomlf" is not known; did you mean decomfl?'),
-        ("algorithm.name=fedavg", 'algorithm.name: "fedavg" is not known; there are ' + ", ".join(algorithms())),
+        ("algorithm.name=sgd", 'algorithm.name: "sgd" is not known; there are ' + ", ".join(algorithms())),
         ("algorithm.name=3", f"algorithm.name: 3 is not known; there are {', '.join(algorithms())}"),
         ("task.name=mnst", 'task.name: "mnst" is not known; did you mean mnist?'),
         (

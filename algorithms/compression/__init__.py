@@ -1,0 +1,1 @@
+"""How the uplink of dense algorithms is made smaller: one codec a file."""

@@ -1,0 +1,303 @@
+"""The dense family: clients train their own copy of the model, and the server averages what became of it.
+
+FedAvg (McMahan, Moore, Ramage, Hampson, Agüera y Arcas, AISTATS 2017, arXiv:1602.05629, Algorithm 1) in the form with a
+server's learning rate (Reddi et al. 2021, arXiv:2003.00295, Algorithm 1):
+
+    client   w ← θ;  K times: g = ∇F_i(w; ξ), clipped;  g ← g + wd·w;  v ← ρv + g;  w ← w − η_r·v;   Δ_i = w − θ
+    server   θ ← θ + η_g Σ ω_i Δ_i,   ω_i ∝ |D_i| over those who reported
+
+Every other member is a method (seedbus.algorithms.methods) on top of that: `algorithm.name` says which, `also` adds
+more. A method that is a file there is an algorithm by that alone.
+
+Invariants: a commit is a whole replica, so a follower needs the newest and no other; Σ ω_i Δ_i is summed in float64 in
+the order of clients and rounded once; what clients send is decoded from what travels, for the client too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, Union
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, create_model, model_validator
+
+from seedbus.algorithms import dense_wire
+from seedbus.algorithms.aggregation import Aggregation, Mean
+from seedbus.algorithms.compression.contract import Compression
+from seedbus.algorithms.contract import (
+    BadPayload,
+    Differentiable,
+    Overdue,
+    Packed,
+    Replica,
+    ReportRefused,
+    Vector,
+)
+from seedbus.algorithms.dense_client import trained
+from seedbus.algorithms.dense_server import State, combined, mean, raw
+from seedbus.algorithms.dense_wire import DenseCommit, DensePlan, DenseReport
+from seedbus.algorithms.discovery import discover
+from seedbus.algorithms.methods.method import Local, Method, Server
+from seedbus.algorithms.scalar import ABSURD, Positive
+from seedbus.algorithms.schedule import Scheduled, at
+
+PASSES = 3  # a gradient is a forward pass and a backward one, which takes two
+_METHODS = discover("seedbus.algorithms.methods", "name")
+_CODECS = discover("seedbus.algorithms.compression", "kind")
+
+if TYPE_CHECKING:
+    AnyMethod = Method
+    AnyCompression = Compression
+else:
+    AnyMethod = Annotated[Union[tuple(_METHODS.values())], Field(discriminator="name")]  # noqa: UP007
+    AnyCompression = (
+        Annotated[Union[tuple(_CODECS.values())], Field(discriminator="kind")] if _CODECS else Compression  # noqa: UP007
+    )
+
+
+class FedAvg(BaseModel):
+    """FedAvg (arXiv:1602.05629): local stochastic gradient descent, and the weighted mean of what came of it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, ignored_types=(cached_property,))
+    most_clients: ClassVar[int | None] = None
+    method: ClassVar[type[Method] | None] = None
+    _dimension: int = PrivateAttr(0)
+
+    name: Literal["fedavg"] = "fedavg"
+    local_steps: int | None = Field(default=None, ge=1, lt=2**16, description="K, mini-batches a round; default: 10")
+    epochs: int | None = Field(default=None, ge=1, lt=2**16, description="passes over a client's samples, instead of K")
+    learning_rate: Scheduled[Positive] = Field(default=0.1, description="η of local steps; may change by round")
+    decay: float = Field(default=1.0, gt=0, le=1, description="η is multiplied by it every round")
+    momentum: float = Field(default=0.0, ge=0, lt=1, description="ρ of local steps; begins at 0 in every round")
+    weight_decay: float = Field(default=0.0, ge=0, lt=1e37, description="added to the gradient, times the weights")
+    clip: float | None = Field(default=None, gt=0, lt=1e37, description="longest gradient, in its Euclidean norm")
+    server_learning_rate: float = Field(default=1.0, gt=1e-37, lt=1e37, description="η_g")
+    weighting: Literal["samples", "uniform"] = Field(
+        default="samples", description="ω_i: by how many samples a client holds, or all alike"
+    )
+    aggregation: Aggregation = Field(
+        default=Mean(), description="how updates become one; other rules than mean weigh all clients alike"
+    )
+    compression: AnyCompression | None = Field(default=None, description="what makes updates smaller on their way up")
+    error_feedback: bool = Field(default=False, description="what compression loses is added to the next update")
+    also: list[AnyMethod] = Field(default=[], description="further methods, each with its `name` and fields")
+
+    @model_validator(mode="after")
+    def _sound(self) -> Self:
+        if self.local_steps is not None and self.epochs is not None:
+            raise ValueError("give local_steps or epochs, not both")
+        if self.error_feedback and self.compression is None:
+            raise ValueError("error_feedback needs compression: without one nothing is lost")
+        names = [method.name for method in self.methods]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"also: {twice[0]} is there twice")
+        for hook, what in (("move", "moves the server's model"), ("estimate", "replaces the gradient")):
+            found = [method.name for method in self.methods if getattr(type(method), hook) is not getattr(Method, hook)]
+            if len(found) > 1:
+                raise ValueError(f"also: each of {' and '.join(found)} {what}; one of them can")
+        return self
+
+    @cached_property
+    def methods(self) -> list[Method]:
+        """The method that the algorithm is named after, and the others."""
+        own = [] if self.method is None else [self.method(**{n: getattr(self, n) for n in self.method.model_fields})]
+        return [*own, *self.also]
+
+    def sized(self, dimension: int) -> Self:
+        """The same for models of `dimension` coordinates."""
+        made = self.model_copy()
+        made._dimension = dimension
+        return made
+
+    def caveats(self) -> list[str]:
+        """What a person who chose these hyperparameters should be told; a sentence each."""
+        return []
+
+    @property
+    def fewest_reports(self) -> int:
+        return self.aggregation.fewest
+
+    @property
+    def is_dense(self) -> bool:
+        return True
+
+    @property
+    def takes_late(self) -> bool:
+        return True
+
+    @property
+    def needs_outputs(self) -> bool:
+        """Whether it needs a network that classifies, and not only gradients."""
+        return any(method.judges for method in self.methods)
+
+    @property
+    def report_limit(self) -> int:
+        """The longest report, in bytes, envelope included."""
+        codec = self.compression or Compression()
+        return codec.most_bytes(self._dimension) * (1 + len(self._sends)) + 2**12
+
+    # -- the log
+
+    def replica(self, x0: Vector) -> Replica:
+        return Replica(
+            0, {"x": x0.copy(), **{name: np.full_like(x0, value) for name, value in self._companions.items()}}
+        )
+
+    def missing(self, version: int, commits: Sequence[DenseCommit]) -> Sequence[DenseCommit]:
+        newest = max(commits, key=lambda commit: commit.version, default=None)
+        return [] if newest is None or newest.version <= version else [newest]
+
+    def apply(self, replica: Replica, commits: Sequence[DenseCommit]) -> None:
+        for commit in self.missing(replica.version, commits):
+            for field, value in zip(replica.fields.values(), commit.fields, strict=True):
+                np.copyto(field, value)
+            replica.version = commit.version
+
+    def point(self, replica: Replica, newest: DenseCommit | None) -> Vector:
+        if newest is None or newest.version != replica.version or newest.model is None:
+            return replica.x
+        return newest.model
+
+    def diagnostics(self, replica: Replica) -> dict[str, float]:
+        return {}
+
+    # -- the client
+
+    def plan(self, round: int, version: int, seed: int) -> DensePlan:
+        rate = float(np.float32(at(self.learning_rate, round) * self.decay**round))
+        steps, epochs = (0, self.epochs) if self.epochs is not None else (self.local_steps or 10, 0)
+        return DensePlan(round, version, steps, epochs, rate, self.server_learning_rate, seed)
+
+    def evaluations(self, round: int) -> int:
+        """Of an epoch as of a step: how many batches a client's epoch has is known to the client alone."""
+        return PASSES * (self.epochs or self.local_steps or 10)
+
+    def local(
+        self, replica: Replica, memory: Any, plan: DensePlan, objective: Differentiable
+    ) -> tuple[DenseReport, dict[str, bytes] | None]:
+        """K local steps from the replica; what the client remembers afterwards, by name, float32 as bytes."""
+        mine = trained(self, replica, memory, plan, objective)
+        report = self._report(mine)
+        return report, {name: raw(vector) for name, vector in sorted(mine.memory.items())} or None
+
+    def _report(self, mine: Local) -> DenseReport:
+        update = mine.update
+        if self.error_feedback:
+            update = update + mine.remembered("error")
+        report = self._said(
+            [update, *(mine.sent[name] for name in self._sends)], mine.objective.samples, mine.objective.key
+        )
+        if self.error_feedback:
+            mine.memory["error"] = update - report.vectors[0]
+        return report
+
+    def _said(self, vectors: Sequence[Vector], samples: int, key: int) -> DenseReport:
+        codec = self.compression or Compression()
+        bodies = [codec.encode(vector, key + number) for number, vector in enumerate(vectors)]
+        decoded = [codec.decode(body, vector.size) for vector, body in zip(vectors, bodies, strict=True)]
+        return DenseReport(samples, np.stack(decoded), bodies)
+
+    # -- the server
+
+    def first_state(self, x0: Callable[[], Vector]) -> list[Any]:
+        x = x0()
+        return State(x, {name: np.full_like(x, value) for name, value in self._companions.items()}, {}, None).pack()
+
+    def check(self, plan: DensePlan, report: DenseReport) -> None:
+        if report.vectors.shape != (1 + len(self._sends), self._dimension):
+            shape = f"{1 + len(self._sends)} × {self._dimension}"
+            raise ReportRefused("shape", f"its vectors have shape {report.vectors.shape}, not {shape}")
+        if not np.isfinite(report.vectors).all():
+            raise ReportRefused("not-finite", "it holds a number that is not finite")
+        largest = float(np.abs(report.vectors).max())
+        if largest > ABSURD:
+            raise ReportRefused("absurd", f"it holds a magnitude of {largest:.3g}; at most {ABSURD:.0g} is accepted")
+
+    def aggregate(
+        self,
+        state: Any,
+        plan: DensePlan,
+        reports: Mapping[int, DenseReport],
+        *,
+        share: float = 1.0,
+        late: Sequence[Overdue] = (),
+        members: int = 0,
+    ) -> tuple[DenseCommit, Any]:
+        before = State.unpack(state)
+        update, rule = combined(self, before.rule, reports, share, late, before.x.size)
+        sent = {name: mean(reports, 1 + number, before.x.size) for number, name in enumerate(self._sends)}
+        server = Server(before.x, update, sent, before.shared, before.own, plan, len(reports), members or len(reports))
+        with np.errstate(over="ignore", invalid="ignore"):
+            if not any([method.move(server) for method in self.methods]):
+                server.x += update * np.float32(plan.server_learning_rate)
+            for method in self.methods:
+                method.learn(server)
+            ahead = server.x
+            for method in self.methods:
+                ahead = method.ahead(ahead, server)
+        fields = (ahead.copy(), *(server.shared[name].copy() for name in self._companions))
+        commit = DenseCommit(plan.version + 1, plan.round, fields, None if ahead is server.x else server.x.copy())
+        return commit, State(server.x, server.shared, server.state, rule).pack()
+
+    # -- values of reports, for whoever looks at them or falsifies them
+
+    def numbers(self, report: DenseReport) -> Vector:
+        return report.vectors
+
+    def saying(self, report: DenseReport, numbers: Vector) -> DenseReport:
+        return self._said(list(numbers.astype(np.float32)), report.samples, 0)
+
+    def count_scalars(self, body: Any) -> int:
+        return self._dimension * (1 + len(self._sends)) if isinstance(body, list) and len(body) == 2 else 0
+
+    # -- the wire
+
+    def pack_plan(self, plan: DensePlan) -> Packed:
+        return dense_wire.pack_plan(plan)
+
+    def unpack_plan(self, body: Any, round: int, version: int) -> DensePlan:
+        return dense_wire.unpack_plan(body, round, version)
+
+    def pack_report(self, plan: DensePlan, report: DenseReport) -> Packed:
+        return dense_wire.pack_report(report)
+
+    def unpack_report(self, body: Any, plan: DensePlan) -> DenseReport:
+        if not isinstance(body, list) or [type(part) for part in body] != [int, list]:
+            raise BadPayload("a report is not a number of samples and vectors")
+        samples, bodies = body
+        if not 0 < samples < 2**32 or len(bodies) != 1 + len(self._sends):
+            raise BadPayload(f"a report of {samples} samples and {len(bodies)} vectors")
+        codec = self.compression or Compression()
+        return DenseReport(samples, np.stack([codec.decode(each, self._dimension) for each in bodies]), bodies)
+
+    def pack_commits(self, commits: Sequence[DenseCommit]) -> Packed:
+        return dense_wire.pack_commits(self.missing(0, commits), with_model=False)
+
+    def pack_log(self, commits: Sequence[DenseCommit]) -> Packed:
+        return dense_wire.pack_commits(commits, with_model=True)
+
+    def unpack_commits(self, body: Any) -> list[DenseCommit]:
+        return dense_wire.unpack_commits(body, 1 + len(self._companions), self._dimension)
+
+    # -- inside
+
+    @cached_property
+    def _companions(self) -> dict[str, float]:
+        return {name: value for method in self.methods for name, value in method.companions.items()}
+
+    @cached_property
+    def _sends(self) -> list[str]:
+        return [name for method in self.methods for name in method.sends]
+
+
+def _algorithm(method: type[Method]) -> type[FedAvg]:
+    """The algorithm that a method makes: its fields beside FedAvg's."""
+    fields: dict[str, Any] = {name: (field.annotation, field) for name, field in method.model_fields.items()}
+    made = create_model(method.__name__, __base__=FedAvg, __module__=__name__, __doc__=method.__doc__, **fields)
+    made.method = method
+    return made
+
+
+globals().update({method.__name__: _algorithm(method) for method in _METHODS.values()})

@@ -1,0 +1,82 @@
+"""The server's part of a round in the dense family: its state, and how many updates become one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from seedbus.algorithms.aggregation import Mean
+from seedbus.algorithms.contract import Overdue, Vector
+from seedbus.algorithms.dense_wire import DenseReport
+
+if TYPE_CHECKING:
+    from seedbus.algorithms.dense import FedAvg
+
+
+@dataclass(slots=True)
+class State:
+    """What a server of the dense family keeps: the model x, what replicas hold beside it, what methods keep, and what
+    the rule of aggregation remembers. Vectors are float32 [d]."""
+
+    x: Vector
+    shared: dict[str, Vector]
+    own: dict[str, Vector]
+    rule: Any
+
+    def pack(self) -> list[Any]:
+        named = [{name: raw(each[name]) for name in sorted(each)} for each in (self.shared, self.own)]
+        return [raw(self.x), *named, self.rule]
+
+    @staticmethod
+    def unpack(packed: list[Any]) -> State:
+        x, shared, own, rule = packed
+        shared, own = ({name: _vector(stored) for name, stored in each.items()} for each in (shared, own))
+        return State(_vector(x), shared, own, rule)
+
+
+def combined(
+    algorithm: FedAvg,
+    rule: Any,
+    reports: Mapping[int, DenseReport],
+    share: float,
+    late: Sequence[Overdue],
+    dimension: int,
+) -> tuple[Vector, Any]:
+    """Σ ω_i Δ_i, float32 [d], summed in float64 in the order of clients; and what the rule remembers.
+
+    late: updates of earlier rounds with weights of their own, beside the round's, which weigh `share` together.
+    """
+    total = np.zeros(dimension)
+    clients = sorted(reports)
+    if clients and not isinstance(algorithm.aggregation, Mean):
+        rows = np.stack([reports[client].vectors[0] for client in clients]).astype(np.float64)
+        one, rule = algorithm.aggregation.combine(rows, rule)
+        total += share * one
+    elif clients:
+        weights = [reports[client].samples if algorithm.weighting == "samples" else 1 for client in clients]
+        for client, weight in zip(clients, weights, strict=True):
+            total += share * weight / sum(weights) * reports[client].vectors[0].astype(np.float64)
+    for overdue in late:
+        for client in sorted(overdue.reports):
+            total += overdue.weight * overdue.reports[client].vectors[0].astype(np.float64)
+    return total.astype(np.float32), rule
+
+
+def mean(reports: Mapping[int, DenseReport], number: int, dimension: int) -> Vector:
+    """The plain mean of the reports' vectors of that number, float32 [d]; zeros without reports."""
+    total = np.zeros(dimension)
+    for client in sorted(reports):
+        total += reports[client].vectors[number]
+    return (total / max(1, len(reports))).astype(np.float32)
+
+
+def raw(vector: Vector) -> bytes:
+    """Little-endian float32."""
+    return np.ascontiguousarray(vector, "<f4").tobytes()
+
+
+def _vector(stored: bytes) -> Vector:
+    return np.frombuffer(stored, "<f4").astype(np.float32)

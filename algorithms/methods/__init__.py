@@ -1,0 +1,1 @@
+"""What federated methods add to local first-order training and averaging: one paper a file."""

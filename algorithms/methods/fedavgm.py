@@ -1,0 +1,30 @@
+"""FedAvgM: momentum at the server.
+
+Hsu, Qi, Brown. "Measuring the Effects of Non-Identical Data Distribution for Federated Visual Classification",
+arXiv:1909.06335, section 4.3:
+
+    m ← βm + Δ,   θ ← θ + η_g·m,   Δ = Σ ω_i Δ_i
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+
+from seedbus.algorithms.methods.method import Method, Server
+
+
+class FedAvgM(Method):
+    """FedAvgM (arXiv:1909.06335): averaging with server momentum."""
+
+    name: Literal["fedavgm"] = "fedavgm"
+    server_momentum: float = Field(default=0.4, ge=0, lt=1, description="β of the server's momentum")
+
+    def move(self, server: Server) -> bool:
+        m = server.vector("fedavgm.m")
+        m *= np.float32(self.server_momentum)
+        m += server.update
+        server.x += m * np.float32(server.plan.server_learning_rate)
+        return True

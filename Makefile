@@ -3,9 +3,11 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-FOLDERS := agents agents/selection algorithms algorithms/compression algorithms/directions algorithms/methods bus bus/zeromq models scenarios scenarios/faults seedbus
+# two processes; the tests of a file stay together, for what they share is built once for a file
+PARALLEL := -n 2 --dist loadfile
+FOLDERS := $(shell find agents algorithms bus models scenarios seedbus -type d -not -name __pycache__)
 
-.PHONY: install demo test lint bench soak docs clean
+.PHONY: install demo test slow lint bench soak docs clean
 
 install: $(VENV)/.installed
 
@@ -22,7 +24,10 @@ demo: install
 	$(BIN)/seedbus run quickstart
 
 test: install
-	$(BIN)/pytest
+	$(BIN)/pytest $(PARALLEL)
+
+slow: install
+	$(BIN)/pytest -m slow $(PARALLEL)
 
 lint: install
 	$(BIN)/ruff check .

@@ -7,8 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from gates import Gate, Gated
+from processes import kill, seedbus, wait_for
+
 from seedbus.agents.observer import Nobody
-from seedbus.bus import Offer, Wish
+from seedbus.bus import Kind, Offer, Wish
 from seedbus.bus.transport import Follower
 from seedbus.bus.zeromq import follow
 from seedbus.scenarios.cluster import Placement
@@ -37,6 +40,11 @@ class Watcher(Nobody):
         """How many processes have gone so far."""
         return sum(event == "gone" for event, _ in self.events)
 
+    def hosts(self, clients: str) -> bool:
+        """Whether a process with these clients is there, as far as is known."""
+        events = [event for event, facts in self.events if event in ("joined", "gone") and facts["clients"] == clients]
+        return events[-1:] == ["joined"]
+
     def round_closed(self, closed: Any, now_ns: int, bytes_so_far: int) -> None:
         self.rounds = closed.round + 1
 
@@ -51,12 +59,15 @@ class Watcher(Nobody):
 
 
 class Serving(threading.Thread):
-    """A server's run on a thread; `results()` waits for its end and raises what it raised."""
+    """A server's run on a thread; `results()` waits for its end and raises what it raised.
+
+    Its heartbeat is long: on a busy machine a process may stand still for a second, and is not to be taken for gone.
+    """
 
     def __init__(self, what: Scenario, folder: Path, *, resume: bool = False, **placement: Any) -> None:
         super().__init__(name="server", daemon=True)
         options: dict[str, Any] = {"transport": "tcp", "bind": "tcp://127.0.0.1:*"}
-        options |= {"heartbeat_s": 0.2, "patience_s": 20.0}
+        options |= {"heartbeat_s": 2.0, "patience_s": 20.0}
         self._what, self._folder, self._resume = what, folder, resume
         self._placement = Placement(**(options | placement))
         self.watcher = Watcher()
@@ -89,12 +100,15 @@ class Serving(threading.Thread):
 
 
 class Following(threading.Thread):
-    """A process's worth of clients on a thread."""
+    """A process's worth of clients on a thread. gate: what they wait at before they answer plans."""
 
-    def __init__(self, what: Scenario, endpoint: str, wish: Wish | None = None, **options: Any) -> None:
+    def __init__(
+        self, what: Scenario, endpoint: str, wish: Wish | None = None, *, gate: Gate | None = None, **options: Any
+    ) -> None:
         super().__init__(name="clients", daemon=True)
+        self._gate = gate
         self._what, self._endpoint, self._wish = what, endpoint, wish or Wish()
-        self._options = {"patience_s": 10.0} | options
+        self._options = {"patience_s": 20.0} | options
         self.failure: BaseException | None = None
         self.start()
 
@@ -102,7 +116,8 @@ class Following(threading.Thread):
         made = recruit(self._what, bind(self._what), Nobody())
 
         def make(offer: Offer) -> Follower:
-            return made(offer)
+            good: Follower = made(offer)
+            return good if self._gate is None else Gated(good, self._gate, Kind.PLAN)
 
         try:
             follow(self._endpoint, self._wishes(), make, **self._options)
@@ -111,3 +126,27 @@ class Following(threading.Thread):
 
     def _wishes(self) -> Sequence[Wish]:
         return [self._wish]
+
+
+def goes_and_comes(what: Scenario, folder: Path, stays: Wish, goes: str, comes: Wish) -> Results:
+    """A run in which one process is killed, and another comes in its place 30 rounds later."""
+    gate, clients = Gate(), f"clients {goes.replace('-', '…')}"
+    with Serving(what, folder) as server:
+        first = Following(what, server.watcher.endpoint, stays, gate=gate)
+        killed = seedbus("client", "--connect", server.watcher.endpoint, "--clients", goes)
+        gate.open_to(20)
+        wait_for(lambda: server.watcher.rounds >= 20)
+        kill(killed.pid, 9)
+        killed.communicate()
+        wait_for(lambda: not server.watcher.hosts(clients))
+        without = server.watcher.rounds + 30
+        gate.open_to(without)
+        wait_for(lambda: server.watcher.rounds >= without)
+        second = Following(what, server.watcher.endpoint, comes)
+        wait_for(lambda: server.watcher.hosts(clients))
+        gate.open_to(2**32)
+        results = server.results()
+        for client in (first, second):
+            client.join(10)
+            assert client.failure is None
+    return results

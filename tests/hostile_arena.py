@@ -11,13 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
+from gates import Gate, Gated
 from hostile_guests import CLIENT, Guest, GuestCase
-from hostile_peers import Caller, Case
+from hostile_peers import Case
 from hostile_server import ServerProcess
 
 from seedbus.agents.followers import prove
 from seedbus.agents.observer import Nobody
-from seedbus.bus import Kind, Offer, Wish, decode
+from seedbus.bus import Kind, Offer, Wish
 from seedbus.bus.transport import Follower, Span
 from seedbus.bus.zeromq import follow
 from seedbus.bus.zeromq.connections import OLD
@@ -25,26 +26,7 @@ from seedbus.scenarios.run import bind, recruit
 from seedbus.scenarios.schema import Scenario
 
 NAMELESS = {"a stranger", OLD}  # what several peers are counted under
-WITHIN_S = 10.0
-
-
-class Gate:
-    """Lets a run go on up to a round, and no further. pace_s: how long each takes at least."""
-
-    def __init__(self) -> None:
-        self.pace_s = 0.0
-        self._limit = 0
-        self._changed = threading.Condition()
-
-    def open_to(self, limit: int) -> None:
-        with self._changed:
-            self._limit = limit
-            self._changed.notify_all()
-
-    def wait(self, round: int) -> None:
-        time.sleep(self.pace_s)
-        with self._changed:
-            self._changed.wait_for(lambda: round < self._limit)
+WITHIN_S = 60.0
 
 
 class Worker(threading.Thread):
@@ -62,7 +44,8 @@ class Worker(threading.Thread):
         made = recruit(self._what, bind(self._what), Nobody())
 
         def gated(offer: Offer) -> Follower:
-            return _Gated(made(offer), self._gate)
+            good = made(offer)
+            return good if self._gate is None else Gated(good, self._gate, Kind.COMMIT)
 
         try:
             follow(self._endpoint, [self._wish], gated, patience_s=30.0, leash=self._leash)
@@ -79,19 +62,6 @@ class Worker(threading.Thread):
             raise self.failure
 
 
-class _Gated:
-    def __init__(self, good: Follower, gate: Gate | None) -> None:
-        self._good, self._gate = good, gate
-        self.join, self.welcome = good.join, good.welcome
-
-    def handle(self, frame: bytes) -> list[bytes]:
-        if self._gate is not None:
-            envelope = decode(frame)
-            if envelope.kind is Kind.COMMIT:
-                self._gate.wait(envelope.round)
-        return self._good.handle(frame)
-
-
 class Arena:
     """A context in which a run goes on, as far as it is let: clients 0 to 7, all with good processes.
 
@@ -103,7 +73,7 @@ class Arena:
         self.server = ServerProcess(what, folder, limits)
         self.proof = prove(what.algorithm, bind(what).x0())
         self.booked: Counter[tuple[str, str]] = Counter()
-        self._patient: dict[str, Caller] = {}
+        self._patient: dict[str, dict[str, int]] = {}
         self._workers: list[Worker] = []
 
     def __enter__(self) -> Self:
@@ -150,11 +120,10 @@ class Arena:
     def play(self, case: Case) -> None:
         """Let a stranger do its worst; it is refused as it should be, and the run goes on."""
         if case.is_patient:
-            caller = self._patient[case.name]
-            found = {reason: n for (who, reason), n in self.booked.items() if who == caller.name}
+            found = self._patient[case.name]
             assert found and found.items() <= case.refusals.items()
         else:
-            before = self._found(NAMELESS)
+            before = self._found()
             with case.play(self.server.port) as caller:
                 assert not case.is_hung_up or caller.is_hung_up(WITHIN_S)
                 self._settle({caller.name} | NAMELESS, before, case.refusals)
@@ -162,11 +131,12 @@ class Arena:
 
     def play_together(self, cases: list[Case]) -> None:
         """Let those begin, all at once, that it takes some heartbeats to find out."""
-        before = self._found(NAMELESS)
-        self._patient = {case.name: case.play(self.server.port) for case in cases}
+        before = self._found()
+        callers = {case.name: case.play(self.server.port) for case in cases}
         expected = sum((Counter(case.refusals) for case in cases), Counter[str]())
-        self._settle({caller.name for caller in self._patient.values()} | NAMELESS, before, expected)
-        for caller in self._patient.values():
+        self._settle({caller.name for caller in callers.values()} | NAMELESS, before, expected)
+        for name, caller in callers.items():
+            self._patient[name] = {reason: n for (who, reason), n in self.booked.items() if who == caller.name}
             assert caller.is_hung_up(WITHIN_S)
             caller.close()
         self.step()
@@ -174,26 +144,32 @@ class Arena:
     def play_guest(self, case: GuestCase) -> None:
         """Let a peer that is offered a client do its worst."""
         guest = Guest(self.server.port, self.proof)
-        before = self._found(guest.names)
+        before = self._found()
         case.play(guest)
         with guest.peer:
             self._settle(guest.names, before, case.refusals)
             assert not case.is_hung_up or guest.peer.is_hung_up(WITHIN_S)
 
     def _settle(self, names: set[str], before: Counter[tuple[str, str]], expected: Mapping[str, int]) -> None:
-        """Wait until those named are refused for what is expected, and for nothing else."""
+        """Wait until those named are refused for what is expected, and for nothing else.
+
+        before: what everybody was refused for, as a port is given out again, and with it the name of who had it.
+        """
         until = time.monotonic() + WITHIN_S
         while True:
-            found = self._found(names) - before
+            found = self._found(*names) - before
+            if "said-nothing" not in expected:  # who does not get to look for some heartbeats finds that too
+                found = Counter({key: n for key, n in found.items() if key[1] != "said-nothing"})
             reasons = sum((Counter({reason: n}) for (_, reason), n in found.items()), Counter[str]())
             if reasons == Counter(expected) or time.monotonic() > until:
                 break
             time.sleep(0.001)
-        assert reasons == Counter(expected)
+        assert reasons == Counter(expected), f"refused for {dict(found)}; expected {dict(expected)}"
         self.booked += found
 
     def _worker(self, spans: tuple[Span, ...]) -> Worker:
         return Worker(self.what, self.server.endpoint, spans, self.gate if spans[0][0] == 0 else None)
 
-    def _found(self, names: set[str]) -> Counter[tuple[str, str]]:
-        return Counter({(who, reason): n for who, reason, n in self.server.ask(*names)["refusals"]})
+    def _found(self, *names: str) -> Counter[tuple[str, str]]:
+        """What those named, or else everybody, have been refused for so far."""
+        return Counter({(who, reason): n for who, reason, n in self.server.ask(*names or ["everybody"])["refusals"]})

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Self
 
 HOST = "127.0.0.1"
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 SIGNATURE = b"\xff" + bytes(8) + b"\x7f"
 MORE, LONG, COMMAND = 1, 2, 4
 

@@ -33,7 +33,7 @@ class Standing:
         self.transport, self.desk, self.asked = transport, desk, asked
 
     async def ask(self, *deliveries: tuple[int, bytes]) -> list[list[bytes]]:
-        """Deliver frames; returns what each was answered. Gives up after ten seconds."""
+        """Deliver frames; returns what each was answered. Gives up after a minute."""
         got: list[list[list[bytes]]] = [[] for _ in deliveries]
         open_ones, over = set(range(len(deliveries))), asyncio.Event()
 
@@ -46,7 +46,7 @@ class Standing:
         for number, (address, frame) in enumerate(deliveries):
             self.transport.deliver(address, frame, partial(answered, number))
         self.transport.flush()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await over.wait()
         await asyncio.sleep(0.01)
         assert {len(each) for each in got} == {1}, "every delivery is answered once"
@@ -110,11 +110,11 @@ def following(hub: Hub, wishes: Sequence[Wish], recruit: Recruit, context: zmq.C
     try:
         yield
     finally:
-        thread.join(10)
+        thread.join(60)
     assert not thread.is_alive(), "the followers have not heard the goodbye"
 
 
 async def until(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not is_so():  # noqa: ASYNC110 - what is waited for happens on another thread
             await asyncio.sleep(0.001)

@@ -99,7 +99,7 @@ def test_the_same_seed_is_the_same_fate_on_every_transport(
     tmp_path: Path, transport: Any, name: str, line: Line, does: str
 ) -> None:
     what = world([line], **CASES[name].world)
-    results = go(tmp_path / "run", what, placement=Placement(transport, heartbeat_s=0.2))
+    results = go(tmp_path / "run", what, placement=Placement(transport))
     assert outcome(results) == ended(what)
 
 

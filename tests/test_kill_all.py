@@ -64,8 +64,8 @@ class Lives:
         workers, before = children(command.pid), versions(self.folder)
         for process in (command.pid, *workers):
             kill(process, signal.SIGKILL)
-        command.communicate(timeout=10)
-        wait_for(lambda: not any(map(is_alive, workers)), 5)
+        command.communicate(timeout=60)
+        wait_for(lambda: not any(map(is_alive, workers)))
         kept = versions(self.folder)
         assert kept[: len(before)] == before and kept == list(range(1, len(kept) + 1))
         self.kills += 1

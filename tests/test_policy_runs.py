@@ -101,7 +101,7 @@ def test_late_reports_count_in_such_a_run_and_no_replica_diverges(in_memory: dic
 def test_a_run_with_late_reports_is_the_same_on_every_transport(
     tmp_path: Path, in_memory: dict[str, Results], policy: str, transport: Any
 ) -> None:
-    results = run(world(policy, transport=transport), tmp_path / "run", placement=Placement(transport, heartbeat_s=0.2))
+    results = run(world(policy, transport=transport), tmp_path / "run", placement=Placement(transport))
     assert outcome(results) == outcome(in_memory[policy])
     ours, theirs = (read_ledger(each.folder / "messages") for each in (results, in_memory[policy]))
     assert ledger_hash(ours) == ledger_hash(theirs)

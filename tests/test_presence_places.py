@@ -48,7 +48,7 @@ def test_a_worker_killed_while_its_clients_come_and_go_leaves_no_trace(tmp_path:
     killer = threading.Thread(target=lambda: found.append(killing(watcher, 5, 3, done)))
     killer.start()
     try:
-        results = run(what, tmp_path / "killed", observer=watcher, placement=Placement("tcp", 2, heartbeat_s=0.2))
+        results = run(what, tmp_path / "killed", observer=watcher, placement=Placement("tcp", 2))
     finally:
         done.set()
         killer.join()
@@ -144,8 +144,8 @@ def holds(results: Results) -> bool:
 @pytest.mark.parametrize("returns", ["with-state", "without-state", "from-another-run"])
 def test_comings_and_goings_in_real_time_end_and_replay(tmp_path: Path, transport: Any, returns: str) -> None:
     faults = [churn(0.1, 0.1, initially=0.5, returns=returns), {"fault": "late-joiners", "clients": [7], "at_round": 9}]
-    results = run(wall(faults=faults), tmp_path / "run", placement=Placement(transport, heartbeat_s=0.2))
-    assert results.summary["rounds"] == 20 and results.summary["version"] > 10 and holds(results)
+    results = run(wall(faults=faults), tmp_path / "run", placement=Placement(transport))
+    assert results.summary["rounds"] == 20 and results.summary["version"] > 5 and holds(results)
     assert results.summary["traffic"]["by_kind"]["join"]["messages"] > 2
 
 
@@ -197,7 +197,7 @@ def test_a_run_in_real_time_is_resumed_with_clients_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transport: Any
 ) -> None:
     faults = [churn(0.1, 0.1, initially=0.5), {"fault": "crash", "clients": [1, 2], "at_round": 5, "for_rounds": 9}]
-    what, where = wall(faults=faults), Placement(transport, heartbeat_s=0.2)
+    what, where = wall(faults=faults), Placement(transport)
     append = Journal.append
 
     def stop(self: Journal, entry: Entry) -> None:

@@ -114,7 +114,7 @@ def test_the_cuts_meet_with_joins_in_flight_and_with_clients_that_are_away(
 def test_who_is_there_is_the_same_on_every_transport(
     tmp_path: Path, whole: dict[str, Results], name: str, transport: Any
 ) -> None:
-    results = run(coming(name), tmp_path / "run", placement=Placement(transport, heartbeat_s=0.2))
+    results = run(coming(name), tmp_path / "run", placement=Placement(transport))
     assert outcome(results) == outcome(whole[name])
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
-from clusters import Following, Serving, Watcher
-from processes import kill, seedbus, wait_for
+from clusters import Following, Serving, Watcher, goes_and_comes
+from processes import seedbus, wait_for
 from tcp_proxy import CountingProxy
 from test_snapshots import rough
 from test_zeromq_crashes import _port, alike, killing
@@ -61,7 +60,7 @@ def test_workers_killed_with_half_snapshots_leave_no_trace(tmp_path: Path) -> No
     killer = threading.Thread(target=lambda: found.append(killing(watcher, 8, 5, done)))
     killer.start()
     try:
-        results = run(what, tmp_path / "killed", observer=watcher, placement=Placement("tcp", 2, heartbeat_s=0.2))
+        results = run(what, tmp_path / "killed", observer=watcher, placement=Placement("tcp", 2))
     finally:
         done.set()
         killer.join()
@@ -89,7 +88,7 @@ def test_clients_outlive_a_server_that_is_killed_with_snapshots_under_way(tmp_pa
     _, told = again.communicate(timeout=60)
     assert again.returncode == 0, told
     for client in clients:
-        _, told = client.communicate(timeout=10)
+        _, told = client.communicate(timeout=60)
         assert client.returncode == 0, told
     assert alike(Results.read(tmp_path / "run"), whole)
 
@@ -104,7 +103,7 @@ def test_in_real_time_who_lags_gets_a_snapshot_too(tmp_path: Path, source: str) 
         lag={"snapshot_after_commits": 4, "chunk_bytes": 256, "source": source},
         stop={"rounds": 40},
     )
-    results = run(what, tmp_path / "run", placement=Placement("inproc", heartbeat_s=0.2))
+    results = run(what, tmp_path / "run", placement=Placement("inproc"))
     assert results.summary["traffic"]["by_kind"]["snapshot"]["messages"] > 50
     assert results.summary["version"] == 40 and replay(tmp_path / "run").digest == results.digest
     assert set(results.summary["refusals"]) <= {"late", "not-fetched", "no-snapshot"}
@@ -114,22 +113,14 @@ def test_in_real_time_a_process_that_comes_late_gets_snapshots_and_the_others_go
     what = scenario(
         clock="wall",
         algorithm=HISO,
-        participation={"clients": 8, "cohort": 3, "deadline_s": 5.0},
+        participation={"clients": 8, "cohort": 3, "deadline_s": 1000.0},
         network={"latency": {"distribution": "exponential", "mean": 0.002}},
         lag={"snapshot_after_commits": 20, "chunk_bytes": 256},
-        stop={"rounds": 400},
+        stop={"rounds": 120},
         evaluation={"every": 50},
     )
-    with Serving(what, tmp_path / "run", patience_s=20) as server:
-        Following(what, server.watcher.endpoint, Wish(((0, 5),)))
-        going = seedbus("client", "--connect", server.watcher.endpoint, "--clients", "6-7", "--no-evaluator")
-        wait_for(lambda: server.watcher.rounds >= 20)
-        kill(going.pid, signal.SIGKILL)
-        going.communicate()
-        wait_for(lambda: server.watcher.rounds >= 120)
-        Following(what, server.watcher.endpoint, Wish(((6, 7),), evaluates=False))
-        results = server.results()
-    assert results.summary["version"] == 400 and replay(tmp_path / "run").digest == results.digest
+    results = goes_and_comes(what, tmp_path / "run", Wish(((0, 5),)), "6-7", Wish(((6, 7),), evaluates=False))
+    assert results.summary["version"] == 120 and replay(tmp_path / "run").digest == results.digest
     pulled = set(results.messages.query("kind == 'PULL'")["sender"])
     assert pulled == {6, 7}
     assert results.messages.query("kind == 'PLAN'")["seeds"].max() <= 21

@@ -40,7 +40,7 @@ FAULTS = [
 @pytest.mark.parametrize("hosts", [1, 2])
 def test_the_ledger_holds_every_byte_of_the_wire(tmp_path: Path, hosts: int, lag: Any) -> None:
     what = lossy(algorithm=HISO, stop={"rounds": 60}, faults=FAULTS, lag=lag)
-    with Serving(what, tmp_path / "run", expect=hosts) as server, CountingProxy(port(server)) as proxy:
+    with Serving(what, tmp_path / "run", expect=hosts, heartbeat_s=0.5) as server, CountingProxy(port(server)) as proxy:
         clients = [Following(what, proxy.endpoint, Wish(evaluates=number == 0)) for number in range(hosts)]
         results = server.results()
         for client in clients:

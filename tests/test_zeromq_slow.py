@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 from bus_harness import Desk, Follower
-from hostile_arena import Gate, Worker
+from gates import Gate
+from hostile_arena import Worker
 from hostile_server import ServerProcess
 from standing import echo, listening, until
 from tcp_proxy import CountingProxy

@@ -1,0 +1,50 @@
+"""Gates that hold up followers at a round of the test's choice: what a test waits for does not race with the run."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+
+from seedbus.bus import Kind, decode
+from seedbus.bus.transport import Follower
+
+
+class Gate:
+    """Lets a run go on up to a round, and no further. pace_s: how long each takes at least."""
+
+    def __init__(self) -> None:
+        self.pace_s = 0.0
+        self._limit = 0
+        self._changed = threading.Condition()
+
+    def open_to(self, limit: int) -> None:
+        with self._changed:
+            self._limit = limit
+            self._changed.notify_all()
+
+    def wait(self, round: int) -> None:
+        time.sleep(self.pace_s)
+        with self._changed:
+            self._changed.wait_for(lambda: round < self._limit)
+
+
+@dataclass
+class Gated:
+    """A follower that takes messages of a kind only once its gate is open to their rounds."""
+
+    good: Follower
+    gate: Gate
+    kind: Kind
+
+    def join(self, host: int) -> list[bytes]:
+        return self.good.join(host)
+
+    def welcome(self, frame: bytes) -> None:
+        self.good.welcome(frame)
+
+    def handle(self, frame: bytes) -> list[bytes]:
+        envelope = decode(frame)
+        if envelope.kind is self.kind:
+            self.gate.wait(envelope.round)
+        return self.good.handle(frame)

@@ -39,6 +39,7 @@ from seedbus.bus import (
     VirtualClock,
     WallClock,
 )
+from seedbus.bus.envelope import SHORT
 
 MESSAGES = "messages"
 OUTCOME = "outcome"
@@ -49,7 +50,8 @@ class Setup:
     """All that a run's server is made of.
 
     faults: what a scenario says of messages, links and compute time, sorted by who they concern once they are there.
-    scenario: what followers are told; processes: how many share them. x0: makes x₀, where the algorithm is dense.
+    scenario: what followers are told; processes: how many share them; report_limit: bytes that a REPORT may have. x0:
+    makes x₀, where the algorithm is dense.
     """
 
     seed: int
@@ -66,6 +68,7 @@ class Setup:
     processes: int = 1
     lag: Lag | None = None
     x0: Callable[[], Vector] | None = None
+    report_limit: int = SHORT
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +178,7 @@ class _Crew:
             rules,
             tally=lambda envelope: tally(setup.algorithm, self.coordinator.verifier.is_due, envelope),
             answer_ns=self._answer_ns,
+            report_limit=setup.report_limit,
         )
         self.server = Server(self.bus, self.coordinator, self.population, outages, journal, observer)
         # a connection of its own, for the journal's may be in use on the journal's thread

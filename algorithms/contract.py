@@ -217,11 +217,6 @@ class Algorithm(Protocol[PlanT, ReportT, CommitT]):
         ...
 
     @property
-    def report_limit(self) -> int:
-        """The longest report that a client may send, in bytes."""
-        ...
-
-    @property
     def needs_outputs(self) -> bool:
         """Whether `local` looks at what a network says, and not only at losses and gradients."""
         ...
@@ -299,6 +294,10 @@ class Algorithm(Protocol[PlanT, ReportT, CommitT]):
 
     def diagnostics(self, replica: Replica) -> dict[str, float]:
         """Figures about the algorithm's own fields that belong beside an evaluation."""
+        ...
+
+    def report_bytes(self, dimension: int) -> int:
+        """Bytes that the vectors of a packed report take at most; 0 if it carries scalars only."""
         ...
 
     def count_scalars(self, body: Any) -> int:

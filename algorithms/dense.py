@@ -132,11 +132,8 @@ class FedAvg(BaseModel):
         """Whether it needs a network that classifies, and not only gradients."""
         return any(method.judges for method in self.methods)
 
-    @property
-    def report_limit(self) -> int:
-        """The longest report, in bytes, envelope included."""
-        codec = self.compression or Compression()
-        return codec.most_bytes(self._dimension) * (1 + len(self._sends)) + 2**12
+    def report_bytes(self, dimension: int) -> int:
+        return (self.compression or Compression()).most_bytes(dimension) * (1 + len(self._sends))
 
     # -- the log
 

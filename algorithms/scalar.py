@@ -111,10 +111,6 @@ class ScalarOnly(BaseModel):
         return self
 
     @property
-    def report_limit(self) -> int:
-        return 2**16
-
-    @property
     def needs_outputs(self) -> bool:
         return False
 
@@ -223,6 +219,9 @@ class ScalarOnly(BaseModel):
 
     def diagnostics(self, replica: Replica) -> dict[str, float]:
         return {}
+
+    def report_bytes(self, dimension: int) -> int:
+        return 0
 
     def count_scalars(self, body: Any) -> int:
         return wire.count_scalars(body, self._format)

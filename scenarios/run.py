@@ -24,6 +24,7 @@ from seedbus.agents.observer import Nobody, Observer
 from seedbus.agents.tampering import Tampering
 from seedbus.bus import Offer, Recruit, ledger_hash, read_ledger
 from seedbus.bus.clock import cpu_seconds, wall_seconds
+from seedbus.bus.envelope import SHORT
 from seedbus.bus.errors import BadEndpoint, LedgerDamaged, TooFewFiles
 from seedbus.bus.ledger import Columns
 from seedbus.models.task import Problem
@@ -150,6 +151,7 @@ def _setup(scenario: Scenario, processes: int, problem: Problem | None) -> Setup
         processes=processes,
         lag=scenario.lag,
         x0=None if problem is None else problem.x0,
+        report_limit=SHORT + scenario.algorithm.report_bytes(scenario.task.dimension),
     )
 
 
@@ -228,8 +230,8 @@ def _run(
             check_build(folder, journal.facts(), build_facts(prove(scenario.algorithm, problem.x0())))
         if problem is not None and where.is_here:
             made = recruit(scenario, problem, recorder, folder / MEMORY)
-        with placed(replace(where, memory=folder / MEMORY), scenario, made, recorder) as connect:
-            setup = _setup(scenario, where.expect, problem)
+        setup, where = _setup(scenario, where.expect, problem), replace(where, memory=folder / MEMORY)
+        with placed(where, scenario, made, recorder, setup.report_limit) as connect:
             outcome = run_agents(setup, folder, journal, recorder, connect)
         lines, columns = journal.metrics(), _messages(folder / MESSAGES, journal)
         history = History.of(journal.rounds(), scenario.participation.clients)

@@ -124,8 +124,13 @@ class Outputs(Protocol):
         ...
 
     @property
+    def hidden(self) -> tuple[Any, ...]:
+        """What comes out of each of its blocks but the last, [b, …] each."""
+        ...
+
+    @property
     def features(self) -> Any:
-        """What goes into the last layer, [b, …]."""
+        """What goes into the last of them, [b, features]."""
         ...
 
     @property
@@ -164,7 +169,12 @@ class Differentiable(Objective, Protocol):
         ...
 
     def outputs(self, step: int, at: Vector) -> Outputs:
-        """What the network says at another point to the step's mini-batch, without a graph. Overwrites `point`."""
+        """What the network says at another point to the step's mini-batch, without a graph."""
+        ...
+
+    def through(self, hidden: Any, number: int, at: Vector) -> Any:
+        """Logits, [b, classes], of what came out of the block of that number, sent through the later ones as they are
+        at another point: with a graph that leads back to `hidden`."""
         ...
 
     def counts(self) -> NDArray[np.int64]:

@@ -21,7 +21,9 @@ def trained(
 ) -> Local:
     """K local steps from the replica, which is left as it is. Returns what became of the client's own model."""
     steps = plan.steps or plan.epochs * objective.steps_an_epoch
-    known: dict[str, Vector] = {name: np.frombuffer(raw, "<f4") for name, raw in (memory or {}).items()}
+    known: dict[str, Vector] = {
+        name: np.frombuffer(raw, "<f4").astype(np.float32) for name, raw in (memory or {}).items()
+    }
     mine = Local(replica.fields, replica.x.copy(), objective, plan, steps, known)
     velocity = np.zeros_like(mine.x) if algorithm.momentum else None
     with np.errstate(over="ignore", invalid="ignore"):  # what diverges is refused by the server, with a reason

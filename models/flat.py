@@ -43,23 +43,26 @@ class FlatModule:
         self._gradient: NDArray[np.float32] | None = None
 
     def _bind(self, vector: Tensor) -> None:
-        start = 0
+        for parameter, view in zip(self.module.parameters(), self.views(vector), strict=True):
+            view.copy_(parameter.data)
+            parameter.data = view
+
+    def views(self, vector: Tensor) -> list[Tensor]:
+        """A vector, float32 [d], as tensors of the parameters' shapes and layout, in their order: nothing is copied."""
+        found, start = [], 0
         for parameter in self.module.parameters():
-            span = vector[start : start + parameter.numel()]
-            span_shaped = _shaped(span, parameter.shape)
-            span_shaped.copy_(parameter.data)
-            parameter.data = span_shaped
+            found.append(_shaped(vector[start : start + parameter.numel()], parameter.shape))
             start += parameter.numel()
+        return found
 
     @contextmanager
     def differentiated(self) -> Iterator[NDArray[np.float32]]:
         """While it lasts, `backward` adds to this vector, float32 [d], which begins at zero and is always the same."""
         if self._gradient is None:
             self._gradient = np.zeros_like(self.point)
-            vector, start = torch.from_numpy(self._gradient), 0
-            for parameter in self.module.parameters():
-                parameter.grad = _shaped(vector[start : start + parameter.numel()], parameter.shape)
-                start += parameter.numel()
+            views = self.views(torch.from_numpy(self._gradient))
+            for parameter, view in zip(self.module.parameters(), views, strict=True):
+                parameter.grad = view
         self._gradient[:] = 0
         self.module.requires_grad_(True)
         try:

@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 from seedbus.models.batches import batch, of_pass, passes
 from seedbus.models.errors import DataError
 from seedbus.models.flat import FlatModule, initial_values
-from seedbus.models.gradients import Criterion, Outputs, backward, outputs
+from seedbus.models.gradients import Criterion, Outputs, backward, through
 from seedbus.models.image_task import Images, ImageTask
 from seedbus.models.partitions import Partition
 from seedbus.models.streams import digest, stream
@@ -103,9 +103,13 @@ class ImageObjective:
     def outputs(self, step: int, at: Vector) -> Outputs:
         """What the network says at another point, without a graph."""
         inputs, labels = self._at_step(step)
-        self.point[:] = at
         with torch.no_grad():
-            return outputs(self._problem.flat.module, inputs, labels)
+            *hidden, logits = through(self._problem.flat, inputs, -1, at)
+        return Outputs(logits, tuple(hidden), labels)
+
+    def through(self, hidden: Tensor, number: int, at: Vector) -> Tensor:
+        """Logits of what came out of a block, sent through those after it with the parameters of another point."""
+        return through(self._problem.flat, hidden, number, at)[-1]
 
     @property
     def samples(self) -> int:

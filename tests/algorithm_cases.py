@@ -117,6 +117,60 @@ class Quadratic:
         return round(loss / self._grain) * self._grain if self._grain else loss
 
 
+class Classifier(Quadratic):
+    """A network of three classes and as many parameters as `DIMENSION`, for methods that look at what it says."""
+
+    def __init__(self, dimension: int, client: int, round: int) -> None:
+        super().__init__(dimension, client, round)
+        from torch import nn
+
+        from seedbus.models.flat import FlatModule
+
+        self._flat = FlatModule(nn.Sequential(nn.Linear(6, 100), nn.Tanh(), nn.Linear(100, 3)))
+        assert self._flat.point.size == dimension
+        self.point = self._flat.point
+
+    def loss(self, step: int) -> float:
+        from torch.nn.functional import cross_entropy
+
+        self.evaluations += 1
+        inputs, labels = self._drawn(step)
+        return float(cross_entropy(self._flat.module(inputs), labels))
+
+    def gradient(self, step: int, criterion: Any = None) -> Vector:
+        from seedbus.models.gradients import backward
+
+        self.evaluations += 3
+        return backward(self._flat, *self._drawn(step), criterion)
+
+    def outputs(self, step: int, at: Vector) -> Any:
+        from seedbus.models.gradients import Outputs, through
+
+        inputs, labels = self._drawn(step)
+        *hidden, logits = through(self._flat, inputs, -1, at)
+        return Outputs(logits.detach(), tuple(each.detach() for each in hidden), labels)
+
+    def through(self, hidden: Any, number: int, at: Vector) -> Any:
+        from seedbus.models.gradients import through
+
+        return through(self._flat, hidden, number, at)[-1]
+
+    def counts(self) -> Any:
+        return np.array([3, 2, 1])
+
+    def _drawn(self, step: int) -> tuple[Any, Any]:
+        import torch
+
+        labels = np.arange(5) % 3
+        inputs = np.cos(np.arange(30.0).reshape(5, 6) * (self._batch + step + 1)) + labels[:, None]
+        return torch.from_numpy(inputs.astype(np.float32)), torch.from_numpy(labels)
+
+
+def objective(algorithm: Any, client: int, round: int, dimension: int = DIMENSION) -> Quadratic:
+    """A loss that the algorithm can work with."""
+    return (Classifier if algorithm.needs_outputs else Quadratic)(dimension, client, round)
+
+
 def x0(dimension: int = DIMENSION, dtype: Any = np.float32) -> Vector:
     """A tenth of a direction: where every test's federation begins."""
     start = np.empty(dimension, np.float32)
@@ -151,8 +205,8 @@ def rehearse(algorithm: Any, rounds: int, *, clients: int = 3, dimension: int = 
         plan = algorithm.plan(round, replica.version, seed_of(round))
         answers = {}
         for client in range(clients):
-            objective = Quadratic(dimension, client, round)
-            answers[client], memory[client] = algorithm.local(replica, memory[client], plan, objective)
+            own = objective(algorithm, client, round, dimension)
+            answers[client], memory[client] = algorithm.local(replica, memory[client], plan, own)
         states.append(state)
         commit, state = algorithm.aggregate(state, plan, answers)
         algorithm.apply(replica, [commit])

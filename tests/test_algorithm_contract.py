@@ -14,7 +14,7 @@ import algorithm_cases
 import msgpack
 import numpy as np
 import pytest
-from algorithm_cases import CONFIGURATIONS, DIMENSION, Log, Quadratic, Rehearsal, bits, make, over_the_wire, x0
+from algorithm_cases import CONFIGURATIONS, DIMENSION, Log, Rehearsal, bits, make, objective, over_the_wire, x0
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -118,8 +118,8 @@ def test_local_work_leaves_the_replica_untouched_and_is_deterministic(run: Rehea
     replica = run.replica.copy()
     before = bits(replica)
     plan = run.algorithm.plan(ROUNDS, replica.version, 2**64 - 1)
-    first, _ = run.algorithm.local(replica, None, plan, Quadratic(DIMENSION, 4, ROUNDS))
-    again, _ = run.algorithm.local(replica, None, plan, Quadratic(DIMENSION, 4, ROUNDS))
+    first, _ = run.algorithm.local(replica, None, plan, objective(run.algorithm, 4, ROUNDS))
+    again, _ = run.algorithm.local(replica, None, plan, objective(run.algorithm, 4, ROUNDS))
     assert bits(first) == bits(again)
     assert bits(replica) == before
     run.algorithm.check(plan, first)
@@ -127,10 +127,10 @@ def test_local_work_leaves_the_replica_untouched_and_is_deterministic(run: Rehea
 
 def test_local_work_evaluates_the_loss_as_often_as_it_says(run: Rehearsal) -> None:
     for plan in run.plans:
-        objective = Quadratic(DIMENSION, 0, plan.round)
-        run.algorithm.local(run.replica, None, plan, objective)
-        passes = objective.steps_an_epoch if getattr(plan, "epochs", 0) else 1
-        assert objective.evaluations == run.algorithm.evaluations(plan.round) * passes
+        own = objective(run.algorithm, 0, plan.round)
+        run.algorithm.local(run.replica, None, plan, own)
+        passes = own.steps_an_epoch if getattr(plan, "epochs", 0) else 1
+        assert own.evaluations == run.algorithm.evaluations(plan.round) * passes
 
 
 def test_diagnostics_are_figures_that_leave_the_replica_untouched(run: Rehearsal) -> None:
@@ -199,7 +199,7 @@ def test_neither_blocks_nor_threads_change_a_bit(
     run.algorithm.apply(replica, run.commits)
     assert bits(replica) == bits(run.replica)
     plan = run.algorithm.plan(0, 0, algorithm_cases.seed_of(0))
-    report, _ = run.algorithm.local(newcomer(run), None, plan, Quadratic(DIMENSION, 0, 0))
+    report, _ = run.algorithm.local(newcomer(run), None, plan, objective(run.algorithm, 0, 0))
     assert bits(report) == bits(run.reports[0][0])
 
 

@@ -108,8 +108,8 @@ async def test_who_has_joined_makes_room_for_nobody() -> None:
 @pytest.mark.parametrize("asked", [True, False])
 def test_a_stranger_that_never_joins_ends_no_run(tmp_path: Path, asked: bool) -> None:
     """It is gone once a worker asks for its client, or after a while; and as long as it is there nobody gives up."""
-    gate, join_s = Gate(), 300.0 if asked else 2.5
-    with ServerProcess(WHAT, tmp_path / "run", patience_s=1.0, join_s=join_s) as server:
+    gate, join_s = Gate(), 300.0 if asked else 6.0
+    with ServerProcess(WHAT, tmp_path / "run", heartbeat_s=0.5, patience_s=3.0, join_s=join_s) as server:
         stays, leaves = Worker(WHAT, server.endpoint, ((0, 6),), gate), Worker(WHAT, server.endpoint, ((7, 7),))
         gate.open_to(5)
         server.wait_for(lambda: server.ask()["rounds"] >= 5, "begins")
@@ -121,7 +121,7 @@ def test_a_stranger_that_never_joins_ends_no_run(tmp_path: Path, asked: bool) ->
         comes = Worker(WHAT, server.endpoint, ((7, 7),))
         gate.open_to(2**32)
         summary = server.results()
-        assert server.ask()["gone"] == 2 and server.ask()["joined"] == 3
+        assert server.ask()["gone"] >= 2 and server.ask()["joined"] >= 3
         for worker in (stays, comes):
             worker.end()
         stranger.join(5)

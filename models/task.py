@@ -76,6 +76,8 @@ class Task(BaseModel, frozen=True, extra="forbid"):
 
     metrics: ClassVar[tuple[str, ...]] = ("loss",)
     """What its problem's `evaluate` measures, known without the data."""
+    has_owners: ClassVar[bool] = False
+    """Whether its samples are people's, so that `partition: natural` can divide them."""
 
     name: str = Field(description="which task is trained")
 

@@ -139,8 +139,8 @@ def test_modules_that_cannot_be_one_float32_vector_are_refused(module: Any, sent
 
 
 def test_a_layer_whose_initial_values_are_not_defined_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"LSTM.weight_ih_l0 has no initial values defined"):
-        initial_values(nn.LSTM(2, 2), stream("x"))
+    with pytest.raises(TypeError, match=r"GRU.weight_ih_l0 has no initial values defined"):
+        initial_values(nn.GRU(2, 2), stream("x"))
 
 
 # Batches

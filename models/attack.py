@@ -6,9 +6,10 @@ All clients seek one x, added to their images in the space of tanh, such that th
 
 z is an image with pixels from −½ to ½, y its class. The samples are the images that the classifier tells rightly, of
 one class as in the paper or of all. **Ours**: Φ are the network's logits, as in Carlini & Wagner 2017, whose
-differences are those of log-confidences; 2z is scaled by `reach`, for black and white would be at infinity; x begins at
-zero; and the classifier is a small CNN for (Fashion-)MNIST where the paper has one for CIFAR-10. It is trained when the
-task first needs it (see `classifier`); how it was trained is no part of what clients know.
+differences are those of log-confidences; 2z is scaled by `reach`, for black and white would be at infinity (and the
+distance is from the image that this leaves); x begins at zero; and the classifier is a small CNN for (Fashion-)MNIST
+where the paper has one for CIFAR-10. It is trained when the task first needs it (see `classifier`); how it was trained
+is no part of what clients know.
 
 The paper's clients hold random numbers of samples: `partition: {kind: dirichlet, alpha: 1, balanced: false}`.
 """

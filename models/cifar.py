@@ -73,7 +73,8 @@ class CifarTask(ImageTask, frozen=True):
         framed = np.pad(stored, ((0, 0), (FRAME, FRAME), (FRAME, FRAME), (0, 0)))
         rows, columns = tops[:, None] + np.arange(SIDE), lefts[:, None] + np.arange(SIDE)
         columns[mirrored] = columns[mirrored, ::-1]
-        return framed[np.arange(len(stored))[:, None, None], rows[:, :, None], columns[:, None, :]]
+        cropped: NDArray[np.uint8] = framed[np.arange(len(stored))[:, None, None], rows[:, :, None], columns[:, None]]
+        return cropped
 
     def _split(self, split: str) -> Images:
         paths = [data_folder(self.folder, _SOURCE) / name for name in self.files[split]]

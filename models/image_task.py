@@ -100,9 +100,10 @@ class ImageTask(ClassifierTask, frozen=True):
     def inputs(self, stored: NDArray[np.uint8]) -> NDArray[np.float32]:
         """Normalised pixels, [b, height, width, channels] as they are stored."""
         levels = _levels(self.white, self.mean, self.deviation)
-        if len(levels) == 1:
-            return levels[0].take(stored, mode="clip")  # a byte is always within: skips the check
-        return np.stack([level.take(stored[..., channel], mode="clip") for channel, level in enumerate(levels)], -1)
+        channels = [stored] if len(levels) == 1 else [stored[..., [channel]] for channel in range(len(levels))]
+        # a byte is always within: clipping skips the check
+        taken = [level.take(channel, mode="clip") for level, channel in zip(levels, channels, strict=True)]
+        return taken[0] if len(taken) == 1 else np.concatenate(taken, axis=-1)
 
 
 @cache

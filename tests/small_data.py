@@ -12,6 +12,14 @@ from seedbus.models import idx
 from seedbus.models.image_files import STEMS
 from seedbus.models.streams import stream
 
+SMALLER: dict[str, dict[str, Any]] = {
+    "blackbox-attack": {"label": None, "classifier_steps": 40},
+    "cifar-10": {"model": "softmax"},
+    "cifar-100": {"model": "softmax"},
+    "femnist": {"model": "softmax"},
+}
+"""What makes tasks cheap enough for many tests, by name."""
+
 SAMPLES = {"train": 60, "test": 10}
 TEXT = "To be, or not to be, that is the question: Whether 'tis nobler in the mind to suffer the slings and arrows"
 

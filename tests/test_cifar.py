@@ -145,3 +145,17 @@ def test_a_resnet_of_views_computes_what_its_own_parameters_did() -> None:
     with torch.inference_mode():
         before = module(image)
         assert torch.allclose(FlatModule(module).module(image), before, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_a_resnets_losses_are_the_same_bits_whoever_else_is_asked() -> None:
+    alone, crowd = (Cifar10(batch_size=4).bind(seed=1, clients=2, partition=Iid()) for _ in range(2))
+    x = alone.x0()
+    found = []
+    for problem, others in ((alone, []), (crowd, [0, 1])):
+        for other in others:
+            problem.objective(other, 5).loss(0)
+        objective = problem.objective(1, 5)
+        objective.point[:] = x
+        found.append([objective.loss(step) for step in (0, 1, 0)])
+    assert found[0] == found[1] and found[0][0] == found[0][2]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
-from small_data import all_sets
+from small_data import SMALLER, all_sets
 from torch.nn.functional import cross_entropy
 
 from seedbus.models import DataError, Dirichlet, Iid, Task, tasks
@@ -21,10 +21,6 @@ from seedbus.models.null import Null
 from seedbus.models.quadratic import Quadratic, QuadraticProblem
 
 KINDS: dict[str, Any] = dict(tasks())
-SMALLER: dict[str, dict[str, Any]] = {
-    "blackbox-attack": {"label": None, "classifier_steps": 40},
-    "cifar-100": {"model": "softmax"},
-}
 TASKS = [
     *(task(**SMALLER.get(name, {})) for name, task in KINDS.items()),  # a new task joins by itself
     Digits(model="softmax", batch_size=7),

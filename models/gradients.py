@@ -12,7 +12,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.nn.functional import cross_entropy
 
 from seedbus.models.flat import FlatModule
 from seedbus.models.task import Vector
@@ -21,6 +20,7 @@ from seedbus.models.task import Vector
 class Outputs(NamedTuple):
     """What a network says to one mini-batch."""
 
+    inputs: Tensor  # [b, …]
     logits: Tensor  # [b, classes]
     hidden: tuple[Tensor, ...]  # what comes out of each block but the last, [b, …]
     labels: Tensor  # int64 [b]
@@ -28,18 +28,18 @@ class Outputs(NamedTuple):
     @property
     def features(self) -> Tensor:
         """What goes into the head, [b, features]."""
-        return self.hidden[-1].flatten(1)
+        return (self.hidden[-1] if self.hidden else self.inputs).flatten(1)
 
 
 Criterion = Callable[[Outputs], Tensor]
 
 
 def outputs(flat: FlatModule, inputs: Tensor, labels: Tensor) -> Outputs:
-    """At the module's point. Raises `TypeError` for a network that is no sequence of two blocks or more."""
+    """At the module's point. Raises `TypeError` for a network that is no sequence of layers."""
     hidden = [inputs]
     for block in blocks(flat.module):
         hidden.append(block(hidden[-1]))
-    return Outputs(hidden[-1], tuple(hidden[1:-1]), labels)
+    return Outputs(inputs, hidden[-1], tuple(hidden[1:-1]), labels)
 
 
 def through(flat: FlatModule, hidden: Tensor, number: int, at: Vector) -> list[Tensor]:
@@ -54,12 +54,18 @@ def through(flat: FlatModule, hidden: Tensor, number: int, at: Vector) -> list[T
     return found[1:]
 
 
-def backward(flat: FlatModule, inputs: Tensor, labels: Tensor, criterion: Criterion | None) -> Vector:
-    """∇ of the mean cross-entropy, or of a criterion of the outputs, at the module's point; [d], overwritten by the
-    next call."""
+def backward(
+    flat: FlatModule,
+    inputs: Tensor,
+    labels: Tensor,
+    usual: Callable[[Tensor, Tensor], Tensor],
+    criterion: Criterion | None,
+) -> Vector:
+    """∇ of the usual loss, out of logits and labels, or of a criterion of the outputs, at the module's point; [d],
+    overwritten by the next call."""
     with flat.differentiated() as gradient:
         if criterion is None:
-            loss = cross_entropy(flat.module(inputs), labels)
+            loss = usual(flat.module(inputs), labels)
         else:
             loss = criterion(outputs(flat, inputs, labels))
         loss.backward()  # type: ignore[no-untyped-call]
@@ -67,14 +73,14 @@ def backward(flat: FlatModule, inputs: Tensor, labels: Tensor, criterion: Criter
 
 
 def blocks(module: nn.Module) -> list[nn.Sequential]:
-    """Raises `TypeError` for a network that is no sequence of two blocks or more."""
+    """Raises `TypeError` for a network that is no sequence of layers."""
     parts: list[list[nn.Module]] = []
     for layer in module if isinstance(module, nn.Sequential) else ():
         if not parts or (any(True for _ in layer.parameters()) and _is_begun(parts[-1])):
             parts.append([])
         parts[-1].append(layer)
-    if len(parts) < 2:
-        raise TypeError(f"{type(module).__name__} has no hidden layers to look at")
+    if not parts:
+        raise TypeError(f"{type(module).__name__} is no sequence of layers to look at")
     return [nn.Sequential(*part) for part in parts]
 
 

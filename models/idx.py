@@ -69,7 +69,11 @@ def write(path: Path, array: NDArray[np.uint8]) -> None:
     header = struct.pack(f">{1 + array.ndim}I", _UNSIGNED_BYTES << 8 | array.ndim, *array.shape)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_bytes(header + array.tobytes())
+    with partial.open("wb") as file:
+        file.write(header)
+        file.write(np.ascontiguousarray(array).data)
+        file.flush()
+        os.fsync(file.fileno())  # or a power cut could leave the name without the bytes
     partial.replace(path)
 
 

@@ -35,8 +35,7 @@ def read_images(
 
     hub: the set's name on the Hugging Face hub. Raises `DataError` for what is missing, damaged or out of range.
     """
-    folder = _folder(name, hub)
-    images_path, labels_path = (idx.find(folder, stem) for stem in STEMS[split])
+    images_path, labels_path = image_paths(name, hub, split)
     pixels, labels = idx.read(images_path, 3), idx.read(labels_path, 1)
     if pixels.shape[1:] != size:
         found, expected = ("{}×{}".format(*shape) for shape in (pixels.shape[1:], size))
@@ -51,6 +50,12 @@ def read_images(
             labels_path, f"label {labels[beyond[0]]} at sample {beyond[0]}", f"labels 0 to {classes - 1} for {name}"
         )
     return pixels[..., None], labels.astype(np.int64)
+
+
+def image_paths(name: str, hub: str, split: str) -> list[Path]:
+    """The files of the split's images and labels; fetched now where there are none. Raises `DataError`."""
+    folder = _folder(name, hub)
+    return [idx.find(folder, stem) for stem in STEMS[split]]
 
 
 def _folder(name: str, hub: str) -> Path:

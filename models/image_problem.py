@@ -1,4 +1,4 @@
-"""An image task bound to its data: one network and one vector, which the objectives of all clients share.
+"""A task that classifies images, or other samples, bound to its data: one network and one vector for all.
 
 The invariant: a client's loss is computed on its own batch alone. Batches of several clients are never joined into one
 forward pass, because a matrix product's rounding depends on its number of rows.
@@ -16,8 +16,8 @@ from seedbus.models.batches import batch, of_pass, passes
 from seedbus.models.errors import DataError
 from seedbus.models.flat import FlatModule, initial_values
 from seedbus.models.gradients import Criterion, Outputs, backward, through
-from seedbus.models.image_task import Images, ImageTask
-from seedbus.models.partitions import Partition
+from seedbus.models.image_task import ClassifierTask, Images
+from seedbus.models.partitions import Partition, divide
 from seedbus.models.streams import digest, stream
 from seedbus.models.task import Vector, check_split
 
@@ -25,17 +25,15 @@ EVALUATION_BATCH = 128  # samples; of 32 to 512 the fastest on one core, by a fa
 
 
 class ImageProblem:
-    """See `task.Problem`; for one thread."""
+    """See `task.Problem`; for one thread. A subclass may have another `loss` and other `measures`."""
 
-    def __init__(self, task: ImageTask, *, seed: int, clients: int, partition: Partition) -> None:
+    def __init__(self, task: ClassifierTask, *, seed: int, clients: int, partition: Partition) -> None:
         self.task, self.seed = task, seed
         self.flat = FlatModule(task.network())
         learned, tested = task.load()
         trained, validated = task.hold_out(learned)
         self.splits = {"train": trained, "validation": validated, "test": tested}
-        self.parts = partition.split(trained.labels, clients, seed)
-        levels = (np.arange(256) / task.white - task.mean) / task.deviation
-        self._levels = levels.astype(np.float32)
+        self.parts = divide(partition, trained.labels, trained.owners, clients, seed)
 
     @property
     def dimension(self) -> int:
@@ -54,35 +52,50 @@ class ImageProblem:
         return ImageObjective(self, client, round)
 
     def evaluate(self, x: Vector, split: str) -> dict[str, float]:
-        """{"loss", "accuracy"}: means over the split's samples, losses summed in float64. Overwrites the point."""
+        """The means of `measures` over the split's samples, summed in float64. Overwrites the point."""
         check_split(split)
         images = self.splits[split]
         count = images.labels.size
         if count == 0:
             raise DataError(f"task {self.task.name}", f"no samples in the {split} split", "a larger `validation`")
         self.flat.point[:] = x
-        loss, correct = 0.0, 0
+        sums = dict.fromkeys(self.task.metrics, 0.0)
         with torch.inference_mode():
             for start in range(0, count, EVALUATION_BATCH):
                 inputs, labels = self.tensors(images, np.arange(start, min(start + EVALUATION_BATCH, count)))
-                logits = self.flat.module(inputs)
-                loss += float(cross_entropy(logits, labels, reduction="none").double().sum())
-                correct += int((logits.argmax(dim=1) == labels).sum())
-        return {"loss": loss / count, "accuracy": correct / count}
+                for name, values in self.measures(self.flat.module(inputs), labels).items():
+                    sums[name] += float(values.double().sum())
+        return {name: total / count for name, total in sums.items()}
+
+    def loss(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """What a step minimises, the mean over its batch: cross-entropy."""
+        return cross_entropy(outputs, labels)
+
+    def measures(self, outputs: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        """The task's metrics for each sample [b]; the mean of "loss" is `loss`."""
+        return {
+            "loss": cross_entropy(outputs, labels, reduction="none"),
+            "accuracy": outputs.argmax(dim=1) == labels,
+        }
 
     def state_dict(self, x: Vector) -> dict[str, NDArray[np.float32]]:
         """x as the network's named tensors, contiguous copies. Overwrites the point."""
         self.flat.point[:] = x
         return self.flat.tensors()
 
-    def tensors(self, images: Images, indices: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-        """Normalised inputs, float32 [b, channels, height, width] in channels_last order, and labels, int64 [b]."""
-        levels = self._levels.take(images.pick(indices), mode="clip")  # a byte is always within: skips the check
-        return torch.from_numpy(levels).permute(0, 3, 1, 2), torch.from_numpy(images.labels[indices])
+    def tensors(self, images: Images, indices: NDArray[np.int64], **key: int) -> tuple[Tensor, Tensor]:
+        """Inputs, and labels, int64 [b]. Those of a training step, which has a key, may be augmented.
+
+        Images are float32 [b, channels, height, width] in channels_last order, and texts int64 [b, length].
+        """
+        stored = images.pick(indices)
+        inputs = torch.from_numpy(self.task.inputs(self.task.augmented(stored, **key) if key else stored))
+        ordered = inputs.permute(0, 3, 1, 2) if inputs.ndim == 4 else inputs
+        return ordered, torch.from_numpy(images.labels[indices])
 
 
 class ImageObjective:
-    """One client's mean cross-entropy in one round; keeps the batch of the step at hand, and nothing else."""
+    """One client's mean loss in one round; keeps the batch of the step at hand, and nothing else."""
 
     def __init__(self, problem: ImageProblem, client: int, round: int) -> None:
         self.point: Vector = problem.flat.point
@@ -93,19 +106,19 @@ class ImageObjective:
         """The float32 mean over the step's batch, as a Python float."""
         inputs, labels = self._at_step(step)
         with torch.inference_mode():
-            return float(cross_entropy(self._problem.flat.module(inputs), labels))
+            return float(self._problem.loss(self._problem.flat.module(inputs), labels))
 
     def gradient(self, step: int, criterion: Criterion | None = None) -> Vector:
         """∇ of the mean cross-entropy over the step's batch, or of a criterion; float32 [d], the next call's too."""
         inputs, labels = self._at_step(step)
-        return backward(self._problem.flat, inputs, labels, criterion)
+        return backward(self._problem.flat, inputs, labels, self._problem.loss, criterion)
 
     def outputs(self, step: int, at: Vector) -> Outputs:
         """What the network says at another point, without a graph."""
         inputs, labels = self._at_step(step)
         with torch.no_grad():
             *hidden, logits = through(self._problem.flat, inputs, -1, at)
-        return Outputs(logits, tuple(hidden), labels)
+        return Outputs(inputs, logits, tuple(hidden), labels)
 
     def through(self, hidden: Tensor, number: int, at: Vector) -> Tensor:
         """Logits of what came out of a block, sent through those after it with the parameters of another point."""
@@ -140,4 +153,4 @@ class ImageObjective:
         key = {"seed": problem.seed, "client": client, "round": self._round, "step": step}
         choose = batch if problem.task.batches == "drawn" else of_pass
         indices = choose(problem.parts[client], problem.task.batch_size, **key)
-        return problem.tensors(problem.splits["train"], indices)
+        return problem.tensors(problem.splits["train"], indices, **key)

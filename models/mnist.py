@@ -27,6 +27,8 @@ class MnistTask(ImageTask, frozen=True):
 
     hub: ClassVar[str]
     """The data set's name on the Hugging Face hub."""
+    mean: ClassVar[float]
+    deviation: ClassVar[float]
 
     @property
     def dimension(self) -> int:

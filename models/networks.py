@@ -1,4 +1,6 @@
-"""The small networks: images [b, channels, height, width] → logits [b, classes].
+"""The small networks: images [b, channels, height, width], or texts [b, length] → logits [b, classes].
+
+All are sequences of named stages that end in `head`; what the head reads are the features.
 
 `mnist_cnn` and `fashion_cnn` are the networks of DeComFL's experiments (Li et al. 2025); the latter keeps its 62
 outputs, though ten classes are used. `digits_cnn` is ours: few enough parameters for zeroth-order learning.
@@ -8,7 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from torch import nn
+from torch import Tensor, nn
 
 
 def softmax(pixels: int, classes: int) -> nn.Module:
@@ -63,3 +65,43 @@ def fashion_cnn() -> nn.Module:
             head=nn.Linear(128, 62),
         )
     )
+
+
+def leaf_cnn() -> nn.Module:
+    """For 28×28 images and 62 classes, LEAF's CNN of two layers (Caldas et al. 2019): 6,603,710 parameters."""
+    return nn.Sequential(
+        OrderedDict(
+            conv1=nn.Conv2d(1, 32, 5, padding=2),
+            relu1=nn.ReLU(),
+            pool1=nn.MaxPool2d(2),
+            conv2=nn.Conv2d(32, 64, 5, padding=2),
+            relu2=nn.ReLU(),
+            pool2=nn.MaxPool2d(2),
+            flatten=nn.Flatten(),
+            hidden=nn.Linear(64 * 7 * 7, 2048),
+            relu3=nn.ReLU(),
+            head=nn.Linear(2048, 62),
+        )
+    )
+
+
+def character_lstm(symbols: int) -> nn.Module:
+    """Texts [b, length] → logits of the next symbol, LEAF's stacked LSTM: 819,920 parameters for 80 symbols.
+
+    LEAF's own, in TensorFlow, has one bias where PyTorch's cells have two: 2,048 parameters fewer.
+    """
+    return nn.Sequential(
+        OrderedDict(
+            embedding=nn.Embedding(symbols, 8),
+            lstm=nn.LSTM(8, 256, num_layers=2, batch_first=True),
+            last=Last(),
+            head=nn.Linear(256, symbols),
+        )
+    )
+
+
+class Last(nn.Module):
+    """Of what a recurrent layer returns, the output after the last symbol: [b, length, hidden] → [b, hidden]."""
+
+    def forward(self, returned: tuple[Tensor, object]) -> Tensor:
+        return returned[0][:, -1]

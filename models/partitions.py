@@ -2,6 +2,7 @@
 
 The invariant: every sample goes to exactly one client, every client has at least one, and the division is a function
 of the labels, the number of clients and the seed alone. Nothing is dropped to make sizes equal: they differ by one.
+(`natural` alone leaves samples out, those of the people whom no client is.)
 
 Dirichlet divisions follow two conventions, which the same α does not make alike. `prior: uniform` draws one Dir(α·1)
 over the classes for each client (Kim et al. 2024, FedACG); `prior: class` draws Dir(α·class share), as DeComFL
@@ -93,7 +94,45 @@ class Dirichlet(BaseModel, frozen=True, extra="forbid"):
             )
 
 
-Partition = Annotated[Iid | Dirichlet | Shards, Field(discriminator="kind")]
+class Natural(BaseModel, frozen=True, extra="forbid"):
+    """A client is a person: the one who wrote, or spoke, all of its samples.
+
+    Where there are more people than clients, the seed draws who takes part; clients keep the order of the data set.
+    """
+
+    kind: Literal["natural"] = "natural"
+
+    def split(self, owners: NDArray[np.integer], clients: int, seed: int) -> list[Indices]:
+        """owners [n], whose each sample is → for each client the sorted indices of its samples. Raises `DataError`."""
+        people = np.unique(owners)
+        if not 1 <= clients <= people.size:
+            raise DataError(
+                "partition natural",
+                f"{clients} clients and {people.size} people with training samples",
+                f"1 to {people.size} clients",
+            )
+        drawn = stream("partition", self.kind, seed).permutation(people)[:clients]
+        by_owner = np.argsort(owners, kind="stable")
+        ends = np.searchsorted(owners[by_owner], people, side="right")
+        parts = dict(zip(people, np.split(by_owner, ends[:-1]), strict=True))
+        return [parts[person] for person in np.sort(drawn)]
+
+
+Partition = Annotated[Iid | Dirichlet | Shards | Natural, Field(discriminator="kind")]
+
+
+def divide(
+    partition: Partition, labels: NDArray[np.integer], owners: NDArray[np.integer] | None, clients: int, seed: int
+) -> list[Indices]:
+    """labels [n], owners [n] or None (nobody's) → for each client the sorted indices of its samples.
+
+    Raises `DataError`.
+    """
+    if not isinstance(partition, Natural):
+        return partition.split(labels, clients, seed)
+    if owners is None:
+        raise DataError("partition natural", "samples that are nobody's", "kind: iid, dirichlet or shards")
+    return partition.split(owners, clients, seed)
 
 
 def _check_enough(kind: str, samples: int, clients: int, each: int = 1) -> None:

@@ -78,6 +78,8 @@ class Task(BaseModel, frozen=True, extra="forbid"):
     """What its problem's `evaluate` measures, known without the data."""
     has_outputs: ClassVar[bool] = False
     """Whether there is a network that classifies, for methods that look at what it says."""
+    has_owners: ClassVar[bool] = False
+    """Whether its samples are people's, so that `partition: natural` can divide them."""
 
     name: str = Field(description="which task is trained")
 

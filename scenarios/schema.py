@@ -90,6 +90,12 @@ class Scenario(BaseModel):
             )
         if self.task.dimension > LARGEST:
             raise ValueError(f"task.dimension is {self.task.dimension}; at most {LARGEST} coordinates are accepted")
+        if self.partition.kind == "natural" and not self.task.has_owners:
+            owned = ", ".join(name for name, task in tasks().items() if task.has_owners)
+            raise ValueError(
+                f"partition.kind is natural, but the samples of task {self.task.name} are nobody's; iid, dirichlet or "
+                f"shards are accepted, and natural for {owned}"
+            )
         if self.participation.late is not None and not self.algorithm.takes_late:
             raise ValueError(
                 f"participation.late: algorithm {self.algorithm.name} cannot use late reports, because its directions "

@@ -138,17 +138,19 @@ class Classifier(Quadratic):
         return float(cross_entropy(self._flat.module(inputs), labels))
 
     def gradient(self, step: int, criterion: Any = None) -> Vector:
+        from torch.nn.functional import cross_entropy
+
         from seedbus.models.gradients import backward
 
         self.evaluations += 3
-        return backward(self._flat, *self._drawn(step), criterion)
+        return backward(self._flat, *self._drawn(step), cross_entropy, criterion)
 
     def outputs(self, step: int, at: Vector) -> Any:
         from seedbus.models.gradients import Outputs, through
 
         inputs, labels = self._drawn(step)
         *hidden, logits = through(self._flat, inputs, -1, at)
-        return Outputs(logits.detach(), tuple(each.detach() for each in hidden), labels)
+        return Outputs(inputs, logits.detach(), tuple(each.detach() for each in hidden), labels)
 
     def through(self, hidden: Any, number: int, at: Vector) -> Any:
         from seedbus.models.gradients import through

@@ -11,12 +11,14 @@ import seedbus
 from seedbus.scenarios.loading import library, load
 from seedbus.scenarios.run import run
 
-PAPER = {  # arXiv:2405.15861 §5 and arXiv:2506.02370 §5
+PAPER = {  # arXiv:2405.15861 §5, arXiv:2506.02370 §5, arXiv:2201.09531 §V-B and arXiv:2201.03172 §4
     "decomfl-mnist": (100, 10, 28_938),
     "decomfl-mnist-authors": (100, 10, 28_938),
     "hiso-mnist": (64, 8, 28_938),
     "decomfl-fashion": (100, 10, 1_206_590),
     "hiso-fashion": (100, 10, 1_206_590),
+    "fashion-softmax": (50, 20, 7_850),
+    "decomfl-cifar10": (100, 5, 11_173_962),
 }
 
 
@@ -68,6 +70,20 @@ def test_the_papers_settings_run_on_the_real_images(tmp_path: Path) -> None:
         assert summary["version"] == 2
         assert summary["refusals"] == {}
         assert summary["dimension"] == 1_206_590
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("SEEDBUS_DATA" not in os.environ, reason="SEEDBUS_DATA does not say where the data sets are")
+@pytest.mark.parametrize(
+    ("name", "rounds"), [("femnist", 20), ("shakespeare", 2), ("fashion-softmax", 10), ("blackbox-attack", 2)]
+)
+def test_scenarios_of_natural_divisions_shards_and_the_attack_run_on_real_data(
+    tmp_path: Path, name: str, rounds: int
+) -> None:
+    settings = [f"stop.rounds={rounds}", f"evaluation.every={rounds}", "verify=true"]
+    results = run(load(name, settings), tmp_path / name)
+    assert results.summary["version"] == rounds and results.summary["refusals"] == {}
+    assert results.summary["metrics"]["loss"] < results.metrics["loss"].iloc[0]
 
 
 STRESS = sorted(name for name in library() if name.startswith("stress/"))

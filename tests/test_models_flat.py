@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -13,8 +13,11 @@ from torch import nn
 
 from seedbus.models import networks
 from seedbus.models.batches import batch
+from seedbus.models.cifar import Cifar10, Cifar100
+from seedbus.models.digits import Digits
+from seedbus.models.femnist import Femnist
 from seedbus.models.flat import FlatModule, initial_values
-from seedbus.models.mnist import Mnist
+from seedbus.models.mnist import FashionMnist, Mnist
 from seedbus.models.streams import stream
 
 NETWORKS = {
@@ -37,10 +40,11 @@ def test_networks_have_the_papers_numbers_of_parameters(build: Any, side: Any, c
     assert initial_values(flat.module, stream("any")).size == count
 
 
-@pytest.mark.parametrize("model", ["softmax", "mnist-cnn", "fashion-cnn"])
-def test_the_schema_of_mnist_knows_its_networks_dimensions(model: Any) -> None:
-    task = Mnist(model=model)
-    assert task.dimension == sum(p.numel() for p in task.network().parameters())
+@pytest.mark.parametrize("kind", [Mnist, FashionMnist, Femnist, Cifar10, Cifar100, Digits])
+def test_the_schema_knows_the_dimension_of_every_network(kind: Any) -> None:
+    for model in get_args(kind.model_fields["model"].annotation):
+        task = kind(model=model)
+        assert task.dimension == sum(p.numel() for p in task.network().parameters()), model
 
 
 @every_network
@@ -139,8 +143,8 @@ def test_modules_that_cannot_be_one_float32_vector_are_refused(module: Any, sent
 
 
 def test_a_layer_whose_initial_values_are_not_defined_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"LSTM.weight_ih_l0 has no initial values defined"):
-        initial_values(nn.LSTM(2, 2), stream("x"))
+    with pytest.raises(TypeError, match=r"GRU.weight_ih_l0 has no initial values defined"):
+        initial_values(nn.GRU(2, 2), stream("x"))
 
 
 # Batches

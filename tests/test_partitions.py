@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from seedbus.models import DataError, Dirichlet, Iid, Partition, Shards
+from seedbus.models import DataError, Dirichlet, Iid, Natural, Partition, Shards
+from seedbus.models.partitions import divide
 
 BALANCED = [
     Iid(),
@@ -101,6 +102,43 @@ def test_a_client_with_two_shards_holds_two_labels_and_few_clients_more() -> Non
     assert max(np.unique(labels[part]).size for part in parts) == 2
 
 
+owner_lists = st.lists(st.integers(0, 9), min_size=1, max_size=60).map(np.array)
+
+
+@settings(deadline=None, max_examples=60)
+@given(owners=owner_lists, clients=st.integers(1, 12), seed=st.integers(0, 2**64 - 1))
+def test_a_client_is_one_person_with_all_their_samples(owners: Any, clients: int, seed: int) -> None:
+    people = np.unique(owners)
+    if clients > people.size:
+        with pytest.raises(DataError, match=f"{clients} clients and {people.size} people with training samples"):
+            Natural().split(owners, clients, seed)
+        return
+    parts = Natural().split(owners, clients, seed)
+    held = [int(owners[part[0]]) for part in parts]
+    assert held == sorted(set(held)), "each another, in the order of the data set"
+    for person, part in zip(held, parts, strict=True):
+        assert np.array_equal(part, np.flatnonzero(owners == person))
+
+
+def test_the_seed_draws_who_takes_part_among_more_people_than_clients() -> None:
+    owners = np.arange(40) % 20
+
+    def people(seed: int) -> set[int]:
+        return {int(owners[part[0]]) for part in Natural().split(owners, 5, seed)}
+
+    assert people(1) == people(1)
+    assert len(set.union(*map(people, range(30)))) == 20, "everybody has a chance"
+
+
+def test_samples_that_are_nobodys_cannot_be_divided_by_person() -> None:
+    with pytest.raises(DataError, match="partition natural: found samples that are nobody's; expected kind: iid"):
+        divide(Natural(), np.arange(10), None, 2, 0)
+    with pytest.raises(DataError, match="0 clients and 10 people"):
+        divide(Natural(), np.arange(10), np.arange(10), 0, 0)
+    labels, owners = np.arange(10), np.zeros(10, dtype=np.int64)
+    assert len(divide(Iid(), labels, owners, 4, 0)) == 4, "other kinds divide by label, whoever the owners are"
+
+
 def test_one_sample_and_one_client_is_enough() -> None:
     partitions: list[Any] = [*BALANCED, *UNBALANCED]
     for partition in partitions:
@@ -109,7 +147,7 @@ def test_one_sample_and_one_client_is_enough() -> None:
 
 def test_kind_chooses_the_partition_and_unknown_words_are_refused() -> None:
     assert adapter.validate_python({"kind": "dirichlet", "alpha": 0.3}) == Dirichlet(alpha=0.3)
-    for wrong in ({"kind": "iid", "alpha": 1}, {"kind": "dirichlet", "alpha": 0}, {"kind": "natural"}, {}):
+    for wrong in ({"kind": "iid", "alpha": 1}, {"kind": "dirichlet", "alpha": 0}, {"kind": "nature"}, {}):
         with pytest.raises(ValidationError):
             adapter.validate_python(wrong)
 

@@ -100,7 +100,12 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
         ),
         ("partition.kind=dirchlet", 'partition.kind: "dirchlet" is not known; did you mean dirichlet?'),
         ("partition.kidn=iid", "partition.kidn: no such field; did you mean kind?"),
-        ("partition.alpha=3", "partition.kind: this field is required; there are iid, dirichlet, shards"),
+        ("partition.alpha=3", "partition.kind: this field is required; there are iid, dirichlet, shards, natural"),
+        (
+            "partition={kind: natural}",
+            "partition.kind is natural, but the samples of task quadratic are nobody's; iid, dirichlet or shards are "
+            "accepted, and natural for femnist, shakespeare",
+        ),
         ("faults=[{fault: drp}]", 'faults.0.fault: "drp" is not known; did you mean drop?'),
         ("faults=[{}]", "faults.0.fault: this field is required; there are " + ", ".join(faults())),
         (

@@ -1,0 +1,56 @@
+"""ResNet-18 (He et al. 2016) for images of 32×32: a stem of 3×3 without pooling, and group norms of two groups.
+
+Group norms stand in batch norms' place (Hsieh et al. 2020), as FedACG has it (Kim et al. 2024): batch statistics would
+be state that no algorithm advances. The stages are stem, layer1 to layer4, pool, flatten and head; what the head reads
+are the features, 512 of them.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from torch import Tensor, nn
+from torch.nn.functional import relu
+
+_GROUPS = 2
+
+
+class Block(nn.Module):
+    """Two convolutions of 3×3, and a shortcut past them: 1×1 where the shape changes."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = _conv(inputs, outputs, 3, stride)
+        self.norm1 = nn.GroupNorm(_GROUPS, outputs)
+        self.conv2 = _conv(outputs, outputs, 3, 1)
+        self.norm2 = nn.GroupNorm(_GROUPS, outputs)
+        self.shortcut = nn.Sequential()
+        if stride != 1 or inputs != outputs:
+            self.shortcut.append(_conv(inputs, outputs, 1, stride)).append(nn.GroupNorm(_GROUPS, outputs))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """[b, inputs, height, width] → [b, outputs, height / stride, width / stride]."""
+        inner = self.norm2(self.conv2(relu(self.norm1(self.conv1(inputs)))))
+        return relu(inner + self.shortcut(inputs))
+
+
+def resnet18(classes: int) -> nn.Module:
+    """11,168,832 + 513 × classes parameters."""
+    return nn.Sequential(
+        OrderedDict(
+            stem=nn.Sequential(
+                OrderedDict(conv=_conv(3, 64, 3, 1), norm=nn.GroupNorm(_GROUPS, 64), relu=nn.ReLU()),
+            ),
+            layer1=nn.Sequential(Block(64, 64, 1), Block(64, 64, 1)),
+            layer2=nn.Sequential(Block(64, 128, 2), Block(128, 128, 1)),
+            layer3=nn.Sequential(Block(128, 256, 2), Block(256, 256, 1)),
+            layer4=nn.Sequential(Block(256, 512, 2), Block(512, 512, 1)),
+            pool=nn.AdaptiveAvgPool2d(1),
+            flatten=nn.Flatten(),
+            head=nn.Linear(512, classes),
+        )
+    )
+
+
+def _conv(inputs: int, outputs: int, side: int, stride: int) -> nn.Conv2d:
+    return nn.Conv2d(inputs, outputs, side, stride=stride, padding=side // 2, bias=False)

@@ -125,6 +125,7 @@ def recruit(scenario: Scenario, problem: Problem, observer: Observer) -> Recruit
             verify_every=scenario.verify_every if scenario.verify else 0,
             observer=observer,
             tampering=tampering,
+            gathers=scenario.clock == "virtual",
         )
 
     return followers

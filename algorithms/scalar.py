@@ -29,6 +29,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from seedbus.algorithms import wire
 from seedbus.algorithms.aggregation import Aggregation, Mean
 from seedbus.algorithms.contract import Declined, Objective, Overdue, Packed, Replica, ReportRefused, Vector, unseen
+from seedbus.algorithms.differences import differences
 from seedbus.algorithms.directions import Directions, directions, for_blocks, reference
 from seedbus.algorithms.precision import FORMATS, Format, Precision
 from seedbus.algorithms.schedule import Scheduled, at, values
@@ -276,30 +277,18 @@ class ScalarOnly(BaseModel):
         self, x: Vector, root: Vector | None, plan: ScalarPlan, k: int, objectives: Sequence[Objective]
     ) -> list[tuple[float, ...]]:
         """Each client's P finite differences of one local step, all on the step's own mini-batch."""
-        backend, point = self._backend(x), objectives[0].point
-        smoothing = float(np.float32(at(self.smoothing, plan.round)))
-        is_central = at(self.estimator, plan.round) == "central"
-
-        def losses(p: int, scale: float) -> list[float]:
-            def shift(span: slice) -> None:
-                part = None if root is None else root[span]
-                where = {"seed": plan.seed, "step": k, "perturbation": p, "start": span.start}
-                backend.perturb(point[span], x[span], scale, divisor=part, **where)
-
-            for_blocks(x.size, shift)
-            return [objective.loss(k) for objective in objectives]
-
-        def slopes(p: int) -> list[float]:
-            there = losses(p, smoothing)
-            back = losses(p, -smoothing) if is_central else here
-            apart = 2 * smoothing if is_central else smoothing
-            return [(ahead - behind) / apart for ahead, behind in zip(there, back, strict=True)]
-
-        here: list[float] = []
-        if not is_central:
-            np.copyto(point, x)
-            here = [objective.loss(k) for objective in objectives]
-        return list(zip(*map(slopes, range(plan.perturbations)), strict=True))
+        smoothing, estimator = float(np.float32(at(self.smoothing, plan.round))), at(self.estimator, plan.round)
+        return differences(
+            self._backend(x),
+            x,
+            root,
+            objectives,
+            seed=plan.seed,
+            step=k,
+            perturbations=plan.perturbations,
+            smoothing=smoothing,
+            is_central=estimator == "central",
+        )
 
     def _local_step(
         self, fields: Mapping[str, Vector], root: Vector | None, plan: ScalarPlan, k: int, scalars: Scalars

@@ -115,7 +115,7 @@ def plain(model: str, algorithm: str, rounds: int) -> dict[str, float]:
     network = as_in_papers(problem.task.network()).eval().requires_grad_(False)
     images = problem.splits["train"]
     rng = np.random.default_rng(1)
-    first = torch.cat([p.detach().reshape(-1) for p in network.parameters()])
+    first = torch.cat([torch.from_numpy(each).reshape(-1) for each in problem.state_dict(problem.x0()).values()])
     x = [first.clone() for _ in range(CLIENTS)]
     hessian = [torch.ones_like(first) for _ in range(CLIENTS)] if has_hessian else []
     seen, history = [0] * CLIENTS, list[tuple[int, list[float]]]()

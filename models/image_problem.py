@@ -13,12 +13,13 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from seedbus.models.batches import batch
+from seedbus.models.compiled import Loss, compiled
 from seedbus.models.errors import DataError
 from seedbus.models.flat import FlatModule, initial_values
 from seedbus.models.image_task import Images, ImageTask
 from seedbus.models.partitions import Partition
 from seedbus.models.streams import stream
-from seedbus.models.task import Vector, check_split
+from seedbus.models.task import Note, Vector, check_split
 
 EVALUATION_BATCH = 128  # samples; of 32 to 512 the fastest on one core, by a factor of two for the Fashion CNN
 
@@ -35,6 +36,7 @@ class ImageProblem:
         self.parts = partition.split(trained.labels, clients, seed)
         levels = (np.arange(256) / task.white - task.mean) / task.deviation
         self._levels = levels.astype(np.float32)
+        self._compiled: Loss | None = None
 
     @property
     def dimension(self) -> int:
@@ -51,6 +53,25 @@ class ImageProblem:
     def objective(self, client: int, round: int) -> ImageObjective:
         """The client's loss in that round; it writes and reads this problem's one point."""
         return ImageObjective(self, client, round)
+
+    def prepare(self, note: Note) -> None:
+        """Compile the loss of a whole batch, where the task has it so. Raises `DataError`."""
+        if self.task.forward == "compiled":
+            note("compiling", what=f"the loss of task {self.task.name}")
+            first = np.zeros(self.task.batch_size, np.int64)
+            self._compiled = compiled(self.loss, *self.tensors(self.splits["train"], first))
+
+    def batch_loss(self, inputs: Tensor, labels: Tensor) -> Tensor:
+        """The mean cross-entropy of a training batch at the point; only what is a whole batch is compiled for."""
+        is_whole = labels.numel() == self.task.batch_size
+        if self.task.forward == "eager" or not is_whole:
+            return self.loss(inputs, labels)
+        assert self._compiled is not None, "`prepare` comes before the first loss"
+        return self._compiled(inputs, labels)
+
+    def loss(self, inputs: Tensor, labels: Tensor) -> Tensor:
+        """The mean cross-entropy at the point."""
+        return cross_entropy(self.flat.module(inputs), labels)
 
     def evaluate(self, x: Vector, split: str) -> dict[str, float]:
         """{"loss", "accuracy"}: means over the split's samples, losses summed in float64. Overwrites the point."""
@@ -94,7 +115,7 @@ class ImageObjective:
             self._inputs, self._labels = self.batch(step)
             self._at = step
         with torch.inference_mode():
-            return float(cross_entropy(self._problem.flat.module(self._inputs), self._labels))
+            return float(self._problem.batch_loss(self._inputs, self._labels))
 
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
         """Inputs and labels of the step's mini-batch."""

@@ -7,7 +7,7 @@ tuned on the validation split with one seed was never tuned on samples that anot
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +45,9 @@ class ImageTask(Task, frozen=True):
     """A network that classifies images; cross-entropy is its loss, accuracy its metric."""
 
     batch_size: int = Field(32, ge=1, description="samples a local step uses; a client with fewer uses all it has")
+    forward: Literal["eager", "compiled"] = Field(
+        "eager", description="compiled: needs a C++ compiler, starts late, and has bits of its own"
+    )
     validation: float = Field(0.1, ge=0, le=0.5, description="fraction of the training samples held out for tuning")
 
     metrics: ClassVar[tuple[str, ...]] = ("loss", "accuracy")

@@ -24,7 +24,7 @@ from seedbus.bus import Offer, Recruit, ledger_hash, read_ledger
 from seedbus.bus.clock import cpu_seconds, wall_seconds
 from seedbus.bus.errors import BadEndpoint, LedgerDamaged, TooFewFiles
 from seedbus.bus.ledger import Columns
-from seedbus.models.task import Problem
+from seedbus.models.task import Note, Prepares, Problem
 from seedbus.scenarios.accounting import account
 from seedbus.scenarios.cluster import Placement, placed
 from seedbus.scenarios.errors import Interrupted, ScenarioError, WorkerFailed
@@ -69,7 +69,7 @@ def run(
     where.check(scenario)
     files = scenario.check()
     # the data comes first: a scenario that cannot run leaves no folder behind
-    problem = bind(scenario) if where.is_here else None
+    problem = hosted(scenario, (observer or Nobody()).noted) if where.is_here else None
     folder = Path(out) if out is not None else _next_folder(scenario.name)
     is_void = False
     try:
@@ -109,6 +109,14 @@ def bind(scenario: Scenario) -> Problem:
         measured = problem.evaluate(problem.x0(), scenario.evaluation.split)
         measured |= scenario.algorithm.diagnostics(scenario.algorithm.replica(problem.x0()))
         _refuse_unmeasured(scenario, measured)
+    return problem
+
+
+def hosted(scenario: Scenario, note: Note) -> Problem:
+    """The scenario's task with its data, ready for clients. Raises `DataError`, `ScenarioError`."""
+    problem = bind(scenario)
+    if isinstance(problem, Prepares):
+        problem.prepare(note)
     return problem
 
 

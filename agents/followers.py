@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 
 from seedbus.agents import messages
@@ -21,6 +21,9 @@ from seedbus.algorithms.directions import selftest
 from seedbus.bus import EVALUATOR, Envelope, Kind, MalformedEnvelope, Offer, decode, encode
 from seedbus.bus.transport import addresses
 
+TOGETHER = 64
+"""Clients that work together at most: each has a batch in memory, and with more there is little left to share."""
+
 
 def prove(algorithm: AnyAlgorithm, x0: Vector) -> dict[str, bytes]:
     """What a process shows of itself: the self-test of its directions and arithmetic, and the digest of its x₀."""
@@ -33,7 +36,11 @@ def build_facts(proofs: Mapping[str, bytes]) -> dict[str, str]:
 
 
 class Followers:
-    """Answers the frames that a process is sent. It belongs to one thread, as its problem does."""
+    """Answers the frames that a process is sent. It belongs to one thread, as its problem does.
+
+    gathers: clients that have the same plan work together, and answer when the last of them is done: in simulated time
+    that holds up nobody.
+    """
 
     def __init__(
         self,
@@ -46,9 +53,10 @@ class Followers:
         observer: Observer,
         tampering: Tampering = HONEST,
         memories: Memories | None = None,
+        gathers: bool = False,
     ) -> None:
         x0 = problem.x0()
-        self._algorithm, self._observer = algorithm, observer
+        self._algorithm, self._observer, self._most = algorithm, observer, TOGETHER if gathers else 1
         self._addresses = addresses(offer.spans, offer.evaluates)
         clients = [address for address in self._addresses if address != EVALUATOR]
         replicas = Replicas(algorithm, lambda: algorithm.replica(x0), private=verify_every > 0)
@@ -86,16 +94,43 @@ class Followers:
         self.host.downloads.stand_at(notes)
 
     def handle(self, frame: bytes) -> list[bytes]:
+        (answers,) = self.handle_all([frame])
+        return answers
+
+    def handle_all(self, frames: Sequence[bytes]) -> Iterator[list[bytes]]:
+        """Neighbouring PLANs of one round, to different clients at one version, are acted upon together."""
+        plans: list[Envelope] = []
+        for frame in frames:
+            envelope = self._decoded(frame)
+            if plans and not self._goes_with(plans, envelope):
+                yield from map(_encoded, self.host.planned(plans))
+                plans = []
+            if envelope is None:
+                yield []
+            elif self._is_plan(envelope):
+                plans.append(envelope)
+            else:
+                yield _encoded(self._act(envelope))
+        yield from map(_encoded, self.host.planned(plans))
+
+    def _decoded(self, frame: bytes) -> Envelope | None:
         try:
-            envelope = decode(frame)
+            return decode(frame)
         except MalformedEnvelope as error:
             self._observer.noted("malformed", detail=str(error))
-            return []
-        return [encode(answer)[0] for answer in self._act(envelope)]
+            return None
+
+    def _goes_with(self, plans: Sequence[Envelope], envelope: Envelope | None) -> bool:
+        """Whether it is acted upon with these. A client's second PLAN is not: it may be answered as the first was."""
+        if envelope is None or not self._is_plan(envelope) or len(plans) == self._most:
+            return False
+        is_alike = (envelope.round, envelope.base) == (plans[0].round, plans[0].base)
+        return is_alike and envelope.client not in [plan.client for plan in plans]
+
+    def _is_plan(self, envelope: Envelope) -> bool:
+        return envelope.kind is Kind.PLAN and envelope.client in self.host.replicas
 
     def _act(self, envelope: Envelope) -> list[Envelope]:
-        if envelope.kind is Kind.PLAN and envelope.client in self.host.replicas:
-            return self.host.planned(envelope)
         if envelope.kind is Kind.WAKE and envelope.client in self.host.replicas:
             return self.host.woken(envelope)
         if envelope.kind is Kind.REFUSE and envelope.client in self.host.replicas:
@@ -110,3 +145,7 @@ class Followers:
             return self.evaluator.committed(envelope)
         self._observer.noted("unexpected", kind=envelope.kind.name, client=envelope.client)
         return []
+
+
+def _encoded(answers: Sequence[Envelope]) -> list[bytes]:
+    return [encode(answer)[0] for answer in answers]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from seedbus.agents import chunks, messages
 from seedbus.agents.chunks import Chunk
@@ -24,13 +24,21 @@ from seedbus.agents.seeds import of_directions
 from seedbus.agents.source import Source
 from seedbus.agents.tampering import Tampering
 from seedbus.agents.verification import Verifier
-from seedbus.algorithms.contract import BadPayload, CommitGap, Declined, Replica, Vector
+from seedbus.algorithms.contract import BadPayload, CommitGap, Declined, Replica, Together, Vector, one_by_one
 from seedbus.bus import Envelope
 
 WITHOUT_STATE, FROM_ANOTHER_RUN = (RETURNS.index(how) for how in ("without-state", "from-another-run"))
 ELSEWHERE = 2**31  # the version that a client brings from another run: one that this run never reaches
 OFFER = 3  # fields of the offer of a snapshot
 SPANS = 64  # an envelope's arrays hold no more
+
+
+class _Asked(NamedTuple):
+    """What a client is to work out: its plan, from its replica at the plan's version."""
+
+    client: int
+    plan: Any
+    replica: Replica
 
 
 class Host:
@@ -64,8 +72,15 @@ class Host:
         parts = [tuple(spans[start : start + SPANS]) for start in range(0, max(1, len(spans)), SPANS)]
         return [self._joining(sender, part).pack() for part in parts]
 
-    def planned(self, envelope: Envelope) -> list[Envelope]:
-        """A client's answer to a PLAN; none if it cannot be acted upon."""
+    def planned(self, envelopes: Sequence[Envelope]) -> list[list[Envelope]]:
+        """The answers to PLANs of one round, to different clients at one version; none to what cannot be acted upon."""
+        told = [self._told(envelope) for envelope in envelopes]
+        for group in self._alike([each for each in told if isinstance(each, _Asked)]):
+            self._work(group)
+        return [[self._answers[each.client]] if isinstance(each, _Asked) else each for each in told]
+
+    def _told(self, envelope: Envelope) -> _Asked | list[Envelope]:
+        """What a PLAN asks of its client, who then stands where it should; or the answer, where that is known."""
         client = envelope.client
         try:
             plan, missed = messages.unpack_plan(self.algorithm, envelope)
@@ -74,9 +89,6 @@ class Host:
                 return []
             replica = self.replicas.advance(client, missed, plan.version)
             self.downloads.outgrow(client, plan.version)
-            answer = self._answers.get(client)
-            if answer is None or (answer.round, answer.base) != (envelope.round, envelope.base):
-                answer = self._answers[client] = self._work(client, plan, replica)
         except BadPayload as error:
             self._observer.noted("bad-plan", client=client, detail=str(error))
             return []
@@ -84,7 +96,10 @@ class Host:
             # the server believes that this client holds commits that it does not hold: say where it really is
             self._observer.noted("commit-gap", client=client, detail=str(gap))
             return self._alone(envelope)
-        return [answer]
+        answer = self._answers.get(client)
+        if answer is not None and (answer.round, answer.base) == (envelope.round, envelope.base):
+            return [answer]
+        return _Asked(client, plan, replica)
 
     def woken(self, envelope: Envelope) -> list[Envelope]:
         """A client is there again, with what it still has: it introduces itself."""
@@ -146,10 +161,36 @@ class Host:
         self._memories.forget(client)
         self._answers.pop(client, None)
 
-    def _work(self, client: int, plan: Any, replica: Replica) -> Envelope:
-        objective = self.problem.objective(client, plan.round)
+    def _alike(self, asked: Sequence[_Asked]) -> list[list[_Asked]]:
+        """Those who can work together: they share a replica, as verification has it that nobody does, and a plan."""
+        groups: list[list[_Asked]] = []
+        for each in asked:
+            like = (group for group in groups if group[0].replica is each.replica and group[0].plan == each.plan)
+            group = next(like, None) if isinstance(self.algorithm, Together) else None
+            if group is None:
+                groups.append([each])
+            else:
+                group.append(each)
+        return groups
+
+    def _work(self, group: Sequence[_Asked]) -> None:
+        """Have clients that share a replica and a plan make their answers."""
+        (_, plan, replica), *_ = group
+        memories = [self._memories.before(each.client, plan.round) for each in group]
+        objectives = [self.problem.objective(each.client, plan.round) for each in group]
+        if isinstance(self.algorithm, Together):
+            found = self.algorithm.local_together(replica, memories, plan, objectives)
+        else:
+            found = one_by_one(self.algorithm, replica, memories, plan, objectives)
+        for each, outcome in zip(group, found, strict=True):
+            self._answers[each.client] = self._answer(each, outcome)
+
+    def _answer(self, asked: _Asked, outcome: tuple[Any, Any] | Declined) -> Envelope:
+        client, plan, replica = asked
         try:
-            report, memory = self.algorithm.local(replica, self._memories.before(client, plan.round), plan, objective)
+            if isinstance(outcome, Declined):
+                raise outcome
+            report, memory = outcome
             said = self._said(client, plan.round, report)
         except Declined as why:
             return messages.decline(client, plan, why)

@@ -28,6 +28,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from seedbus.algorithms import wire
 from seedbus.algorithms.aggregation import Aggregation, Mean
 from seedbus.algorithms.contract import Declined, Objective, Overdue, Packed, Replica, ReportRefused, Vector, unseen
+from seedbus.algorithms.differences import differences
 from seedbus.algorithms.directions import Directions, directions, for_blocks, reference
 from seedbus.algorithms.precision import FORMATS, Format, Precision
 from seedbus.algorithms.schedule import Scheduled, at, values
@@ -130,15 +131,37 @@ class ScalarOnly(BaseModel):
 
     def local(self, replica: Replica, memory: Any, plan: ScalarPlan, objective: Objective) -> tuple[Scalars, Any]:
         """K local steps from the replica; returns the gradient scalars, float32 [K, P], as they will travel."""
-        fields = replica.fields
-        root = self.divisor(fields, np.empty_like(replica.x))
-        scalars = np.empty(plan.shape, np.float32)
-        for k in range(plan.steps):
-            scalars[k] = self._sendable(self._probe(fields["x"], root, plan, k, objective))
-            if k + 1 < plan.steps:  # the model after the last step is nobody's: only the scalars are reported
-                fields = replica.copy().fields if k == 0 else fields
-                self._local_step(fields, root, plan, k, scalars[k])
-        return scalars, memory
+        (found,) = self.local_together(replica, [memory], plan, [objective])
+        if isinstance(found, Declined):
+            raise found
+        return found
+
+    def local_together(
+        self, replica: Replica, memories: Sequence[Any], plan: ScalarPlan, objectives: Sequence[Objective]
+    ) -> list[tuple[Scalars, Any] | Declined]:
+        """Each perturbed point of the first step is made once, and all the clients' losses are taken there."""
+        root = self.divisor(replica.fields, np.empty_like(replica.x))
+        first = self._probe(replica.x, root, plan, 0, objectives)
+        found: list[tuple[Scalars, Any] | Declined] = []
+        for memory, objective, measured in zip(memories, objectives, first, strict=True):
+            try:
+                found.append((self._steps(replica, root, plan, measured, objective), memory))
+            except Declined as why:
+                found.append(why)
+        return found
+
+    def _steps(
+        self, replica: Replica, root: Vector | None, plan: ScalarPlan, measured: Sequence[float], objective: Objective
+    ) -> Scalars:
+        """One client's scalars; measured: those of its first step. What follows is at points of its own."""
+        fields, scalars = replica.fields, np.empty(plan.shape, np.float32)
+        for k in range(plan.steps):  # the model after the last step is nobody's: only the scalars are reported
+            if k > 0:
+                fields = replica.copy().fields if k == 1 else fields
+                self._local_step(fields, root, plan, k - 1, scalars[k - 1])
+                (measured,) = self._probe(fields["x"], root, plan, k, [objective])
+            scalars[k] = self._sendable(measured)
+        return scalars
 
     def check(self, plan: ScalarPlan, report: Scalars) -> None:
         if report.shape != plan.shape:
@@ -253,7 +276,7 @@ class ScalarOnly(BaseModel):
     def _format(self) -> Format:
         return FORMATS[self.precision]
 
-    def _sendable(self, measured: list[float]) -> Scalars:
+    def _sendable(self, measured: Sequence[float]) -> Scalars:
         """Scalars as they will travel. Raises `Declined`: an infinity in the place of a large number would be a lie.
 
         What was no finite number to begin with goes as it is, and the server refuses it.
@@ -283,26 +306,22 @@ class ScalarOnly(BaseModel):
             else:  # a late report moves x by its weight and teaches nothing else
                 descend(block, block.delta, float(np.float32(commit.learning_rate * term.weight)))
 
-    def _probe(self, x: Vector, root: Vector | None, plan: ScalarPlan, k: int, objective: Objective) -> list[float]:
-        """The P finite differences of one local step, all on the step's own mini-batch."""
-        backend, point = self._backend(x), objective.point
-        smoothing = float(np.float32(at(self.smoothing, plan.round)))
-        is_central = at(self.estimator, plan.round) == "central"
-
-        def loss(p: int, scale: float) -> float:
-            def shift(span: slice) -> None:
-                part = None if root is None else root[span]
-                where = {"seed": plan.seed, "step": k, "perturbation": p, "start": span.start}
-                backend.perturb(point[span], x[span], scale, divisor=part, **where)
-
-            for_blocks(x.size, shift)
-            return objective.loss(k)
-
-        if is_central:
-            return [(loss(p, smoothing) - loss(p, -smoothing)) / (2 * smoothing) for p in range(plan.perturbations)]
-        np.copyto(point, x)
-        here = objective.loss(k)
-        return [(loss(p, smoothing) - here) / smoothing for p in range(plan.perturbations)]
+    def _probe(
+        self, x: Vector, root: Vector | None, plan: ScalarPlan, k: int, objectives: Sequence[Objective]
+    ) -> list[tuple[float, ...]]:
+        """Each client's P finite differences of one local step, all on the step's own mini-batch."""
+        smoothing, estimator = float(np.float32(at(self.smoothing, plan.round))), at(self.estimator, plan.round)
+        return differences(
+            self._backend(x),
+            x,
+            root,
+            objectives,
+            seed=plan.seed,
+            step=k,
+            perturbations=plan.perturbations,
+            smoothing=smoothing,
+            is_central=estimator == "central",
+        )
 
     def _local_step(
         self, fields: Mapping[str, Vector], root: Vector | None, plan: ScalarPlan, k: int, scalars: Scalars

@@ -10,10 +10,10 @@ A follower's process introduces itself to the `Reception`: wish → offer (who i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from seedbus.bus.envelope import EVALUATOR
 from seedbus.bus.errors import UnknownAddress
@@ -64,6 +64,20 @@ class Follower(Protocol):
     def handle(self, frame: bytes) -> list[bytes]:
         """Act upon a frame; returns the answers. Never fails, whatever the frame is."""
         ...
+
+
+@runtime_checkable
+class Gathering(Protocol):
+    """A follower that does the same work with less effort where it has several frames at hand."""
+
+    def handle_all(self, frames: Sequence[bytes]) -> Iterator[list[bytes]]:
+        """What `handle` returns for each frame, in their order, as it becomes known."""
+        ...
+
+
+def handled(follower: Follower, frames: Sequence[bytes]) -> Iterator[list[bytes]]:
+    """What a follower answers to each of these frames."""
+    return follower.handle_all(frames) if isinstance(follower, Gathering) else map(follower.handle, frames)
 
 
 Recruit = Callable[[Offer], Follower]
@@ -158,16 +172,18 @@ class Transport(Protocol):
 class MemoryTransport:
     """One follower in this process: no framing, no time, no copies.
 
-    offload: handle frames on a thread, for a clock that would not wait while they are handled.
+    offload: handle frames on a thread, for a clock that would not wait while they are handled; gathers: handle frames
+    together, once somebody waits for an answer.
     """
 
     is_wire = False
 
-    def __init__(self, recruit: Recruit | None = None, *, offload: bool = False) -> None:
-        self._recruit = recruit
+    def __init__(self, recruit: Recruit | None = None, *, offload: bool = False, gathers: bool = False) -> None:
+        self._recruit, self._gathers = recruit, gathers
         self._follower: Follower | None = None
         self._addresses: set[int] = set()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="followers") if offload else None
+        self._waiting: list[tuple[bytes, Answered]] = []
 
     def start(self, reception: Reception) -> None:
         if self._recruit is None:
@@ -186,14 +202,17 @@ class MemoryTransport:
     def deliver(self, address: int, frame: bytes, answered: Answered, tail: bytes = b"") -> None:
         if address not in self._addresses or self._follower is None:
             raise UnknownAddress(address)
-        if self._pool is None:
+        if self._gathers:
+            self._waiting.append((frame + tail, answered))
+        elif self._pool is None:
             answered(self._follower.handle(frame + tail))
         else:
             work = asyncio.get_running_loop().run_in_executor(self._pool, self._follower.handle, frame + tail)
             work.add_done_callback(lambda done: None if done.cancelled() else answered(done.result()))
 
     def flush(self) -> None:
-        pass
+        if self._waiting:
+            asyncio.get_running_loop().call_soon(self._work)
 
     def post(self, host: int, frame: bytes) -> None:
         pass
@@ -206,8 +225,16 @@ class MemoryTransport:
 
     async def close(self) -> None:
         self._addresses.clear()
+        self._waiting.clear()
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _work(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        if waiting and self._follower is not None:
+            answers = handled(self._follower, [frame for frame, _ in waiting])
+            for (_, answered), frames in zip(waiting, answers, strict=True):
+                answered(frames)
 
 
 def addresses(spans: Sequence[Span], evaluates: bool) -> list[int]:

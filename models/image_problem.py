@@ -13,13 +13,14 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from seedbus.models.batches import batch, of_pass, passes
+from seedbus.models.compiled import Loss, compiled
 from seedbus.models.errors import DataError
 from seedbus.models.flat import FlatModule, initial_values
 from seedbus.models.gradients import Criterion, Outputs, backward, through
 from seedbus.models.image_task import ClassifierTask, Images
 from seedbus.models.partitions import Partition, divide
 from seedbus.models.streams import digest, stream
-from seedbus.models.task import Vector, check_split
+from seedbus.models.task import Note, Vector, check_split
 
 EVALUATION_BATCH = 128  # samples; of 32 to 512 the fastest on one core, by a factor of two for the Fashion CNN
 
@@ -34,6 +35,7 @@ class ImageProblem:
         trained, validated = task.hold_out(learned)
         self.splits = {"train": trained, "validation": validated, "test": tested}
         self.parts = divide(partition, trained.labels, trained.owners, clients, seed)
+        self._compiled: Loss | None = None
 
     @property
     def dimension(self) -> int:
@@ -50,6 +52,25 @@ class ImageProblem:
     def objective(self, client: int, round: int) -> ImageObjective:
         """The client's loss in that round; it writes and reads this problem's one point."""
         return ImageObjective(self, client, round)
+
+    def prepare(self, note: Note) -> None:
+        """Compile the loss of a whole batch, where the task has it so. Raises `DataError`."""
+        if self.task.forward == "compiled":
+            note("compiling", what=f"the loss of task {self.task.name}")
+            first = np.zeros(self.task.batch_size, np.int64)
+            self._compiled = compiled(self.mean_loss, *self.tensors(self.splits["train"], first))
+
+    def batch_loss(self, inputs: Tensor, labels: Tensor) -> Tensor:
+        """The mean loss of a training batch at the point; only what is a whole batch is compiled for."""
+        is_whole = labels.numel() == self.task.batch_size
+        if self.task.forward == "eager" or not is_whole:
+            return self.mean_loss(inputs, labels)
+        assert self._compiled is not None, "`prepare` comes before the first loss"
+        return self._compiled(inputs, labels)
+
+    def mean_loss(self, inputs: Tensor, labels: Tensor) -> Tensor:
+        """The mean loss at the point."""
+        return self.loss(self.flat.module(inputs), labels)
 
     def evaluate(self, x: Vector, split: str) -> dict[str, float]:
         """The means of `measures` over the split's samples, summed in float64. Overwrites the point."""
@@ -106,7 +127,7 @@ class ImageObjective:
         """The float32 mean over the step's batch, as a Python float."""
         inputs, labels = self._at_step(step)
         with torch.inference_mode():
-            return float(self._problem.loss(self._problem.flat.module(inputs), labels))
+            return float(self._problem.batch_loss(inputs, labels))
 
     def gradient(self, step: int, criterion: Criterion | None = None) -> Vector:
         """∇ of the mean cross-entropy over the step's batch, or of a criterion; float32 [d], the next call's too."""

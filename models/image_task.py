@@ -57,6 +57,9 @@ class ClassifierTask(Task, frozen=True):
         "drawn",
         description="drawn: each step's batch anew; passes: all of a client's samples, in a new order each pass",
     )
+    forward: Literal["eager", "compiled"] = Field(
+        "eager", description="compiled: needs a C++ compiler, starts late, and has bits of its own"
+    )
     validation: float = Field(0.1, ge=0, le=0.5, description="fraction of the training samples held out for tuning")
 
     metrics: ClassVar[tuple[str, ...]] = ("loss", "accuracy")

@@ -11,8 +11,9 @@ import importlib
 import pkgutil
 import re
 from abc import abstractmethod
+from collections.abc import Callable
 from importlib.machinery import ModuleSpec
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeGuard
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,6 +69,19 @@ class Problem(Protocol):
 
     def state_dict(self, x: Vector) -> dict[str, NDArray[Any]]:
         """x as named tensors in the shapes that their network gives them: contiguous copies."""
+        ...
+
+
+Note = Callable[..., None]
+"""Told in one word, and facts by name, what a process is busy with."""
+
+
+@runtime_checkable
+class Prepares(Protocol):
+    """A problem that does something long before its first loss."""
+
+    def prepare(self, note: Note) -> None:
+        """Done once by each process that hosts clients. Raises `DataError`."""
         ...
 
 

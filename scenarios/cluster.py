@@ -89,7 +89,7 @@ def placed(
     if placement.transport == "memory":
         assert recruit is not None
         made = recruit
-        yield lambda run: MemoryTransport(made, offload=not is_virtual)
+        yield lambda run: MemoryTransport(made, offload=not is_virtual, gathers=is_virtual)
         return
     import zmq
 

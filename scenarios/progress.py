@@ -17,6 +17,7 @@ from seedbus.bus.clock import wall_seconds
 from seedbus.scenarios.schema import Scenario
 
 PROCESSES = {
+    "compiling": "compiling {what}, which takes a minute the first time on a machine",
     "listening": "listening at {endpoint}; {who}",
     "joined": "a process has joined with {clients}; {missing} still missing",
     "gone": "the process with {clients} is gone ({why})",

@@ -27,7 +27,7 @@ from seedbus.bus.clock import cpu_seconds, wall_seconds
 from seedbus.bus.envelope import SHORT
 from seedbus.bus.errors import BadEndpoint, LedgerDamaged, TooFewFiles
 from seedbus.bus.ledger import Columns
-from seedbus.models.task import Problem
+from seedbus.models.task import Note, Prepares, Problem
 from seedbus.scenarios.accounting import account
 from seedbus.scenarios.cluster import Placement, placed
 from seedbus.scenarios.errors import Interrupted, ScenarioError, WorkerFailed
@@ -73,7 +73,11 @@ def run(
     where.check(scenario)
     files = scenario.check()
     # the data comes first: a scenario that cannot run leaves no folder behind
-    problem = bind(scenario) if where.is_here or scenario.algorithm.is_dense else None
+    problem = None
+    if where.is_here:
+        problem = hosted(scenario, (observer or Nobody()).noted)
+    elif scenario.algorithm.is_dense:  # its server begins with x₀
+        problem = bind(scenario)
     folder = Path(out) if out is not None else _next_folder(scenario.name)
     is_void = False
     try:
@@ -116,6 +120,14 @@ def bind(scenario: Scenario) -> Problem:
     return problem
 
 
+def hosted(scenario: Scenario, note: Note) -> Problem:
+    """The scenario's task with its data, ready for clients. Raises `DataError`, `ScenarioError`."""
+    problem = bind(scenario)
+    if isinstance(problem, Prepares):
+        problem.prepare(note)
+    return problem
+
+
 def recruit(scenario: Scenario, problem: Problem, observer: Observer, memory: Path | None = None) -> Recruit:
     """What makes a scenario's followers, out of its task with its data. memory: the folder of what clients remember."""
     tampering = Tampering(scenario.faults, scenario.seed, scenario.participation.clients)
@@ -130,6 +142,7 @@ def recruit(scenario: Scenario, problem: Problem, observer: Observer, memory: Pa
             observer=observer,
             tampering=tampering,
             memories=Memories(memory),
+            gathers=scenario.clock == "virtual",
         )
 
     return followers

@@ -17,7 +17,7 @@ from seedbus.bus.zeromq import follow
 from seedbus.bus.zeromq.sockets import check_files
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.loading import validate
-from seedbus.scenarios.run import bind, recruit
+from seedbus.scenarios.run import hosted, recruit
 
 MOST = 2**24  # clients that a run may have
 FILES_EACH = 3  # descriptors of a socket that has one connection
@@ -54,7 +54,7 @@ def serve(
         if offer.scenario not in bound:
             bound.clear()
             scenario = validate(json.loads(offer.scenario), f"the scenario of {endpoint}")
-            bound[offer.scenario] = recruit(scenario, bind(scenario), _Told(note), memory)
+            bound[offer.scenario] = recruit(scenario, hosted(scenario, note), _Told(note), memory)
         follower: Follower = bound[offer.scenario](offer)
         note("hosting", clients=_count(offer.spans), evaluates=offer.evaluates)
         return follower

@@ -18,7 +18,7 @@ from seedbus.bus.zeromq import Hub, Limits, follow
 
 Answers = Callable[[bytes], list[bytes]]
 WIRES = ["inproc", "ipc", "tcp"]
-WAYS = ["memory", "a thread", *WIRES]
+WAYS = ["memory", "together", "a thread", *WIRES]
 CLIENTS = (0, 3)
 
 
@@ -69,7 +69,7 @@ async def standing(way: str, folder: Path, answers: Answers = echo, **options: A
         return Follower(offer, handle)
 
     if way not in WIRES:
-        transport = MemoryTransport(recruit, offload=way == "a thread")
+        transport = MemoryTransport(recruit, offload=way == "a thread", gathers=way == "together")
         transport.start(desk)
         try:
             yield Standing(transport, desk, asked)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,19 +20,22 @@ from seedbus.scenarios.run import run
 @contextmanager
 def repeating(patch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
     """Every plan is handled one to five times, and every answer to it is carried one to five times."""
-    handle, draw, counted = Followers.handle, random.Random(7), {"reports": 0, "extra": 0}
+    handle_all, draw, counted = Followers.handle_all, random.Random(7), {"reports": 0, "extra": 0}
+
+    def all_again(self: Followers, frames: Sequence[bytes]) -> Iterator[list[bytes]]:
+        return (again(self, frame) for frame in frames)
 
     def again(self: Followers, frame: bytes) -> list[bytes]:
         if decode(frame).client == EVALUATOR:
-            return handle(self, frame)
-        answers = [each for _ in range(draw.randint(1, 5)) for each in handle(self, frame)]
+            return next(handle_all(self, [frame]))
+        answers = [each for _ in range(draw.randint(1, 5)) for each in next(handle_all(self, [frame]))]
         answers = [each for each in answers for _ in range(draw.randint(1, 5))]
         counted["reports"] += len(answers)
         counted["extra"] += len(answers) - 1
         return answers
 
     with patch.context() as patched:
-        patched.setattr(Followers, "handle", again)
+        patched.setattr(Followers, "handle_all", all_again)
         yield counted
 
 

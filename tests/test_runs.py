@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,10 +85,10 @@ def test_a_bit_flipped_in_one_replica_is_caught_at_the_next_digest_and_named(
 
 
 def test_a_run_goes_on_when_a_client_answers_with_nonsense(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    work = Host._work
+    answer = Host._answer
 
-    def nonsense(self: Host, client: int, *arguments: Any) -> Envelope:
-        envelope = work(self, client, *arguments)
+    def nonsense(self: Host, asked: Any, outcome: Any) -> Envelope:
+        envelope, client = answer(self, asked, outcome), asked.client
         if client == 2:
             envelope.body[0] = b"\x00\x00\xc0\x7f" * (len(envelope.body[0]) // 4)  # NaN
         if client == 3:
@@ -96,7 +97,7 @@ def test_a_run_goes_on_when_a_client_answers_with_nonsense(tmp_path: Path, monke
             envelope.body.append({"a": 1})
         return envelope
 
-    monkeypatch.setattr(Host, "_work", nonsense)
+    monkeypatch.setattr(Host, "_answer", nonsense)
     results = go(tmp_path / "run", scenario(participation={"clients": 8, "cohort": 8}))
     refusals = results.summary["refusals"]
     assert refusals == {"not-finite": {"2": 20}, "bad-payload": {"3": 20}, "malformed": {"4": 20}}
@@ -110,7 +111,7 @@ def test_a_round_without_quorum_makes_no_commit(tmp_path: Path) -> None:
 
 
 def test_a_run_that_nobody_answers_says_so_instead_of_hanging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Host, "planned", lambda self, envelope: [])
+    monkeypatch.setattr(Host, "planned", lambda self, envelopes: [[] for _ in envelopes])
     with pytest.raises(Unfinishable, match=r"round 0 waits for 3 clients .* set participation.deadline_s"):
         go(tmp_path / "run", scenario())
 
@@ -185,9 +186,11 @@ def test_clients_cost_memory_by_version_and_not_by_head(tmp_path: Path, monkeypa
 def test_a_client_cannot_pass_for_the_evaluator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     planned = Host.planned
 
-    def boast(self: Host, envelope: Envelope) -> list[Envelope]:
+    def boast(self: Host, envelopes: Sequence[Envelope]) -> list[list[Envelope]]:
         boasts = [Envelope(Kind.EVALUATION, 1, 0, 0, [["loss"], struct.pack("<d", -1e9), []])]
-        return (boasts if envelope.client == 1 else []) + planned(self, envelope)
+        clients = [envelope.client for envelope in envelopes]
+        answers = zip(clients, planned(self, envelopes), strict=True)
+        return [(boasts if client == 1 else []) + answer for client, answer in answers]
 
     monkeypatch.setattr(Host, "planned", boast)
     stop = {"rounds": 20, "target": {"metric": "loss", "value": -1.0, "direction": "below"}}

@@ -101,7 +101,7 @@ async def test_a_frame_reaches_its_clients_process_and_no_other(way: str, tmp_pa
 
 
 @pytest.mark.parametrize("address", [5, -9])
-@pytest.mark.parametrize("way", ["memory", "a thread"])
+@pytest.mark.parametrize("way", ["memory", "together", "a thread"])
 async def test_in_memory_an_address_where_nobody_can_be_is_refused_by_name(
     way: str, address: int, tmp_path: Path
 ) -> None:

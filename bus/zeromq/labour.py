@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from seedbus.bus.clock import wall_seconds
-from seedbus.bus.transport import Follower
+from seedbus.bus.transport import Follower, handled
 
 TOGETHER_S = 0.005  # answers are gathered for so long at most, while there is more to do
 TOGETHER_BYTES = 32 * 2**10
@@ -43,8 +43,7 @@ class Labour:
         def job() -> None:
             gathered: list[list[bytes]] = []
             since, size = wall_seconds(), 0
-            for frame in frames:
-                answers = follower.handle(frame)
+            for answers in handled(follower, frames):
                 gathered.append(answers)
                 size += sum(map(len, answers))
                 if wall_seconds() - since > TOGETHER_S or size > TOGETHER_BYTES:

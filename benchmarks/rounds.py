@@ -1,0 +1,263 @@
+"""What a round costs: Seedbus beside a plain simulator, and where its time goes.
+
+    python benchmarks/rounds.py [mnist-cnn fashion-cnn] [--algorithms decomfl hiso] [--repeats 3] [--forward eager]
+    python benchmarks/rounds.py mnist-cnn --accuracy 300
+
+A hundred clients, ten a round, K = 1, batches of 32, forward differences, one thread, on Fashion-MNIST. The plain
+simulator is what papers' code does: a loop over clients that each have a model, `torch.randn` for a whole vector,
+seeded anew for each perturbation, x perturbed in place and restored, one forward pass at a time, tensors in torch's own
+order, and what a client missed replayed one perturbation after another. Each measurement is a process of its own; they
+take turns, and the best counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+PERTURBATIONS = {"mnist-cnn": 10, "fashion-cnn": 5}
+ROUNDS = {"mnist-cnn": 24, "fashion-cnn": 12}
+CLIENTS, COHORT, RATE, SMOOTHING, NU, EPSILON = 100, 10, 2e-3, 1e-3, 0.05, 1e-8
+
+
+def document(model: str, algorithm: str, rounds: int, forward: str) -> dict[str, Any]:
+    """The scenario that both run."""
+    return {
+        "name": "rounds",
+        "task": {"name": "fashion-mnist", "model": model, "batch_size": 32}
+        | ({"forward": forward} if forward == "compiled" else {}),
+        "partition": {"kind": "dirichlet", "alpha": 1.0},
+        "algorithm": {
+            "name": algorithm,
+            "perturbations": PERTURBATIONS[model],
+            "learning_rate": RATE,
+            "smoothing": SMOOTHING,
+        },
+        "participation": {"clients": CLIENTS, "cohort": COHORT},
+        "evaluation": {"every": rounds},
+        "stop": {"rounds": rounds},
+    }
+
+
+class Meter:
+    """CPU seconds of this process by what they went into, and at the end of each round."""
+
+    def __init__(self) -> None:
+        self.spent: dict[str, float] = {}
+        self._ends: list[tuple[float, dict[str, float]]] = []
+
+    @contextmanager
+    def on(self, what: str) -> Iterator[None]:
+        began = time.process_time()
+        try:
+            yield
+        finally:
+            self.spent[what] = self.spent.get(what, 0.0) + time.process_time() - began
+
+    def watched(self, owner: Any, name: str, what: str) -> None:
+        """Count a method's time from now on."""
+        method: Callable[..., Any] = getattr(owner, name)
+
+        def timed(*arguments: Any, **options: Any) -> Any:
+            with self.on(what):
+                return method(*arguments, **options)
+
+        setattr(owner, name, timed)
+
+    def end(self) -> None:
+        self._ends.append((time.process_time(), dict(self.spent)))
+
+    def a_round(self, warm: int) -> dict[str, float]:
+        """Milliseconds: the median of all rounds but the first ones, and the mean of each part."""
+        ends = self._ends[warm:]
+        totals = sorted(after - before for (before, _), (after, _) in pairwise(ends))
+        parts = {
+            what: 1e3 * (ends[-1][1].get(what, 0.0) - ends[0][1].get(what, 0.0)) / len(totals) for what in self.spent
+        }
+        return {"round": 1e3 * totals[len(totals) // 2], "mean": 1e3 * sum(totals) / len(totals)} | parts
+
+
+def as_in_papers(network: Any) -> Any:
+    """ReLU before pooling, and not in place."""
+    from torch import nn
+
+    layers: list[nn.Module] = []
+    for layer in network:
+        at = len(layers) - isinstance(layers[-1], nn.MaxPool2d) if isinstance(layer, nn.ReLU) else len(layers)
+        layers.insert(at, nn.ReLU() if isinstance(layer, nn.ReLU) else layer)
+    return nn.Sequential(*layers)
+
+
+def plain(model: str, algorithm: str, rounds: int) -> dict[str, float]:
+    """The plain simulator."""
+    import numpy as np
+    import torch
+    from torch import Tensor
+    from torch.nn.functional import cross_entropy
+
+    from seedbus.models.image_problem import ImageProblem
+    from seedbus.scenarios.loading import validate
+    from seedbus.scenarios.run import bind
+
+    problem = bind(validate(document(model, algorithm, rounds, ""), "a benchmark"))
+    assert isinstance(problem, ImageProblem)
+    count, has_hessian, meter = PERTURBATIONS[model], algorithm == "hiso", Meter()
+    network = as_in_papers(problem.task.network()).eval().requires_grad_(False)
+    images = problem.splits["train"]
+    rng = np.random.default_rng(1)
+    first = torch.cat([torch.from_numpy(each).reshape(-1) for each in problem.state_dict(problem.x0()).values()])
+    x = [first.clone() for _ in range(CLIENTS)]
+    hessian = [torch.ones_like(first) for _ in range(CLIENTS)] if has_hessian else []
+    seen, history = [0] * CLIENTS, list[tuple[int, list[float]]]()
+
+    def use(vector: Tensor) -> None:
+        torch.nn.utils.vector_to_parameters(vector, network.parameters())  # views: no copies
+
+    def direction(client: int, seed: int, p: int) -> Tensor:
+        torch.manual_seed(seed * count + p)
+        z = torch.randn(first.numel())
+        return z / torch.sqrt(hessian[client]) if has_hessian else z
+
+    def replay(client: int) -> None:
+        for seed, scalars in history[seen[client] :]:
+            delta = torch.zeros_like(first)
+            for p, g in enumerate(scalars):
+                delta.add_(direction(client, seed, p), alpha=g)
+            delta.div_(count)
+            x[client].sub_(delta, alpha=RATE)
+            if has_hessian:
+                hessian[client].mul_(1 - NU).add_(delta.square_().add_(EPSILON), alpha=NU)
+        seen[client] = len(history)
+
+    def local(client: int, seed: int) -> list[float]:
+        own = problem.parts[client]
+        chosen = rng.choice(own, 32, replace=False) if own.size > 32 else own
+        inputs, labels = problem.tensors(images, chosen)
+        inputs = inputs.clone(memory_format=torch.contiguous_format)
+        use(x[client])
+
+        def loss() -> float:
+            with meter.on("forward"):
+                return float(cross_entropy(network(inputs), labels))
+
+        here, scalars = loss(), []
+        for p in range(count):
+            with meter.on("perturb"):
+                z = direction(client, seed, p)
+                x[client].add_(z, alpha=SMOOTHING)
+            there = loss()
+            with meter.on("perturb"):
+                x[client].sub_(z, alpha=SMOOTHING)
+            scalars.append((there - here) / SMOOTHING)
+        return scalars
+
+    with torch.no_grad():
+        for seed in range(rounds):
+            reports = []
+            for client in rng.choice(CLIENTS, COHORT, replace=False):
+                with meter.on("replay"):
+                    replay(client)
+                reports.append(local(client, seed))
+            history.append((seed, np.mean(reports, axis=0).tolist()))
+            meter.end()
+        spent = meter.a_round(rounds // 3)
+        replay(0)
+        use(x[0])
+        test = problem.splits["test"]
+        parts = np.array_split(np.arange(test.labels.size), 100)
+        right = 0
+        for part in parts:
+            inputs, labels = problem.tensors(test, part)
+            right += int((network(inputs).argmax(dim=1) == labels).sum())
+    return spent | {"accuracy": right / test.labels.size}
+
+
+def ours(model: str, algorithm: str, rounds: int, forward: str) -> dict[str, float]:
+    """Seedbus, with its journal, its ledger and its evaluator."""
+    from seedbus.agents.evaluator import Evaluator
+    from seedbus.agents.observer import Nobody
+    from seedbus.agents.replicas import Replicas
+    from seedbus.algorithms.directions.numba_backend import NumbaDirections
+    from seedbus.models.image_problem import ImageObjective
+    from seedbus.scenarios.loading import validate
+    from seedbus.scenarios.run import run
+
+    meter = Meter()
+
+    class Watch(Nobody):
+        def round_closed(self, closed: Any, now_ns: int, bytes_so_far: int) -> None:
+            meter.end()
+
+    for owner, name, what in (
+        (ImageObjective, "loss", "forward"),
+        (NumbaDirections, "perturb", "perturb"),
+        (Replicas, "advance", "replay"),
+        (Evaluator, "committed", "replay"),
+    ):
+        meter.watched(owner, name, what)
+    with tempfile.TemporaryDirectory() as folder:
+        scenario = validate(document(model, algorithm, rounds, forward), "a benchmark")
+        summary = run(scenario, Path(folder) / "run", observer=Watch()).summary
+    return meter.a_round(rounds // 3) | {"accuracy": summary["metrics"]["accuracy"]}
+
+
+def measured(who: str, model: str, algorithm: str, rounds: int) -> dict[str, float]:
+    """One measurement, in a process of its own."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    command = [sys.executable, __file__, model, "--algorithms", algorithm, "--rounds", str(rounds), "--child", who]
+    told = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
+    found: dict[str, float] = json.loads(told.splitlines()[-1])
+    return found
+
+
+def compare(model: str, algorithm: str, whos: list[str], repeats: int, rounds: int) -> None:
+    runs: dict[str, list[dict[str, float]]] = {who: [] for who in whos}
+    for _ in range(repeats):
+        for who in whos:
+            runs[who].append(measured(who, model, algorithm, rounds))
+    best = {who: min(found, key=lambda each: each["mean"]) for who, found in runs.items()}
+    for who, spent in best.items():
+        parts = {what: spent.get(what, 0.0) for what in ("forward", "perturb", "replay")}
+        parts["bus and the rest"] = spent["mean"] - sum(parts.values())
+        shares = "   ".join(f"{what} {ms:7.1f} ({ms / spent['mean']:4.0%})" for what, ms in parts.items())
+        print(
+            f"{model:11} {algorithm:7} {who:8} {spent['mean']:8.1f} ms a round"
+            f" {best['plain']['mean'] / spent['mean']:6.2f} times   {shares}   accuracy {spent['accuracy']:.1%}",
+            flush=True,
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="*", default=list(PERTURBATIONS), metavar="mnist-cnn|fashion-cnn")
+    parser.add_argument("--algorithms", nargs="+", default=["decomfl", "hiso"], choices=["decomfl", "hiso"])
+    parser.add_argument("--forward", nargs="+", default=["eager"], choices=["eager", "compiled"])
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--rounds", type=int, help="by default 24 and 12, of which the first third does not count")
+    parser.add_argument("--accuracy", type=int, metavar="ROUNDS", help="one long run of each, for its accuracy")
+    parser.add_argument("--child", choices=["plain", "eager", "compiled"], help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    for model in asked.models:
+        for algorithm in asked.algorithms:
+            rounds = asked.accuracy or asked.rounds or ROUNDS[model]
+            if asked.child == "plain":
+                print(json.dumps(plain(model, algorithm, rounds)))
+            elif asked.child:
+                print(json.dumps(ours(model, algorithm, rounds, asked.child)))
+            else:
+                whos = ["plain", *asked.forward]
+                compare(model, algorithm, whos, 1 if asked.accuracy else asked.repeats, rounds)
+
+
+if __name__ == "__main__":
+    main()

@@ -22,7 +22,7 @@ from seedbus.algorithms.directions.triton_backend import TritonDirections
 from seedbus.algorithms.precision import FORMATS
 
 KINDS: tuple[Kind, ...] = ("gaussian", "rademacher")
-STREAM = {"seed": 2**63 + 5, "step": 2**32 - 1}
+STREAM: dict[str, Any] = {"seed": 2**63 + 5, "step": 2**32 - 1}
 
 words = st.integers(0, 2**32 - 1)
 floats = st.floats(width=32, allow_nan=False, allow_infinity=False)

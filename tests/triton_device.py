@@ -26,7 +26,6 @@ HAS_GPU = torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1
 DEVICE = torch.device("cuda", torch.cuda.current_device()) if HAS_GPU else torch.device("cpu")
 
 
-
 @contextmanager
 def running() -> Iterator[None]:
     """Kernels may be imported and run: in the interpreter, which is NumPy, without a word about what overflows."""
@@ -38,6 +37,9 @@ def running() -> Iterator[None]:
 
 with running():
     from seedbus.algorithms.directions.triton_backend import IS_INTERPRETED, TritonDirections
+    from seedbus.algorithms.directions.triton_replay import replay
+
+__all__ = ["DEVICE", "HAS_GPU", "Ferried", "assert_alike", "fetched", "replay", "running", "sent"]
 
 if IS_INTERPRETED == HAS_GPU:
     pytest.skip("somebody imported Triton before its interpreter was asked for", allow_module_level=True)
@@ -65,9 +67,7 @@ class Ferried:
         TritonDirections(self.kind).fill(there, **stream)
         out[:] = fetched(there)
 
-    def accumulate(
-        self, out: Vector, coefficients: ArrayLike, *, divisor: Vector | None = None, **stream: Any
-    ) -> None:
+    def accumulate(self, out: Vector, coefficients: ArrayLike, *, divisor: Vector | None = None, **stream: Any) -> None:
         there = sent(out)
         part = None if divisor is None else sent(divisor)
         TritonDirections(self.kind).accumulate(there, coefficients, divisor=part, **stream)

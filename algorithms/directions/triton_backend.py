@@ -5,8 +5,8 @@ whatever they are: a bfloat16 is widened when it is read, and what is written is
 
 Not a number appears where it does in the reference; which of the many NaNs it is, is the device's own.
 
-Without a GPU the kernels run in Triton's interpreter, on the CPU and slowly, if TRITON_INTERPRET is 1 in the environment
-before Triton is imported. `pip install seedbus[gpu]`; importing this module without Triton is an ImportError.
+Without a GPU the kernels run in Triton's interpreter, on the CPU and slowly, if TRITON_INTERPRET is 1 in the
+environment before Triton is imported. `pip install seedbus[gpu]`; importing this module without it is an ImportError.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class TritonDirections:
 def launch(kernel: Any, kind: Kind, out: Tensor, *arguments: Any, **options: Any) -> None:
     """Run a kernel over all of out, on out's device, with what keeps its arithmetic exact."""
     if len(out):
-        with torch.cuda.device_of(out):
+        with torch.cuda.device_of(out):  # type: ignore[no-untyped-call]
             grid = (triton.cdiv(len(out), kernels.COUNT),)
             kernel[grid](*arguments, COUNT=kernels.COUNT, IS_GAUSSIAN=kind == "gaussian", **options, **kernels.EXACT)
 

@@ -45,7 +45,7 @@ def _philox(block, step, p, domain: tl.constexpr, low, high):  # type: ignore[no
 
 @triton.jit
 def _quantile(table, number):  # type: ignore[no-untyped-def]
-    """Quantiles by their numbers. The table is antisymmetric: its upper half will do, and that fits a first-level cache."""
+    """Quantiles by their numbers. They are antisymmetric: the upper half will do, and it fits a first-level cache."""
     centred = number.to(tl.int32) - 32768
     upper = tl.load(table + (centred ^ (centred >> 31)))
     return (upper.to(tl.int32, bitcast=True) ^ (centred & SIGN)).to(tl.float32, bitcast=True)

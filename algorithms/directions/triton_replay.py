@@ -75,7 +75,7 @@ def replay(fields: Mapping[str, Tensor], algorithm: ScalarOnly, commits: Sequenc
 
 
 def _rules(algorithm: ScalarOnly) -> dict[str, Any]:
-    """The hyperparameters that the kernel takes, rounded to float32. A subclass might move x in another way: refused."""
+    """The hyperparameters that the kernel takes, as float32. A subclass, which might move x otherwise, is refused."""
     rules = {"beta": 0.0, "share": 1.0, "nu": 0.0, "keep": 1.0, "epsilon": 0.0, "lowest": 0.0, "highest": 0.0}
     is_clipped = False
     if type(algorithm) is DeComFL:
@@ -169,8 +169,8 @@ def _replay(  # type: ignore[no-untyped-def]
         away = delta
         if m_field is not None:
             if flags & IS_OWN != 0:
-                m = stored(m_field, m * beta + delta * share)
-                away = m
+                away = m * beta + delta * share
+                m = stored(m_field, away)
         x = stored(x_field, x - away * tl.load(rates + 2 * number + 1))
         if h_field is not None:
             if flags & LEARNS != 0:

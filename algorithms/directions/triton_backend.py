@@ -1,0 +1,128 @@
+"""Directions for torch tensors on a CUDA device, in Triton: the same methods and the same bits as every backend's.
+
+Tensors are one-dimensional, contiguous, float32 or bfloat16, and all of one size on one device. Arithmetic is float32
+whatever they are: a bfloat16 is widened when it is read, and what is written is rounded once, to nearest, ties to even.
+
+Not a number appears where it does in the reference; which of the many NaNs it is, is the device's own.
+
+Without a GPU the kernels run in Triton's interpreter, on the CPU and slowly, if TRITON_INTERPRET is 1 in the
+environment before Triton is imported. `pip install seedbus[gpu]`; importing this module without it is an ImportError.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+import torch
+import triton
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from seedbus.algorithms.directions import triton_kernels as kernels
+from seedbus.algorithms.directions.contract import Kind, check_stream
+from seedbus.algorithms.directions.philox import key_words
+from seedbus.algorithms.directions.quantiles import SIZE, quantiles
+
+IS_INTERPRETED: Final = not isinstance(kernels.fill, triton.JITFunction)
+STORAGE: Final = {torch.float32: torch.float32, torch.bfloat16: torch.int16}
+"""What the kernels take a tensor for, by its own type."""
+
+
+@dataclass(frozen=True)
+class TritonDirections:
+    """Directions of one kind, on the device of the tensors."""
+
+    kind: Kind
+
+    def fill(self, out: Tensor, *, seed: int, step: int, perturbation: int, start: int = 0) -> None:
+        """out = z(step, perturbation)[start : start + len(out)]."""
+        check_tensors(out)
+        check_stream(self.kind, len(out), seed=seed, step=step, perturbation=perturbation, start=start)
+        words = (start, *_signed(step, perturbation, *key_words(seed)))
+        launch(kernels.fill, self.kind, out, as_stored(out), table(out.device), len(out), *words)
+
+    def accumulate(
+        self,
+        out: Tensor,
+        coefficients: ArrayLike,
+        *,
+        seed: int,
+        step: int,
+        start: int = 0,
+        divisor: Tensor | None = None,
+    ) -> None:
+        """out = Σ_p coefficients[p] · z(step, p), coefficients [P] rounded to float32; divisor: shape of out."""
+        scales = torch.from_numpy(np.array(coefficients, np.float32))
+        check_tensors(out, divisor)
+        check_stream(self.kind, len(out), seed=seed, step=step, perturbation=len(scales), start=start)
+        words = (start, *_signed(step, *key_words(seed)))
+        sums = (scales.to(out.device), len(scales), table(out.device), len(out))
+        launch(kernels.accumulate, self.kind, out, as_stored(out), as_stored(divisor), *sums, *words)
+
+    def perturb(
+        self,
+        out: Tensor,
+        x: Tensor,
+        scale: float,
+        *,
+        seed: int,
+        step: int,
+        perturbation: int,
+        start: int = 0,
+        divisor: Tensor | None = None,
+    ) -> None:
+        """out = x + scale · z(step, perturbation) in one pass, scale rounded to float32; out may be x itself."""
+        check_tensors(out, x, divisor)
+        check_stream(self.kind, len(out), seed=seed, step=step, perturbation=perturbation, start=start)
+        words = (start, *_signed(step, perturbation, *key_words(seed)))
+        vectors = (as_stored(out), as_stored(x), as_stored(divisor))
+        launch(kernels.perturb, self.kind, out, *vectors, float32(scale), table(out.device), len(out), *words)
+
+
+def launch(kernel: Any, kind: Kind, out: Tensor, *arguments: Any, **options: Any) -> None:
+    """Run a kernel over all of out, on out's device, with what keeps its arithmetic exact."""
+    if len(out):
+        with torch.cuda.device_of(out):  # type: ignore[no-untyped-call]
+            grid = (triton.cdiv(len(out), kernels.COUNT),)
+            kernel[grid](*arguments, COUNT=kernels.COUNT, IS_GAUSSIAN=kind == "gaussian", **options, **kernels.EXACT)
+
+
+def check_tensors(out: Tensor, *others: Tensor | None) -> None:
+    """Raise ValueError unless every tensor is what a kernel can take."""
+    for tensor in (out, *others):
+        if tensor is None:
+            continue
+        if tensor.dtype not in STORAGE or tensor.ndim != 1 or not tensor.is_contiguous():
+            raise ValueError(
+                f"Triton's directions take contiguous float32 or bfloat16 tensors of one dimension, "
+                f"not {tensor.dtype} of {tuple(tensor.shape)}"
+            )
+        if tensor.shape != out.shape or tensor.device != out.device:
+            raise ValueError(f"{len(tensor)} coordinates on {tensor.device} beside {len(out)} on {out.device}")
+    if out.device.type != ("cpu" if IS_INTERPRETED else "cuda"):
+        where = "in the interpreter, on cpu" if IS_INTERPRETED else "on cuda"
+        raise ValueError(f"a tensor on {out.device}: Triton's kernels run {where}")
+
+
+def as_stored(tensor: Tensor | None) -> Tensor | None:
+    """The tensor as the kernels take it: the same memory."""
+    return None if tensor is None else tensor.view(STORAGE[tensor.dtype])
+
+
+@lru_cache(maxsize=16)
+def table(device: torch.device) -> Tensor:
+    """The upper half of the quantiles on that device, 128 KiB."""
+    return torch.from_numpy(quantiles()[SIZE // 2 :].copy()).to(device)
+
+
+def float32(value: float) -> float:
+    """The nearest float32: what is handed to a kernel is exact there."""
+    return float(np.float32(value))
+
+
+def _signed(*words: int) -> tuple[int, ...]:
+    """32-bit words as the signed numbers of the same bits, so that all have one type in a kernel."""
+    return tuple(word - (word >> 31 << 32) for word in words)

@@ -1,0 +1,163 @@
+"""Directions in Triton: what a GPU runs, to the bit what the NumPy reference computes.
+
+A thread computes a Philox block and turns it into eight coordinates at once, so no thread waits for another's words.
+(A block of `rademacher` serves 128 coordinates; sixteen threads compute the same one, which is cheaper than sharing.)
+
+Exactness
+- `*`, `+` and `−` are separate operations in kernels that are launched with `EXACT`: neither LLVM nor ptxas may fuse.
+- quotients are `tl.div_rn` (a plain `/` is approximate on a GPU), roots `tl.sqrt_rn`; nothing flushes subnormals.
+- coefficients arrive as float32 and are never Python's floats.
+- bfloat16 is read and written as its bits (int16) by integer arithmetic: no device's own conversion has a say.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import triton
+import triton.language as tl
+
+from seedbus.algorithms.directions.philox import MULTIPLIERS, ROUNDS, WEYL
+
+COUNT: Final = 1024
+"""Coordinates of one program: eight for each of its 128 threads."""
+
+EXACT: Final[dict[str, Any]] = {"num_warps": 4, "enable_fp_fusion": False}
+
+M0, M1 = (tl.constexpr(multiplier) for multiplier in MULTIPLIERS)
+W0, W1 = (tl.constexpr(weyl) for weyl in WEYL)
+TURNS = tl.constexpr(ROUNDS)
+SIGN = tl.constexpr(-(1 << 31))
+
+
+@triton.jit
+def _philox(block, step, p, domain: tl.constexpr, low, high):  # type: ignore[no-untyped-def]
+    """The four words of the stream's blocks, uint32 in the shape of `block`; all arguments are uint32."""
+    c0, c1, c2, c3 = block, block * 0 + step, block * 0 + p, block * 0 + domain
+    k0, k1 = low, high
+    for _ in tl.static_range(TURNS):
+        product0, product1 = c0.to(tl.uint64) * M0, c2.to(tl.uint64) * M1
+        c0, c1 = (product1 >> 32).to(tl.uint32) ^ c1 ^ k0, product1.to(tl.uint32)
+        c2, c3 = (product0 >> 32).to(tl.uint32) ^ c3 ^ k1, product0.to(tl.uint32)
+        k0, k1 = k0 + W0, k1 + W1
+    return c0, c1, c2, c3
+
+
+@triton.jit
+def _quantile(table, number):  # type: ignore[no-untyped-def]
+    """Quantiles by their numbers. They are antisymmetric: the upper half will do, and it fits a first-level cache."""
+    centred = number.to(tl.int32) - 32768
+    upper = tl.load(table + (centred ^ (centred >> 31)))
+    return (upper.to(tl.int32, bitcast=True) ^ (centred & SIGN)).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def _quantiles(table, even, odd):  # type: ignore[no-untyped-def]
+    """Two words' quantiles by turns. They are looked up first and woven after, so that no index leaves its thread."""
+    return tl.interleave(_quantile(table, even), _quantile(table, odd))
+
+
+@triton.jit
+def direction(table, start, step, p, low, high, COUNT: tl.constexpr, IS_GAUSSIAN: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Coordinates start … start + COUNT of z(step, p), float32; start: int64, a multiple of 128; the others: uint32."""
+    eight = tl.arange(0, COUNT // 8).to(tl.uint32)
+    if IS_GAUSSIAN:
+        c0, c1, c2, c3 = _philox((start // 8).to(tl.uint32) + eight, step, p, 0, low, high)
+        even = tl.interleave(_quantiles(table, c0 & 0xFFFF, c2 & 0xFFFF), _quantiles(table, c1 & 0xFFFF, c3 & 0xFFFF))
+        odd = tl.interleave(_quantiles(table, c0 >> 16, c2 >> 16), _quantiles(table, c1 >> 16, c3 >> 16))
+        z = tl.interleave(even, odd)
+    else:
+        c0, c1, c2, c3 = _philox((start // 128).to(tl.uint32) + eight // 16, step, p, 1, low, high)
+        number = eight // 4 % 4
+        word = tl.where(number < 2, tl.where(number == 0, c0, c1), tl.where(number == 2, c2, c3))
+        bits = (word >> (eight % 4 * 8))[:, None] >> tl.arange(0, 8).to(tl.uint32)[None, :]
+        z = tl.where(tl.reshape(bits & 1, [COUNT]) == 1, 1.0, -1.0)
+    return z
+
+
+@triton.jit
+def _nearest(x):  # type: ignore[no-untyped-def]
+    """The bits of the nearest bfloat16, ties to even, as the upper half of a uint32; a NaN stays one."""
+    bits = x.to(tl.uint32, bitcast=True)
+    rounded = bits + (0x7FFF + ((bits >> 16) & 1))
+    return tl.where(x != x, bits | 0x400000, rounded) & 0xFFFF0000
+
+
+@triton.jit
+def stored(pointer, x):  # type: ignore[no-untyped-def]
+    """x as it would be read again after it was written there."""
+    if pointer.dtype.element_ty == tl.int16:
+        x = _nearest(x).to(tl.float32, bitcast=True)
+    return x
+
+
+@triton.jit
+def read(pointer, at, size):  # type: ignore[no-untyped-def]
+    """Coordinates as float32, out of float32 or of bfloat16's bits; 1 beyond the end."""
+    if pointer.dtype.element_ty == tl.int16:
+        half = tl.load(pointer + at, mask=at < size, other=0x3F80)
+        x = (half.to(tl.uint16, bitcast=True).to(tl.uint32) << 16).to(tl.float32, bitcast=True)
+    else:
+        x = tl.load(pointer + at, mask=at < size, other=1.0)
+    return x
+
+
+@triton.jit
+def write(pointer, at, size, x):  # type: ignore[no-untyped-def]
+    """Coordinates as float32, or as bfloat16's bits with one rounding."""
+    if pointer.dtype.element_ty == tl.int16:
+        half = (_nearest(x) >> 16).to(tl.uint16)
+        tl.store(pointer + at, half.to(tl.int16, bitcast=True), mask=at < size)
+    else:
+        tl.store(pointer + at, x, mask=at < size)
+
+
+@triton.jit
+def unsigned(word):  # type: ignore[no-untyped-def]
+    """The 32-bit word that travelled as a signed number."""
+    return word.to(tl.uint32, bitcast=True)
+
+
+# Words may be anything, and none is worth a compiled kernel of its own.
+
+
+@triton.jit(do_not_specialize=["start", "step", "p", "low", "high"])
+def fill(out, table, size, start, step, p, low, high, COUNT: tl.constexpr, IS_GAUSSIAN: tl.constexpr):  # type: ignore[no-untyped-def]
+    """out = z(step, p)."""
+    first = tl.program_id(0).to(tl.int64) * COUNT
+    step, p, low, high = unsigned(step), unsigned(p), unsigned(low), unsigned(high)
+    z = direction(table, start + first, step, p, low, high, COUNT, IS_GAUSSIAN)
+    write(out, first + tl.arange(0, COUNT), size, z)
+
+
+@triton.jit(do_not_specialize=["start", "step", "p", "low", "high"])
+def perturb(  # type: ignore[no-untyped-def]
+    out, x, divisor, scale, table, size, start, step, p, low, high, COUNT: tl.constexpr, IS_GAUSSIAN: tl.constexpr
+):
+    """out = x + scale · z(step, p) / divisor; out may be x."""
+    first = tl.program_id(0).to(tl.int64) * COUNT
+    at = first + tl.arange(0, COUNT)
+    step, p, low, high = unsigned(step), unsigned(p), unsigned(low), unsigned(high)
+    z = direction(table, start + first, step, p, low, high, COUNT, IS_GAUSSIAN)
+    if divisor is not None:
+        z = tl.div_rn(z, read(divisor, at, size))
+    write(out, at, size, read(x, at, size) + scale * z)
+
+
+@triton.jit(do_not_specialize=["count", "start", "step", "low", "high"])
+def accumulate(  # type: ignore[no-untyped-def]
+    out, divisor, scales, count, table, size, start, step, low, high, COUNT: tl.constexpr, IS_GAUSSIAN: tl.constexpr
+):
+    """out = Σ_p scales[p] · z(step, p) / divisor, p ascending from 0 to count."""
+    first = tl.program_id(0).to(tl.int64) * COUNT
+    at = first + tl.arange(0, COUNT)
+    step, low, high = unsigned(step), unsigned(low), unsigned(high)
+    total = tl.zeros([COUNT], tl.float32)
+    if divisor is not None:
+        root = read(divisor, at, size)
+    for p in range(count):
+        z = direction(table, start + first, step, p, low, high, COUNT, IS_GAUSSIAN)
+        if divisor is not None:
+            z = tl.div_rn(z, root)
+        total = total + tl.load(scales + p) * z
+    write(out, at, size, total)

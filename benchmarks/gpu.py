@@ -1,0 +1,161 @@
+"""Directions and replay on a GPU beside torch's own generator: coordinates and bytes a second, and memory.
+
+    python benchmarks/gpu.py [--rounds 7] [--json]
+
+Vectors are synthetic and as long as OPT's smaller models have parameters. Contenders take turns and the best round of
+each counts. `torch` is `torch.randn` into a vector that is there already, then `add_`, for every direction.
+`coordinates` are those of directions that were drawn; `GB/s` is what a kernel must read and write at least, which for
+a replay is each field once; `memory` is the highest that was allocated, the vectors among it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import torch
+
+from seedbus.algorithms.decomfl import DeComFL
+from seedbus.algorithms.hiso import HiSo
+from seedbus.algorithms.scalar import ScalarOnly
+from seedbus.algorithms.wire import ScalarCommit, Term
+
+MODELS = {"OPT-125M": 125_239_296, "OPT-350M": 331_196_416, "OPT-1.3B": 1_315_758_080}
+PERTURBATIONS, COMMITS = 10, 100
+
+
+@dataclass(frozen=True)
+class Case:
+    """A piece of work on a vector. directions: drawn by a call; bytes: of a coordinate, read and written by a call."""
+
+    name: str
+    directions: int
+    bytes: int
+    work: Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What one case took: the best call, in milliseconds, and what that means."""
+
+    model: str
+    case: str
+    milliseconds: float
+    gigacoordinates_per_second: float
+    gigabytes_per_second: float
+    peak_gibibytes: float
+
+
+def log() -> list[ScalarCommit]:
+    """L commits of P scalars."""
+    scalars = np.linspace(-1, 1, PERTURBATIONS, dtype=np.float32).reshape(1, -1)
+    return [ScalarCommit(i + 1, i, 1e-4, (Term(i, i + 7, scalars),)) for i in range(COMMITS)]
+
+
+def cases(x: torch.Tensor) -> Iterator[Case]:
+    """One after the other, so that each has the memory to itself."""
+    yield from torchs(x)
+    yield from directions(x)
+    name = f"replay L {COMMITS} P {PERTURBATIONS}"
+    for directions_of in ("gaussian", "rademacher"):
+        yield replaying(f"{name} decomfl {directions_of}", DeComFL(directions=directions_of), x)
+    yield replaying(f"{name} decomfl momentum", DeComFL(momentum=0.9), x)
+    yield replaying(f"{name} hiso", HiSo(), x)
+    yield replaying(f"{name} decomfl bfloat16", DeComFL(), x.to(torch.bfloat16))
+
+
+def torchs(x: torch.Tensor) -> Iterator[Case]:
+    generator, z = torch.Generator(x.device), torch.empty_like(x)
+
+    def add(count: int) -> Callable[[], None]:
+        def work() -> None:
+            for seed in range(count):
+                generator.manual_seed(seed)
+                torch.randn(len(x), generator=generator, out=z)
+                x.add_(z, alpha=1e-4)
+
+        return work
+
+    yield Case("torch randn + add", 1, 20, add(1))
+    yield Case(f"torch randn + add, P {PERTURBATIONS}", PERTURBATIONS, 20 * PERTURBATIONS, add(PERTURBATIONS))
+
+
+def directions(x: torch.Tensor) -> Iterator[Case]:
+    from seedbus.algorithms.directions.triton_backend import TritonDirections
+
+    out = torch.empty_like(x)
+    coefficients = np.linspace(-1, 1, PERTURBATIONS, dtype=np.float32)
+    for source in (TritonDirections("gaussian"), TritonDirections("rademacher")):
+
+        def perturb(source: TritonDirections = source) -> None:
+            source.perturb(out, x, 1e-3, seed=7, step=0, perturbation=0)
+
+        def accumulate(source: TritonDirections = source) -> None:
+            source.accumulate(out, coefficients, seed=7, step=0)
+
+        yield Case(f"perturb {source.kind}", 1, 8, perturb)
+        yield Case(f"accumulate P {PERTURBATIONS} {source.kind}", PERTURBATIONS, 4, accumulate)
+
+
+def replaying(name: str, algorithm: ScalarOnly, x: torch.Tensor) -> Case:
+    from seedbus.algorithms.directions.triton_replay import replay
+
+    fields = {"x": x} | {field: torch.full_like(x, value) for field, value in algorithm.companions().items()}
+    width = sum(2 * field.element_size() for field in fields.values())
+    return Case(name, COMMITS * PERTURBATIONS, width, lambda: replay(fields, algorithm, log()))
+
+
+def milliseconds(work: Callable[[], None]) -> float:
+    before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+    before.record()
+    work()
+    after.record()
+    torch.cuda.synchronize()
+    return float(before.elapsed_time(after))
+
+
+def measure(model: str, dimension: int, rounds: int) -> Iterator[Figure]:
+    x = torch.zeros(dimension, device="cuda")
+    for case in cases(x):
+        case.work()  # compiles, and is not counted
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        best = min(milliseconds(case.work) for _ in range(rounds))
+        rate = dimension / best / 1e6
+        peak = torch.cuda.max_memory_allocated() / 2**30
+        yield Figure(model, case.name, best, rate * case.directions, rate * case.bytes, peak)
+
+
+def obstacle() -> str | None:
+    if not torch.cuda.is_available():
+        return "There is no GPU here that torch can use, so nothing was measured."
+    return None if find_spec("triton") else "Triton is not installed (pip install seedbus[gpu]): nothing was measured."
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+    arguments = parser.parse_args()
+    reason = obstacle()
+    if reason is not None:
+        print(reason)
+        return
+    figures = [figure for name, size in MODELS.items() for figure in measure(name, size, arguments.rounds)]
+    if arguments.json:
+        found: dict[str, Any] = {"device": torch.cuda.get_device_name(), "figures": [asdict(it) for it in figures]}
+        print(json.dumps(found, indent=2))
+        return
+    print(f"{torch.cuda.get_device_name():55}{'ms':>10}{'G coord/s':>11}{'GB/s':>9}{'GiB':>7}")
+    for it in figures:
+        rates = f"{it.gigacoordinates_per_second:11.1f}{it.gigabytes_per_second:9.0f}{it.peak_gibibytes:7.2f}"
+        print(f"{it.model:12}{it.case:43}{it.milliseconds:10.2f}{rates}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""Prints, as JSON, which float32 instructions every Triton kernel compiles to for an H100; it needs no GPU."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from typing import Any
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from seedbus.algorithms.directions import triton_kernels as kernels
+from seedbus.algorithms.directions import triton_replay
+
+HOPPER = GPUTarget("cuda", 90, 32)
+INTEGERS = {"size", "step", "p", "low", "high", "count"}
+CONSTANTS = {"COUNT": kernels.COUNT, "IS_GAUSSIAN": True, "IS_CLIPPED": True}
+
+
+def kind(name: str, narrow: set[str]) -> str:
+    """The type of a kernel's argument, by its name."""
+    if name in CONSTANTS:
+        return "constexpr"
+    if name in INTEGERS:
+        return "i32"
+    if name == "start":
+        return "i64"
+    if name == "words":
+        return "*i32"
+    if name in {"scale", "beta", "share", "nu", "keep", "epsilon", "lowest", "highest"}:
+        return "fp32"
+    return "*i16" if name in narrow else "*fp32"
+
+
+def instructions(kernel: Any, *, without: set[str], narrow: set[str], is_gaussian: bool, options: Any) -> list[str]:
+    """Those of the kernel's PTX that work on float32."""
+    types = {name: "constexpr" if name in without else kind(name, narrow) for name in kernel.arg_names}
+    constants = {name: value for name, value in (CONSTANTS | {"IS_GAUSSIAN": is_gaussian}).items() if name in types}
+    source = ASTSource(kernel, types, constants | dict.fromkeys(without))
+    text = triton.compile(source, target=HOPPER, options=dict(options)).asm["ptx"]
+    return sorted({name for name in re.findall(r"^\s+(?:@\S+\s+)?([a-z][\w.]*)", text, re.M) if ".f32" in name})
+
+
+def all_of_them() -> dict[str, list[str]]:
+    replay = triton_replay._replay
+    cases: dict[str, tuple[Any, set[str], set[str]]] = {
+        "perturb": (kernels.perturb, {"divisor"}, set()),
+        "perturb divided": (kernels.perturb, set(), {"out", "x"}),
+        "accumulate": (kernels.accumulate, {"divisor"}, set()),
+        "accumulate divided": (kernels.accumulate, set(), set()),
+        "replay momentum": (replay, {"h_field"}, {"x_field"}),
+        "replay hessian": (replay, {"m_field"}, {"x_field"}),
+    }
+    found = {
+        f"{name}, {'gaussian' if is_gaussian else 'rademacher'}": instructions(
+            kernel, without=without, narrow=narrow, is_gaussian=is_gaussian, options=kernels.EXACT
+        )
+        for name, (kernel, without, narrow) in cases.items()
+        for is_gaussian in ((True, False) if name.startswith("replay") else (True,))
+    }
+    found["fused on purpose"] = instructions(
+        kernels.perturb, without=set(), narrow=set(), is_gaussian=True, options={"enable_fp_fusion": True}
+    )
+    return found
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(all_of_them(), indent=1) + "\n")

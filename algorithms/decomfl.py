@@ -31,7 +31,7 @@ class DeComFL(ScalarOnly):
     def companions(self) -> dict[str, float]:
         return {"momentum": 0.0} if self.momentum else {}
 
-    def law(self) -> Law:
+    def law(self) -> Law | None:
         return Law(
             momentum=Momentum(self.momentum, 1 - self.momentum if self.dampening else 1) if self.momentum else None
         )

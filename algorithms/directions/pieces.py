@@ -11,7 +11,10 @@ Kernels take whole groups of 128 coordinates, and whoever calls them pads the en
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numba
@@ -22,7 +25,7 @@ from seedbus.algorithms.directions.contract import ALIGNMENT, Vector
 from seedbus.algorithms.directions.lanes import QUANTILES, SIGNS, add_quantiles, add_signs
 from seedbus.algorithms.directions.philox import MULTIPLIERS, ROUNDS, WEYL
 
-PIECE = 2048  # coordinates: 8 KiB of each vector
+PIECE = 4096  # coordinates: 16 KiB of each vector
 BLOCKS = 32  # of Philox at once, 512 bytes: look-ups wait for memory while the next words are computed
 
 NOTHING = np.empty(0, np.float32)
@@ -38,11 +41,20 @@ Kernel = Callable[..., Any]
 def kernel(function: Kernel) -> Kernel:
     """Called from Python: compiled once for this processor, and kept on disk if there is a place for it."""
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+    function.__qualname__ += f"-{_sources()}"  # Numba keeps kernels by name, and looks for changes in their file alone
     try:
         compiled: Kernel = numba.njit(function, cache=True, **options)
     except RuntimeError:  # an installation that nobody may write to, and no home
         compiled = numba.njit(function, **options)
     return compiled
+
+
+@lru_cache(maxsize=1)
+def _sources() -> str:
+    """A digest of the files that every kernel is compiled from."""
+    folder = Path(__file__).parent
+    parts = (folder.joinpath(name).read_bytes() for name in ("lanes.py", "philox.py", "pieces.py"))
+    return hashlib.blake2b(b"".join(parts), digest_size=4).hexdigest()
 
 
 def inlined(function: Kernel) -> Kernel:
@@ -52,8 +64,8 @@ def inlined(function: Kernel) -> Kernel:
 
 
 @inlined
-def _words(words, block, step, p, domain, low, high):  # type: ignore[no-untyped-def]
-    """words = the stream's words from Philox block `block` of one direction on; as many as there is room for."""
+def philox_words(words, block, step, p, domain, low, high):  # type: ignore[no-untyped-def]
+    """words [4 · BLOCKS] = the stream of one direction from Philox block `block` on."""
     for b in range(BLOCKS):
         c0, c1, c2, c3 = uint32(block + b), uint32(step), uint32(p), uint32(domain)
         k0, k1 = uint32(low), uint32(high)
@@ -70,7 +82,7 @@ def add(out, x, scale, words, start, step, p, low, high, table, factor):  # type
     """out = x + scale · z · factor over one piece (`gaussian`: z / factor); x may be out; start: in coordinates."""
     if table.size:
         for first in range(0, out.size, 8 * BLOCKS):
-            _words(words, (start + first) // 8, step, p, 0, low, high)
+            philox_words(words, (start + first) // 8, step, p, 0, low, high)
             last = min(first + 8 * BLOCKS, out.size)
             if factor.size:
                 for i in range(first, last, QUANTILES):
@@ -80,7 +92,7 @@ def add(out, x, scale, words, start, step, p, low, high, table, factor):  # type
                     add_quantiles(out, x, scale, words, table, None, i, (i - first) // 2)
     else:
         for first in range(0, out.size, 128 * BLOCKS):
-            _words(words, (start + first) // 128, step, p, 1, low, high)
+            philox_words(words, (start + first) // 128, step, p, 1, low, high)
             last = min(first + 128 * BLOCKS, out.size)
             if factor.size:
                 for i in range(first, last, SIGNS):

@@ -72,7 +72,7 @@ class Followers:
             tampering=tampering,
             memories=memories or Memories(),
         )
-        self.evaluator = Evaluator(algorithm, problem, x0, split, observer) if offer.evaluates else None
+        self.evaluator = Evaluator(algorithm, problem, replicas, split, observer) if offer.evaluates else None
 
     def join(self, host: int) -> list[bytes]:
         return [encode(join)[0] for join in self.host.join(host, self.host.clients)]
@@ -89,7 +89,7 @@ class Followers:
             raise JoinRefused("bad-welcome", str(error)) from None
         stands = dict(zip(self._addresses, versions, strict=True))
         if self.evaluator is not None:
-            self.evaluator.stand_at(stands.pop(EVALUATOR), log)
+            self.evaluator.stand_at(stands[EVALUATOR], log)
         self.host.replicas.stand_at(stands, log)
         self.host.downloads.stand_at(notes)
 
@@ -128,17 +128,18 @@ class Followers:
         return is_alike and envelope.client not in [plan.client for plan in plans]
 
     def _is_plan(self, envelope: Envelope) -> bool:
-        return envelope.kind is Kind.PLAN and envelope.client in self.host.replicas
+        is_client = envelope.client != EVALUATOR and envelope.client in self.host.replicas
+        return envelope.kind is Kind.PLAN and is_client
 
     def _act(self, envelope: Envelope) -> list[Envelope]:
-        if envelope.kind is Kind.WAKE and envelope.client in self.host.replicas:
-            return self.host.woken(envelope)
-        if envelope.kind is Kind.REFUSE and envelope.client in self.host.replicas:
-            return self.host.refused(envelope)
-        if envelope.kind is Kind.SNAPSHOT and envelope.client in self.host.replicas:
-            return self.host.fed(envelope)
-        if envelope.kind is Kind.FETCH and envelope.client in self.host.replicas:
-            return self.host.fetched(envelope)
+        answers = {
+            Kind.WAKE: self.host.woken,
+            Kind.REFUSE: self.host.refused,
+            Kind.SNAPSHOT: self.host.fed,
+            Kind.FETCH: self.host.fetched,
+        }
+        if envelope.kind in answers and envelope.client != EVALUATOR and envelope.client in self.host.replicas:
+            return answers[envelope.kind](envelope)
         if envelope.kind is Kind.FETCH and envelope.client == EVALUATOR and self.evaluator is not None:
             return self.evaluator.fetched(envelope)
         if envelope.kind is Kind.COMMIT and self.evaluator is not None:

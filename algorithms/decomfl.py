@@ -17,6 +17,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
+from seedbus.algorithms.directions import Law, Momentum
 from seedbus.algorithms.scalar import Block, ScalarOnly, descend
 
 
@@ -29,6 +30,11 @@ class DeComFL(ScalarOnly):
 
     def companions(self) -> dict[str, float]:
         return {"momentum": 0.0} if self.momentum else {}
+
+    def law(self) -> Law | None:
+        return Law(
+            momentum=Momentum(self.momentum, 1 - self.momentum if self.dampening else 1) if self.momentum else None
+        )
 
     def step(self, block: Block, learning_rate: float) -> None:
         if not self.momentum:

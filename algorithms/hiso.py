@@ -22,6 +22,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from seedbus.algorithms.contract import Replica, Vector
+from seedbus.algorithms.directions import Hessian, Law
 from seedbus.algorithms.scalar import Block, Positive, ScalarOnly
 from seedbus.algorithms.schedule import values
 
@@ -75,6 +76,10 @@ class HiSo(ScalarOnly):
         np.add(hessian, fresh, out=hessian)
         if self.clip is not None:
             np.clip(hessian, real(self.clip[0]), real(self.clip[1]), out=hessian)
+
+    def law(self) -> Law | None:
+        lowest, highest = self.clip or (-math.inf, math.inf)
+        return Law(hessian=Hessian(1 - self.nu, self.nu, self.epsilon, lowest, highest, self.hessian_step == "last"))
 
     def diagnostics(self, replica: Replica) -> dict[str, float]:
         """H's spread, beside the spread that an H without any information has: the noise of its own average.

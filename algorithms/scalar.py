@@ -12,7 +12,8 @@ float32 one, in this order, on every backend (seedbus.algorithms.directions). Ev
 travel (seedbus.algorithms.precision), the client that measured them too.
 
 A member of the family is a subclass that says which fields a replica has beside x (`companions`), what divides its
-directions (`divisor`), how Δ moves x (`step`) and what a follower learns from Δ (`learn`).
+directions (`divisor`), how Δ moves x (`step`) and what a follower learns from Δ (`learn`). If it also says these in
+numbers (`law`), replay is compiled whole (seedbus.algorithms.fused); else NumPy folds, to the same bits.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from seedbus.algorithms import wire
 from seedbus.algorithms.aggregation import Aggregation, Mean
 from seedbus.algorithms.contract import Declined, Objective, Overdue, Packed, Replica, ReportRefused, Vector, unseen
 from seedbus.algorithms.differences import differences
-from seedbus.algorithms.directions import Directions, directions, for_blocks, reference
+from seedbus.algorithms.directions import Directions, Law, directions, for_blocks, reference
+from seedbus.algorithms.fused import fused
 from seedbus.algorithms.precision import FORMATS, Format, Precision
 from seedbus.algorithms.schedule import Scheduled, at, values
 from seedbus.algorithms.wire import ScalarCommit, ScalarPlan, Scalars, Term
@@ -100,6 +102,10 @@ class ScalarOnly(BaseModel):
 
     def learn(self, block: Block, is_last_step: bool) -> None:
         """What a follower, and only a follower, learns from the Δ of one global step."""
+
+    def law(self) -> Law | None:
+        """The three above in numbers, for the compiled replay; None where numbers cannot say it."""
+        return Law()
 
     @property
     def fewest_reports(self) -> int:
@@ -227,7 +233,7 @@ class ScalarOnly(BaseModel):
                     for term in commit.terms:
                         self._fold(block, backend, commit, term)
 
-        for_blocks(replica.dimension, fold)
+        for_blocks(replica.dimension, fused(self, backend, replica, fresh) or fold)
         replica.version = fresh[-1].version
 
     @property

@@ -134,6 +134,26 @@ def test_the_evaluator_answers_what_it_is_asked_and_nothing_else() -> None:
     assert found.digests == replica.digests()
 
 
+@pytest.mark.parametrize(("verify_every", "folded"), [(0, [4]), (1, [4, 4])])
+def test_what_the_evaluator_folded_no_client_beside_it_folds_again_unless_it_is_verified(
+    monkeypatch: pytest.MonkeyPatch, verify_every: int, folded: list[int]
+) -> None:
+    made, counts = followers((0, 3), evaluates=True, verify_every=verify_every), []
+    apply = type(ALGORITHM).apply
+
+    def count(self: Any, replica: Any, commits: Any) -> None:
+        counts.append(len(commits))
+        apply(self, replica, commits)
+
+    monkeypatch.setattr(type(ALGORITHM), "apply", count)
+    made.handle(commit(4, 0, commits=4))
+    made.handle(plan(1, 7, version=4, missed=4))
+    assert made.host.replicas.version(1) == 4
+    assert counts == folded
+    assert made.evaluator is not None
+    assert (made.evaluator.replica is made.host.replicas.get(1)) == (verify_every == 0)
+
+
 def test_followers_stand_anew_where_they_are_told_to() -> None:
     made = followers((0, 1), evaluates=True)
     made.handle(commit(5, 0, commits=5))

@@ -180,7 +180,7 @@ def test_clients_cost_memory_by_version_and_not_by_head(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(Replicas, "advance", count)
     go(tmp_path / "run", scenario(verify=False, participation={"clients": 200, "cohort": 50}, stop={"rounds": 6}))
-    assert most[0] <= 6
+    assert most[0] <= 7  # versions 0 … 6, the last of which nobody but the evaluator holds
 
 
 def test_a_client_cannot_pass_for_the_evaluator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

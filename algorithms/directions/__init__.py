@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from seedbus.algorithms.directions.blocks import for_blocks, set_threads
-from seedbus.algorithms.directions.contract import ALIGNMENT, Directions, Kind
+from seedbus.algorithms.directions.contract import ALIGNMENT, Directions, Folding, Kind
+from seedbus.algorithms.directions.folding import MOVE, Hessian, Law, Momentum, Moves
 from seedbus.algorithms.directions.selection import compiled, directions, reference
 from seedbus.algorithms.directions.selftest import selftest
 
 __all__ = [
     "ALIGNMENT",
+    "MOVE",
     "Directions",
+    "Folding",
+    "Hessian",
     "Kind",
+    "Law",
+    "Momentum",
+    "Moves",
     "compiled",
     "directions",
     "for_blocks",

@@ -19,10 +19,13 @@ Coefficients are finite and divisors positive; x may hold anything.
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, Protocol
+from collections.abc import Mapping
+from typing import Any, Final, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from seedbus.algorithms.directions.folding import Law, Moves
 
 Vector = NDArray[np.floating[Any]]
 Kind = Literal["gaussian", "rademacher"]
@@ -71,6 +74,15 @@ class Directions(Protocol):
         divisor: Vector | None = None,
     ) -> None:
         """out = x + scale · z(step, perturbation) in one pass, scale rounded to out's dtype; out may be x itself."""
+        ...
+
+
+@runtime_checkable
+class Folding(Directions, Protocol):
+    """Directions that fold many commits in one call."""
+
+    def fold(self, law: Law, fields: Mapping[str, Vector], moves: Moves, *, start: int = 0) -> None:
+        """Fold moves, in their order, into fields, which begin at coordinate `start`."""
         ...
 
 

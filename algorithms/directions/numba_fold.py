@@ -1,0 +1,92 @@
+"""The fused replay: a block of coordinates folds many commits in one call, with the interpreter lock released.
+
+A piece of x, m, H and Δ stays in the innermost caches from the first commit to the last. A field that a replica doesn't
+have has no elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numba import float32
+from numpy.typing import NDArray
+
+from seedbus.algorithms.directions.contract import Vector
+from seedbus.algorithms.directions.folding import Law, Moves
+from seedbus.algorithms.directions.pieces import BLOCKS, PIECE, add, check_float32, divide_by, groups, inlined, kernel
+
+
+@inlined
+def _descend(x, delta, rate):  # type: ignore[no-untyped-def]
+    """x ← x − rate·Δ."""
+    for i in range(x.size):
+        x[i] -= delta[i] * rate
+
+
+@inlined
+def _gather(m, delta, keep, fresh):  # type: ignore[no-untyped-def]
+    """m ← keep·m + fresh·Δ."""
+    for i in range(m.size):
+        m[i] = m[i] * keep + delta[i] * fresh
+
+
+@inlined
+def _learn(h, delta, keep, fresh, epsilon, lowest, highest):  # type: ignore[no-untyped-def]
+    """H ← keep·H + fresh·(Δ² + ε), held between the bounds; what is no number stays none, as in np.clip."""
+    for i in range(h.size):
+        new = h[i] * keep + (delta[i] * delta[i] + epsilon) * fresh
+        new = lowest if new < lowest else new
+        h[i] = highest if new > highest else new
+
+
+@inlined
+def _own(x, m, h, delta, move, momentum, hessian, is_last_only):  # type: ignore[no-untyped-def]
+    """What a Δ of the commit's own round does, by the law."""
+    if m.size:
+        _gather(m, delta, momentum[0], momentum[1])
+        _descend(x, m, move.rate)
+    else:
+        _descend(x, delta, move.rate)
+    if h.size and (move.is_last or not is_last_only):
+        _learn(h, delta, hessian[0], hessian[1], hessian[2], hessian[3], hessian[4])
+
+
+@kernel
+def _fold(x, m, h, start, steps, scalars, table, momentum, hessian, is_last_only):  # type: ignore[no-untyped-def]
+    words = np.empty(4 * BLOCKS, np.uint32)
+    sums, roots, room = np.empty(PIECE, np.float32), np.empty(PIECE, np.float32), np.empty(PIECE, np.float32)
+    for first in range(0, x.size, PIECE):
+        x_piece, m_piece, h_piece = x[first : first + PIECE], m[first : first + PIECE], h[first : first + PIECE]
+        delta, root = sums[: x_piece.size], roots[: h_piece.size]
+        factor = root
+        for n in range(steps.size):
+            move = steps[n]
+            if move.is_first:
+                for i in range(root.size):
+                    root[i] = np.sqrt(h_piece[i])
+                factor = divide_by(root, room, table)
+            delta[:] = float32(0)
+            for p in range(move.count):
+                scale = scalars[move.first + p]
+                add(delta, delta, scale, words, start + first, move.step, p, move.low, move.high, table, factor)
+            count, weight = float32(move.count), move.weight
+            for i in range(delta.size):
+                delta[i] = delta[i] / count * weight
+            if move.is_own:
+                _own(x_piece, m_piece, h_piece, delta, move, momentum, hessian, is_last_only)
+            else:
+                _descend(x_piece, delta, move.rate)
+
+
+def fold(law: Law, fields: Mapping[str, Vector], moves: Moves, start: int, table: NDArray[np.float32]) -> None:
+    """Fold moves into a block of a replica's fields that begins at coordinate `start`, a multiple of 128."""
+    x = fields["x"]
+    m = None if law.momentum is None else fields["momentum"]
+    h = None if law.hessian is None else fields["hessian"]
+    check_float32(x, m, h)
+    momentum = np.array(law.momentum or (0, 0), np.float32)
+    *numbers, is_last_only = law.hessian or (0, 0, 0, 0, 0, False)
+    hessian = np.array(numbers, np.float32)
+    for at, parts in groups(start, x, m, h, written=3):
+        _fold(*parts, at, *moves, table, momentum, hessian, is_last_only)

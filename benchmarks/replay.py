@@ -1,0 +1,177 @@
+"""How long it takes to make up for 100 missed commits of 10 perturbations: plain torch, and the fused replay, per core.
+
+    python benchmarks/replay.py [--rounds 7] [--json]
+
+Every contender takes its turn in every round and its best counts. Time is the processor's for this one thread, so
+that what else the machine does costs less. Of plain torch two commits are timed, and they stand for a hundred: it
+does each like the one before. At the end stand the limits, measured in the same turns: how many coordinates' worth of
+random words the processor makes in cache, how many it looks up, and how fast it reads and writes a vector in memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from plain import Commit, Follower, Recipe
+
+from seedbus.algorithms.contract import Replica
+from seedbus.algorithms.decomfl import DeComFL
+from seedbus.algorithms.directions import Kind
+from seedbus.algorithms.directions.lanes import QUANTILES, add_quantiles
+from seedbus.algorithms.directions.pieces import BLOCKS, ONE, kernel, philox_words
+from seedbus.algorithms.directions.quantiles import SIZE, quantiles
+from seedbus.algorithms.hiso import HiSo
+from seedbus.algorithms.scalar import ScalarOnly
+from seedbus.algorithms.wire import ScalarCommit, Term
+
+COMMITS, PERTURBATIONS, PLAIN_COMMITS = 100, 10, 2
+MODELS = {"MNIST CNN": 28_938, "Fashion CNN": 1_206_590}
+RATE = 2.0**-10
+KINDS: tuple[Kind, ...] = ("gaussian", "rademacher")
+
+Work = Callable[[], object]
+
+
+def scalars() -> np.ndarray[Any, np.dtype[np.float32]]:
+    """Gradient scalars, [commits, P]."""
+    return np.random.default_rng(7).standard_normal((COMMITS, PERTURBATIONS)).astype(np.float32)
+
+
+def ours(algorithm: ScalarOnly, dimension: int) -> Work:
+    log = [
+        ScalarCommit(version + 1, version, RATE, (Term(version, 7 << 32 | version, row[None]),))
+        for version, row in enumerate(scalars())
+    ]
+    start = algorithm.replica(np.zeros(dimension, np.float32))
+
+    def work() -> None:
+        algorithm.apply(Replica(0, start.fields), log)
+
+    return work
+
+
+def plain(recipe: Recipe, dimension: int) -> Work:
+    log = [Commit(version, [row.tolist()]) for version, row in enumerate(scalars()[:PLAIN_COMMITS])]
+    follower = Follower(torch.zeros(dimension), recipe)
+
+    def work() -> None:
+        follower.version = 0
+        follower.catch_up(log)
+
+    return work
+
+
+def contenders(dimension: int) -> dict[str, dict[str, tuple[int, Work]]]:
+    """Law → who → how many commits, and the work."""
+    laws: Mapping[str, tuple[Recipe, type[ScalarOnly], dict[str, Any]]] = {
+        "DeComFL": (Recipe(RATE), DeComFL, {}),
+        "DeComFL, momentum": (Recipe(RATE, momentum=0.9), DeComFL, {"momentum": 0.9}),
+        "HiSo": (Recipe(RATE, nu=0.05), HiSo, {"nu": 0.05}),
+    }
+    return {
+        law: {"plain": (PLAIN_COMMITS, plain(recipe, dimension))}
+        | {kind: (COMMITS, ours(family(directions=kind, **fields), dimension)) for kind in KINDS}
+        for law, (recipe, family, fields) in laws.items()
+    }
+
+
+@kernel
+def _words(words, turns):  # type: ignore[no-untyped-def]
+    for turn in range(turns):
+        philox_words(words, turn, 0, 0, 0, 7, 0)
+
+
+@kernel
+def _look_ups(out, words, table, turns):  # type: ignore[no-untyped-def]
+    for _ in range(turns):
+        for i in range(0, out.size, QUANTILES):
+            add_quantiles(out, out, ONE, words, table, None, i, i // 2)
+
+
+def limits() -> dict[str, tuple[int, Work]]:
+    """What nothing made of the same parts can be faster than → how many coordinates, and the work."""
+    few, turns = np.zeros(4 * BLOCKS, np.uint32), 10_000
+    out, indices = np.zeros(4096, np.float32), np.random.default_rng(7).integers(0, 1 << 32, 2048, np.uint32)
+    table, long = quantiles()[SIZE // 2 :], np.zeros(1 << 25, np.float32)
+    return {
+        "gaussian: its random words, in cache": (8 * BLOCKS * turns, lambda: _words(few, turns)),
+        "gaussian: its look-ups, in cache": (4096 * turns // 20, lambda: _look_ups(out, indices, table, turns // 20)),
+        "rademacher: its random words, in cache": (128 * BLOCKS * turns, lambda: _words(few, turns)),
+        "reading and writing x, in memory": (long.size, lambda: long.__iadd__(np.float32(1))),
+    }
+
+
+def seconds(work: Work) -> float:
+    started = time.thread_time()
+    work()
+    return time.thread_time() - started
+
+
+def best(works: Mapping[Any, tuple[int, Work]], rounds: int) -> dict[Any, float]:
+    """Nanoseconds a coordinate (for commits: a coordinate of one commit) in the best of the rounds, in turns."""
+    for _, work in works.values():
+        work()
+    found = dict.fromkeys(works, float("inf"))
+    for _ in range(rounds):
+        for name, (amount, work) in works.items():
+            found[name] = min(found[name], seconds(work) / amount)
+    return found
+
+
+def measure(rounds: int) -> dict[str, Any]:
+    works = {
+        (model, law, who): (commits, work)
+        for model, dimension in MODELS.items()
+        for law, those in contenders(dimension).items()
+        for who, (commits, work) in those.items()
+    }
+    bounds = limits()
+    found = best({**works, **bounds}, rounds)
+    replays = [
+        {
+            "model": model,
+            "law": law,
+            "plain_s": COMMITS * found[model, law, "plain"],
+            **{f"{kind}_s": COMMITS * found[model, law, kind] for kind in KINDS},
+        }
+        for model, law in dict.fromkeys((model, law) for model, law, _ in works)
+    ]
+    return {"replays": replays, "limits_per_s": {name: 1 / found[name] for name in bounds}}
+
+
+def show(figures: dict[str, Any]) -> None:
+    print(f"{COMMITS} commits of {PERTURBATIONS} perturbations, one core{'plain':>26}", end="")
+    print("".join(f"{kind:>14}{'ratio':>8}{'M/s':>8}" for kind in KINDS))
+    for row in figures["replays"]:
+        directions = MODELS[row["model"]] * COMMITS * PERTURBATIONS
+        print(f"{row['model'] + ', ' + row['law']:44}{row['plain_s']:18.3f} s", end="")
+        for kind in KINDS:
+            took = row[f"{kind}_s"]
+            print(f"{took:12.4f} s{row['plain_s'] / took:8.1f}{directions / took / 1e6:8.0f}", end="")
+        print()
+    print("\nlimits, million coordinates per second")
+    for name, rate in figures["limits_per_s"].items():
+        print(f"{name:44}{rate / 1e6:20.0f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    figures = measure(arguments.rounds)
+    if arguments.json:
+        print(json.dumps(figures, indent=2))
+    else:
+        show(figures)
+
+
+if __name__ == "__main__":
+    main()

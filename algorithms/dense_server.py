@@ -65,11 +65,11 @@ def combined(
     return total.astype(np.float32), rule
 
 
-def mean(reports: Mapping[int, DenseReport], number: int, dimension: int) -> Vector:
-    """The plain mean of the reports' vectors of that number, float32 [d]; zeros without reports."""
+def mean(reports: Sequence[DenseReport], number: int, dimension: int) -> Vector:
+    """The plain mean of the reports' vectors of that number, summed in their order; float32 [d], zeros without any."""
     total = np.zeros(dimension)
-    for client in sorted(reports):
-        total += reports[client].vectors[number]
+    for report in reports:
+        total += report.vectors[number]
     return (total / max(1, len(reports))).astype(np.float32)
 
 

@@ -52,8 +52,7 @@ def combined(
     total = np.zeros(dimension)
     clients = sorted(reports)
     if clients and not isinstance(algorithm.aggregation, Mean):
-        rows = np.stack([reports[client].vectors[0] for client in clients]).astype(np.float64)
-        one, rule = algorithm.aggregation.combine(rows, rule)
+        one, rule = algorithm.aggregation.blend([reports[client].vectors[0] for client in clients], rule)
         total += share * one
     elif clients:
         weights = [reports[client].samples if algorithm.weighting == "samples" else 1 for client in clients]

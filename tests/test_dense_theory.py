@@ -146,7 +146,7 @@ def feddyn(alpha: float) -> Array:
             end = descend(theta, i, round, lambda g, w, t=theta, o=own[i]: g - o + alpha * (w - t))  # type: ignore[misc]
             own[i] = own[i] - alpha * (end - theta)
             ends.append(end)
-        h = h - alpha / N * sum(end - theta for end in ends)
+        h = h - alpha / N * np.sum([end - theta for end in ends], axis=0)
         theta = np.mean(ends, axis=0) - h / alpha
         found.append(theta)
     return np.array(found)

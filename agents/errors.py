@@ -3,6 +3,7 @@
 AgentError
 ├── RunFolderError   the run's folder cannot be written, or is not what it should be
 ├── JournalDamaged   a journal whose records do not verify; says how far they do
+├── Forgotten        a client is to do work over again from what it does not remember any more
 ├── JoinRefused      this process may not take part, and why
 └── Unfinishable     nobody can make the next commit
     └── TooFew       because the clients of a quorum are never there together
@@ -37,6 +38,20 @@ class JournalDamaged(AgentError):
 
     def __str__(self) -> str:
         return f"{self.path}: the journal is damaged: {self.what}; its first {self.good} rounds are sound"
+
+
+class Forgotten(AgentError):
+    """A client is asked again for work that it did too long ago."""
+
+    def __init__(self, client: int, round: int) -> None:
+        self.client, self.round = client, round
+        super().__init__(client, round)
+
+    def __str__(self) -> str:
+        return (
+            f"client {self.client} does not remember any more what it knew before round {self.round}; "
+            "a folder of memories serves one run"
+        )
 
 
 class JoinRefused(AgentError):

@@ -104,7 +104,7 @@ class Host:
     def woken(self, envelope: Envelope) -> list[Envelope]:
         """A client is there again, with what it still has: it introduces itself."""
         if envelope.body in ([WITHOUT_STATE], [FROM_ANOTHER_RUN]):
-            self._forget(envelope.client)
+            self._forget(envelope)
         joins = self._alone(envelope, ELSEWHERE if envelope.body == [FROM_ANOTHER_RUN] else None)
         return joins + self.downloads.note(envelope.client, envelope.round)
 
@@ -143,7 +143,7 @@ class Host:
     def refused(self, envelope: Envelope) -> list[Envelope]:
         """What a client holds is of no use to this run: it starts anew."""
         self._observer.noted("starts-anew", client=envelope.client)
-        self._forget(envelope.client)
+        self._forget(envelope)
         return self._alone(envelope)
 
     def _alone(self, asked: Envelope, version: int | None = None) -> list[Envelope]:
@@ -155,10 +155,11 @@ class Host:
     def _joining(self, sender: int, spans: tuple[messages.Span, ...]) -> Join:
         return Join(sender, spans, self._proof["selftest"], self._proof["x0"])
 
-    def _forget(self, client: int) -> None:
+    def _forget(self, told: Envelope) -> None:
+        client = told.client
         self.replicas.forget(client)
         self.downloads.forget(client)
-        self._memories.forget(client)
+        self._memories.forget(client, told.round)
         self._answers.pop(client, None)
 
     def _alike(self, asked: Sequence[_Asked]) -> list[list[_Asked]]:

@@ -1,70 +1,94 @@
 """What clients remember from round to round, and nobody else ever sees: control variates, drifts, what was left over.
 
-A memory is plain msgpack data. It advances with the client's work, whether its report arrives or not. Of each client
-the two newest are kept: one that is asked again for the round that it worked for last starts from the one before. In a
-folder they outlive the process, so one that takes a dead one's place goes on from there.
+A memory is plain msgpack data. It advances with the client's work, whether its report arrives or not. What a client has
+remembered is a chain, in the order of its work: asked again for a round that it has worked for, it starts from what it
+knew then. So in a folder memories outlive the process, and one that takes a dead one's place, or a run that is resumed
+at an earlier instant, does the same work over again and comes to the same chain.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgpack
 
+from seedbus.agents.errors import Forgotten
 from seedbus.bus.files import whole
 
-KEPT = 2
+KEPT = 5
+"""So many of each client: a run is resumed where its last round ended, and since then as many plans less one may have
+reached a client, late ones of earlier rounds among them."""
+
+
+@dataclass(slots=True)
+class _Link:
+    """number: its place in the chain; round: the client's work for it, or its loss of everything, led to `memory`."""
+
+    number: int
+    round: int
+    is_loss: bool
+    memory: Any = None  # or it is in the folder
+
+    def name(self, client: int) -> str:
+        return f"{client}-{self.number}-{self.round}.{'loss' if self.is_loss else 'memory'}"
 
 
 class Memories:
-    """folder: where they are kept, made when first needed; None: in this process alone."""
+    """folder: where they are kept, made when first needed, a run's own; None: in this process alone."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
-        self._held: dict[int, dict[int, Any]] = {}
+        self._chains: dict[int, list[_Link]] = {}
 
     def before(self, client: int, round: int) -> Any:
-        """What the client remembered when `round` began; None: nothing."""
-        held = self._of(client)
-        earlier = [number for number in held if number < round]
-        if not earlier:
+        """What the client knew before its work for a round, or knows now; None: nothing. Raises `Forgotten`."""
+        chain = self._chain(client)
+        place = next((at for at, link in enumerate(chain) if link.round == round and not link.is_loss), len(chain))
+        if not place:
+            if chain and chain[0].number:
+                raise Forgotten(client, round)
             return None
-        newest = max(earlier)
-        if held[newest] is None:  # it is in the folder
-            held[newest] = msgpack.unpackb(self._path(client, newest).read_bytes(), strict_map_key=False)
-        return held[newest]
+        return self._read(client, chain[place - 1])
 
     def keep(self, client: int, round: int, memory: Any) -> None:
         """What the client remembers after its work for `round`; None: nothing, ever."""
-        if memory is None:
-            return
-        held = self._of(client)
-        held[round] = memory
-        if self._folder is not None:
+        if memory is not None:
+            self._add(client, round, memory, is_loss=False)
+
+    def forget(self, client: int, round: int) -> None:
+        """The client has lost what it remembered, before it was asked in that round."""
+        chain = self._chain(client)
+        if chain and all(link.round < round for link in chain):  # otherwise the same once more
+            self._add(client, round, None, is_loss=True)
+
+    def _add(self, client: int, round: int, memory: Any, *, is_loss: bool) -> None:
+        chain = self._chain(client)
+        if any((link.round, link.is_loss) == (round, is_loss) for link in chain):
+            return  # the same once more
+        link = _Link(chain[-1].number + 1 if chain else 0, round, is_loss)
+        if self._folder is None:
+            link.memory = memory
+        else:  # vectors of many clients would fill this process
             self._folder.mkdir(parents=True, exist_ok=True)
-            with whole(self._path(client, round)) as file:
+            with whole(self._folder / link.name(client)) as file:
                 file.write(msgpack.packb(memory))
-            held[round] = None  # vectors of many clients would fill this process's memory
-        for old in sorted(held)[:-KEPT]:
-            self._drop(client, old)
+        chain.append(link)
+        while len(chain) > KEPT:
+            old = chain.pop(0)
+            if self._folder is not None:
+                (self._folder / old.name(client)).unlink(missing_ok=True)
 
-    def forget(self, client: int) -> None:
-        """The client has lost what it remembered."""
-        for round in list(self._of(client)):
-            self._drop(client, round)
+    def _chain(self, client: int) -> list[_Link]:
+        if client not in self._chains:
+            files = [] if self._folder is None else list(self._folder.glob(f"{client}-*-*.*"))
+            named = [(file.stem.split("-"), file.suffix) for file in files if file.suffix in (".memory", ".loss")]
+            links = [_Link(int(number), int(round), suffix == ".loss") for (_, number, round), suffix in named]
+            self._chains[client] = sorted(links, key=lambda link: link.number)
+        return self._chains[client]
 
-    def _of(self, client: int) -> dict[int, Any]:
-        if client not in self._held:
-            files = [] if self._folder is None else self._folder.glob(f"{client}-*.memory")
-            self._held[client] = {int(path.stem.partition("-")[2]): None for path in files}
-        return self._held[client]
-
-    def _drop(self, client: int, round: int) -> None:
-        del self._held[client][round]
-        if self._folder is not None:
-            self._path(client, round).unlink(missing_ok=True)
-
-    def _path(self, client: int, round: int) -> Path:
-        assert self._folder is not None
-        return self._folder / f"{client}-{round}.memory"
+    def _read(self, client: int, link: _Link) -> Any:
+        if self._folder is None:
+            return link.memory
+        return msgpack.unpackb((self._folder / link.name(client)).read_bytes(), strict_map_key=False)

@@ -1,11 +1,14 @@
 """Rules that make one vector out of the clients' vectors, some of which may be lies.
 
-A rule acts on a float64 matrix [clients, values], a client a row, in the order of clients; a value is a gradient
-scalar, and could be a coordinate of a model. It returns float64 [values], which whoever sends it rounds once.
+A rule acts on gradient scalars (`combine`), a float64 matrix [clients, values], or on updates of models (`blend`),
+float32 [d] each; a client a row, in the order of clients. It returns float64, which whoever sends it rounds once.
+Both mean the same, value by value, and Krum in both sees rows as wholes; `Clipped` alone clips each value of scalars,
+and of models each update as a whole, in its norm.
 
 Invariants
-- Sums are exact before their one rounding (`math.fsum`), and sorting is stable: a result depends on the rows and their
-  order by client, on no order of arrival and on no processor.
+- Sums of scalars are exact before their one rounding (`math.fsum`), and sorting is stable; sums of coordinates are
+  float64's (seedbus.algorithms.coordinates). A result depends on the rows and their order by client, on no order of
+  arrival and on no processor.
 - Every row is finite: what is not has been refused before.
 - State is plain data that a checkpoint can hold; only `Clipped` has any.
 
@@ -17,12 +20,16 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from statistics import median
 from typing import Annotated, Any, Literal, Union
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from seedbus.algorithms import coordinates
+from seedbus.algorithms.contract import Vector
 
 Matrix = NDArray[np.float64]
 Row = NDArray[np.float64]
@@ -41,6 +48,10 @@ class _Rule(BaseModel, ABC):
     def combine(self, rows: Matrix, state: Any) -> tuple[Row, Any]:
         """One row out of at least one, and the state that the next call is to be given; the first is given None."""
 
+    @abstractmethod
+    def blend(self, updates: Sequence[Vector], state: Any) -> tuple[Row, Any]:
+        """The same for updates of a model."""
+
 
 class Mean(_Rule):
     """The mean: best where nobody lies, and at the mercy of one that does."""
@@ -50,6 +61,9 @@ class Mean(_Rule):
     def combine(self, rows: Matrix, state: Any) -> tuple[Row, Any]:
         return mean(rows), state
 
+    def blend(self, updates: Sequence[Vector], state: Any) -> tuple[Row, Any]:
+        return coordinates.average(updates), state
+
 
 class Median(_Rule):
     """The median of each value (Yin, Chen, Ramchandran, Bartlett 2018, arXiv:1803.01498, Algorithm 1, option I)."""
@@ -58,6 +72,9 @@ class Median(_Rule):
 
     def combine(self, rows: Matrix, state: Any) -> tuple[Row, Any]:
         return trimmed(rows, (len(rows) - 1) // 2), state
+
+    def blend(self, updates: Sequence[Vector], state: Any) -> tuple[Row, Any]:
+        return coordinates.trimmed_average(updates, (len(updates) - 1) // 2), state
 
 
 class TrimmedMean(_Rule):
@@ -84,9 +101,16 @@ class TrimmedMean(_Rule):
         return 2 * (self.f or 0) + 1
 
     def combine(self, rows: Matrix, state: Any) -> tuple[Row, Any]:
+        return trimmed(rows, self._cut(len(rows))), state
+
+    def blend(self, updates: Sequence[Vector], state: Any) -> tuple[Row, Any]:
+        return coordinates.trimmed_average(updates, self._cut(len(updates))), state
+
+    def _cut(self, rows: int) -> int:
+        """How many are left out at each end."""
         share = TRIM if self.trim is None else self.trim
-        cut = math.ceil(round(share * len(rows), 9)) if self.f is None else self.f  # 0.07 × 100 is just above 7
-        return trimmed(rows, min(cut, (len(rows) - 1) // 2)), state
+        cut = math.ceil(round(share * rows, 9)) if self.f is None else self.f  # 0.07 × 100 is just above 7
+        return min(cut, (rows - 1) // 2)
 
 
 class Krum(_Rule):
@@ -108,39 +132,58 @@ class Krum(_Rule):
         return 1 if self.f is None else 2 * self.f + 3
 
     def combine(self, rows: Matrix, state: Any) -> tuple[Row, Any]:
-        most = max((len(rows) - 3) // 2, 0)
+        return mean(rows[self._best(squared_distances(rows))]), state
+
+    def blend(self, updates: Sequence[Vector], state: Any) -> tuple[Row, Any]:
+        best = self._best(coordinates.squared_distances(updates))
+        return coordinates.average([updates[i] for i in best]), state
+
+    def _best(self, distances: list[list[float]]) -> list[int]:
+        """The rows that are averaged, ascending, out of all squared distances."""
+        rows = len(distances)
+        most = max((rows - 3) // 2, 0)
         liars = most if self.f is None else min(self.f, most)
-        distances = squared_distances(rows)
-        nearest = max(len(rows) - liars - 2, 0)
+        nearest = max(rows - liars - 2, 0)
         # the smallest of a row is the distance to itself
-        scores = [math.fsum(sorted(distances[i])[1 : nearest + 1]) for i in range(len(rows))]
-        best = sorted(range(len(rows)), key=scores.__getitem__)[: min(self.multi, len(rows) - liars)]
-        return mean(rows[sorted(best)]), state
+        scores = [math.fsum(sorted(distances[i])[1 : nearest + 1]) for i in range(rows)]
+        return sorted(sorted(range(rows), key=scores.__getitem__)[: min(self.multi, rows - liars)])
 
 
 class Clipped(_Rule):
-    """The mean of values clipped to ±τ, τ being how large they were in earlier rounds.
+    """The mean of values clipped to ±τ, or of updates of models clipped to a norm τ: how large they were before.
 
-    Each commit remembers one number, the quantile of its |g| before clipping; τ is the median of the last `window` of
-    these, or this round's own where there is no earlier one. As long as liars are less than a share 1 − quantile of the
-    reports of most rounds, they cannot raise τ beyond what the honest say. Clipping to a tracked quantile: Andrew,
-    Thakkar, McMahan, Ramaswamy 2021, arXiv:1905.03871; why a defence needs history: Karimireddy, He, Jaggi 2021,
-    arXiv:2012.10333.
+    Each commit remembers one number, the quantile of its |g| or of its ‖Δ‖ before clipping; τ is the median of the last
+    `window` of these, or this round's own where there is no earlier one. As long as liars are less than a share
+    1 − quantile of the reports of most rounds, they cannot raise τ beyond what the honest say. Clipping to a tracked
+    quantile: Andrew, Thakkar, McMahan, Ramaswamy 2021, arXiv:1905.03871; why a defence needs history: Karimireddy, He,
+    Jaggi 2021, arXiv:2012.10333.
     """
 
     rule: Literal["clipped"] = "clipped"
     quantile: float = Field(
-        default=0.75, gt=0, le=1, description="of how large a round's scalars are, over clients and values"
+        default=0.75,
+        gt=0,
+        le=1,
+        description="of how large a round's scalars are, over clients and values; or its updates",
     )
     window: int = Field(default=50, ge=1, le=1000, description="earlier commits that τ is made of")
 
     def combine(self, rows: Matrix, state: Any) -> tuple[Row, Any]:
         """state: the quantiles of the last `window` commits, oldest first."""
-        sizes = np.sort(np.abs(rows), axis=None, kind="stable")
-        own = float(sizes[math.ceil(self.quantile * sizes.size) - 1])
+        limit, later = self._limit(np.sort(np.abs(rows), axis=None, kind="stable").tolist(), state)
+        return mean(np.clip(rows, -limit, limit)), later
+
+    def blend(self, updates: Sequence[Vector], state: Any) -> tuple[Row, Any]:
+        """state: as above."""
+        lengths = coordinates.lengths(updates)
+        limit, later = self._limit(sorted(lengths), state)
+        return coordinates.average(updates, [limit / max(length, limit) if limit else 0.0 for length in lengths]), later
+
+    def _limit(self, sizes: list[float], state: Any) -> tuple[float, Any]:
+        """τ, and what is remembered with this round's sizes, which come in ascending order."""
+        own = sizes[math.ceil(self.quantile * len(sizes)) - 1]
         earlier: list[float] = state or []
-        limit = median(earlier or [own])
-        return mean(np.clip(rows, -limit, limit)), [*earlier, own][-self.window :]
+        return median(earlier or [own]), [*earlier, own][-self.window :]
 
 
 def mean(rows: Matrix) -> Row:

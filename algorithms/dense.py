@@ -16,6 +16,7 @@ the order of clients and rounded once; what clients send is decoded from what tr
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, Union
 
@@ -113,7 +114,12 @@ class FedAvg(BaseModel):
 
     def caveats(self) -> list[str]:
         """What a person who chose these hyperparameters should be told; a sentence each."""
-        return []
+        if isinstance(self.aggregation, Mean) or not self._sends:
+            return []
+        return [
+            f"algorithm.aggregation: {self.aggregation.rule} is for updates; of {', '.join(self._sends)}, which "
+            "clients report too, the plain mean is taken, and a liar can move that"
+        ]
 
     @property
     def fewest_reports(self) -> int:
@@ -224,8 +230,11 @@ class FedAvg(BaseModel):
     ) -> tuple[DenseCommit, Any]:
         before = State.unpack(state)
         update, rule = combined(self, before.rule, reports, share, late, before.x.size)
-        sent = {name: mean(reports, 1 + number, before.x.size) for number, name in enumerate(self._sends)}
-        server = Server(before.x, update, sent, before.shared, before.own, plan, len(reports), members or len(reports))
+        everyone = [each[client] for each in (reports, *(old.reports for old in late)) for client in sorted(each)]
+        sent = {name: mean(everyone, 1 + number, before.x.size) for number, name in enumerate(self._sends)}
+        server = Server(
+            before.x, update, sent, before.shared, before.own, plan, len(everyone), members or len(everyone)
+        )
         with np.errstate(over="ignore", invalid="ignore"):
             if not any([method.move(server) for method in self.methods]):
                 server.x += update * np.float32(plan.server_learning_rate)
@@ -290,8 +299,11 @@ class FedAvg(BaseModel):
 
 
 def _algorithm(method: type[Method]) -> type[FedAvg]:
-    """The algorithm that a method makes: its fields beside FedAvg's."""
-    fields: dict[str, Any] = {name: (field.annotation, field) for name, field in method.model_fields.items()}
+    """The algorithm that a method makes: its fields beside FedAvg's, some of which have other defaults."""
+    others = {name: copy(FedAvg.model_fields[name]) for name in method.defaults}
+    for name, field in others.items():
+        field.default = method.defaults[name]
+    fields: dict[str, Any] = {name: (field.annotation, field) for name, field in (others | method.model_fields).items()}
     made = create_model(method.__name__, __base__=FedAvg, __module__=__name__, __doc__=method.__doc__, **fields)
     made.method = method
     return made

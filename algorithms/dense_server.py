@@ -52,8 +52,7 @@ def combined(
     total = np.zeros(dimension)
     clients = sorted(reports)
     if clients and not isinstance(algorithm.aggregation, Mean):
-        rows = np.stack([reports[client].vectors[0] for client in clients]).astype(np.float64)
-        one, rule = algorithm.aggregation.combine(rows, rule)
+        one, rule = algorithm.aggregation.blend([reports[client].vectors[0] for client in clients], rule)
         total += share * one
     elif clients:
         weights = [reports[client].samples if algorithm.weighting == "samples" else 1 for client in clients]
@@ -65,11 +64,11 @@ def combined(
     return total.astype(np.float32), rule
 
 
-def mean(reports: Mapping[int, DenseReport], number: int, dimension: int) -> Vector:
-    """The plain mean of the reports' vectors of that number, float32 [d]; zeros without reports."""
+def mean(reports: Sequence[DenseReport], number: int, dimension: int) -> Vector:
+    """The plain mean of the reports' vectors of that number, summed in their order; float32 [d], zeros without any."""
     total = np.zeros(dimension)
-    for client in sorted(reports):
-        total += reports[client].vectors[number]
+    for report in reports:
+        total += report.vectors[number]
     return (total / max(1, len(reports))).astype(np.float32)
 
 

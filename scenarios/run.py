@@ -129,7 +129,11 @@ def hosted(scenario: Scenario, note: Note) -> Problem:
 
 
 def recruit(scenario: Scenario, problem: Problem, observer: Observer, memory: Path | None = None) -> Recruit:
-    """What makes a scenario's followers, out of its task with its data. memory: the folder of what clients remember."""
+    """What makes a scenario's followers, out of its task with its data.
+
+    memory: the folder of what clients remember; None: this process remembers, for as long as it lives.
+    """
+    own = Memories()
     tampering = Tampering(scenario.faults, scenario.seed, scenario.participation.clients)
 
     def followers(offer: Offer) -> Followers:
@@ -141,7 +145,7 @@ def recruit(scenario: Scenario, problem: Problem, observer: Observer, memory: Pa
             verify_every=scenario.verify_every if scenario.verify else 0,
             observer=observer,
             tampering=tampering,
-            memories=Memories(memory),
+            memories=own if memory is None else Memories(memory),
             gathers=scenario.clock == "virtual",
         )
 

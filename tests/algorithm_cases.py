@@ -68,6 +68,19 @@ CONFIGURATIONS: dict[str, dict[str, dict[str, Any]]] = {
         "clipped": {"aggregation": {"rule": "clipped", "window": 3}},
     },
     "fedacg": {"prox": {"also": [{"name": "fedprox", "proximal": 0.5}]}},
+    "fedadam": {"adaptive": {"adaptivity": 0.1, "beta1": 0.0, "epochs": 2}},
+    "fedyogi": {"bold": {"server_learning_rate": 1.0, "adaptivity": 1e-2, "aggregation": "trimmed-mean"}},
+    "fedadagrad": {"momentum": {"beta1": 0.9, "momentum": 0.5}},
+    "feddyn": {"weighted": {"weighting": "samples", "regularisation": 1.0, "momentum": 0.9}},
+    "fedcm": {
+        "epochs": {"epochs": 2, "gradient_share": 0.5, "learning_rate": {0: 0.2, 3: 0.1}},
+        "adam": {"also": [{"name": "fedadam"}], "server_learning_rate": 0.01, "clip": 0.1},
+    },
+    "feddc": {"median": {"aggregation": "median", "drift_penalty": 0.5, "weight_decay": 1e-3}},
+    "scaffold": {
+        "epochs": {"epochs": 1, "momentum": 0.9, "server_learning_rate": 0.5},
+        "prox-krum": {"also": [{"name": "fedprox", "proximal": 0.5}], "aggregation": "krum"},
+    },
 }
 """What else than its defaults an algorithm is tested with; one without an entry is tested with its defaults."""
 

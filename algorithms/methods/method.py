@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
@@ -60,9 +60,9 @@ class Local:
 class Server:
     """The server's part of a round, as methods see it. All vectors are float32 [d], and may be written to.
 
-    x: the model; update: Σ ω_i Δ_i of those who reported; sent: the plain means of what else they reported; shared:
-    what replicas hold beside x; state: the server's own, by names that begin with the method's. reporters: how many
-    reported; members: of how many clients the cohort was drawn.
+    x: the model; update: Σ ω_i Δ_i of those who reported; sent: the plain means of what else they reported, those who
+    are late among them; shared: what replicas hold beside x; state: the server's own, by names that begin with the
+    method's. reporters: how many reports there are, late ones too; members: of how many clients the cohort was drawn.
     """
 
     x: Vector
@@ -74,10 +74,10 @@ class Server:
     reporters: int
     members: int
 
-    def vector(self, name: str) -> Vector:
-        """A vector of the server's own, zeros at first."""
+    def vector(self, name: str, first: float = 0.0) -> Vector:
+        """A vector of the server's own, `first` everywhere at first."""
         if name not in self.state:
-            self.state[name] = np.zeros_like(self.x)
+            self.state[name] = np.full_like(self.x, first)
         return self.state[name]
 
 
@@ -85,6 +85,8 @@ class Method(BaseModel):
     """What FedAvg does, hook by hook: nothing."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    defaults: ClassVar[dict[str, Any]] = {}
+    """Of FedAvg's fields those that have another default in the algorithm that is named after the method."""
 
     name: str
 

@@ -1,0 +1,397 @@
+"""The dense family against its papers' equations, each written here once more, plainly and in float64.
+
+Five clients with unequal numbers of samples and losses of their own, two to five of them a round, several local steps.
+The references share no code with the family: what is compared is the algebra, up to float32's rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from algorithm_cases import bits, make, over_the_wire, seed_of
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+N, D, K, ETA = 5, 23, 3, 0.05
+COHORTS = [(0, 1, 2), (3, 4), (1, 2, 4), (0, 3), (0, 1, 2, 3, 4), (2, 4), (0, 1)]
+SAMPLES = [3, 10, 1, 7, 4]
+START = np.cos(np.arange(D)).astype(np.float32)
+
+
+def gradient(client: int, round: int, step: int, at: Array) -> Array:
+    """Of ½ Σ_j a_j (x_j − c_j)²; a is the client's own, and every mini-batch has its own c."""
+    where = np.arange(D)
+    slope: Array = (1.5 + np.sin(where + client)) * (at - np.cos(2 * where + 3 * client + 0.1 * step + 0.01 * round))
+    return slope
+
+
+class Bowl:
+    """The same as an objective of the contract."""
+
+    def __init__(self, client: int, round: int) -> None:
+        self.point, self._client, self._round = np.full(D, np.nan, np.float32), client, round
+        self.samples, self.key, self.steps_an_epoch = SAMPLES[client], client, 1 + SAMPLES[client] % 3
+
+    def gradient(self, step: int, criterion: Any = None) -> Any:
+        assert criterion is None
+        return gradient(self._client, self._round, step, self.point.astype(np.float64)).astype(np.float32)
+
+
+class Federation(NamedTuple):
+    """What became of a run: models [rounds, D], where they are measured; commits; and what clients remember."""
+
+    models: Array
+    commits: list[Any]
+    memory: dict[int, Any]
+
+
+def federate(name: str, cohorts: Any = COHORTS, members: int = N, **fields: Any) -> Federation:
+    """A run of an algorithm as the server and the clients make it, messages and all."""
+    algorithm = make(name, **{"learning_rate": ETA, "local_steps": K} | fields).sized(D)
+    replica, memory = algorithm.replica(START), dict.fromkeys(range(N))
+    state, models, commits = algorithm.first_state(START.copy), [], []
+    for round, cohort in enumerate(cohorts):
+        plan, reports = algorithm.plan(round, replica.version, seed_of(round)), {}
+        told = algorithm.unpack_plan(over_the_wire(algorithm.pack_plan(plan).body), round, replica.version)
+        for client in cohort:
+            report, memory[client] = algorithm.local(replica, memory[client], told, Bowl(client, round))
+            reports[client] = algorithm.unpack_report(over_the_wire(algorithm.pack_report(told, report).body), plan)
+            algorithm.check(plan, reports[client])
+        commit, state = algorithm.aggregate(state, plan, reports, members=members)
+        algorithm.apply(replica, [commit])
+        models.append(algorithm.point(replica, commit).astype(np.float64))
+        commits.append(commit)
+    return Federation(np.array(models), commits, memory)
+
+
+# the references
+
+
+def descend(start: Array, client: int, round: int, direction: Callable[[Array, Array], Array], steps: int = K) -> Array:
+    """w ← w − η·direction(g, w), so often."""
+    w = start
+    for k in range(steps):
+        w = w - ETA * direction(gradient(client, round, k, w), w)
+    return w
+
+
+def by_samples(cohort: Any, vectors: list[Array]) -> Array:
+    weights = np.array([SAMPLES[client] for client in cohort], float)
+    average: Array = sum(weight * vector for weight, vector in zip(weights / weights.sum(), vectors, strict=True))
+    return average
+
+
+def averaging(step: Callable[[Array, Array, dict[str, Array]], Array], pull: float = 0.0) -> Array:
+    """FedAvg, with local losses that hold on to θ, and a server that makes of θ and Δ what it likes."""
+    theta, state, found = START.astype(np.float64), dict[str, Array](), []
+    for round, cohort in enumerate(COHORTS):
+        ends = [descend(theta, i, round, lambda g, w, t=theta: g + pull * (w - t)) for i in cohort]  # type: ignore[misc]
+        theta = step(theta, by_samples(cohort, [end - theta for end in ends]), state)
+        found.append(theta)
+    return np.array(found)
+
+
+def fedavg() -> Array:
+    return averaging(lambda theta, delta, _: theta + delta)
+
+
+def fedprox(beta: float) -> Array:
+    return averaging(lambda theta, delta, _: theta + delta, beta)
+
+
+def fedavgm(beta: float, rate: float) -> Array:
+    def step(theta: Array, delta: Array, state: dict[str, Array]) -> Array:
+        state["m"] = beta * state.get("m", np.zeros(D)) + delta
+        return theta + rate * state["m"]
+
+    return averaging(step)
+
+
+def adaptive(kind: str, beta1: float, beta2: float, tau: float, rate: float) -> Array:
+    def step(theta: Array, delta: Array, state: dict[str, Array]) -> Array:
+        m, v = state.get("m", np.zeros(D)), state.get("v", np.full(D, tau**2))
+        m = beta1 * m + (1 - beta1) * delta
+        if kind == "adam":
+            v = beta2 * v + (1 - beta2) * delta**2
+        elif kind == "yogi":
+            v = v - (1 - beta2) * delta**2 * np.sign(v - delta**2)
+        else:
+            v = v + delta**2
+        state["m"], state["v"] = m, v
+        return theta + rate * m / (np.sqrt(v) + tau)
+
+    return averaging(step)
+
+
+def fedacg(lam: float, beta: float) -> Array:
+    theta, m, found = START.astype(np.float64), np.zeros(D), []
+    for round, cohort in enumerate(COHORTS):
+        ahead = theta + lam * m
+        ends = [descend(ahead, i, round, lambda g, w, a=ahead: g + beta * (w - a)) for i in cohort]  # type: ignore[misc]
+        m = lam * m + by_samples(cohort, [end - ahead for end in ends])
+        theta = theta + m
+        found.append(theta)
+    return np.array(found)
+
+
+def feddyn(alpha: float) -> Array:
+    theta, h, found = START.astype(np.float64), np.zeros(D), []
+    own = [np.zeros(D) for _ in range(N)]
+    for round, cohort in enumerate(COHORTS):
+        ends = []
+        for i in cohort:
+            end = descend(theta, i, round, lambda g, w, t=theta, o=own[i]: g - o + alpha * (w - t))  # type: ignore[misc]
+            own[i] = own[i] - alpha * (end - theta)
+            ends.append(end)
+        h = h - alpha / N * np.sum([end - theta for end in ends], axis=0)
+        theta = np.mean(ends, axis=0) - h / alpha
+        found.append(theta)
+    return np.array(found)
+
+
+def fedcm(alpha: float, epochs: int | None = None) -> Array:
+    theta, last, found = START.astype(np.float64), np.zeros(D), []
+    for round, cohort in enumerate(COHORTS):
+        steps = {i: K if epochs is None else epochs * (1 + SAMPLES[i] % 3) for i in cohort}
+        # Δ_t·K, each client dividing by its own K
+        moves = [
+            descend(theta, i, round, lambda g, _, d=last / steps[i]: alpha * g + (1 - alpha) * d, steps[i]) - theta  # type: ignore[misc]
+            for i in cohort
+        ]
+        delta = by_samples(cohort, moves)
+        last = -delta / ETA
+        theta = theta + delta
+        found.append(theta)
+    return np.array(found)
+
+
+def feddc(alpha: float) -> Array:
+    theta, mean_update, found = START.astype(np.float64), np.zeros(D), []
+    drift, update = [np.zeros(D) for _ in range(N)], [np.zeros(D) for _ in range(N)]
+    for round, cohort in enumerate(COHORTS):
+        ends = []
+        for i in cohort:
+            correction = (update[i] - mean_update) / (ETA * K)
+
+            def direction(g: Array, w: Array, i: int = i, t: Array = theta, c: Array = correction) -> Array:
+                return g + alpha * (drift[i] + w - t) + c
+
+            end = descend(theta, i, round, direction)
+            update[i] = end - theta
+            drift[i] = drift[i] + update[i]
+            ends.append(end + drift[i])
+        theta, mean_update = by_samples(cohort, ends), np.mean([update[i] for i in cohort], axis=0)
+        found.append(theta)
+    return np.array(found)
+
+
+def scaffold(rate: float = 1.0) -> Array:
+    theta, c, found = START.astype(np.float64), np.zeros(D), []
+    own = [np.zeros(D) for _ in range(N)]
+    for round, cohort in enumerate(COHORTS):
+        moves, changes = [], []
+        for i in cohort:
+            end = descend(theta, i, round, lambda g, _, o=own[i], c=c: g - o + c)  # type: ignore[misc]
+            fresh = own[i] - c + (theta - end) / (K * ETA)
+            moves.append(end - theta)
+            changes.append(fresh - own[i])
+            own[i] = fresh
+        theta, c = theta + rate * np.mean(moves, axis=0), c + len(cohort) / N * np.mean(changes, axis=0)
+        found.append(theta)
+    return np.array(found)
+
+
+CASES: dict[str, tuple[str, dict[str, Any], Callable[[], Array]]] = {
+    "fedavg": ("fedavg", {}, fedavg),
+    "fedprox": ("fedprox", {"proximal": 0.7}, lambda: fedprox(0.7)),
+    "fedavgm": ("fedavgm", {"server_momentum": 0.6, "server_learning_rate": 0.5}, lambda: fedavgm(0.6, 0.5)),
+    "fedadam": ("fedadam", {}, lambda: adaptive("adam", 0.9, 0.99, 1e-3, 0.01)),
+    "fedyogi": ("fedyogi", {"beta2": 0.7, "beta1": 0.5}, lambda: adaptive("yogi", 0.5, 0.7, 1e-3, 0.01)),
+    "fedadagrad": ("fedadagrad", {"adaptivity": 0.1}, lambda: adaptive("adagrad", 0.0, 0.0, 0.1, 0.1)),
+    "fedacg": ("fedacg", {"proximal": 0.3}, lambda: fedacg(0.85, 0.3)),
+    "feddyn": ("feddyn", {"regularisation": 0.8}, lambda: feddyn(0.8)),
+    "fedcm": ("fedcm", {"gradient_share": 0.3}, lambda: fedcm(0.3)),
+    "fedcm-epochs": ("fedcm", {"gradient_share": 0.3, "epochs": 2, "local_steps": None}, lambda: fedcm(0.3, 2)),
+    "feddc": ("feddc", {"drift_penalty": 0.4}, lambda: feddc(0.4)),
+    "scaffold": ("scaffold", {"server_learning_rate": 0.8}, lambda: scaffold(0.8)),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_method_is_its_papers_equations(case: str) -> None:
+    name, fields, reference = CASES[case]
+    truth, found = reference(), federate(name, **fields).models
+    scale = np.abs(truth).max()
+    assert np.abs(found - truth).max() < 2e-5 * scale
+    if case != "fedavg":  # and not just averaging
+        assert np.abs(truth[-1] - fedavg()[-1]).max() > 1e-3
+
+
+def test_local_steps_with_momentum_decay_clipping_and_weight_decay_are_as_written() -> None:
+    theta, found = START.astype(np.float64), []
+    for round, cohort in enumerate(COHORTS):
+        ends = []
+        for i in cohort:
+            w, v = theta, np.zeros(D)
+            for k in range(K):
+                g = gradient(i, round, k, w)
+                g = g * min(1.0, 2.0 / np.linalg.norm(g)) + 0.1 * w
+                v = 0.9 * v + g
+                w = w - ETA * 0.7**round * v
+            ends.append(w)
+        theta = np.mean(ends, axis=0)
+        found.append(theta)
+    fields = {"momentum": 0.9, "clip": 2.0, "weight_decay": 0.1, "decay": 0.7, "weighting": "uniform"}
+    assert np.abs(federate("fedavg", **fields).models - np.array(found)).max() < 1e-5
+
+
+# what is what when a method does nothing
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("fedacg", {"lookahead": 0.0, "proximal": 0.0}),
+        ("fedprox", {"proximal": 0.0}),
+        ("fedavgm", {"server_momentum": 0.0}),
+        ("fedcm", {"gradient_share": 1.0}),
+        ("fedavg", {"also": [{"name": "fedprox", "proximal": 0.0}, {"name": "fedavgm", "server_momentum": 0.0}]}),
+    ],
+)
+def test_a_method_that_is_turned_off_is_fedavg_to_the_bit(name: str, fields: dict[str, Any]) -> None:
+    assert bits(federate(name, **fields).models) == bits(federate("fedavg").models)
+
+
+def test_the_first_round_of_control_variates_is_fedavgs_to_the_bit() -> None:
+    """All are zero then, and make a difference as soon as somebody comes again."""
+    plain, found = federate("fedavg", weighting="uniform").models, federate("scaffold").models
+    assert bits(found[0]) == bits(plain[0])
+    assert np.abs(found[1] - plain[1]).max() > 1e-3
+
+
+def test_the_first_drift_is_the_first_update_and_counts_as_well() -> None:
+    away = federate("feddc", drift_penalty=0.0).models[0] - START
+    assert np.allclose(away, 2 * (federate("fedavg").models[0] - START), rtol=0, atol=1e-6)
+
+
+def test_scaffold_without_memory_or_members_is_fedavg() -> None:
+    """Whoever comes is new, and of so many members that c stays what it was: nothing."""
+    newcomers = federate("scaffold", members=2**40)
+    plain = federate("fedavg", weighting="uniform")
+    once = [(0, 1), (2, 3), (4,)]
+    found = federate("scaffold", once, members=2**40).models
+    assert np.abs(found - federate("fedavg", once, weighting="uniform").models).max() < 1e-6
+    assert np.abs(newcomers.models - plain.models).max() > 1e-3, "those who come again are not"
+
+
+def test_dynamic_regularisation_vanishes_with_its_strength_but_for_what_the_server_holds() -> None:
+    """As α → 0, h_i → 0 and the proximal term too, and s = h/α is −Σ (|C|/N)Δ still: the limit is no FedAvg."""
+    theta, s, found = START.astype(np.float64), np.zeros(D), []
+    for round, cohort in enumerate(COHORTS):
+        delta = np.mean([descend(theta, i, round, lambda g, _: g) - theta for i in cohort], axis=0)
+        s = s - len(cohort) / N * delta
+        theta = theta + delta - s
+        found.append(theta)
+    limit = np.array(found)
+    away = [np.abs(federate("feddyn", regularisation=alpha).models - limit).max() for alpha in (1e-1, 1e-2, 1e-3)]
+    assert away[0] > 5 * away[1] > 25 * away[2]
+    big = federate("feddyn", regularisation=1e-3, members=2**40).models
+    assert np.abs(big - federate("fedavg", weighting="uniform").models).max() < 2e-2, "of countless members it is"
+
+
+# where control variates lead
+
+
+def gathered(name: str, rounds: int, **fields: Any) -> Array:
+    """Where the model ends with everybody in every round, and losses that stand still."""
+    return federate(name, [tuple(range(N))] * rounds, **fields).models[-1]
+
+
+def test_what_corrects_drift_comes_to_the_minimum_of_the_mean_loss_and_fedavg_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def still(client: int, round: int, step: int, at: Array) -> Array:
+        where = np.arange(D)
+        return (1.5 + np.sin(where + client)) * (at - np.cos(2 * where + 3 * client))
+
+    monkeypatch.setitem(globals(), "gradient", still)
+    slopes = np.array([1.5 + np.sin(np.arange(D) + i) for i in range(N)])
+    centres = np.array([np.cos(2 * np.arange(D) + 3 * i) for i in range(N)])
+    minimum = (slopes * centres).sum(axis=0) / slopes.sum(axis=0)
+    many = {"local_steps": 20, "learning_rate": 0.05}
+    plain = np.abs(gathered("fedavg", 150, weighting="uniform", **many) - minimum).max()
+    assert plain > 0.02
+    assert np.abs(gathered("scaffold", 150, **many) - minimum).max() < plain / 100
+    assert np.abs(gathered("feddyn", 150, regularisation=1.0, **many) - minimum).max() < plain / 100
+
+
+# by hand
+
+
+def test_two_clients_by_hand_train_models_of_their_own() -> None:
+    """If clients trained the server's own tensors, the second would go on from where the first ended."""
+
+    class Slope:
+        samples, key, steps_an_epoch = 1, 0, 1
+
+        def __init__(self, slope: float, samples: int) -> None:
+            self.point, self._slope, self.samples = np.zeros(2, np.float32), slope, samples
+
+        def gradient(self, step: int, criterion: Any = None) -> Any:
+            return np.array([self._slope, self.point[1]], np.float32)
+
+    algorithm = make("fedavg", learning_rate=0.5, local_steps=2).sized(2)
+    start = np.array([1.0, 8.0], np.float32)
+    replica, plan = algorithm.replica(start), algorithm.plan(0, 0, 0)
+    reports = {i: algorithm.local(replica, None, plan, Slope(*each))[0] for i, each in enumerate([(2.0, 1), (-1.0, 3)])}
+    assert reports[0].vectors.tolist() == [[-2.0, -6.0]], "8 → 4 → 2 by halves"
+    assert reports[1].vectors.tolist() == [[1.0, -6.0]]
+    assert replica.x.tolist() == [1.0, 8.0]
+    commit, _ = algorithm.aggregate(algorithm.first_state(start.copy), plan, reports)
+    assert commit.fields[0].tolist() == [1.25, 2.0], "1 + (1·(−2) + 3·1)/4"
+
+
+@pytest.mark.parametrize("name", ["scaffold", "feddyn", "feddc", "fedcm", "fedacg"])
+def test_what_a_client_remembers_and_reports_is_no_view_of_anything_else(name: str) -> None:
+    algorithm = make(name, local_steps=2).sized(D)
+    replica, plan = algorithm.replica(START), algorithm.plan(0, 0, 0)
+    _, memory = algorithm.local(replica, None, plan, Bowl(0, 0))
+    before = bits(memory), bits(replica)
+    algorithm.local(replica, memory, plan, Bowl(0, 1))
+    assert (bits(memory), bits(replica)) == before
+    assert (memory is None) == (name in ("fedcm", "fedacg"))
+
+
+def test_the_server_forgets_no_report_of_another_vector_when_all_come_late() -> None:
+    """Σ Δc_i/N moves c by every report that counts, whenever it comes."""
+    from seedbus.algorithms.contract import Overdue
+
+    algorithm = make("scaffold", learning_rate=ETA, local_steps=K).sized(D)
+    replica, state = algorithm.replica(START), algorithm.first_state(START.copy)
+    plan = algorithm.plan(0, 0, 0)
+    reports = {i: algorithm.local(replica, None, plan, Bowl(i, 0))[0] for i in range(4)}
+    late = {i: reports.pop(i) for i in (1, 3)}
+    commit, _ = algorithm.aggregate(state, plan, reports, share=0.5, late=[Overdue(plan, late, 0.25)], members=N)
+    expected = sum(report.vectors[1].astype(np.float64) for report in (reports | late).values()) / N
+    assert np.abs(commit.fields[1] - expected).max() < 1e-5
+    alone, _ = algorithm.aggregate(state, plan, {}, share=0.0, late=[Overdue(plan, late, 0.5)], members=N)
+    assert np.abs(alone.fields[1] - sum(report.vectors[1] for report in late.values()) / N).max() < 1e-5
+
+
+def test_other_defaults_are_the_algorithms_and_not_of_who_is_added_to_one() -> None:
+    defaults: Mapping[str, Mapping[str, Any]] = {
+        "fedadam": {"server_learning_rate": 0.01},
+        "fedadagrad": {"server_learning_rate": 0.1},
+        "feddyn": {"weighting": "uniform"},
+        "scaffold": {"weighting": "uniform"},
+        "fedavg": {"server_learning_rate": 1.0, "weighting": "samples"},
+    }
+    for name, expected in defaults.items():
+        assert {field: getattr(make(name), field) for field in expected} == expected
+        assert type(make(name)).model_fields["server_learning_rate"].description == "η_g"
+    with pytest.raises(ValueError, match="server_learning_rate"):
+        make("fedadam", server_learning_rate=0.0)
+    assert make("fedprox", also=[{"name": "fedadam"}]).server_learning_rate == 1.0

@@ -38,6 +38,7 @@ from seedbus.bus import (
     VirtualClock,
     WallClock,
 )
+from seedbus.bus.envelope import SHORT
 
 MESSAGES = "messages"
 OUTCOME = "outcome"
@@ -48,7 +49,7 @@ class Setup:
     """All that a run's server is made of.
 
     faults: what a scenario says of messages, links and compute time, sorted by who they concern once they are there.
-    scenario: what followers are told; processes: how many share them.
+    scenario: what followers are told; processes: how many share them; report_limit: bytes that a REPORT may have.
     """
 
     seed: int
@@ -64,6 +65,7 @@ class Setup:
     scenario: bytes
     processes: int = 1
     lag: Lag | None = None
+    report_limit: int = SHORT
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +169,7 @@ class _Crew:
             rules,
             tally=lambda envelope: tally(setup.algorithm, self.coordinator.verifier.is_due, envelope),
             answer_ns=self._answer_ns,
+            report_limit=setup.report_limit,
         )
         self.server = Server(self.bus, self.coordinator, self.population, outages, journal, observer)
         # a connection of its own, for the journal's may be in use on the journal's thread

@@ -206,6 +206,10 @@ class Algorithm(Protocol[PlanT, ReportT, CommitT]):
         """Figures about the algorithm's own fields that belong beside an evaluation."""
         ...
 
+    def report_bytes(self, dimension: int) -> int:
+        """Bytes that the vectors of a packed report take at most; 0 if it carries scalars only."""
+        ...
+
     def count_scalars(self, body: Any) -> int:
         """How many scalars a report's packed body carries, whoever packed it; 0 for what is none."""
         ...

@@ -193,6 +193,9 @@ class ScalarOnly(BaseModel):
     def diagnostics(self, replica: Replica) -> dict[str, float]:
         return {}
 
+    def report_bytes(self, dimension: int) -> int:
+        return 0
+
     def count_scalars(self, body: Any) -> int:
         return wire.count_scalars(body, self._format)
 

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from seedbus.bus.clock import LAST_NS, Clock
-from seedbus.bus.envelope import NO_TALLY, SERVER, Envelope, Kind, Tally, encode, is_of
+from seedbus.bus.envelope import NO_TALLY, SERVER, SHORT, Encoder, Envelope, Kind, Tally, encode, is_of
 from seedbus.bus.errors import MalformedEnvelope
 from seedbus.bus.ledger import INSTRUMENT, Fate, Ledger, Row
 from seedbus.bus.letters import opened, said
@@ -37,7 +37,7 @@ class Bus:
     """Sends envelopes between actors in time.
 
     tally: what a follower's message carries beside its length; answer_ns: how long a client needs to answer a plan of
-    a round.
+    a round; report_limit: bytes that a REPORT of this run may have.
     """
 
     def __init__(
@@ -50,9 +50,11 @@ class Bus:
         *,
         tally: Callable[[Envelope], Tally] = _untallied,
         answer_ns: Callable[[int, int], int] = lambda client, round: 0,
+        report_limit: int = SHORT,
     ) -> None:
         self.clock, self.transport, self.ledger, self.links, self.rules = clock, transport, ledger, links, rules
-        self._tally, self._answer_ns = tally, answer_ns
+        self._tally, self._answer_ns, self._most = tally, answer_ns, max(report_limit, SHORT)
+        self._encoder = Encoder()
         self.refused: Counter[tuple[int | None, str]] = Counter()
         """Malformed frames by (peer, the part that was wrong): bounded, as whole sentences would not be."""
         self.stands: dict[int, int] = {}
@@ -76,14 +78,19 @@ class Bus:
 
     def send(self, envelope: Envelope, tally: Tally = NO_TALLY) -> None:
         """Send a message now. Returns at once. Raises `EnvelopeTooLong`."""
-        frame, header = encode(envelope)
-        self.send_frame(envelope, frame, header, tally)
+        header, body = self._encoder.parts(envelope)
+        if len(body) > SHORT:
+            self.send_frame(envelope, header, len(header), tally, tail=body)
+        else:
+            self.send_frame(envelope, header + body, len(header), tally)
 
-    def send_frame(self, envelope: Envelope, frame: bytes, header: int, tally: Tally = NO_TALLY) -> None:
+    def send_frame(
+        self, envelope: Envelope, frame: bytes, header: int, tally: Tally = NO_TALLY, tail: bytes = b""
+    ) -> None:
         """Send bytes in the place of an envelope's own: what a rule that corrupts does, and a test of bad peers."""
         key = next_key(self._occurrences, envelope.kind, envelope.client, envelope.round)
         now_ns, is_sure = self.clock.now_ns, envelope.kind is Kind.REFUSE
-        self._depart(Flight(now_ns, now_ns, key, envelope.base, header, tally, frame, is_sure=is_sure))
+        self._depart(Flight(now_ns, now_ns, key, envelope.base, header, tally, frame, is_sure=is_sure, tail=tail))
 
     def book(self, envelope: Envelope) -> bytes:
         """A message that takes no simulated time, of a process that comes or goes: its frame; its row is written."""
@@ -137,7 +144,7 @@ class Bus:
         totals = self.ledger.totals
         settled = totals[kind, "header_bytes"] + totals[kind, "payload_bytes"] - totals[kind, "digest_bytes"]
         flights = (f for f in self._in_flight.values() if f.key[0] is kind and f.key[1] >= 0)
-        return settled - totals[kind, INSTRUMENT] + sum(len(f.frame) - f.tally.digest_bytes for f in flights)
+        return settled - totals[kind, INSTRUMENT] + sum(f.size - f.tally.digest_bytes for f in flights)
 
     def checkpoint(self) -> list[Any]:
         """All that the future depends on: the time, the busy links, what is under way, every answer to come; and how
@@ -214,7 +221,7 @@ class Bus:
             self._launch(copy, self.rules.judge(copy.key, copy.sent_ns))
 
     def _launch(self, flight: Flight, verdict: Verdict) -> None:
-        arrival_ns = self.links.arrival_ns(flight.key, len(flight.frame), flight.sent_ns)
+        arrival_ns = self.links.arrival_ns(flight.key, flight.size, flight.sent_ns)
         flight.due_ns = arrival_ns + verdict.delay_ns
         if verdict.flips:
             flight.flip(verdict.flips)
@@ -234,7 +241,7 @@ class Bus:
         sender, recipient = flight.ends
         letter: Envelope | MalformedEnvelope
         try:
-            letter, fate = opened(flight), Fate.DELIVERED
+            letter, fate = opened(flight, self._most), Fate.DELIVERED
         except MalformedEnvelope as error:
             letter, fate = error, Fate.REFUSED
             self.refused[sender, error.where] += 1
@@ -249,7 +256,7 @@ class Bus:
     def _settle(self, flight: Flight, fate: Fate) -> None:
         """The end of every message: its row, once, and it is no longer under way."""
         self._in_flight.pop(flight.key, None)
-        framing_bytes = self.transport.framing_bytes(len(flight.frame))
+        framing_bytes = self.transport.framing_bytes(flight.size)
         self.ledger.append(flight.row(fate, self.clock.now_ns, framing_bytes))
 
     # -- answers
@@ -257,7 +264,7 @@ class Bus:
     def _deliver(self, recipient: int, flight: Flight) -> None:
         needs_ns = self._answer_ns(recipient, flight.key[2]) if flight.key[0] is Kind.PLAN else 0
         answered = self.promise(flight.key, flight.base, self.clock.now_ns + needs_ns)
-        self.transport.deliver(recipient, flight.frame, answered)
+        self.transport.deliver(recipient, flight.frame, answered, flight.tail)
         if not self.clock.is_virtual:
             asyncio.get_running_loop().call_soon(self.transport.flush)
 
@@ -317,11 +324,13 @@ class Bus:
             self._book_unsent(answer)
             return
         for frame in answer.frames or []:
-            envelope, header = said(client, frame)
+            envelope, header = said(client, frame, self._most)
             tally = NO_TALLY if envelope is None else self._tally(envelope)
             named = (Kind.REPORT, client, round) if envelope is None else (envelope.kind, client, envelope.round)
             key, base = next_key(self._occurrences, *named), answer.base if envelope is None else envelope.base
             if envelope is not None and envelope.kind is Kind.REPORT:
                 self.rules.reported(client, envelope.round)
+            if len(frame) > SHORT:
+                envelope = None  # decoded once more when it arrives, for memory would hold it twice until then
             is_sure = kind in _SETS_BACK
             self._depart(Flight(now_ns, now_ns, key, base, header, tally, frame, is_sure=is_sure, envelope=envelope))

@@ -16,11 +16,13 @@ whom, and no other exception leaves this module.
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import msgpack
 
+from seedbus.bus.elements import has_more_than
 from seedbus.bus.errors import EnvelopeTooLong, MalformedEnvelope
 
 FORMAT = 1
@@ -28,7 +30,9 @@ HEADER_LIMIT = 16
 NUMBER_LIMIT = 2**32
 ARRAY_LIMIT = 64
 DEPTH_LIMIT = 6
-FRAME_LIMIT = 2**26
+FRAME_LIMIT = 2**28
+SHORT = 2**16
+"""Bytes that a kind has at most that carries no vectors; and of a REPORT, unless a run says that its own are longer."""
 
 SERVER = -1
 EVALUATOR = -2
@@ -67,15 +71,15 @@ class Kind(enum.IntEnum):
 
     @property
     def limit(self) -> int:
-        """The longest envelope of this kind, in bytes. What a server accepts from strangers is far less."""
-        return 2**16 if self in _SHORT else FRAME_LIMIT
+        """The longest envelope of this kind, in bytes. What a server accepts of a REPORT is a property of its run."""
+        return SHORT if self in _SHORT else FRAME_LIMIT
 
 
 _UPWARD = frozenset({Kind.JOIN, Kind.REPORT, Kind.EVALUATION, Kind.DECLINE, Kind.PULL, Kind.PIECE})
 # what clients send for the algorithm's sake, and what they are sent
 UP = (Kind.REPORT, Kind.DECLINE, Kind.PULL, Kind.PIECE)
 DOWN = (Kind.PLAN, Kind.SNAPSHOT, Kind.FETCH)
-_SHORT = _UPWARD | {Kind.SNAPSHOT, Kind.FETCH}
+_SHORT = _UPWARD - {Kind.REPORT} | {Kind.SNAPSHOT, Kind.FETCH}
 _NUMBERS = frozenset(Kind) - {Kind.LINK}
 
 
@@ -117,13 +121,26 @@ def ends(kind: Kind, client: int) -> tuple[int, int]:
 
 def encode(envelope: Envelope) -> tuple[bytes, int]:
     """The envelope's bytes, and how many of them are header. Raises `EnvelopeTooLong`."""
-    header = header_of(envelope)
-    if len(header) > HEADER_LIMIT:
-        raise EnvelopeTooLong(f"the header of {_name(envelope)}", len(header), HEADER_LIMIT)
-    frame = header + _pack(envelope.body)
-    if len(frame) > envelope.kind.limit:
-        raise EnvelopeTooLong(_name(envelope), len(frame), envelope.kind.limit)
-    return frame, len(header)
+    header, body = _header(envelope), list(_pieces(envelope.body))
+    _refuse_long(envelope, len(header) + sum(map(len, body)))
+    return b"".join((header, *body)), len(header)
+
+
+class Encoder:
+    """Encodes envelopes one after the other; a body that several share is packed once. Nobody changes a body."""
+
+    def __init__(self) -> None:
+        self._body: list[Any] = []
+        self._packed = _pack([])
+
+    def parts(self, envelope: Envelope) -> tuple[bytes, bytes]:
+        """The envelope's header and its body, which is that of the one before if theirs are the same object. Raises
+        `EnvelopeTooLong`."""
+        header = _header(envelope)
+        if envelope.body is not self._body:
+            self._packed, self._body = b"".join(_pieces(envelope.body)), envelope.body
+        _refuse_long(envelope, len(header) + len(self._packed))
+        return header, self._packed
 
 
 def header_of(envelope: Envelope) -> bytes:
@@ -138,10 +155,17 @@ def is_of(frame: bytes, kind: Kind) -> bool:
     return frame[:2] == bytes((0x95, FORMAT * 16 + kind))
 
 
-def decode(frame: bytes, peer: int | None = None) -> Envelope:
-    """The envelope in `frame`. Raises `MalformedEnvelope`, and nothing else, whatever the bytes are."""
-    if len(frame) > FRAME_LIMIT:
-        raise MalformedEnvelope(f"has {len(frame):,} bytes, more than the {FRAME_LIMIT:,} accepted", "the frame", peer)
+def decode(frame: bytes, peer: int | None = None, *, most: int | None = None) -> Envelope:
+    """The envelope in `frame`. Raises `MalformedEnvelope`, and nothing else, whatever the bytes are.
+
+    most: bytes that are accepted of whoever is not to be trusted with memory; a frame that is longer than `SHORT` may
+    then have as many elements as a short one has bytes.
+    """
+    limit = FRAME_LIMIT if most is None else most
+    if len(frame) > limit:
+        raise MalformedEnvelope(f"has {len(frame):,} bytes, more than the {limit:,} accepted", "the frame", peer)
+    if most is not None and len(frame) > SHORT and has_more_than(frame, SHORT):
+        raise MalformedEnvelope(f"has more than {SHORT:,} elements", "the frame", peer)
     try:
         parts = msgpack.unpackb(
             frame,
@@ -177,13 +201,47 @@ def decode(frame: bytes, peer: int | None = None) -> Envelope:
     return envelope
 
 
+def _header(envelope: Envelope) -> bytes:
+    header = header_of(envelope)
+    if len(header) > HEADER_LIMIT:
+        raise EnvelopeTooLong(f"the header of {_name(envelope)}", len(header), HEADER_LIMIT)
+    return header
+
+
+def _refuse_long(envelope: Envelope, size: int) -> None:
+    if size > envelope.kind.limit:
+        raise EnvelopeTooLong(_name(envelope), size, envelope.kind.limit)
+
+
 def _name(envelope: Envelope) -> str:
     return f"the {envelope.kind.name} of round {envelope.round} for client {envelope.client}"
+
+
+_packer = msgpack.Packer()
 
 
 def _pack(value: Any) -> bytes:
     packed: bytes = msgpack.packb(value)
     return packed
+
+
+def _pieces(value: Any) -> Iterator[bytes]:
+    """A packed value, in which long byte strings are pieces of their own and no copies."""
+    if not _has_long(value):
+        yield _pack(value)
+    elif type(value) is list:
+        yield _packer.pack_array_header(len(value))
+        for element in value:
+            yield from _pieces(element)
+    else:
+        yield b"\xc6" + len(value).to_bytes(4, "big")  # msgpack's bin 32
+        yield value
+
+
+def _has_long(value: Any) -> bool:
+    if type(value) is list:
+        return any(map(_has_long, value))
+    return type(value) is bytes and len(value) >= SHORT
 
 
 def _kind(tag: object, peer: int | None) -> Kind:

@@ -7,17 +7,18 @@ from seedbus.bus.errors import MalformedEnvelope
 from seedbus.bus.under_way import Flight
 
 
-def opened(flight: Flight) -> Envelope:
-    """What a message holds. Raises `MalformedEnvelope`."""
+def opened(flight: Flight, most: int) -> Envelope:
+    """What a message holds. most: bytes that are accepted of a follower. Raises `MalformedEnvelope`."""
     if flight.envelope is not None:
         return flight.envelope
-    return _checked(decode(flight.frame, flight.ends[0]), flight.key[0], flight.key[1])
+    kind, client = flight.key[:2]
+    return _checked(decode(flight.whole, flight.ends[0], most=most if kind.is_upward else None), kind, client)
 
 
-def said(client: int, frame: bytes) -> tuple[Envelope | None, int]:
+def said(client: int, frame: bytes, most: int) -> tuple[Envelope | None, int]:
     """What a follower's frame holds, and its header's length; nothing if it will be refused."""
     try:
-        envelope = _checked(decode(frame, client), Kind.REPORT, client)
+        envelope = _checked(decode(frame, client, most=most), Kind.REPORT, client)
     except MalformedEnvelope:
         return None, 0
     return envelope, len(header_of(envelope))

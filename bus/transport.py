@@ -126,10 +126,11 @@ class Transport(Protocol):
         """Whether what is delivered to `address` comes to somebody, now or later."""
         ...
 
-    def deliver(self, address: int, frame: bytes, answered: Answered) -> None:
+    def deliver(self, address: int, frame: bytes, answered: Answered, tail: bytes = b"") -> None:
         """Move a frame to `address`; `answered` is called once with what it answers, now or later.
 
-        What is delivered to one address is handled in this order. Raises `UnknownAddress` if nobody can be there.
+        tail: the frame's end, if it is long and many frames share it. What is delivered to one address is handled in
+        this order. Raises `UnknownAddress` if nobody can be there.
         """
         ...
 
@@ -182,13 +183,13 @@ class MemoryTransport:
     def reaches(self, address: int) -> bool:
         return True
 
-    def deliver(self, address: int, frame: bytes, answered: Answered) -> None:
+    def deliver(self, address: int, frame: bytes, answered: Answered, tail: bytes = b"") -> None:
         if address not in self._addresses or self._follower is None:
             raise UnknownAddress(address)
         if self._pool is None:
-            answered(self._follower.handle(frame))
+            answered(self._follower.handle(frame + tail))
         else:
-            work = asyncio.get_running_loop().run_in_executor(self._pool, self._follower.handle, frame)
+            work = asyncio.get_running_loop().run_in_executor(self._pool, self._follower.handle, frame + tail)
             work.add_done_callback(lambda done: None if done.cancelled() else answered(done.result()))
 
     def flush(self) -> None:

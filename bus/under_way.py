@@ -18,7 +18,8 @@ Key = tuple[Kind, int, int, int, int]
 class Flight:
     """A message under way: due at a nanosecond, with all that its row needs.
 
-    envelope: what `frame` holds, where that is known already. is_damaged: whether bits of it flipped on its way.
+    frame, tail: its bytes; the end of a long one is shared by all that have it. envelope: what they hold, where that is
+    known already. is_damaged: whether bits of it flipped on its way.
     is_sure: no rule strikes it, because whoever introduces itself does so until it is heard.
     """
 
@@ -32,11 +33,20 @@ class Flight:
     is_damaged: bool = False
     is_sure: bool = False
     envelope: Envelope | None = None
+    tail: bytes = b""
+
+    @property
+    def size(self) -> int:
+        return len(self.frame) + len(self.tail)
+
+    @property
+    def whole(self) -> bytes:
+        return self.frame + self.tail
 
     def pack(self) -> list[Any]:
         """For a checkpoint."""
         how = [self.is_damaged, self.is_sure]
-        return [self.due_ns, self.sent_ns, *self.key, self.base, self.header, list(self.tally), self.frame, *how]
+        return [self.due_ns, self.sent_ns, *self.key, self.base, self.header, list(self.tally), self.whole, *how]
 
     @staticmethod
     def unpack(packed: list[Any]) -> Flight:
@@ -46,12 +56,12 @@ class Flight:
 
     def flip(self, places: Iterable[float]) -> None:
         """Flip the bits at these fractions of the frame; one that is flipped twice is as it was."""
-        bits = bytearray(self.frame)
+        bits = bytearray(self.whole)
         for place in places:
             byte, bit = divmod(int(place * 8 * len(bits)), 8)
             bits[byte] ^= 1 << bit
-        if bits != self.frame:
-            self.frame, self.is_damaged, self.envelope = bytes(bits), True, None
+        if bits != self.whole:
+            self.frame, self.tail, self.is_damaged, self.envelope = bytes(bits), b"", True, None
 
     @property
     def ends(self) -> tuple[int, int]:
@@ -69,7 +79,7 @@ class Flight:
             sender=sender,
             recipient=recipient,
             header_bytes=self.header,
-            payload_bytes=len(self.frame) - self.header,
+            payload_bytes=self.size - self.header,
             # what travels up has come over the wire, once, before a rule says anything; what travels down has not
             framing_bytes=framing_bytes if (copy == 0 if kind.is_upward else fate is Fate.DELIVERED) else 0,
             digest_bytes=tally.digest_bytes,

@@ -78,8 +78,11 @@ Connect = Callable[[bytes], Transport]
 
 
 @contextmanager
-def placed(placement: Placement, scenario: Scenario, recruit: Recruit | None, observer: Observer) -> Iterator[Connect]:
-    """What connects a run's server with its followers. recruit: what makes them, where they are in this process."""
+def placed(
+    placement: Placement, scenario: Scenario, recruit: Recruit | None, observer: Observer, report_limit: int
+) -> Iterator[Connect]:
+    """What connects a run's server with its followers. recruit: what makes them, where they are in this process;
+    report_limit: bytes that a REPORT may have."""
     is_virtual = scenario.clock == "virtual"
     if placement.transport == "memory":
         assert recruit is not None
@@ -103,7 +106,15 @@ def placed(placement: Placement, scenario: Scenario, recruit: Recruit | None, ob
                 helper.check(reception)
 
         def connect(run: bytes) -> Transport:
-            hub = Hub(endpoint, run, limits=_limits(placement), redelivers=is_virtual, context=context, on_tick=on_tick)
+            hub = Hub(
+                endpoint,
+                run,
+                limits=_limits(placement),
+                redelivers=is_virtual,
+                report_limit=report_limit,
+                context=context,
+                on_tick=on_tick,
+            )
             hubs.append(hub)
             observer.noted("listening", endpoint=hub.endpoint, who=_who(placement, hub.endpoint))
             if placement.workers:

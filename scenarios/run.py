@@ -22,6 +22,7 @@ from seedbus.agents.observer import Nobody, Observer
 from seedbus.agents.tampering import Tampering
 from seedbus.bus import Offer, Recruit, ledger_hash, read_ledger
 from seedbus.bus.clock import cpu_seconds, wall_seconds
+from seedbus.bus.envelope import SHORT
 from seedbus.bus.errors import BadEndpoint, LedgerDamaged, TooFewFiles
 from seedbus.bus.ledger import Columns
 from seedbus.models.task import Problem
@@ -145,6 +146,7 @@ def _setup(scenario: Scenario, processes: int) -> Setup:
         scenario=json.dumps(scenario.resolved()).encode(),
         processes=processes,
         lag=scenario.lag,
+        report_limit=SHORT + scenario.algorithm.report_bytes(scenario.task.dimension),
     )
 
 
@@ -222,8 +224,9 @@ def _run(
         if problem is not None:
             check_build(folder, journal.facts(), build_facts(prove(scenario.algorithm, problem.x0())))
             made = recruit(scenario, problem, recorder)
-        with placed(where, scenario, made, recorder) as connect:
-            outcome = run_agents(_setup(scenario, where.expect), folder, journal, recorder, connect)
+        setup = _setup(scenario, where.expect)
+        with placed(where, scenario, made, recorder, setup.report_limit) as connect:
+            outcome = run_agents(setup, folder, journal, recorder, connect)
         lines, columns = journal.metrics(), _messages(folder / MESSAGES, journal)
         history = History.of(journal.rounds(), scenario.participation.clients)
         heard = Heard(columns, history)

@@ -125,8 +125,8 @@ class Backwards(MemoryTransport):
         super().__init__(recruit)
         self._kept: list[Callable[[], None]] = []
 
-    def deliver(self, address: int, frame: bytes, answered: Answered) -> None:
-        super().deliver(address, frame, lambda frames: self._kept.append(partial(answered, frames)))
+    def deliver(self, address: int, frame: bytes, answered: Answered, tail: bytes = b"") -> None:
+        super().deliver(address, frame, lambda frames: self._kept.append(partial(answered, frames)), tail)
 
     def flush(self) -> None:
         kept, self._kept = self._kept[::-1], []

@@ -44,8 +44,8 @@ class Guest:
         """What its refusals are counted under."""
         return {self.peer.name, f"host {self.host} at {self.peer.name}", str(self.host)}
 
-    def say(self, type: Type, content: bytes = b"") -> None:
-        self.peer.send(parcel.parcel(type, self.session, content))
+    def say(self, type: Type, *content: bytes) -> None:
+        self.peer.send(parcel.parcel(type, self.session, *content))
 
     def post(self, *frames: bytes) -> None:
         self.say(Type.POST, b"".join(map(parcel.entry, frames)))
@@ -149,7 +149,7 @@ def _leaves(guest: Guest) -> None:
     guest.post(guest.join())
     guest.say(Type.FAREWELL)
     guest.post(guest.join())
-    guest.say(Type.ANSWER, parcel.answers(0, [[b"x"]]))
+    guest.say(Type.ANSWER, *parcel.answers(0, [[b"x"]]))
 
 
 def _comes_and_goes(guest: Guest) -> None:
@@ -183,7 +183,7 @@ def _was_before(guest: Guest) -> None:
 
 def _replays(guest: Guest) -> None:
     """Somebody's whole conversation, word for word."""
-    guest.say(Type.ANSWER, parcel.answers(0, [[b"x"]]))
+    guest.say(Type.ANSWER, *parcel.answers(0, [[b"x"]]))
     guest.post(guest.join())
     guest.say(Type.PING)
     guest.say(Type.FAREWELL)

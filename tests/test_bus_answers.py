@@ -152,8 +152,8 @@ def test_time_stands_still_for_an_answer_that_is_due_and_names_who_owes_it() -> 
 
 def test_what_a_follower_says_twice_is_heard_once() -> None:
     class Stammering(MemoryTransport):
-        def deliver(self, address: int, frame: bytes, answered: Any) -> None:
-            super().deliver(address, frame, answered)
+        def deliver(self, address: int, frame: bytes, answered: Any, tail: bytes = b"") -> None:
+            super().deliver(address, frame, answered, tail)
             answered([encode(report(address, 9))[0]])
 
     harness = Harness(transport=Stammering, answers=reported)

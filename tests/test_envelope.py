@@ -11,7 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seedbus.bus import EVALUATOR, HOST, SERVER, Envelope, EnvelopeTooLong, Kind, MalformedEnvelope, decode, encode
-from seedbus.bus.envelope import ARRAY_LIMIT, DEPTH_LIMIT, FORMAT, FRAME_LIMIT, HEADER_LIMIT, LOWEST_ADDRESS
+from seedbus.bus.elements import has_more_than
+from seedbus.bus.envelope import (
+    ARRAY_LIMIT,
+    DEPTH_LIMIT,
+    FORMAT,
+    FRAME_LIMIT,
+    HEADER_LIMIT,
+    LOWEST_ADDRESS,
+    SHORT,
+    Encoder,
+)
 
 PLAN = FORMAT * 16 + Kind.PLAN
 REPORT = FORMAT * 16 + Kind.REPORT
@@ -82,12 +92,76 @@ def test_a_header_of_three_long_numbers_is_refused_before_it_is_sent(kind: Kind)
         encode(Envelope(kind, 2**16, 2**16, 2**16))
 
 
-@pytest.mark.parametrize("kind", [kind for kind in Kind if kind.is_upward])
+@pytest.mark.parametrize("kind", [kind for kind in Kind if kind.limit == SHORT])
 def test_an_envelope_past_its_kinds_limit_is_refused_before_it_is_sent(kind: Kind) -> None:
     whole = Envelope(kind, 3, 4, 5, [bytes(kind.limit - 5 - 4)])
     assert len(encode(whole)[0]) == kind.limit
     with pytest.raises(EnvelopeTooLong, match=rf"the {kind.name} of round 4 for client 3 is 65,537 bytes"):
         encode(Envelope(kind, 3, 4, 5, [bytes(kind.limit - 5 - 3)]))
+
+
+def test_what_carries_vectors_is_long_and_all_else_is_short() -> None:
+    long = {Kind.WELCOME, Kind.COMMIT, Kind.PLAN, Kind.REPORT}
+    assert {kind for kind in TRAVELLING if kind.is_upward and kind.limit > SHORT} == {Kind.REPORT}
+    assert all(kind.limit == FRAME_LIMIT for kind in long)
+
+
+VECTOR = bytes(range(256)) * 512
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        [VECTOR],
+        [VECTOR, VECTOR, b"digest"],
+        [[7, 1, VECTOR], [[b"short", VECTOR], [], [1.5, "x", [2, VECTOR]]]],
+        [VECTOR[:SHORT], VECTOR[: SHORT - 1], VECTOR[: SHORT + 1]],
+    ],
+)
+def test_long_bodies_are_plain_msgpack_too(body: list[Any]) -> None:
+    envelope = Envelope(Kind.PLAN, 3, 4, 5, body)
+    frame, header = encode(envelope)
+    assert frame == pack(PLAN, 3, 4, 5, body) and decode(frame) == envelope
+    assert Encoder().parts(envelope) == (frame[:header], frame[header:])
+
+
+def test_an_encoder_packs_a_shared_body_once_and_mixes_up_none() -> None:
+    encoder, first, second = Encoder(), [1, VECTOR], [2, VECTOR]
+    packed = encoder.parts(Envelope(Kind.PLAN, 1, 4, 5, first))[1]
+    assert encoder.parts(Envelope(Kind.PLAN, 2, 4, 5, first))[1] is packed
+    for body in (second, first, list(first), []):
+        envelope = Envelope(Kind.PLAN, 3, 4, 5, body)
+        assert b"".join(encoder.parts(envelope)) == encode(envelope)[0]
+
+
+def test_a_report_may_be_as_long_as_its_run_says_and_no_longer() -> None:
+    frame, _ = encode(Envelope(Kind.REPORT, 3, 4, 5, [VECTOR]))
+    assert decode(frame, PEER, most=len(frame)).body == [VECTOR]
+    with pytest.raises(MalformedEnvelope, match=r"the frame has 131,083 bytes, more than the 131,082 accepted"):
+        decode(frame, PEER, most=len(frame) - 1)
+
+
+@pytest.mark.parametrize("kind", sorted(kind for kind in TRAVELLING if kind.limit == SHORT))
+def test_other_kinds_do_not_grow_with_the_reports_of_a_run(kind: Kind) -> None:
+    with pytest.raises(MalformedEnvelope, match=rf"{kind.name} may have 65,536"):
+        decode(pack(16 + kind, 3, 4, 5, [VECTOR]), PEER, most=2**20)
+
+
+def test_a_long_frame_of_very_many_elements_is_refused_before_they_are_made() -> None:
+    frame = pack(REPORT, 3, 4, 5, [[[[]] * 60] * 60] * 60)
+    assert SHORT < len(frame) and decode(frame).body
+    with pytest.raises(MalformedEnvelope, match="the frame has more than 65,536 elements"):
+        decode(frame, PEER, most=2**20)
+
+
+@given(bodies, st.integers(0, 30))
+def test_elements_are_counted_as_they_are_decoded(body: list[Any], more: int) -> None:
+    def count(value: Any) -> int:
+        return 1 + sum(map(count, value)) if isinstance(value, list) else 1
+
+    exactly = count(body)
+    assert not has_more_than(msgpack.packb(body), exactly + more)
+    assert has_more_than(msgpack.packb(body), exactly - 1)
 
 
 def test_sender_and_recipient_follow_from_the_kind() -> None:
@@ -207,7 +281,12 @@ CASES = [
     Bad("bytes-said-to-be-longer-than-the-frame", with_body(b"\x91\xc4\x05abc"), "the frame", "msgpack"),
     Bad("bytes-said-to-be-four-gigabytes", with_body(b"\x91\xc6\xff\xff\xff\xff"), "the frame", "incomplete"),
     Bad("text-said-to-be-four-gigabytes", with_body(b"\x91\xdb\xff\xff\xff\xff"), "the frame", "incomplete"),
-    Bad("a-report-of-65537-bytes", pack(REPORT, 3, 4, 5, [bytes(65_528)]), "the frame", "REPORT may have 65,536"),
+    Bad(
+        "a-pull-of-65537-bytes",
+        pack(FORMAT * 16 + Kind.PULL, 3, 4, 5, [bytes(65_528)]),
+        "the frame",
+        "PULL may have 65,536",
+    ),
     Bad("another-protocol", b"GET / HTTP/1.1\r\n\r\n", "the frame", "ExtraData"),
     Bad("a-pickle", b"\x80\x04\x95\x0b\x00\x00\x00\x00\x00\x00\x00", "the frame", "ExtraData"),
 ]
@@ -228,7 +307,7 @@ def test_every_malformed_case_has_a_name_of_its_own() -> None:
 
 
 def test_a_frame_past_every_limit_is_refused_unread() -> None:
-    with pytest.raises(MalformedEnvelope, match=r"the frame has 67,108,865 bytes, more than the 67,108,864 accepted"):
+    with pytest.raises(MalformedEnvelope, match=r"the frame has 268,435,457 bytes, more than the 268,435,456 accepted"):
         decode(bytes(FRAME_LIMIT + 1))
 
 

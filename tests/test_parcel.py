@@ -23,6 +23,12 @@ RUN = b"this run"
 SESSION = b"\x01\x02\x03\x04\x05\x06\x07\x08"
 NUMBERS = 2**35  # the first that five bytes do not hold
 
+
+def delivered(first: int, each: list[bytes]) -> bytes:
+    """The content of a DELIVER of these frames."""
+    return b"".join(parcel.deliveries(first, [(frame, b"") for frame in each]))
+
+
 frames = st.lists(st.one_of(st.binary(max_size=40), st.integers(120, 300).map(bytes)), max_size=8)
 
 
@@ -83,12 +89,19 @@ def test_a_farewell_is_read_as_it_was_written_but_for_what_no_terminal_should_se
 
 @given(st.integers(0, NUMBERS - 1), frames)
 def test_deliveries_are_read_as_they_were_written(first: int, each: list[bytes]) -> None:
-    assert parcel.read_deliveries(parcel.deliveries(first, each)) == (first, each)
+    assert parcel.read_deliveries(delivered(first, each)) == (first, each)
 
 
 @given(st.integers(0, NUMBERS - 1), st.lists(frames, max_size=8))
 def test_answers_are_read_as_they_were_written(first: int, each: list[list[bytes]]) -> None:
-    assert parcel.read_answers(parcel.answers(first, each)) == (first, each)
+    assert parcel.read_answers(b"".join(parcel.answers(first, each))) == (first, each)
+
+
+@given(st.integers(0, NUMBERS - 1), frames, st.integers(0, 300))
+def test_a_delivery_is_the_same_wherever_its_frame_is_cut(first: int, each: list[bytes], at: int) -> None:
+    cut = b"".join(parcel.deliveries(first, [(frame[:at], frame[at:]) for frame in each]))
+    assert cut == delivered(first, each)
+    assert parcel.read_deliveries(memoryview(cut)) == (first, each)
 
 
 @given(frames)
@@ -125,9 +138,9 @@ def test_a_number_in_more_bytes_than_it_needs_is_refused(value: int, more: int) 
 @given(st.binary(max_size=40))
 def test_what_can_be_read_could_not_have_been_written_otherwise(content: bytes) -> None:
     with suppress(MalformedParcel):
-        assert parcel.deliveries(*parcel.read_deliveries(content)) == content
+        assert delivered(*parcel.read_deliveries(content)) == content
     with suppress(MalformedParcel):
-        assert parcel.answers(*parcel.read_answers(content)) == content
+        assert b"".join(parcel.answers(*parcel.read_answers(content))) == content
 
 
 READERS: dict[str, Callable[[bytes], Any]] = {
@@ -144,8 +157,8 @@ SOUND = {
     "hello": parcel.hello(RUN, Wish(((0, 4), (7, 7)), 3, True)),
     "offer": parcel.offer(RUN, Offer(HOST, ((0, 4), (7, 7)), True, b"{}"), 2000),
     "decline": parcel.decline("taken", "client 3 is hosted by another process"),
-    "deliveries": parcel.deliveries(300, [b"", b"a frame", bytes(200)]),
-    "answers": parcel.answers(300, [[], [b"a frame"], [b"", bytes(200)]]),
+    "deliveries": delivered(300, [b"", b"a frame", bytes(200)]),
+    "answers": b"".join(parcel.answers(300, [[], [b"a frame"], [b"", bytes(200)]])),
     "entries": parcel.entry(b"a frame") + parcel.entry(bytes(200)),
 }
 
@@ -275,6 +288,6 @@ def test_a_malformed_parcel_is_refused_by_reason(name: str, content: bytes, reas
 
 def test_what_is_just_within_the_limits_is_read() -> None:
     assert parcel.read(parcel.parcel(Type.HELLO, NO_SESSION)).session == bytes(8)
-    assert parcel.read_answers(parcel.answers(0, [[b""] * MOST_ANSWERS]))[1] == [[b""] * MOST_ANSWERS]
+    assert parcel.read_answers(b"".join(parcel.answers(0, [[b""] * MOST_ANSWERS])))[1] == [[b""] * MOST_ANSWERS]
     assert len(parcel.read_offer(offer(scenario=bytes(2**22)))[1].scenario) == 2**22
     assert parcel.read_hello(hello(spans=column(0, 2**24 - 1), count=2**32 - 1))[1].count == 2**32 - 1

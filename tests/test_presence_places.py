@@ -67,12 +67,12 @@ class _Leaving(MemoryTransport):
         super().start(reception)
         self._reception = reception
 
-    def deliver(self, address: int, frame: bytes, answered: Any) -> None:
+    def deliver(self, address: int, frame: bytes, answered: Any, tail: bytes = b"") -> None:
         self._woken += decode(frame).kind is Kind.WAKE
         if self._woken == self._at and decode(frame).kind is Kind.WAKE:
             self._reception.gone(HOST, "it was killed")
             super().start(self._reception)
-        super().deliver(address, frame, answered)
+        super().deliver(address, frame, answered, tail)
 
 
 @pytest.mark.parametrize("name", ["all at once", "churn from another run", "crash without state", "churn"])

@@ -31,8 +31,8 @@ CONTENTS = [
     parcel.hello(b"", Wish()),
     parcel.hello(b"", Wish(((0, 3), (5, 7)), 0, False)),
     b"".join(map(parcel.entry, ENVELOPES)),
-    parcel.deliveries(3, ENVELOPES),
-    parcel.answers(2, [ENVELOPES, [], ENVELOPES[:1]]),
+    b"".join(parcel.deliveries(3, [(frame, b"") for frame in ENVELOPES])),
+    b"".join(parcel.answers(2, [ENVELOPES, [], ENVELOPES[:1]])),
     parcel.decline("reason", "detail"),
     b"",
 ]

@@ -81,8 +81,8 @@ class Member:
         self.peer.socket.setblocking(True)
         self.session = head[10:] if head[0] & 2 else head[3:11]
 
-    def say(self, type: Type, content: bytes = b"") -> None:
-        self.peer.send(parcel.parcel(type, self.session, content))
+    def say(self, type: Type, *content: bytes) -> None:
+        self.peer.send(parcel.parcel(type, self.session, *content))
 
     def join(self) -> None:
         self.say(Type.POST, parcel.entry(encode(Envelope(Kind.JOIN, HOST, 0, 0, [[[0, 0]]]))[0]))
@@ -154,7 +154,7 @@ async def test_whoever_lives_and_never_answers_is_gone(redelivers: bool) -> None
             another = Member(port)
             await another.offered()
             another.join()
-            another.say(Type.ANSWER, parcel.answers(0, [[b"an answer"]]))
+            another.say(Type.ANSWER, *parcel.answers(0, [[b"an answer"]]))
             await another.until(lambda: bool(answers))
             another.peer.close()
     assert answers == [[b"an answer"]] if redelivers else [[]]

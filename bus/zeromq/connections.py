@@ -20,9 +20,9 @@ from typing import Any
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
+from seedbus.bus.envelope import SHORT
 from seedbus.bus.zeromq.sockets import MOST_UP, is_crowded
 
-UNFINISHED_LIMIT = 2 * MOST_UP
 EVENTS = 300  # taken note of before others get their turn
 KEPT = 3  # calls of `idle` after which one that has ended is forgotten
 # a failure to accept is not asked for: at the limit of open files there are 100,000 of them a second
@@ -43,8 +43,8 @@ class Connection:
     """One connection. name: the address of the other end; peer: its routing id, once it has said something.
 
     whole: messages that came over it; refused: frames of them that were; age: calls of `idle` that found it idle, or
-    over. As of the last look for floods: seen: messages; received: the bytes by then; suspicions: looks since then that
-    found too many more bytes, and no message.
+    over; most: bytes of a message that it may send. As of the last look for floods: seen: messages; received: the bytes
+    by then; suspicions: looks since then that found too many more bytes, and no message.
     """
 
     descriptor: int
@@ -56,6 +56,7 @@ class Connection:
     whole: int = 0
     refused: int = 0
     age: int = 0
+    most: int = MOST_UP
     seen: int = 0
     received: int = 0
     suspicions: int = 0
@@ -63,26 +64,40 @@ class Connection:
     @property
     def sent_bytes(self) -> int:
         """Bytes that the other end has taken, as far as the system tells."""
+        return self._moved(_TCP_INFO_BYTES_ACKED)
+
+    @property
+    def received_bytes(self) -> int:
+        """Bytes that have come from the other end, whole messages or not, as far as the system tells."""
+        return self._moved(_TCP_INFO_BYTES_RECEIVED)
+
+    def _moved(self, offset: int) -> int:
         is_there = not self.is_over and self.descriptor >= 0 and _name(self.descriptor) == self.name
-        return _counted(self.descriptor, _TCP_INFO_BYTES_ACKED) or 0 if is_there else 0
+        return _counted(self.descriptor, offset) or 0 if is_there else 0
 
 
 class Meter:
-    """Whether anything comes over the connection that a message came over, though it may not be whole yet."""
+    """Whether anything moves over the connection that a message came over, though nothing may be whole yet."""
 
     def __init__(self, frame: zmq.Frame) -> None:
         self._descriptor = -1
         with suppress(zmq.ZMQError):  # inproc has none
             self._descriptor = int(frame.get(zmq.SRCFD))
-        self._ends, self._count = _ends(self._descriptor), self._received()
+        self._ends, self._received = _ends(self._descriptor), self._count(_TCP_INFO_BYTES_RECEIVED)
+        self._acked = self._count(_TCP_INFO_BYTES_ACKED)
 
-    def has_moved(self) -> bool:
-        """Whether there were bytes since this was last asked."""
-        before, self._count = self._count, self._received()
-        return self._count != before and _ends(self._descriptor) == self._ends
+    def has_moved(self, sent: int) -> bool:
+        """Whether there were bytes since this was last asked: from the other end; or to it, of something long.
 
-    def _received(self) -> int | None:
-        return _counted(self._descriptor, _TCP_INFO_BYTES_RECEIVED)
+        sent: bytes that this end has sent, all in all. Something short is taken by the other end's system alone.
+        """
+        received, acked = self._received, self._acked
+        self._received, self._acked = self._count(_TCP_INFO_BYTES_RECEIVED), self._count(_TCP_INFO_BYTES_ACKED)
+        has_taken = self._acked != acked and sent - (acked or 0) > SHORT
+        return (self._received != received or has_taken) and _ends(self._descriptor) == self._ends
+
+    def _count(self, offset: int) -> int | None:
+        return _counted(self._descriptor, offset)
 
 
 class Connections:
@@ -133,7 +148,7 @@ class Connections:
                 continue
             if connection.whole != connection.seen:
                 connection.seen, connection.received, connection.suspicions = connection.whole, received, 0
-            elif received - connection.received > UNFINISHED_LIMIT:
+            elif received - connection.received > 2 * connection.most:
                 connection.suspicions += 1
                 if connection.suspicions > 1 or not connection.whole:
                     found.append((connection, received - connection.received))

@@ -23,7 +23,7 @@ from typing import Any
 import zmq
 
 from seedbus.bus.clock import wall_seconds
-from seedbus.bus.envelope import LOWEST_ADDRESS
+from seedbus.bus.envelope import LOWEST_ADDRESS, SHORT
 from seedbus.bus.errors import MalformedParcel
 from seedbus.bus.transport import Answered, Declined, Offer, Reception, Wish
 from seedbus.bus.zeromq import parcel, sockets
@@ -43,8 +43,8 @@ class Hub:
     """A transport whose followers are in other processes (or threads, over inproc).
 
     run: eight bytes that tell this run from every other; redelivers: whether what a host that is gone has not answered
-    waits for the next (simulated time), or is answered with nothing; on_tick: called once a heartbeat. Raises
-    `BadEndpoint`.
+    waits for the next (simulated time), or is answered with nothing; on_tick: called once a heartbeat; report_limit:
+    bytes that a REPORT may have, so that members may send longer parcels than strangers. Raises `BadEndpoint`.
     """
 
     is_wire = True
@@ -56,6 +56,7 @@ class Hub:
         *,
         limits: Limits | None = None,
         redelivers: bool = True,
+        report_limit: int = SHORT,
         context: zmq.Context[Any] | None = None,
         on_tick: Callable[[Reception], None] = lambda reception: None,
     ) -> None:
@@ -63,7 +64,10 @@ class Hub:
         self._limits = limits or Limits()
         self._own_context = context is None
         self._context = context or zmq.Context()
-        self._port = Port(self._context, endpoint, heard=self._heard, left=self._left, refused=self._refused)
+        self._most = sockets.most_up(report_limit)
+        self._port = Port(
+            self._context, endpoint, self._most, heard=self._heard, left=self._left, refused=self._refused
+        )
         self.endpoint = self._port.endpoint
         self._sessions: dict[bytes, Session] = {}
         self._peers: dict[bytes, Session] = {}
@@ -82,9 +86,9 @@ class Hub:
     def reaches(self, address: int) -> bool:
         return self._routes.reaches(address)
 
-    def deliver(self, address: int, frame: bytes, answered: Answered) -> None:
+    def deliver(self, address: int, frame: bytes, answered: Answered, tail: bytes = b"") -> None:
         if not self._is_closing:
-            self._routes.deliver(Delivery(address, frame, answered))
+            self._routes.deliver(Delivery(address, frame, answered, tail))
 
     def flush(self) -> None:
         for session in [] if self._is_closing else self._hosts.values():
@@ -131,7 +135,9 @@ class Hub:
                 raise MalformedParcel("old-zmtp", "it speaks ZMTP 1 or 2; this is 3")
             if frames != 1:
                 raise MalformedParcel("frames", f"a parcel of {frames} frames; it is one")
-            self._received(peer, connection, size, parcel.read(last.bytes))
+            if len(last) > connection.most:
+                raise MalformedParcel("too-long", f"{len(last):,} bytes; it may send {connection.most:,} at once")
+            self._received(peer, connection, size, parcel.read(sockets.content(last)))
         except MalformedParcel as error:
             self._refuse(session, connection, frames, error)
 
@@ -154,6 +160,8 @@ class Hub:
         else:
             raise MalformedParcel("wrong-way", f"a {got.type.name}, which only a hub sends")
         session.silent = 0
+        if session.outbox:
+            session.drain()
 
     def _pinged(self, session: Session) -> None:
         session.pings += 1
@@ -217,9 +225,10 @@ class Hub:
             if session.is_member:
                 raise MalformedParcel("joined-already", "a JOIN of a host that has joined")
             answers, session.is_member = self._reception.admit(session.offer.host, frame)
-            session.up -= len(parcel.entry(frame))
+            session.up -= parcel.entry_bytes(len(frame))
             session.post(answers)
             if session.is_member:
+                session.connection.most = self._most
                 self._routes.open(session)
             elif answers:
                 self._gone(session, "its JOIN was refused")

@@ -21,7 +21,7 @@ from typing import Any
 import zmq
 
 from seedbus.bus.clock import wall_seconds
-from seedbus.bus.envelope import Kind, decode
+from seedbus.bus.envelope import SHORT, Kind, decode
 from seedbus.bus.errors import MalformedEnvelope, MalformedParcel, ServerGone, Turned
 from seedbus.bus.transport import NO_CLIENTS, Follower, Offer, Recruit, Wish
 from seedbus.bus.zeromq import parcel, sockets
@@ -91,7 +91,7 @@ class Link:
             self._beat = now + self._heartbeat_s
             if self._session != NO_SESSION:
                 self._put(Type.PING)
-            if self._meter is not None and self._meter.has_moved():
+            if self._meter is not None and self._meter.has_moved(self._sent):
                 self._heard = now  # though it may be a long message that is not whole yet
         self.drain()
 
@@ -109,6 +109,7 @@ class Link:
         self._before, self._session, self._meter = self._session, NO_SESSION, None
         self._outbox.clear()
         self._stay += 1
+        self._sent = 0
         self._next_delivery = self._next_answer = 0
         self._put(Type.HELLO, parcel.hello(self._run, self._wish), session=self._before)
 
@@ -130,13 +131,14 @@ class Link:
         """Send what waits, as far as it goes."""
         while self._outbox and not self.socket.closed:
             try:
-                self.socket.send(self._outbox[0], zmq.NOBLOCK)
+                data = self._outbox[0]
+                self.socket.send(data, zmq.NOBLOCK, copy=len(data) < SHORT)
             except zmq.Again:
                 return
-            self._outbox.popleft()
+            self._sent += len(self._outbox.popleft())
 
-    def _put(self, type: Type, content: bytes = b"", *, session: bytes | None = None) -> None:
-        self._outbox.append(parcel.parcel(type, self._session if session is None else session, content))
+    def _put(self, type: Type, *content: bytes, session: bytes | None = None) -> None:
+        self._outbox.append(parcel.parcel(type, self._session if session is None else session, *content))
         self.drain()
 
     def give_up(self, why: str) -> None:
@@ -159,7 +161,7 @@ class Link:
             except zmq.Again:
                 return
             try:
-                self._received(parcel.read(frame.bytes), frame)
+                self._received(parcel.read(sockets.content(frame)), frame)
             except MalformedParcel as error:
                 self._note("malformed", detail=str(error))
 
@@ -202,7 +204,7 @@ class Link:
 
     def _join(self, stay: int, joins: list[bytes]) -> None:
         if stay == self._stay:
-            self._put(Type.POST, b"".join(map(parcel.entry, joins)))
+            self._put(Type.POST, parcel.entries(joins))
 
     def _posted(self, frame: bytes) -> None:
         try:
@@ -233,7 +235,7 @@ class Link:
         batch: list[list[bytes]] = []
         size = 0
         for frames in answers:
-            own = 1 + sum(len(parcel.entry(frame)) for frame in frames)
+            own = 1 + sum(parcel.entry_bytes(len(frame)) for frame in frames)
             if batch and size + own > PARCEL_BYTES:
                 self._send_answers(batch)
                 batch, size = [], 0
@@ -243,5 +245,5 @@ class Link:
             self._send_answers(batch)
 
     def _send_answers(self, batch: list[list[bytes]]) -> None:
-        self._put(Type.ANSWER, parcel.answers(self._next_answer, batch))
+        self._put(Type.ANSWER, *parcel.answers(self._next_answer, batch))
         self._next_answer += len(batch)

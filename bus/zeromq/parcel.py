@@ -54,17 +54,21 @@ class Type(enum.IntEnum):
     FAREWELL = 9
 
 
+Bytes = bytes | memoryview
+"""What is read: a view of what is long, so that only its entries are copied."""
+
+
 class Parcel(NamedTuple):
     type: Type
     session: bytes
-    content: bytes
+    content: Bytes
 
 
-def parcel(type: Type, session: bytes, content: bytes = b"") -> bytes:
-    return bytes([PROTOCOL * 16 + type]) + session + content
+def parcel(type: Type, session: bytes, *content: bytes) -> bytes:
+    return b"".join((bytes([PROTOCOL * 16 + type]), session, *content))
 
 
-def read(data: bytes) -> Parcel:
+def read(data: Bytes) -> Parcel:
     if len(data) < HEAD:
         raise MalformedParcel("short-parcel", f"{len(data)} bytes; a parcel has at least {HEAD}")
     protocol, number = divmod(data[0], 16)
@@ -72,7 +76,7 @@ def read(data: bytes) -> Parcel:
         raise MalformedParcel("protocol", f"protocol {protocol}; this is protocol {PROTOCOL}")
     if not Type.HELLO <= number <= Type.FAREWELL:
         raise MalformedParcel("parcel-type", f"type {number} does not exist")
-    return Parcel(Type(number), data[1:HEAD], data[HEAD:])
+    return Parcel(Type(number), bytes(data[1:HEAD]), data[HEAD:])
 
 
 # -- who comes and goes
@@ -82,7 +86,7 @@ def hello(run: bytes, wish: Wish) -> bytes:
     return _pack([run, _column(wish.spans), wish.count, int(wish.evaluates)])
 
 
-def read_hello(content: bytes) -> tuple[bytes, Wish]:
+def read_hello(content: Bytes) -> tuple[bytes, Wish]:
     run, spans, count, evaluates = _fields(content, [bytes, bytes, int, int])
     if len(run) not in (0, SESSION_BYTES) or not 0 <= count < 2**32 or evaluates not in (0, 1):
         raise MalformedParcel("bad-hello", "its run, its count or its evaluator is out of range")
@@ -97,13 +101,13 @@ def farewell(why: str) -> bytes:
     return why.encode("utf-8", "replace")[:_WHY_LIMIT]
 
 
-def read_farewell(content: bytes) -> str:
+def read_farewell(content: Bytes) -> str:
     """Why somebody goes. It is shown to people: what no terminal should see is left out."""
-    why = content[:_WHY_LIMIT].decode("utf-8", "replace")
+    why = bytes(content[:_WHY_LIMIT]).decode("utf-8", "replace")
     return "".join(character if character.isprintable() else " " for character in why)
 
 
-def read_offer(content: bytes) -> tuple[bytes, Offer, int]:
+def read_offer(content: Bytes) -> tuple[bytes, Offer, int]:
     run, host, spans, evaluates, heartbeat_ms, scenario = _fields(content, [bytes, int, bytes, int, int, bytes])
     if not LOWEST_ADDRESS <= host < EVALUATOR or heartbeat_ms < 1:
         raise MalformedParcel("bad-offer", "its host or its heartbeat is out of range")
@@ -114,7 +118,7 @@ def decline(reason: str, detail: str) -> bytes:
     return _pack([reason[:64], detail[:1024]])
 
 
-def read_decline(content: bytes) -> tuple[str, str]:
+def read_decline(content: Bytes) -> tuple[str, str]:
     reason, detail = _fields(content, [str, str])
     return reason, detail
 
@@ -122,24 +126,44 @@ def read_decline(content: bytes) -> tuple[str, str]:
 # -- what is carried
 
 
-def entry(frame: bytes) -> bytes:
-    return number(len(frame)) + frame
+def entry(frame: bytes, tail: bytes = b"") -> bytes:
+    """tail: the frame's end."""
+    return b"".join((number(len(frame) + len(tail)), frame, tail))
 
 
-def deliveries(first: int, frames: Iterable[bytes]) -> bytes:
-    return number(first) + b"".join(map(entry, frames))
+def entry_bytes(size: int) -> int:
+    """What an entry of a frame of so many bytes takes."""
+    return number_bytes(size) + size
 
 
-def read_deliveries(content: bytes) -> tuple[int, list[bytes]]:
+def entries(frames: Iterable[bytes]) -> bytes:
+    return b"".join(map(entry, frames))
+
+
+def deliveries(first: int, frames: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
+    """The content of a DELIVER in parts, which are not copied one more time. frames: each with its end apart."""
+    parts = [number(first)]
+    for frame, tail in frames:
+        parts += number(len(frame) + len(tail)), frame, tail
+    return parts
+
+
+def read_deliveries(content: Bytes) -> tuple[int, list[bytes]]:
     first, offset = _read_number(content, 0)
     return first, read_entries(content, offset)
 
 
-def answers(first: int, each: Sequence[Sequence[bytes]]) -> bytes:
-    return number(first) + b"".join(number(len(frames)) + b"".join(map(entry, frames)) for frames in each)
+def answers(first: int, each: Sequence[Sequence[bytes]]) -> list[bytes]:
+    """The content of an ANSWER in parts."""
+    parts = [number(first)]
+    for frames in each:
+        parts.append(number(len(frames)))
+        for frame in frames:
+            parts += number(len(frame)), frame
+    return parts
 
 
-def read_answers(content: bytes) -> tuple[int, list[list[bytes]]]:
+def read_answers(content: Bytes) -> tuple[int, list[list[bytes]]]:
     first, offset = _read_number(content, 0)
     each = []
     while offset < len(content):
@@ -154,7 +178,7 @@ def read_answers(content: bytes) -> tuple[int, list[list[bytes]]]:
     return first, each
 
 
-def read_entries(content: bytes, offset: int = 0) -> list[bytes]:
+def read_entries(content: Bytes, offset: int = 0) -> list[bytes]:
     frames = []
     while offset < len(content):
         frame, offset = _read_entry(content, offset)
@@ -176,7 +200,7 @@ def number_bytes(value: int) -> int:
     return max(1, -(-value.bit_length() // 7))
 
 
-def _read_number(content: bytes, offset: int) -> tuple[int, int]:
+def _read_number(content: Bytes, offset: int) -> tuple[int, int]:
     value = 0
     for shift in range(0, 35, 7):
         if offset >= len(content):
@@ -191,12 +215,12 @@ def _read_number(content: bytes, offset: int) -> tuple[int, int]:
     raise MalformedParcel("long-number", "a number has more than five bytes")
 
 
-def _read_entry(content: bytes, offset: int) -> tuple[bytes, int]:
+def _read_entry(content: Bytes, offset: int) -> tuple[bytes, int]:
     size, offset = _read_number(content, offset)
     end = offset + size
     if end > len(content):
         raise MalformedParcel("cut-short", f"an entry of {size} bytes, of which {len(content) - offset} are there")
-    return content[offset:end], end
+    return bytes(content[offset:end]), end
 
 
 def _pack(fields: list[Any]) -> bytes:
@@ -204,7 +228,7 @@ def _pack(fields: list[Any]) -> bytes:
     return packed
 
 
-def _fields(content: bytes, types: list[type]) -> Iterator[Any]:
+def _fields(content: Bytes, types: list[type]) -> Iterator[Any]:
     limits = {"max_array_len": ARRAY_LIMIT, "max_map_len": 0, "max_ext_len": 0, "max_str_len": 4096}
     try:
         fields = msgpack.unpackb(content, max_bin_len=min(_SCENARIO_LIMIT, FRAME_LIMIT), **limits)

@@ -9,6 +9,7 @@ from typing import Any
 
 import zmq
 
+from seedbus.bus.envelope import SHORT
 from seedbus.bus.zeromq import sockets
 from seedbus.bus.zeromq.connections import Connection, Connections
 from seedbus.bus.zeromq.ticker import Ticker
@@ -24,23 +25,24 @@ Heard = Callable[[bytes, Connection, int, zmq.Frame, int], None]
 class Port:
     """Where peers connect to.
 
-    heard: called with each message: its peer's routing id, its connection, how many frames it has, the last of them,
-    and its bytes on the wire; left: with each connection over which nothing comes any more, and why; refused: with
-    whoever did what is not acted upon, a word and a sentence. refusals: what has been refused lately; whoever refuses
-    counts it here.
+    most: bytes of a message that anybody may send; heard: called with each: its peer's routing id, its connection, how
+    many frames it has, the last of them, and its bytes on the wire; left: with each connection over which nothing comes
+    any more, and why; refused: with whoever did what is not acted upon, a word and a sentence. refusals: what has been
+    refused lately; whoever refuses counts it here.
     """
 
     def __init__(
         self,
         context: zmq.Context[Any],
         endpoint: str,
+        most: int,
         *,
         heard: Heard,
         left: Callable[[Connection, str], None],
         refused: Callable[[str, str, str], None],
     ) -> None:
         self._heard, self._left, self._refused = heard, left, refused
-        self._socket = sockets.make(context, zmq.ROUTER)
+        self._socket = sockets.make(context, zmq.ROUTER, most)
         self._connections = Connections(self._socket, self._ended, self._no_handshake, self._crowded)
         try:
             sockets.bind(self._socket, endpoint)
@@ -90,7 +92,7 @@ class Port:
     def send(self, peer: bytes, data: bytes) -> bool:
         """Send a message now; returns whether ZeroMQ has taken it."""
         try:
-            self._socket.send_multipart([peer, data], zmq.NOBLOCK)
+            self._socket.send_multipart([peer, data], zmq.NOBLOCK, copy=len(data) < SHORT)
         except zmq.ZMQError as error:
             # EAGAIN: its queue is full. EHOSTUNREACH: its connection is gone, which its silence will show
             if error.errno not in (zmq.EAGAIN, zmq.EHOSTUNREACH):

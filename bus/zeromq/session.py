@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from seedbus.bus.clock import wall_seconds
+from seedbus.bus.envelope import FRAME_LIMIT
 from seedbus.bus.errors import MalformedParcel
 from seedbus.bus.transport import NO_CLIENTS, Answered, Offer, Wish, addresses
 from seedbus.bus.zeromq import parcel, sockets
@@ -15,7 +16,8 @@ from seedbus.bus.zeromq.parcel import Type
 from seedbus.bus.zeromq.port import MISSED, Port
 
 BATCH = 16 * 2**10  # bytes of deliveries that are not held back any longer
-OUTBOX = 2**28  # bytes that wait for one peer
+WINDOW = 2**27  # bytes of deliveries that are not answered: no more is sent before some are
+OUTBOX = WINDOW + 2 * FRAME_LIMIT  # bytes that wait for one peer
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +36,18 @@ class Limits:
 
 @dataclass(slots=True)
 class Delivery:
-    """A frame for an address, and who waits for its answer. is_again: it has been on the wire before."""
+    """A frame for an address, and who waits for its answer. tail: the frame's end; is_again: it has been on the wire
+    before."""
 
     address: int
     frame: bytes
     answered: Answered
+    tail: bytes = b""
     is_again: bool = False
+
+    @property
+    def size(self) -> int:
+        return len(self.frame) + len(self.tail)
 
 
 @dataclass(slots=True)
@@ -66,9 +74,12 @@ class Session:
     up: int = 0
     down: int = 0
     _taken: int = 0
-    _held_back: list[Delivery] = field(default_factory=list)
+    _came: int = 0
+    _held_back: deque[Delivery] = field(default_factory=deque)
     _held_bytes: int = 0
     _unanswered: deque[Delivery] = field(default_factory=deque)
+    _unanswered_bytes: int = 0
+    _is_due: bool = False
     _sent: int = 0
     _answered: int = 0
     _waiting_since: float = field(default_factory=wall_seconds)
@@ -82,34 +93,43 @@ class Session:
     def hold_back(self, delivery: Delivery) -> None:
         """Take a delivery, to be sent with others."""
         self._held_back.append(delivery)
-        self._held_bytes += len(delivery.frame)
+        self._held_bytes += delivery.size
         if self._held_bytes >= BATCH:
             self.send_batch()
 
     def send_batch(self) -> None:
-        """Send what was held back, as one parcel."""
-        if not self._held_back:
-            return
-        batch, self._held_back, self._held_bytes = self._held_back, [], 0
+        """Send what was held back, a batch a parcel, as far as the window goes; the rest follows by itself."""
+        self._is_due = True
+        while self._held_back and self._unanswered_bytes < WINDOW:
+            self._send_some()
+        self._is_due = bool(self._held_back)
+
+    def _send_some(self) -> None:
+        batch, size = list[Delivery](), 0
+        while self._held_back and size < BATCH:
+            batch.append(self._held_back.popleft())
+            size += batch[-1].size
+        self._held_bytes -= size
         # an entry that was on the wire before has its bytes in its message's row already: these are the link's
-        self.down -= sum(len(parcel.entry(each.frame)) for each in batch if not each.is_again)
-        content = parcel.deliveries(self._sent, [each.frame for each in batch])
+        self.down -= sum(parcel.entry_bytes(each.size) for each in batch if not each.is_again)
+        parts = parcel.deliveries(self._sent, [(each.frame, each.tail) for each in batch])
         self._sent += len(batch)
         if not self._unanswered:
             self._waiting_since = wall_seconds()
         self._unanswered.extend(batch)
-        self.put(Type.DELIVER, content)
+        self._unanswered_bytes += size
+        self.put(Type.DELIVER, *parts)
 
     def post(self, frames: Sequence[bytes]) -> None:
         """Send envelopes that nobody answers."""
         if frames:
-            content = b"".join(map(parcel.entry, frames))
+            content = parcel.entries(frames)
             self.down -= len(content)
             self.put(Type.POST, content)
 
-    def put(self, type: Type, content: bytes = b"") -> None:
+    def put(self, type: Type, *content: bytes) -> None:
         """Send a parcel, or let it wait."""
-        data = parcel.parcel(type, self.id, content)
+        data = parcel.parcel(type, self.id, *content)
         self.down += sockets.on_wire(len(data), self.port.endpoint)
         self.outbox.append(data)
         self.outbox_bytes += len(data)
@@ -135,8 +155,12 @@ class Session:
         self._answered += len(each)
         self._waiting_since = wall_seconds()
         for frames in each:
-            self.up -= sum(len(parcel.entry(frame)) for frame in frames)
-            self._unanswered.popleft().answered(list(frames))
+            self.up -= sum(parcel.entry_bytes(len(frame)) for frame in frames)
+            delivery = self._unanswered.popleft()
+            self._unanswered_bytes -= delivery.size
+            delivery.answered(list(frames))
+        if self._is_due:
+            self.send_batch()
 
     def waited_s(self) -> float:
         """For how long it has owed an answer, or its JOIN, and given none."""
@@ -149,15 +173,17 @@ class Session:
         left = [*self._unanswered, *self._held_back]
         self._unanswered.clear()
         self._held_back.clear()
+        self._unanswered_bytes = self._held_bytes = 0
         return left
 
     # -- whether it stays
 
     def beat(self, limits: Limits) -> str | None:
         """A heartbeat has passed; returns why the peer is gone, if it is."""
-        self.silent += 1
         self.pings = 0
-        taken = self.connection.sent_bytes
+        taken, came = self.connection.sent_bytes, self.connection.received_bytes
+        self.silent = self.silent + 1 if came == self._came else 1  # what moves may be a message that is not whole yet
+        self._came = came
         self.stuck = self.stuck + 1 if self.outbox and taken == self._taken else 0
         self._taken = taken
         if self.silent > MISSED:

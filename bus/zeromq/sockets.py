@@ -10,10 +10,12 @@ from typing import Any
 
 import zmq
 
+from seedbus.bus.envelope import FRAME_LIMIT, SHORT
 from seedbus.bus.errors import BadEndpoint, TooFewFiles
 
-MOST_UP = 2**17  # bytes of a parcel that a hub accepts: a report has 64 KiB at most, and a batch is closed at that
-MOST_DOWN = 2**26 + 2**12
+BATCH = SHORT  # bytes at which a batch is closed; what is longer than that travels alone
+MOST_UP = SHORT + BATCH  # bytes of a parcel that a hub accepts, unless its run has longer reports
+MOST_DOWN = FRAME_LIMIT + BATCH
 WATERMARK = 64  # parcels that ZeroMQ keeps for a peer, each way; more wait in an outbox of ours, which is watched
 GREETING = 107  # bytes of ZMTP 3.1's greeting and READY command, each way, without security and without an identity
 _SERVER = "a server's address, like tcp://host:5555"
@@ -45,20 +47,25 @@ def is_crowded(descriptor: int) -> bool:
     return soft != resource.RLIM_INFINITY and descriptor >= soft - min(FILES_APART, soft // 4)
 
 
-def make(context: zmq.Context[Any], kind: int) -> zmq.Socket[bytes]:
-    """A ROUTER or a DEALER with the settings that both need."""
+def most_up(report_limit: int) -> int:
+    """Bytes of a parcel that a hub accepts of a run's followers."""
+    return max(report_limit, SHORT) + BATCH
+
+
+def make(context: zmq.Context[Any], kind: int, most: int = MOST_DOWN) -> zmq.Socket[bytes]:
+    """A ROUTER or a DEALER with the settings that both need. most: bytes of a parcel that it accepts."""
     made: zmq.Socket[bytes] = context.socket(kind)
     made.linger = 0  # −1, the default, would hang the end of the process on a peer that does not read
     made.sndhwm = made.rcvhwm = WATERMARK
+    made.maxmsgsize = most
     made.handshake_ivl = 5000
     made.heartbeat_ivl = 0  # ZeroMQ's own heartbeats tell the server nothing; ours do, and are counted to the byte
     if kind == zmq.ROUTER:
         made.router_mandatory = 1  # without it, what cannot be sent is dropped without an error
-        made.maxmsgsize = MOST_UP
+        made.rcvhwm = max(2, WATERMARK * MOST_UP // most)  # what one peer can have waiting to be read is bounded
         made.backlog = 4096
     else:
         made.immediate = 1  # nothing is queued for a connection that does not stand
-        made.maxmsgsize = MOST_DOWN
         made.reconnect_ivl, made.reconnect_ivl_max = 100, 10_000
     return made
 
@@ -126,6 +133,11 @@ def _is_taken(path: str) -> bool:
 
 def _why(error: zmq.ZMQError) -> str:
     return zmq.strerror(error.errno or 0).lower()
+
+
+def content(frame: zmq.Frame) -> bytes | memoryview:
+    """What a message holds; a view of it, if it is long."""
+    return frame.bytes if len(frame) < SHORT else frame.buffer
 
 
 def on_wire(size: int, endpoint: str) -> int:

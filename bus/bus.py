@@ -79,18 +79,19 @@ class Bus:
     def send(self, envelope: Envelope, tally: Tally = NO_TALLY) -> None:
         """Send a message now. Returns at once. Raises `EnvelopeTooLong`."""
         header, body = self._encoder.parts(envelope)
-        if len(body) > SHORT:
-            self.send_frame(envelope, header, len(header), tally, tail=body)
-        else:
-            self.send_frame(envelope, header + body, len(header), tally)
+        frame, tail = (header, body) if len(body) > SHORT else (header + body, b"")
+        self._send(envelope, frame, len(header), tally, tail, envelope)
 
-    def send_frame(
-        self, envelope: Envelope, frame: bytes, header: int, tally: Tally = NO_TALLY, tail: bytes = b""
+    def send_frame(self, envelope: Envelope, frame: bytes, header: int, tally: Tally = NO_TALLY) -> None:
+        """Send bytes in the place of an envelope's own: what a test of bad peers does."""
+        self._send(envelope, frame, header, tally, b"", None)
+
+    def _send(
+        self, envelope: Envelope, frame: bytes, header: int, tally: Tally, tail: bytes, known: Envelope | None
     ) -> None:
-        """Send bytes in the place of an envelope's own: what a rule that corrupts does, and a test of bad peers."""
         key = next_key(self._occurrences, envelope.kind, envelope.client, envelope.round)
         now_ns, is_sure = self.clock.now_ns, envelope.kind is Kind.REFUSE
-        self._depart(Flight(now_ns, now_ns, key, envelope.base, header, tally, frame, is_sure=is_sure, tail=tail))
+        self._depart(Flight(now_ns, now_ns, key, envelope.base, header, tally, frame, False, is_sure, known, tail))
 
     def book(self, envelope: Envelope) -> bytes:
         """A message that takes no simulated time, of a process that comes or goes: its frame; its row is written."""
@@ -215,6 +216,9 @@ class Bus:
     def _depart(self, flight: Flight) -> None:
         """The moment of sending: rules say how often it is sent, and what becomes of it and of each copy."""
         verdict = PASS if flight.is_sure else self.rules.judge(flight.key, flight.sent_ns)
+        if verdict is PASS:
+            self._launch(flight, PASS)
+            return
         copies = [replace(flight, key=(*flight.key[:4], number)) for number in range(1, verdict.copies + 1)]
         self._launch(flight, verdict)
         for copy in copies:
@@ -277,8 +281,9 @@ class Bus:
     def _answered(self, answer: Answer, frames: list[bytes]) -> None:
         if self._is_closed or answer.frames is not None:
             return
-        answer.frames = [frame for frame in frames if not is_of(frame, Kind.WAKE)]
-        self._learn(answer, [frame for frame in frames if is_of(frame, Kind.WAKE)])
+        notes = [frame for frame in frames if is_of(frame, Kind.WAKE)]
+        answer.frames = [frame for frame in frames if not is_of(frame, Kind.WAKE)] if notes else frames
+        self._learn(answer, notes)
         if answer.is_late:
             answer.is_late = False
             self.clock.release()

@@ -30,6 +30,7 @@ T = TypeVar("T")
 LAST_NS = 2**22 * 10**9
 FIRST = 0  # priorities of events that fall on one instant: what arrives comes before what expires
 LAST = 1
+UNPOLLED = 64  # events, or turns of the loop, before it looks at sockets again
 
 
 class Event:
@@ -116,6 +117,11 @@ class VirtualClock:
         """True while work outside the loop is under way."""
         return self._work_outside > 0
 
+    @property
+    def has_events(self) -> bool:
+        """Whether anything is due, now or later."""
+        return bool(self._due)
+
     def jump(self, latest_ns: int | None) -> None:
         """Move to the next event (at most to `latest_ns`) and let it, and it alone, happen."""
         while self._due and self._due[0][-1].callback is None:
@@ -133,29 +139,51 @@ class VirtualClock:
 
 
 class _JumpingSelector(selectors.DefaultSelector):
-    """A selector that, instead of sleeping, moves the clock."""
+    """A selector that, instead of sleeping, moves the clock.
 
-    def __init__(self, clock: VirtualClock) -> None:
+    follows: whether anything follows from what has just happened, for the loop to do.
+    """
+
+    def __init__(self, clock: VirtualClock, follows: Callable[[], bool]) -> None:
         super().__init__()
-        self._clock = clock
+        self._clock, self._follows = clock, follows
+        self._unpolled = 0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        if self._clock.is_held and (timeout is None or timeout > 0):
+        waits = timeout is None or timeout > 0
+        if self._clock.is_held and waits:
             return super().select(None)
+        self._unpolled += 1
+        if not waits and self._unpolled < UNPOLLED:
+            return []
+        self._unpolled = 0
         ready = super().select(0)
-        if not ready and (timeout is None or timeout > 0):
-            latest = None if timeout is None else self._clock.now_ns + max(1, round(timeout * 1e9))
-            self._clock.jump(latest)
+        if not ready and waits:
+            self._jump(None if timeout is None else self._clock.now_ns + max(1, round(timeout * 1e9)))
         return ready
+
+    def _jump(self, latest_ns: int | None) -> None:
+        """Let the next event happen; and those after it, as long as nothing follows from any."""
+        clock = self._clock
+        for _ in range(UNPOLLED):
+            clock.jump(latest_ns)
+            if clock.now_ns == latest_ns or clock.is_held or self._follows() or not clock.has_events:
+                return
 
 
 class _VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self, clock: VirtualClock) -> None:
         self._clock = clock
-        super().__init__(_JumpingSelector(clock))
+        super().__init__(_JumpingSelector(clock, self._follows))
+        self._timers = 0
 
     def time(self) -> float:
         return self._clock.now_ns / 1e9
+
+    def _follows(self) -> bool:
+        # asyncio tells this nowhere else; a timer that is new counts, since the selector does not know it
+        before, self._timers = self._timers, len(self._scheduled)  # type: ignore[attr-defined]
+        return bool(self._ready) or self._timers != before  # type: ignore[attr-defined]
 
 
 class WallClock:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import msgpack
@@ -64,12 +65,14 @@ class Kind(enum.IntEnum):
     FETCH = 14
     PIECE = 15
 
-    @property
+    __hash__ = int.__hash__  # Enum's own is a function of Python's, and every message is found by its kind
+
+    @cached_property
     def is_upward(self) -> bool:
         """True if it travels towards the server."""
         return self in _UPWARD
 
-    @property
+    @cached_property
     def limit(self) -> int:
         """The longest envelope of this kind, in bytes. What a server accepts of a REPORT is a property of its run."""
         return SHORT if self in _SHORT else FRAME_LIMIT
@@ -80,7 +83,7 @@ _UPWARD = frozenset({Kind.JOIN, Kind.REPORT, Kind.EVALUATION, Kind.DECLINE, Kind
 UP = (Kind.REPORT, Kind.DECLINE, Kind.PULL, Kind.PIECE)
 DOWN = (Kind.PLAN, Kind.SNAPSHOT, Kind.FETCH)
 _SHORT = _UPWARD - {Kind.REPORT} | {Kind.SNAPSHOT, Kind.FETCH}
-_NUMBERS = frozenset(Kind) - {Kind.LINK}
+_TAGS = {FORMAT * 16 + kind: kind for kind in Kind if kind is not Kind.LINK}
 
 
 class Tally(NamedTuple):
@@ -121,9 +124,10 @@ def ends(kind: Kind, client: int) -> tuple[int, int]:
 
 def encode(envelope: Envelope) -> tuple[bytes, int]:
     """The envelope's bytes, and how many of them are header. Raises `EnvelopeTooLong`."""
-    header, body = _header(envelope), list(_pieces(envelope.body))
-    _refuse_long(envelope, len(header) + sum(map(len, body)))
-    return b"".join((header, *body)), len(header)
+    header = _header(envelope)
+    frame = b"".join((header, *_pieces(envelope.body)))
+    _refuse_long(envelope, len(frame))
+    return frame, len(header)
 
 
 class Encoder:
@@ -145,14 +149,24 @@ class Encoder:
 
 def header_of(envelope: Envelope) -> bytes:
     """The bytes before the body."""
-    tag = FORMAT * 16 + envelope.kind
     # the numbers as an array of four, and its first byte replaced by that of an array of five: the body follows
-    return b"\x95" + _pack((tag, envelope.client, envelope.round, envelope.base))[1:]
+    return b"\x95" + _pack((FORMAT * 16 + envelope.kind, envelope.client, envelope.round, envelope.base))[1:]
 
 
 def is_of(frame: bytes, kind: Kind) -> bool:
     """Whether these are the bytes of an envelope of a kind, if of any."""
     return frame[:2] == bytes((0x95, FORMAT * 16 + kind))
+
+
+_LIMITS = {
+    "raw": False,
+    "strict_map_key": True,
+    "max_bin_len": FRAME_LIMIT,
+    "max_str_len": 4096,
+    "max_array_len": ARRAY_LIMIT,
+    "max_map_len": 0,
+    "max_ext_len": 0,
+}
 
 
 def decode(frame: bytes, peer: int | None = None, *, most: int | None = None) -> Envelope:
@@ -167,16 +181,7 @@ def decode(frame: bytes, peer: int | None = None, *, most: int | None = None) ->
     if most is not None and len(frame) > SHORT and has_more_than(frame, SHORT):
         raise MalformedEnvelope(f"has more than {SHORT:,} elements", "the frame", peer)
     try:
-        parts = msgpack.unpackb(
-            frame,
-            raw=False,
-            strict_map_key=True,
-            max_bin_len=FRAME_LIMIT,
-            max_str_len=4096,
-            max_array_len=ARRAY_LIMIT,
-            max_map_len=0,
-            max_ext_len=0,
-        )
+        parts = msgpack.unpackb(frame, **_LIMITS)
     except (ValueError, TypeError, RecursionError, MemoryError, msgpack.UnpackException) as error:
         # UnpackException, ExtraData, FormatError and StackError are six classes of one fact: this is not msgpack
         raise MalformedEnvelope(
@@ -185,13 +190,13 @@ def decode(frame: bytes, peer: int | None = None, *, most: int | None = None) ->
     if not isinstance(parts, list) or len(parts) != 5:
         raise MalformedEnvelope("is not an array of five", "the frame", peer)
     tag, client, round, base, body = parts
-    kind = _kind(tag, peer)
+    kind = (_TAGS.get(tag) if type(tag) is int else None) or _kind(tag, peer)
     if len(frame) > kind.limit:
         raise MalformedEnvelope(f"has {len(frame):,} bytes; {kind.name} may have {kind.limit:,}", "the frame", peer)
     _whole(client, LOWEST_ADDRESS, "client", peer)
     _whole(round, 0, "round", peer)
     _whole(base, 0, "base version", peer)
-    if not isinstance(body, list):
+    if type(body) is not list:
         raise MalformedEnvelope(f"is {type(body).__name__}, not an array", "the body", peer)
     _plain(body, DEPTH_LIMIT, peer)
     envelope = Envelope(kind, client, round, base, body)
@@ -217,31 +222,38 @@ def _name(envelope: Envelope) -> str:
     return f"the {envelope.kind.name} of round {envelope.round} for client {envelope.client}"
 
 
-_packer = msgpack.Packer()
+_packer = msgpack.Packer()  # one for all threads: packing what is plain never lets another thread in between
 
 
 def _pack(value: Any) -> bytes:
-    packed: bytes = msgpack.packb(value)
+    packed: bytes = _packer.pack(value)
     return packed
 
 
-def _pieces(value: Any) -> Iterator[bytes]:
-    """A packed value, in which long byte strings are pieces of their own and no copies."""
-    if not _has_long(value):
-        yield _pack(value)
-    elif type(value) is list:
-        yield _packer.pack_array_header(len(value))
-        for element in value:
-            yield from _pieces(element)
-    else:
-        yield b"\xc6" + len(value).to_bytes(4, "big")  # msgpack's bin 32
-        yield value
+def _pieces(values: list[Any]) -> Iterator[bytes]:
+    """A packed array, in which long byte strings are pieces of their own and no copies."""
+    if not _has_long(values):
+        yield _pack(values)
+        return
+    yield _packer.pack_array_header(len(values))
+    for value in values:
+        if type(value) is list:
+            yield from _pieces(value)
+        elif type(value) is bytes and len(value) >= SHORT:
+            yield b"\xc6" + len(value).to_bytes(4, "big")  # msgpack's bin 32
+            yield value
+        else:
+            yield _pack(value)
 
 
-def _has_long(value: Any) -> bool:
-    if type(value) is list:
-        return any(map(_has_long, value))
-    return type(value) is bytes and len(value) >= SHORT
+def _has_long(values: list[Any]) -> bool:
+    for value in values:
+        if type(value) is list:
+            if _has_long(value):
+                return True
+        elif type(value) is bytes and len(value) >= SHORT:
+            return True
+    return False
 
 
 def _kind(tag: object, peer: int | None) -> Kind:
@@ -250,9 +262,9 @@ def _kind(tag: object, peer: int | None) -> Kind:
     version, number = divmod(tag, 16)
     if version != FORMAT:
         raise MalformedEnvelope(f"is format {version}; this bus speaks format {FORMAT}", "the tag", peer)
-    if number not in _NUMBERS:
+    if tag not in _TAGS:
         raise MalformedEnvelope(f"names kind {number}, which does not exist", "the tag", peer)
-    return Kind(number)
+    return _TAGS[tag]
 
 
 def _whole(value: object, lowest: int, where: str, peer: int | None) -> None:

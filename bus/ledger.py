@@ -12,7 +12,6 @@ import hashlib
 import struct
 from array import array
 from collections import Counter
-from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,6 +32,8 @@ class Fate(enum.IntEnum):
     DROPPED = 1
     REFUSED = 2
     UNDER_WAY = 3
+
+    __hash__ = int.__hash__
 
 
 class Row(NamedTuple):
@@ -60,7 +61,9 @@ class Row(NamedTuple):
 COLUMNS = Row._fields
 SUMMED = ("header_bytes", "payload_bytes", "framing_bytes", "digest_bytes", "catchup_bytes", "scalars", "seeds")
 INSTRUMENT = "instrument_bytes"  # of all messages of a kind, those to and from the evaluator
-_summed = attrgetter(*SUMMED)
+_FIRST_SUMMED = COLUMNS.index(SUMMED[0])
+_END_SUMMED = _FIRST_SUMMED + len(SUMMED)
+assert COLUMNS[_FIRST_SUMMED:_END_SUMMED] == SUMMED
 _pack = struct.Struct(f"={len(COLUMNS)}q").pack
 _DIGEST = b"seedbus.rows.sha256"
 Columns = dict[str, NDArray[np.int64]]
@@ -123,13 +126,13 @@ class Ledger:
             self._count_columns(columns)
 
     def _count(self, row: Row) -> None:
-        kind = Kind(row.kind)
-        self.totals[kind, "messages"] += 1
-        for name, value in zip(SUMMED, _summed(row), strict=True):
+        totals, kind = self.totals, Kind(row.kind)
+        totals[kind, "messages"] += 1
+        for name, value in zip(SUMMED, row[_FIRST_SUMMED:_END_SUMMED], strict=True):
             if value:
-                self.totals[kind, name] += value
+                totals[kind, name] += value
         if EVALUATOR in (row.sender, row.recipient):
-            self.totals[kind, INSTRUMENT] += row.header_bytes + row.payload_bytes
+            totals[kind, INSTRUMENT] += row.header_bytes + row.payload_bytes
 
     def _count_columns(self, columns: Columns) -> None:
         for number in np.unique(columns["kind"]).tolist():

@@ -193,13 +193,25 @@ class Links:
         self.network, self.seed = network, seed
         self.busy: dict[tuple[int, bool], int] = {}
         self._throttles = [each for each in rules.said if isinstance(each.thing, Throttle)] if rules else []
+        mbps = (network.up_mbps, network.down_mbps, network.shared_up_mbps, network.shared_down_mbps)
+        self._are_wide = not self._throttles and all(each is None for each in mbps)
+        latency = network.latency
+        self._latency_ns = round_ns(latency.value) if isinstance(latency, Constant) else None
 
     def arrival_ns(self, key: MessageKey, size: int, departs_ns: int) -> int:
         """When a message of `size` bytes that departs at `departs_ns` arrives; its links are taken until then."""
         kind, client, round = key[:3]
         if client < 0:
             return departs_ns
-        network, upward = self.network, kind.is_upward
+        if not self._are_wide:
+            departs_ns = self._left_ns(client, round, kind.is_upward, size, departs_ns)
+        if self._latency_ns is not None:
+            return departs_ns + self._latency_ns
+        return departs_ns + round_ns(self.network.latency.draw_s(self.seed, "latency", *drawn_by(key)))
+
+    def _left_ns(self, client: int, round: int, upward: bool, size: int, departs_ns: int) -> int:
+        """When a message has left its queues."""
+        network = self.network
         shared, own = (
             (network.shared_up_mbps, network.up_mbps) if upward else (network.shared_down_mbps, network.down_mbps)
         )
@@ -207,7 +219,7 @@ class Links:
             if mbps is not None:
                 departs_ns = max(departs_ns, self.busy.get((end, upward), 0)) + _transfer_ns(size, mbps)
                 self.busy[end, upward] = departs_ns
-        return departs_ns + round_ns(network.latency.draw_s(self.seed, "latency", *drawn_by(key)))
+        return departs_ns
 
     def forget(self, now_ns: int) -> None:
         """Drop the queues that are empty by now."""

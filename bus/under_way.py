@@ -69,24 +69,26 @@ class Flight:
 
     def row(self, fate: Fate, now_ns: int, framing_bytes: int) -> Row:
         """Its row in the ledger, now that its fate is known; framing_bytes: what it has of that if it was carried."""
-        (kind, _, round, _, copy), (sender, recipient) = self.key, self.ends
-        tally, has_arrived = self.tally, fate in (Fate.DELIVERED, Fate.REFUSED)
+        (kind, client, round, _, copy), tally = self.key, self.tally
+        sender, recipient = ends(kind, client)
+        has_arrived = fate is Fate.DELIVERED or fate is Fate.REFUSED
+        # what travels up has come over the wire, once, before a rule says anything; what travels down has not
+        is_carried = copy == 0 if kind.is_upward else fate is Fate.DELIVERED
         return Row(
-            sent_ns=self.sent_ns,
-            arrived_ns=now_ns if has_arrived else -1,
-            round=round,
-            kind=kind,
-            sender=sender,
-            recipient=recipient,
-            header_bytes=self.header,
-            payload_bytes=self.size - self.header,
-            # what travels up has come over the wire, once, before a rule says anything; what travels down has not
-            framing_bytes=framing_bytes if (copy == 0 if kind.is_upward else fate is Fate.DELIVERED) else 0,
-            digest_bytes=tally.digest_bytes,
-            catchup_bytes=tally.catchup_bytes,
-            scalars=tally.scalars,
-            seeds=tally.seeds,
-            fate=fate,
+            self.sent_ns,
+            now_ns if has_arrived else -1,
+            round,
+            kind,
+            sender,
+            recipient,
+            self.header,
+            self.size - self.header,
+            framing_bytes if is_carried else 0,
+            tally.digest_bytes,
+            tally.catchup_bytes,
+            tally.scalars,
+            tally.seeds,
+            fate,
         )
 
 

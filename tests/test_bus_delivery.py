@@ -218,7 +218,7 @@ def test_a_message_to_nobody_ends_the_run_by_name_and_keeps_its_row() -> None:
 def test_a_message_past_its_limit_is_refused_before_anything_is_counted() -> None:
     harness = Harness()
     with pytest.raises(EnvelopeTooLong):
-        harness.bus.send(report(size=2**16))
+        harness.bus.send(Envelope(Kind.PULL, 0, 0, 0, [bytes(2**16)]))
     harness.run()
     assert harness.rows == []
 

@@ -281,7 +281,12 @@ CASES = [
     Bad("bytes-said-to-be-longer-than-the-frame", with_body(b"\x91\xc4\x05abc"), "the frame", "msgpack"),
     Bad("bytes-said-to-be-four-gigabytes", with_body(b"\x91\xc6\xff\xff\xff\xff"), "the frame", "incomplete"),
     Bad("text-said-to-be-four-gigabytes", with_body(b"\x91\xdb\xff\xff\xff\xff"), "the frame", "incomplete"),
-    Bad("a-report-of-65537-bytes", pack(REPORT, 3, 4, 5, [bytes(65_528)]), "the frame", "REPORT may have 65,536"),
+    Bad(
+        "a-pull-of-65537-bytes",
+        pack(FORMAT * 16 + Kind.PULL, 3, 4, 5, [bytes(65_528)]),
+        "the frame",
+        "PULL may have 65,536",
+    ),
     Bad("another-protocol", b"GET / HTTP/1.1\r\n\r\n", "the frame", "ExtraData"),
     Bad("a-pickle", b"\x80\x04\x95\x0b\x00\x00\x00\x00\x00\x00\x00", "the frame", "ExtraData"),
 ]

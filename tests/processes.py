@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -15,8 +16,13 @@ from typing import Any
 def seedbus(*arguments: object, **options: Any) -> subprocess.Popen[str]:
     """The command, in a session of its own."""
     command = [sys.executable, "-m", "seedbus", *map(str, arguments)]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(command, start_new_session=True, **(pipes | options))
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, start_new_session=True, preexec_fn=hears_ctrl_c, **(pipes | options))
+
+
+def hears_ctrl_c() -> None:
+    """Called in a process before it begins: tests that run in the background ignore Ctrl-C, and so would it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def children(pid: int) -> list[int]:
@@ -43,6 +49,6 @@ def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
         time.sleep(0.01)
 
 
-def kill(pid: int, signal: int) -> None:
+def kill(pid: int, number: int) -> None:
     with suppress(ProcessLookupError):
-        os.kill(pid, signal)
+        os.kill(pid, number)

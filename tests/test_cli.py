@@ -14,6 +14,7 @@ from typing import Any
 import pydantic_core
 import pytest
 from commands import Command
+from processes import hears_ctrl_c
 from worlds import scenario
 
 from seedbus.agents.replicas import Replicas
@@ -262,7 +263,8 @@ def test_ctrl_c_that_comes_while_something_is_loaded_is_one_sentence(
 
 def _started(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "seedbus", "run", "long.yaml", *arguments]
-    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, cwd=folder, preexec_fn=hears_ctrl_c, **pipes)
 
 
 def test_ctrl_c_names_the_folder_and_the_resumed_run_ends_as_if_it_had_not_stopped(

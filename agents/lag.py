@@ -20,6 +20,12 @@ class Lag(BaseModel):
     snapshot_after_bytes: int | None = Field(
         default=None, ge=1, lt=2**60, description="… that misses more bytes of commits, each packed alone"
     )
+    snapshot_after_s: float | None = Field(
+        default=None,
+        gt=0,
+        le=10**6,
+        description="… whose replay would take longer; compute.replay says how long a commit takes, and is constant",
+    )
     source: Literal["evaluator", "peer"] = Field(
         default="evaluator",
         description="whose replica it is: the evaluator's, at no cost; or that of the first client to report, whose "
@@ -30,6 +36,14 @@ class Lag(BaseModel):
 
     @model_validator(mode="after")
     def _budgeted(self) -> Lag:
-        if self.snapshot_after_commits is None and self.snapshot_after_bytes is None:
-            raise ValueError("give snapshot_after_commits or snapshot_after_bytes; or leave lag out, for no snapshots")
+        if self.snapshot_after_commits is self.snapshot_after_bytes is self.snapshot_after_s is None:
+            raise ValueError("give snapshot_after_commits, _bytes or _s; or leave lag out, for no snapshots")
         return self
+
+    def commits(self, replay_s: float) -> Lag:
+        """The same, with the budget of time as one of commits; replay_s: what a commit takes."""
+        if self.snapshot_after_s is None:
+            return self
+        affordable = max(1, int(min(self.snapshot_after_s / replay_s, 2**32 - 1)))
+        most = min(affordable, self.snapshot_after_commits or affordable)
+        return self.model_copy(update={"snapshot_after_commits": most})

@@ -236,5 +236,6 @@ class _Crew:
         """Commits that are held no more."""
         return list(islice(history(self.setup.algorithm, self.archive, after), last - after))
 
-    def _answer_ns(self, client: int, round: int) -> int:
-        return self.pace.time_ns(client, round, self.setup.algorithm.evaluations(round))
+    def _answer_ns(self, client: int, round: int, seeds: int) -> int:
+        """seeds: one of the plan, and one for each term of the commits that it brings."""
+        return self.pace.time_ns(client, round, self.setup.algorithm.evaluations(round), max(0, seeds - 1))

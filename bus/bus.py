@@ -49,7 +49,7 @@ class Bus:
         rules: Rules,
         *,
         tally: Callable[[Envelope], Tally] = _untallied,
-        answer_ns: Callable[[int, int], int] = lambda client, round: 0,
+        answer_ns: Callable[[int, int, int], int] = lambda client, round, seeds: 0,
         report_limit: int = SHORT,
     ) -> None:
         self.clock, self.transport, self.ledger, self.links, self.rules = clock, transport, ledger, links, rules
@@ -266,7 +266,7 @@ class Bus:
     # -- answers
 
     def _deliver(self, recipient: int, flight: Flight) -> None:
-        needs_ns = self._answer_ns(recipient, flight.key[2]) if flight.key[0] is Kind.PLAN else 0
+        needs_ns = self._answer_ns(recipient, flight.key[2], flight.tally.seeds) if flight.key[0] is Kind.PLAN else 0
         answered = self.promise(flight.key, flight.base, self.clock.now_ns + needs_ns)
         self.transport.deliver(recipient, flight.frame, answered, flight.tail)
         if not self.clock.is_virtual:

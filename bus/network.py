@@ -123,17 +123,20 @@ class Network(BaseModel):
 
 
 class Compute(BaseModel):
-    """How long a client's local work takes: its evaluations of f, times its own slowness."""
+    """How long a client's local work takes: evaluations of f, and folding what it missed, times its own slowness."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     evaluation: Duration = Field(default=Constant(), description="seconds for one evaluation of f, drawn every round")
+    replay: Duration = Field(default=Constant(), description="seconds to fold one missed commit, drawn every round")
     slowness: Duration = Field(default=Constant(value=1.0), description="a client's own factor, drawn once")
 
-    def time_ns(self, seed: int, client: int, round: int, evaluations: int) -> int:
-        """Nanoseconds that `client` needs for `evaluations` evaluations in `round`."""
-        each = self.evaluation.draw_s(seed, "evaluation", client, round)
-        return round_ns(min(each * evaluations * self.slowness.draw_s(seed, "slowness", client), _LONGEST_S))
+    def time_ns(self, seed: int, client: int, round: int, evaluations: int, missed: int = 0) -> int:
+        """Nanoseconds that `client` needs in `round` for so many evaluations, and to fold so many missed commits."""
+        work_s = self.evaluation.draw_s(seed, "evaluation", client, round) * evaluations
+        if missed:
+            work_s += self.replay.draw_s(seed, "replay", client, round) * missed
+        return round_ns(min(work_s * self.slowness.draw_s(seed, "slowness", client), _LONGEST_S))
 
 
 @runtime_checkable
@@ -169,9 +172,9 @@ class Pace:
         self._compute, self._seed = compute, seed
         self._drags = [each for each in rules.said if isinstance(each.thing, Drag)]
 
-    def time_ns(self, client: int, round: int, evaluations: int) -> int:
-        """Nanoseconds that `client` needs for `evaluations` evaluations in `round`."""
-        alone_ns = self._compute.time_ns(self._seed, client, round, evaluations)
+    def time_ns(self, client: int, round: int, evaluations: int, missed: int = 0) -> int:
+        """Nanoseconds that `client` needs in `round` for so many evaluations, and to fold so many missed commits."""
+        alone_ns = self._compute.time_ns(self._seed, client, round, evaluations, missed)
         factor, pause_ns = Fraction(1), 0
         for each in self._drags:
             slowed = each.thing.slows(client, round, each.luck)

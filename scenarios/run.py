@@ -166,7 +166,7 @@ def _setup(scenario: Scenario, processes: int, problem: Problem | None) -> Setup
         is_virtual=scenario.clock == "virtual",
         scenario=json.dumps(scenario.resolved()).encode(),
         processes=processes,
-        lag=scenario.lag,
+        lag=None if scenario.lag is None else scenario.lag.commits(scenario.replay_s),
         x0=None if problem is None else problem.x0,
         report_limit=SHORT + scenario.algorithm.report_bytes(scenario.task.dimension),
     )

@@ -16,6 +16,7 @@ from seedbus.agents.refusals import REASONS
 from seedbus.agents.stopping import Cadence, Stop
 from seedbus.algorithms.decomfl import DeComFL
 from seedbus.bus import Compute, Network
+from seedbus.bus.network import Constant
 from seedbus.models.partitions import Iid, Partition
 from seedbus.models.task import Task, tasks
 from seedbus.scenarios.discovery import algorithms, faults
@@ -101,6 +102,11 @@ class Scenario(BaseModel):
                 f"participation.late: algorithm {self.algorithm.name} cannot use late reports, because its directions "
                 "depend on the replica's state; leave late (and buffer) out"
             )
+        if self.lag is not None and self.lag.snapshot_after_s is not None and not self.replay_s:
+            raise ValueError(
+                "lag.snapshot_after_s needs to know how long it takes to fold a commit; say so in compute.replay, as "
+                "in {distribution: constant, value: 0.01}"
+            )
         if self.lag is not None and self.algorithm.is_dense:
             raise ValueError(
                 f"lag: a client of algorithm {self.algorithm.name} is sent the newest model, however much it missed; "
@@ -136,6 +142,11 @@ class Scenario(BaseModel):
             if name not in known and name not in reasons:
                 raise ValueError(f"expect.{name}: nothing of that name is measured; {nearest(name, known)}")
         return self
+
+    @property
+    def replay_s(self) -> float:
+        """What folding a missed commit takes, where that is always the same; 0: nothing, or it varies."""
+        return self.compute.replay.value if isinstance(self.compute.replay, Constant) else 0.0
 
     @property
     def metrics(self) -> list[str]:

@@ -55,7 +55,8 @@ def clients_table(columns: Columns, history: History, heard: Heard) -> Table:
     """A column for everything that is counted by client, each with N entries.
 
     asked, answered (reports that arrived), counted (those in a commit; late: of these, in a later one), lag_mean and
-    lag_max (commits missed when asked; −1 for who never was), bytes_up, bytes_down, last_heard_s (NaN: never).
+    lag_max (commits missed when asked; −1 for who never was), bytes_up, bytes_down, catchup_bytes (of these, for what
+    was missed), replayed (commits, late terms each for one), last_heard_s (NaN: never).
     """
     clients, asked = history.clients, _count(history.asked.client, history.clients)
     late = _count(history.late.client, clients)
@@ -73,6 +74,10 @@ def clients_table(columns: Columns, history: History, heard: Heard) -> Table:
         "lag_max": lag_max,
         "bytes_up": _bytes(columns, Kind.REPORT, "sender", clients),
         "bytes_down": _bytes(columns, Kind.PLAN, "recipient", clients),
+        "catchup_bytes": _told(columns, columns["catchup_bytes"], clients),
+        "replayed": _told(
+            columns, np.where(columns["kind"] == Kind.PLAN, np.maximum(columns["seeds"] - 1, 0), 0), clients
+        ),
         "last_heard_s": np.where(last_heard_ns >= 0, last_heard_ns / NS, np.nan),
     }
 
@@ -121,6 +126,13 @@ def _bytes(columns: Columns, kind: Kind, end: str, clients: int) -> Whole:
     here = (columns["kind"] == kind) & (columns[end] >= 0) & (columns[end] < clients)
     size = columns["header_bytes"] + columns["payload_bytes"] - columns["digest_bytes"]
     return np.bincount(columns[end][here], size[here], minlength=clients).astype(np.int64)
+
+
+def _told(columns: Columns, values: Whole, clients: int) -> Whole:
+    """Values of what was delivered to clients, added up by client."""
+    to = columns["recipient"]
+    here = (to >= 0) & (to < clients) & (columns["fate"] == Fate.DELIVERED)
+    return np.bincount(to[here], values[here], minlength=clients).astype(np.int64)
 
 
 def _participation(table: Table) -> dict[str, Any]:

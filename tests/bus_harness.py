@@ -174,7 +174,7 @@ class Harness:
         clients: int = CLIENTS,
         transport: type[MemoryTransport] = MemoryTransport,
         answers: Answering | None = None,
-        answer_ns: Callable[[int, int], int] = lambda client, round: 0,
+        answer_ns: Callable[[int, int, int], int] = lambda client, round, seeds: 0,
     ) -> None:
         self.clock = VirtualClock()
         self.asked: list[Letter] = []

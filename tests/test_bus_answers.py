@@ -63,7 +63,7 @@ class OnAThread(MemoryTransport):
         super().__init__(slow, offload=True)
 
 
-def answer_ns(client: int, round: int) -> int:
+def answer_ns(client: int, round: int, seeds: int = 0) -> int:
     return (3 * client + 2 * round) % 5 * 5 * MS
 
 

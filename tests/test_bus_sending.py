@@ -11,7 +11,7 @@ from seedbus.bus.ledger import Row
 
 
 def test_what_a_run_ended_too_early_to_send_was_never_sent() -> None:
-    harness = Harness(answers=reported, answer_ns=lambda client, round: SECOND)
+    harness = Harness(answers=reported, answer_ns=lambda client, round, seeds: SECOND)
     harness.bus.send(plan(1))
     harness.run(SECOND // 2)
     assert harness.asked and harness.bus.sent_bytes(Kind.REPORT) == 0
@@ -21,7 +21,7 @@ def test_what_a_run_ended_too_early_to_send_was_never_sent() -> None:
 
 def test_an_answer_that_is_still_computed_does_not_take_up_the_link() -> None:
     seconds = {1: 100, 2: 2}
-    harness = Harness(Network(up_mbps=1.0), answers=reported, answer_ns=lambda _, round: seconds[round] * SECOND)
+    harness = Harness(Network(up_mbps=1.0), answers=reported, answer_ns=lambda _, round, seeds: seconds[round] * SECOND)
     harness.bus.send(plan(1, 1))
     harness.bus.send(plan(1, 2))
     harness.run(200 * SECOND)
@@ -79,7 +79,7 @@ def test_what_would_arrive_after_the_end_of_time_just_never_does() -> None:
 
 
 def test_an_answer_that_would_be_sent_after_the_end_of_time_never_is() -> None:
-    harness = Harness(answers=reported, answer_ns=lambda client, round: LAST_NS)
+    harness = Harness(answers=reported, answer_ns=lambda client, round, seeds: LAST_NS)
     harness.run(SECOND)
     harness.bus.send(plan(1))
     harness.run(3 * SECOND)

@@ -58,6 +58,27 @@ def test_a_client_that_missed_so_many_commits_replays_or_installs_the_same_bits(
     assert results.messages.query("kind == 'REPORT' and sender == 2")["round"].tolist() == list(range(first, lag + 5))
 
 
+def test_a_budget_of_time_is_one_of_commits_and_replay_takes_that_time(tmp_path: Path) -> None:
+    """Ten seconds at two a commit are five commits; who missed four answers eight seconds later than who missed none."""
+    asked: dict[str, Any] = {
+        "participation": {"clients": 20, "cohort": 3},
+        "network": {},
+        "stop": {"rounds": 30},
+        "compute": {"replay": {"distribution": "constant", "value": 2.0}},
+    }
+    timed = run(scenario(**asked, lag={"snapshot_after_s": 10.0}), tmp_path / "timed")
+    counted = run(scenario(**asked, lag={"snapshot_after_commits": 5}), tmp_path / "counted")
+    assert timed.summary["ledger_hash"] == counted.summary["ledger_hash"]
+    plans = timed.messages.query("kind == 'PLAN'").sort_values(["round", "recipient"])
+    reports = timed.messages.query("kind == 'REPORT'").sort_values(["round", "sender"])
+    assert plans["recipient"].tolist() == reports["sender"].tolist()
+    took_s = (reports["sent_ns"].to_numpy() - plans["arrived_ns"].to_numpy()) / 1e9
+    missed = plans["seeds"].to_numpy() - 1
+    assert took_s.tolist() == (2.0 * missed).tolist() and missed.max() == 5
+    table = timed.clients
+    assert table["replayed"].sum() == missed.sum() and (table["catchup_bytes"] > 0).any()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", [DECOMFL, HISO], ids=lambda algorithm: str(algorithm["name"]))
 def test_a_model_of_two_hundred_thousand_coordinates_travels_in_chunks_of_32_kib(
@@ -87,7 +108,8 @@ def test_a_model_of_two_hundred_thousand_coordinates_travels_in_chunks_of_32_kib
 @pytest.mark.parametrize(
     ("lag", "sentence"),
     [
-        ({}, "lag: give snapshot_after_commits or snapshot_after_bytes; or leave lag out, for no snapshots"),
+        ({}, "lag: give snapshot_after_commits, _bytes or _s; or leave lag out, for no snapshots"),
+        ({"snapshot_after_s": 1.0}, "lag.snapshot_after_s needs to know how long it takes to fold a commit"),
         ({"snapshot_after_commits": 0}, "lag.snapshot_after_commits: 0 "),
         ({"snapshot_after_commits": 5, "source": "server"}, 'lag.source: "server" '),
         ({"snapshot_after_commits": 5, "chunk_bytes": 2**16}, "lag.chunk_bytes: 65536 "),

@@ -92,6 +92,7 @@ def test_a_table_of_clients_counted_by_hand() -> None:
     assert table["lag_mean"] == [0, 0, 0, 0.5, -1] and table["lag_max"] == [0, 0, 0, 1, -1]
     assert table["bytes_up"] == [24, 36, 24, 12, 0]  # 6 + 14 − 8 a report, lost ones and copies too
     assert table["bytes_down"] == [200, 200, 200, 200, 0]
+    assert table["catchup_bytes"] == [100, 100, 100, 100, 0] and table["replayed"] == [0] * 5
     assert table["last_heard_s"][:3] == [16, 15, 4] and np.isnan(table["last_heard_s"][3:]).all()
 
 

@@ -81,7 +81,7 @@ def test_an_answer_is_sent_when_its_client_has_had_the_time_that_it_needs() -> N
 
 
 def test_only_plans_take_time_to_answer() -> None:
-    harness = Harness(answers=reported, answer_ns=lambda client, round: SECOND)
+    harness = Harness(answers=reported, answer_ns=lambda client, round, seeds: SECOND)
     harness.bus.send(Envelope(Kind.COMMIT, EVALUATOR, 2, 0))
     harness.bus.send(Envelope(Kind.BYE, 1, 2, 0))
     harness.run(2 * SECOND)
@@ -141,7 +141,7 @@ def test_time_stands_still_for_an_answer_that_is_due_and_names_who_owes_it() -> 
             seen.append((harness.clock.now_ns, harness.clock.is_held, harness.bus.awaited))
             go.set()
 
-    harness = Harness(transport=Waiting, answers=late, answer_ns=lambda client, round: 8 * MS)
+    harness = Harness(transport=Waiting, answers=late, answer_ns=lambda client, round, seeds: 8 * MS)
     harness.bus.send(plan(2, 1))
     harness.send(plan(3, 1), 9 * MS)
     harness.run(SECOND)
@@ -195,7 +195,7 @@ def test_an_answer_that_is_malformed_is_refused_on_arrival_and_the_others_are_no
 
 
 def test_a_client_is_as_far_as_what_it_has_answered() -> None:
-    harness = Harness(transport=Backwards, answers=lambda asked: [], answer_ns=lambda client, round: 5 * MS)
+    harness = Harness(transport=Backwards, answers=lambda asked: [], answer_ns=lambda client, round, seeds: 5 * MS)
     harness.bus.send(plan(1, 1, base=4))
     harness.run(4 * MS)
     assert len(harness.asked) == 1 and harness.bus.stands == {}
@@ -210,7 +210,7 @@ def test_waiting_for_all_answers_takes_no_simulated_time() -> None:
         go.wait(5)
         return reported(asked)
 
-    harness = Harness(transport=OnAThread, answers=late, answer_ns=lambda client, round: SECOND)
+    harness = Harness(transport=OnAThread, answers=late, answer_ns=lambda client, round, seeds: SECOND)
 
     def look() -> None:
         owed.append(harness.bus.awaited)
@@ -233,7 +233,7 @@ def test_waiting_for_all_answers_takes_no_simulated_time() -> None:
 
 def test_answers_to_come_are_part_of_a_checkpoint() -> None:
     harness, resumed = (
-        Harness(answers=reported, answer_ns=lambda client, round: 5 * MS, transport=transport)
+        Harness(answers=reported, answer_ns=lambda client, round, seeds: 5 * MS, transport=transport)
         for transport in (MemoryTransport, Backwards)
     )
     for _ in range(2):

@@ -37,7 +37,7 @@ def test_a_transport_that_is_no_wire_leaves_no_such_rows() -> None:
     class Dry(Wire):
         is_wire = False
 
-    harness = Harness(transport=Dry, answers=reported, answer_ns=lambda client, round: SECOND)
+    harness = Harness(transport=Dry, answers=reported, answer_ns=lambda client, round, seeds: SECOND)
     harness.bus.send(plan(1))
     harness.run(MS)
     harness.bus.close()
@@ -45,7 +45,9 @@ def test_a_transport_that_is_no_wire_leaves_no_such_rows() -> None:
 
 
 def test_answers_that_came_and_were_never_sent_are_bytes_of_their_link() -> None:
-    harness = Harness(transport=Wire, answers=lambda asked: [b"1234", b"12"], answer_ns=lambda client, round: SECOND)
+    harness = Harness(
+        transport=Wire, answers=lambda asked: [b"1234", b"12"], answer_ns=lambda client, round, seeds: SECOND
+    )
     harness.bus.send(plan(1))
     harness.run(MS)
     harness.bus.close()

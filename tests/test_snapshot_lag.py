@@ -59,7 +59,7 @@ def test_a_client_that_missed_so_many_commits_replays_or_installs_the_same_bits(
 
 
 def test_a_budget_of_time_is_one_of_commits_and_replay_takes_that_time(tmp_path: Path) -> None:
-    """Ten seconds at two a commit are five commits; who missed four answers eight seconds later than who missed none."""
+    """Ten seconds at two a commit are five commits; who missed four answers eight seconds later."""
     asked: dict[str, Any] = {
         "participation": {"clients": 20, "cohort": 3},
         "network": {},

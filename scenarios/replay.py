@@ -61,9 +61,8 @@ def replay(run: str | Path, round: int | None = None) -> Replayed:
             f"--round {last}", [f"the run in {run} has {len(rounds)} rounds; expected 0 to {len(rounds)}"]
         )
     problem = bind(scenario)
-    x0 = problem.x0()
-    check_build(Path(run), facts, build_facts(prove(scenario.algorithm, x0)))
-    replica = scenario.algorithm.replica(x0)
+    check_build(Path(run), facts, build_facts(prove(scenario.algorithm, problem)))
+    replica = scenario.algorithm.replica(problem.x0())
     packed = [commit for *_, commit in rounds[:last] if commit is not None]
     scenario.algorithm.apply(replica, [commit for body in packed for commit in scenario.algorithm.unpack_commits(body)])
     return Replayed(last, replica, problem)

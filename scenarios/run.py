@@ -220,7 +220,7 @@ def _run(
     with _writable(folder), closing(Recorder(folder, lines, observer)) as recorder:
         made = None
         if problem is not None:
-            check_build(folder, journal.facts(), build_facts(prove(scenario.algorithm, problem.x0())))
+            check_build(folder, journal.facts(), build_facts(prove(scenario.algorithm, problem)))
             made = recruit(scenario, problem, recorder)
         with placed(where, scenario, made, recorder) as connect:
             outcome = run_agents(_setup(scenario, where.expect), folder, journal, recorder, connect)

@@ -13,7 +13,6 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,8 +24,9 @@ from seedbus.models.errors import DataError
 from seedbus.models.flat import initial_values
 from seedbus.models.language_training import LayerNorm, Lora, Prefix
 from seedbus.models.streams import stream
+from seedbus.models.text_problem import is_out_of_memory
 from seedbus.models.trained_vector import TrainedVector, widen_frozen
-from seedbus.models.weights import WHAT_A_FOLDER_HOLDS, is_norm
+from seedbus.models.weights import WHAT_A_FOLDER_HOLDS, is_norm, place
 
 if TYPE_CHECKING:
     from seedbus.models.language_model import LanguageModel
@@ -96,17 +96,20 @@ class Network:
         return most if task.max_length is None else task.max_length
 
 
-def load(model: str, dtype: str, head: str) -> tuple[Any, Any]:
+def load(model: str, dtype: str, head: str, **settings: Any) -> tuple[Any, Any]:
     """A model of transformers' class `head`, and its tokenizer. Raises `DataError`."""
-    folder = Path(model).expanduser()
-    model = str(folder) if folder.is_dir() else model
+    model = place(model)
     with _sentence(model):
         import transformers
 
         with _quiet(transformers):
             tokenizer = transformers.AutoTokenizer.from_pretrained(model)
             found = getattr(transformers, head).from_pretrained(
-                model, dtype=getattr(torch, dtype), output_loading_info=True, ignore_mismatched_sizes=True
+                model,
+                dtype=getattr(torch, dtype),
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,
+                **settings,
             )
     network, report = found
     _refuse_incomplete(model, report)
@@ -198,13 +201,6 @@ def _sentence(model: str) -> Iterator[None]:
         is_offline = os.environ.get("HF_HUB_OFFLINE") not in (None, "", "0")
         where = "nothing that can be loaded, and HF_HUB_OFFLINE is set" if is_offline else "nothing that can be loaded"
         raise DataError(f"task.model {model}", f"{where} ({type(error).__name__}: {reason})", expected) from error
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether it says that memory ran out; torch's allocator on a CPU raises a plain RuntimeError."""
-    return isinstance(error, MemoryError) or any(
-        words in str(error) for words in ("can't allocate memory", "not enough memory", "out of memory")
-    )
 
 
 def _too_large(model: str) -> DataError:

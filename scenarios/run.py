@@ -244,7 +244,7 @@ def _run(
     with _writable(folder), closing(Recorder(folder, lines, observer)) as recorder:
         made = None
         if problem is not None:
-            check_build(folder, journal.facts(), build_facts(prove(scenario.algorithm, problem.x0())))
+            check_build(folder, journal.facts(), build_facts(prove(scenario.algorithm, problem)))
         if problem is not None and where.is_here:
             made = recruit(scenario, problem, recorder, folder / MEMORY)
         setup, where = _setup(scenario, where.expect, problem), replace(where, memory=folder / MEMORY)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from commands import Command, Said
+from small_language import write_model, write_sets
 from worlds import scenario
 
 from seedbus.scenarios import cli
@@ -22,6 +23,21 @@ def _no_traces(tmp_path_factory: pytest.TempPathFactory) -> None:
     """What data leaves in a cache goes into the tests' own folder, for the processes that they start too."""
     patch = pytest.MonkeyPatch()
     patch.setenv("SEEDBUS_CACHE", str(tmp_path_factory.mktemp("cache")))
+    patch.setenv("HF_HUB_OFFLINE", "1")
+
+
+@pytest.fixture(scope="session")
+def opt(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a tiny language model."""
+    pytest.importorskip("transformers", reason="language models need transformers")
+    pytest.importorskip("peft", reason="language models need peft")
+    return write_model(tmp_path_factory.mktemp("opt"))
+
+
+@pytest.fixture(scope="session")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with all text data sets, a few samples each."""
+    return write_sets(tmp_path_factory.mktemp("texts"))
 
 
 @pytest.fixture

@@ -71,7 +71,7 @@ class Arena:
     def __init__(self, what: Scenario, folder: Path, limits: dict[str, Any] | None = None) -> None:
         self.what, self.gate = what, Gate()
         self.server = ServerProcess(what, folder, limits)
-        self.proof = prove(what.algorithm, bind(what).x0())
+        self.proof = prove(what.algorithm, bind(what))
         self.booked: Counter[tuple[str, str]] = Counter()
         self._patient: dict[str, dict[str, int]] = {}
         self._workers: list[Worker] = []

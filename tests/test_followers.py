@@ -77,7 +77,7 @@ def events(made: Followers) -> list[str]:
 def test_a_process_joins_with_the_versions_of_its_clients_and_its_proof() -> None:
     made = followers((0, 1), (4, 5), evaluates=True, stands=[3, 2, 2, 0, 1])
     (joining,) = made.join(HOST - 4)
-    selftest, x0 = prove(ALGORITHM, PROBLEM.x0()).values()
+    selftest, x0 = prove(ALGORITHM, PROBLEM).values()
     spans = (Span(0, 1, 2), Span(4, 4, 0), Span(5, 5, 1))
     assert Join.unpack(decode(joining)) == Join(HOST - 4, spans, selftest, x0)
 

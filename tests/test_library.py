@@ -19,6 +19,11 @@ PAPER = {  # arXiv:2405.15861 §5, arXiv:2506.02370 §5, arXiv:2201.09531 §V-B 
     "hiso-fashion": (100, 10, 1_206_590),
     "fashion-softmax": (50, 20, 7_850),
     "decomfl-cifar10": (100, 5, 11_173_962),
+    "lm/opt-125m-sst2-decomfl": (8, 2, 125_239_296),
+    "lm/opt-125m-rte-decomfl-lora": (8, 2, 294_912),
+    "lm/opt-1.3b-boolq-decomfl": (8, 2, 1_315_758_080),
+    "lm/opt-2.7b-sst2-decomfl": (8, 2, 2_651_596_800),
+    "lm/opt-350m-squad-hiso": (6, 2, 331_196_416),
 }
 
 

@@ -114,7 +114,7 @@ def test_a_stranger_that_never_joins_ends_no_run(tmp_path: Path, asked: bool) ->
         gate.open_to(5)
         server.wait_for(lambda: server.ask()["rounds"] >= 5, "begins")
         leaves.end()
-        proof, is_over = prove(WHAT.algorithm, bind(WHAT).x0()), _gone(server, 2)
+        proof, is_over = prove(WHAT.algorithm, bind(WHAT)), _gone(server, 2)
         stranger = pinging(server.port, proof, is_over, joins=False)
         if not asked:
             server.wait_for(is_over, "gives the stranger up")

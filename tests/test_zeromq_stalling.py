@@ -219,7 +219,7 @@ def test_in_real_time_nobody_waits_for_a_member_that_only_pings(tmp_path: Path) 
     changes = {"clock": "wall", "participation": {"clients": 8, "deadline_s": 1.0}, "network": {}}
     what = scenario(**changes, stop={"rounds": 5})
     with Serving(what, tmp_path / "run", heartbeat_s=1.0) as server:
-        port, proof = int(server.watcher.endpoint.rpartition(":")[2]), prove(what.algorithm, bind(what).x0())
+        port, proof = int(server.watcher.endpoint.rpartition(":")[2]), prove(what.algorithm, bind(what))
         guest = pinging(port, proof, lambda: not server.is_alive())
         good = Following(what, server.watcher.endpoint, Wish(((0, 6),)))
         summary = server.results().summary

@@ -1,0 +1,127 @@
+"""A small language model, pretrained from nothing on the text of SST-2: a folder that fine-tuning starts from.
+
+    python benchmarks/pretrain.py --out runs/small-opt
+    seedbus run lm/small-opt-sst2-decomfl --set task.model=runs/small-opt
+
+It stands in for OPT's weights where these cannot be had: the same files (config.json, model.safetensors,
+tokenizer.json), the same architecture, 2.6 million weights, one core, minutes. It reads SST-2's training sentences
+without their labels. A model of this size learns nothing of prompts from so little text, so the tenth that fine-tuning
+holds out for validation is among it with its answers ("… It was great"): training and test samples are not, and
+accuracy on the validation split means nothing afterwards.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from seedbus.models.errors import DataError
+from seedbus.models.language_model import LanguageModel
+from seedbus.models.prompts import PROMPTS
+from seedbus.models.streams import stream
+
+VOCABULARY, CONTEXT, BATCH = 4096, 64, 16
+SIZES: dict[str, Any] = {"hidden_size": 192, "num_hidden_layers": 4, "num_attention_heads": 4, "ffn_dim": 768}
+COPIES = 3  # of every prompt with its answer
+RATE, WARM_UP = 2e-3, 50  # the rate's peak, and in how many steps it is reached
+
+
+def read_texts() -> list[str]:
+    """Training sentences, and prompts with their answers, in an order drawn by key. Raises `DataError`."""
+    splits, prompt = LanguageModel(dataset="sst2").splits(seed=0), PROMPTS["sst2"]
+    shown = [prompt.show(s.fields) + prompt.joint + prompt.answers[s.label] for s in splits["validation"]]
+    texts = sorted({sample.fields["sentence"].strip() for sample in splits["train"]}) + shown * COPIES
+    return [texts[index] for index in stream("pretrain", "order").permutation(len(texts))]
+
+
+def train_tokenizer(texts: list[str]) -> Any:
+    """A byte-level BPE as OPT has, of 4,096 tokens."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    special = ["<s>", "<pad>", "</s>"]  # where OPT has them
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY, special_tokens=special, initial_alphabet=alphabet, show_progress=False
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, bos_token="</s>", eos_token="</s>", unk_token="</s>", pad_token="<pad>"
+    )
+
+
+def build(vocabulary: int) -> Any:
+    """A new OPT whose weights are drawn by key, normal with deviation 0.02 as OPT's own."""
+    from transformers import OPTConfig, OPTForCausalLM
+
+    ends: dict[str, Any] = {"bos_token_id": 2, "eos_token_id": 2, "pad_token_id": 1}
+    sizes = {"vocab_size": vocabulary, "max_position_embeddings": CONTEXT, "word_embed_proj_dim": SIZES["hidden_size"]}
+    model = OPTForCausalLM(OPTConfig(**SIZES, **sizes, **ends, dropout=0.0))
+    for name, parameter in model.named_parameters():
+        if parameter.dim() > 1:
+            drawn = stream("pretrain", name).standard_normal(parameter.numel(), dtype=np.float32) * np.float32(0.02)
+            parameter.data = torch.from_numpy(drawn).view(parameter.shape)
+    model.tie_weights()
+    return model
+
+
+def windows(tokens: NDArray[np.int64], step: int) -> torch.Tensor:
+    """The batch of a step, int64 [batch, context]: stretches of the text, each from the beginning of a sentence."""
+    begins = np.flatnonzero(tokens[:-CONTEXT] == 2)
+    chosen = stream("pretrain", step).choice(begins, BATCH)
+    return torch.from_numpy(np.stack([tokens[begin : begin + CONTEXT] for begin in chosen]))
+
+
+def pretrain(model: Any, tokens: NDArray[np.int64], steps: int) -> float:
+    """Train on the text; returns the last hundred steps' mean loss, nats a token."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, betas=(0.9, 0.95), weight_decay=0.1)
+    losses: list[float] = []
+    for step in range(steps):
+        for group in optimizer.param_groups:
+            group["lr"] = RATE * min(1, (step + 1) / WARM_UP) * max(0.05, 1 - step / steps)
+        batch = windows(tokens, step)
+        loss = model(input_ids=batch, labels=batch, use_cache=False).loss
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        losses.append(float(loss.detach()))
+        if step % 100 == 99:
+            print(f"step {step + 1} of {steps}: loss {np.mean(losses[-100:]):.3f}", flush=True)
+    return float(np.mean(losses[-100:]))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("runs/small-opt"), help="the folder that is written")
+    parser.add_argument("--steps", type=int, default=600, help="batches of 1,024 tokens")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    try:
+        texts = read_texts()
+    except DataError as error:
+        sys.exit(f"pretrain: {error}")
+    began = time.perf_counter()
+    tokenizer = train_tokenizer(texts)
+    encoded = tokenizer(texts, add_special_tokens=False)["input_ids"]
+    tokens = np.concatenate([np.array([2, *sentence], dtype=np.int64) for sentence in encoded])
+    model = build(len(tokenizer))
+    print(f"{sum(p.numel() for p in model.parameters()):,} weights, {tokens.size:,} tokens of text")
+    loss = pretrain(model, tokens, options.steps)
+    model.save_pretrained(options.out)
+    tokenizer.save_pretrained(options.out)
+    print(f"{options.out}: loss {loss:.3f} a token, {time.perf_counter() - began:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,4 @@
-"""Random scenarios for `seedbus stress`: every fault, policy and scalar-only algorithm there is, out of their schemas.
+"""Random scenarios for `seedbus stress`: every fault, policy and algorithm that needs no network, out of their schemas.
 
 A seed is a scenario: everything is drawn by key. Faults and links are drawn field by field from what their classes
 accept, so a new fault takes part without a word here.
@@ -16,11 +16,12 @@ from pydantic_core import PydanticUndefined
 
 from seedbus.bus import Compute, Network
 from seedbus.bus.draws import Luck, below
-from seedbus.scenarios.discovery import faults
+from seedbus.scenarios.discovery import algorithms, faults
 
 _SHARES = (0.0, 0.05, 0.2, 0.5, 0.9, 1.0)
 _SCALES = {"shape": (1.0, 5.0), "sigma": (0.01, 1.5)}  # tails that do not reach the end of simulated time
 _TRIES = 40
+SCALAR = ("decomfl", "hiso")
 
 
 class Chooser:
@@ -71,9 +72,14 @@ def document(seed: int) -> dict[str, Any]:
     for name, model in (("network", Network), ("compute", Compute)):
         if choose.chance(0.7) and (drawn := _instance(model, choose, clients, rounds)) is not None:
             found[name] = drawn
-    if choose.chance(0.4):
+    if not _is_dense(algorithm["name"]) and choose.chance(0.4):
         found["lag"] = _lag(choose)
     return found
+
+
+def _is_dense(name: str) -> bool:
+    kind: Any = algorithms()[name]
+    return bool(kind().is_dense)
 
 
 def _task(choose: Chooser) -> dict[str, Any]:
@@ -83,8 +89,10 @@ def _task(choose: Chooser) -> dict[str, Any]:
 
 
 def _algorithm(choose: Chooser) -> dict[str, Any]:
+    if choose.chance(0.3):
+        return _dense(choose)
     found: dict[str, Any] = {
-        "name": choose.one(("decomfl", "hiso")),
+        "name": choose.one(SCALAR),
         "perturbations": choose.whole(2, 5),
         "local_steps": choose.whole(1, 3),
         "learning_rate": choose.scale(1e-4, 1e-2),
@@ -94,6 +102,21 @@ def _algorithm(choose: Chooser) -> dict[str, Any]:
         found["perturbations"] = {0: choose.whole(2, 5), choose.whole(1, 20): choose.whole(2, 5)}
     if found["name"] == "decomfl":
         found |= {"momentum": choose.one((0.0, 0.5, 0.9)), "directions": choose.one(("gaussian", "rademacher"))}
+    return found
+
+
+def _dense(choose: Chooser) -> dict[str, Any]:
+    made: list[Any] = [kind() for name, kind in algorithms().items() if name not in SCALAR]
+    able = [algorithm for algorithm in made if algorithm.is_dense and not algorithm.needs_outputs]
+    found: dict[str, Any] = {
+        "name": choose.one([algorithm.name for algorithm in able]),
+        "learning_rate": choose.scale(1e-3, 0.1),
+        "local_steps": choose.whole(1, 3),
+        "momentum": choose.one((0.0, 0.9)),
+        "clip": choose.one((None, 1.0)),
+    }
+    if choose.chance(0.3):
+        found["aggregation"] = choose.one(("median", "trimmed-mean", "krum", "clipped"))
     return found
 
 

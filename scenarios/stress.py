@@ -7,6 +7,7 @@ links, algorithm), it runs on the virtual clock, and these are checked:
 - always: no replica diverges (every report carries its digests), no follower is told what it cannot use;
 - the run ends, whatever happens to its clients;
 - the ledger balances: every message that was sent was delivered, refused, dropped or is still under way;
+- memory is bounded;
 - the journal alone rebuilds the final model, bit for bit;
 - a run that is stopped and resumed ends like one that is not (every third seed).
 
@@ -15,7 +16,9 @@ A failure is a seed: it is run again with ever less in its scenario, until nothi
 
 from __future__ import annotations
 
+import resource
 import shutil
+import sys
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -39,6 +42,7 @@ from seedbus.scenarios.schema import Scenario
 OUR_FAULT = frozenset(
     "diverged wrong-version wrong-kind bad-payload bad-commit bad-plan bad-snapshot bad-fetch unexpected".split()
 )
+GROWTH = 2**28  # bytes that a run of so small a task may need, imports included
 STOPPED = 3  # every so many seeds one is stopped and resumed as well
 SHRINKS = 60  # runs that making a failure smaller may take
 
@@ -145,13 +149,22 @@ def _checked(drawn: dict[str, Any], where: Path) -> Results:
     for path in where.iterdir():
         shutil.rmtree(path)
     has_liars = any(fault["fault"] == "byzantine" for fault in drawn["faults"])
+    before = _highest()
     results = run(scenario, where / "run", observer=_Inspector(has_liars=has_liars))
+    if _highest() - before > GROWTH:
+        raise Broken(f"the run took {(_highest() - before) / 2**20:.0f} MiB more than this process ever had")
     again = replay(where / "run")
     if again.digest != results.digest:
         raise Broken(f"the journal rebuilds {again.digest}, and the run ended at {results.digest}")
     if drawn["seed"] % STOPPED == 0 and scenario.stop.rounds > 1:
         _check_resuming(scenario, where, results, has_liars)
     return results
+
+
+def _highest() -> int:
+    """Bytes of memory that this process ever held."""
+    kibibytes: int = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return kibibytes * (1 if sys.platform == "darwin" else 1024)
 
 
 def _check_resuming(scenario: Scenario, where: Path, whole: Results, has_liars: bool) -> None:

@@ -13,7 +13,7 @@ from seedbus.agents.rounds import Rounds
 from seedbus.algorithms.decomfl import DeComFL
 from seedbus.algorithms.hiso import HiSo
 from seedbus.scenarios.cli import app
-from seedbus.scenarios.discovery import faults
+from seedbus.scenarios.discovery import algorithms, faults
 from seedbus.scenarios.errors import Exit
 from seedbus.scenarios.loading import load, validate
 from seedbus.scenarios.random_scenarios import document
@@ -31,6 +31,19 @@ def test_a_seed_is_a_scenario_and_always_the_same() -> None:
 def test_every_fault_that_needs_no_file_is_drawn() -> None:
     drawn = {fault["fault"] for seed in range(400) for fault in document(seed)["faults"]}
     assert drawn == set(faults()) - {"trace"}
+
+
+def test_every_algorithm_that_needs_no_network_is_drawn() -> None:
+    kinds: dict[str, Any] = dict(algorithms())
+    able = {name for name, kind in kinds.items() if not kind().needs_outputs and name != "mezo"}
+    assert {document(seed)["algorithm"]["name"] for seed in range(600)} == able
+
+
+def test_memory_without_bounds_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = iter([0, 2**30, 2**30])
+    monkeypatch.setattr("seedbus.scenarios.stress._highest", lambda: next(held, 0))
+    monkeypatch.setattr("seedbus.scenarios.stress.shrink", lambda failing, still_fails: failing)
+    assert "the run took 1024 MiB more" in str(examine(3, tmp_path).problem)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -61,14 +74,14 @@ def test_a_bit_that_one_client_has_wrong_is_found_and_made_small(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for algorithm in (DeComFL, HiSo):
-        local = algorithm.local
+        local = algorithm.local_together
 
         def wrong(self: Any, replica: Any, *others: Any, local: Any = local) -> Any:
             if replica.version == 3:
                 replica.x[0] = np.nextafter(replica.x[0], np.float32(9))
             return local(self, replica, *others)
 
-        monkeypatch.setattr(algorithm, "local", wrong)
+        monkeypatch.setattr(algorithm, "local_together", wrong)
     verdict = found(tmp_path)
     assert verdict is not None and "diverged" in verdict.problem
     assert verdict.smallest["faults"] == [] and verdict.smallest["stop"]["rounds"] <= 6

@@ -43,7 +43,7 @@ class AttackProblem(ImageProblem):
         """Zeros, whatever the seed: the images as they are."""
         return np.zeros(self.dimension, dtype=np.float32)
 
-    def loss(self, outputs: Tensor, labels: Tensor) -> Tensor:
+    def mean_loss(self, outputs: Tensor, labels: Tensor) -> Tensor:
         """Mean of ψ (eq. 21) over the batch."""
         return self._losses(outputs, labels).mean()
 

@@ -24,7 +24,7 @@ EVALUATION_BATCH = 128  # samples; of 32 to 512 the fastest on one core, by a fa
 
 
 class ImageProblem:
-    """See `task.Problem`; for one thread. A subclass may have another `loss` and other `measures`."""
+    """See `task.Problem`; for one thread. A subclass may have another `mean_loss` and other `measures`."""
 
     def __init__(self, task: ClassifierTask, *, seed: int, clients: int, partition: Partition) -> None:
         self.task, self.seed = task, seed
@@ -66,12 +66,12 @@ class ImageProblem:
                     sums[name] += float(values.double().sum())
         return {name: total / count for name, total in sums.items()}
 
-    def loss(self, outputs: Tensor, labels: Tensor) -> Tensor:
+    def mean_loss(self, outputs: Tensor, labels: Tensor) -> Tensor:
         """What a step minimises, the mean over its batch: cross-entropy."""
         return cross_entropy(outputs, labels)
 
     def measures(self, outputs: Tensor, labels: Tensor) -> dict[str, Tensor]:
-        """The task's metrics for each sample [b]; the mean of "loss" is `loss`."""
+        """The task's metrics for each sample [b]; the mean of "loss" is `mean_loss`."""
         return {
             "loss": cross_entropy(outputs, labels, reduction="none"),
             "accuracy": outputs.argmax(dim=1) == labels,
@@ -107,7 +107,7 @@ class ImageObjective:
             self._inputs, self._labels = self.batch(step)
             self._at = step
         with torch.inference_mode():
-            return float(self._problem.loss(self._problem.flat.module(self._inputs), self._labels))
+            return float(self._problem.mean_loss(self._problem.flat.module(self._inputs), self._labels))
 
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
         """Inputs and labels of the step's mini-batch."""

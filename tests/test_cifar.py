@@ -55,6 +55,16 @@ def test_files_are_read_once_and_anew_when_they_have_changed(data: Path, monkeyp
     assert len(list((idx.cache_folder() / "prepared").iterdir())) == 4, "what was there before is gone"
 
 
+def test_what_was_prepared_and_then_damaged_is_prepared_anew() -> None:
+    first, _ = Cifar10().load()
+    for path in (idx.cache_folder() / "prepared").iterdir():
+        content = path.read_bytes()
+        path.unlink()  # what is mapped of it stays
+        path.write_bytes(content[:-1])
+    again, _ = Cifar10().load()
+    assert np.array_equal(first.labels, again.labels) and again.stored.shape == (10, 32, 32, 3)
+
+
 def test_without_a_cache_files_are_read_all_the_same(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cached, _ = Cifar100().load()
     monkeypatch.setenv("SEEDBUS_CACHE", str(data / "cifar-100-binary" / "train.bin"))

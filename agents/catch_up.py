@@ -38,7 +38,9 @@ class CatchUp:
             self.snapshots.feed(client, lambda version: not self.history.is_beyond(version))
             return []
         if version not in now.told:  # whoever stands at one version is told the same
-            now.told[version] = messages.pack_plan(self._algorithm, client, now.plan, self.history.since(version))
+            # a dense plan brings the model even to who has it: a process in its host's place has the newest alone
+            missed = self.history.since(0 if self._algorithm.is_dense else version)
+            now.told[version] = messages.pack_plan(self._algorithm, client, now.plan, missed)
         envelope, tally = now.told[version]
         return [(replace(envelope, client=client), tally)]
 

@@ -80,8 +80,10 @@ class Replicas:
         reached = fresh[-1].version if fresh else stood
         if reached != version:
             raise CommitGap(reached, version)
-        if self._algorithm.is_dense and fresh and client not in self._held:
-            self._hold(client, self._shared.get(version) or self._x0())  # what it held before is of no use
+        if self._algorithm.is_dense and client not in self._held:
+            fresh = self._algorithm.missing(version - 1, commits)  # even for who stood there: nobody held it for it
+            if fresh:
+                self._hold(client, self._shared.get(version) or self._x0())
         replica = self.get(client)
         if not fresh or replica.version == version:
             return replica

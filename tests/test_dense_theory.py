@@ -238,13 +238,13 @@ def test_local_steps_with_momentum_decay_clipping_and_weight_decay_are_as_writte
             w, v = theta, np.zeros(D)
             for k in range(K):
                 g = gradient(i, round, k, w)
-                g = g * min(1.0, 2.0 / np.linalg.norm(g)) + 0.1 * w
+                g = g * min(1.0, 2.0 / float(np.linalg.norm(g))) + 0.1 * w
                 v = 0.9 * v + g
                 w = w - ETA * 0.7**round * v
             ends.append(w)
         theta = np.mean(ends, axis=0)
         found.append(theta)
-    fields = {"momentum": 0.9, "clip": 2.0, "weight_decay": 0.1, "decay": 0.7, "weighting": "uniform"}
+    fields: dict[str, Any] = {"momentum": 0.9, "clip": 2.0, "weight_decay": 0.1, "decay": 0.7, "weighting": "uniform"}
     assert np.abs(federate("fedavg", **fields).models - np.array(found)).max() < 1e-5
 
 
@@ -307,7 +307,8 @@ def test_dynamic_regularisation_vanishes_with_its_strength_but_for_what_the_serv
 
 def gathered(name: str, rounds: int, **fields: Any) -> Array:
     """Where the model ends with everybody in every round, and losses that stand still."""
-    return federate(name, [tuple(range(N))] * rounds, **fields).models[-1]
+    found: Array = federate(name, [tuple(range(N))] * rounds, **fields).models[-1]
+    return found
 
 
 def test_what_corrects_drift_comes_to_the_minimum_of_the_mean_loss_and_fedavg_does_not(
@@ -326,6 +327,15 @@ def test_what_corrects_drift_comes_to_the_minimum_of_the_mean_loss_and_fedavg_do
     assert plain > 0.02
     assert np.abs(gathered("scaffold", 150, **many) - minimum).max() < plain / 100
     assert np.abs(gathered("feddyn", 150, regularisation=1.0, **many) - minimum).max() < plain / 100
+
+
+# what else
+
+
+def test_who_combines_a_robust_rule_with_vectors_that_it_does_not_guard_is_told() -> None:
+    assert make("scaffold").caveats() == make("fedavg", aggregation="median").caveats() == []
+    (sentence,) = make("scaffold", aggregation="median").caveats()
+    assert "median is for updates; of scaffold.c" in sentence
 
 
 # by hand

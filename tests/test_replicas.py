@@ -11,6 +11,8 @@ import pytest
 from seedbus.agents.replicas import Replicas
 from seedbus.algorithms.contract import CommitGap, Replica
 from seedbus.algorithms.decomfl import DeComFL
+from seedbus.algorithms.dense import FedAvg
+from seedbus.algorithms.dense_wire import DenseCommit
 
 X0 = np.linspace(-1, 1, 300, dtype=np.float32)
 
@@ -129,3 +131,21 @@ def test_a_gap_after_standing_somewhere_leaves_a_client_there() -> None:
         held.advance(0, commits[3:], 5)
     assert held.get(0).digest() == direct(commits[:2])
     assert held.advance(0, commits[2:], 5).digest() == direct(commits)
+
+
+@pytest.mark.parametrize("private", [False, True])
+def test_a_dense_commit_is_a_replica_even_for_a_process_that_has_no_other(private: bool) -> None:
+    """It took another's place, whose client stood at version 2 and is asked there again; the log has version 3."""
+    dense: Any = FedAvg().sized(2)
+    commits = [DenseCommit(version, version - 1, (np.full(2, version, np.float32),)) for version in (1, 2, 3)]
+    held = Replicas(dense, lambda: dense.replica(np.zeros(2, np.float32)), private=private)
+    held.stand_at({0: 2, 1: 3}, commits[2:])
+    with pytest.raises(CommitGap):
+        held.advance(0, [], 2)
+    for misleading in ([commits[0]], [commits[2]]):
+        with pytest.raises(CommitGap):
+            held.advance(0, misleading, 2)
+    for _ in range(2):
+        assert held.advance(0, [commits[1]], 2).x.tolist() == [2, 2]
+    assert held.advance(1, [], 3).x.tolist() == [3, 3]
+    assert held.get(0).x.tolist() == [2, 2]

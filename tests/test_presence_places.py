@@ -81,7 +81,7 @@ def test_a_process_that_is_replaced_as_its_clients_wake_leaves_no_trace(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, at: int
 ) -> None:
     whole = run(coming(name), tmp_path / "whole")
-    monkeypatch.setattr("seedbus.scenarios.cluster.MemoryTransport", lambda made, offload: _Leaving(made, at))
+    monkeypatch.setattr("seedbus.scenarios.cluster.MemoryTransport", lambda made, **how: _Leaving(made, at))
     assert alike(run(coming(name), tmp_path / "run"), whole)
 
 
@@ -119,7 +119,7 @@ def test_a_client_that_will_not_be_told_keeps_nobody_waiting(
     what = scenario(faults=[churn(0.3, 0.1, clients=[1])], network={"latency": latency}, stop={"rounds": 40})
     monkeypatch.setattr(
         "seedbus.scenarios.cluster.MemoryTransport",
-        lambda made, offload: MemoryTransport(lambda offer: _Insisting(made(offer), version)),
+        lambda made, **how: MemoryTransport(lambda offer: _Insisting(made(offer), version)),
     )
     summary = run(what, tmp_path / "run").summary
     assert summary["version"] == 40

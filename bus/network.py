@@ -172,6 +172,8 @@ class Pace:
     def time_ns(self, client: int, round: int, evaluations: int) -> int:
         """Nanoseconds that `client` needs for `evaluations` evaluations in `round`."""
         alone_ns = self._compute.time_ns(self._seed, client, round, evaluations)
+        if not self._drags:
+            return alone_ns
         factor, pause_ns = Fraction(1), 0
         for each in self._drags:
             slowed = each.thing.slows(client, round, each.luck)

@@ -62,6 +62,7 @@ class Host:
         self._tampering = tampering
         self._memories = memories
         self._answers: dict[int, Envelope] = {}
+        self._told: tuple[Envelope, tuple[Any, list[Any]]] | None = None
         self.downloads = Downloads(replicas.at)
         self._source = Source()
 
@@ -83,7 +84,7 @@ class Host:
         """What a PLAN asks of its client, who then stands where it should; or the answer, where that is known."""
         client = envelope.client
         try:
-            plan, missed = messages.unpack_plan(self.algorithm, envelope)
+            plan, missed = self._unpacked(envelope)
             if plan.version < self.replicas.version(client):
                 self._observer.noted("stale-plan", client=client, round=envelope.round)  # overtaken on its way
                 return []
@@ -145,6 +146,12 @@ class Host:
         self._observer.noted("starts-anew", client=envelope.client)
         self._forget(envelope)
         return self._alone(envelope)
+
+    def _unpacked(self, envelope: Envelope) -> tuple[Any, list[Any]]:
+        """A plan, and the commits before it; many clients are told the same."""
+        if self._told is None or replace(self._told[0], client=envelope.client) != envelope:
+            self._told = envelope, messages.unpack_plan(self.algorithm, envelope)
+        return self._told[1]
 
     def _alone(self, asked: Envelope, version: int | None = None) -> list[Envelope]:
         """A client's JOIN in answer to what it was sent, at the version that it holds."""

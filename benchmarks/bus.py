@@ -4,7 +4,7 @@
 
 A server sends a PLAN to every client, and their process answers each with a REPORT; payloads are empty. `queue` is the
 same echo with one `asyncio.Queue` an actor and nothing else: no bytes, no links, no rules, no ledger and no simulated
-time. Both take their turn in every repeat and the best counts, so that a busy machine slows them alike.
+time. Both take their turn in every repeat and the best CPU time counts, so that a busy machine slows them alike.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def profile(clients: int, rounds: int) -> None:
     """Where a message's time goes: the thirty functions that take most of it."""
     profiler = cProfile.Profile()
     profiler.runcall(through_the_bus, clients, rounds)
-    pstats.Stats(profiler).sort_stats("tottime").print_stats(60)
+    pstats.Stats(profiler).sort_stats("tottime").print_stats(30)
 
 
 def main() -> None:

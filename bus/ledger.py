@@ -13,7 +13,7 @@ import struct
 from array import array
 from collections import Counter
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,9 @@ from numpy.typing import NDArray
 from seedbus.bus.envelope import EVALUATOR, Kind
 from seedbus.bus.errors import LedgerDamaged
 from seedbus.bus.files import sync_folder, whole
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 SEGMENT_ROWS = 100_000
 
@@ -102,7 +105,7 @@ class Ledger:
         import pyarrow.parquet as pq
 
         columns = _columns(self._rows)
-        table = pa.table({name: _narrow(column) for name, column in columns.items()})
+        table = pa.table({name: _arrow(_narrow(column)) for name, column in columns.items()})
         table = table.replace_schema_metadata({_DIGEST: _digest(columns)})
         self.folder.mkdir(parents=True, exist_ok=True)
         with whole(_path(self.folder, self.segments)) as file:
@@ -191,13 +194,32 @@ def _narrow(column: NDArray[np.int64]) -> NDArray[np.int64] | NDArray[np.int32]:
     return column.astype(np.int32) if fits else column
 
 
+def _arrow(column: NDArray[np.int64] | NDArray[np.int32]) -> pa.Array:
+    """The column for Parquet, not copied. Out of buffers, because for an array of NumPy's Arrow would import pandas."""
+    import pyarrow as pa
+
+    kind = pa.int64() if column.dtype == np.int64 else pa.int32()
+    return pa.Array.from_buffers(kind, len(column), [None, pa.py_buffer(column)])
+
+
+def _numbers(column: pa.ChunkedArray) -> NDArray[np.int64]:
+    """A column of int64 without nulls."""
+    parts = [
+        np.frombuffer(chunk.buffers()[1], np.int64)[chunk.offset : chunk.offset + len(chunk)]
+        for chunk in column.chunks
+        if len(chunk)
+    ]
+    return np.concatenate([np.empty(0, np.int64), *parts])
+
+
 def _read(path: Path) -> Columns:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        table = pq.read_table(path)
-        columns = {name: table.column(name).cast(pa.int64()).fill_null(0).to_numpy() for name in COLUMNS}
+        with pq.ParquetFile(path) as file:
+            table = file.read(use_threads=False)
+        columns = {name: _numbers(table.column(name).cast(pa.int64()).fill_null(0)) for name in COLUMNS}
         is_sound = table.schema.metadata[_DIGEST] == _digest(columns)
     except FileNotFoundError:
         raise LedgerDamaged(str(path), "is missing") from None

@@ -175,6 +175,8 @@ class Pace:
     def time_ns(self, client: int, round: int, evaluations: int, missed: int = 0) -> int:
         """Nanoseconds that `client` needs in `round` for so many evaluations, and to fold so many missed commits."""
         alone_ns = self._compute.time_ns(self._seed, client, round, evaluations, missed)
+        if not self._drags:
+            return alone_ns
         factor, pause_ns = Fraction(1), 0
         for each in self._drags:
             slowed = each.thing.slows(client, round, each.luck)

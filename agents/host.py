@@ -62,7 +62,7 @@ class Host:
         self._tampering = tampering
         self._memories = memories
         self._answers: dict[int, Envelope] = {}
-        self._told: tuple[Envelope, tuple[Any, list[Any]]] | None = None
+        self._latest: tuple[Envelope, tuple[Any, list[Any]]] | None = None
         self.downloads = Downloads(replicas.at)
         self._source = Source()
 
@@ -149,9 +149,9 @@ class Host:
 
     def _unpacked(self, envelope: Envelope) -> tuple[Any, list[Any]]:
         """A plan, and the commits before it; many clients are told the same."""
-        if self._told is None or replace(self._told[0], client=envelope.client) != envelope:
-            self._told = envelope, messages.unpack_plan(self.algorithm, envelope)
-        return self._told[1]
+        if self._latest is None or replace(self._latest[0], client=envelope.client) != envelope:
+            self._latest = envelope, messages.unpack_plan(self.algorithm, envelope)
+        return self._latest[1]
 
     def _alone(self, asked: Envelope, version: int | None = None) -> list[Envelope]:
         """A client's JOIN in answer to what it was sent, at the version that it holds."""

@@ -19,17 +19,19 @@ from seedbus.bus.files import whole
 
 KEPT = 5
 """So many of each client: a run is resumed where its last round ended, and since then as many plans less one may have
-reached a client, late ones of earlier rounds among them."""
+reached a client, late ones of earlier rounds among them. A plan for work before these is new work to it."""
 
 
 @dataclass(slots=True)
 class _Link:
-    """number: its place in the chain; round: the client's work for it, or its loss of everything, led to `memory`."""
+    """number: its place in the chain; round: the client's work for it, or its loss of everything, led to `memory`,
+    which is in the folder if there is one; is_found: another process made it."""
 
     number: int
     round: int
     is_loss: bool
-    memory: Any = None  # or it is in the folder
+    memory: Any = None
+    is_found: bool = False
 
     def name(self, client: int) -> str:
         return f"{client}-{self.number}-{self.round}.{'loss' if self.is_loss else 'memory'}"
@@ -43,14 +45,17 @@ class Memories:
         self._chains: dict[int, list[_Link]] = {}
 
     def before(self, client: int, round: int) -> Any:
-        """What the client knew before its work for a round, or knows now; None: nothing. Raises `Forgotten`."""
+        """What the client knew before its work for a round, or knows now; None: nothing.
+
+        Raises `Forgotten` where another process did that work, and what it began with is not kept.
+        """
         chain = self._chain(client)
         place = next((at for at, link in enumerate(chain) if link.round == round and not link.is_loss), len(chain))
-        if not place:
-            if chain and chain[0].number:
+        if not place and chain and chain[0].number:
+            if chain[0].is_found:
                 raise Forgotten(client, round)
-            return None
-        return self._read(client, chain[place - 1])
+            place = len(chain)
+        return self._read(client, chain[place - 1]) if place else None
 
     def keep(self, client: int, round: int, memory: Any) -> None:
         """What the client remembers after its work for `round`; None: nothing, ever."""
@@ -84,7 +89,9 @@ class Memories:
         if client not in self._chains:
             files = [] if self._folder is None else list(self._folder.glob(f"{client}-*-*.*"))
             named = [(file.stem.split("-"), file.suffix) for file in files if file.suffix in (".memory", ".loss")]
-            links = [_Link(int(number), int(round), suffix == ".loss") for (_, number, round), suffix in named]
+            links = [
+                _Link(int(number), int(round), suffix == ".loss", is_found=True) for (_, number, round), suffix in named
+            ]
             self._chains[client] = sorted(links, key=lambda link: link.number)
         return self._chains[client]
 

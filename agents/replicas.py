@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from tempfile import TemporaryFile
 from typing import Any
 
+import numpy as np
+
 from seedbus.agents.messages import AnyAlgorithm
-from seedbus.algorithms.contract import CommitGap, Replica
+from seedbus.algorithms.contract import CommitGap, Replica, Vector
 
 
 class Replicas:
@@ -42,7 +45,12 @@ class Replicas:
 
     def first(self) -> Replica:
         """Version 0, of nobody."""
-        return self._x0()
+        replica = self._x0()
+        if not self._algorithm.is_dense:
+            return replica
+        # nobody folds from an old version of a dense model, and yet there may be one for each client: the system may
+        # take these out of memory
+        return Replica(replica.version, {name: _filed(field) for name, field in replica.fields.items()})
 
     def __contains__(self, client: int) -> bool:
         return client in self._start or client in self._held
@@ -83,7 +91,7 @@ class Replicas:
         if self._algorithm.is_dense and client not in self._held:
             fresh = self._algorithm.missing(version - 1, commits)  # even for who stood there: nobody held it for it
             if fresh:
-                self._hold(client, self._shared.get(version) or self._x0())
+                self._hold(client, self._shared.get(version) or self.first())
         replica = self.get(client)
         if not fresh or replica.version == version:
             return replica
@@ -95,7 +103,10 @@ class Replicas:
         nearest = max((held for held in self._shared if replica.version < held <= version), default=replica.version)
         replica = self._shared.get(nearest, replica)
         if nearest < version:
-            replica = replica.copy() if self._holders[nearest] else replica
+            if self._algorithm.is_dense:
+                replica = self.first()
+            elif self._holders[nearest]:
+                replica = replica.copy()
             self._algorithm.apply(replica, fresh)
         self._hold(client, replica)
         return replica
@@ -104,7 +115,8 @@ class Replicas:
         if version in self._shared:
             return self._shared[version]
         below = [held for held in self._shared if held <= version]
-        replica = self._shared[max(below)].copy() if below else self._x0()
+        is_of_use = below and not self._algorithm.is_dense
+        replica = self._shared[max(below)].copy() if is_of_use else self.first()
         if version > replica.version:
             self._algorithm.apply(replica, [commit for commit in self._log if commit.version <= version])
         if replica.version != version:
@@ -124,3 +136,11 @@ class Replicas:
         self._holders[version] -= 1
         if not self._holders[version]:
             del self._holders[version], self._shared[version]
+
+
+def _filed(field: Vector) -> Vector:
+    """A copy whose memory is a file without a name."""
+    with TemporaryFile() as file:
+        filed: Vector = np.memmap(file, field.dtype, "w+", shape=field.shape)
+    filed[:] = field
+    return filed

@@ -99,7 +99,8 @@ class Scenario(BaseModel):
         if self.participation.late is not None and not self.algorithm.takes_late:
             raise ValueError(
                 f"participation.late: algorithm {self.algorithm.name} cannot use late reports, because its directions "
-                "depend on the replica's state; leave late (and buffer) out"
+                "depend on the replica's state, or its channel adds up what is sent at once; leave late (and buffer) "
+                "out"
             )
         if self.lag is not None and self.algorithm.is_dense:
             raise ValueError(

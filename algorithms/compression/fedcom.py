@@ -45,10 +45,10 @@ class FedCom(Compression):
 
     def decode(self, body: Any, dimension: int) -> Vector:
         ends, packed = parts(body, 8, packed_bytes(dimension, self.bits))
-        low, high = floats(ends).astype(np.float64)
-        if high < low:
-            raise BadPayload("a vector's largest coordinate is below its smallest")
-        with np.errstate(invalid="ignore"):
+        with np.errstate(invalid="ignore"):  # what is not finite stays so, and the server refuses it
+            low, high = floats(ends).astype(np.float64)
+            if high < low:
+                raise BadPayload("a vector's largest coordinate is below its smallest")
             found: Vector = low + unpack(packed, dimension, self.bits) * ((high - low) / self._levels)
             np.minimum(found, high, out=found)
             return found.astype(np.float32)

@@ -362,6 +362,6 @@ class Coordinator:
 
 
 _ANSWERS_BADLY = frozenset(
-    "malformed bad-payload shape not-finite absurd wrong-version diverged "
+    "malformed bad-payload shape not-finite absurd wrong-norm wrong-version diverged "
     "joins-again foreign-version claims-another selftest x0".split()  # the last five: a JOIN in the place of a report
 )

@@ -36,7 +36,9 @@ class Rounds:
             busy = self._overdue.busy(-1 if self.deadline_ns is None else now_ns - self.deadline_ns)
         with members.without(busy):
             cohort = self.policy.draw(members, self._known, self._seed, self.number, len(busy))
-        self.current = Attempt(self._plan(self.number, version), cohort, now_ns, len(cohort), set(cohort), len(members))
+        plan = self._plan(self.number, version)
+        cohort = self.algorithm.reachable(plan, cohort)
+        self.current = Attempt(plan, cohort, now_ns, len(cohort), set(cohort), len(members))
         return self.current
 
     @property

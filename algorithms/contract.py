@@ -239,6 +239,10 @@ class Algorithm(Protocol[PlanT, ReportT, CommitT]):
         """Server: what the cohort of `round` is told. seed: 64 bits that key this round's directions."""
         ...
 
+    def reachable(self, plan: PlanT, cohort: Sequence[int]) -> list[int]:
+        """Server: those of a cohort that are asked; the others' channel is too bad. There may be nobody."""
+        ...
+
     def evaluations(self, round: int) -> int:
         """How many times a participant of `round` evaluates f, so that compute time can be modelled."""
         ...

@@ -25,36 +25,28 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, create_model, mo
 
 from seedbus.algorithms import dense_wire
 from seedbus.algorithms.aggregation import Aggregation, Mean
+from seedbus.algorithms.channels.contract import Channel
 from seedbus.algorithms.compression.contract import Compression
-from seedbus.algorithms.contract import (
-    BadPayload,
-    Differentiable,
-    Overdue,
-    Packed,
-    Replica,
-    ReportRefused,
-    Vector,
-)
+from seedbus.algorithms.contract import Differentiable, Overdue, Packed, Replica, Vector
 from seedbus.algorithms.dense_client import trained
-from seedbus.algorithms.dense_server import State, combined, mean, raw
+from seedbus.algorithms.dense_server import State, check, combined, mean, raw
 from seedbus.algorithms.dense_wire import DenseCommit, DensePlan, DenseReport
-from seedbus.algorithms.discovery import discover
+from seedbus.algorithms.discovery import choice, discover
 from seedbus.algorithms.methods.method import Local, Method, Server
-from seedbus.algorithms.scalar import ABSURD, Positive
+from seedbus.algorithms.scalar import Positive
 from seedbus.algorithms.schedule import Scheduled, at
 
 PASSES = 3  # a gradient is a forward pass and a backward one, which takes two
 _METHODS = discover("seedbus.algorithms.methods", "name")
-_CODECS = discover("seedbus.algorithms.compression", "kind")
 
 if TYPE_CHECKING:
     AnyMethod = Method
     AnyCompression = Compression
+    AnyChannel = Channel
 else:
     AnyMethod = Annotated[Union[tuple(_METHODS.values())], Field(discriminator="name")]  # noqa: UP007
-    AnyCompression = (
-        Annotated[Union[tuple(_CODECS.values())], Field(discriminator="kind")] if _CODECS else Compression  # noqa: UP007
-    )
+    AnyCompression = choice(discover("seedbus.algorithms.compression", "kind"), "kind")
+    AnyChannel = choice(discover("seedbus.algorithms.channels", "kind"), "kind")
 
 
 class FedAvg(BaseModel):
@@ -82,6 +74,7 @@ class FedAvg(BaseModel):
     )
     compression: AnyCompression | None = Field(default=None, description="what makes updates smaller on their way up")
     error_feedback: bool = Field(default=False, description="what compression loses is added to the next update")
+    channel: AnyChannel | None = Field(default=None, description="what updates go through; all weigh alike on one")
     also: list[AnyMethod] = Field(default=[], description="further methods, each with its `name` and fields")
 
     @model_validator(mode="after")
@@ -90,6 +83,11 @@ class FedAvg(BaseModel):
             raise ValueError("give local_steps or epochs, not both")
         if self.error_feedback and self.compression is None:
             raise ValueError("error_feedback needs compression: without one nothing is lost")
+        if self.channel is not None and (self.compression is not None or not isinstance(self.aggregation, Mean)):
+            raise ValueError(
+                f"channel: {self.channel.kind} adds up updates as they are, and the server hears the mean alone; leave "
+                "compression and aggregation out"
+            )
         names = [method.name for method in self.methods]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
@@ -131,7 +129,7 @@ class FedAvg(BaseModel):
 
     @property
     def takes_late(self) -> bool:
-        return True
+        return self.channel is None
 
     @property
     def needs_outputs(self) -> bool:
@@ -139,7 +137,7 @@ class FedAvg(BaseModel):
         return any(method.judges for method in self.methods)
 
     def report_bytes(self, dimension: int) -> int:
-        return (self.compression or Compression()).most_bytes(dimension) * (1 + len(self._sends))
+        return self._codec.most_bytes(dimension) * (1 + len(self._sends))
 
     # -- the log
 
@@ -175,7 +173,8 @@ class FedAvg(BaseModel):
 
     def evaluations(self, round: int) -> int:
         """Of an epoch as of a step: how many batches a client's epoch has is known to the client alone."""
-        return PASSES * (self.epochs or self.local_steps or 10)
+        own = [method.evaluations for method in self.methods if method.evaluations is not None]
+        return (own[0] if own else PASSES) * (self.epochs or self.local_steps or 10)
 
     def local(
         self, replica: Replica, memory: Any, plan: DensePlan, objective: Differentiable
@@ -193,14 +192,12 @@ class FedAvg(BaseModel):
             [update, *(mine.sent[name] for name in self._sends)], mine.objective.samples, mine.objective.key
         )
         if self.error_feedback:
-            mine.memory["error"] = update - report.vectors[0]
+            with np.errstate(invalid="ignore"):  # what diverged is refused by the server
+                mine.memory["error"] = update - report.vectors[0]
         return report
 
     def _said(self, vectors: Sequence[Vector], samples: int, key: int) -> DenseReport:
-        codec = self.compression or Compression()
-        bodies = [codec.encode(vector, key + number) for number, vector in enumerate(vectors)]
-        decoded = [codec.decode(body, vector.size) for vector, body in zip(vectors, bodies, strict=True)]
-        return DenseReport(samples, np.stack(decoded), bodies)
+        return dense_wire.said(self._codec, vectors, samples, key, has_norms=self.channel is not None)
 
     # -- the server
 
@@ -208,15 +205,11 @@ class FedAvg(BaseModel):
         x = x0()
         return State(x, {name: np.full_like(x, value) for name, value in self._companions.items()}, {}, None).pack()
 
+    def reachable(self, plan: DensePlan, cohort: Sequence[int]) -> list[int]:
+        return [client for client in cohort if self.channel is None or self.channel.reaches(plan.seed, client)]
+
     def check(self, plan: DensePlan, report: DenseReport) -> None:
-        if report.vectors.shape != (1 + len(self._sends), self._dimension):
-            shape = f"{1 + len(self._sends)} × {self._dimension}"
-            raise ReportRefused("shape", f"its vectors have shape {report.vectors.shape}, not {shape}")
-        if not np.isfinite(report.vectors).all():
-            raise ReportRefused("not-finite", "it holds a number that is not finite")
-        largest = float(np.abs(report.vectors).max())
-        if largest > ABSURD:
-            raise ReportRefused("absurd", f"it holds a magnitude of {largest:.3g}; at most {ABSURD:.0g} is accepted")
+        check(report, 1 + len(self._sends), self._dimension)
 
     def aggregate(
         self,
@@ -232,6 +225,10 @@ class FedAvg(BaseModel):
         update, rule = combined(self, before.rule, reports, share, late, before.x.size)
         everyone = [each[client] for each in (reports, *(old.reports for old in late)) for client in sorted(each)]
         sent = {name: mean(everyone, 1 + number, before.x.size) for number, name in enumerate(self._sends)}
+        if self.channel is not None:
+            for number, heard in enumerate([update, *sent.values()]):
+                norms = [float(report.norms[number]) for report in everyone]
+                heard += self.channel.noise(plan.seed, number, norms, before.x.size)
         server = Server(
             before.x, update, sent, before.shared, before.own, plan, len(everyone), members or len(everyone)
         )
@@ -256,7 +253,10 @@ class FedAvg(BaseModel):
         return self._said(list(numbers.astype(np.float32)), report.samples, 0)
 
     def count_scalars(self, body: Any) -> int:
-        return self._dimension * (1 + len(self._sends)) if isinstance(body, list) and len(body) == 2 else 0
+        has_norms = self.channel is not None
+        if not isinstance(body, list) or len(body) != 2 + has_norms:
+            return 0
+        return (self._codec.scalars(self._dimension) + has_norms) * (1 + len(self._sends))
 
     # -- the wire
 
@@ -267,16 +267,11 @@ class FedAvg(BaseModel):
         return dense_wire.unpack_plan(body, round, version)
 
     def pack_report(self, plan: DensePlan, report: DenseReport) -> Packed:
-        return dense_wire.pack_report(report)
+        return dense_wire.pack_report(report, self._codec)
 
     def unpack_report(self, body: Any, plan: DensePlan) -> DenseReport:
-        if not isinstance(body, list) or [type(part) for part in body] != [int, list]:
-            raise BadPayload("a report is not a number of samples and vectors")
-        samples, bodies = body
-        if not 0 < samples < 2**32 or len(bodies) != 1 + len(self._sends):
-            raise BadPayload(f"a report of {samples} samples and {len(bodies)} vectors")
-        codec = self.compression or Compression()
-        return DenseReport(samples, np.stack([codec.decode(each, self._dimension) for each in bodies]), bodies)
+        vectors = 1 + len(self._sends)
+        return dense_wire.unpack_report(body, self._codec, vectors, self._dimension, has_norms=self.channel is not None)
 
     def pack_commits(self, commits: Sequence[DenseCommit]) -> Packed:
         return dense_wire.pack_commits(self.missing(0, commits), with_model=False)
@@ -288,6 +283,10 @@ class FedAvg(BaseModel):
         return dense_wire.unpack_commits(body, 1 + len(self._companions), self._dimension)
 
     # -- inside
+
+    @cached_property
+    def _codec(self) -> Compression:
+        return self.compression or Compression()
 
     @cached_property
     def _companions(self) -> dict[str, float]:

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from seedbus.algorithms.aggregation import Mean
-from seedbus.algorithms.contract import Overdue, Vector
+from seedbus.algorithms.contract import Overdue, ReportRefused, Vector
+from seedbus.algorithms.coordinates import lengths
 from seedbus.algorithms.dense_wire import DenseReport
+from seedbus.algorithms.scalar import ABSURD
 
 if TYPE_CHECKING:
     from seedbus.algorithms.dense import FedAvg
@@ -55,13 +57,27 @@ def combined(
         one, rule = algorithm.aggregation.blend([reports[client].vectors[0] for client in clients], rule)
         total += share * one
     elif clients:
-        weights = [reports[client].samples if algorithm.weighting == "samples" else 1 for client in clients]
+        by_samples = algorithm.weighting == "samples" and algorithm.channel is None
+        weights = [reports[client].samples if by_samples else 1 for client in clients]
         for client, weight in zip(clients, weights, strict=True):
             total += share * weight / sum(weights) * reports[client].vectors[0].astype(np.float64)
     for overdue in late:
         for client in sorted(overdue.reports):
             total += overdue.weight * overdue.reports[client].vectors[0].astype(np.float64)
     return total.astype(np.float32), rule
+
+
+def check(report: DenseReport, vectors: int, dimension: int) -> None:
+    """Raise `ReportRefused` if it must not be aggregated."""
+    if report.vectors.shape != (vectors, dimension):
+        raise ReportRefused("shape", f"its vectors have shape {report.vectors.shape}, not {vectors} × {dimension}")
+    if not np.isfinite(report.vectors).all():
+        raise ReportRefused("not-finite", "it holds a number that is not finite")
+    largest = float(np.abs(report.vectors).max())
+    if largest > ABSURD:
+        raise ReportRefused("absurd", f"it holds a magnitude of {largest:.3g}; at most {ABSURD:.0g} is accepted")
+    if report.norms.size and not np.allclose(report.norms, lengths(list(report.vectors)), rtol=1e-5, atol=1e-30):
+        raise ReportRefused("wrong-norm", "it says another norm than its vector has, and so would set the noise")
 
 
 def mean(reports: Sequence[DenseReport], number: int, dimension: int) -> Vector:

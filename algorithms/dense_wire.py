@@ -1,7 +1,7 @@
 """How the dense family looks on the wire: whole vectors, raw little-endian float32, every length checked on the way in.
 
     plan      [local steps, epochs, η]
-    report    [samples, [vector, …]]           each as its compression makes it
+    report    [samples, [vector, …], norms]    each as its compression makes it; norms, one a vector, for a channel only
     commits   [[version, round, [x, companion, …], θ]]
 
 A commit is all that a replica is, so only the newest travels. θ, where it is not x, is for the journal and the
@@ -16,7 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from seedbus.algorithms.compression.contract import Compression
 from seedbus.algorithms.contract import BadPayload, Packed, Vector
+from seedbus.algorithms.coordinates import lengths
+from seedbus.algorithms.draws import derived
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +40,15 @@ class DensePlan:
 
 @dataclass(frozen=True, slots=True)
 class DenseReport:
-    """samples: how many the client holds; vectors: float32 [V, d], its update first; bodies: these as they travel."""
+    """samples: how many the client holds; vectors: float32 [V, d], its update first; bodies: these as they travel.
+
+    norms: of each vector, float32 [V], where a channel needs them, else none.
+    """
 
     samples: int
     vectors: Vector
     bodies: list[list[Any]]
+    norms: Vector
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +76,31 @@ def unpack_plan(body: Any, round: int, version: int) -> DensePlan:
     return DensePlan(round, version, steps, epochs, float(np.frombuffer(rate, "<f4")[0]))
 
 
-def pack_report(report: DenseReport) -> Packed:
-    return Packed([report.samples, report.bodies], scalars=report.vectors.size)
+def said(codec: Compression, vectors: Sequence[Vector], samples: int, key: int, *, has_norms: bool) -> DenseReport:
+    """A report as the server will read it. key: 64 bits, for what its codec draws."""
+    bodies = [codec.encode(vector, derived(key, "codec", number)) for number, vector in enumerate(vectors)]
+    decoded = [codec.decode(body, vector.size) for vector, body in zip(vectors, bodies, strict=True)]
+    with np.errstate(over="ignore", invalid="ignore"):
+        norms = np.array(lengths(decoded) if has_norms else [], np.float32)
+    return DenseReport(samples, np.stack(decoded), bodies, norms)
+
+
+def pack_report(report: DenseReport, codec: Compression) -> Packed:
+    count, dimension = report.vectors.shape
+    norms = [_raw(report.norms)] if report.norms.size else []
+    body = [report.samples, report.bodies, *norms]
+    return Packed(body, scalars=count * codec.scalars(dimension) + report.norms.size)
+
+
+def unpack_report(body: Any, codec: Compression, vectors: int, dimension: int, *, has_norms: bool) -> DenseReport:
+    types = [int, list, *[bytes] * has_norms]
+    if not isinstance(body, list) or [type(part) for part in body] != types:
+        raise BadPayload("a report is not a number of samples, vectors, and their norms if they are due")
+    samples, bodies = body[:2]
+    if not 0 < samples < 2**32 or len(bodies) != vectors:
+        raise BadPayload(f"a report of {samples} samples and {len(bodies)} vectors")
+    norms = _read(body[2], vectors) if has_norms else np.zeros(0, np.float32)
+    return DenseReport(samples, np.stack([codec.decode(each, dimension) for each in bodies]), bodies, norms)
 
 
 def pack_commits(commits: Sequence[DenseCommit], *, with_model: bool) -> Packed:

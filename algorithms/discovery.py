@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from typing import Any
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Union
 
-from pydantic import BaseModel
+from pydantic import BaseModel, BeforeValidator, Field
 
 
 def discover(package_name: str, tag: str) -> dict[str, type[Any]]:
@@ -22,3 +23,15 @@ def discover(package_name: str, tag: str) -> dict[str, type[Any]]:
                 if field is not None and isinstance(field.default, str):
                     found[field.default] = value
     return dict(sorted(found.items()))
+
+
+def choice(found: Mapping[str, type[Any]], tag: str) -> Any:
+    """The type of a field that holds one of these models. A bare word is the one of that name with its defaults."""
+
+    def named(value: Any) -> Any:
+        return {tag: value} if isinstance(value, str) else value
+
+    models = tuple(found.values())
+    described: Any = Annotated[Union[models], Field(discriminator=tag)] if len(models) > 1 else models[0]  # noqa: UP007
+    word: Any = Literal[tuple(found)]
+    return Annotated[described, BeforeValidator(named, json_schema_input_type=word | described)]

@@ -130,6 +130,9 @@ class ScalarOnly(BaseModel):
         steps, perturbations = at(self.local_steps, round), at(self.perturbations, round)
         return ScalarPlan(round, version, seed, steps, perturbations, float(np.float32(at(self.learning_rate, round))))
 
+    def reachable(self, plan: ScalarPlan, cohort: Sequence[int]) -> list[int]:
+        return list(cohort)
+
     def evaluations(self, round: int) -> int:
         perturbations = at(self.perturbations, round)
         each = perturbations + 1 if at(self.estimator, round) == "forward" else 2 * perturbations

@@ -100,7 +100,8 @@ class Scenario(BaseModel):
         if self.participation.late is not None and not self.algorithm.takes_late:
             raise ValueError(
                 f"participation.late: algorithm {self.algorithm.name} cannot use late reports, because its directions "
-                "depend on the replica's state; leave late (and buffer) out"
+                "depend on the replica's state, or its channel adds up what is sent at once; leave late (and buffer) "
+                "out"
             )
         if self.lag is not None and self.lag.snapshot_after_s is not None and not self.replay_s:
             raise ValueError(

@@ -66,6 +66,14 @@ CONFIGURATIONS: dict[str, dict[str, dict[str, Any]]] = {
         "median": {"aggregation": "median"},
         "krum": {"aggregation": {"rule": "krum", "multi": 2}},
         "clipped": {"aggregation": {"rule": "clipped", "window": 3}},
+        "fedcom": {"compression": "fedcom"},
+        "qsgd": {"compression": {"kind": "qsgd", "levels": 16}, "error_feedback": True},
+        "top-k": {"compression": {"kind": "top-k", "fraction": 0.05}, "error_feedback": True},
+        "aircomp": {"channel": "aircomp"},
+    },
+    "fedzo": {
+        "central": {"estimator": "central", "sphere": "sqrt-d", "perturbations": 3, "local_steps": 2},
+        "epochs": {"epochs": 2, "perturbations": 2, "momentum": 0.5, "learning_rate": 1e-2, "channel": "aircomp"},
     },
     "fedacg": {"prox": {"also": [{"name": "fedprox", "proximal": 0.5}]}},
     "fedadam": {"adaptive": {"adaptivity": 0.1, "beta1": 0.0, "epochs": 2}},
@@ -79,6 +87,8 @@ CONFIGURATIONS: dict[str, dict[str, dict[str, Any]]] = {
     "feddc": {"median": {"aggregation": "median", "drift_penalty": 0.5, "weight_decay": 1e-3}},
     "scaffold": {
         "epochs": {"epochs": 1, "momentum": 0.9, "server_learning_rate": 0.5},
+        "noisy": {"channel": {"kind": "aircomp", "snr_db": 10.0, "threshold": 0.1}},
+        "fedcom": {"compression": {"kind": "fedcom", "bits": 11}},
         "prox-krum": {"also": [{"name": "fedprox", "proximal": 0.5}], "aggregation": "krum"},
     },
 }

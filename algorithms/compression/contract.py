@@ -14,7 +14,8 @@ class Compression(BaseModel):
     """As it is: four bytes a coordinate.
 
     A codec is one file of this folder: a frozen pydantic model with its name as `kind`. What `decode` makes of what
-    `encode` made is what was sent, for both sides: the client reckons with it too.
+    `encode` made is what was sent, for both sides: the client reckons with it too. A vector that is not finite comes
+    out as one that is not, so that the server sees it and refuses it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -25,12 +26,28 @@ class Compression(BaseModel):
 
     def decode(self, body: Any, dimension: int) -> Vector:
         """The inverse, as far as there is one: float32 [dimension]. Raises `BadPayload`, whatever a peer sent."""
-        if not (isinstance(body, list) and len(body) == 1 and isinstance(body[0], bytes)):
-            raise BadPayload("a vector is not one byte string")
-        if len(body[0]) != 4 * dimension:
-            raise BadPayload(f"a vector of {len(body[0])} bytes where {4 * dimension} belong")
-        return np.frombuffer(body[0], "<f4").astype(np.float32)
+        (raw,) = parts(body, 4 * dimension)
+        return floats(raw)
 
     def most_bytes(self, dimension: int) -> int:
         """What a vector takes on the wire, at most."""
         return 4 * dimension + 64
+
+    def scalars(self, dimension: int) -> int:
+        """How many numbers of a vector travel."""
+        return dimension
+
+
+def parts(body: Any, *sizes: int | None) -> list[bytes]:
+    """The byte strings of a body, of these sizes; None: of any. Raises `BadPayload`."""
+    if not isinstance(body, list) or [type(part) for part in body] != [bytes] * len(sizes):
+        raise BadPayload(f"a vector is not {len(sizes)} byte strings")
+    for part, size in zip(body, sizes, strict=True):
+        if size is not None and len(part) != size:
+            raise BadPayload(f"a vector's part of {len(part)} bytes where {size} belong")
+    return body
+
+
+def floats(raw: bytes) -> Vector:
+    """Little-endian float32."""
+    return np.frombuffer(raw, "<f4").astype(np.float32)

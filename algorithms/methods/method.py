@@ -122,6 +122,11 @@ class Method(BaseModel):
         """Another gradient than backpropagation's, [d]; of one method at most."""
         return None
 
+    @property
+    def evaluations(self) -> int | None:
+        """How many losses `estimate` takes in a step, where a method has one."""
+        return None
+
     def correct(self, gradient: Vector, local: Local) -> None:
         """Add to the gradient, in place, what a term of the loss that depends on x alone has as its gradient."""
 

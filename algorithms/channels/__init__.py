@@ -1,0 +1,1 @@
+"""What dense updates pass through on their way up, beside the bus: one channel a file."""

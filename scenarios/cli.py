@@ -1,4 +1,5 @@
-"""The command line: `seedbus run`, `server`, `client`, `check`, `list`, `schema`, `replay`, `report`, `stress`.
+"""The command line: `seedbus run`, `server`, `client`, `check`, `list`, `schema`, `replay`, `report`,
+`compare`, `stress`.
 
 Errors of a person are one sentence on stderr and an exit code (`Exit`); a traceback is always a bug of ours. Heavy
 imports wait until a command needs them.
@@ -15,6 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
+from seedbus.scenarios.cli_compare import compare
 from seedbus.scenarios.cli_stress import stress
 from seedbus.scenarios.errors import Exit, ScenarioError
 from seedbus.scenarios.options import (
@@ -44,6 +46,7 @@ app = typer.Typer(
 )
 
 
+app.command("compare")(compare)
 app.command("stress")(stress)
 
 

@@ -12,7 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 
 WIDTH, HEIGHT = 560, 300
 LEFT, RIGHT, TOP, BOTTOM = 72, 16, 28, 48
-COLOURS = ("#1f5fa8", "#c8641b", "#2f7d4f")
+COLOURS = ("#1f5fa8", "#c8641b", "#2f7d4f", "#8c3fa0", "#b02a37", "#117a8b", "#8a6d1b", "#d0478f", "#5b6470", "#6aa121")
+DASHES = ("", "7 3", "2 3")  # once the colours begin again
+NAMED_INSIDE = 3  # more lines than that are named under the plot
 MOST_POINTS = 400
 _BYTES = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
 
@@ -29,8 +31,8 @@ class Line(NamedTuple):
 class _Frame:
     """Where data lies on the paper: from a tick at or before the least value to one at or past the greatest."""
 
-    def __init__(self, x: tuple[float, float], y: tuple[float, float]) -> None:
-        self.x_ticks, self.y_ticks = ticks(*x), ticks(*y)
+    def __init__(self, x: tuple[float, float], y: tuple[float, float], *, is_log: bool = False) -> None:
+        self.x_ticks, self.y_ticks = decades(*x) if is_log else ticks(*x), ticks(*y)
         self._x0, self._x1 = self.x_ticks[0], self.x_ticks[-1]
         self._y0, self._y1 = self.y_ticks[0], self.y_ticks[-1]
 
@@ -41,25 +43,52 @@ class _Frame:
         return HEIGHT - BOTTOM - (y - self._y0) / (self._y1 - self._y0) * (HEIGHT - TOP - BOTTOM)
 
 
-def lines(title: str, x_name: str, y_name: str, drawn: Sequence[Line]) -> str:
-    """A plot of one line or more, thinned to what can be seen; where a value is not finite, a line has a gap."""
-    columns = [(line, np.asarray(line.x, float), np.asarray(line.y, float)) for line in drawn]
-    frame = _Frame(_limits(x for _, x, _ in columns), _limits(y for _, _, y in columns))
+def lines(title: str, x_name: str, y_name: str, drawn: Sequence[Line], *, is_log: bool = False) -> str:
+    """A plot of one line or more; where a value is not finite, a line has a gap.
+
+    is_log: x is drawn as its logarithm; what is not above 0 is left out.
+    """
+    columns = [(np.asarray(line.x, float), np.asarray(line.y, float)) for line in drawn]
+    if is_log:
+        columns = [(np.log10(np.where(x > 0, x, np.nan)), y) for x, y in columns]
+    frame = _Frame(_limits((x for x, _ in columns), from_0=not is_log), _limits(y for _, y in columns), is_log=is_log)
     parts = [_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, x_name, "middle", "name"), _y_axis(frame, y_name)]
     for tick in frame.x_ticks:
-        parts.append(_text(frame.across(tick), HEIGHT - BOTTOM + 16, _number(tick), "middle"))
-    for number, (line, x, y) in enumerate(columns):
-        colour = COLOURS[number % len(COLOURS)]
-        for start, end in _stretches(np.isfinite(x) & np.isfinite(y)):
-            points = list(zip(frame.across(x[start:end]), frame.up(y[start:end]), strict=True))
-            if line.is_dotted or len(points) == 1:
-                parts += [f'<circle fill="{colour}" cx="{across:.1f}" cy="{up:.1f}" r="2"/>' for across, up in points]
-            else:
-                path = " ".join(f"{across:.1f},{up:.1f}" for across, up in points)
-                parts.append(f'<polyline fill="none" stroke="{colour}" stroke-width="1.6" points="{path}"/>')
-        if len(columns) > 1:
-            parts.append(_text(LEFT + 8 + 160 * number, TOP - 10, line.name, "start", "name", colour))
-    return _figure(title, parts)
+        parts.append(_text(frame.across(tick), HEIGHT - BOTTOM + 16, _number(10**tick if is_log else tick), "middle"))
+    for number, (line, (x, y)) in enumerate(zip(drawn, columns, strict=True)):
+        parts += _drawn(frame, line, x, y, number)
+        if 1 < len(columns) <= NAMED_INSIDE:
+            parts.append(_text(LEFT + 8 + 160 * number, TOP - 10, line.name, "start", "name", COLOURS[number]))
+    return _figure(title, parts, _legend([line.name for line in drawn]) if len(columns) > NAMED_INSIDE else "")
+
+
+def _drawn(frame: _Frame, line: Line, x: NDArray[np.float64], y: NDArray[np.float64], number: int) -> list[str]:
+    """The marks of one line, the number-th of its plot."""
+    colour, dashes = _look(number)
+    parts = []
+    for start, end in _stretches(np.isfinite(x) & np.isfinite(y)):
+        points = list(zip(frame.across(x[start:end]), frame.up(y[start:end]), strict=True))
+        if line.is_dotted or len(points) == 1:
+            parts += [f'<circle fill="{colour}" cx="{across:.1f}" cy="{up:.1f}" r="2"/>' for across, up in points]
+        else:
+            path = " ".join(f"{across:.1f},{up:.1f}" for across, up in points)
+            dashed = f' stroke-dasharray="{dashes}"' if dashes else ""
+            parts.append(f'<polyline fill="none" stroke="{colour}" stroke-width="1.6"{dashed} points="{path}"/>')
+    return parts
+
+
+def _look(number: int) -> tuple[str, str]:
+    """The colour and the dashes of the number-th line."""
+    return COLOURS[number % len(COLOURS)], DASHES[number // len(COLOURS) % len(DASHES)]
+
+
+def _legend(names: Sequence[str]) -> str:
+    signs = {"": "—", "7 3": "– –", "2 3": "···"}
+    named = [(name, *_look(number)) for number, name in enumerate(names)]
+    entries = [
+        f'<span style="color: {colour}">{signs[dashes]} {escape(name)}</span> ' for name, colour, dashes in named
+    ]
+    return f'<p class="legend">{"".join(entries)}</p>'
 
 
 def bars(title: str, x_name: str, y_name: str, heights: Mapping[str, float]) -> str:
@@ -88,6 +117,14 @@ def ticks(low: float, high: float) -> list[float]:
     return [number * step for number in range(first, last + 1)]
 
 
+def decades(low: float, high: float) -> list[float]:
+    """At most eight whole logarithms that cover those from low to high."""
+    first = math.floor(low + 1e-9)
+    span = max(math.ceil(high - 1e-9) - first, 1)
+    step = math.ceil(span / 7)
+    return [float(first + number * step) for number in range(math.ceil(span / step) + 1)]
+
+
 def in_bytes(most: float) -> tuple[float, str]:
     """The unit that suits so many bytes, and its name."""
     return next((unit, name) for unit, name in _BYTES if most >= unit or unit == 1)
@@ -98,13 +135,14 @@ def picked(size: int) -> NDArray[np.int64]:
     return np.unique(np.linspace(0, max(size - 1, 0), min(size, MOST_POINTS)).astype(np.int64))
 
 
-def _limits(columns: Iterable[NDArray[np.float64]]) -> tuple[float, float]:
+def _limits(columns: Iterable[NDArray[np.float64]], *, from_0: bool = True) -> tuple[float, float]:
+    """From the least to the greatest; from_0: from 0 where the least is less than half of the greatest."""
     finite = [column[np.isfinite(column)] for column in columns]
     values = np.concatenate([np.empty(0), *finite])
     if not values.size:
         return 0.0, 1.0
     low, high = float(values.min()), float(values.max())
-    return (0.0 if 0 < low < high / 2 else low), high
+    return (0.0 if from_0 and 0 < low < high / 2 else low), high
 
 
 def _stretches(is_good: NDArray[np.bool_]) -> list[tuple[int, int]]:
@@ -122,12 +160,12 @@ def _y_axis(frame: _Frame, name: str) -> str:
     return "".join(parts)
 
 
-def _figure(title: str, parts: Sequence[str]) -> str:
+def _figure(title: str, parts: Sequence[str], below: str = "") -> str:
     drawn = "\n".join(parts)
     name = escape(title, quote=True)
     return (
         f"<figure><figcaption>{name}</figcaption>\n"
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{name}">\n{drawn}\n</svg></figure>\n'
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{name}">\n{drawn}\n</svg>{below}</figure>\n'
     )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from seedbus.scenarios.figures import MOST_POINTS, Line, bars, in_bytes, lines, picked
 from seedbus.scenarios.history import History
 from seedbus.scenarios.report import groups
-from seedbus.scenarios.results import Results, write
+from seedbus.scenarios.results import Results, rounds_done, write
 from seedbus.scenarios.statistics import Table, histogram
 
 PAGE = "report.html"
@@ -24,13 +24,14 @@ body { font: 15px/1.45 system-ui, sans-serif; color: #1c2430; background: #fff; 
 h1 { font-size: 1.4rem; margin-bottom: .2rem; }
 table { border-collapse: collapse; margin: 1rem 0 2rem; }
 td { padding: .15rem .8rem .15rem 0; vertical-align: top; }
+th { padding: .15rem .8rem .3rem 0; text-align: left; vertical-align: bottom; }
 td:first-child { font-weight: 600; white-space: nowrap; }
 tbody + tbody td { border-top: 0; }
 tbody tr:first-child td { border-top: 1px solid #d5dae1; padding-top: .4rem; }
 main { display: grid; grid-template-columns: repeat(auto-fit, minmax(30rem, 1fr)); gap: 1.5rem; }
 figure { margin: 0; } figcaption { font-weight: 600; }
 svg { width: 100%; height: auto; } text { font-size: 12px; fill: #3c4654; } text.name { font-size: 13px; }
-.grid { stroke: #e2e6ec; }
+.grid { stroke: #e2e6ec; } .legend { margin: .2rem 0 0; font-size: 13px; } .legend span { margin-right: 1rem; }
 """
 
 
@@ -38,9 +39,14 @@ def page(summary: Mapping[str, Any], measured: Sequence[Mapping[str, Any]], hist
     """The whole page. measured: the lines of metrics, oldest first; table: of the clients."""
     title = f"{summary['scenario']}: {summary['reason']}"
     plots = [*_metrics(measured), *_rounds(summary, history), *_clients(history, table), _traffic(summary)]
+    return document(title, _table(summary), plots)
+
+
+def document(title: str, table: str, plots: Sequence[str]) -> str:
+    """A whole page: its title, a table in HTML, and figures."""
     return (
         f'<!DOCTYPE html>\n<html lang="en">\n<head><meta charset="utf-8"><title>{escape(title)}</title>'
-        f"<style>{_STYLE}</style></head>\n<body>\n<h1>{escape(title)}</h1>\n{_table(summary)}\n"
+        f"<style>{_STYLE}</style></head>\n<body>\n<h1>{escape(title)}</h1>\n{table}\n"
         f"<main>\n{''.join(plots)}</main>\n</body>\n</html>\n"
     )
 
@@ -61,7 +67,7 @@ def _table(summary: Mapping[str, Any]) -> str:
 def _metrics(measured: Sequence[Mapping[str, Any]]) -> list[str]:
     """Each metric over rounds and over bytes."""
     seen = [measured[place] for place in picked(len(measured)).tolist()] if measured else []
-    rounds = [line["round"] + bool(line["version"] or line["round"]) for line in seen]
+    rounds = [rounds_done(line) for line in seen]
     sent = [line["bytes_up"] + line["bytes_down"] for line in seen]
     unit, unit_name = in_bytes(max(sent, default=0))
     found = []

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from seedbus.agents.coordinator import Closed
 from seedbus.agents.refusals import Refusal
 from seedbus.bus.clock import wall_seconds
+from seedbus.scenarios.results import rounds_done
 from seedbus.scenarios.schema import Scenario
 
 PROCESSES = {
@@ -78,7 +79,7 @@ class Lines:
         pass
 
     def measured(self, line: dict[str, Any]) -> None:
-        done, now = line["round"] + bool(line["version"] or line["round"]), wall_seconds()
+        done, now = rounds_done(line), wall_seconds()
         self._first = done if self._first is None else self._first
         rate = (done - self._first) / (now - self._began) if now > self._began else 0.0
         left = f"{(self._rounds - done) / rate:.0f} s left" if rate > 0 else ""

@@ -8,6 +8,7 @@
     results.clients                             # a data frame with a row for every client
     results.expectations                        # what the scenario expects, and what was found
     seedbus.replay(results.folder, round=20)    # the model as it stood, bit for bit
+    seedbus.compare(["runs/a-1", "runs/b-1"])   # runs side by side
 
 Importing this loads nothing: no torch, no scenario. A name is imported when it is first used.
 """
@@ -24,6 +25,7 @@ if not (_FOLDER / "bus").is_dir():
     __path__.append(str(_FOLDER.parent))
 
 if TYPE_CHECKING:
+    from seedbus.scenarios.compare import Comparison, compare
     from seedbus.scenarios.loading import load
     from seedbus.scenarios.replay import Replayed, replay
     from seedbus.scenarios.results import Results
@@ -31,15 +33,17 @@ if TYPE_CHECKING:
     from seedbus.scenarios.schema import Scenario
 
 _HOMES = {
+    "Comparison": "compare",
     "Replayed": "replay",
     "Results": "results",
     "Scenario": "schema",
+    "compare": "compare",
     "load": "loading",
     "replay": "replay",
     "run": "run",
 }
 
-__all__ = ["Replayed", "Results", "Scenario", "load", "replay", "run"]
+__all__ = ["Comparison", "Replayed", "Results", "Scenario", "compare", "load", "replay", "run"]
 
 
 def __getattr__(name: str) -> Any:

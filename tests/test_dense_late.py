@@ -32,7 +32,7 @@ POLICIES: dict[str, dict[str, Any]] = {
 
 def said(client: int, round: int, samples: int = 3) -> DenseReport:
     vectors = np.random.default_rng([client, round]).normal(size=(1, D)).astype(np.float32)
-    return DenseReport(samples, vectors, [[]])
+    return DenseReport(samples, vectors, [[]], np.zeros(0, np.float32))
 
 
 def test_a_buffer_of_updates_is_fedbuffs_step() -> None:

@@ -289,6 +289,26 @@ def test_a_model_of_another_family_is_known_by_its_header(tmp_path: Path, texts:
         assert problem.evaluate(problem.x0(), "test")["loss"] < 20
 
 
+def test_opts_own_files_are_the_same_model(tmp_path: Path, opt: Path, make: Any) -> None:
+    """As facebook/opt-* lies on the hub: vocab.json, merges.txt, and a pickle of weights without the outer prefix."""
+    from safetensors.torch import load_file
+
+    folder = shutil.copytree(opt, tmp_path / "published")
+    bpe = json.loads((folder / "tokenizer.json").read_text())["model"]
+    write(folder / "vocab.json", json.dumps(bpe["vocab"]))
+    write(folder / "merges.txt", "#version: 0.2\n" + "".join(" ".join(merge) + "\n" for merge in bpe["merges"]))
+    ends = dict.fromkeys(("bos_token", "eos_token", "unk_token"), "</s>") | {"pad_token": "<pad>"}
+    settings: dict[str, Any] = {"tokenizer_class": "GPT2Tokenizer", "add_bos_token": True}
+    write(folder / "tokenizer_config.json", json.dumps(ends | settings))
+    weights = {name.removeprefix("model."): each for name, each in load_file(folder / "model.safetensors").items()}
+    torch.save(weights, folder / "pytorch_model.bin")
+    for name in ("tokenizer.json", "model.safetensors"):
+        (folder / name).unlink()
+    ours, theirs = bind(make()), bind(make(model=str(folder)))
+    assert ours.x0().tobytes() == theirs.x0().tobytes() and ours.identity() == theirs.identity()
+    assert ours.evaluate(ours.x0(), "test") == theirs.evaluate(theirs.x0(), "test")
+
+
 def test_additions_change_nothing_at_first_and_the_frozen_weights_never(make: Any) -> None:
     plain, lora = bind(make()), bind(make(train={"kind": "lora"}))
     assert lora.evaluate(lora.x0(), "test") == plain.evaluate(plain.x0(), "test")

@@ -45,7 +45,7 @@ class LanguageProblem(TextProblem[tuple[Batch, Tensor]]):
 
     def identity(self) -> bytes:
         """See `text_problem.identity`."""
-        return identity(self, self.network.tokenizer)
+        return identity(self, self.network.tokenizer, special=False)
 
     def evaluate(self, x: Vector, split: str) -> dict[str, float]:
         """{"loss", "accuracy"}, SQuAD {"loss", "accuracy", "f1"}: means over samples. Overwrites the point."""

@@ -46,7 +46,7 @@ class SentenceProblem(TextProblem[Given]):
 
     def identity(self) -> bytes:
         """See `text_problem.identity`."""
-        return identity(self, self.tokenizer)
+        return identity(self, self.tokenizer, special=True)
 
     def evaluate(self, x: Vector, split: str) -> dict[str, float]:
         """{"loss", "accuracy"}: means over samples. Overwrites the point."""

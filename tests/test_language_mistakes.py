@@ -1,0 +1,195 @@
+"""What may be wrong with a language model's folder, data or fields: one sentence each."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from pydantic import ValidationError
+from small_language import ARTICLE, ROWS, bind, write, write_model
+
+from seedbus.models import DataError
+from seedbus.models.language_model import LanguageModel
+from seedbus.models.text_files import read
+
+
+@pytest.mark.parametrize("model", ["nobody/has-this", "no-such-folder", "not a name: ?"])
+def test_a_model_that_is_nowhere_is_one_sentence_that_says_what_to_do(model: str) -> None:
+    with pytest.raises(DataError, match=r"Hugging Face cache; expected a folder with config\.json.* `hf download"):
+        _ = LanguageModel(model=model).dimension
+
+
+def test_weights_that_were_never_fetched_are_one_sentence(
+    make: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(DataError, match=r"facebook/opt-125m: .*HF_HUB_OFFLINE is set .*expected a folder.*hf download"):
+        bind(make(model="facebook/opt-125m"))
+
+
+def test_a_model_in_the_cache_is_found_by_its_name(
+    opt: Path, make: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    home = tmp_path / "models--some--opt"
+    shutil.copytree(opt, home / "snapshots" / "abc")
+    write(home / "refs" / "main", "abc")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.file_download.HF_HUB_CACHE", str(tmp_path), raising=False)
+    assert make(model="some/opt").dimension == make().dimension
+
+
+def damaged(folder: Path, opt: Path, name: str, change: Any) -> str:
+    """A copy of the model, one file of which is changed: gone, replaced, cut short, or another model's."""
+    shutil.copytree(opt, folder, dirs_exist_ok=True)
+    if change is None:
+        (folder / name).unlink()
+    elif change == "hidden":
+        shutil.copy(write_model(folder / "other", ffn_dim=24) / name, folder / name)
+    else:
+        whole = (folder / name).read_bytes()
+        (folder / name).write_bytes(whole[:change] if isinstance(change, int) else change)
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "sentence"),
+    [
+        ("config.json", None, r"config\.json: found no such file; expected a folder with config\.json, model\.safet"),
+        ("config.json", b"{", r"config\.json: found a file that cannot be read .*expected a JSON object"),
+        ("config.json", b"[]", r"config\.json: found no JSON object"),
+        (
+            "config.json",
+            b'{"model_type": "gpt2", "n_layer": 1, "n_embd": 8, "n_head": 1, "n_positions": 96}',
+            r"found no weights for \d+ of its parts \(.*expected a complete",
+        ),
+        ("model.safetensors", "hidden", r"no weights for \d+ of its parts \(model\.decoder.*expected a complete"),
+        ("model.safetensors", None, r"found nothing that can be loaded.*expected a folder with config"),
+        ("model.safetensors", 100, r"found nothing that can be loaded.*expected a folder with config"),
+        ("tokenizer.json", b"{}", r"found nothing that can be loaded.*expected a folder with config"),
+    ],
+)
+def test_a_damaged_folder_is_one_sentence(
+    tmp_path: Path, opt: Path, make: Any, name: str, change: Any, sentence: str
+) -> None:
+    with pytest.raises(DataError, match=sentence) as raised:
+        bind(make(model=damaged(tmp_path, opt, name, change)))
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (None, r"found no model\.safetensors; expected model\.safetensors: `Auto"),
+        (4, r"model\.safetensors: found no header that can be read"),
+        (b"\xff" * 64, r"model\.safetensors: found no header; expected a complete"),
+    ],
+)
+def test_a_header_that_tells_nothing_is_one_sentence(tmp_path: Path, opt: Path, change: Any, sentence: str) -> None:
+    folder = damaged(tmp_path, opt, "model.safetensors", change)
+    write(tmp_path / "config.json", json.dumps({"model_type": "llama"}))
+    with pytest.raises(DataError, match=sentence):
+        _ = LanguageModel(model=folder).dimension
+
+
+def test_a_tokenizer_with_more_words_than_the_model_is_refused(tmp_path: Path, make: Any) -> None:
+    folder = write_model(tmp_path, vocab_size=300)
+    with pytest.raises(DataError, match=r"a tokenizer of \d+ tokens and embeddings for 300; expected a tokenizer that"):
+        bind(make(model=str(folder)))
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"max_length": 97}, r"task\.max_length: found 97 tokens; expected at most 96, .*context"),
+        ({"max_length": 94, "train": {"kind": "prefix"}}, r"found 94 tokens; expected at most 91"),
+        ({"train": {"kind": "lora", "targets": ["query"]}}, r"targets: found query; expected .*q_proj"),
+        ({"data": "nowhere"}, r"task\.data: found no folder nowhere; expected a folder with train\.tsv and dev\.tsv"),
+    ],
+)
+def test_what_does_not_fit_the_model_is_one_sentence(make: Any, fields: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(DataError, match=sentence):
+        bind(make(**fields))
+
+
+def test_an_answer_that_leaves_no_room_for_its_prompt_is_one_sentence(make: Any) -> None:
+    problem = bind(make("squad", max_length=20, answer_tokens=20))
+    with pytest.raises(
+        DataError, match=r"20 tokens, and an answer of 20 leaves none for its prompt; expected at least"
+    ):
+        problem.evaluate(problem.x0(), "test")
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"dtype": "bfloat16"}, "train is full, which freezes none; expected dtype: float32"),
+        ({"dtype": "float16", "train": {"kind": "prefix"}}, "peft rounds"),
+        ({"dataset": "squad", "loss": "options"}, "answers are text, not classes; expected loss: answer"),
+        ({"dataset": "sst-2"}, "dataset"),
+        ({"train": {"kind": "lora", "rank": 0}}, "rank"),
+        ({"train": "lora"}, "train"),
+    ],
+)
+def test_fields_that_make_no_sense_together_are_refused(fields: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValidationError, match=sentence):
+        LanguageModel.model_validate(fields)
+
+
+@pytest.mark.parametrize(
+    ("rows", "sentence"),
+    [
+        ("", r"train\.jsonl: found no samples"),
+        ("{", r"train\.jsonl: found a file that cannot be read"),
+        ("[1]\n", r"found no such fields in row 0; expected premise, hypothesis, label for rte"),
+        (
+            json.dumps({"premise": "a", "label": 0}),
+            r"found no field 'hypothesis' in row 0; expected premise, hypothesis",
+        ),
+        (json.dumps({"premise": "a", "hypothesis": "b"}), r"found no field 'label' in row 0"),
+        (json.dumps(ROWS["rte"][0] | {"label": "maybe"}), r"label 'maybe' in row 0; expected entailment, not_entail"),
+        (json.dumps(ROWS["rte"][0] | {"label": 2}), r"label 2 in row 0"),
+        (json.dumps(ROWS["rte"][0] | {"label": -1}), r"label -1 in row 0"),
+    ],
+)
+def test_a_damaged_data_set_is_one_sentence(tmp_path: Path, rows: str, sentence: str) -> None:
+    write(tmp_path / "val.jsonl", json.dumps(ROWS["rte"][0]))
+    write(tmp_path / "train.jsonl", rows)
+    with pytest.raises(DataError, match=sentence):
+        read("rte", str(tmp_path))
+
+
+def test_a_folder_without_files_and_a_question_without_an_answer_are_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"no file of the train split; expected one of train\.tsv"):
+        write(tmp_path / "val.jsonl", json.dumps(ROWS["rte"][0]))
+        read("rte", str(tmp_path))
+    none = json.loads(json.dumps(ARTICLE))
+    none["paragraphs"][0]["qas"][1]["answers"] = []
+    write(tmp_path / "squad" / "dev-v1.1.json", json.dumps({"data": [none]}))
+    with pytest.raises(DataError, match="row 1 without an answer"):
+        read("squad", str(tmp_path / "squad"))
+
+
+def test_a_data_set_that_is_nowhere_says_where_to_put_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SEEDBUS_DATA", str(tmp_path))
+    monkeypatch.setitem(__import__("sys").modules, "datasets", None)
+    with pytest.raises(DataError, match=r"no local files, and fetching aps/super_glue .*cb/ in the directory that"):
+        read("cb", None)
+
+
+def test_memory_that_runs_out_names_the_setting_that_takes_less(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = bind(make(batch_size=12, validation=0))
+    objective = problem.objective(0, 0)
+
+    def full(*_: Any) -> Any:
+        raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes.")
+
+    monkeypatch.setattr(problem.network, "logits", full)
+    with pytest.raises(DataError, match=r"no memory for \d+ sequences of \d+ tokens; expected task\.batch_size: \d+"):
+        objective.loss(0)
+    monkeypatch.setattr(problem.network, "logits", lambda *_: torch.zeros(1) + torch.zeros(2, 3)[:, 9])
+    with pytest.raises(IndexError):
+        objective.loss(0)

@@ -112,12 +112,18 @@ class FedAvg(BaseModel):
 
     def caveats(self) -> list[str]:
         """What a person who chose these hyperparameters should be told; a sentence each."""
-        if isinstance(self.aggregation, Mean) or not self._sends:
-            return []
-        return [
-            f"algorithm.aggregation: {self.aggregation.rule} is for updates; of {', '.join(self._sends)}, which "
-            "clients report too, the plain mean is taken, and a liar can move that"
+        found = [
+            f"algorithm.{field} is {getattr(self, field)}; where {method.name} is the algorithm it is {usual}"
+            for method in self.also
+            for field, usual in method.defaults.items()
+            if getattr(self, field) != usual
         ]
+        if self._sends and not isinstance(self.aggregation, Mean):
+            found.append(
+                f"algorithm.aggregation: {self.aggregation.rule} is for updates; of {', '.join(self._sends)}, which "
+                "clients report too, the plain mean is taken, and a liar can move that"
+            )
+        return found
 
     @property
     def fewest_reports(self) -> int:

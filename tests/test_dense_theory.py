@@ -404,4 +404,8 @@ def test_other_defaults_are_the_algorithms_and_not_of_who_is_added_to_one() -> N
         assert type(make(name)).model_fields["server_learning_rate"].description == "η_g"
     with pytest.raises(ValueError, match="server_learning_rate"):
         make("fedadam", server_learning_rate=0.0)
-    assert make("fedprox", also=[{"name": "fedadam"}]).server_learning_rate == 1.0
+    added = make("fedprox", also=[{"name": "fedadam"}])
+    assert added.server_learning_rate == 1.0
+    (sentence,) = added.caveats()
+    assert "server_learning_rate is 1.0; where fedadam is the algorithm it is 0.01" in sentence
+    assert not make("fedprox", server_learning_rate=0.01, also=[{"name": "fedadam"}]).caveats()

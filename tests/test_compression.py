@@ -171,7 +171,7 @@ def test_no_body_does_anything_but_decode_or_be_refused(name: str, body: Any, di
         found = codec(name).decode(body, dimension)
     except BadPayload:
         return
-    assert (found.dtype, found.shape) == (np.float32, (dimension,))
+    assert found.dtype == np.float32 and found.shape == (dimension,)
 
 
 @each_codec
@@ -252,7 +252,7 @@ def test_what_is_lost_is_added_to_the_next_update() -> None:
 def test_error_feedback_brings_top_k_nearer_to_fedavg() -> None:
     """Rounds in which everybody takes part, so that what is kept is soon sent."""
     everybody = [tuple(range(5))] * 40
-    slow = {"weighting": "uniform", "learning_rate": 2e-3}
+    slow: dict[str, Any] = {"weighting": "uniform", "learning_rate": 2e-3}
     few = slow | {"compression": {"kind": "top-k", "fraction": 0.05}}
     truth = federate("fedavg", everybody, **slow).models[-1]
     kept, lost = (federate("fedavg", everybody, error_feedback=on, **few).models[-1] for on in (True, False))

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 import seedbus
+from seedbus.algorithms.dense import FedAvg
+from seedbus.scenarios.discovery import algorithms
 from seedbus.scenarios.loading import library, load
 from seedbus.scenarios.run import run
 
@@ -89,6 +91,41 @@ def test_scenarios_of_natural_divisions_shards_and_the_attack_run_on_real_data(
     results = run(load(name, settings), tmp_path / name)
     assert results.summary["version"] == rounds and results.summary["refusals"] == {}
     assert results.summary["metrics"]["loss"] < results.metrics["loss"].iloc[0]
+
+
+FASHION = sorted(name for name in library() if name.startswith("fashion/"))
+COMBINED = {f"fashion/fedacg-{other}": ["fedacg", other] for other in ("fedmlb", "fedlc", "feddecorr")}
+
+
+def test_every_dense_algorithm_has_a_scenario_and_all_have_one_setting() -> None:
+    """So that `seedbus compare` shows what the method does, and nothing else."""
+    dense = {name for name, algorithm in algorithms().items() if issubclass(algorithm, FedAvg)}
+    alike = {f"fashion/{name}": [name] for name in dense} | COMBINED
+    assert alike.keys() <= set(FASHION)
+    setting, own = load("fashion/fedavg").resolved(), FedAvg.model_fields.keys() - {"name", "also"}
+    own -= {name for algorithm in dense for name in getattr(algorithms()[algorithm].method, "defaults", {})}
+    for name, methods in alike.items():
+        found = load(name).resolved()
+        assert [found["algorithm"]["name"], *(each["name"] for each in found["algorithm"]["also"])] == methods
+        assert {field: found["algorithm"][field] for field in own} == {
+            field: setting["algorithm"][field] for field in own
+        }
+        for field in setting.keys() - {"name", "description", "algorithm"}:
+            assert found[field] == setting[field], f"{name}: {field}"
+        assert found["algorithm"]["weighting"] == "uniform"
+
+
+def test_the_scalar_rows_beside_the_dense_ones_cost_as_many_forward_passes() -> None:
+    work = {name: load(f"fashion/{name}").algorithm.evaluations(0) for name in ("fedavg", "decomfl", "hiso")}
+    assert work == dict.fromkeys(work, 150)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("SEEDBUS_DATA" not in os.environ, reason="SEEDBUS_DATA does not say where Fashion-MNIST is")
+@pytest.mark.parametrize("name", FASHION)
+def test_a_scenario_of_fashion_keeps_its_replicas_equal(tmp_path: Path, name: str) -> None:
+    summary = run(load(name, ["stop.rounds=2", "evaluation.every=2", "verify=true"]), tmp_path / "run").summary
+    assert (summary["version"], summary["dimension"], summary["refusals"]) == (2, 28_938, {})
 
 
 STRESS = sorted(name for name in library() if name.startswith("stress/"))

@@ -99,11 +99,11 @@ COMBINED = {f"fashion/fedacg-{other}": ["fedacg", other] for other in ("fedmlb",
 
 def test_every_dense_algorithm_has_a_scenario_and_all_have_one_setting() -> None:
     """So that `seedbus compare` shows what the method does, and nothing else."""
-    dense = {name for name, algorithm in algorithms().items() if issubclass(algorithm, FedAvg)}
+    dense = {name: algorithm for name, algorithm in algorithms().items() if issubclass(algorithm, FedAvg)}
     alike = {f"fashion/{name}": [name] for name in dense} | COMBINED
     assert alike.keys() <= set(FASHION)
     setting, own = load("fashion/fedavg").resolved(), FedAvg.model_fields.keys() - {"name", "also"}
-    own -= {name for algorithm in dense for name in getattr(algorithms()[algorithm].method, "defaults", {})}
+    own -= {name for algorithm in dense.values() for name in getattr(algorithm.method, "defaults", {})}
     for name, methods in alike.items():
         found = load(name).resolved()
         assert [found["algorithm"]["name"], *(each["name"] for each in found["algorithm"]["also"])] == methods

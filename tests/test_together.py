@@ -22,9 +22,11 @@ from seedbus.algorithms.directions.numba_backend import NumbaDirections
 from seedbus.bus import HOST, Envelope, Kind, Offer, decode, encode
 from seedbus.models.digits import Digits
 from seedbus.models.partitions import Iid
+from seedbus.scenarios.discovery import algorithms
 from seedbus.scenarios.faults.byzantine import Byzantine
 
-CASES = [(name, case) for name, cases in CONFIGURATIONS.items() for case in cases]
+KINDS: dict[str, Any] = dict(algorithms())
+CASES = [(name, case) for name, cases in CONFIGURATIONS.items() if issubclass(KINDS[name], Together) for case in cases]
 ALGORITHM: Any = DeComFL(perturbations=3, local_steps=2, precision="float16")
 PROBLEM: Any = Digits(model="softmax", batch_size=8).bind(seed=1, clients=6, partition=Iid())
 LIARS = [Byzantine(attack="replay", clients=[1]), Byzantine(attack="scale", by=1e9, clients=[2])]

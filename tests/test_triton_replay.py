@@ -182,6 +182,7 @@ def settled(monkeypatch: pytest.MonkeyPatch, types: Types) -> None:
         settling.settle()
 
     monkeypatch.setattr(ScalarOnly, "_fold", folding)
+    monkeypatch.setattr("seedbus.algorithms.scalar.fused", lambda *others: None)  # which does not go by `_fold`
 
 
 @each

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from functools import cache
+from pathlib import Path
+from time import process_time
 from typing import Any
 
 import numpy as np
@@ -13,11 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from test_dense_theory import START, Bowl, D, federate
+from worlds import go, scenario
 
 from seedbus.algorithms.compression.contract import Compression
 from seedbus.algorithms.compression.packing import pack, packed_bytes, unpack
 from seedbus.algorithms.contract import BadPayload
 from seedbus.algorithms.draws import uniforms
+from seedbus.scenarios.replay import replay
 
 CODECS: dict[str, Any] = {
     "fedcom": "fedcom",
@@ -265,6 +269,29 @@ def test_a_report_counts_the_numbers_that_travel() -> None:
     report, _ = algorithm.local(algorithm.replica(START), None, plan, Bowl(0, 0))
     packed = algorithm.pack_report(plan, report)
     assert packed.scalars == algorithm.count_scalars(packed.body) == 2 * 3
+
+
+@pytest.mark.parametrize("compression", ["fedcom", "qsgd", {"kind": "top-k", "fraction": 0.05}], ids=str)
+def test_a_run_sends_fewer_bytes_up_and_is_repeatable(tmp_path: Path, compression: Any) -> None:
+    def totals(name: str, **fields: Any) -> tuple[str, int]:
+        results = go(tmp_path / name, scenario(algorithm={"name": "fedavg", "learning_rate": 0.05, **fields}))
+        return results.digest, results.summary["traffic"]["by_kind"]["report"]["bytes"]
+
+    small = totals("small", compression=compression, error_feedback=True)
+    assert totals("again", compression=compression, error_feedback=True) == small
+    assert replay(tmp_path / "small").digest == small[0]
+    assert small[1] < 0.45 * totals("plain")[1]
+
+
+@pytest.mark.slow
+@each_codec
+def test_a_million_coordinates_take_less_than_a_tenth_of_a_second(name: str) -> None:
+    vector, times = np.cos(np.arange(1_200_000, dtype=np.float32)), []
+    for key in range(5):
+        began = process_time()
+        codec(name).decode(codec(name).encode(vector, key), vector.size)
+        times.append(process_time() - began)
+    assert min(times) < 0.1
 
 
 def test_a_codec_may_be_a_bare_word() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -74,25 +75,31 @@ def test_points_are_on_the_sphere_and_directions_uniform(sphere: str, radius: fl
     assert np.abs(moments - np.eye(DIMENSION)).max() < 5 * math.sqrt(2 / 2000), "E[vvᵀ] = radius²/d"
 
 
+def equation4(loss: Callable[[Any], float], at: Any, key: int, mu: float, **fields: Any) -> Any:
+    """The first step's estimate, written once more: float64 [d]."""
+    expected = np.zeros_like(at)
+    for n in range(fields["perturbations"]):
+        z = np.zeros_like(at)
+        reference("gaussian").fill(z, seed=key, step=0, perturbation=n)
+        v, factor = z / np.linalg.norm(z), z.size / mu
+        if fields["sphere"] == "sqrt-d":
+            v, factor = v * math.sqrt(z.size), 1 / mu
+        behind = loss(at) if fields["estimator"] == "forward" else loss(at - mu * v)
+        rise = (loss(at + mu * v) - behind) / (1 if fields["estimator"] == "forward" else 2)
+        expected += factor * rise * v / fields["perturbations"]
+    return expected
+
+
 @pytest.mark.parametrize("estimator", ["forward", "central"])
 @pytest.mark.parametrize("sphere", ["unit", "sqrt-d"])
 def test_an_estimate_is_equation_4(sphere: str, estimator: str) -> None:
-    found, _ = estimates(77, sphere=sphere, estimator=estimator, perturbations=3, smoothing=0.5)
-    mu, expected = 0.5, np.zeros(DIMENSION)
+    fields: dict[str, Any] = {"sphere": sphere, "estimator": estimator, "perturbations": 3}
+    found, _ = estimates(77, smoothing=0.5, **fields)
 
     def loss(at: Any) -> float:
         return float(Bowl.curvature @ (at - Bowl.centre) ** 2) / 2
 
-    for n in range(3):
-        z = np.zeros(DIMENSION)
-        reference("gaussian").fill(z, seed=77, step=0, perturbation=n)
-        v = z / np.linalg.norm(z)
-        if sphere == "unit":
-            factor = DIMENSION / mu
-        else:
-            v, factor = v * math.sqrt(DIMENSION), 1 / mu
-        rise = loss(mu * v) - loss(0 * v) if estimator == "forward" else (loss(mu * v) - loss(-mu * v)) / 2
-        expected += factor * rise * v / 3
+    expected = equation4(loss, np.zeros(DIMENSION), 77, 0.5, **fields)
     assert np.abs(found - expected).max() < 1e-5 * np.abs(expected).max()
 
 
@@ -123,8 +130,11 @@ class Slope:
         self.samples, self.key, self.steps_an_epoch = 1, seed_of(100 * round + client), 1
 
     def loss(self, step: int) -> float:
-        where, at = np.arange(D), self.point.astype(np.float64)
-        away = at - np.cos(2 * where + 3 * self._client + 0.1 * step + 0.01 * self._round)
+        return self.at(self.point.astype(np.float64), step)
+
+    def at(self, x: Any, step: int = 0) -> float:
+        where = np.arange(D)
+        away = x - np.cos(2 * where + 3 * self._client + 0.1 * step + 0.01 * self._round)
         return float((1.5 + np.sin(where + self._client)) @ away**2) / 2
 
 
@@ -140,3 +150,23 @@ def test_softmax_regression_learns_without_gradients(tmp_path: Path) -> None:
     fields = ["algorithm={name: fedzo, local_steps: 5, perturbations: 20, learning_rate: 0.05}", "stop.rounds=8"]
     results = run(load("quickstart", [*fields, "participation.clients=10", "participation.cohort=5"]), tmp_path / "run")
     assert results.summary["metrics"]["accuracy"] > 0.5
+
+
+def test_dzopa_steps_from_the_mean_along_estimates_at_the_clients_own_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    """x_i ← x̄ − η·e_i(x_i), everybody in every round, written out once more."""
+    monkeypatch.setattr("test_dense_theory.Bowl", Slope)
+    everybody = [tuple(range(N))] * 4
+    estimator: dict[str, Any] = {"perturbations": 5, "estimator": "central", "sphere": "unit"}
+    fields: dict[str, Any] = {"local_steps": 1, "learning_rate": 0.1, "smoothing": 0.1, **estimator}
+    found = federate("dzopa", everybody, **fields)
+    mean, own = START.astype(np.float64), [START.astype(np.float64)] * N
+    for round in range(4):
+        steps = []
+        for client in range(N):
+            loss, key = Slope(client, round).at, seed_of(100 * round + client)
+            steps.append(0.1 * equation4(loss, own[client], key, 0.1, **estimator))
+        own = [mean - step for step in steps]
+        mean = np.mean(own, axis=0)
+        assert np.abs(found.models[round] - mean).max() < 1e-4
+    assert np.abs(federate("fedzo", everybody, **fields).models[-1] - mean).max() > 1e-2
+    assert np.abs(np.frombuffer(found.memory[2]["dzopa.x"], "<f4") - own[2]).max() < 1e-4

@@ -1,72 +1,21 @@
 """FedZO: local steps along finite differences of the loss, in directions that nobody else knows.
 
 Fang, Yu, Jiang, Shi, Jones, Zhou. "Communication-Efficient Stochastic Zeroth-Order Optimization for Federated
-Learning", IEEE TSP 2022, arXiv:2201.09531, equation 4 and Algorithm 1:
+Learning", IEEE TSP 2022, arXiv:2201.09531, Algorithm 1 (seedbus.algorithms.methods.zeroth_order has e):
 
-    e = (1/(b₁b₂)) Σ_m Σ_n (d/μ)(F(x + μv_n; ξ_m) − F(x; ξ_m))·v_n,   v_n uniform on the unit sphere
-    w ← w − η·e,   H times (`local_steps`);   Δ_i = w − θ goes up, and θ ← θ + mean of Δ_i
-
-b₁ is the task's batch size. On a sphere of radius √d, as in DeComFL's Theorem 2 (arXiv:2405.15861), the factor is 1/μ:
-E[vvᵀ] is 1 there, and 1/d on the unit sphere, so the same e comes out of a μ that is √d times as large.
-`central` takes (F(x + μv) − F(x − μv))/2 in the place of F(x + μv) − F(x).
-
-v is a vector of the gaussian stream, keyed by client, round, step and n, over its norm, which is taken in float64.
+    w ← w − η·e(w),   H times (`local_steps`);   Δ_i = w − θ goes up, and θ ← θ + mean of Δ_i
 """
 
 from __future__ import annotations
 
-import math
 from typing import ClassVar, Literal
 
-import numpy as np
-from pydantic import Field
-
-from seedbus.algorithms.contract import Vector
-from seedbus.algorithms.coordinates import lengths
-from seedbus.algorithms.directions import directions
-from seedbus.algorithms.methods.method import Local, Method
+from seedbus.algorithms.methods.zeroth_order import ZerothOrder
 
 
-class FedZO(Method):
+class FedZO(ZerothOrder):
     """FedZO (arXiv:2201.09531): local steps without gradients, in private directions; models up and down."""
 
     defaults: ClassVar = {"weighting": "uniform", "learning_rate": 1e-3}
 
     name: Literal["fedzo"] = "fedzo"
-    perturbations: int = Field(default=20, ge=1, lt=2**16, description="b₂, directions of a step")
-    smoothing: float = Field(default=1e-3, gt=1e-37, lt=1e37, description="μ, step of the finite differences")
-    estimator: Literal["forward", "central"] = Field(
-        default="forward", description="F(x + μv) against F(x), or against F(x − μv)"
-    )
-    sphere: Literal["unit", "sqrt-d"] = Field(default="unit", description="radius of the sphere that v is on: 1 or √d")
-
-    @property
-    def evaluations(self) -> int:
-        return self.perturbations + 1 if self.estimator == "forward" else 2 * self.perturbations
-
-    def estimate(self, local: Local) -> Vector:
-        radius = 1.0 if self.sphere == "unit" else math.sqrt(local.x.size)
-        factor = local.x.size / (radius * radius * self.smoothing * self.perturbations)
-        found, z = np.zeros_like(local.x), np.empty_like(local.x)
-        here = self._loss(local, z, 0.0) if self.estimator == "forward" else 0.0
-        for n in range(self.perturbations):
-            directions("gaussian").fill(z, seed=local.objective.key, step=local.step, perturbation=n)
-            length = radius / lengths([z])[0]  # v = length·z
-            there = self._loss(local, z, self.smoothing * length)
-            if self.estimator == "forward":
-                difference = there - here
-            else:
-                difference = (there - self._loss(local, z, -self.smoothing * length)) / 2
-            z *= np.float32(factor * difference * length)
-            found += z
-        return found
-
-    def _loss(self, local: Local, z: Vector, scale: float) -> float:
-        """F(x + scale·z) on the step's mini-batch."""
-        point = local.objective.point
-        if scale:
-            np.multiply(z, np.float32(scale), out=point)
-            point += local.x
-        else:
-            np.copyto(point, local.x)
-        return local.objective.loss(local.step)

@@ -9,6 +9,7 @@ from html import escape
 import numpy as np
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from seedbus.scenarios.compare import Comparison, Row, Run, Spread
 from seedbus.scenarios.figures import Line, in_bytes, lines, picked
@@ -16,6 +17,7 @@ from seedbus.scenarios.page import document
 
 Cells = list[list[str]]
 Written = Callable[[Spread], str]
+WIDEST = 10_000
 _PLUS = " ± "
 
 
@@ -24,13 +26,11 @@ def show(comparison: Comparison) -> None:
     heads, rows = cells(comparison)
     table = Table(title=_title(comparison), title_justify="left", show_lines=True)
     for number, head in enumerate(heads):
-        table.add_column(head, justify="right" if number else "left", no_wrap=bool(number))
+        table.add_column(head, justify="right" if number else "left", overflow="fold")  # no digit is cut off
     for row in rows:
-        table.add_row(*row)
-    width = None
-    if not sys.stdout.isatty():
-        width = Console(width=10_000).measure(table).maximum
-    Console(width=width).print(table, markup=False)
+        table.add_row(*map(Text, row))
+    needed = Console(width=WIDEST).measure(table).maximum
+    Console(width=None if sys.stdout.isatty() else needed).print(table)
 
 
 def page(comparison: Comparison) -> str:

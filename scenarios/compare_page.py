@@ -126,7 +126,10 @@ def _plots(comparison: Comparison) -> list[str]:
     unit, unit_name = in_bytes(max(float(np.max(sent, initial=0)) for _, _, sent, _ in curves))
     y_name = "accuracy (share of samples)" if metric == "accuracy" else metric
     over_rounds = [Line(name, rounds, values) for name, rounds, _, values in curves]
-    over_bytes = [Line(name, sent / unit, values) for name, _, sent, values in curves]
+    # x₀ cost nobody anything; what was under way when it was measured would stretch the axis by decades
+    over_bytes = [
+        Line(name, np.where(rounds > 0, sent / unit, np.nan), values) for name, rounds, sent, values in curves
+    ]
     x_name = f"plans and reports sent, all clients ({unit_name}, log scale)"
     return [
         lines(f"{metric.capitalize()} over rounds", "rounds", y_name, over_rounds),

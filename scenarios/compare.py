@@ -33,6 +33,7 @@ RISING = ("accuracy", "success", "f1")
 _SAME_RUN = ("seed", "description", "transport", "expect", "verify", "verify_every")
 _NO_METRICS = ("round", "version", "time_s", "bytes_up", "bytes_down")
 _MOST_SETTINGS = 3
+_LONGEST = 30  # characters of a setting
 
 Figures = dict[str, float | None]
 
@@ -255,10 +256,14 @@ def _names(scenarios: Sequence[Mapping[str, Any]]) -> list[str]:
     for scenario, fields in zip(scenarios, flat, strict=True):
         alike = [other for other in flat if other["name"] == fields["name"]]
         differing = [path for path in fields if any(other.get(path) != fields[path] for other in alike)]
-        settings = [f"{path}={fields[path]}" for path in differing[:_MOST_SETTINGS]]
+        settings = [f"{path}={_cut(fields[path])}" for path in differing[:_MOST_SETTINGS]]
         more = ["…"] if len(differing) > _MOST_SETTINGS else []
         found.append(" ".join([scenario["name"], *settings, *more]))
     return found
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
 def _flat(value: Any, path: str = "") -> Iterable[tuple[str, str]]:

@@ -9,6 +9,7 @@ from html import escape
 import numpy as np
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from seedbus.scenarios.compare import Comparison, Row, Run, Spread
 from seedbus.scenarios.figures import Line, in_bytes, lines, picked
@@ -16,6 +17,7 @@ from seedbus.scenarios.page import document
 
 Cells = list[list[str]]
 Written = Callable[[Spread], str]
+WIDEST = 10_000
 _PLUS = " ± "
 
 
@@ -24,13 +26,11 @@ def show(comparison: Comparison) -> None:
     heads, rows = cells(comparison)
     table = Table(title=_title(comparison), title_justify="left", show_lines=True)
     for number, head in enumerate(heads):
-        table.add_column(head, justify="right" if number else "left", no_wrap=bool(number))
+        table.add_column(head, justify="right" if number else "left", overflow="fold")  # no digit is cut off
     for row in rows:
-        table.add_row(*row)
-    width = None
-    if not sys.stdout.isatty():
-        width = Console(width=10_000).measure(table).maximum
-    Console(width=width).print(table, markup=False)
+        table.add_row(*map(Text, row))
+    needed = Console(width=WIDEST).measure(table).maximum
+    Console(width=None if sys.stdout.isatty() else needed).print(table)
 
 
 def page(comparison: Comparison) -> str:
@@ -126,7 +126,10 @@ def _plots(comparison: Comparison) -> list[str]:
     unit, unit_name = in_bytes(max(float(np.max(sent, initial=0)) for _, _, sent, _ in curves))
     y_name = "accuracy (share of samples)" if metric == "accuracy" else metric
     over_rounds = [Line(name, rounds, values) for name, rounds, _, values in curves]
-    over_bytes = [Line(name, sent / unit, values) for name, _, sent, values in curves]
+    # x₀ cost nobody anything; what was under way when it was measured would stretch the axis by decades
+    over_bytes = [
+        Line(name, np.where(rounds > 0, sent / unit, np.nan), values) for name, rounds, sent, values in curves
+    ]
     x_name = f"plans and reports sent, all clients ({unit_name}, log scale)"
     return [
         lines(f"{metric.capitalize()} over rounds", "rounds", y_name, over_rounds),

@@ -118,6 +118,15 @@ def test_scenarios_of_one_name_are_told_apart_by_their_settings(runs: dict[str, 
     assert sorted(row.name for row in rows) == ["small algorithm.learning_rate=" + rate for rate in ("0.01", "0.02")]
 
 
+def test_what_looks_like_markup_is_shown_as_it_is_and_a_long_setting_is_cut(
+    seedbus: Command, runs: dict[str, Results], tmp_path: Path
+) -> None:
+    go(tmp_path / "other", scenario(faults=[{"fault": "straggler", "clients": [0, 1], "pause_s": 1}]))
+    said = seedbus("compare", "other", runs["one"].folder).out
+    assert re.search(r'faults=\[{"\S[^…]{26}…', said.replace("\n", "")), said
+    assert "faults=[]" in said
+
+
 def test_one_run_is_counted_once(runs: dict[str, Results], tmp_path: Path) -> None:
     shutil.copytree(runs["one"].folder, tmp_path / "copy")
     found = compare([runs["one"].folder, tmp_path / "copy"])
@@ -148,10 +157,9 @@ def test_the_table_and_the_page_hold_the_same_and_the_page_has_both_plots(
     figures = [Xml.fromstring(text) for text in re.findall(r"<figure>.*?</figure>", html, re.DOTALL)]
     assert [figure.findtext("figcaption") for figure in figures] == ["Loss over rounds", "Loss over bytes"]
     points = [[line.attrib["points"].count(",") for line in figure.iter("polyline")] for figure in figures]
-    tables = [runs[name].metrics for name in ("one", "hiso")]
-    sent = [table["bytes_up"] + table["bytes_down"] for table in tables]
-    assert sorted(points[0]) == sorted(map(len, tables))
-    assert sorted(points[1]) == sorted(int((each > 0).sum()) for each in sent)  # nothing sent has no logarithm
+    measured = sorted(len(runs[name].metrics) for name in ("one", "hiso"))
+    assert sorted(points[0]) == measured
+    assert sorted(points[1]) == [count - 1 for count in measured], "x₀ has no place among logarithms"
 
 
 def test_json_is_one_object_and_what_python_gives(seedbus: Command, runs: dict[str, Results]) -> None:

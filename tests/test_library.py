@@ -9,6 +9,7 @@ import pytest
 
 import seedbus
 from seedbus.algorithms.dense import FedAvg
+from seedbus.algorithms.methods.method import Method
 from seedbus.scenarios.discovery import algorithms
 from seedbus.scenarios.loading import library, load
 from seedbus.scenarios.run import run
@@ -97,14 +98,18 @@ FASHION = sorted(name for name in library() if name.startswith("fashion/"))
 COMBINED = {f"fashion/fedacg-{other}": ["fedacg", other] for other in ("fedmlb", "fedlc", "feddecorr")}
 
 
-def test_every_dense_algorithm_has_a_scenario_and_all_have_one_setting() -> None:
+def _learns(algorithm: type[FedAvg]) -> bool:
+    """Whether by backpropagation: what estimates gradients otherwise has settings of its own."""
+    return algorithm.method is None or algorithm.method.estimate is Method.estimate
+
+
+def test_every_dense_algorithm_that_backpropagates_has_a_scenario_and_all_have_one_setting() -> None:
     """So that `seedbus compare` shows what the method does, and nothing else."""
-    dense = {name: algorithm for name, algorithm in algorithms().items() if issubclass(algorithm, FedAvg)}
-    del dense["fedzo"]  # without gradients steps are of another size
-    alike = {f"fashion/{name}": [name] for name in dense} | COMBINED
+    kinds = {name: kind for name, kind in algorithms().items() if issubclass(kind, FedAvg) and _learns(kind)}
+    alike = {f"fashion/{name}": [name] for name in kinds} | COMBINED
     assert alike.keys() <= set(FASHION)
     setting, own = load("fashion/fedavg").resolved(), FedAvg.model_fields.keys() - {"name", "also"}
-    own -= {name for algorithm in dense.values() for name in getattr(algorithm.method, "defaults", {})}
+    own -= {name for kind in kinds.values() if kind.method is not None for name in kind.method.defaults}
     for name, methods in alike.items():
         found = load(name).resolved()
         assert [found["algorithm"]["name"], *(each["name"] for each in found["algorithm"]["also"])] == methods

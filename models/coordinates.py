@@ -171,6 +171,4 @@ class _Layers:
         """Raises `TypeError` if there are layers whose parameters were not made, and so may have been used as NaN."""
         missed = [name for layer, name in self._names.items() if layer not in self._called]
         if missed:
-            raise TypeError(
-                f"the loss is no number, and the forward pass called no layer {missed[0]}, whose weights it may use"
-            )
+            raise TypeError(f"the loss is no number, and layer {missed[0]} was not called: its weights may be in use")

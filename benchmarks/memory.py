@@ -85,7 +85,8 @@ class Party:
         from seedbus.scenarios.discovery import algorithms
 
         made = {} if revert == "gradient" else {"revert": revert}
-        self.algorithm: Any = algorithms()[case.algorithm["name"]].model_validate(case.algorithm | made)
+        described: Any = algorithms()[case.algorithm["name"]]
+        self.algorithm = described.model_validate(case.algorithm | made)
         task = LanguageModel(model=str(folder), data=str(folder), batch_size=1, validation=0)
         self.problem: Any = task.bind(seed=0, clients=len(CLIENTS), partition=Iid())
         self.replica = self.algorithm.replica(self.problem.x0())

@@ -115,12 +115,17 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.fixture
-def rooms(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+def rooms(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many floats every vector has that models make from here on."""
     made: list[int] = []
     room = coordinates.room
-    monkeypatch.setattr(coordinates, "room", lambda count: (made.append(count), room(count))[1])
-    yield made
+
+    def counted(count: int) -> Vector:
+        made.append(count)
+        return room(count)
+
+    monkeypatch.setattr(coordinates, "room", counted)
+    return made
 
 
 def held(module: nn.Module) -> int:

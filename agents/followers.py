@@ -17,7 +17,7 @@ from seedbus.agents.observer import Observer
 from seedbus.agents.problem import Identified, Problem
 from seedbus.agents.replicas import Replicas
 from seedbus.agents.tampering import HONEST, Tampering
-from seedbus.algorithms.contract import BadPayload
+from seedbus.algorithms.contract import BadPayload, Replica
 from seedbus.algorithms.directions import selftest
 from seedbus.bus import EVALUATOR, Envelope, Kind, MalformedEnvelope, Offer, decode, encode
 from seedbus.bus.transport import addresses
@@ -31,7 +31,7 @@ def prove(algorithm: AnyAlgorithm, problem: Problem) -> dict[str, bytes]:
 
     Where a problem is decided by more than x₀, frozen weights say, the digest is of both.
     """
-    digest = algorithm.replica(problem.x0()).digests()["x"]
+    digest = Replica(0, {"x": problem.x0()}).digests()["x"]
     if isinstance(problem, Identified):
         digest = hashlib.blake2b(digest + problem.identity(), digest_size=len(digest)).digest()
     return {"selftest": selftest(), "x0": digest}
@@ -62,11 +62,10 @@ class Followers:
         memories: Memories | None = None,
         gathers: bool = False,
     ) -> None:
-        x0 = problem.x0()
         self._algorithm, self._observer, self._most = algorithm, observer, TOGETHER if gathers else 1
         self._addresses = addresses(offer.spans, offer.evaluates)
         clients = [address for address in self._addresses if address != EVALUATOR]
-        replicas = Replicas(algorithm, lambda: algorithm.replica(x0), private=verify_every > 0)
+        replicas = Replicas(algorithm, lambda: algorithm.replica(problem.x0()), private=verify_every > 0)
         proof = prove(algorithm, problem)
         self.host = Host(
             clients,

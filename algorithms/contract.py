@@ -107,11 +107,23 @@ def _digest(field: Vector) -> bytes:
 class Objective(Protocol):
     """One client's loss in one round, as an algorithm sees it. `models` implements it."""
 
-    point: Vector
-    """Where the next loss is taken, shape [d]: the caller writes x + μz straight into it, so nothing is copied."""
+    @property
+    def point(self) -> Vector:
+        """Where the next loss is taken, shape [d]: the caller writes x + μz straight into it, so nothing is copied."""
+        ...
 
     def loss(self, step: int) -> float:
         """f(point; ξ): the mean loss over local step `step`'s mini-batch, the same batch at every call of that step."""
+        ...
+
+
+@runtime_checkable
+class Layered(Protocol):
+    """An objective that needs no point: it asks for coordinates as its forward pass comes to them."""
+
+    def loss_at(self, step: int, fill: Callable[[slice, Vector], None]) -> float:
+        """f(y; ξ): fill(span, out) writes y[span] to out, for a span that begins anywhere; a layer that is reached
+        again asks again."""
         ...
 
 

@@ -17,8 +17,9 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
+from seedbus.algorithms.block import Block, descend
 from seedbus.algorithms.directions import Law, Momentum
-from seedbus.algorithms.scalar import Block, ScalarOnly, descend
+from seedbus.algorithms.scalar import ScalarOnly
 
 
 class DeComFL(ScalarOnly):

@@ -21,9 +21,10 @@ from typing import Literal
 import numpy as np
 from pydantic import Field, model_validator
 
+from seedbus.algorithms.block import Block
 from seedbus.algorithms.contract import Replica, Vector
 from seedbus.algorithms.directions import Hessian, Law
-from seedbus.algorithms.scalar import Block, Positive, ScalarOnly
+from seedbus.algorithms.scalar import Positive, ScalarOnly
 from seedbus.algorithms.schedule import values
 
 

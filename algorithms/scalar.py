@@ -3,7 +3,7 @@
 DeComFL (arXiv:2405.15861, Algorithms 1–4) and the generalised framework of HiSo (arXiv:2506.02370, Algorithm 1):
 
     client, step k    g[k,p] = (f(x+μz) − f(x))/μ  or  (f(x+μz) − f(x−μz))/2μ,   z = z(seed, k, p), rounded for the wire
-                      Δ = (1/P) Σ_p g[k,p] z,  x ← x − ηΔ         on scratch; only g is reported
+                      Δ = (1/P) Σ_p g[k,p] z,  x ← x − ηΔ         never in the replica; only g is reported
     server            ḡ = mean of g over the cohort, or a robust rule in its place;         rounded for the wire
     follower, each k  Δ = (1/P) Σ_p ḡ[k,p] z,  x ← x − ηΔ
 
@@ -28,12 +28,14 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from seedbus.algorithms import wire
 from seedbus.algorithms.aggregation import Aggregation, Mean
+from seedbus.algorithms.block import Block, descend
 from seedbus.algorithms.contract import Declined, Objective, Overdue, Packed, Replica, ReportRefused, Vector, unseen
 from seedbus.algorithms.differences import differences
 from seedbus.algorithms.directions import Directions, Law, directions, for_blocks, reference
 from seedbus.algorithms.fused import fused
 from seedbus.algorithms.precision import FORMATS, Format, Precision
 from seedbus.algorithms.schedule import Scheduled, at, values
+from seedbus.algorithms.standing import WAYS, Standing
 from seedbus.algorithms.wire import ScalarCommit, ScalarPlan, Scalars, Term
 
 Count = Annotated[int, Field(ge=1, lt=2**16)]
@@ -41,17 +43,6 @@ Positive = Annotated[float, Field(gt=1e-37, lt=1e37)]  # float32 holds it, neith
 Estimator = Literal["forward", "central"]
 
 ABSURD = 1e12  # a scalar beyond this is a fault and not a gradient; float32 would still hold it
-
-
-class Block:
-    """A cache-sized span of a replica's fields, with scratch of the same length."""
-
-    __slots__ = ("delta", "fields", "root", "spare", "start")
-
-    def __init__(self, fields: Mapping[str, Vector], span: slice) -> None:
-        self.start: int = span.start
-        self.fields = {name: field[span] for name, field in fields.items()}
-        self.delta, self.spare, self.root = (np.empty_like(self.fields["x"]) for _ in range(3))
 
 
 class ScalarOnly(BaseModel):
@@ -72,6 +63,11 @@ class ScalarOnly(BaseModel):
     )
     aggregation: Aggregation = Field(
         default=Mean(), description="how the cohort's scalars become one: a rule, or just its name"
+    )
+    revert: Literal["copy", "light"] = Field(
+        default="copy",
+        description="where losses are taken: at a copy of x, or layer by layer, with the memory of one layer more than "
+        "x and more work; the same bits",
     )
     precision: Precision = Field(default="float32", description="format of scalars on the wire; bytes: 4, 2 and 2")
 
@@ -148,27 +144,24 @@ class ScalarOnly(BaseModel):
     def local_together(
         self, replica: Replica, memories: Sequence[Any], plan: ScalarPlan, objectives: Sequence[Objective]
     ) -> list[tuple[Scalars, Any] | Declined]:
-        """Each perturbed point of the first step is made once, and all the clients' losses are taken there."""
-        root = self.divisor(replica.fields, np.empty_like(replica.x))
-        first = self._probe(replica.x, root, plan, 0, objectives)
+        """With `revert: copy` each perturbed point of the first step is made once, for all the clients' losses."""
+        start = WAYS[self.revert](self, self._backend(replica.x), replica, plan)
+        first = self._probe(start, plan, objectives)
         found: list[tuple[Scalars, Any] | Declined] = []
         for memory, objective, measured in zip(memories, objectives, first, strict=True):
             try:
-                found.append((self._steps(replica, root, plan, measured, objective), memory))
+                found.append((self._steps(start.own(), plan, measured, objective), memory))
             except Declined as why:
                 found.append(why)
         return found
 
-    def _steps(
-        self, replica: Replica, root: Vector | None, plan: ScalarPlan, measured: Sequence[float], objective: Objective
-    ) -> Scalars:
+    def _steps(self, here: Standing, plan: ScalarPlan, measured: Sequence[float], objective: Objective) -> Scalars:
         """One client's scalars; measured: those of its first step. What follows is at points of its own."""
-        fields, scalars = replica.fields, np.empty(plan.shape, np.float32)
+        scalars = np.empty(plan.shape, np.float32)
         for k in range(plan.steps):  # the model after the last step is nobody's: only the scalars are reported
             if k > 0:
-                fields = replica.copy().fields if k == 1 else fields
-                self._local_step(fields, root, plan, k - 1, scalars[k - 1])
-                (measured,) = self._probe(fields["x"], root, plan, k, [objective])
+                here.go_on(scalars[k - 1])
+                (measured,) = self._probe(here, plan, [objective])
             scalars[k] = self._sendable(measured)
         return scalars
 
@@ -315,46 +308,14 @@ class ScalarOnly(BaseModel):
             else:  # a late report moves x by its weight and teaches nothing else
                 descend(block, block.delta, float(np.float32(commit.learning_rate * term.weight)))
 
-    def _probe(
-        self, x: Vector, root: Vector | None, plan: ScalarPlan, k: int, objectives: Sequence[Objective]
-    ) -> list[tuple[float, ...]]:
+    def _probe(self, here: Standing, plan: ScalarPlan, objectives: Sequence[Objective]) -> list[tuple[float, ...]]:
         """Each client's P finite differences of one local step, all on the step's own mini-batch."""
         smoothing, estimator = float(np.float32(at(self.smoothing, plan.round))), at(self.estimator, plan.round)
-        return differences(
-            self._backend(x),
-            x,
-            root,
-            objectives,
-            seed=plan.seed,
-            step=k,
-            perturbations=plan.perturbations,
-            smoothing=smoothing,
-            is_central=estimator == "central",
-        )
-
-    def _local_step(
-        self, fields: Mapping[str, Vector], root: Vector | None, plan: ScalarPlan, k: int, scalars: Scalars
-    ) -> None:
-        backend = self._backend(fields["x"])
-
-        def advance(span: slice) -> None:
-            block = Block(fields, span)
-            part = None if root is None else root[span]
-            backend.accumulate(block.delta, scalars, seed=plan.seed, step=k, start=span.start, divisor=part)
-            block.delta /= block.delta.dtype.type(scalars.size)
-            self.step(block, plan.learning_rate)
-
-        with np.errstate(over="ignore", invalid="ignore"):
-            for_blocks(fields["x"].size, advance)
+        is_central = estimator == "central"
+        return differences(here.losses(objectives), plan.perturbations, smoothing, is_central=is_central)
 
 
 def _rows(reports: Mapping[int, Scalars]) -> NDArray[np.float64]:
     """Reports as rows, clients in order."""
     rows = np.stack([reports[client] for client in sorted(reports)]).reshape(len(reports), -1)
     return rows.astype(np.float64)
-
-
-def descend(block: Block, direction: Vector, learning_rate: float) -> None:
-    """x ← x − η·direction: one rounded product, one rounded difference."""
-    np.multiply(direction, direction.dtype.type(learning_rate), out=block.spare)
-    np.subtract(block.fields["x"], block.spare, out=block.fields["x"])

@@ -1,7 +1,7 @@
 """A torch module whose parameters are views into one flat contiguous float32 vector, in NumPy's hands and torch's.
 
-Whoever writes to `point` has changed the module: nothing is copied before a forward pass. The invariant: every
-coordinate of the vector belongs to exactly one parameter, in the order of `module.parameters()`.
+See `coordinates` for how a module gets at its vector; here all parameters are coordinates, in the order of
+`module.parameters()`.
 
 A convolution's weights lie in the vector as [out, height, width, in] and are seen through a permuted view as
 [out, in, height, width]: torch's channels_last, which its CPU convolutions prefer. Forward and loss at batch 32 on one
@@ -26,36 +26,31 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from seedbus.models.coordinates import Coordinates
+
 _FAN_IN = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _NORMS = (nn.GroupNorm, nn.LayerNorm)
 
 
-class FlatModule:
-    """A module in evaluation mode and the vector that it computes with.
+class FlatModule(Coordinates):
+    """A module all of whose parameters are coordinates, and the vector that it computes with.
 
-    point: float32 [d], the module's own storage. Raises `TypeError` for a module with buffers (batch statistics are
-    state that no algorithm here advances) or with parameters that are not float32.
+    Raises `TypeError` for a module with buffers (batch statistics are state that no algorithm here advances) or with
+    parameters that are not float32.
     """
 
     def __init__(self, module: nn.Module) -> None:
         _check_flattens(module)
-        self.module = module.eval().requires_grad_(False)
-        self.point: NDArray[np.float32] = np.zeros(sum(p.numel() for p in module.parameters()), dtype=np.float32)
-        self._bind(torch.from_numpy(self.point))
+        super().__init__(module.requires_grad_(False), list(module.parameters()))
         self._gradient: NDArray[np.float32] | None = None
 
-    def _bind(self, vector: Tensor) -> None:
-        for parameter, view in zip(self.module.parameters(), self.views(vector), strict=True):
-            view.copy_(parameter.data)
-            parameter.data = view
-
-    def views(self, vector: Tensor) -> list[Tensor]:
-        """A vector, float32 [d], as tensors of the parameters' shapes and layout, in their order: nothing is copied."""
-        found, start = [], 0
-        for parameter in self.module.parameters():
-            found.append(_shaped(vector[start : start + parameter.numel()], parameter.shape))
-            start += parameter.numel()
-        return found
+    @staticmethod
+    def shaped(span: Tensor, shape: Any) -> Tensor:
+        """A parameter's coordinates in its shape; a convolution's as [out, height, width, in]."""
+        if len(shape) != 4:
+            return span.view(shape)
+        out, inputs, height, width = shape
+        return span.view(out, height, width, inputs).permute(0, 3, 1, 2)
 
     @contextmanager
     def differentiated(self) -> Iterator[NDArray[np.float32]]:
@@ -101,13 +96,6 @@ def _initial(layer: nn.Module, name: str, parameter: Tensor, rng: np.random.Gene
 def _uniform(bound: float, count: int, rng: np.random.Generator) -> NDArray[np.float32]:
     """Within ±bound. Multiply and subtract are separate NumPy passes: never fused, so one set of bits everywhere."""
     return (rng.random(count, dtype=np.float32) * np.float32(2) - np.float32(1)) * np.float32(bound)
-
-
-def _shaped(span: Tensor, shape: Any) -> Tensor:
-    if len(shape) != 4:
-        return span.view(shape)
-    out, inputs, height, width = shape
-    return span.view(out, height, width, inputs).permute(0, 3, 1, 2)
 
 
 def _check_flattens(module: nn.Module) -> None:

@@ -20,7 +20,7 @@ from seedbus.models.gradients import Criterion, Outputs, backward, through
 from seedbus.models.image_task import ClassifierTask, Images
 from seedbus.models.partitions import Partition, divide
 from seedbus.models.streams import digest, stream
-from seedbus.models.task import Note, Vector, check_split
+from seedbus.models.task import Fill, Note, Vector, check_split
 
 EVALUATION_BATCH = 128  # samples; of 32 to 512 the fastest on one core, by a factor of two for the Fashion CNN
 
@@ -39,7 +39,7 @@ class ImageProblem:
 
     @property
     def dimension(self) -> int:
-        return int(self.flat.point.size)
+        return self.flat.dimension
 
     def x0(self) -> NDArray[np.float32]:
         """PyTorch's default initial distribution, float32 [d]."""
@@ -58,6 +58,7 @@ class ImageProblem:
         if self.task.forward == "compiled":
             note("compiling", what=f"the loss of task {self.task.name}")
             first = np.zeros(self.task.batch_size, np.int64)
+            self.flat.point[:] = self.x0()  # what is compiled is compiled for weights that lie as they do there
             self._compiled = compiled(self.mean_loss, *self.tensors(self.splits["train"], first))
 
     def batch_loss(self, inputs: Tensor, labels: Tensor) -> Tensor:
@@ -73,15 +74,14 @@ class ImageProblem:
         return self.loss(self.flat.module(inputs), labels)
 
     def evaluate(self, x: Vector, split: str) -> dict[str, float]:
-        """The means of `measures` over the split's samples, summed in float64. Overwrites the point."""
+        """The means of `measures` over the split's samples, summed in float64."""
         check_split(split)
         images = self.splits[split]
         count = images.labels.size
         if count == 0:
             raise DataError(f"task {self.task.name}", f"no samples in the {split} split", "a larger `validation`")
-        self.flat.point[:] = x
         sums = dict.fromkeys(self.task.metrics, 0.0)
-        with torch.inference_mode():
+        with torch.inference_mode(), self.flat.at(x):
             for start in range(0, count, EVALUATION_BATCH):
                 inputs, labels = self.tensors(images, np.arange(start, min(start + EVALUATION_BATCH, count)))
                 for name, values in self.measures(self.flat.module(inputs), labels).items():
@@ -100,9 +100,9 @@ class ImageProblem:
         }
 
     def state_dict(self, x: Vector) -> dict[str, NDArray[np.float32]]:
-        """x as the network's named tensors, contiguous copies. Overwrites the point."""
-        self.flat.point[:] = x
-        return self.flat.tensors()
+        """x as the network's named tensors, contiguous copies."""
+        with self.flat.at(x):
+            return self.flat.tensors()
 
     def tensors(self, images: Images, indices: NDArray[np.int64], **key: int) -> tuple[Tensor, Tensor]:
         """Inputs, and labels, int64 [b]. Those of a training step, which has a key, may be augmented.
@@ -119,15 +119,27 @@ class ImageObjective:
     """One client's mean loss in one round; keeps the batch of the step at hand, and nothing else."""
 
     def __init__(self, problem: ImageProblem, client: int, round: int) -> None:
-        self.point: Vector = problem.flat.point
         self._problem, self._client, self._round = problem, client, round
         self._at: int | None = None
+
+    @property
+    def point(self) -> Vector:
+        """The problem's one point."""
+        return self._problem.flat.point
 
     def loss(self, step: int) -> float:
         """The float32 mean over the step's batch, as a Python float."""
         inputs, labels = self._at_step(step)
         with torch.inference_mode():
             return float(self._problem.batch_loss(inputs, labels))
+
+    def loss_at(self, step: int, fill: Fill) -> float:
+        """The same where `fill` says, with one layer's parameters in memory. Raises `DataError`."""
+        if self._problem.task.forward == "compiled":
+            expected = "task.forward: eager, or algorithm.revert: copy"
+            raise DataError("task.forward", "compiled, which takes all layers at once, with revert: light", expected)
+        inputs, labels = self._at_step(step)
+        return self._problem.flat.loss_at(fill, lambda: self._problem.mean_loss(inputs, labels))
 
     def gradient(self, step: int, criterion: Criterion | None = None) -> Vector:
         """∇ of the mean cross-entropy over the step's batch, or of a criterion; float32 [d], the next call's too."""

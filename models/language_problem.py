@@ -27,6 +27,7 @@ from seedbus.models.prompts import PROMPTS
 from seedbus.models.task import Vector
 from seedbus.models.text_files import Sample
 from seedbus.models.text_problem import TextProblem, identity, roomy
+from seedbus.models.trained_vector import TrainedVector
 
 EVALUATION_TOKENS = 8_192  # of one forward pass; more is no faster, and takes memory
 
@@ -43,14 +44,22 @@ class LanguageProblem(TextProblem[tuple[Batch, Tensor]]):
         self.encoder = Encoder(self.network.tokenizer, PROMPTS[task.dataset], self.network.context)
         self._encoded: dict[tuple[str, int], list[Pair]] = {}
 
+    def load(self) -> TrainedVector:
+        """See `text_problem.TextProblem`. Raises `DataError`."""
+        return Network(self.task, self.seed).trained
+
     def identity(self) -> bytes:
         """See `text_problem.identity`."""
         return identity(self, self.network.tokenizer, special=False)
 
     def evaluate(self, x: Vector, split: str) -> dict[str, float]:
-        """{"loss", "accuracy"}, SQuAD {"loss", "accuracy", "f1"}: means over samples. Overwrites the point."""
+        """{"loss", "accuracy"}, SQuAD {"loss", "accuracy", "f1"}: means over samples."""
         samples = self.taken(split)
-        self.trained.point[:] = x
+        with self.trained.at(x):
+            return self._measured(samples, split)
+
+    def _measured(self, samples: Sequence[Sample], split: str) -> dict[str, float]:
+        """With the parameters as they are."""
         chosen = self.task.measured(len(samples))
         encoded = [self.encoded(split, int(index)) for index in chosen]
         labels = torch.tensor([samples[index].label for index in chosen])

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from seedbus.models.partitions import Partition
 from seedbus.models.streams import digest
-from seedbus.models.task import Problem, Task, Vector, check_split, refuse_criterion, refuse_partition
+from seedbus.models.task import Fill, Problem, Task, Vector, check_split, refuse_criterion, refuse_partition
 
 
 class Null(Task, frozen=True):
@@ -83,6 +83,11 @@ class NullObjective:
     def loss(self, step: int) -> float:
         """0.0, or w·point[0]."""
         return self._weight(step) * float(self.point[0])
+
+    def loss_at(self, step: int, fill: Fill) -> float:
+        """The same where `fill` says: all there is, is one layer."""
+        fill(slice(0, self.point.size), self.point)
+        return self.loss(step)
 
     def gradient(self, step: int, criterion: Any = None) -> Vector:
         """w in the first coordinate."""

@@ -20,7 +20,7 @@ from pydantic import Field
 
 from seedbus.models.partitions import Partition
 from seedbus.models.streams import digest, stream
-from seedbus.models.task import Problem, Task, Vector, check_split, refuse_criterion, refuse_partition
+from seedbus.models.task import Fill, Problem, Task, Vector, check_split, refuse_criterion, refuse_partition
 
 
 class Quadratic(Task, frozen=True):
@@ -119,6 +119,11 @@ class QuadraticObjective:
         if self._problem.task.noise:
             loss += self._problem.task.noise * np.sum(self.noise(step) * apart)
         return float(loss)
+
+    def loss_at(self, step: int, fill: Fill) -> float:
+        """The same where `fill` says: all there is, is one layer."""
+        fill(slice(0, self.point.size), self.point)
+        return self.loss(step)
 
     def gradient(self, step: int, criterion: Any = None) -> Vector:
         """∇f_i(point), and the step's noise, in the point's own type."""

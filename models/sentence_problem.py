@@ -37,28 +37,30 @@ class SentenceProblem(TextProblem[Given]):
         expected = task.dimension
         super().__init__(task, seed=seed, clients=clients, partition=partition)
         self.task = task
-        encoder, self.tokenizer = load(task.model, "float32", "AutoModel", add_pooling_layer=False)
-        self.module = nn.ModuleDict({"encoder": _prepared(encoder, task, seed), "head": _head(encoder, task, seed)})
+        self.module, self.tokenizer = _network(task, seed)
         self.hold(TrainedVector(self.module), expected)
         self._is_frozen = not any(p.requires_grad for p in self.module["encoder"].parameters())
         self._vectors: dict[str, Tensor] = {}
         self._tokens: dict[str, list[int]] = {}
+
+    def load(self) -> TrainedVector:
+        """See `text_problem.TextProblem`. Raises `DataError`."""
+        return TrainedVector(_network(self.task, self.seed)[0])
 
     def identity(self) -> bytes:
         """See `text_problem.identity`."""
         return identity(self, self.tokenizer, special=True)
 
     def evaluate(self, x: Vector, split: str) -> dict[str, float]:
-        """{"loss", "accuracy"}: means over samples. Overwrites the point."""
+        """{"loss", "accuracy"}: means over samples."""
         samples = self.taken(split)
-        self.trained.point[:] = x
         chosen = [int(index) for index in self.task.measured(len(samples))]
         lengths = [max(len(text) for text in self._texts(split, index)) for index in chosen]
         loss, correct = 0.0, 0
         for group in chunks(lengths, EVALUATION_TOKENS):
             keys = [(split, chosen[place]) for place in group]
             labels = torch.tensor([samples[index].label for _, index in keys])
-            with torch.inference_mode():
+            with torch.inference_mode(), self.trained.at(x):
                 logits = self._logits(keys)
             loss += float(cross_entropy(logits, labels, reduction="none").double().sum())
             correct += int((logits.argmax(dim=1) == labels).sum())
@@ -110,6 +112,13 @@ class SentenceProblem(TextProblem[Given]):
             found = self.tokenizer(text, truncation=True, max_length=self.task.max_length)
             self._tokens[text] = found["input_ids"]
         return self._tokens[text]
+
+
+def _network(task: SentenceEncoder, seed: int) -> tuple[nn.ModuleDict, Any]:
+    """The encoder and the head, and the encoder's tokenizer."""
+    encoder, tokenizer = load(task.model, "float32", "AutoModel", add_pooling_layer=False)
+    parts = {"encoder": _prepared(encoder, task, seed), "head": _head(encoder, task, seed)}
+    return nn.ModuleDict(parts), tokenizer
 
 
 def _prepared(encoder: Any, task: SentenceEncoder, seed: int) -> Any:

@@ -31,8 +31,10 @@ SPLITS = ("train", "validation", "test")
 class Objective(Protocol):
     """One client's loss in one round."""
 
-    point: Vector
-    """Where the next loss is taken, shape [d]: the caller writes into it. All objectives of a problem share it."""
+    @property
+    def point(self) -> Vector:
+        """Where the next loss is taken, shape [d]: the caller writes into it. All objectives of a problem share it."""
+        ...
 
     def loss(self, step: int) -> float:
         """The mean loss at `point` over local step `step`'s mini-batch, the same batch at every call of that step."""
@@ -42,8 +44,8 @@ class Objective(Protocol):
 class Problem(Protocol):
     """A task bound to its data, partition and seed: what a process that hosts clients holds.
 
-    There is one point for all clients, which `evaluate` and `state_dict` overwrite: a problem is for one thread, and an
-    objective is used up before the next method of its problem is called.
+    There is one point for all clients: a problem is for one thread, and an objective is used up before the next method
+    of its problem is called.
     """
 
     @property
@@ -71,6 +73,9 @@ class Problem(Protocol):
         """x as named tensors in the shapes that their network gives them: contiguous copies."""
         ...
 
+
+Fill = Callable[[slice, Vector], None]
+"""Writes the coordinates of a span, which begins anywhere, into a vector of its length."""
 
 Note = Callable[..., None]
 """Told in one word, and facts by name, what a process is busy with."""

@@ -21,7 +21,7 @@ from torch import Tensor
 from seedbus.models.batches import batch
 from seedbus.models.errors import DataError
 from seedbus.models.partitions import Partition
-from seedbus.models.task import Vector, check_split
+from seedbus.models.task import Fill, Vector, check_split
 from seedbus.models.text_files import Sample
 from seedbus.models.text_task import TextTask
 from seedbus.models.trained_vector import TrainedVector
@@ -43,9 +43,16 @@ class TextProblem(ABC, Generic[Given]):
 
     def hold(self, trained: TrainedVector, expected: int) -> None:
         """The vector of this problem, as long as the schema says. Raises `DataError`."""
-        self.trained, self._start = trained, trained.point.copy()
+        self.trained = trained
         if self.dimension != expected:
             raise DataError("task.model", f"{self.dimension} trained weights", f"{expected}, as its header says")
+        # additions to frozen weights are few; all the weights can be had again from where they came
+        self._start = None if trained.is_whole else trained.values()
+        self._seal = b""
+
+    @abstractmethod
+    def load(self) -> TrainedVector:
+        """The module as its task describes it, anew."""
 
     @abstractmethod
     def given(self, indices: NDArray[np.int64]) -> Given:
@@ -57,11 +64,25 @@ class TextProblem(ABC, Generic[Given]):
 
     @property
     def dimension(self) -> int:
-        return int(self.trained.point.size)
+        return self.trained.dimension
 
     def x0(self) -> NDArray[np.float32]:
-        """The pretrained weights, or what is added to them, float32 [d]."""
-        return self._start.copy()
+        """The pretrained weights, or what is added to them, float32 [d]. Raises `DataError` if they are others now."""
+        if self._start is not None:
+            return self._start.copy()
+        found = (self.trained if self.trained.is_as_made else self.load()).values()
+        seal = hashlib.blake2b(found.data, digest_size=16).digest()
+        if seal != (self._seal or seal):
+            raise DataError("task.model", "other weights than when this process began", "files that nobody changes")
+        self._seal = seal
+        return found
+
+    @property
+    def point(self) -> Vector:
+        """Where the next loss is taken, float32 [d]. Who needs it has memory for x₀ too."""
+        if self._start is None:
+            self._start = self.x0()
+        return self.trained.point
 
     def samples(self, client: int) -> int:
         """How many training samples the client holds."""
@@ -72,9 +93,9 @@ class TextProblem(ABC, Generic[Given]):
         return TextObjective(self, client, round)
 
     def state_dict(self, x: Vector) -> dict[str, NDArray[np.float32]]:
-        """x as the trained tensors, by the names that transformers and peft load them by. Overwrites the point."""
-        self.trained.point[:] = x
-        return {name.replace(".default", ""): tensor for name, tensor in self.trained.tensors().items()}
+        """x as the trained tensors, by the names that transformers and peft load them by."""
+        with self.trained.at(x):
+            return {name.replace(".default", ""): tensor for name, tensor in self.trained.tensors().items()}
 
     def taken(self, split: str) -> list[Sample]:
         """The samples of a split that there is. Raises `DataError`."""
@@ -88,14 +109,23 @@ class TextObjective(Generic[Given]):
     """One client's loss in one round; keeps the batch of the step at hand, and nothing else."""
 
     def __init__(self, problem: TextProblem[Given], client: int, round: int) -> None:
-        self.point: Vector = problem.trained.point
         self._problem, self._client, self._round = problem, client, round
         self._at: int | None = None
+
+    @property
+    def point(self) -> Vector:
+        """The problem's one point."""
+        return self._problem.point
 
     def loss(self, step: int) -> float:
         """The mean over the step's batch, as a Python float. Raises `DataError` where memory does not suffice."""
         with torch.inference_mode():
             return float(self._problem.mean(self.batch(step)))
+
+    def loss_at(self, step: int, fill: Fill) -> float:
+        """The same where `fill` says, with one layer's parameters in memory. Raises `DataError`."""
+        given = self.batch(step)
+        return self._problem.trained.loss_at(fill, lambda: self._problem.mean(given))
 
     def gradient(self, step: int, criterion: None = None) -> NDArray[np.float32]:
         """The gradient of that mean at `point`, float32 [d], in a buffer that the next call overwrites.

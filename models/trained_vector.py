@@ -1,7 +1,7 @@
 """The trained parameters of a large module as views into one flat float32 vector; the frozen ones stay as they are.
 
-`flat.FlatModule` is for small networks, all of which is trained. The invariant here too: every coordinate belongs to
-exactly one parameter, in the order of `module.parameters()`, and a tied parameter has its coordinates once.
+`flat.FlatModule` is for small networks, all of which is trained; see `coordinates` for what both are. The order is that
+of `module.parameters()`.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from seedbus.models.coordinates import Coordinates
 
-class TrainedVector:
-    """A module in evaluation mode; `requires_grad` says which of its parameters are coordinates.
 
-    point: float32 [d], the parameters' own storage: who writes to it has changed the module.
-    """
+class TrainedVector(Coordinates):
+    """A module in evaluation mode; `requires_grad` says which of its parameters are coordinates."""
 
     def __init__(self, module: nn.Module) -> None:
-        self.module = module.eval()
         self._named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
         odd = [name for name, p in self._named if p.dtype != torch.float32]
         if odd:
             raise TypeError(f"trained parameters are float32, and {odd[0]} is not")
-        self.point: NDArray[np.float32] = np.zeros(sum(p.numel() for _, p in self._named), dtype=np.float32)
-        for (_, parameter), span in zip(self._named, self._views(self.point), strict=True):
-            span.copy_(parameter.data)
-            parameter.data = span
+        super().__init__(module, [p for _, p in self._named])
         self._slopes: NDArray[np.float32] | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing is frozen."""
+        return self.dimension == sum(p.numel() for p in self.module.parameters())
 
     def gradient(self, loss: Tensor) -> NDArray[np.float32]:
         """The loss's gradient, float32 [d], in a buffer that the next call overwrites."""
         if self._slopes is None:
             self._slopes = np.zeros_like(self.point)
-            for (_, parameter), span in zip(self._named, self._views(self._slopes), strict=True):
+            for (_, parameter), span in zip(self._named, self.views(torch.from_numpy(self._slopes)), strict=True):
                 parameter.grad = span  # backward adds to it in place
         self._slopes[:] = 0
         loss.backward()  # type: ignore[no-untyped-call]
@@ -61,13 +61,6 @@ class TrainedVector:
             if name in persistent:
                 _add(state, name, buffer)
         return state.digest()
-
-    def _views(self, vector: NDArray[np.float32]) -> list[Tensor]:
-        whole, views, start = torch.from_numpy(vector), [], 0
-        for _, parameter in self._named:
-            views.append(whole[start : start + parameter.numel()].view(parameter.shape))
-            start += parameter.numel()
-        return views
 
 
 class _Widened(nn.Module):

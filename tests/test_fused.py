@@ -12,13 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seedbus.algorithms import scalar
+from seedbus.algorithms.block import Block
 from seedbus.algorithms.contract import Replica
 from seedbus.algorithms.decomfl import DeComFL
 from seedbus.algorithms.directions import Directions, Kind, Law, compiled, directions, for_blocks, reference
 from seedbus.algorithms.directions.pieces import PIECE
 from seedbus.algorithms.fused import AT_ONCE, fused
 from seedbus.algorithms.hiso import HiSo
-from seedbus.algorithms.scalar import Block, ScalarOnly
+from seedbus.algorithms.scalar import ScalarOnly
 from seedbus.algorithms.wire import ScalarCommit, Term
 
 LAWS: dict[str, tuple[str, dict[str, Any]]] = {

@@ -1,0 +1,26 @@
+"""A block of a replica: what one step works on, and the last thing that every step does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from seedbus.algorithms.contract import Vector
+
+
+class Block:
+    """A cache-sized span of a replica's fields, with scratch of the same length."""
+
+    __slots__ = ("delta", "fields", "root", "spare", "start")
+
+    def __init__(self, fields: Mapping[str, Vector], span: slice) -> None:
+        self.start: int = span.start
+        self.fields = {name: field[span] for name, field in fields.items()}
+        self.delta, self.spare, self.root = (np.empty_like(self.fields["x"]) for _ in range(3))
+
+
+def descend(block: Block, direction: Vector, learning_rate: float) -> None:
+    """x ← x − η·direction: one rounded product, one rounded difference."""
+    np.multiply(direction, direction.dtype.type(learning_rate), out=block.spare)
+    np.subtract(block.fields["x"], block.spare, out=block.fields["x"])

@@ -155,6 +155,9 @@ Criterion = Callable[[Outputs], Any]
 """A loss out of a network's outputs: a torch scalar."""
 
 
+PASSES = 3  # evaluations of f that a gradient takes: a pass forward, and one backward, which is two
+
+
 class Differentiable(Objective, Protocol):
     """An objective with gradients: what first-order local training needs."""
 

@@ -27,7 +27,7 @@ from seedbus.algorithms import dense_wire
 from seedbus.algorithms.aggregation import Aggregation, Mean
 from seedbus.algorithms.channels.contract import Channel
 from seedbus.algorithms.compression.contract import Compression
-from seedbus.algorithms.contract import Differentiable, Overdue, Packed, Replica, Vector
+from seedbus.algorithms.contract import PASSES, Differentiable, Overdue, Packed, Replica, Vector
 from seedbus.algorithms.dense_client import trained
 from seedbus.algorithms.dense_server import State, check, combined, mean, raw
 from seedbus.algorithms.dense_wire import DenseCommit, DensePlan, DenseReport
@@ -36,7 +36,6 @@ from seedbus.algorithms.methods.method import Local, Method, Server
 from seedbus.algorithms.scalar import Positive
 from seedbus.algorithms.schedule import Scheduled, at
 
-PASSES = 3  # a gradient is a forward pass and a backward one, which takes two
 _METHODS = discover("seedbus.algorithms.methods", "name")
 
 if TYPE_CHECKING:

@@ -1,11 +1,17 @@
-"""Finite differences of losses along the directions of one local step.
+"""What the losses say of the directions of one local step.
 
-forward   (f(x+μz) − f(x)) / μ              central   (f(x+μz) − f(x−μz)) / 2μ
+forward      (f(x+μz) − f(x)) / μ              central   (f(x+μz) − f(x−μz)) / 2μ
+projection   ⟨∇f(x), z⟩, by one backward pass: Algorithm 5 of DeComFL's paper (arXiv:2405.15861)
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+
+import numpy as np
+
+from seedbus.algorithms.contract import Vector
+from seedbus.algorithms.directions import for_blocks
 
 Losses = Callable[[int, float], list[float]]
 """Each client's loss at x + scale · z(perturbation), of (perturbation, scale); at x itself where scale is 0."""
@@ -22,3 +28,20 @@ def differences(losses: Losses, perturbations: int, smoothing: float, *, is_cent
 
     here = [] if is_central else losses(0, 0.0)
     return list(zip(*map(along, range(perturbations)), strict=True))
+
+
+def projections(gradient: Vector, write: Callable[[Vector, int, slice], None], perturbations: int) -> tuple[float, ...]:
+    """⟨gradient, z(p)⟩ for each p, products and sums in float64. write: z(p) of some coordinates into a vector."""
+
+    def along(perturbation: int) -> float:
+        parts: dict[int, float] = {}  # by where they begin: sums do not depend on which block is done first
+
+        def part(span: slice) -> None:
+            z = np.empty_like(gradient[span])
+            write(z, perturbation, span)
+            parts[span.start] = float(np.dot(gradient[span].astype(np.float64), z.astype(np.float64)))
+
+        for_blocks(gradient.size, part)
+        return float(sum(parts[start] for start in sorted(parts)))
+
+    return tuple(map(along, range(perturbations)))

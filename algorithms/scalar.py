@@ -29,7 +29,17 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from seedbus.algorithms import wire
 from seedbus.algorithms.aggregation import Aggregation, Mean
 from seedbus.algorithms.block import Block, descend
-from seedbus.algorithms.contract import Declined, Objective, Overdue, Packed, Replica, ReportRefused, Vector, unseen
+from seedbus.algorithms.contract import (
+    PASSES,
+    Declined,
+    Objective,
+    Overdue,
+    Packed,
+    Replica,
+    ReportRefused,
+    Vector,
+    unseen,
+)
 from seedbus.algorithms.differences import differences
 from seedbus.algorithms.directions import Directions, Law, directions, for_blocks, reference
 from seedbus.algorithms.fused import fused
@@ -40,7 +50,7 @@ from seedbus.algorithms.wire import ScalarCommit, ScalarPlan, Scalars, Term
 
 Count = Annotated[int, Field(ge=1, lt=2**16)]
 Positive = Annotated[float, Field(gt=1e-37, lt=1e37)]  # float32 holds it, neither as 0 nor as inf
-Estimator = Literal["forward", "central"]
+Estimator = Literal["forward", "central", "projection"]
 
 ABSURD = 1e12  # a scalar beyond this is a fault and not a gradient; float32 would still hold it
 
@@ -56,7 +66,9 @@ class ScalarOnly(BaseModel):
     learning_rate: Scheduled[Positive] = Field(default=1e-3, description="η; may change by round")
     smoothing: Scheduled[Positive] = Field(default=1e-3, description="μ of the finite difference; may change by round")
     estimator: Scheduled[Estimator] = Field(
-        default="forward", description="forward: P + 1 evaluations a step; central: 2P; may change by round"
+        default="forward",
+        description="finite differences, forward (P + 1 evaluations a step) or central (2P); or projection: of the "
+        "gradient, by backpropagation (as many as 3); may change by round",
     )
     directions: Literal["gaussian", "rademacher"] = Field(
         default="gaussian", description="distribution of z's coordinates: standard normal, or ±1"
@@ -76,6 +88,8 @@ class ScalarOnly(BaseModel):
         most = max(values(self.local_steps)) * max(values(self.perturbations))
         if most > wire.REPORTABLE:
             raise ValueError(f"local_steps × perturbations is {most}; a report holds at most {wire.REPORTABLE} scalars")
+        if self.revert == "light" and "projection" in values(self.estimator):
+            raise ValueError("revert: light makes no gradients; estimator: projection needs revert: copy")
         return self
 
     # -- what a member of the family says of itself
@@ -131,8 +145,8 @@ class ScalarOnly(BaseModel):
 
     def evaluations(self, round: int) -> int:
         perturbations = at(self.perturbations, round)
-        each = perturbations + 1 if at(self.estimator, round) == "forward" else 2 * perturbations
-        return at(self.local_steps, round) * each
+        each = {"forward": perturbations + 1, "central": 2 * perturbations, "projection": PASSES}
+        return at(self.local_steps, round) * each[at(self.estimator, round)]
 
     def local(self, replica: Replica, memory: Any, plan: ScalarPlan, objective: Objective) -> tuple[Scalars, Any]:
         """K local steps from the replica; returns the gradient scalars, float32 [K, P], as they will travel."""
@@ -311,6 +325,8 @@ class ScalarOnly(BaseModel):
     def _probe(self, here: Standing, plan: ScalarPlan, objectives: Sequence[Objective]) -> list[tuple[float, ...]]:
         """Each client's P finite differences of one local step, all on the step's own mini-batch."""
         smoothing, estimator = float(np.float32(at(self.smoothing, plan.round))), at(self.estimator, plan.round)
+        if estimator == "projection":
+            return here.projected(objectives, plan.perturbations)
         is_central = estimator == "central"
         return differences(here.losses(objectives), plan.perturbations, smoothing, is_central=is_central)
 

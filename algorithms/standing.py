@@ -17,7 +17,7 @@ import numpy as np
 
 from seedbus.algorithms.block import Block
 from seedbus.algorithms.contract import Layered, Objective, Replica, Vector
-from seedbus.algorithms.differences import Losses
+from seedbus.algorithms.differences import Losses, projections
 from seedbus.algorithms.directions import ALIGNMENT, Directions, for_blocks
 from seedbus.algorithms.wire import ScalarPlan, Scalars
 
@@ -41,6 +41,10 @@ class Standing:
 
     def losses(self, objectives: Sequence[Objective]) -> Losses:
         """Of the step at hand, on its own mini-batches."""
+        raise NotImplementedError
+
+    def projected(self, objectives: Sequence[Objective], perturbations: int) -> list[tuple[float, ...]]:
+        """Each client's gradient along the directions of the step at hand."""
         raise NotImplementedError
 
     def go_on(self, scalars: Scalars) -> None:
@@ -86,6 +90,20 @@ class Copied(Standing):
             return [objective.loss(self._k) for objective in objectives]
 
         return losses
+
+    def projected(self, objectives: Sequence[Objective], perturbations: int) -> list[tuple[float, ...]]:
+        root, where = self._root, {"seed": self._plan.seed, "step": self._k}
+
+        def write(z: Vector, perturbation: int, span: slice) -> None:
+            self._directions.fill(z, perturbation=perturbation, start=span.start, **where)
+            if root is not None:
+                z /= root[span]
+
+        found = []
+        for objective in objectives:
+            np.copyto(objective.point, self._fields["x"])
+            found.append(projections(_gradient(objective)(self._k), write, perturbations))
+        return found
 
     def go_on(self, scalars: Scalars) -> None:
         fields = self._replica.copy().fields if self._k == 0 else self._fields
@@ -154,6 +172,13 @@ class Light(Standing):
 
 
 WAYS: Mapping[str, type[Standing]] = {"copy": Copied, "light": Light}
+
+
+def _gradient(objective: object) -> Callable[[int], Vector]:
+    found: Callable[[int], Vector] | None = getattr(objective, "gradient", None)
+    if found is None:
+        raise TypeError(f"{type(objective).__name__} has no gradient, which algorithm.estimator: projection needs")
+    return found
 
 
 def _layered(objective: object) -> Callable[[int, Callable[[slice, Vector], None]], float]:

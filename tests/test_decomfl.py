@@ -217,3 +217,36 @@ def test_mezo_accepts_nothing_but_its_own_estimator_and_one_step() -> None:
     for field, value in (("local_steps", 2), ("estimator", "forward")):
         with pytest.raises(ValidationError, match=field):
             make("mezo", **{field: value})
+
+
+# the gradient's projection (Algorithm 5)
+
+
+@pytest.mark.parametrize("name", ["decomfl", "hiso"])
+@pytest.mark.parametrize("directions", ["gaussian", "rademacher"])
+def test_a_projection_is_the_gradient_times_the_direction(name: str, directions: Any) -> None:
+    algorithm = make(name, estimator="projection", perturbations=3, directions=directions)
+    replica = algorithm.replica(x0(DIMENSION))
+    if name == "hiso":
+        replica.fields["hessian"][:] = np.linspace(0.5, 4, DIMENSION)
+    plan, objective = algorithm.plan(0, 0, 7), Quadratic(DIMENSION, 2, 0)
+    found, _ = algorithm.local(replica, None, plan, objective)
+    objective.point[:] = x0(DIMENSION)
+    gradient, root = objective.gradient(0).astype(np.float64), np.sqrt(replica.fields.get("hessian", 1.0))
+    for p in range(3):
+        z = np.empty(DIMENSION, np.float32)
+        reference(directions).fill(z, seed=7, step=0, perturbation=p)
+        assert found[0, p] == pytest.approx(float(gradient @ (z / root)), rel=1e-5)
+
+
+def test_a_projection_is_what_finite_differences_come_near_to() -> None:
+    fields = {"perturbations": 4, "local_steps": 2, "smoothing": 1e-2}
+    exact, near = (make("decomfl", estimator=estimator, **fields) for estimator in ("projection", "central"))
+    replica, plan = exact.replica(x0(100)), exact.plan(0, 0, 3)
+    reports = [each.local(replica, None, plan, Quadratic(100, 1, 0, grain=0.0))[0] for each in (exact, near)]
+    np.testing.assert_allclose(reports[0], reports[1], rtol=1e-2, atol=1e-3)
+
+
+def test_a_projection_is_refused_where_no_copy_of_the_model_is_made() -> None:
+    with pytest.raises(ValidationError, match="projection needs revert: copy"):
+        make("decomfl", estimator="projection", revert="light")

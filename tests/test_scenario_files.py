@@ -207,7 +207,10 @@ def test_a_wrong_value_is_shown_beside_what_is_accepted(
         ("stop.target={value: 1, direction: up}", 'target.direction: "up" is not accepted; expected above or below'),
         ("algorithm.perturbations={0: 5, 9: 1.5}", "perturbations.9: 1.5 is not accepted; expected a whole number"),
         ("algorithm.perturbations={0: 5, x: 6}", 'ons.x: "x" is not accepted; expected the number of a round'),
-        ("algorithm.estimator={0: forward, 9: up}", "\"up\" is not accepted; expected 'forward' or 'central'"),
+        (
+            "algorithm.estimator={0: forward, 9: up}",
+            "\"up\" is not accepted; expected 'forward', 'central' or 'projection'",
+        ),
         ("task.dimension=9999999999999", f"task.dimension is 9999999999999; at most {2**40} coordinates are accepted"),
     ],
 )

@@ -38,7 +38,13 @@ class Cliff(Quadratic):
     step, height = 0, 1e7
 
     def loss(self, step: int) -> float:
-        return super().loss(step) * (self.height if step >= self.step else 1.0)
+        return super().loss(step) * self._height(step)
+
+    def gradient(self, step: int, criterion: Any = None) -> Any:
+        return super().gradient(step, criterion) * np.float32(self._height(step))
+
+    def _height(self, step: int) -> float:
+        return self.height if step >= self.step else 1.0
 
 
 def objectives(round: int) -> list[Any]:

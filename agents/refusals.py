@@ -11,7 +11,7 @@ PEERS = 1000  # so many strangers are told apart
 REASONS = frozenset(
     "absurd bad-join bad-payload bad-snapshot claims-another diverged duplicate foreign-version joins-again late "
     "malformed no-chunk no-snapshot not-a-member not-asked not-fetched not-finite not-offered overflow pulls-again "
-    "selftest shape unknown-client wrong-kind wrong-round wrong-version x0".split()
+    "selftest shape unknown-client wrong-kind wrong-norm wrong-round wrong-version x0".split()
 )
 """What members' messages are refused for; strangers' are refused for others too."""
 TOLD = 5  # so many refusals of one stranger for one reason are told, the rest counted

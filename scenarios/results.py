@@ -90,9 +90,11 @@ class Results:
     @cached_property
     def table(self) -> Table:
         """The clients as arrays. Raises what `columns` and `history` do."""
-        from seedbus.scenarios.statistics import Heard, clients_table
+        from seedbus.scenarios.run import scenario_of
+        from seedbus.scenarios.statistics import Heard, clients_table, folding
 
-        return clients_table(self.columns, self.history, Heard(self.columns, self.history))
+        scenario, columns, history = scenario_of(self.folder), self.columns, self.history
+        return clients_table(columns, history, Heard(columns, history), folding(scenario.compute, scenario.seed))
 
     @cached_property
     def messages(self) -> pd.DataFrame:

@@ -40,7 +40,7 @@ from seedbus.scenarios.recording import Recorder
 from seedbus.scenarios.results import RESULTS, Results, strict, write
 from seedbus.scenarios.schema import Scenario
 from seedbus.scenarios.sentences import nearest, quoted
-from seedbus.scenarios.statistics import Heard, clients_table, describe
+from seedbus.scenarios.statistics import Heard, clients_table, describe, folding
 
 RUNS = Path("runs")
 SCENARIO = "scenario.yaml"
@@ -253,7 +253,7 @@ def _run(
         lines, columns = journal.metrics(), _messages(folder / MESSAGES, journal)
         history = History.of(journal.rounds(), scenario.participation.clients)
         heard = Heard(columns, history)
-        table = clients_table(columns, history, heard)
+        table = clients_table(columns, history, heard, folding(scenario.compute, scenario.seed))
         summary = _summary(scenario, folder, columns, lines, outcome)
         summary = strict(summary | describe(history, heard, table, outcome.simulated_s))
         # null where a figure is not finite, as in the files that a finished run is judged by again

@@ -6,17 +6,33 @@ p95 is a nearest-rank percentile: the smallest value that at least 95 % do not e
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from seedbus.bus import Fate, Kind
+from seedbus.bus import Compute, Fate, Kind
 from seedbus.bus.ledger import Columns
+from seedbus.bus.network import Constant
 from seedbus.scenarios.history import History, Pairs, Whole
 
 Table = dict[str, NDArray[Any]]
+FoldingTime = Callable[[int, int, int], float]
+"""Seconds, of (client, round, commits)."""
 NS = 1e9
+
+
+def free(client: int, round: int, commits: int) -> float:
+    """Where folding takes no time."""
+    return 0.0
+
+
+def folding(compute: Compute, seed: int) -> FoldingTime:
+    """What a scenario says of it, without what its faults add."""
+    if compute.replay == Constant():
+        return free
+    return lambda client, round, commits: compute.time_ns(seed, client, round, 0, commits) / NS
 
 
 def describe(history: History, heard: Heard, table: Table, simulated_s: float) -> dict[str, Any]:
@@ -51,12 +67,13 @@ class Heard:
         return np.where(self.keys[place] == keys, self.arrived_ns[place], -1)
 
 
-def clients_table(columns: Columns, history: History, heard: Heard) -> Table:
+def clients_table(columns: Columns, history: History, heard: Heard, folding_s: FoldingTime = free) -> Table:
     """A column for everything that is counted by client, each with N entries.
 
     asked, answered (reports that arrived), counted (those in a commit; late: of these, in a later one), lag_mean and
     lag_max (commits missed when asked; −1 for who never was), bytes_up, bytes_down, catchup_bytes (of these, for what
-    was missed), replayed (commits, late terms each for one), last_heard_s (NaN: never).
+    was missed), replayed (commits, late terms each for one), replay_s (simulated seconds of it), last_heard_s
+    (NaN: never). folding_s: what a client takes for so many commits in a round.
     """
     clients, asked = history.clients, _count(history.asked.client, history.clients)
     late = _count(history.late.client, clients)
@@ -78,6 +95,7 @@ def clients_table(columns: Columns, history: History, heard: Heard) -> Table:
         "replayed": _told(
             columns, np.where(columns["kind"] == Kind.PLAN, np.maximum(columns["seeds"] - 1, 0), 0), clients
         ),
+        "replay_s": _replay_s(columns, clients, folding_s),
         "last_heard_s": np.where(last_heard_ns >= 0, last_heard_ns / NS, np.nan),
     }
 
@@ -133,6 +151,18 @@ def _told(columns: Columns, values: Whole, clients: int) -> Whole:
     to = columns["recipient"]
     here = (to >= 0) & (to < clients) & (columns["fate"] == Fate.DELIVERED)
     return np.bincount(to[here], values[here], minlength=clients).astype(np.int64)
+
+
+def _replay_s(columns: Columns, clients: int, folding_s: FoldingTime) -> NDArray[np.float64]:
+    """Of each client, for the commits that delivered plans brought it."""
+    found = np.zeros(clients)
+    if folding_s is free:
+        return found
+    here = (columns["kind"] == Kind.PLAN) & (columns["fate"] == Fate.DELIVERED) & (columns["seeds"] > 1)
+    names = ("recipient", "round", "seeds")
+    for client, round, seeds in zip(*(columns[name][here].tolist() for name in names), strict=True):
+        found[client] += folding_s(client, round, seeds - 1)
+    return found
 
 
 def _participation(table: Table) -> dict[str, Any]:

@@ -76,6 +76,7 @@ def test_a_budget_of_time_is_one_of_commits_and_replay_takes_that_time(tmp_path:
     missed = plans["seeds"].to_numpy() - 1
     assert took_s.tolist() == (2.0 * missed).tolist() and missed.max() == 5
     table = timed.clients
+    assert table["replay_s"].tolist() == (2.0 * table["replayed"]).tolist()
     assert table["replayed"].sum() == missed.sum() and (table["catchup_bytes"] > 0).any()
 
 

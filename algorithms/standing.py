@@ -10,7 +10,9 @@ light   nothing is as long as x. When a forward pass reaches a layer, its x_k + 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from typing import Protocol, Self
 
 import numpy as np
@@ -29,27 +31,28 @@ class Steps(Protocol):
     def step(self, block: Block, learning_rate: float) -> None: ...
 
 
-class Standing:
+class Standing(ABC):
     """Before the first local step. Who goes on from there does so on a place of its `own`."""
 
     def __init__(self, steps: Steps, directions: Directions, replica: Replica, plan: ScalarPlan) -> None:
         self._steps, self._directions, self._replica, self._plan = steps, directions, replica, plan
         self._k = 0
 
+    @abstractmethod
     def own(self) -> Self:
-        raise NotImplementedError
+        """The same place, for one client to go on from."""
 
+    @abstractmethod
     def losses(self, objectives: Sequence[Objective]) -> Losses:
         """Of the step at hand, on its own mini-batches."""
-        raise NotImplementedError
 
     def projected(self, objectives: Sequence[Objective], perturbations: int) -> list[tuple[float, ...]]:
         """Each client's gradient along the directions of the step at hand."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} makes no gradients")
 
+    @abstractmethod
     def go_on(self, scalars: Scalars) -> None:
         """One local step, by what was measured, float32 [P]."""
-        raise NotImplementedError
 
     def _move(self, block: Block, root: Vector | None, k: int, scalars: Scalars) -> None:
         """x ← x − η·Δ, and m, in a block; root: what divides the directions there."""
@@ -72,9 +75,7 @@ class Copied(Standing):
         self._fields = replica.fields
 
     def own(self) -> Self:
-        found = type(self).__new__(type(self))
-        found.__dict__.update(self.__dict__)  # the root is everybody's
-        return found
+        return copy(self)  # √H is everybody's
 
     def losses(self, objectives: Sequence[Objective]) -> Losses:
         point, x, root = objectives[0].point, self._fields["x"], self._root

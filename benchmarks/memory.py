@@ -6,7 +6,7 @@ Models are OPT's in shape, with random weights, and all of them are trained; bat
 activations are small. Every case has a process of its own, which first takes part with a tiny model: what it then
 holds, Python, torch and compiled kernels, is the ground that is taken off. `round` is the highest resident set of one
 round (two clients' local steps, a commit, a measurement) after a first one; `start` that of loading the model, making
-the replica and the first round. `target` is the vectors that a round must have, 4 bytes a coordinate: the replica's
+the replica and the first round. `must` is the vectors that a round must have, 4 bytes a coordinate: the replica's
 fields, and with light φ, the largest layer. Linux only: the highest resident set is reset through /proc.
 """
 
@@ -151,7 +151,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", choices=[name for name in SHAPES if name != "tiny"])
     models = parser.parse_args().models or ["small", "125m"]
-    print("| model | | | round, MB | target, MB | of it | start, MB | seconds |\n|---|---|---|---|---|---|---|---|")
+    print("| model | | | round, MB | must, MB | ratio | start, MB | seconds |\n|---|---|---|---|---|---|---|---|")
     for model in models:
         with tempfile.TemporaryDirectory() as place:
             folder = Path(place)

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import test_models
 import torch
 from algorithm_cases import CONFIGURATIONS, DIMENSION, Quadratic, bits, make, x0
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_data import mnist
+from small_data import all_sets, mnist
 from small_language import write_model
+from test_followers import Noting
 from torch import nn
 from worlds import go, scenario
 
+from seedbus.agents import messages
+from seedbus.agents.followers import Followers
 from seedbus.algorithms.contract import Vector
+from seedbus.bus import HOST, Kind, Offer, decode, encode
 from seedbus.models import coordinates
 from seedbus.models.coordinates import LINE, Coordinates
 from seedbus.models.digits import Digits
@@ -181,6 +187,14 @@ def test_what_is_trained_of_a_frozen_model_may_be_made_layer_by_layer(opt: Path,
     assert light == copied
 
 
+@pytest.mark.parametrize("task", test_models.TASKS, ids=repr)
+def test_every_task_can_be_taken_part_in_either_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: Any) -> None:
+    all_sets(tmp_path)
+    monkeypatch.setenv("SEEDBUS_DATA", str(tmp_path))
+    copied, light, _ = both(lambda: task.bind(seed=1, clients=2, partition=Iid()), NETWORKS["momentum"], 2)
+    assert light == copied
+
+
 def test_measuring_needs_no_memory_and_gives_the_same_before_and_after(rooms: list[int]) -> None:
     problem: Any = Digits(model="cnn").bind(seed=1, clients=2, partition=Iid())
     x = problem.x0()
@@ -217,6 +231,25 @@ def test_other_weights_in_the_same_files_are_refused(tmp_path: Path, texts: Path
     write_model(tmp_path / "own", seed=1)
     with pytest.raises(DataError, match="found other weights than when this process began; expected files that nobody"):
         problem.x0()
+
+
+def test_a_process_keeps_no_x0_beside_its_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem: Any = Digits(model="cnn", batch_size=8).bind(seed=1, clients=6, partition=Iid())
+    made: list[weakref.ref[Any]] = []
+    x0 = problem.x0
+
+    def noted() -> Any:
+        made.append(weakref.ref(found := x0()))
+        return found
+
+    monkeypatch.setattr(problem, "x0", noted)
+    light, offer = make("decomfl", revert="light"), Offer(HOST, ((0, 5),), True, b"")
+    process = Followers(offer, light, problem, split="test", verify_every=0, observer=Noting(), gathers=True)
+    process.welcome(encode(messages.welcome(light, HOST, 0, [0] * 7, []))[0])
+    plans = [encode(messages.pack_plan(light, client, light.plan(0, 0, 7), [])[0])[0] for client in range(6)]
+    assert {decode(answer).kind for (answer,) in process.handle_all(plans)} == {Kind.REPORT}
+    assert made and not any(each() is not None for each in made)
+    assert len({id(process.host.replicas.get(client)) for client in range(6)}) == 1
 
 
 # modules of other kinds

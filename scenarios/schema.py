@@ -98,10 +98,13 @@ class Scenario(BaseModel):
                 f"shards are accepted, and natural for {owned}"
             )
         if self.participation.late is not None and not self.algorithm.takes_late:
+            added_up, steered = (
+                "its channel adds up what is sent at once",
+                "its directions depend on the replica's state",
+            )
             raise ValueError(
-                f"participation.late: algorithm {self.algorithm.name} cannot use late reports, because its directions "
-                "depend on the replica's state, or its channel adds up what is sent at once; leave late (and buffer) "
-                "out"
+                f"participation.late: algorithm {self.algorithm.name} cannot use late reports, because "
+                f"{added_up if self.algorithm.is_dense else steered}; leave late (and buffer) out"
             )
         if self.lag is not None and self.lag.snapshot_after_s is not None and not self.replay_s:
             raise ValueError(

@@ -4,10 +4,8 @@
     python benchmarks/rounds.py mnist-cnn --accuracy 300
 
 A hundred clients, ten a round, K = 1, batches of 32, forward differences, one thread, on Fashion-MNIST. The plain
-simulator is what papers' code does: a loop over clients that each have a model, `torch.randn` for a whole vector,
-seeded anew for each perturbation, x perturbed in place and restored, one forward pass at a time, tensors in torch's own
-order, and what a client missed replayed one perturbation after another. Each measurement is a process of its own; they
-take turns, and the best counts.
+simulator is `plain.py`, with tensors in torch's own order and ReLU before pooling. Each measurement is a process of its
+own; they take turns, and the best counts.
 """
 
 from __future__ import annotations
@@ -54,15 +52,19 @@ class Meter:
 
     def __init__(self) -> None:
         self.spent: dict[str, float] = {}
+        self._within = 0.0
         self._ends: list[tuple[float, dict[str, float]]] = []
 
     @contextmanager
     def on(self, what: str) -> Iterator[None]:
-        began = time.process_time()
+        """What is measured within counts for itself."""
+        outer, self._within, began = self._within, 0.0, time.process_time()
         try:
             yield
         finally:
-            self.spent[what] = self.spent.get(what, 0.0) + time.process_time() - began
+            took = time.process_time() - began
+            self.spent[what] = self.spent.get(what, 0.0) + took - self._within
+            self._within = outer + took
 
     def watched(self, owner: Any, name: str, what: str) -> None:
         """Count a method's time from now on."""
@@ -101,9 +103,9 @@ def as_in_papers(network: Any) -> Any:
 def plain(model: str, algorithm: str, rounds: int) -> dict[str, float]:
     """The plain simulator."""
     import numpy as np
+    import plain as simulator
     import torch
-    from torch import Tensor
-    from torch.nn.functional import cross_entropy
+    from plain import Batch, Commit, Follower, Recipe, borrow, federated_round, flat
 
     from seedbus.models.image_problem import ImageProblem
     from seedbus.scenarios.loading import validate
@@ -111,75 +113,38 @@ def plain(model: str, algorithm: str, rounds: int) -> dict[str, float]:
 
     problem = bind(validate(document(model, algorithm, rounds, ""), "a benchmark"))
     assert isinstance(problem, ImageProblem)
-    count, has_hessian, meter = PERTURBATIONS[model], algorithm == "hiso", Meter()
-    network = as_in_papers(problem.task.network()).eval().requires_grad_(False)
-    images = problem.splits["train"]
-    rng = np.random.default_rng(1)
-    first = torch.cat([torch.from_numpy(each).reshape(-1) for each in problem.state_dict(problem.x0()).values()])
-    x = [first.clone() for _ in range(CLIENTS)]
-    hessian = [torch.ones_like(first) for _ in range(CLIENTS)] if has_hessian else []
-    seen, history = [0] * CLIENTS, list[tuple[int, list[float]]]()
+    network, meter, rng = as_in_papers(problem.task.network()).eval(), Meter(), np.random.default_rng(1)
+    network.requires_grad_(False)
+    for owner, name, what in (
+        (simulator, "loss", "forward"),
+        (Follower, "_slope", "perturb"),
+        (Follower, "catch_up", "replay"),
+    ):
+        meter.watched(owner, name, what)
 
-    def use(vector: Tensor) -> None:
-        torch.nn.utils.vector_to_parameters(vector, network.parameters())  # views: no copies
+    def batch(split: str, chosen: Any) -> Batch:
+        images, labels = problem.tensors(problem.splits[split], chosen)
+        return Batch(images.clone(memory_format=torch.contiguous_format), labels)
 
-    def direction(client: int, seed: int, p: int) -> Tensor:
-        torch.manual_seed(seed * count + p)
-        z = torch.randn(first.numel())
-        return z / torch.sqrt(hessian[client]) if has_hessian else z
-
-    def replay(client: int) -> None:
-        for seed, scalars in history[seen[client] :]:
-            delta = torch.zeros_like(first)
-            for p, g in enumerate(scalars):
-                delta.add_(direction(client, seed, p), alpha=g)
-            delta.div_(count)
-            x[client].sub_(delta, alpha=RATE)
-            if has_hessian:
-                hessian[client].mul_(1 - NU).add_(delta.square_().add_(EPSILON), alpha=NU)
-        seen[client] = len(history)
-
-    def local(client: int, seed: int) -> list[float]:
-        own = problem.parts[client]
-        chosen = rng.choice(own, 32, replace=False) if own.size > 32 else own
-        inputs, labels = problem.tensors(images, chosen)
-        inputs = inputs.clone(memory_format=torch.contiguous_format)
-        use(x[client])
-
-        def loss() -> float:
-            with meter.on("forward"):
-                return float(cross_entropy(network(inputs), labels))
-
-        here, scalars = loss(), []
-        for p in range(count):
-            with meter.on("perturb"):
-                z = direction(client, seed, p)
-                x[client].add_(z, alpha=SMOOTHING)
-            there = loss()
-            with meter.on("perturb"):
-                x[client].sub_(z, alpha=SMOOTHING)
-            scalars.append((there - here) / SMOOTHING)
-        return scalars
-
-    with torch.no_grad():
-        for seed in range(rounds):
-            reports = []
-            for client in rng.choice(CLIENTS, COHORT, replace=False):
-                with meter.on("replay"):
-                    replay(client)
-                reports.append(local(client, seed))
-            history.append((seed, np.mean(reports, axis=0).tolist()))
-            meter.end()
-        spent = meter.a_round(rounds // 3)
-        replay(0)
-        use(x[0])
-        test = problem.splits["test"]
-        parts = np.array_split(np.arange(test.labels.size), 100)
-        right = 0
-        for part in parts:
-            inputs, labels = problem.tensors(test, part)
-            right += int((network(inputs).argmax(dim=1) == labels).sum())
-    return spent | {"accuracy": right / test.labels.size}
+    for parameter, value in zip(network.parameters(), problem.state_dict(problem.x0()).values(), strict=True):
+        parameter.copy_(torch.from_numpy(value))
+    recipe = Recipe(RATE, SMOOTHING, nu=NU if algorithm == "hiso" else None, epsilon=EPSILON)
+    followers, log = [Follower(flat(network), recipe) for _ in range(CLIENTS)], list[Commit]()
+    for seed in range(rounds):
+        cohort = {}
+        for client in rng.choice(CLIENTS, COHORT, replace=False).tolist():
+            own = problem.parts[client]
+            cohort[client] = [batch("train", rng.choice(own, 32, replace=False) if own.size > 32 else own)]
+        federated_round(network, followers, cohort, log, seed, PERTURBATIONS[model])
+        meter.end()
+    spent = meter.a_round(rounds // 3)
+    followers[0].catch_up(log)
+    borrow(network, followers[0].x)
+    right, count = 0, problem.splits["test"].labels.size
+    for part in np.array_split(np.arange(count), 100):
+        tested = batch("test", part)
+        right += int((network(tested.images).argmax(dim=1) == tested.labels).sum())
+    return spent | {"accuracy": right / count}
 
 
 def ours(model: str, algorithm: str, rounds: int, forward: str) -> dict[str, float]:

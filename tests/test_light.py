@@ -33,7 +33,8 @@ from seedbus.models.mnist import Mnist
 from seedbus.models.partitions import Iid
 
 SCALAR = ("decomfl", "hiso", "mezo")
-CASES = [(name, case) for name in SCALAR for case in CONFIGURATIONS[name]]
+# a projection needs a gradient, which is as long as x
+CASES = [(name, case) for name in SCALAR for case in CONFIGURATIONS[name] if case != "projection"]
 NETWORKS: dict[str, dict[str, Any]] = {
     "decomfl-forward": {"name": "decomfl", "perturbations": 2},
     "decomfl-central": {"name": "decomfl", "perturbations": 2, "estimator": "central"},

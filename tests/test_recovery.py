@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import hears_ctrl_c
 from worlds import DECOMFL, HISO, lossy, outcome, scenario
 
 from seedbus.agents.errors import RunFolderError
@@ -120,7 +121,8 @@ def _lines(log: Path) -> list[bytes]:
 
 
 def _start(file: Path, folder: Path) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-c", _SCRIPT, str(file), str(folder)], stderr=subprocess.DEVNULL)
+    command = [sys.executable, "-c", _SCRIPT, str(file), str(folder)]
+    return subprocess.Popen(command, stderr=subprocess.DEVNULL, preexec_fn=hears_ctrl_c)
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -52,19 +53,19 @@ class Meter:
 
     def __init__(self) -> None:
         self.spent: dict[str, float] = {}
-        self._within = 0.0
+        self._inner = threading.local()  # blocks of a vector may be perturbed on several threads
         self._ends: list[tuple[float, dict[str, float]]] = []
 
     @contextmanager
     def on(self, what: str) -> Iterator[None]:
         """What is measured within counts for itself."""
-        outer, self._within, began = self._within, 0.0, time.process_time()
+        outer, self._inner.s, began = getattr(self._inner, "s", 0.0), 0.0, time.process_time()
         try:
             yield
         finally:
             took = time.process_time() - began
-            self.spent[what] = self.spent.get(what, 0.0) + took - self._within
-            self._within = outer + took
+            self.spent[what] = self.spent.get(what, 0.0) + took - self._inner.s
+            self._inner.s = outer + took
 
     def watched(self, owner: Any, name: str, what: str) -> None:
         """Count a method's time from now on."""

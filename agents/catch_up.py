@@ -46,8 +46,8 @@ class CatchUp:
 
     def remember(self, commit: Any, slowest: int) -> None:
         """A new commit. slowest: the lowest version of a member."""
-        body = self._algorithm.pack_commits([commit]).body if self.history.counts_bytes else None
-        self.history.append(commit, len(msgpack.packb(body)))
+        is_sized = self.history.counts_bytes
+        self.history.append(commit, len(msgpack.packb(self._algorithm.pack_commits([commit]).body)) if is_sized else 0)
         self.history.prune(slowest)
 
     def is_lost(self, client: int, now: Attempt) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-from seedbus.algorithms.contract import Objective, Vector
+from seedbus.algorithms.contract import Vector
+from seedbus.algorithms.objective import Objective
 
 
 class Problem(Protocol):

@@ -27,12 +27,13 @@ from seedbus.algorithms import dense_wire
 from seedbus.algorithms.aggregation import Aggregation, Mean
 from seedbus.algorithms.channels.contract import Channel
 from seedbus.algorithms.compression.contract import Compression
-from seedbus.algorithms.contract import PASSES, Differentiable, Overdue, Packed, Replica, Vector
+from seedbus.algorithms.contract import Overdue, Packed, Replica, Vector
 from seedbus.algorithms.dense_client import trained
 from seedbus.algorithms.dense_server import State, check, combined, mean, raw
 from seedbus.algorithms.dense_wire import DenseCommit, DensePlan, DenseReport
 from seedbus.algorithms.discovery import choice, discover
 from seedbus.algorithms.methods.method import Local, Method, Server
+from seedbus.algorithms.objective import PASSES, Differentiable
 from seedbus.algorithms.scalar import Positive
 from seedbus.algorithms.schedule import Scheduled, at
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from seedbus.algorithms.contract import Criterion, Differentiable, Outputs, Replica, Vector
+from seedbus.algorithms.contract import Replica, Vector
 from seedbus.algorithms.dense_wire import DensePlan
 from seedbus.algorithms.methods.method import Local
+from seedbus.algorithms.objective import Criterion, Differentiable, Outputs
 
 if TYPE_CHECKING:
     from seedbus.algorithms.dense import FedAvg

@@ -29,20 +29,11 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from seedbus.algorithms import wire
 from seedbus.algorithms.aggregation import Aggregation, Mean
 from seedbus.algorithms.block import Block, descend
-from seedbus.algorithms.contract import (
-    PASSES,
-    Declined,
-    Objective,
-    Overdue,
-    Packed,
-    Replica,
-    ReportRefused,
-    Vector,
-    unseen,
-)
+from seedbus.algorithms.contract import Declined, Overdue, Packed, Replica, ReportRefused, Vector, unseen
 from seedbus.algorithms.differences import differences
 from seedbus.algorithms.directions import Directions, Law, directions, for_blocks, reference
 from seedbus.algorithms.fused import fused
+from seedbus.algorithms.objective import PASSES, Objective
 from seedbus.algorithms.precision import FORMATS, Format, Precision
 from seedbus.algorithms.schedule import Scheduled, at, values
 from seedbus.algorithms.standing import WAYS, Standing

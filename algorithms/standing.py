@@ -18,9 +18,10 @@ from typing import Protocol, Self
 import numpy as np
 
 from seedbus.algorithms.block import Block
-from seedbus.algorithms.contract import Layered, Objective, Replica, Vector
+from seedbus.algorithms.contract import Replica, Vector
 from seedbus.algorithms.differences import Losses, projections
 from seedbus.algorithms.directions import ALIGNMENT, Directions, for_blocks
+from seedbus.algorithms.objective import Layered, Objective
 from seedbus.algorithms.wire import ScalarPlan, Scalars
 
 

@@ -11,8 +11,8 @@ from algorithm_cases import make
 from numpy.typing import NDArray
 from torch import Tensor
 
-from seedbus.algorithms.contract import Outputs
 from seedbus.algorithms.methods.method import Local
+from seedbus.algorithms.objective import Outputs
 from seedbus.models.digits import Digits
 from seedbus.models.gradients import blocks
 from seedbus.models.partitions import Dirichlet

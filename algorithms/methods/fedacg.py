@@ -19,6 +19,7 @@ import numpy as np
 from pydantic import Field
 
 from seedbus.algorithms.contract import Vector
+from seedbus.algorithms.methods.fedavgm import advance
 from seedbus.algorithms.methods.fedprox import pull
 from seedbus.algorithms.methods.method import Local, Method, Server
 
@@ -36,10 +37,7 @@ class FedACG(Method):
         pull(gradient, local, self.proximal)
 
     def move(self, server: Server) -> bool:
-        m = server.vector("fedacg.m")
-        m *= np.float32(self.lookahead)
-        m += server.update
-        server.x += m * np.float32(server.plan.server_learning_rate)
+        advance(server, "fedacg.m", self.lookahead)
         return True
 
     def ahead(self, x: Vector, server: Server) -> Vector:

@@ -23,8 +23,13 @@ class FedAvgM(Method):
     server_momentum: float = Field(default=0.4, ge=0, lt=1, description="β of the server's momentum")
 
     def move(self, server: Server) -> bool:
-        m = server.vector("fedavgm.m")
-        m *= np.float32(self.server_momentum)
-        m += server.update
-        server.x += m * np.float32(server.plan.server_learning_rate)
+        advance(server, "fedavgm.m", self.server_momentum)
         return True
+
+
+def advance(server: Server, name: str, momentum: float) -> None:
+    """m ← βm + Δ, θ ← θ + η_g·m, with the server's own vector of that name for m."""
+    m = server.vector(name)
+    m *= np.float32(momentum)
+    m += server.update
+    server.x += m * np.float32(server.plan.server_learning_rate)

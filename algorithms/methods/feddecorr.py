@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from seedbus.algorithms.contract import Outputs
 from seedbus.algorithms.methods.method import Local, Method
+from seedbus.algorithms.objective import Outputs
 
 TINY = 1e-8  # added to standard deviations: a feature may be the same for a whole batch
 

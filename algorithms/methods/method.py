@@ -20,8 +20,9 @@ from typing import Any, ClassVar
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from seedbus.algorithms.contract import Differentiable, Outputs, Vector
+from seedbus.algorithms.contract import Vector
 from seedbus.algorithms.dense_wire import DensePlan
+from seedbus.algorithms.objective import Differentiable, Outputs
 
 
 @dataclass(slots=True)

@@ -15,8 +15,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from seedbus.algorithms.contract import Outputs
 from seedbus.algorithms.methods.method import Local, Method
+from seedbus.algorithms.objective import Outputs
 
 PREVIOUS = "moon.previous"
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from algorithm_cases import make
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +16,7 @@ from seedbus.agents.followers import Followers, prove
 from seedbus.agents.messages import DIGEST, EVALUATE, Join, Span
 from seedbus.agents.observer import Nobody
 from seedbus.algorithms.decomfl import DeComFL
+from seedbus.algorithms.dense_wire import DenseCommit
 from seedbus.bus import EVALUATOR, HOST, SERVER, Envelope, Kind, Offer, decode, encode
 from seedbus.models.null import Null
 from seedbus.models.partitions import Iid
@@ -224,3 +226,23 @@ def test_whatever_a_frame_is_it_is_answered_or_noted(sound: bytes, changes: list
         for answer in MIXED.handle(asked):
             assert decode(answer).kind in (Kind.REPORT, Kind.EVALUATION, Kind.JOIN)
             assert decode(answer).client in (*range(6), EVALUATOR)
+
+
+@pytest.mark.parametrize("verify_every", [0, 1])
+def test_an_old_dense_answer_takes_no_memory_and_is_made_anew_to_the_bit(verify_every: int) -> None:
+    """A model for each client that ever answered would fill a process; so would old replicas, which lie in files."""
+    algorithm: Any = make("scaffold", local_steps=2).sized(PROBLEM.dimension)
+    offer = Offer(HOST, ((0, 5),), False, b"")
+    made = Followers(offer, algorithm, PROBLEM, split="test", verify_every=verify_every, observer=Noting())
+    made.welcome(frame(messages.welcome(algorithm, HOST, 0, [0] * 6)))
+
+    def asked(round: int) -> bytes:
+        model = np.full(PROBLEM.dimension, round + 1, np.float32)
+        newest = DenseCommit(round + 1, round, (model, model))
+        return frame(messages.pack_plan(algorithm, round, algorithm.plan(round, round + 1, 5), [newest])[0])
+
+    first = [made.handle(asked(round)) for round in range(6)]
+    assert sorted(made.host._answers) == [4, 5]
+    assert isinstance(made.host.replicas.get(0).x, np.memmap)
+    assert [made.handle(asked(round)) for round in (0, 3, 5, 1)] == [first[round] for round in (0, 3, 5, 1)]
+    assert events(made) == []

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from seedbus.scenarios.errors import ScenarioError
-from seedbus.scenarios.options import Format, Output
+from seedbus.scenarios.options import TableFormat
 from seedbus.scenarios.plain import plain_errors
 
 
@@ -21,7 +21,9 @@ def compare(
     ] = "",
     at: Annotated[str, typer.Option(metavar="ROUNDS", help="Show the metric at these rounds too, e.g. 50,100.")] = "",
     out: Annotated[Path | None, typer.Option(help="Write the table and its plots to this HTML file.")] = None,
-    output: Output = Format.text,
+    output: Annotated[
+        TableFormat, typer.Option("--format", help="text, a table in Markdown, or one JSON object on stdout.")
+    ] = TableFormat.text,
 ) -> None:
     """Put runs side by side: what they reach, by when, for how many bytes; seeds of one scenario are one row."""
     with plain_errors():
@@ -39,8 +41,10 @@ def compare(
                 raise OSError(error.errno, error.strerror, str(out)) from None
         for note in comparison.notes:
             typer.echo(f"seedbus: note: {note}", err=True)
-        if output is Format.json:
+        if output is TableFormat.json:
             typer.echo(json.dumps(comparison.json(), ensure_ascii=False))
+        elif output is TableFormat.markdown:
+            typer.echo(compare_page.markdown(comparison))
         else:
             compare_page.show(comparison)
 

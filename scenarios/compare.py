@@ -30,6 +30,8 @@ from seedbus.scenarios.statistics import Heard
 
 RISING = ("accuracy", "success", "f1")
 """Metrics of which more is better; of any other, less is."""
+ENDING = 10
+"""Evaluations whose mean says where a run ended, when single ones jump about."""
 _SAME_RUN = ("seed", "description", "transport", "expect", "verify", "verify_every")
 _NO_METRICS = ("round", "version", "time_s", "bytes_up", "bytes_down")
 _MOST_SETTINGS = 3
@@ -128,6 +130,7 @@ class Run:
         found: Figures = {f"at_{round}": self.at(metric, round) for round in at}
         found["last"] = _finite(self.values(metric)[-1])
         found["best"] = None if not values else max(values) if metric in RISING else min(values)
+        found["end"] = float(np.mean(values[-ENDING:])) if values else None
         if target is not None:
             place = self.reached(metric, target)
             found["rounds_to_target"] = None if place is None else self.rounds[place]

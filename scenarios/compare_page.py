@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from seedbus.scenarios.compare import Comparison, Row, Run, Spread
+from seedbus.scenarios.compare import ENDING, Comparison, Row, Run, Spread
 from seedbus.scenarios.figures import Line, in_bytes, lines, picked
 from seedbus.scenarios.page import document
 
@@ -33,6 +33,13 @@ def show(comparison: Comparison) -> None:
     Console(width=None if sys.stdout.isatty() else needed).print(table)
 
 
+def markdown(comparison: Comparison) -> str:
+    """The table for a text in Markdown; what is below each other on a terminal is beside each other here."""
+    heads, rows = cells(comparison)
+    table = [heads, ["---", *["---:"] * (len(heads) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(map(_markdown, row))} |" for row in table)
+
+
 def page(comparison: Comparison) -> str:
     """One page that needs nothing but itself."""
     heads, rows = cells(comparison)
@@ -50,6 +57,7 @@ def cells(comparison: Comparison) -> tuple[list[str], Cells]:
     shown = _share if metric.startswith("accuracy") else _number
     columns += [(f"{metric}\nat {round:,}", [(f"at_{round}", shown)]) for round in comparison.at]
     columns.append((f"{metric}: last\nbest", [("last", shown), ("best", shown)]))
+    columns.append((f"mean of\nlast {ENDING}", [("end", shown)]))
     if comparison.target is not None:
         ways: list[tuple[str, Written]] = [("rounds_to_target", _count), ("bytes_to_target", _size)]
         columns.append((f"rounds to {comparison.target:g}\nbytes to it", ways))
@@ -118,6 +126,10 @@ def _seconds(spread: Spread) -> str:
 
 def _html(text: str) -> str:
     return "<br>".join(map(escape, text.split("\n")))
+
+
+def _markdown(text: str) -> str:
+    return ", ".join(text.split("\n")).replace("|", "\\|")
 
 
 def _plots(comparison: Comparison) -> list[str]:

@@ -25,6 +25,14 @@ class Format(StrEnum):
     json = "json"
 
 
+class TableFormat(StrEnum):
+    """How a table is printed."""
+
+    text = "text"
+    markdown = "markdown"
+    json = "json"
+
+
 Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Change a field, e.g. algorithm.momentum=0.5.")
 ]

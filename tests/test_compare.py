@@ -64,6 +64,12 @@ def test_what_is_not_finite_meets_no_target_and_is_not_the_best() -> None:
     assert made([0.0, None, 0.9]).figures("accuracy", 0.01, [])["rounds_to_target"] is None
 
 
+def test_where_a_run_ended_is_the_mean_of_its_last_evaluations_that_are_finite() -> None:
+    assert made([0.0, *[1.0] * 5, *[0.5] * 5]).figures("accuracy", None, [])["end"] == pytest.approx(0.75)
+    assert made([0.4, None, 0.8]).figures("accuracy", None, [])["end"] == pytest.approx(0.6)
+    assert made([None]).figures("accuracy", None, [])["end"] is None
+
+
 def test_at_a_round_it_is_the_newest_value_by_then_and_none_of_a_round_that_was_not_reached() -> None:
     run = made([0.1, 0.2, 0.3])
     assert [run.at("accuracy", round) for round in (0, 9, 10, 19, 20, 21)] == [0.1, 0.1, 0.2, 0.2, 0.3, None]
@@ -160,6 +166,14 @@ def test_the_table_and_the_page_hold_the_same_and_the_page_has_both_plots(
     measured = sorted(len(runs[name].metrics) for name in ("one", "hiso"))
     assert sorted(points[0]) == measured
     assert sorted(points[1]) == [count - 1 for count in measured], "x₀ has no place among logarithms"
+
+
+def test_markdown_is_a_table_with_a_line_a_row(seedbus: Command, runs: dict[str, Results]) -> None:
+    folders = [runs[name].folder for name in ("one", "two", "hiso")]
+    heads, rule, *rows = seedbus("compare", *folders, "--format", "markdown").out.splitlines()
+    assert heads.startswith("| run, algorithm | rounds |") and rule == "| --- |" + " ---: |" * (heads.count("|") - 2)
+    assert len(rows) == 2 and all(row.count("|") == heads.count("|") for row in rows)
+    assert sorted(row.split(" | ")[0] for row in rows) == ["| hiso, hiso", "| small, decomfl, 2 seeds"]
 
 
 def test_json_is_one_object_and_what_python_gives(seedbus: Command, runs: dict[str, Results]) -> None:

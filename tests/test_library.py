@@ -121,8 +121,8 @@ def test_every_dense_algorithm_that_backpropagates_has_a_scenario_and_all_have_o
         assert found["algorithm"]["weighting"] == "uniform"
 
 
-def test_the_scalar_rows_beside_the_dense_ones_cost_as_many_forward_passes() -> None:
-    work = {name: load(f"fashion/{name}").algorithm.evaluations(0) for name in ("fedavg", "decomfl", "hiso")}
+def test_rows_without_gradients_cost_as_many_forward_passes_as_those_with_them() -> None:
+    work = {name: load(f"fashion/{name}").algorithm.evaluations(0) for name in ("fedavg", "fedzo", "decomfl", "hiso")}
     assert work == dict.fromkeys(work, 150)
 
 

@@ -42,7 +42,7 @@ from seedbus.bus import Envelope, Kind
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """A round that is over. commit is None if it had no quorum."""
+    """A round that is over. commit is None if it had no quorum; told: what the cohort is told of its reports."""
 
     round: int
     version: int
@@ -50,6 +50,7 @@ class Closed:
     reported: tuple[int, ...]
     commit: Any
     course: Course = NO_COURSE
+    told: tuple[Outgoing, ...] = ()
 
 
 class Coordinator:
@@ -237,7 +238,9 @@ class Coordinator:
             self._rounds.dismiss(client)  # it never heard of the round
         if commit is not None:
             self._catch_up.remember(commit, self._places.slowest(self.version))
-        return Closed(attempt.plan.round, self.version, tuple(attempt.cohort), tuple(reported), commit, course)
+        plan, peak, cohort = attempt.plan, attempt.peak, tuple(attempt.cohort)
+        told = () if peak is None else tuple(messages.pack_peak(client, plan, peak) for client in cohort)
+        return Closed(plan.round, self.version, cohort, tuple(reported), commit, course, told)
 
     def published(self, closed: Closed, bytes_so_far: int) -> Envelope | None:
         """What the evaluator is told once the round is durable."""

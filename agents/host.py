@@ -141,6 +141,10 @@ class Host:
             self._observer.noted("bad-fetch", client=envelope.client, detail=str(error))
             return []
 
+    def scaled(self, envelope: Envelope) -> list[Envelope]:
+        """By what a client is to scale what it transmits: the air is simulated at the server, so nothing follows."""
+        return []
+
     def refused(self, envelope: Envelope) -> list[Envelope]:
         """What a client holds is of no use to this run: it starts anew."""
         self._observer.noted("starts-anew", client=envelope.client)

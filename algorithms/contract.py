@@ -197,6 +197,10 @@ class Algorithm(Protocol[PlanT, ReportT, CommitT]):
         """
         ...
 
+    def peak(self, plan: PlanT, reports: Mapping[int, ReportT]) -> Packed | None:
+        """Server: what the cohort is told of the reports that make a commit, all together; None: nothing."""
+        ...
+
     @property
     def takes_late(self) -> bool:
         """Whether reports of earlier rounds may enter a commit: not where directions depend on the replica's state."""

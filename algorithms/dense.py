@@ -250,6 +250,9 @@ class FedAvg(BaseModel):
         commit = DenseCommit(plan.version + 1, plan.round, fields, None if ahead is server.x else server.x.copy())
         return commit, State(server.x, server.shared, server.state, rule).pack()
 
+    def peak(self, plan: DensePlan, reports: Mapping[int, DenseReport]) -> Packed | None:
+        return None if self.channel is None else dense_wire.pack_peak([report.norms for report in reports.values()])
+
     # -- values of reports, for whoever looks at them or falsifies them
 
     def numbers(self, report: DenseReport) -> Vector:

@@ -210,6 +210,9 @@ class ScalarOnly(BaseModel):
             terms.append(Term(overdue.plan.round, overdue.plan.seed, mean, weight))
         return ScalarCommit(plan.version + 1, plan.round, plan.learning_rate, tuple(terms)), state
 
+    def peak(self, plan: ScalarPlan, reports: Mapping[int, Scalars]) -> None:
+        """Nobody's scalars depend on the others'."""
+
     @property
     def takes_late(self) -> bool:
         return True

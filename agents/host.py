@@ -24,7 +24,8 @@ from seedbus.agents.seeds import of_directions
 from seedbus.agents.source import Source
 from seedbus.agents.tampering import Tampering
 from seedbus.agents.verification import Verifier
-from seedbus.algorithms.contract import BadPayload, CommitGap, Declined, Replica, Together, Vector, one_by_one
+from seedbus.algorithms.contract import BadPayload, CommitGap, Declined, Replica, Vector
+from seedbus.algorithms.together import Together, one_by_one
 from seedbus.bus import Envelope
 
 WITHOUT_STATE, FROM_ANOTHER_RUN = (RETURNS.index(how) for how in ("without-state", "from-another-run"))

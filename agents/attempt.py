@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from seedbus.agents.messages import AnyAlgorithm
-from seedbus.algorithms.contract import Overdue, ReportRefused
+from seedbus.algorithms.contract import Overdue, Packed, ReportRefused
 from seedbus.bus import Envelope, Tally
 
 
@@ -16,7 +16,8 @@ from seedbus.bus import Envelope, Tally
 class Attempt:
     """One round. size: |C_r|, clients asked; reports: those that have come and are in no commit yet.
 
-    lags: commits that each of the cohort had missed when it was asked; members: of how many clients it was drawn.
+    lags: commits that each of the cohort had missed when it was asked; members: of how many clients it was drawn; peak:
+    what the cohort is told of the reports, once these make a commit.
     """
 
     plan: Any
@@ -30,6 +31,7 @@ class Attempt:
     told: dict[int, tuple[Envelope, Tally]] = field(default_factory=dict)
     lost: Counter[int] = field(default_factory=Counter)
     is_expired: bool = False
+    peak: Packed | None = None
     lags: list[int] = field(default_factory=list)
 
     def admit(self, envelope: Envelope) -> None:

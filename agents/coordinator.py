@@ -22,27 +22,27 @@ from dataclasses import dataclass
 from typing import Any
 
 from seedbus.agents import messages
-from seedbus.agents.admission import why_not
-from seedbus.agents.attempt import Attempt
-from seedbus.agents.catch_up import JOINS, CatchUp
+from seedbus.agents.answers import Answers
+from seedbus.agents.catch_up import CatchUp
 from seedbus.agents.course import NO_COURSE, Course
 from seedbus.agents.history import Reload
+from seedbus.agents.joining import Joining
 from seedbus.agents.lag import Lag
 from seedbus.agents.messages import AnyAlgorithm, Evaluation, Join
 from seedbus.agents.participation import Participation
 from seedbus.agents.places import Places
 from seedbus.agents.refusals import NOBODY, Refusal, Refusals
 from seedbus.agents.rounds import Rounds
-from seedbus.agents.snapshots import NoSnapshot, Outgoing
+from seedbus.agents.snapshots import Outgoing
 from seedbus.agents.stopping import Cadence, Progress, Stop
 from seedbus.agents.verification import KEPT, Verifier
 from seedbus.algorithms.contract import BadPayload, ReportRefused, whole_digest
-from seedbus.bus import Envelope, Kind
+from seedbus.bus import Envelope
 
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """A round that is over. commit is None if it had no quorum."""
+    """A round that is over. commit is None if it had no quorum; told: what the cohort is told of its reports."""
 
     round: int
     version: int
@@ -50,6 +50,7 @@ class Closed:
     reported: tuple[int, ...]
     commit: Any
     course: Course = NO_COURSE
+    told: tuple[Outgoing, ...] = ()
 
 
 class Coordinator:
@@ -89,7 +90,9 @@ class Coordinator:
         self.history, self.snapshots = self._catch_up.history, self._catch_up.snapshots
         self._rounds = Rounds(algorithm, participation, seed, state)
         self._durable = self._rounds.pack()
-        self.proofs, self._believes, self._apart = dict(proofs or {}), believes, apart
+        parts = self._places, self._catch_up, self._rounds
+        self._joining = Joining(*parts, participation.clients, proofs=proofs or {}, believes=believes, apart=apart)
+        self._answers = Answers(algorithm, *parts, self.verifier)
 
     @property
     def version(self) -> int:
@@ -99,6 +102,11 @@ class Coordinator:
     def versions(self) -> Mapping[int, int]:
         """Where everybody is that ever joined."""
         return self._places.versions
+
+    @property
+    def proofs(self) -> Mapping[str, bytes]:
+        """What every process must show, as far as it is known."""
+        return self._joining.proofs
 
     @property
     def round(self) -> int:
@@ -112,50 +120,14 @@ class Coordinator:
     ) -> tuple[list[Outgoing], Refusal | None]:
         """A process brings clients, or a client says where it really is; returns plans for those that have one to
         answer, or a refusal. round: in which a client said so; is_due: whether it was told to."""
-        members = range(self.participation.clients) if is_due else self._places.members
-        objection = why_not(join, self.proofs, self.participation.clients, self.version, members)
-        if objection is not None:
-            return [], self.refused(join.sender, *objection)
-        self.proofs = join.proofs | self.proofs
-        if round is not None and round < self.round and self._is_behind(join):
-            return [], None
-        plans: list[Outgoing] = []
-        is_alone, now = join.sender >= 0, self._rounds.current
-        has_pulled = is_alone and self.snapshots.installed(join.sender, join.spans[0].version if join.spans else 0)
-        if is_alone and now is not None and not (is_due or has_pulled):
-            if not self._catch_up.is_lost(join.sender, now):
-                detail = f"client {join.sender} says more than {JOINS} times in a round where it is"
-                return [], self.refused(join.sender, "joins-again", detail)
-        came = [
-            (client, span.version)
-            for span in join.spans
-            for client in range(span.first, span.last + 1)
-            if is_alone or not (client in self._apart or (client in self.versions and not self._believes))
-        ]
-        lost = {c for c, version in came if has_pulled or not is_due or version < self.versions.get(c, 0)}
-        self._places.enter(came)
-        for client, _ in came:
-            self._rounds.dismiss(client)
-            if client in lost and now is not None and client in now.waiting:
-                plans += self._catch_up.told(client, now)  # the plan again, from where it really is
-        return plans, None
-
-    def _is_behind(self, join: Join) -> bool:
-        """True of a member's JOIN that would set it back.
-
-        Out of an earlier round it may have been overtaken by what the client has answered since. If it was not, the
-        client's next plan does not follow on what it holds, and it says so again.
-        """
-        is_behind = all(span.version < self.versions.get(span.first, 0) for span in join.spans)
-        return 0 <= join.sender in self._places.members and is_behind
+        try:
+            return self._joining.joined(join, round=round, is_due=is_due), None
+        except ReportRefused as error:
+            return [], self.refused(join.sender, error.reason, str(error))
 
     def left(self, clients: Iterable[int]) -> None:
         """Clients are gone; nobody waits for them, and none is asked until it has joined again."""
-        clients = list(clients)
-        for client in clients:
-            self._places.leave(client)
-            self._rounds.dismiss(client, open_too=True)
-        self.snapshots.left(clients)
+        self._joining.left(clients)
 
     @property
     def members(self) -> int:
@@ -179,14 +151,7 @@ class Coordinator:
     def reported(self, envelope: Envelope, now_ns: int = 0) -> Refusal | None:
         """A report, why there is none, or what serves a snapshot came in. Returns why it was refused, if it was."""
         try:
-            if envelope.kind is Kind.DECLINE:
-                self._let_off(envelope)
-            elif envelope.kind is Kind.PULL:
-                self._pulled(envelope)
-            elif envelope.kind is Kind.PIECE:
-                self.snapshots.came(envelope)
-            else:
-                self._accept(envelope, now_ns)
+            self._answers.take(envelope, now_ns)
             return None
         except BadPayload as error:
             return self.refused(envelope.client, "bad-payload", str(error), envelope.round)
@@ -237,7 +202,9 @@ class Coordinator:
             self._rounds.dismiss(client)  # it never heard of the round
         if commit is not None:
             self._catch_up.remember(commit, self._places.slowest(self.version))
-        return Closed(attempt.plan.round, self.version, tuple(attempt.cohort), tuple(reported), commit, course)
+        plan, peak, cohort = attempt.plan, attempt.peak, tuple(attempt.cohort)
+        told = () if peak is None else tuple(messages.pack_peak(client, plan, peak) for client in cohort)
+        return Closed(plan.round, self.version, cohort, tuple(reported), commit, course, told)
 
     def published(self, closed: Closed, bytes_so_far: int) -> Envelope | None:
         """What the evaluator is told once the round is durable."""
@@ -312,53 +279,9 @@ class Coordinator:
         self.progress = Progress.unpack(progress)
         self.verifier.unpack(truth)
         self.snapshots.unpack(snapshots, snapshot)
-        self._places.restore(known, with_members=not self._believes)
+        self._places.restore(known, with_members=not self._joining.believes)
         for commit in log:
             self._catch_up.remember(commit, self._places.slowest(self.version))
-
-    # -- inside
-
-    def _expected(self, envelope: Envelope) -> Attempt:
-        """The round that this answers, if it is one that waits for it."""
-        client = envelope.client
-        if client not in self.versions:
-            raise ReportRefused("not-a-member", f"client {client} never joined")
-        now = self._rounds.asking(envelope.round)
-        now.admit(envelope)
-        return now
-
-    def _let_off(self, envelope: Envelope) -> None:
-        now, client = self._expected(envelope), envelope.client
-        reason, detail = messages.unpack_decline(envelope)
-        now.declined.add(client)
-        now.waiting.discard(client)
-        self._reached(client, envelope.base)
-        raise ReportRefused(reason, detail)
-
-    def _pulled(self, envelope: Envelope) -> None:
-        try:
-            self._catch_up.pulled(envelope, self._rounds.current)
-        except NoSnapshot:
-            self._rounds.dismiss(envelope.client)  # it lags too far to answer an earlier round
-            raise
-
-    def _reached(self, client: int, version: int) -> None:
-        """What a client has answered brings it on, and never back."""
-        if version >= self.versions[client]:
-            self._places.move(client, version)
-
-    def _accept(self, envelope: Envelope, now_ns: int) -> None:
-        now, client = self._expected(envelope), envelope.client
-        is_due = self.verifier.is_due(envelope.base)
-        report, claim = messages.unpack_report(self.algorithm, envelope, now.plan, has_digests=is_due)
-        self.algorithm.check(now.plan, report)
-        difference = self.verifier.claimed(client, envelope.base, claim) if is_due else None
-        if difference is not None:
-            raise ReportRefused("diverged", difference)
-        self._rounds.count(now, client, report, now_ns)
-        self._reached(client, envelope.base)
-        if now is self._rounds.current:
-            self.snapshots.reported(client)
 
 
 _ANSWERS_BADLY = frozenset(

@@ -143,6 +143,7 @@ class Followers:
             Kind.REFUSE: self.host.refused,
             Kind.SNAPSHOT: self.host.fed,
             Kind.FETCH: self.host.fetched,
+            Kind.PEAK: self.host.scaled,
         }
         if envelope.kind in answers and envelope.client != EVALUATOR and envelope.client in self.host.replicas:
             return answers[envelope.kind](envelope)

@@ -24,7 +24,8 @@ from seedbus.agents.seeds import of_directions
 from seedbus.agents.source import Source
 from seedbus.agents.tampering import Tampering
 from seedbus.agents.verification import Verifier
-from seedbus.algorithms.contract import BadPayload, CommitGap, Declined, Replica, Together, Vector, one_by_one
+from seedbus.algorithms.contract import BadPayload, CommitGap, Declined, Replica, Vector
+from seedbus.algorithms.together import Together, one_by_one
 from seedbus.bus import Envelope
 
 WITHOUT_STATE, FROM_ANOTHER_RUN = (RETURNS.index(how) for how in ("without-state", "from-another-run"))
@@ -140,6 +141,10 @@ class Host:
         except BadPayload as error:
             self._observer.noted("bad-fetch", client=envelope.client, detail=str(error))
             return []
+
+    def scaled(self, envelope: Envelope) -> list[Envelope]:
+        """By what a client is to scale what it transmits: the air is simulated at the server, so nothing follows."""
+        return []
 
     def refused(self, envelope: Envelope) -> list[Envelope]:
         """What a client holds is of no use to this run: it starts anew."""

@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -26,14 +25,8 @@ import msgpack
 
 from seedbus.agents.errors import JournalDamaged, RunFolderError
 from seedbus.agents.journal_file import FILE, begin, connect, locked, prepare, refuse_taken, said_plainly
+from seedbus.agents.journal_reading import KEPT_EVERY, MEMBERS, Reading, Round, link, vouched
 from seedbus.agents.seals import SEAL, Seals, digest, seal_of
-
-Round = tuple[int, int, list[int], list[int], list[Any], list[Any] | None]
-"""Its number, the version after it, its cohort, who reported, how it went, and its packed commit or None; [] for one
-that is not kept."""
-KEPT_EVERY = 50
-"""Of dense commits, each a whole model, the newest is kept, and every so many."""
-_MEMBERS = {"known": "version", "held": "version", "halves": "note"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +82,7 @@ class Journal:
 
     def __init__(self, folder: Path, database: sqlite3.Connection, lock: Any) -> None:
         self.folder, self._database, self._lock = folder, database, lock
+        self._reading = Reading(folder / FILE, database)
         self._ends: tuple[bytes, Seals] | None = None
 
     @classmethod
@@ -142,7 +136,7 @@ class Journal:
 
     def facts(self) -> dict[str, str]:
         with self._plainly():
-            found = self._raw_facts()
+            found = self._reading.facts()
             if found.pop(SEAL, None) != seal_of(found):
                 raise JournalDamaged(self.folder / FILE, 0, "its facts do not verify")
             return found
@@ -160,7 +154,7 @@ class Journal:
         if model is not None:  # the chain vouches for it, and goes on without it once it is let go
             commit = digest(model)
         body: bytes = msgpack.packb([list(entry.cohort), list(entry.reported), list(entry.course), commit])
-        chain = _link(chain, entry.round, entry.version, body)
+        chain = link(chain, entry.round, entry.version, body)
         lines, state = [json.dumps(line) for line in entry.metrics], msgpack.packb(entry.state)
         rows = [entry.rows] if entry.rows and not entry.is_rotated else []
         with self._plainly(reads=False), self._database as database:
@@ -202,32 +196,30 @@ class Journal:
     def checkpoint(self) -> Checkpoint | None:
         """The state after the last whole round, or None if there is none yet. Raises `JournalDamaged`."""
         with self._plainly():
-            verified = deque(self._verified(), maxlen=1)
+            verified = deque(self._reading.rounds(), maxlen=1)
             found = self._database.execute("SELECT segments, state, chain FROM checkpoint").fetchone()
             if found is None and not verified:
                 return None
-            segments, state, link = found or (0, b"", b"")
-            chain, seals = self._read_end()
-            if not verified or link != _vouched(chain, segments, state, seals):
+            segments, state, claimed = found or (0, b"", b"")
+            chain, seals = self._reading.end()
+            if not verified or claimed != vouched(chain, segments, state, seals):
                 raise JournalDamaged(self.folder / FILE, 0, "the checkpoint does not verify")
             round, version, cohort, reported, _, commit = verified.pop()
             last = (round, version, cohort, reported, commit is not None)
-            rows = b"".join(packed for (packed,) in self._select("packed FROM rows ORDER BY number"))
-            known, held, halves = (
-                dict(self._select(f"client, {what} FROM {table}")) for table, what in _MEMBERS.items()
-            )
+            rows = b"".join(self._reading.rows())
+            known, held, halves = (dict(self._reading.members(table)) for table in MEMBERS)
             unpacked = msgpack.unpackb(state, strict_map_key=False)
         halves = {client: note for client, note in halves.items() if note}
-        return Checkpoint(unpacked, segments, rows, self.metrics(), known, held, last, halves, self._held_snapshot())
+        return Checkpoint(unpacked, segments, rows, self.metrics(), known, held, last, halves, self._reading.snapshot())
 
     def metrics(self) -> list[dict[str, Any]]:
         with self._plainly():
-            return [json.loads(line) for (line,) in self._select("line FROM metrics ORDER BY number")]
+            return [json.loads(line) for line in self._reading.metrics()]
 
     def rounds(self, after: int = 0) -> Iterator[Round]:
         """All rounds from the one on that made version after + 1, verified. Raises `JournalDamaged` after the sound."""
         with self._plainly():
-            yield from self._verified(after)
+            yield from self._reading.rounds(after)
 
     def close(self) -> None:
         self._database.close()
@@ -242,8 +234,8 @@ class Journal:
 
     def _moved(self, table: str, now: Mapping[int, int] | Mapping[int, bytes], seals: Seals) -> Seals:
         """Members at other versions, or with other notes."""
-        among = f"client, {_MEMBERS[table]} FROM {table} WHERE client IN (SELECT value FROM json_each(?))"
-        before = dict(self._select(among, json.dumps(list(now))))
+        among = f"client, {MEMBERS[table]} FROM {table} WHERE client IN (SELECT value FROM json_each(?))"
+        before = dict(self._reading.select(among, json.dumps(list(now))))
         self._database.executemany(f"INSERT OR REPLACE INTO {table} VALUES (?, ?)", now.items())
         return seals.moved(table, before, now.items())
 
@@ -253,74 +245,17 @@ class Journal:
         return seals.grown(metrics=lines, rows=rows)
 
     def _check_in(self, segments: int, state: bytes, chain: bytes, seals: Seals) -> None:
-        checkpoint = (segments, state, _vouched(chain, segments, state, seals))
+        checkpoint = (segments, state, vouched(chain, segments, state, seals))
         self._database.execute("INSERT OR REPLACE INTO checkpoint VALUES (1, ?, ?, ?)", checkpoint)
 
     # -- reading
 
     def _end(self) -> tuple[bytes, Seals]:
-        """The last link of the chain, and the seals of the other tables."""
+        """What `Reading.end` says, read once."""
         if self._ends is None:
             with self._plainly():
-                self._ends = self._read_end()
+                self._ends = self._reading.end()
         return self._ends
-
-    def _read_end(self) -> tuple[bytes, Seals]:
-        row = self._database.execute("SELECT chain FROM rounds ORDER BY round DESC LIMIT 1").fetchone()
-        seals = Seals().holding(self._held_snapshot())
-        for table, what in _MEMBERS.items():
-            seals = seals.moved(table, {}, self._select(f"client, {what} FROM {table}"))
-        lines = (line for (line,) in self._select("line FROM metrics ORDER BY number"))
-        rows = (packed for (packed,) in self._select("packed FROM rows ORDER BY number"))
-        return row[0] if row else self._root(), seals.grown(metrics=lines, rows=rows)
-
-    def _held_snapshot(self) -> bytes:
-        found: tuple[bytes] | None = self._select("packed FROM snapshot").fetchone()
-        return found[0] if found else b""
-
-    def _verified(self, after: int = 0) -> Iterator[Round]:
-        good = self._first_round(after)
-        before = self._select("chain FROM rounds WHERE round = ?", good - 1).fetchone()
-        chain = before[0] if before else self._root()
-        stored = "round, version, body, chain FROM rounds WHERE round >= ? ORDER BY round"
-        for round, version, body, link in self._select(stored, good):
-            chain = _link(chain, round, version, body)
-            if round != good or chain != link:
-                raise JournalDamaged(self.folder / FILE, good, f"round {good} does not verify")
-            cohort, reported, course, commit = msgpack.unpackb(body)
-            if isinstance(commit, bytes):
-                commit = self._model(version, commit, good)
-            yield round, version, cohort, reported, course, commit
-            good += 1
-
-    def _model(self, version: int, link: bytes, good: int) -> list[Any]:
-        """A dense commit, or [] if it is not kept."""
-        found = self._select("packed FROM models WHERE version = ?", version).fetchone()
-        is_newest = self._select("1 FROM rounds WHERE version > ? LIMIT 1", version).fetchone() is None
-        if found is None and not is_newest and version % KEPT_EVERY:
-            return []
-        if found is None or digest(found[0]) != link:
-            raise JournalDamaged(self.folder / FILE, good, f"the model of version {version} does not verify")
-        commit: list[Any] = msgpack.unpackb(found[0])
-        return commit
-
-    def _first_round(self, after: int) -> int:
-        """The round that made version after + 1, or where it will be. A round makes one commit at most."""
-        if not after:
-            return 0
-        first = "round FROM rounds WHERE round >= ? AND version > ? ORDER BY round LIMIT 1"
-        found = self._select(first, after, after).fetchone()
-        return int(found[0]) if found else sys.maxsize
-
-    def _root(self) -> bytes:
-        """What the chain of rounds begins with: the digest of the scenario."""
-        return digest(self._raw_facts().get("scenario", "").encode())
-
-    def _raw_facts(self) -> dict[str, str]:
-        return dict(self._select("name, value FROM facts"))
-
-    def _select(self, what: str, *values: Any) -> sqlite3.Cursor:
-        return self._database.execute(f"SELECT {what}", values)
 
     @contextmanager
     def _plainly(self, *, reads: bool = True) -> Iterator[None]:
@@ -339,14 +274,6 @@ class Journal:
                 error = JournalDamaged(path, 0, f"it holds what cannot be decoded ({error})")
             good = 0
             with suppress(JournalDamaged, RunFolderError, *odd), said_plainly(self.folder):
-                for _ in self._verified():
+                for _ in self._reading.rounds():
                     good += 1
             raise JournalDamaged(path, good, error.what) from None
-
-
-def _link(previous: bytes, round: int, version: int, body: bytes) -> bytes:
-    return digest(previous + b"%d %d " % (round, version) + body)
-
-
-def _vouched(chain: bytes, segments: int, state: bytes, seals: Seals) -> bytes:
-    return digest(chain + seals.digest() + b"%d " % segments + state)

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgpack
 
-from seedbus.algorithms.contract import DECLINES, Algorithm, BadPayload, Declined
+from seedbus.algorithms.contract import DECLINES, Algorithm, BadPayload, Declined, Packed
 from seedbus.bus import EVALUATOR, Envelope, Kind, Tally
 from seedbus.bus.envelope import NO_TALLY
 
@@ -158,6 +158,11 @@ def unpack_decline(envelope: Envelope) -> tuple[str, str]:
     if reason not in DECLINES or len(detail) > DETAIL:
         raise BadPayload(f"a DECLINE says {reason[:DETAIL]!r}; it may say {', '.join(sorted(DECLINES))}")
     return reason, detail
+
+
+def pack_peak(client: int, plan: Any, peak: Packed) -> tuple[Envelope, Tally]:
+    """The largest of what a cohort's reports said, for one of the cohort; there is no answer."""
+    return Envelope(Kind.PEAK, client, plan.round, plan.version, peak.body), Tally(scalars=peak.scalars)
 
 
 def pack_commit(algorithm: AnyAlgorithm, round: int, version: int, commits: Sequence[Any], wants: int) -> Envelope:

@@ -102,6 +102,8 @@ class Rounds:
         commit = self._commit(closed, version, late)
         course = Course(closed.opened_ns, now_ns, closed.is_expired, closed.lags, late)
         self.current = None
+        if commit is not None:
+            closed.peak = self.algorithm.peak(closed.plan, closed.reports)
         if commit is None:
             self._answer_times_ns.clear()
         if commit is not None or self.policy.buffer is None:

@@ -5,29 +5,24 @@ Order of a round's end, on which recovery rests: aggregate → journal (durable)
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any
 
 from seedbus.agents import messages
+from seedbus.agents.comings import Comings
 from seedbus.agents.coordinator import Closed, Coordinator
-from seedbus.agents.errors import TooFew
 from seedbus.agents.followers import build_facts
 from seedbus.agents.journal import Checkpoint, Entry, Journal
 from seedbus.agents.observer import Observer
 from seedbus.agents.outages import Outages, Phase
-from seedbus.agents.population import RETURNS, Moves, Population, Returns
+from seedbus.agents.population import Population
 from seedbus.agents.reception import Reception
 from seedbus.agents.snapshots import Outgoing
 from seedbus.algorithms.contract import BadPayload
 from seedbus.bus import EVALUATOR, SERVER, Bus, Envelope, Kind, MalformedEnvelope
 from seedbus.bus.clock import LAST
 from seedbus.bus.envelope import DOWN, UP
-from seedbus.bus.errors import EndOfTime
-
-VAIN, VAIN_EACH = 10_000, 100  # comings and goings without a quorum, and so many a client, after which it is given up
 
 
 class Server:
@@ -44,8 +39,7 @@ class Server:
     ) -> None:
         self.bus, self.coordinator, self.journal, self.observer = bus, coordinator, journal, observer
         self._population, self._outages = population, outages
-        self._coming: Counter[int] = Counter()  # JOINs that those who were told to introduce themselves owe
-        self._turned_away: set[int] = set()  # once a round: who answers in the same way would be told for ever
+        self._comings = Comings(bus, coordinator, population, observer, self._until, self._until_time)
         self._mailbox = bus.open(SERVER, "the server")
         self.unsaved_metrics: list[dict[str, Any]] = []
         self._unpublished: Closed | None = None
@@ -70,8 +64,7 @@ class Server:
         coordinator, bus, population, coming = checkpoint.state
         self.coordinator.restore(coordinator, log, checkpoint.known, checkpoint.snapshot)
         self._population.unpack(population)
-        # in real time a process that comes brings all its clients that are there
-        self._coming = Counter(dict(coming) if self.bus.clock.is_virtual else {})
+        self._comings.unpack(coming)
         self.bus.stands, self.bus.halves = dict(checkpoint.held), dict(checkpoint.halves)
         self.bus.ledger.restore(checkpoint.segments, checkpoint.rows)
         self.bus.restore(bus)
@@ -113,11 +106,11 @@ class Server:
         """A process has come or gone, and there may be plans to send anew."""
         self._send(plans)
         if not self.bus.clock.is_virtual:
-            self._coming.clear()  # a process that comes brings them, and one that is gone has nobody to introduce
+            self._comings.owed.clear()  # a process that comes brings them, and one that is gone has nobody to introduce
         self._mailbox.put(None)
 
     async def _round(self) -> None:
-        await self._gather()
+        await self._comings.gather(lambda: not self._reception.missing)
         now_ns = self.bus.clock.now_ns
         plans = self.coordinator.open_round(now_ns)
         await self._until(lambda: not self.coordinator.snapshots.awaits_evaluator)
@@ -133,6 +126,7 @@ class Server:
             self.coordinator.crashed()
             return
         closed = self.coordinator.close_round(self.bus.clock.now_ns)
+        self._send(closed.told)  # now: while it is under way, a checkpoint has it
         await self._keep(closed)
         await self._publish(closed)
 
@@ -157,41 +151,6 @@ class Server:
         self._outages.is_away = False
         return True
 
-    async def _gather(self) -> None:
-        """Let clients come and go; then wait for enough of them, if waiting can help."""
-        coordinator, population = self.coordinator, self._population
-        quorum, clients = coordinator.participation.quorum, coordinator.participation.clients
-        most = 0
-        for _ in range(VAIN + VAIN_EACH * clients):
-            self._move(population.advance(coordinator.round, self.bus.clock.now_ns))
-            next_ns = population.next_ns()
-            if next_ns is None or population.in_time < quorum:
-                # those who are a matter of rounds come only if rounds go on
-                await self._until(lambda: coordinator.has_members or (population.is_changing and not self._coming))
-            else:
-                try:
-                    await self._until_time(next_ns, lambda: coordinator.has_members)
-                except EndOfTime:
-                    break
-            most = max(most, coordinator.members)
-            if coordinator.has_members:
-                return
-            if population.is_over and (self.bus.clock.is_virtual or not self._reception.missing):
-                raise _unfinishable(
-                    coordinator.round, quorum, f"{most} of {clients} are there, and nobody comes or goes any more"
-                )
-            if next_ns is None or population.in_time < quorum:
-                return
-        now_s = self.bus.clock.now_ns / 1e9
-        raise _unfinishable(
-            coordinator.round, quorum, f"at most {most} of {clients} were there at a time until {now_s:,.0f} s"
-        )
-
-    def _move(self, moves: Moves) -> None:
-        self.coordinator.left(moves.left)
-        for client, brings in moves.arrived:
-            self._wake(client, brings)
-
     async def _until_time(self, latest_ns: int, is_done: Callable[[], bool] = lambda: False) -> None:
         """Wait until that instant, or until something is done."""
         if is_done():
@@ -205,14 +164,6 @@ class Server:
         alarm = self.bus.clock.at(latest_ns, (self.coordinator.round,), ring, LAST)
         await self._until(lambda: is_done() or bool(passed))
         alarm.cancel()
-
-    def _wake(self, client: int, brings: Returns) -> None:
-        """A client is there again: it is to introduce itself, with what it has."""
-        self.observer.noted("returned", client=client, returns=brings)
-        self._coming[client] += 1
-        self._turned_away.discard(client)
-        most = self.coordinator.version if brings == "with-state" else 0
-        self.bus.wake(client, self.coordinator.round, [RETURNS.index(brings)], most)
 
     async def _publish(self, closed: Closed) -> None:
         """What follows once a round is durable; a resumed run begins with it."""
@@ -248,12 +199,12 @@ class Server:
                 self.coordinator.checkpoint(),
                 self.bus.checkpoint(),
                 self._population.pack(),
-                sorted(self._coming.items()),
+                self._comings.pack(),
             ],
         )
         self.unsaved_metrics = []
         self.bus.moved.clear()
-        self._turned_away.clear()
+        self._comings.turned_away.clear()
 
         def write() -> None:
             if entry.is_rotated:
@@ -291,7 +242,7 @@ class Server:
 
     def _read_other(self, letter: Envelope) -> None:
         if letter.kind is Kind.JOIN:
-            self._read_join(messages.Join.unpack(letter), letter.round)
+            self._send(self._comings.joined(messages.Join.unpack(letter), letter.round))
         elif letter.kind is Kind.EVALUATION and letter.client == EVALUATOR:
             evaluation = messages.Evaluation.unpack(letter)
             up, down = self._bytes()
@@ -305,23 +256,6 @@ class Server:
             detail = f"a {letter.kind.name} from {letter.client} is not for the server"
             self.observer.refused(self.coordinator.refused(letter.client, "wrong-kind", detail))
 
-    def _read_join(self, join: messages.Join, round: int) -> None:
-        """A client says where it is, because it has lost its place or has come back."""
-        owed = self._coming.pop(join.sender, 0)
-        if owed > 1:
-            self._coming[join.sender] = owed - 1
-        if self._population.has_left(join.sender):
-            return  # it is gone again
-        plans, refusal = self.coordinator.joined(join, round=round, is_due=owed > 0)
-        self._send(plans)
-        if refusal is not None:
-            self.observer.refused(refusal)
-            if refusal.reason in _START_ANEW and join.sender not in self._turned_away:
-                self._turned_away.add(join.sender)
-                answer = messages.refuse(join.sender, refusal.reason, refusal.detail)
-                self.bus.send(replace(answer, round=self.coordinator.round))
-                self._coming[join.sender] += 1
-
     def _send(self, outgoing: Iterable[Outgoing]) -> None:
         for envelope, tally in outgoing:
             self.bus.send(envelope, tally)
@@ -330,13 +264,3 @@ class Server:
         """Bytes of the algorithm so far, from clients and to them, without the digests of verification."""
         up, down = (sum(map(self.bus.sent_bytes, kinds)) for kinds in (UP, DOWN))
         return up, down
-
-
-def _unfinishable(round: int, quorum: int, why: str) -> TooFew:
-    return TooFew(
-        f"round {round} needs {quorum} clients (participation.quorum), and {why}; lower the quorum, or change what "
-        "faults say of who is there"
-    )
-
-
-_START_ANEW = frozenset({"foreign-version", "x0"})  # what a client holds is of no use here; from x₀ on it may join

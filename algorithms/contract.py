@@ -20,7 +20,7 @@ import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 
@@ -197,6 +197,10 @@ class Algorithm(Protocol[PlanT, ReportT, CommitT]):
         """
         ...
 
+    def peak(self, plan: PlanT, reports: Mapping[int, ReportT]) -> Packed | None:
+        """Server: what the cohort is told of the reports that make a commit, all together; None: nothing."""
+        ...
+
     @property
     def takes_late(self) -> bool:
         """Whether reports of earlier rounds may enter a commit: not where directions depend on the replica's state."""
@@ -252,37 +256,6 @@ class Algorithm(Protocol[PlanT, ReportT, CommitT]):
         ...
 
     def unpack_commits(self, body: Any) -> list[CommitT]: ...
-
-
-@runtime_checkable
-class Together(Protocol):
-    """An algorithm whose clients share work where they stand at one version and have one plan."""
-
-    def local_together(
-        self, replica: Replica, memories: Sequence[Any], plan: Any, objectives: Sequence[Objective]
-    ) -> list[tuple[Any, Any] | Declined]:
-        """What `one_by_one` gives, to the bit: a client's batch goes through a forward pass of its own.
-
-        Objectives are of one problem, so they share one point.
-        """
-        ...
-
-
-def one_by_one(
-    algorithm: Algorithm[PlanT, ReportT, CommitT],
-    replica: Replica,
-    memories: Sequence[Any],
-    plan: PlanT,
-    objectives: Sequence[Objective],
-) -> list[tuple[ReportT, Any] | Declined]:
-    """What `local` gives, or raises, for each client."""
-    found: list[tuple[ReportT, Any] | Declined] = []
-    for memory, objective in zip(memories, objectives, strict=True):
-        try:
-            found.append(algorithm.local(replica, memory, plan, objective))
-        except Declined as why:
-            found.append(why)
-    return found
 
 
 def norm(numbers: Vector) -> float:

@@ -29,10 +29,10 @@ from seedbus.algorithms.channels.contract import Channel
 from seedbus.algorithms.compression.contract import Compression
 from seedbus.algorithms.contract import Overdue, Packed, Replica, Vector
 from seedbus.algorithms.dense_client import trained
-from seedbus.algorithms.dense_server import State, check, combined, mean, raw
+from seedbus.algorithms.dense_server import State, check, committed, raw
 from seedbus.algorithms.dense_wire import DenseCommit, DensePlan, DenseReport
 from seedbus.algorithms.discovery import choice, discover
-from seedbus.algorithms.methods.method import Local, Method, Server
+from seedbus.algorithms.methods.method import Local, Method
 from seedbus.algorithms.objective import PASSES, Differentiable
 from seedbus.algorithms.scalar import Positive
 from seedbus.algorithms.schedule import Scheduled, at
@@ -118,9 +118,9 @@ class FedAvg(BaseModel):
             for field, usual in method.defaults.items()
             if getattr(self, field) != usual
         ]
-        if self._sends and not isinstance(self.aggregation, Mean):
+        if self.sent and not isinstance(self.aggregation, Mean):
             found.append(
-                f"algorithm.aggregation: {self.aggregation.rule} is for updates; of {', '.join(self._sends)}, which "
+                f"algorithm.aggregation: {self.aggregation.rule} is for updates; of {', '.join(self.sent)}, which "
                 "clients report too, the plain mean is taken, and a liar can move that"
             )
         return found
@@ -143,14 +143,12 @@ class FedAvg(BaseModel):
         return any(method.judges for method in self.methods)
 
     def report_bytes(self, dimension: int) -> int:
-        return self._codec.most_bytes(dimension) * (1 + len(self._sends))
+        return self._codec.most_bytes(dimension) * (1 + len(self.sent))
 
     # -- the log
 
     def replica(self, x0: Vector) -> Replica:
-        return Replica(
-            0, {"x": x0.copy(), **{name: np.full_like(x0, value) for name, value in self._companions.items()}}
-        )
+        return Replica(0, {"x": x0.copy(), **{name: np.full_like(x0, value) for name, value in self.shared.items()}})
 
     def missing(self, version: int, commits: Sequence[DenseCommit]) -> Sequence[DenseCommit]:
         newest = max(commits, key=lambda commit: commit.version, default=None)
@@ -195,7 +193,7 @@ class FedAvg(BaseModel):
         if self.error_feedback:
             update = update + mine.remembered("error")
         report = self._said(
-            [update, *(mine.sent[name] for name in self._sends)], mine.objective.samples, mine.objective.key
+            [update, *(mine.sent[name] for name in self.sent)], mine.objective.samples, mine.objective.key
         )
         if self.error_feedback:
             with np.errstate(invalid="ignore"):  # what diverged is refused by the server
@@ -209,13 +207,13 @@ class FedAvg(BaseModel):
 
     def first_state(self, x0: Callable[[], Vector]) -> list[Any]:
         x = x0()
-        return State(x, {name: np.full_like(x, value) for name, value in self._companions.items()}, {}, None).pack()
+        return State(x, {name: np.full_like(x, value) for name, value in self.shared.items()}, {}, None).pack()
 
     def reachable(self, plan: DensePlan, cohort: Sequence[int]) -> list[int]:
         return [client for client in cohort if self.channel is None or self.channel.reaches(plan.seed, client)]
 
     def check(self, plan: DensePlan, report: DenseReport) -> None:
-        check(report, 1 + len(self._sends), self._dimension)
+        check(report, 1 + len(self.sent), self._dimension)
 
     def aggregate(
         self,
@@ -227,28 +225,10 @@ class FedAvg(BaseModel):
         late: Sequence[Overdue] = (),
         members: int = 0,
     ) -> tuple[DenseCommit, Any]:
-        before = State.unpack(state)
-        update, rule = combined(self, before.rule, reports, share, late, before.x.size)
-        everyone = [each[client] for each in (reports, *(old.reports for old in late)) for client in sorted(each)]
-        sent = {name: mean(everyone, 1 + number, before.x.size) for number, name in enumerate(self._sends)}
-        if self.channel is not None:
-            for number, heard in enumerate([update, *sent.values()]):
-                norms = [float(report.norms[number]) for report in everyone]
-                heard += self.channel.noise(plan.seed, number, norms, before.x.size)
-        server = Server(
-            before.x, update, sent, before.shared, before.own, plan, len(everyone), members or len(everyone)
-        )
-        with np.errstate(over="ignore", invalid="ignore"):
-            if not any([method.move(server) for method in self.methods]):
-                server.x += update * np.float32(plan.server_learning_rate)
-            for method in self.methods:
-                method.learn(server)
-            ahead = server.x
-            for method in self.methods:
-                ahead = method.ahead(ahead, server)
-        fields = (ahead.copy(), *(server.shared[name].copy() for name in self._companions))
-        commit = DenseCommit(plan.version + 1, plan.round, fields, None if ahead is server.x else server.x.copy())
-        return commit, State(server.x, server.shared, server.state, rule).pack()
+        return committed(self, state, plan, reports, share=share, late=late, members=members)
+
+    def peak(self, plan: DensePlan, reports: Mapping[int, DenseReport]) -> Packed | None:
+        return None if self.channel is None else dense_wire.pack_peak([report.norms for report in reports.values()])
 
     # -- values of reports, for whoever looks at them or falsifies them
 
@@ -262,7 +242,7 @@ class FedAvg(BaseModel):
         has_norms = self.channel is not None
         if not isinstance(body, list) or len(body) != 2 + has_norms:
             return 0
-        return (self._codec.scalars(self._dimension) + has_norms) * (1 + len(self._sends))
+        return (self._codec.scalars(self._dimension) + has_norms) * (1 + len(self.sent))
 
     # -- the wire
 
@@ -276,7 +256,7 @@ class FedAvg(BaseModel):
         return dense_wire.pack_report(report, self._codec)
 
     def unpack_report(self, body: Any, plan: DensePlan) -> DenseReport:
-        vectors = 1 + len(self._sends)
+        vectors = 1 + len(self.sent)
         return dense_wire.unpack_report(body, self._codec, vectors, self._dimension, has_norms=self.channel is not None)
 
     def pack_commits(self, commits: Sequence[DenseCommit]) -> Packed:
@@ -286,21 +266,23 @@ class FedAvg(BaseModel):
         return dense_wire.pack_commits(commits, with_model=True)
 
     def unpack_commits(self, body: Any) -> list[DenseCommit]:
-        return dense_wire.unpack_commits(body, 1 + len(self._companions), self._dimension)
+        return dense_wire.unpack_commits(body, 1 + len(self.shared), self._dimension)
 
-    # -- inside
+    # -- what its methods make of it
+
+    @cached_property
+    def shared(self) -> dict[str, float]:
+        """What replicas hold beside x, with their initial values."""
+        return {name: value for method in self.methods for name, value in method.companions.items()}
+
+    @cached_property
+    def sent(self) -> list[str]:
+        """What clients report beside their updates."""
+        return [name for method in self.methods for name in method.sends]
 
     @cached_property
     def _codec(self) -> Compression:
         return self.compression or Compression()
-
-    @cached_property
-    def _companions(self) -> dict[str, float]:
-        return {name: value for method in self.methods for name, value in method.companions.items()}
-
-    @cached_property
-    def _sends(self) -> list[str]:
-        return [name for method in self.methods for name in method.sends]
 
 
 def _algorithm(method: type[Method]) -> type[FedAvg]:

@@ -11,7 +11,8 @@ import numpy as np
 from seedbus.algorithms.aggregation import Mean
 from seedbus.algorithms.contract import Overdue, ReportRefused, Vector
 from seedbus.algorithms.coordinates import lengths
-from seedbus.algorithms.dense_wire import DenseReport
+from seedbus.algorithms.dense_wire import DenseCommit, DensePlan, DenseReport
+from seedbus.algorithms.methods.method import Server
 from seedbus.algorithms.scalar import ABSURD
 
 if TYPE_CHECKING:
@@ -37,6 +38,45 @@ class State:
         x, shared, own, rule = packed
         shared, own = ({name: _vector(stored) for name, stored in each.items()} for each in (shared, own))
         return State(_vector(x), shared, own, rule)
+
+
+def committed(
+    algorithm: FedAvg,
+    state: list[Any],
+    plan: DensePlan,
+    reports: Mapping[int, DenseReport],
+    *,
+    share: float,
+    late: Sequence[Overdue],
+    members: int,
+) -> tuple[DenseCommit, list[Any]]:
+    """One commit from the reports, taken in the order of clients, and the state after it; as the contract has it."""
+    before = State.unpack(state)
+    update, rule = combined(algorithm, before.rule, reports, share, late, before.x.size)
+    everyone = [each[client] for each in (reports, *(old.reports for old in late)) for client in sorted(each)]
+    sent = {name: mean(everyone, 1 + number, before.x.size) for number, name in enumerate(algorithm.sent)}
+    if algorithm.channel is not None:
+        for number, heard in enumerate([update, *sent.values()]):
+            norms = [float(report.norms[number]) for report in everyone]
+            heard += algorithm.channel.noise(plan.seed, number, norms, before.x.size)
+    server = Server(before.x, update, sent, before.shared, before.own, plan, len(everyone), members or len(everyone))
+    ahead = _moved(algorithm, server)
+    fields = (ahead.copy(), *(server.shared[name].copy() for name in algorithm.shared))
+    commit = DenseCommit(plan.version + 1, plan.round, fields, None if ahead is server.x else server.x.copy())
+    return commit, State(server.x, server.shared, server.state, rule).pack()
+
+
+def _moved(algorithm: FedAvg, server: Server) -> Vector:
+    """Move the model, let methods learn from that; returns what clients are sent in the place of the model."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        if not any([method.move(server) for method in algorithm.methods]):
+            server.x += server.update * np.float32(server.plan.server_learning_rate)
+        for method in algorithm.methods:
+            method.learn(server)
+        ahead = server.x
+        for method in algorithm.methods:
+            ahead = method.ahead(ahead, server)
+    return ahead
 
 
 def combined(

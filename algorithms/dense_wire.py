@@ -2,6 +2,7 @@
 
     plan      [local steps, epochs, η]
     report    [samples, [vector, …], norms]    each as its compression makes it; norms, one a vector, for a channel only
+    peak      [norms]                          the largest of each number of vector, for a channel only
     commits   [[version, round, [x, companion, …], θ]]
 
 A commit is all that a replica is, so only the newest travels. θ, where it is not x, is for the journal and the
@@ -101,6 +102,12 @@ def unpack_report(body: Any, codec: Compression, vectors: int, dimension: int, *
         raise BadPayload(f"a report of {samples} samples and {len(bodies)} vectors")
     norms = _read(body[2], vectors) if has_norms else np.zeros(0, np.float32)
     return DenseReport(samples, np.stack([codec.decode(each, dimension) for each in bodies]), bodies, norms)
+
+
+def pack_peak(norms: Sequence[Vector]) -> Packed:
+    """norms: [V] of each report, of which there is one at least."""
+    largest = np.max(norms, axis=0)
+    return Packed([_raw(largest)], scalars=largest.size)
 
 
 def pack_commits(commits: Sequence[DenseCommit], *, with_model: bool) -> Packed:

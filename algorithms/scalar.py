@@ -18,7 +18,6 @@ numbers (`law`), replay is compiled whole (seedbus.algorithms.fused); else NumPy
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -30,13 +29,13 @@ from seedbus.algorithms import wire
 from seedbus.algorithms.aggregation import Aggregation, Mean
 from seedbus.algorithms.block import Block, descend
 from seedbus.algorithms.contract import Declined, Overdue, Packed, Replica, ReportRefused, Vector, unseen
-from seedbus.algorithms.differences import differences
 from seedbus.algorithms.directions import Directions, Law, directions, for_blocks, reference
 from seedbus.algorithms.fused import fused
 from seedbus.algorithms.objective import PASSES, Objective
 from seedbus.algorithms.precision import FORMATS, Format, Precision
+from seedbus.algorithms.scalar_client import measured
 from seedbus.algorithms.schedule import Scheduled, at, values
-from seedbus.algorithms.standing import WAYS, Standing
+from seedbus.algorithms.standing import WAYS
 from seedbus.algorithms.wire import ScalarCommit, ScalarPlan, Scalars, Term
 
 Count = Annotated[int, Field(ge=1, lt=2**16)]
@@ -151,24 +150,8 @@ class ScalarOnly(BaseModel):
     ) -> list[tuple[Scalars, Any] | Declined]:
         """With `revert: copy` each perturbed point of the first step is made once, for all the clients' losses."""
         start = WAYS[self.revert](self, self._backend(replica.x), replica, plan)
-        first = self._probe(start, plan, objectives)
-        found: list[tuple[Scalars, Any] | Declined] = []
-        for memory, objective, measured in zip(memories, objectives, first, strict=True):
-            try:
-                found.append((self._steps(start.own(), plan, measured, objective), memory))
-            except Declined as why:
-                found.append(why)
-        return found
-
-    def _steps(self, here: Standing, plan: ScalarPlan, measured: Sequence[float], objective: Objective) -> Scalars:
-        """One client's scalars; measured: those of its first step. What follows is at points of its own."""
-        scalars = np.empty(plan.shape, np.float32)
-        for k in range(plan.steps):  # the model after the last step is nobody's: only the scalars are reported
-            if k > 0:
-                here.go_on(scalars[k - 1])
-                (measured,) = self._probe(here, plan, [objective])
-            scalars[k] = self._sendable(measured)
-        return scalars
+        found = measured(self, start, plan, objectives)
+        return [each if isinstance(each, Declined) else (each, own) for each, own in zip(found, memories, strict=True)]
 
     def check(self, plan: ScalarPlan, report: Scalars) -> None:
         if report.shape != plan.shape:
@@ -209,6 +192,9 @@ class ScalarOnly(BaseModel):
             weight = float(np.float32(overdue.weight * len(overdue.reports)))
             terms.append(Term(overdue.plan.round, overdue.plan.seed, mean, weight))
         return ScalarCommit(plan.version + 1, plan.round, plan.learning_rate, tuple(terms)), state
+
+    def peak(self, plan: ScalarPlan, reports: Mapping[int, Scalars]) -> None:
+        """Nobody's scalars depend on the others'."""
 
     @property
     def takes_late(self) -> bool:
@@ -283,18 +269,6 @@ class ScalarOnly(BaseModel):
     def _format(self) -> Format:
         return FORMATS[self.precision]
 
-    def _sendable(self, measured: Sequence[float]) -> Scalars:
-        """Scalars as they will travel. Raises `Declined`: an infinity in the place of a large number would be a lie.
-
-        What was no finite number to begin with goes as it is, and the server refuses it.
-        """
-        scalars = self._format.rounded(measured)
-        for wanted, got in zip(measured, scalars.tolist(), strict=True):
-            if math.isfinite(wanted) and not math.isfinite(got):
-                largest = self._format.largest
-                raise Declined("overflow", f"{self.precision} holds no more than {largest:.6g}, and not {wanted:.6g}")
-        return scalars
-
     def _backend(self, x: Vector) -> Directions:
         return directions(self.directions) if x.dtype == np.float32 else reference(self.directions)
 
@@ -312,14 +286,6 @@ class ScalarOnly(BaseModel):
                 self.learn(block, k + 1 == len(term.scalars))
             else:  # a late report moves x by its weight and teaches nothing else
                 descend(block, block.delta, float(np.float32(commit.learning_rate * term.weight)))
-
-    def _probe(self, here: Standing, plan: ScalarPlan, objectives: Sequence[Objective]) -> list[tuple[float, ...]]:
-        """Each client's P finite differences of one local step, all on the step's own mini-batch."""
-        smoothing, estimator = float(np.float32(at(self.smoothing, plan.round))), at(self.estimator, plan.round)
-        if estimator == "projection":
-            return here.projected(objectives, plan.perturbations)
-        is_central = estimator == "central"
-        return differences(here.losses(objectives), plan.perturbations, smoothing, is_central=is_central)
 
 
 def _rows(reports: Mapping[int, Scalars]) -> NDArray[np.float64]:

@@ -47,7 +47,7 @@ class Kind(enum.IntEnum):
 
     LINK never travels: its rows in the ledger are bytes of a transport that belong to no message. WAKE is no message
     either: the simulation's word to a client that it is there again; and a client's to the simulation, of what it has
-    of a snapshot."""
+    of a snapshot. PEAK tells the largest of what clients said of their reports, and is not answered."""
 
     LINK = 0
     JOIN = 1
@@ -60,6 +60,7 @@ class Kind(enum.IntEnum):
     BYE = 8
     DECLINE = 9
     WAKE = 10
+    PEAK = 11
     SNAPSHOT = 12
     PULL = 13
     FETCH = 14
@@ -81,8 +82,8 @@ class Kind(enum.IntEnum):
 _UPWARD = frozenset({Kind.JOIN, Kind.REPORT, Kind.EVALUATION, Kind.DECLINE, Kind.PULL, Kind.PIECE})
 # what clients send for the algorithm's sake, and what they are sent
 UP = (Kind.REPORT, Kind.DECLINE, Kind.PULL, Kind.PIECE)
-DOWN = (Kind.PLAN, Kind.SNAPSHOT, Kind.FETCH)
-_SHORT = _UPWARD - {Kind.REPORT} | {Kind.SNAPSHOT, Kind.FETCH}
+DOWN = (Kind.PLAN, Kind.PEAK, Kind.SNAPSHOT, Kind.FETCH)
+_SHORT = _UPWARD - {Kind.REPORT} | {Kind.PEAK, Kind.SNAPSHOT, Kind.FETCH}
 _TAGS = {FORMAT * 16 + kind: kind for kind in Kind if kind is not Kind.LINK}
 
 

@@ -1,9 +1,10 @@
 """The bytes of a run, out of its ledger, beside the conventions that the papers count by.
 
 Algorithm bytes are plans (down: the seed, and the commits that a client missed) and reports, or why there is none (up),
-and what snapshots take in the place of commits, with what a peer sends that gives one: header and payload of everything
-that was sent, dropped messages included. Digests are verification and not the algorithm's. What a transport adds to
-them, and what processes say when they come and go, depends on how a run is spread and stands apart.
+what snapshots take in the place of commits, with what a peer sends that gives one, and what a channel's participants
+are told of the largest report (down): header and payload of everything that was sent, dropped messages included.
+Digests are verification and not the algorithm's. What a transport adds to them, and what processes say when they come
+and go, depends on how a run is spread and stands apart.
 """
 
 from __future__ import annotations

@@ -249,7 +249,7 @@ def _asked(
     if scenario is None and settings:
         raise ScenarioError(command, ["--resume goes on with the run as it is; --set would change it"])
     from seedbus.scenarios.loading import load
-    from seedbus.scenarios.run import scenario_of
+    from seedbus.scenarios.run_folder import scenario_of
 
     return scenario_of(resume) if resume is not None and scenario is None else load(str(scenario), settings)
 

@@ -23,7 +23,7 @@ from seedbus.agents.stopping import moved
 from seedbus.bus.errors import LedgerDamaged
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.results import RESULTS, Results, rounds_done
-from seedbus.scenarios.run import scenario_of
+from seedbus.scenarios.run_folder import scenario_of
 from seedbus.scenarios.schema import Scenario
 from seedbus.scenarios.sentences import nearest, quoted
 from seedbus.scenarios.statistics import Heard

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seedbus.agents.course import Course
-from seedbus.agents.journal import Round
+from seedbus.agents.journal_reading import Round
 
 Whole = NDArray[np.int64]
 Flags = NDArray[np.bool_]

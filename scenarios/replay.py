@@ -9,12 +9,14 @@ from pathlib import Path
 
 from seedbus.agents.errors import JournalDamaged, RunFolderError
 from seedbus.agents.followers import build_facts, prove
-from seedbus.agents.journal import KEPT_EVERY, Journal, Round
+from seedbus.agents.journal import Journal
+from seedbus.agents.journal_reading import KEPT_EVERY, Round
 from seedbus.agents.launcher import check_build
 from seedbus.algorithms.contract import Replica
 from seedbus.models.task import Problem
 from seedbus.scenarios.errors import ScenarioError
-from seedbus.scenarios.run import bind, scenario_of
+from seedbus.scenarios.run import bind
+from seedbus.scenarios.run_folder import scenario_of
 
 
 @dataclass(frozen=True)

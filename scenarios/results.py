@@ -90,7 +90,7 @@ class Results:
     @cached_property
     def table(self) -> Table:
         """The clients as arrays. Raises what `columns` and `history` do."""
-        from seedbus.scenarios.run import scenario_of
+        from seedbus.scenarios.run_folder import scenario_of
         from seedbus.scenarios.statistics import Heard, clients_table, folding
 
         scenario, columns, history = scenario_of(self.folder), self.columns, self.history

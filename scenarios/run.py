@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import shutil
 import sys
@@ -13,10 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from seedbus.agents.errors import JournalDamaged, RunFolderError
 from seedbus.agents.followers import Followers, build_facts, prove
 from seedbus.agents.journal import Journal
-from seedbus.agents.journal_file import FILE
 from seedbus.agents.launcher import MESSAGES, Outcome, Setup, check_build
 from seedbus.agents.launcher import run as run_agents
 from seedbus.agents.memories import Memories
@@ -33,17 +30,14 @@ from seedbus.scenarios.cluster import Placement, placed
 from seedbus.scenarios.errors import Interrupted, ScenarioError, WorkerFailed
 from seedbus.scenarios.expectations import judged
 from seedbus.scenarios.history import History
-from seedbus.scenarios.loading import validate
 from seedbus.scenarios.page import PAGE, page
-from seedbus.scenarios.reading import dump
 from seedbus.scenarios.recording import Recorder
 from seedbus.scenarios.results import RESULTS, Results, strict, write
+from seedbus.scenarios.run_folder import journal_in, next_folder, refuse_another, scenario_of, writable
 from seedbus.scenarios.schema import Scenario
 from seedbus.scenarios.sentences import nearest, quoted
 from seedbus.scenarios.statistics import Heard, clients_table, describe, folding
 
-RUNS = Path("runs")
-SCENARIO = "scenario.yaml"
 MEMORY = "clients"
 
 
@@ -66,7 +60,7 @@ def run(
     if resume:
         if out is None:
             raise ScenarioError("resume", ["out is missing; expected the folder of the run to go on with"])
-        _refuse_another(scenario, scenario_of(Path(out)), Path(out))
+        refuse_another(scenario, scenario_of(Path(out)), Path(out))
         if (Path(out) / RESULTS).exists():
             return _judged_anew(Results.read(Path(out)), scenario)
     where = placement or Placement(scenario.transport)
@@ -78,10 +72,10 @@ def run(
         problem = hosted(scenario, (observer or Nobody()).noted)
     elif scenario.algorithm.is_dense:  # its server begins with x₀
         problem = bind(scenario)
-    folder = Path(out) if out is not None else _next_folder(scenario.name)
+    folder = Path(out) if out is not None else next_folder(scenario.name)
     is_void = False
     try:
-        with closing(_journal(folder, scenario, files, resume=resume)) as journal, _own_loop():
+        with closing(journal_in(folder, scenario, files, resume=resume)) as journal, _own_loop():
             try:
                 return _run(scenario, where, problem, folder, journal, observer or Nobody())
             except KeyboardInterrupt:
@@ -92,16 +86,6 @@ def run(
     finally:
         if is_void:  # it was new, and nothing has come of it
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def scenario_of(folder: Path) -> Scenario:
-    """The scenario that a run's journal holds. Raises `RunFolderError`, `JournalDamaged`."""
-    with closing(Journal.open(folder, for_writing=False)) as journal:
-        text = journal.facts().get("scenario", "")
-    try:
-        return validate(json.loads(text), str(folder / FILE))
-    except ValueError as error:  # a `ScenarioError` too: nobody but us wrote it
-        raise JournalDamaged(folder / FILE, 0, f"its scenario cannot be read ({error})") from None
 
 
 def bind(scenario: Scenario) -> Problem:
@@ -190,58 +174,13 @@ def _own_loop() -> Iterator[None]:
         asyncio._set_running_loop(outer)
 
 
-def _next_folder(name: str) -> Path:
-    """The first free one of runs/NAME-1, -2, …; made at once, so that two runs cannot take the same."""
-    for number in itertools.count(1):
-        folder = RUNS / f"{name}-{number}"
-        try:
-            folder.mkdir(parents=True)
-        except FileExistsError:
-            continue
-        except OSError as error:
-            raise RunFolderError(folder, f"the run's folder cannot be made ({error.strerror})") from None
-        return folder
-    raise AssertionError("there is always another number")
-
-
-def _journal(folder: Path, scenario: Scenario, files: dict[str, str], *, resume: bool) -> Journal:
-    """files: the digests of what the scenario names."""
-    resolved = scenario.resolved()
-    facts = {"scenario": json.dumps(resolved)} | files
-    journal = Journal.open(folder) if resume else Journal.create(folder, facts)
-    try:
-        check_build(folder, journal.facts(), files)
-        with _writable(folder):
-            (folder / SCENARIO).write_text(dump(resolved), encoding="utf-8")
-    except BaseException:
-        journal.close()
-        raise
-    return journal
-
-
-def _refuse_another(scenario: Scenario, before: Scenario, folder: Path) -> None:
-    # how the bytes move, and what is expected, changes no bit of a run
-    before = before.model_copy(update={"transport": scenario.transport, "expect": scenario.expect})
-    if before != scenario:
-        difference = _first_difference(before.resolved(), scenario.resolved())
-        raise RunFolderError(folder, f"it holds another scenario's run: {difference}")
-
-
-def _first_difference(before: Any, now: Any, path: str = "") -> str:
-    if isinstance(before, dict) and isinstance(now, dict):
-        for key in [*before, *now]:
-            if before.get(key) != now.get(key):
-                return _first_difference(before.get(key), now.get(key), f"{path}.{key}" if path else key)
-    return f"{path} is {json.dumps(before)} there and {json.dumps(now)} here"
-
-
 def _run(
     scenario: Scenario, where: Placement, problem: Problem | None, folder: Path, journal: Journal, observer: Observer
 ) -> Results:
     checkpoint = journal.checkpoint()  # a damaged one is refused before anything is written
     lines = checkpoint.metrics if checkpoint is not None else journal.metrics()
     began = wall_seconds(), cpu_seconds()
-    with _writable(folder), closing(Recorder(folder, lines, observer)) as recorder:
+    with writable(folder), closing(Recorder(folder, lines, observer)) as recorder:
         made = None
         if problem is not None:
             check_build(folder, journal.facts(), build_facts(prove(scenario.algorithm, problem)))
@@ -271,18 +210,9 @@ def _judged_anew(results: Results, scenario: Scenario) -> Results:
     if found == results.expectations:
         return results
     summary = results.summary | {"expectations": found}
-    with _writable(results.folder):
+    with writable(results.folder):
         write(results.folder / RESULTS, json.dumps(summary, indent=2))
     return Results(results.folder, summary)
-
-
-@contextmanager
-def _writable(folder: Path) -> Iterator[None]:
-    """A disk that is full, a folder that is read-only: one sentence."""
-    try:
-        yield
-    except OSError as error:
-        raise RunFolderError(folder, f"the run's folder cannot be written ({error.strerror})") from None
 
 
 def _summary(

@@ -89,8 +89,8 @@ def clients_table(columns: Columns, history: History, heard: Heard, folding_s: F
         "late": late,
         "lag_mean": np.where(asked > 0, lag_sum / np.maximum(asked, 1), -1.0),
         "lag_max": lag_max,
-        "bytes_up": _bytes(columns, Kind.REPORT, "sender", clients),
-        "bytes_down": _bytes(columns, Kind.PLAN, "recipient", clients),
+        "bytes_up": _bytes(columns, (Kind.REPORT,), "sender", clients),
+        "bytes_down": _bytes(columns, (Kind.PLAN, Kind.PEAK), "recipient", clients),
         "catchup_bytes": _told(columns, columns["catchup_bytes"], clients),
         "replayed": _told(
             columns, np.where(columns["kind"] == Kind.PLAN, np.maximum(columns["seeds"] - 1, 0), 0), clients
@@ -139,9 +139,9 @@ def _count(clients: Whole, minlength: int) -> Whole:
     return np.bincount(clients, minlength=minlength)
 
 
-def _bytes(columns: Columns, kind: Kind, end: str, clients: int) -> Whole:
-    """Header and payload of all messages of a kind by the client at one end, without the digests of verification."""
-    here = (columns["kind"] == kind) & (columns[end] >= 0) & (columns[end] < clients)
+def _bytes(columns: Columns, kinds: tuple[Kind, ...], end: str, clients: int) -> Whole:
+    """Header and payload of all messages of these kinds by the client at one end, without digests of verification."""
+    here = np.isin(columns["kind"], kinds) & (columns[end] >= 0) & (columns[end] < clients)
     size = columns["header_bytes"] + columns["payload_bytes"] - columns["digest_bytes"]
     return np.bincount(columns[end][here], size[here], minlength=clients).astype(np.int64)
 

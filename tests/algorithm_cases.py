@@ -78,6 +78,7 @@ CONFIGURATIONS: dict[str, dict[str, dict[str, Any]]] = {
         "epochs": {"epochs": 2, "perturbations": 2, "momentum": 0.5, "learning_rate": 1e-2, "channel": "aircomp"},
     },
     "dzopa": {"central": {"estimator": "central", "perturbations": 3, "learning_rate": 0.05}},
+    "zone-s": {"steps": {"perturbations": 3, "learning_rate": 0.05, "local_steps": 2, "server_learning_rate": 0.5}},
     "fedacg": {"prox": {"also": [{"name": "fedprox", "proximal": 0.5}]}},
     "fedadam": {"adaptive": {"adaptivity": 0.1, "beta1": 0.0, "epochs": 2}},
     "fedyogi": {"bold": {"server_learning_rate": 1.0, "adaptivity": 1e-2, "aggregation": "trimmed-mean"}},

@@ -171,7 +171,9 @@ class Trial:
     def check_kept(self, folder: Path) -> None:
         """After a kill: the journal is a prefix of the whole run's, and nobody knows more than it holds."""
         kept = rounds_of(folder) if (folder / FILE).exists() else []
-        assert kept == self.rounds[: len(kept)], "the journal is no prefix"
+        # of a dense run's commits most are dropped as soon as there is a newer one
+        rows = [[row[:-1] if self.what.algorithm.is_dense else row for row in rows] for rows in (kept, self.rounds)]
+        assert rows[0] == rows[1][: len(kept)], "the journal is no prefix"
         version, known = kept[-1][1] if kept else 0, heard(folder.with_suffix(".heard"))
         assert known <= version, f"version {known} was heard of, and {version} is in the journal"
 

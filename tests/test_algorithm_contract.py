@@ -71,7 +71,7 @@ def of_shape(report: Any, values: Any) -> Any:
 def test_every_algorithm_of_the_papers_is_found() -> None:
     averaging = {"fedavg", "fedavgm", "fedprox", "fedacg", "feddyn", "fedcm", "feddc", "scaffold"}
     adaptive = {"fedadam", "fedyogi", "fedadagrad"}
-    assert {"decomfl", "hiso", "mezo", "fedzo", "dzopa"} | averaging | adaptive <= set(algorithms())
+    assert {"decomfl", "hiso", "mezo", "fedzo", "dzopa", "zone-s"} | averaging | adaptive <= set(algorithms())
     assert set(CONFIGURATIONS) <= set(algorithms())
 
 

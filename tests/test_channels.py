@@ -126,7 +126,7 @@ def test_a_report_without_its_norms_is_refused(norms: Any) -> None:
         plain.unpack_report([*body, b"\0" * 8], plan)
 
 
-@pytest.mark.parametrize("factor", [0.0, 0.9, 1e6, math.inf, math.nan])
+@pytest.mark.parametrize("factor", [0.0, 0.9, -1.0, 1e6, math.inf, math.nan])
 def test_a_norm_that_is_not_the_vectors_is_refused(factor: float) -> None:
     algorithm, plan, report = reported()
     algorithm.check(plan, report)

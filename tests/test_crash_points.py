@@ -14,6 +14,9 @@ from worlds import DECOMFL, HISO
 PROGRAM = Path(__file__).with_name("crash_points.py")
 
 
+AIR = {"name": "scaffold", "learning_rate": 0.05, "channel": {"kind": "aircomp", "threshold": 0.5}}
+
+
 def tried(folder: Path, **task: Any) -> dict[str, Any]:
     """What the program found; no thread of Python's runs in it when it forks, as one may here."""
     command = [sys.executable, str(PROGRAM), str(folder), json.dumps(task)]
@@ -33,6 +36,7 @@ def names(value: Any) -> str | None:
     [
         (HISO, 40, 1),
         pytest.param(HISO, 200, 2, marks=pytest.mark.slow),
+        pytest.param(AIR, 60, 6, marks=pytest.mark.slow),
         pytest.param(DECOMFL, 200, 2, marks=pytest.mark.soak),
         pytest.param(HISO, 0, 3, marks=pytest.mark.soak),
         pytest.param(DECOMFL, 0, 3, marks=pytest.mark.soak),

@@ -247,7 +247,6 @@ CASES = [
     Bad("an-older-format", pack(Kind.REPORT, 3, 4, 5, []), "the tag", "is format 0; this bus speaks format 1"),
     Bad("a-newer-format", pack(REPORT + 16, 3, 4, 5, []), "the tag", "is format 2; this bus speaks format 1"),
     Bad("kind-zero", pack(FORMAT * 16 + Kind.LINK, 3, 4, 5, []), "the tag", "names kind 0, which does not exist"),
-    Bad("kind-eleven", pack(FORMAT * 16 + 11, 3, 4, 5, []), "the tag", "names kind 11, which does not exist"),
     Bad("a-negative-tag", pack(-1, 3, 4, 5, []), "the tag", "is -1, outside"),
     Bad("a-negative-round", pack(REPORT, 3, -1, 5, []), "round", "is -1, outside 0 … 4294967295"),
     Bad("a-negative-version", pack(REPORT, 3, 4, -1, []), "base version", "is -1, outside 0 … 4294967295"),

@@ -23,7 +23,8 @@ from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.expectations import FIGURES, Bounds, judged, names
 from seedbus.scenarios.report import closing_table
 from seedbus.scenarios.results import Results
-from seedbus.scenarios.run import run, scenario_of
+from seedbus.scenarios.run import run
+from seedbus.scenarios.run_folder import scenario_of
 
 ROOT = Path(__file__).resolve().parent.parent
 MET: dict[str, Any] = {"rounds": {"at_least": 6, "at_most": 6}, "loss": {"at_most": 1e9}, "refused": {"at_most": 0}}

@@ -75,12 +75,12 @@ def test_points_are_on_the_sphere_and_directions_uniform(sphere: str, radius: fl
     assert np.abs(moments - np.eye(DIMENSION)).max() < 5 * math.sqrt(2 / 2000), "E[vvᵀ] = radius²/d"
 
 
-def equation4(loss: Callable[[Any], float], at: Any, key: int, mu: float, **fields: Any) -> Any:
-    """The first step's estimate, written once more: float64 [d]."""
+def equation4(loss: Callable[[Any], float], at: Any, key: int, mu: float, *, step: int = 0, **fields: Any) -> Any:
+    """A step's estimate, written once more: float64 [d]."""
     expected = np.zeros_like(at)
     for n in range(fields["perturbations"]):
         z = np.zeros_like(at)
-        reference("gaussian").fill(z, seed=key, step=0, perturbation=n)
+        reference("gaussian").fill(z, seed=key, step=step, perturbation=n)
         v, factor = z / np.linalg.norm(z), z.size / mu
         if fields["sphere"] == "sqrt-d":
             v, factor = v * math.sqrt(z.size), 1 / mu

@@ -17,7 +17,8 @@ from test_zeromq_crashes import alike
 from worlds import outcome, scenario
 
 from seedbus.agents.errors import Forgotten
-from seedbus.agents.journal import KEPT_EVERY, Journal
+from seedbus.agents.journal import Journal
+from seedbus.agents.journal_reading import KEPT_EVERY
 from seedbus.agents.memories import KEPT, Memories
 from seedbus.bus import Kind, read_ledger
 from seedbus.scenarios.cluster import Placement

@@ -180,7 +180,7 @@ def test_a_process_does_not_bring_whom_the_scenario_keeps_away(tmp_path: Path) -
 def test_who_is_away_as_its_process_joins_in_real_time_is_no_member() -> None:
     hall = Hall(clients=4, processes=1, is_virtual=False)
     away = {1}
-    hall.coordinator._apart = away
+    hall.coordinator._joining.apart = away
     hall.comes(Wish())
     assert list(hall.coordinator._places.members) == [0, 2, 3]
     away.clear()

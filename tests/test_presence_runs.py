@@ -12,6 +12,7 @@ from comings import FAULTS, churn, coming, ramp
 from test_recovery import _cut, _Power
 from worlds import DECOMFL, lossy, outcome
 
+from seedbus.agents.comings import Comings
 from seedbus.agents.errors import TooFew, Unfinishable
 from seedbus.agents.journal import Entry, Journal
 from seedbus.agents.server import Server
@@ -69,8 +70,8 @@ def test_a_run_cut_off_after_every_round_ends_alike(
     [
         (Bus, "wake", 1, True),
         (Bus, "wake", 4, False),
-        (Server, "_read_join", 3, True),
-        (Server, "_read_join", 5, False),
+        (Comings, "joined", 3, True),
+        (Comings, "joined", 5, False),
     ],
 )
 def test_a_run_cut_off_while_somebody_comes_ends_alike(

@@ -16,9 +16,10 @@ from worlds import go, scenario
 from seedbus.agents import followers, messages
 from seedbus.agents.followers import Followers
 from seedbus.agents.tampering import Tampering
-from seedbus.algorithms.contract import Declined, Together, one_by_one
+from seedbus.algorithms.contract import Declined
 from seedbus.algorithms.decomfl import DeComFL
 from seedbus.algorithms.directions.numba_backend import NumbaDirections
+from seedbus.algorithms.together import Together, one_by_one
 from seedbus.bus import HOST, Envelope, Kind, Offer, decode, encode
 from seedbus.models.digits import Digits
 from seedbus.models.partitions import Iid

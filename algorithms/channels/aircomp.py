@@ -13,9 +13,12 @@ anybody is asked, so with `participation.cohort` left out it is drawn from all N
 m about e^(−h_min²)·m clients take part. |M_t| counts those whose reports came. A round whose M_t is empty, or below the
 quorum, makes no commit. All weigh alike, for the air weighs nobody.
 
-Messages: ‖Δ_i‖ goes up, 4 bytes in the report, and Δ_max is made of what clients said. Left out, and counted nowhere:
-the answer by which they learn Δ_max and h_i before they transmit (a few bytes for each of M_t), and that the air takes
-one vector's time for all: updates travel as float32, each by itself, and are counted so.
+Messages, all of them counted: ‖Δ_i‖ goes up within the report, and when the round closes with a commit a PEAK brings
+√Δ_max down to all of M_t, whether or not they were heard; 4 bytes each for every vector that is reported, as float32.
+**Ours**: in the air Δ_max comes down before the updates go up. Here it comes after, so that a client's answer is one
+message that a process in its place can make anew: a round costs the bytes of the exchange, and one trip less than it
+would take. h_i is known at both ends, as §IV-B assumes; its feedback is not sent. The air takes one vector's time for
+all, whereas updates travel by themselves here, as float32, and are counted so.
 """
 
 from __future__ import annotations

@@ -1,0 +1,89 @@
+"""The folder of a run, before anything runs there: a free one, a journal in it, or the run to go on with."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from seedbus.agents.errors import JournalDamaged, RunFolderError
+from seedbus.agents.journal import Journal
+from seedbus.agents.journal_file import FILE
+from seedbus.agents.launcher import check_build
+from seedbus.scenarios.loading import validate
+from seedbus.scenarios.reading import dump
+from seedbus.scenarios.schema import Scenario
+
+RUNS = Path("runs")
+SCENARIO = "scenario.yaml"
+
+
+def scenario_of(folder: Path) -> Scenario:
+    """The scenario that a run's journal holds. Raises `RunFolderError`, `JournalDamaged`."""
+    with closing(Journal.open(folder, for_writing=False)) as journal:
+        text = journal.facts().get("scenario", "")
+    try:
+        return validate(json.loads(text), str(folder / FILE))
+    except ValueError as error:  # a `ScenarioError` too: nobody but us wrote it
+        raise JournalDamaged(folder / FILE, 0, f"its scenario cannot be read ({error})") from None
+
+
+def next_folder(name: str) -> Path:
+    """The first free one of runs/NAME-1, -2, …; made at once, so that two runs cannot take the same."""
+    for number in itertools.count(1):
+        folder = RUNS / f"{name}-{number}"
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise RunFolderError(folder, f"the run's folder cannot be made ({error.strerror})") from None
+        return folder
+    raise AssertionError("there is always another number")
+
+
+def journal_in(folder: Path, scenario: Scenario, files: dict[str, str], *, resume: bool) -> Journal:
+    """A new journal in a folder, or with `resume` the one that is there. files: digests of what the scenario names.
+
+    Raises `RunFolderError`, `JournalDamaged`.
+    """
+    resolved = scenario.resolved()
+    facts = {"scenario": json.dumps(resolved)} | files
+    journal = Journal.open(folder) if resume else Journal.create(folder, facts)
+    try:
+        check_build(folder, journal.facts(), files)
+        with writable(folder):
+            (folder / SCENARIO).write_text(dump(resolved), encoding="utf-8")
+    except BaseException:
+        journal.close()
+        raise
+    return journal
+
+
+def refuse_another(scenario: Scenario, before: Scenario, folder: Path) -> None:
+    """Raises `RunFolderError` if a folder's run is not one of this scenario."""
+    # how the bytes move, and what is expected, changes no bit of a run
+    before = before.model_copy(update={"transport": scenario.transport, "expect": scenario.expect})
+    if before != scenario:
+        difference = _first_difference(before.resolved(), scenario.resolved())
+        raise RunFolderError(folder, f"it holds another scenario's run: {difference}")
+
+
+def _first_difference(before: Any, now: Any, path: str = "") -> str:
+    if isinstance(before, dict) and isinstance(now, dict):
+        for key in [*before, *now]:
+            if before.get(key) != now.get(key):
+                return _first_difference(before.get(key), now.get(key), f"{path}.{key}" if path else key)
+    return f"{path} is {json.dumps(before)} there and {json.dumps(now)} here"
+
+
+@contextmanager
+def writable(folder: Path) -> Iterator[None]:
+    """A disk that is full, a folder that is read-only: one sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise RunFolderError(folder, f"the run's folder cannot be written ({error.strerror})") from None

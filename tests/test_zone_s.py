@@ -1,0 +1,98 @@
+"""ZONE-S against its equations in float64: every z_i and λ_i, and the minimum that the server takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from algorithm_cases import make, seed_of
+from test_dense_theory import COHORTS, START, Array, D, N, federate
+from test_fedzo import Slope, equation4
+
+ETA = 0.1
+ESTIMATOR: dict[str, Any] = {"perturbations": 5, "estimator": "central", "sphere": "unit"}
+FIELDS: dict[str, Any] = {"learning_rate": ETA, "local_steps": 1, "smoothing": 0.1, **ESTIMATOR}
+EACH_ONE = [(i * i % N,) for i in range(12)]
+
+
+@pytest.fixture(autouse=True)
+def losses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("test_dense_theory.Bowl", Slope)
+
+
+def estimate(client: int, round: int, at: Array, step: int = 0) -> Array:
+    slope, key = Slope(client, round), seed_of(100 * round + client)
+    found: Array = equation4(lambda x: slope.at(x, step), at, key, 0.1, step=step, **ESTIMATOR)
+    return found
+
+
+def lagrangian(cohorts: Any, local_steps: int = 1, rho: float = 1 / ETA) -> tuple[Array, Array]:
+    """z after every round, [rounds, D], and λ_i in the end, [N, D]."""
+    z, multipliers, found = START.astype(np.float64), np.zeros((N, D)), []
+    for round, cohort in enumerate(cohorts):
+        alpha = len(cohort) / N
+        copies, new = np.tile(z, (N, 1)), multipliers.copy()
+        for i in cohort:
+            w = z
+            for step in range(local_steps):
+                toward = multipliers[i] + estimate(i, round, w, step)
+                w = z - toward / rho
+            copies[i] = z - toward / (alpha * rho)
+            new[i] = multipliers[i] + alpha * rho * (copies[i] - z)
+        # 0 = Σ −λ_i + ρ(z − z_i)
+        z = (rho * copies + multipliers).sum(axis=0) / (N * rho)
+        multipliers = new
+        found.append(z)
+    return np.array(found), multipliers
+
+
+@pytest.mark.parametrize("cohorts", [COHORTS, EACH_ONE, [tuple(range(N))] * 5], ids=["some", "one", "all"])
+@pytest.mark.parametrize("local_steps", [1, 3])
+def test_it_is_the_minimum_of_the_augmented_lagrangian(cohorts: Any, local_steps: int) -> None:
+    truth, multipliers = lagrangian(cohorts, local_steps)
+    found = federate("zone-s", cohorts, **FIELDS | {"local_steps": local_steps})
+    assert np.abs(found.models - truth).max() < 2e-4
+    for client in {client for cohort in cohorts for client in cohort}:
+        remembered = np.frombuffer(found.memory[client]["zone-s.lambda"], "<f4")
+        assert np.abs(remembered - multipliers[client]).max() < 1e-3 * np.abs(multipliers).max()
+    plain = federate("fedzo", cohorts, **FIELDS | {"local_steps": local_steps}).models
+    assert (local_steps == 1 and len(cohorts) == 5) or np.abs(plain[-1] - truth[-1]).max() > 1e-2
+
+
+def test_with_one_client_a_round_it_is_saga() -> None:
+    """A table of everybody's last estimate; a step goes along the new one, less the old one, and the table's mean."""
+    z, table, found = START.astype(np.float64), np.zeros((N, D)), []
+    for round, (client,) in enumerate(EACH_ONE):
+        fresh = estimate(client, round, z)
+        z = z - ETA * (fresh - table[client] + table.mean(axis=0))
+        table[client] = fresh
+        found.append(z)
+    assert np.abs(federate("zone-s", EACH_ONE, **FIELDS).models - np.array(found)).max() < 2e-4
+
+
+def test_with_everybody_it_is_one_step_along_the_mean_of_estimates() -> None:
+    everybody = [tuple(range(N))] * 6
+    found, plain = (federate(name, everybody, **FIELDS).models for name in ("zone-s", "fedzo"))
+    assert np.abs(found - plain).max() < 1e-5
+    assert np.abs(found[-1] - START).max() > 0.1
+
+
+def test_half_of_the_servers_step_is_half_of_the_way_and_the_same_multipliers() -> None:
+    whole, half = (federate("zone-s", COHORTS[:2], server_learning_rate=rate, **FIELDS) for rate in (1.0, 0.5))
+    assert np.abs(whole.models[0] - START - 2 * (half.models[0] - START)).max() < 1e-6
+    assert half.memory[0] == whole.memory[0]
+
+
+def test_a_client_sends_one_vector_and_is_sent_one() -> None:
+    algorithm = make("zone-s", **FIELDS).sized(D)
+    replica, plan = algorithm.replica(START), algorithm.plan(0, 0, 0)
+    report, _ = algorithm.local(replica, None, plan, Slope(0, 0))
+    assert algorithm.pack_report(plan, report).scalars == D
+    commit, _ = algorithm.aggregate(algorithm.first_state(START.copy), plan, {0: report})
+    assert algorithm.pack_commits([commit]).scalars == D
+
+
+def test_its_defaults_are_those_that_fedzos_authors_give() -> None:
+    made = make("zone-s")
+    assert (1 / made.learning_rate, made.smoothing, made.local_steps, made.weighting) == (500, 1e-3, 1, "uniform")

@@ -8,7 +8,6 @@ version resends the answer that it has.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from seedbus.agents import chunks, messages
@@ -149,7 +148,7 @@ class Host:
 
     def _unpacked(self, envelope: Envelope) -> tuple[Any, list[Any]]:
         """A plan, and the commits before it; many clients are told the same."""
-        if self._latest is None or replace(self._latest[0], client=envelope.client) != envelope:
+        if self._latest is None or self._latest[0]._replace(client=envelope.client) != envelope:
             self._latest = envelope, messages.unpack_plan(self.algorithm, envelope)
         return self._latest[1]
 
@@ -157,7 +156,7 @@ class Host:
         """A client's JOIN in answer to what it was sent, at the version that it holds."""
         client = asked.client
         span = messages.Span(client, client, self.replicas.version(client) if version is None else version)
-        return [replace(self._joining(client, (span,)).pack(), round=asked.round)]
+        return [self._joining(client, (span,)).pack()._replace(round=asked.round)]
 
     def _joining(self, sender: int, spans: tuple[messages.Span, ...]) -> Join:
         return Join(sender, spans, self._proof["selftest"], self._proof["x0"])

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any
 
 from seedbus.agents import messages
@@ -59,8 +58,8 @@ class Server:
             self.observer,
             scenario=scenario,
             processes=processes,
-            held=lambda: self.bus.stands,
-            halves=lambda: self.bus.halves,
+            held=lambda: self.bus.answers.stands,
+            halves=lambda: self.bus.answers.halves,
             came=self._came,
         )
         return self._reception
@@ -72,13 +71,13 @@ class Server:
         self._population.unpack(population)
         # in real time a process that comes brings all its clients that are there
         self._coming = Counter(dict(coming) if self.bus.clock.is_virtual else {})
-        self.bus.stands, self.bus.halves = dict(checkpoint.held), dict(checkpoint.halves)
+        self.bus.answers.stands, self.bus.answers.halves = dict(checkpoint.held), dict(checkpoint.halves)
         self.bus.ledger.restore(checkpoint.segments, checkpoint.rows)
         self.bus.restore(bus)
         round, version, cohort, reported, has_commit = checkpoint.last
         last = self.coordinator.history.since(version - 1)[0] if has_commit else None
         if not self.bus.clock.is_virtual:  # what the evaluator was asked and had not answered is not asked again
-            self.bus.stands[EVALUATOR] = version - has_commit
+            self.bus.answers.stands[EVALUATOR] = version - has_commit
             self.coordinator.progress.awaited = 0
         self._unpublished = Closed(round, version, tuple(cohort), tuple(reported), last)
 
@@ -225,9 +224,9 @@ class Server:
 
     async def _keep(self, closed: Closed) -> None:
         """Make the round durable, on the journal's own thread. In simulated time nothing is half done then."""
-        await self.bus.all_answered()
+        await self.bus.answers.all_given()
         self.bus.book_link_bytes()
-        ledger, commit = self.bus.ledger, closed.commit
+        ledger, commit, answers = self.bus.ledger, closed.commit, self.bus.answers
         entry = Entry(
             round=closed.round,
             version=closed.version,
@@ -237,8 +236,8 @@ class Server:
             commit=None if commit is None else self.coordinator.algorithm.pack_log([commit]).body,
             is_dense=self.coordinator.algorithm.is_dense,
             known=self.coordinator.take_moved(),
-            held=[(client, self.bus.stands.get(client, 0)) for client in sorted(self.bus.moved)],
-            halves=[(client, self.bus.halves[client]) for client in sorted(self.bus.moved & self.bus.halves.keys())],
+            held=[(client, answers.stands.get(client, 0)) for client in sorted(answers.moved)],
+            halves=[(client, answers.halves[client]) for client in sorted(answers.moved & answers.halves.keys())],
             snapshot=self.coordinator.snapshots.take_new(),
             metrics=self.unsaved_metrics,
             rows=ledger.take_new(),
@@ -252,7 +251,7 @@ class Server:
             ],
         )
         self.unsaved_metrics = []
-        self.bus.moved.clear()
+        answers.moved.clear()
         self._turned_away.clear()
 
         def write() -> None:
@@ -264,9 +263,14 @@ class Server:
 
     async def _until(self, is_done: Callable[[], bool]) -> None:
         self._send(self.coordinator.take_outbox())
-        while not is_done():
-            self._read(await self._mailbox.get())
+
+        def act(letter: Envelope | MalformedEnvelope | int | None) -> bool:
+            self._read(letter)
             self._send(self.coordinator.take_outbox())
+            return is_done()
+
+        if not is_done():
+            await self._mailbox.read(act)
 
     def _read(self, letter: Envelope | MalformedEnvelope | int | None) -> None:
         """Act upon one letter; whatever is wrong with it is counted and named, and stops nothing."""
@@ -319,7 +323,7 @@ class Server:
             if refusal.reason in _START_ANEW and join.sender not in self._turned_away:
                 self._turned_away.add(join.sender)
                 answer = messages.refuse(join.sender, refusal.reason, refusal.detail)
-                self.bus.send(replace(answer, round=self.coordinator.round))
+                self.bus.send(answer._replace(round=self.coordinator.round))
                 self._coming[join.sender] += 1
 
     def _send(self, outgoing: Iterable[Outgoing]) -> None:

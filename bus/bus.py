@@ -12,11 +12,12 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
+from seedbus.bus.answers import SETS_BACK, Answers
 from seedbus.bus.clock import LAST_NS, Clock
-from seedbus.bus.envelope import NO_TALLY, SERVER, SHORT, Encoder, Envelope, Kind, Tally, encode, is_of
+from seedbus.bus.codec import Encoder, encode
+from seedbus.bus.envelope import NO_TALLY, SERVER, SHORT, Envelope, Kind, Tally
 from seedbus.bus.errors import MalformedEnvelope
 from seedbus.bus.ledger import INSTRUMENT, Fate, Ledger, Row
 from seedbus.bus.letters import opened, said
@@ -25,8 +26,6 @@ from seedbus.bus.network import Links
 from seedbus.bus.rules import PASS, Rules, Verdict
 from seedbus.bus.transport import Transport
 from seedbus.bus.under_way import Answer, Flight, Key, next_key
-
-_SETS_BACK = frozenset({Kind.WAKE, Kind.REFUSE})
 
 
 def _untallied(envelope: Envelope) -> Tally:
@@ -55,20 +54,12 @@ class Bus:
         self.clock, self.transport, self.ledger, self.links, self.rules = clock, transport, ledger, links, rules
         self._tally, self._answer_ns, self._most = tally, answer_ns, max(report_limit, SHORT)
         self._encoder = Encoder()
+        self.answers = Answers(clock, transport, speak=self._speak, noted=self._book_carried)
         self.refused: Counter[tuple[int | None, str]] = Counter()
         """Malformed frames by (peer, the part that was wrong): bounded, as whole sentences would not be."""
-        self.stands: dict[int, int] = {}
-        """follower → version to which what it was sent, and has answered, brought it."""
-        self.halves: dict[int, bytes] = {}
-        """client → what it says that it has of a snapshot, a frame; opaque here."""
-        self.moved: set[int] = set()
-        """Those of whom either has changed since somebody last cleared this."""
         self._mailboxes: dict[int, Mailbox] = {}
         self._in_flight: dict[Key, Flight] = {}
-        self._answers: dict[Key, Answer] = {}
-        self._occurrences: Counter[tuple[Kind, int, int]] = Counter()
-        self._promises: Counter[tuple[Kind, int, int]] = Counter()
-        self._quiet: asyncio.Future[None] | None = None
+        self._occurrences: dict[tuple[Kind, int, int], int] = {}
         self._is_closed = False
 
     def open(self, address: int, name: str) -> Mailbox:
@@ -111,34 +102,9 @@ class Bus:
         most: the newest version that it can still hold.
         """
         frame, _ = encode(Envelope(Kind.WAKE, client, round, most, list(body)))
-        answered = self.promise((Kind.WAKE, client, round, 0, 0), most, self.clock.now_ns)
+        answered = self.answers.promise((Kind.WAKE, client, round, 0, 0), most, self.clock.now_ns)
         self.transport.deliver(client, frame, answered)
         self._book_bytes(SERVER, client, len(frame) + self.transport.framing_bytes(len(frame)))
-
-    def promise(self, to: Key, base: int, due_ns: int) -> Callable[[list[bytes]], None]:
-        """Expect an answer to a message, to be sent at `due_ns`; returns what takes it."""
-        kind, client, round = to[:3]
-        answer = Answer(due_ns, next_key(self._promises, kind, client, round), base)
-        self._expect(answer)
-        return partial(self._answered, answer)
-
-    async def all_answered(self) -> None:
-        """Wait until every follower has answered what it was sent; in real time nobody waits for anybody."""
-        while self.clock.is_virtual and any(answer.frames is None for answer in self._answers.values()):
-            self.transport.flush()
-            self._quiet = asyncio.get_running_loop().create_future()
-            self.clock.hold()
-            try:
-                await self._quiet
-            finally:
-                self.clock.release()
-                self._quiet = None
-
-    @property
-    def awaited(self) -> list[int]:
-        """The addresses that time stands still for."""
-        late = [answer for answer in self._answers.values() if answer.is_late or self._quiet is not None]
-        return sorted({answer.key[1] for answer in late if answer.frames is None})
 
     def sent_bytes(self, kind: Kind) -> int:
         """Bytes of one kind sent to or by clients so far, without the digests of verification."""
@@ -152,15 +118,13 @@ class Bus:
         often faults have struck."""
         self.links.forget(self.clock.now_ns)
         flights = [self._in_flight[key] for key in sorted(self._in_flight)]
-        answers = [self._answers[key] for key in sorted(self._answers)]
         # occurrences are counted anew: only what is still under way could be mistaken for what is sent next
-        self._occurrences = Counter({flight.key[:3]: flight.key[3] + 1 for flight in flights})
-        self._promises = Counter({answer.key[:3]: answer.key[3] + 1 for answer in answers})
+        self._occurrences = {flight.key[:3]: flight.key[3] + 1 for flight in flights}
         return [
             self.clock.now_ns,
             [[client, upward, free_ns] for (client, upward), free_ns in sorted(self.links.busy.items())],
             [flight.pack() for flight in flights],
-            [answer.pack() for answer in answers if answer.frames is not None],
+            self.answers.checkpoint(),
             self.rules.checkpoint(),
         ]
 
@@ -171,9 +135,7 @@ class Bus:
         for flight in map(Flight.unpack, flights):
             self._occurrences[flight.key[:3]] = flight.key[3] + 1
             self._schedule(flight)
-        for answer in map(Answer.unpack, answers):
-            self._promises[answer.key[:3]] = answer.key[3] + 1
-            self._expect(answer)
+        self.answers.restore(answers)
         self.rules.restore(struck)
 
     def close(self) -> None:
@@ -181,10 +143,9 @@ class Bus:
         self._is_closed = True
         for key in sorted(self._in_flight):
             self._settle(self._in_flight[key], Fate.UNDER_WAY)
-        for answer in self._answers.values():
+        for answer in self.answers.close():
             self._book_unsent(answer)
         self._in_flight.clear()
-        self._answers.clear()
         self.book_link_bytes()
 
     def book_link_bytes(self) -> None:
@@ -197,8 +158,12 @@ class Bus:
 
     def _book_unsent(self, answer: Answer) -> None:
         """An answer that came over the wire, and that its follower never sends."""
-        size = sum(len(frame) + self.transport.framing_bytes(len(frame)) for frame in answer.frames or [])
-        self._book_bytes(answer.key[1], SERVER, size)
+        self._book_carried(answer.key[1], answer.frames or [])
+
+    def _book_carried(self, follower: int, frames: list[bytes]) -> None:
+        """What a follower said that is no message."""
+        size = sum(len(frame) + self.transport.framing_bytes(len(frame)) for frame in frames)
+        self._book_bytes(follower, SERVER, size)
 
     def _book_bytes(self, sender: int, recipient: int, size: int) -> None:
         if size and self.transport.is_wire:
@@ -211,14 +176,11 @@ class Bus:
         assert flight.key not in self._in_flight, "a message would be lost behind another of its name"
         self._in_flight[flight.key] = flight
         if flight.due_ns <= LAST_NS:
-            self.clock.at(flight.due_ns, flight.key, partial(self._arrive, flight))
+            self.clock.post(flight.due_ns, flight.key, self._arrive, flight)
 
     def _depart(self, flight: Flight) -> None:
         """The moment of sending: rules say how often it is sent, and what becomes of it and of each copy."""
         verdict = PASS if flight.is_sure else self.rules.judge(flight.key, flight.sent_ns)
-        if verdict is PASS:
-            self._launch(flight, PASS)
-            return
         copies = [replace(flight, key=(*flight.key[:4], number)) for number in range(1, verdict.copies + 1)]
         self._launch(flight, verdict)
         for copy in copies:
@@ -242,87 +204,39 @@ class Bus:
             # a checksum finds the damage, and what fails it is nobody's: its recipient never hears of it
             self._settle(flight, Fate.DROPPED if verdict.drop else Fate.REFUSED)
             return
-        sender, recipient = flight.ends
+        kind, client = flight.key[:2]
+        recipient = SERVER if kind.is_upward else client
         letter: Envelope | MalformedEnvelope
         try:
             letter, fate = opened(flight, self._most), Fate.DELIVERED
         except MalformedEnvelope as error:
             letter, fate = error, Fate.REFUSED
-            self.refused[sender, error.where] += 1
+            self.refused[flight.ends[0], error.where] += 1
         if recipient in self._mailboxes:
+            self._settle(flight, fate)  # first, for it is acted upon as soon as it is there
             self._mailboxes[recipient].put(letter)
-        elif not self.transport.reaches(recipient):
+            return
+        if not self.transport.reaches(recipient):
             fate = Fate.DROPPED  # in real time its process may have gone while it was under way
         elif fate is Fate.DELIVERED:
             self._deliver(recipient, flight)
         self._settle(flight, fate)
 
-    def _settle(self, flight: Flight, fate: Fate) -> None:
-        """The end of every message: its row, once, and it is no longer under way."""
-        self._in_flight.pop(flight.key, None)
-        framing_bytes = self.transport.framing_bytes(flight.size)
-        self.ledger.append(flight.row(fate, self.clock.now_ns, framing_bytes))
-
-    # -- answers
-
     def _deliver(self, recipient: int, flight: Flight) -> None:
         needs_ns = self._answer_ns(recipient, flight.key[2], flight.tally.seeds) if flight.key[0] is Kind.PLAN else 0
-        answered = self.promise(flight.key, flight.base, self.clock.now_ns + needs_ns)
+        answered = self.answers.promise(flight.key, flight.base, self.clock.now_ns + needs_ns)
         self.transport.deliver(recipient, flight.frame, answered, flight.tail)
         if not self.clock.is_virtual:
             asyncio.get_running_loop().call_soon(self.transport.flush)
 
-    def _expect(self, answer: Answer) -> None:
-        self._answers[answer.key] = answer
-        if answer.due_ns <= LAST_NS:
-            key = (Kind.REPORT, *answer.key[1:], 1)  # after a message of the same name, which has no sixth part
-            self.clock.at(answer.due_ns, key, partial(self._answer_due, answer))
-
-    def _answered(self, answer: Answer, frames: list[bytes]) -> None:
-        if self._is_closed or answer.frames is not None:
-            return
-        notes = [frame for frame in frames if is_of(frame, Kind.WAKE)]
-        answer.frames = [frame for frame in frames if not is_of(frame, Kind.WAKE)] if notes else frames
-        self._learn(answer, notes)
-        if answer.is_late:
-            answer.is_late = False
-            self.clock.release()
-            self._speak(answer)
-        if (
-            self._quiet is not None
-            and not self._quiet.done()
-            and all(each.frames is not None for each in self._answers.values())
-        ):
-            self._quiet.set_result(None)
-
-    def _learn(self, answer: Answer, notes: list[bytes]) -> None:
-        """Where a follower stands now that it has answered; notes: its word to the simulation, which is not sent."""
-        kind, client, *_ = answer.key
-        has_joined, before = any(is_of(frame, Kind.JOIN) for frame in answer.frames or []), self.stands.get(client, 0)
-        if kind in _SETS_BACK:  # it may have lost its state
-            self.stands[client] = min(answer.base, before)
-        elif has_joined == (kind is Kind.SNAPSHOT) and kind in (Kind.PLAN, Kind.COMMIT, Kind.SNAPSHOT):
-            # a plan is answered with a JOIN by who cannot follow it, a snapshot by who has all of it;
-            # and what comes late brings nobody back
-            self.stands[client] = max(answer.base, before)
-        if kind in _SETS_BACK | {Kind.SNAPSHOT} and (notes or client in self.halves):
-            self.halves[client] = notes[-1] if notes else b""
-            self._book_bytes(client, SERVER, sum(len(note) + self.transport.framing_bytes(len(note)) for note in notes))
-        self.moved.add(client)
-
-    def _answer_due(self, answer: Answer) -> None:
-        if self._is_closed:
-            return
-        if answer.frames is None:
-            answer.is_late = True
-            self.clock.hold()
-            self.transport.flush()
-        else:
-            self._speak(answer)
+    def _settle(self, flight: Flight, fate: Fate) -> None:
+        """The end of every message: its row, once, and it is no longer under way."""
+        self._in_flight.pop(flight.key, None)
+        size = flight.size
+        self.ledger.append(flight.row(fate, self.clock.now_ns, size, self.transport.framing_bytes(size)))
 
     def _speak(self, answer: Answer) -> None:
         """The moment at which a follower sends what it had to say."""
-        del self._answers[answer.key]
         kind, client, round = answer.key[:3]
         now_ns = self.clock.now_ns
         if kind is Kind.PLAN and answer.frames and self.rules.is_silent(client, round):
@@ -337,5 +251,5 @@ class Bus:
                 self.rules.reported(client, envelope.round)
             if len(frame) > SHORT:
                 envelope = None  # decoded once more when it arrives, for memory would hold it twice until then
-            is_sure = kind in _SETS_BACK
+            is_sure = kind in SETS_BACK
             self._depart(Flight(now_ns, now_ns, key, base, header, tally, frame, is_sure=is_sure, envelope=envelope))

@@ -15,14 +15,13 @@ Wall time passes by itself: nothing holds it, and events happen when they are du
 from __future__ import annotations
 
 import asyncio
-import heapq
-import itertools
 import selectors
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from typing import Any, Protocol, TypeVar
 
+from seedbus.bus.agenda import Agenda, Event
 from seedbus.bus.errors import Deadlock, EndOfTime
 
 T = TypeVar("T")
@@ -31,22 +30,6 @@ LAST_NS = 2**22 * 10**9
 FIRST = 0  # priorities of events that fall on one instant: what arrives comes before what expires
 LAST = 1
 UNPOLLED = 64  # events, or turns of the loop, before it looks at sockets again
-
-
-class Event:
-    """A callback due at an instant; `cancel` makes it never happen."""
-
-    __slots__ = ("callback",)
-
-    def __init__(self, callback: Callable[[], None]) -> None:
-        self.callback: Callable[[], None] | None = callback
-
-    def cancel(self) -> None:
-        self.callback = None
-
-    def happen(self) -> None:
-        if self.callback is not None:
-            self.callback()
 
 
 class Clock(Protocol):
@@ -59,6 +42,10 @@ class Clock(Protocol):
 
     def at(self, when_ns: int, key: tuple[Any, ...], callback: Callable[[], None], priority: int = FIRST) -> Event:
         """Run `callback` at `when_ns`; of one instant, lower priorities first, then lower keys. Raises `EndOfTime`."""
+        ...
+
+    def post(self, when_ns: int, key: tuple[Any, ...], callback: Callable[[T], None], subject: T) -> None:
+        """Run `callback` with `subject` at `when_ns`, whatever happens; else as `at`."""
         ...
 
     def hold(self) -> None:
@@ -84,16 +71,20 @@ class VirtualClock:
     def __init__(self, now_ns: int = 0) -> None:
         self.now_ns = now_ns
         self.waiting: dict[str, None] = {}
-        self._due: list[tuple[int, int, tuple[Any, ...], int, Event]] = []
-        self._counter = itertools.count()
+        self._agenda = Agenda()
         self._work_outside = 0
 
     def at(self, when_ns: int, key: tuple[Any, ...], callback: Callable[[], None], priority: int = FIRST) -> Event:
         if when_ns > LAST_NS:
             raise EndOfTime(when_ns, LAST_NS)
         event = Event(callback)
-        heapq.heappush(self._due, (max(when_ns, self.now_ns), priority, key, next(self._counter), event))
+        self._agenda.add(max(when_ns, self.now_ns), priority, key, Event.happen, event)
         return event
+
+    def post(self, when_ns: int, key: tuple[Any, ...], callback: Callable[[T], None], subject: T) -> None:
+        if when_ns > LAST_NS:
+            raise EndOfTime(when_ns, LAST_NS)
+        self._agenda.add(max(when_ns, self.now_ns), FIRST, key, callback, subject)
 
     def hold(self) -> None:
         self._work_outside += 1
@@ -117,25 +108,30 @@ class VirtualClock:
         """True while work outside the loop is under way."""
         return self._work_outside > 0
 
-    @property
-    def has_events(self) -> bool:
-        """Whether anything is due, now or later."""
-        return bool(self._due)
+    def jump(self, latest_ns: int | None, follows: Callable[[], bool]) -> None:
+        """Move to the next event (at most to `latest_ns`) and let it happen; and those after it, as long as nothing
+        follows from any, for the loop to do."""
+        agenda = self._agenda
+        for happened in range(UNPOLLED):
+            next_ns = agenda.first_ns()
+            if next_ns is None and happened:
+                return  # the sockets may have something
+            if next_ns is None or (latest_ns is not None and latest_ns < next_ns):
+                self._wait(latest_ns)
+                return
+            self.now_ns = next_ns
+            _, _, _, callback, subject = agenda.take()
+            callback(subject)
+            if follows() or self._work_outside or next_ns == latest_ns:
+                return
 
-    def jump(self, latest_ns: int | None) -> None:
-        """Move to the next event (at most to `latest_ns`) and let it, and it alone, happen."""
-        while self._due and self._due[0][-1].callback is None:
-            heapq.heappop(self._due)
-        next_ns = self._due[0][0] if self._due else None
-        if next_ns is None or (latest_ns is not None and latest_ns < next_ns):
-            if latest_ns is None:
-                raise Deadlock(self.now_ns, list(self.waiting))
-            if latest_ns > LAST_NS:
-                raise EndOfTime(latest_ns, LAST_NS)
-            self.now_ns = latest_ns
-            return
-        self.now_ns = next_ns
-        heapq.heappop(self._due)[-1].happen()
+    def _wait(self, latest_ns: int | None) -> None:
+        """Let time pass in which nothing happens."""
+        if latest_ns is None:
+            raise Deadlock(self.now_ns, list(self.waiting))
+        if latest_ns > LAST_NS:
+            raise EndOfTime(latest_ns, LAST_NS)
+        self.now_ns = latest_ns
 
 
 class _JumpingSelector(selectors.DefaultSelector):
@@ -159,16 +155,9 @@ class _JumpingSelector(selectors.DefaultSelector):
         self._unpolled = 0
         ready = super().select(0)
         if not ready and waits:
-            self._jump(None if timeout is None else self._clock.now_ns + max(1, round(timeout * 1e9)))
+            latest_ns = None if timeout is None else self._clock.now_ns + max(1, round(timeout * 1e9))
+            self._clock.jump(latest_ns, self._follows)
         return ready
-
-    def _jump(self, latest_ns: int | None) -> None:
-        """Let the next event happen; and those after it, as long as nothing follows from any."""
-        clock = self._clock
-        for _ in range(UNPOLLED):
-            clock.jump(latest_ns)
-            if clock.now_ns == latest_ns or clock.is_held or self._follows() or not clock.has_events:
-                return
 
 
 class _VirtualLoop(asyncio.SelectorEventLoop):
@@ -212,6 +201,11 @@ class WallClock:
         event = Event(callback)
         asyncio.get_running_loop().call_later(max(0, when_ns - self.now_ns) / 1e9, event.happen)
         return event
+
+    def post(self, when_ns: int, key: tuple[Any, ...], callback: Callable[[T], None], subject: T) -> None:
+        if when_ns > LAST_NS:
+            raise EndOfTime(when_ns, LAST_NS)
+        asyncio.get_running_loop().call_later(max(0, when_ns - self.now_ns) / 1e9, callback, subject)
 
     def hold(self) -> None:
         pass

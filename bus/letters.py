@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from seedbus.bus.envelope import Envelope, Kind, decode, header_of
+from seedbus.bus.codec import decode_parts
+from seedbus.bus.envelope import Envelope, Kind
 from seedbus.bus.errors import MalformedEnvelope
 from seedbus.bus.under_way import Flight
 
@@ -12,16 +13,17 @@ def opened(flight: Flight, most: int) -> Envelope:
     if flight.envelope is not None:
         return flight.envelope
     kind, client = flight.key[:2]
-    return _checked(decode(flight.whole, flight.ends[0], most=most if kind.is_upward else None), kind, client)
+    envelope, _ = decode_parts(flight.whole, flight.ends[0], most if kind.is_upward else None)
+    return _checked(envelope, kind, client)
 
 
 def said(client: int, frame: bytes, most: int) -> tuple[Envelope | None, int]:
     """What a follower's frame holds, and its header's length; nothing if it will be refused."""
     try:
-        envelope = _checked(decode(frame, client, most=most), Kind.REPORT, client)
+        envelope, header = decode_parts(frame, client, most)
+        return _checked(envelope, Kind.REPORT, client), header
     except MalformedEnvelope:
         return None, 0
-    return envelope, len(header_of(envelope))
 
 
 def _checked(envelope: Envelope, kind: Kind, client: int) -> Envelope:

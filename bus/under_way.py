@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from seedbus.bus.envelope import Envelope, Kind, Tally, ends
-from seedbus.bus.ledger import Fate, Row
+from seedbus.bus.envelope import SERVER, Envelope, Kind, Tally, ends
+from seedbus.bus.ledger import Fate
 
 Key = tuple[Kind, int, int, int, int]
 """What a message is called: kind, client, round, occurrence, copy (0: the message itself)."""
@@ -67,27 +66,29 @@ class Flight:
     def ends(self) -> tuple[int, int]:
         return ends(*self.key[:2])
 
-    def row(self, fate: Fate, now_ns: int, framing_bytes: int) -> Row:
-        """Its row in the ledger, now that its fate is known; framing_bytes: what it has of that if it was carried."""
-        (kind, client, round, _, copy), tally = self.key, self.tally
-        sender, recipient = ends(kind, client)
+    def row(self, fate: Fate, now_ns: int, size: int, framing_bytes: int) -> tuple[int, ...]:
+        """The numbers of its `Row`, now that its fate is known. size: its own; framing_bytes: what it has of that if it
+        was carried."""
+        kind, client, round, _, copy = self.key
+        scalars, seeds, catchup_bytes, digest_bytes = self.tally
+        is_upward, header = kind.is_upward, self.header
         has_arrived = fate is Fate.DELIVERED or fate is Fate.REFUSED
         # what travels up has come over the wire, once, before a rule says anything; what travels down has not
-        is_carried = copy == 0 if kind.is_upward else fate is Fate.DELIVERED
-        return Row(
+        is_carried = copy == 0 if is_upward else fate is Fate.DELIVERED
+        return (
             self.sent_ns,
             now_ns if has_arrived else -1,
             round,
             kind,
-            sender,
-            recipient,
-            self.header,
-            self.size - self.header,
+            client if is_upward else SERVER,
+            SERVER if is_upward else client,
+            header,
+            size - header,
             framing_bytes if is_carried else 0,
-            tally.digest_bytes,
-            tally.catchup_bytes,
-            tally.scalars,
-            tally.seeds,
+            digest_bytes,
+            catchup_bytes,
+            scalars,
+            seeds,
             fate,
         )
 
@@ -113,10 +114,11 @@ class Answer:
         return Answer(due_ns, (Kind(kind), client, round, occurrence, copy), base, frames)
 
 
-def next_key(occurrences: Counter[tuple[Kind, int, int]], kind: Kind, client: int, round: int) -> Key:
+def next_key(occurrences: dict[tuple[Kind, int, int], int], kind: Kind, client: int, round: int) -> Key:
     """The name of the next message of a kind, client and round."""
-    occurrence = occurrences[kind, client, round]
-    occurrences[kind, client, round] = occurrence + 1
+    name = (kind, client, round)
+    occurrence = occurrences.get(name, 0)
+    occurrences[name] = occurrence + 1
     return kind, client, round, occurrence, 0
 
 

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seedbus.bus import EVALUATOR, HOST, SERVER, Envelope, EnvelopeTooLong, Kind, MalformedEnvelope, decode, encode
+from seedbus.bus.codec import Encoder
 from seedbus.bus.elements import has_more_than
 from seedbus.bus.envelope import (
     ARRAY_LIMIT,
@@ -20,7 +21,6 @@ from seedbus.bus.envelope import (
     HEADER_LIMIT,
     LOWEST_ADDRESS,
     SHORT,
-    Encoder,
 )
 
 PLAN = FORMAT * 16 + Kind.PLAN

@@ -1,0 +1,103 @@
+"""What is due when: one list of events for each instant, and a heap of the instants alone.
+
+Messages are sent in the order of their keys, or nearly so. A list of them is sorted in about one comparison each when
+its instant comes, where a heap of all events would take as many for each as it is deep.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from bisect import insort
+from collections.abc import Callable
+from typing import Any
+
+
+class Event:
+    """A callback due at an instant; `cancel` makes it never happen."""
+
+    __slots__ = ("callback",)
+
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self.callback: Callable[[], None] | None = callback
+
+    def cancel(self) -> None:
+        self.callback = None
+
+    def happen(self) -> None:
+        if self.callback is not None:
+            self.callback()
+
+
+Entry = tuple[int, tuple[Any, ...], int, Callable[[Any], None], Any]
+"""Priority, key, how many were added before, what happens, and to what: an `Event` may be cancelled."""
+_TAKEN: Any = None
+
+
+class Agenda:
+    """Events by instant; of one instant in the order of priority, key and adding."""
+
+    def __init__(self) -> None:
+        self._instants: list[int] = []
+        self._later: dict[int, list[Entry]] = {}
+        self._instant = -1  # the one whose events are in order; those before `_at` have happened
+        self._entries: list[Entry] = []
+        self._at = 0
+        self._counter = itertools.count()
+
+    def add(
+        self, when_ns: int, priority: int, key: tuple[Any, ...], callback: Callable[[Any], None], subject: Any
+    ) -> None:
+        entry = (priority, key, next(self._counter), callback, subject)
+        if when_ns == self._instant:
+            self._insert(entry)
+        elif when_ns in self._later:
+            self._later[when_ns].append(entry)
+        else:
+            self._later[when_ns] = [entry]
+            heapq.heappush(self._instants, when_ns)
+
+    def first_ns(self) -> int | None:
+        """When the next event is due; None if there is none."""
+        while True:
+            if self._instants and self._instants[0] < self._instant:
+                self._put_back()
+            entries = self._entries
+            while self._at < len(entries):
+                subject = entries[self._at][4]
+                if type(subject) is not Event or subject.callback is not None:
+                    return self._instant
+                self._at += 1
+            if not self._instants:
+                return None
+            self._instant, self._at = heapq.heappop(self._instants), 0
+            self._entries = self._later.pop(self._instant)
+            self._entries.sort()
+
+    def take(self) -> Entry:
+        """The event that `first_ns` told of, which now happens."""
+        entry, self._entries[self._at] = self._entries[self._at], _TAKEN
+        self._at += 1
+        return entry
+
+    def _insert(self, entry: Entry) -> None:
+        """Add to the instant whose events are in order: mostly in front of them, or behind."""
+        entries, at = self._entries, self._at
+        if at == len(entries):
+            entries.clear()
+            entries.append(entry)
+            self._at = 0
+        elif entries[-1] < entry:
+            entries.append(entry)
+        elif at and entry < entries[at]:
+            entries[at - 1] = entry
+            self._at = at - 1
+        else:
+            insort(entries, entry, lo=at)
+
+    def _put_back(self) -> None:
+        """Time has not come to the instant that was next, and something is due before it."""
+        if self._at < len(self._entries):
+            self._later[self._instant] = self._entries[self._at :]
+            heapq.heappush(self._instants, self._instant)
+        self._instant, self._entries, self._at = -1, [], 0

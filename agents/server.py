@@ -22,7 +22,7 @@ from seedbus.agents.reception import Reception
 from seedbus.agents.snapshots import Outgoing
 from seedbus.algorithms.contract import BadPayload
 from seedbus.bus import EVALUATOR, SERVER, Bus, Envelope, Kind, MalformedEnvelope
-from seedbus.bus.clock import LAST
+from seedbus.bus.agenda import LAST
 from seedbus.bus.envelope import DOWN, UP
 from seedbus.bus.errors import EndOfTime
 

@@ -10,7 +10,17 @@ import heapq
 import itertools
 from bisect import insort
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+LAST_NS = 2**22 * 10**9
+FIRST = 0  # priorities of events that fall on one instant: what arrives comes before what expires
+LAST = 1
+
+_Entry = tuple[int, tuple[Any, ...], int, Callable[[Any], None], Any]
+"""Priority, key, how many were added before, what happens, and to what: an `Event` may be cancelled."""
+_HAPPENED: Any = None
 
 
 class Event:
@@ -29,35 +39,34 @@ class Event:
             self.callback()
 
 
-Entry = tuple[int, tuple[Any, ...], int, Callable[[Any], None], Any]
-"""Priority, key, how many were added before, what happens, and to what: an `Event` may be cancelled."""
-_TAKEN: Any = None
-
-
 class Agenda:
-    """Events by instant; of one instant in the order of priority, key and adding."""
+    """Simulated time in whole nanoseconds, and events by instant; of one in the order of priority, key and adding."""
 
-    def __init__(self) -> None:
+    def __init__(self, now_ns: int = 0) -> None:
+        self.now_ns = now_ns
         self._instants: list[int] = []
-        self._later: dict[int, list[Entry]] = {}
+        self._later: dict[int, list[_Entry]] = {}
         self._instant = -1  # the one whose events are in order; those before `_at` have happened
-        self._entries: list[Entry] = []
+        self._entries: list[_Entry] = []
         self._at = 0
         self._counter = itertools.count()
 
-    def add(
-        self, when_ns: int, priority: int, key: tuple[Any, ...], callback: Callable[[Any], None], subject: Any
+    def post(
+        self, when_ns: int, key: tuple[Any, ...], callback: Callable[[T], None], subject: T, priority: int = FIRST
     ) -> None:
+        """Run `callback` with `subject` at `when_ns`, or now if that is past; after the end of time, never."""
+        if when_ns < self.now_ns:
+            when_ns = self.now_ns
         entry = (priority, key, next(self._counter), callback, subject)
         if when_ns == self._instant:
             self._insert(entry)
         elif when_ns in self._later:
             self._later[when_ns].append(entry)
-        else:
+        elif when_ns <= LAST_NS:
             self._later[when_ns] = [entry]
             heapq.heappush(self._instants, when_ns)
 
-    def first_ns(self) -> int | None:
+    def next_ns(self) -> int | None:
         """When the next event is due; None if there is none."""
         while True:
             if self._instants and self._instants[0] < self._instant:
@@ -74,13 +83,14 @@ class Agenda:
             self._entries = self._later.pop(self._instant)
             self._entries.sort()
 
-    def take(self) -> Entry:
-        """The event that `first_ns` told of, which now happens."""
-        entry, self._entries[self._at] = self._entries[self._at], _TAKEN
-        self._at += 1
-        return entry
+    def happen(self) -> None:
+        """Move to the event that `next_ns` told of, and let it happen."""
+        at, self.now_ns = self._at, self._instant
+        _, _, _, callback, subject = self._entries[at]
+        self._at, self._entries[at] = at + 1, _HAPPENED
+        callback(subject)
 
-    def _insert(self, entry: Entry) -> None:
+    def _insert(self, entry: _Entry) -> None:
         """Add to the instant whose events are in order: mostly in front of them, or behind."""
         entries, at = self._entries, self._at
         if at == len(entries):

@@ -11,13 +11,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from seedbus.bus.clock import LAST_NS, Clock
-from seedbus.bus.codec import is_of
+from seedbus.bus.clock import Clock
+from seedbus.bus.codec import first_bytes
 from seedbus.bus.envelope import Kind
 from seedbus.bus.transport import Transport
 from seedbus.bus.under_way import Answer, Key, next_key
 
 SETS_BACK = frozenset({Kind.WAKE, Kind.REFUSE})
+_NOTES, _JOINS = first_bytes(Kind.WAKE), first_bytes(Kind.JOIN)
 _BRINGS_ON = frozenset({Kind.PLAN, Kind.COMMIT, Kind.SNAPSHOT})
 
 
@@ -48,7 +49,9 @@ class Answers:
 
     def promise(self, to: Key, base: int, due_ns: int) -> Callable[[list[bytes]], None]:
         """Expect an answer to a message, to be said at `due_ns`; returns what takes it."""
-        answer = Answer(due_ns, next_key(self._promises, *to[:3]), base)
+        kind, client, round, _, _ = to
+        answer = Answer(due_ns, next_key(self._promises, kind, client, round), base)
+        self._missing += 1
         self._expect(answer)
         return partial(self._answered, answer)
 
@@ -90,37 +93,41 @@ class Answers:
 
     def _expect(self, answer: Answer) -> None:
         self._awaited[answer.key] = answer
-        self._missing += answer.frames is None
-        if answer.due_ns <= LAST_NS:
-            key = (Kind.REPORT, *answer.key[1:], 1)  # after a message of the same name, which has no sixth part
-            self._clock.post(answer.due_ns, key, self._due, answer)
+        _, client, round, occurrence, _ = answer.key
+        key = (Kind.REPORT, client, round, occurrence, 0, 1)  # after a message of that name, which has no sixth part
+        self._clock.post(answer.due_ns, key, self._due, answer)
 
     def _answered(self, answer: Answer, frames: list[bytes]) -> None:
         if self._is_closed or answer.frames is not None:
             return
-        notes = [frame for frame in frames if is_of(frame, Kind.WAKE)]
-        answer.frames = [frame for frame in frames if not is_of(frame, Kind.WAKE)] if notes else frames
+        has_joined, notes = False, list[bytes]()
+        for frame in frames:
+            first = frame[:2]
+            if first == _NOTES:
+                notes.append(frame)
+            elif first == _JOINS:
+                has_joined = True
+        answer.frames = [frame for frame in frames if frame[:2] != _NOTES] if notes else frames
         self._missing -= 1
-        self._learn(answer, notes)
+        self._learn(answer, has_joined, notes)
         if answer.is_late:
             answer.is_late = False
             self._clock.release()
-            self._say(answer)
+            del self._awaited[answer.key]
+            self._speak(answer)
         if not self._missing and self._quiet is not None and not self._quiet.done():
             self._quiet.set_result(None)
 
-    def _learn(self, answer: Answer, notes: list[bytes]) -> None:
+    def _learn(self, answer: Answer, has_joined: bool, notes: list[bytes]) -> None:
         """Where a follower stands now that it has answered; notes: its word to the simulation."""
-        kind, client, *_ = answer.key
+        kind, client, _, _, _ = answer.key
         stands, before = self.stands, self.stands.get(client, 0)
         if kind in SETS_BACK:  # it may have lost its state
             stands[client] = min(answer.base, before)
-        elif kind in _BRINGS_ON:
+        elif kind in _BRINGS_ON and has_joined == (kind is Kind.SNAPSHOT):
             # a plan is answered with a JOIN by who cannot follow it, a snapshot by who has all of it;
             # and what comes late brings nobody back
-            has_joined = any(is_of(frame, Kind.JOIN) for frame in answer.frames or [])
-            if has_joined == (kind is Kind.SNAPSHOT):
-                stands[client] = max(answer.base, before)
+            stands[client] = max(answer.base, before)
         if (kind in SETS_BACK or kind is Kind.SNAPSHOT) and (notes or client in self.halves):
             self.halves[client] = notes[-1] if notes else b""
             self._noted(client, notes)
@@ -134,8 +141,5 @@ class Answers:
             self._clock.hold()
             self._transport.flush()
         else:
-            self._say(answer)
-
-    def _say(self, answer: Answer) -> None:
-        del self._awaited[answer.key]
-        self._speak(answer)
+            del self._awaited[answer.key]
+            self._speak(answer)

@@ -11,11 +11,10 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from seedbus.bus.answers import SETS_BACK, Answers
-from seedbus.bus.clock import LAST_NS, Clock
+from seedbus.bus.clock import Clock
 from seedbus.bus.codec import Encoder, encode
 from seedbus.bus.envelope import NO_TALLY, SERVER, SHORT, Envelope, Kind, Tally
 from seedbus.bus.errors import MalformedEnvelope
@@ -23,7 +22,7 @@ from seedbus.bus.ledger import INSTRUMENT, Fate, Ledger, Row
 from seedbus.bus.letters import opened, said
 from seedbus.bus.mailbox import Mailbox
 from seedbus.bus.network import Links
-from seedbus.bus.rules import PASS, Rules, Verdict
+from seedbus.bus.rules import Rules, Verdict
 from seedbus.bus.transport import Transport
 from seedbus.bus.under_way import Answer, Flight, Key, next_key
 
@@ -71,30 +70,27 @@ class Bus:
         """Send a message now. Returns at once. Raises `EnvelopeTooLong`."""
         header, body = self._encoder.parts(envelope)
         frame, tail = (header, body) if len(body) > SHORT else (header + body, b"")
-        self._send(envelope, frame, len(header), tally, tail, envelope)
+        kind, client, round, base, _ = envelope
+        key, is_sure = next_key(self._occurrences, kind, client, round), kind is Kind.REFUSE
+        self._depart(Flight(self.clock.now_ns, key, base, len(header), tally, frame, is_sure, envelope, tail))
 
     def send_frame(self, envelope: Envelope, frame: bytes, header: int, tally: Tally = NO_TALLY) -> None:
         """Send bytes in the place of an envelope's own: what a test of bad peers does."""
-        self._send(envelope, frame, header, tally, b"", None)
-
-    def _send(
-        self, envelope: Envelope, frame: bytes, header: int, tally: Tally, tail: bytes, known: Envelope | None
-    ) -> None:
-        key = next_key(self._occurrences, envelope.kind, envelope.client, envelope.round)
-        now_ns, is_sure = self.clock.now_ns, envelope.kind is Kind.REFUSE
-        self._depart(Flight(now_ns, now_ns, key, envelope.base, header, tally, frame, False, is_sure, known, tail))
+        kind, client, round, base, _ = envelope
+        key, is_sure = next_key(self._occurrences, kind, client, round), kind is Kind.REFUSE
+        self._depart(Flight(self.clock.now_ns, key, base, header, tally, frame, is_sure))
 
     def book(self, envelope: Envelope) -> bytes:
         """A message that takes no simulated time, of a process that comes or goes: its frame; its row is written."""
         frame, header = encode(envelope)
-        now_ns, key = self.clock.now_ns, (envelope.kind, envelope.client, envelope.round, 0, 0)
-        self._settle(Flight(now_ns, now_ns, key, envelope.base, header, NO_TALLY, frame), Fate.DELIVERED)
+        key = (envelope.kind, envelope.client, envelope.round, 0, 0)
+        self._settle(Flight(self.clock.now_ns, key, envelope.base, header, NO_TALLY, frame), Fate.DELIVERED)
         return frame
 
     def book_refused(self, host: int, frame: bytes) -> None:
         """The row of what came from a host in the place of a JOIN."""
-        now_ns, key = self.clock.now_ns, (Kind.JOIN, host, 0, 0, 0)
-        self._settle(Flight(now_ns, now_ns, key, 0, 0, NO_TALLY, frame), Fate.REFUSED)
+        key = (Kind.JOIN, host, 0, 0, 0)
+        self._settle(Flight(self.clock.now_ns, key, 0, 0, NO_TALLY, frame), Fate.REFUSED)
 
     def wake(self, client: int, round: int, body: list[int], most: int) -> None:
         """Tell a client what has befallen it: no message, so it has no row, and its answer is sent now.
@@ -172,16 +168,19 @@ class Bus:
             self.ledger.append(row)
 
     def _schedule(self, flight: Flight) -> None:
-        """Under way until it arrives; what would come after the end of time just never does."""
-        assert flight.key not in self._in_flight, "a message would be lost behind another of its name"
-        self._in_flight[flight.key] = flight
-        if flight.due_ns <= LAST_NS:
-            self.clock.post(flight.due_ns, flight.key, self._arrive, flight)
+        """Under way until it arrives."""
+        is_first = self._in_flight.setdefault(flight.key, flight) is flight
+        assert is_first, "a message would be lost behind another of its name"
+        self.clock.post(flight.due_ns, flight.key, self._arrive, flight)
 
     def _depart(self, flight: Flight) -> None:
         """The moment of sending: rules say how often it is sent, and what becomes of it and of each copy."""
-        verdict = PASS if flight.is_sure else self.rules.judge(flight.key, flight.sent_ns)
-        copies = [replace(flight, key=(*flight.key[:4], number)) for number in range(1, verdict.copies + 1)]
+        if flight.is_sure or self.rules.are_none:
+            flight.due_ns = self.links.arrival_ns(flight.key, flight.size, flight.sent_ns)
+            self._schedule(flight)
+            return
+        verdict = self.rules.judge(flight.key, flight.sent_ns)
+        copies = [flight.copied(number) for number in range(1, verdict.copies + 1)]
         self._launch(flight, verdict)
         for copy in copies:
             self._launch(copy, self.rules.judge(copy.key, copy.sent_ns))
@@ -199,19 +198,22 @@ class Bus:
     def _arrive(self, flight: Flight) -> None:
         if self._is_closed:
             return
-        verdict = PASS if flight.is_sure else self.rules.judge(flight.key, self.clock.now_ns, arriving=True)
-        if verdict.drop or flight.is_damaged:
+        is_dropped = not (flight.is_sure or self.rules.are_none) and (
+            self.rules.judge(flight.key, self.clock.now_ns, arriving=True).drop
+        )
+        if is_dropped or flight.is_damaged:
             # a checksum finds the damage, and what fails it is nobody's: its recipient never hears of it
-            self._settle(flight, Fate.DROPPED if verdict.drop else Fate.REFUSED)
+            self._settle(flight, Fate.DROPPED if is_dropped else Fate.REFUSED)
             return
-        kind, client = flight.key[:2]
-        recipient = SERVER if kind.is_upward else client
-        letter: Envelope | MalformedEnvelope
-        try:
-            letter, fate = opened(flight, self._most), Fate.DELIVERED
-        except MalformedEnvelope as error:
-            letter, fate = error, Fate.REFUSED
-            self.refused[flight.ends[0], error.where] += 1
+        sender, recipient = flight.ends
+        letter: Envelope | MalformedEnvelope | None = flight.envelope
+        fate = Fate.DELIVERED
+        if letter is None:
+            try:
+                letter = opened(flight, self._most)
+            except MalformedEnvelope as error:
+                letter, fate = error, Fate.REFUSED
+                self.refused[sender, error.where] += 1
         if recipient in self._mailboxes:
             self._settle(flight, fate)  # first, for it is acted upon as soon as it is there
             self._mailboxes[recipient].put(letter)
@@ -232,24 +234,24 @@ class Bus:
     def _settle(self, flight: Flight, fate: Fate) -> None:
         """The end of every message: its row, once, and it is no longer under way."""
         self._in_flight.pop(flight.key, None)
-        size = flight.size
-        self.ledger.append(flight.row(fate, self.clock.now_ns, size, self.transport.framing_bytes(size)))
+        framing_bytes = self.transport.framing_bytes(flight.size)
+        self.ledger.append(flight.row(fate, self.clock.now_ns, framing_bytes))
 
     def _speak(self, answer: Answer) -> None:
         """The moment at which a follower sends what it had to say."""
-        kind, client, round = answer.key[:3]
-        now_ns = self.clock.now_ns
+        kind, client, round, _, _ = answer.key
         if kind is Kind.PLAN and answer.frames and self.rules.is_silent(client, round):
             self._book_unsent(answer)
             return
-        for frame in answer.frames or []:
+        for frame in answer.frames or ():
             envelope, header = said(client, frame, self._most)
-            tally = NO_TALLY if envelope is None else self._tally(envelope)
-            named = (Kind.REPORT, client, round) if envelope is None else (envelope.kind, client, envelope.round)
-            key, base = next_key(self._occurrences, *named), answer.base if envelope is None else envelope.base
-            if envelope is not None and envelope.kind is Kind.REPORT:
-                self.rules.reported(client, envelope.round)
-            if len(frame) > SHORT:
-                envelope = None  # decoded once more when it arrives, for memory would hold it twice until then
-            is_sure = kind in SETS_BACK
-            self._depart(Flight(now_ns, now_ns, key, base, header, tally, frame, is_sure=is_sure, envelope=envelope))
+            if envelope is None:
+                key, base, tally = next_key(self._occurrences, Kind.REPORT, client, round), answer.base, NO_TALLY
+            else:
+                key = next_key(self._occurrences, envelope.kind, client, envelope.round)
+                base, tally = envelope.base, self._tally(envelope)
+                if envelope.kind is Kind.REPORT:
+                    self.rules.reported(client, envelope.round)
+                if len(frame) > SHORT:
+                    envelope = None  # decoded once more when it arrives, for memory would hold it twice until then
+            self._depart(Flight(self.clock.now_ns, key, base, header, tally, frame, kind in SETS_BACK, envelope))

@@ -21,14 +21,11 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from typing import Any, Protocol, TypeVar
 
-from seedbus.bus.agenda import Agenda, Event
+from seedbus.bus.agenda import FIRST, LAST_NS, Agenda, Event
 from seedbus.bus.errors import Deadlock, EndOfTime
 
 T = TypeVar("T")
 
-LAST_NS = 2**22 * 10**9
-FIRST = 0  # priorities of events that fall on one instant: what arrives comes before what expires
-LAST = 1
 UNPOLLED = 64  # events, or turns of the loop, before it looks at sockets again
 
 
@@ -45,7 +42,7 @@ class Clock(Protocol):
         ...
 
     def post(self, when_ns: int, key: tuple[Any, ...], callback: Callable[[T], None], subject: T) -> None:
-        """Run `callback` with `subject` at `when_ns`, whatever happens; else as `at`."""
+        """As `at`, for what is never cancelled; what would come after the end of time just never does."""
         ...
 
     def hold(self) -> None:
@@ -63,28 +60,22 @@ class Clock(Protocol):
         ...
 
 
-class VirtualClock:
+class VirtualClock(Agenda):
     """Simulated time in whole nanoseconds, and what is due when."""
 
     is_virtual = True
 
     def __init__(self, now_ns: int = 0) -> None:
-        self.now_ns = now_ns
+        super().__init__(now_ns)
         self.waiting: dict[str, None] = {}
-        self._agenda = Agenda()
         self._work_outside = 0
 
     def at(self, when_ns: int, key: tuple[Any, ...], callback: Callable[[], None], priority: int = FIRST) -> Event:
         if when_ns > LAST_NS:
             raise EndOfTime(when_ns, LAST_NS)
         event = Event(callback)
-        self._agenda.add(max(when_ns, self.now_ns), priority, key, Event.happen, event)
+        self.post(when_ns, key, Event.happen, event, priority)
         return event
-
-    def post(self, when_ns: int, key: tuple[Any, ...], callback: Callable[[T], None], subject: T) -> None:
-        if when_ns > LAST_NS:
-            raise EndOfTime(when_ns, LAST_NS)
-        self._agenda.add(max(when_ns, self.now_ns), FIRST, key, callback, subject)
 
     def hold(self) -> None:
         self._work_outside += 1
@@ -111,17 +102,14 @@ class VirtualClock:
     def jump(self, latest_ns: int | None, follows: Callable[[], bool]) -> None:
         """Move to the next event (at most to `latest_ns`) and let it happen; and those after it, as long as nothing
         follows from any, for the loop to do."""
-        agenda = self._agenda
         for happened in range(UNPOLLED):
-            next_ns = agenda.first_ns()
+            next_ns = self.next_ns()
             if next_ns is None and happened:
                 return  # the sockets may have something
             if next_ns is None or (latest_ns is not None and latest_ns < next_ns):
                 self._wait(latest_ns)
                 return
-            self.now_ns = next_ns
-            _, _, _, callback, subject = agenda.take()
-            callback(subject)
+            self.happen()
             if follows() or self._work_outside or next_ns == latest_ns:
                 return
 
@@ -203,9 +191,8 @@ class WallClock:
         return event
 
     def post(self, when_ns: int, key: tuple[Any, ...], callback: Callable[[T], None], subject: T) -> None:
-        if when_ns > LAST_NS:
-            raise EndOfTime(when_ns, LAST_NS)
-        asyncio.get_running_loop().call_later(max(0, when_ns - self.now_ns) / 1e9, callback, subject)
+        if when_ns <= LAST_NS:
+            asyncio.get_running_loop().call_later(max(0, when_ns - self.now_ns) / 1e9, callback, subject)
 
     def hold(self) -> None:
         pass

@@ -35,7 +35,7 @@ _pack: Callable[[Any], bytes] = _packer.pack
 _TAG = FORMAT * 16
 _new = tuple.__new__  # not a function of Python's, as a named tuple's own is
 _KINDS: dict[int, Kind] = {_TAG + kind: kind for kind in Kind if kind is not Kind.LINK}
-_FIRST_BYTES = {kind: bytes((0x95, tag)) for tag, kind in _KINDS.items()}
+_SURELY_SHORT = SHORT - HEADER_LIMIT
 _SCALARS = frozenset({int, float, str, bytes})
 _BRIEF = ARRAY_LIMIT
 """Bytes of a frame in which, whatever they are, no array, map, string or extension can be longer than is accepted."""
@@ -45,7 +45,8 @@ def encode(envelope: Envelope) -> tuple[bytes, int]:
     """The envelope's bytes, and how many of them are header. Raises `EnvelopeTooLong`."""
     header, body = _header(envelope), envelope.body
     frame = b"".join((header, *_pieces(body))) if _has_long(body) else header + _pack(body)
-    _refuse_long(envelope, len(frame))
+    if len(frame) > SHORT:
+        _refuse_long(envelope, len(frame))
     return frame, len(header)
 
 
@@ -62,13 +63,14 @@ class Encoder:
         header, body = _header(envelope), envelope.body
         if body is not self._body:
             self._packed, self._body = b"".join(_pieces(body)) if _has_long(body) else _pack(body), body
-        _refuse_long(envelope, len(header) + len(self._packed))
+        if len(self._packed) > _SURELY_SHORT:
+            _refuse_long(envelope, len(header) + len(self._packed))
         return header, self._packed
 
 
-def is_of(frame: bytes, kind: Kind) -> bool:
-    """Whether these are the bytes of an envelope of a kind, if of any."""
-    return frame.startswith(_FIRST_BYTES[kind])
+def first_bytes(kind: Kind) -> bytes:
+    """The two bytes with which every envelope of a kind begins, and no other."""
+    return bytes((0x95, _TAG + kind))
 
 
 def decode(frame: bytes, peer: int | None = None, *, most: int | None = None) -> Envelope:
@@ -127,29 +129,24 @@ def _decode_strictly(frame: bytes, peer: int | None, most: int | None) -> tuple[
     if type(body) is not list:
         raise MalformedEnvelope(f"is {type(body).__name__}, not an array", "the body", peer)
     _plain(body, DEPTH_LIMIT, peer)
-    envelope = Envelope(kind, client, round, base, body)
-    header = _header_of(envelope)
+    header = b"\x95" + _pack(parts[:4])[1:]
     if not frame.startswith(header):
         raise MalformedEnvelope("is not written in the shortest way", "the header", peer)
-    return envelope, len(header)
-
-
-def _header_of(envelope: Envelope) -> bytes:
-    """The bytes before the body."""
-    kind, client, round, base, _ = envelope
-    # the numbers as an array of four, and its first byte replaced by that of an array of five: the body follows
-    return b"\x95" + _pack((_TAG + kind, client, round, base))[1:]
+    return Envelope(kind, client, round, base, body), len(header)
 
 
 def _header(envelope: Envelope) -> bytes:
-    header = _header_of(envelope)
+    """The bytes before the body. Raises `EnvelopeTooLong`."""
+    kind, client, round, base, _ = envelope
+    # the numbers as an array of four, and its first byte replaced by that of an array of five: the body follows
+    header = b"\x95" + _pack((_TAG + kind, client, round, base))[1:]
     if len(header) > HEADER_LIMIT:
         raise EnvelopeTooLong(f"the header of {_name(envelope)}", len(header), HEADER_LIMIT)
     return header
 
 
 def _refuse_long(envelope: Envelope, size: int) -> None:
-    if size > SHORT and size > envelope.kind.limit:
+    if size > envelope.kind.limit:
         raise EnvelopeTooLong(_name(envelope), size, envelope.kind.limit)
 
 

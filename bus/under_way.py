@@ -13,12 +13,12 @@ Key = tuple[Kind, int, int, int, int]
 """What a message is called: kind, client, round, occurrence, copy (0: the message itself)."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, init=False, eq=False)
 class Flight:
     """A message under way: due at a nanosecond, with all that its row needs.
 
-    frame, tail: its bytes; the end of a long one is shared by all that have it. envelope: what they hold, where that is
-    known already. is_damaged: whether bits of it flipped on its way.
+    frame, tail: its bytes, `size` of them; the end of a long one is shared by all that have it. envelope: what they
+    hold, where that is known already. is_damaged: whether bits of it flipped on its way.
     is_sure: no rule strikes it, because whoever introduces itself does so until it is heard.
     """
 
@@ -29,14 +29,43 @@ class Flight:
     header: int
     tally: Tally
     frame: bytes
-    is_damaged: bool = False
-    is_sure: bool = False
-    envelope: Envelope | None = None
-    tail: bytes = b""
+    is_damaged: bool
+    is_sure: bool
+    envelope: Envelope | None
+    tail: bytes
+    size: int
 
-    @property
-    def size(self) -> int:
-        return len(self.frame) + len(self.tail)
+    def __init__(
+        self,
+        sent_ns: int,
+        key: Key,
+        base: int,
+        header: int,
+        tally: Tally,
+        frame: bytes,
+        is_sure: bool = False,
+        envelope: Envelope | None = None,
+        tail: bytes = b"",
+    ) -> None:
+        self.due_ns = self.sent_ns = sent_ns
+        self.key, self.base, self.header, self.tally = key, base, header, tally
+        self.frame, self.tail, self.envelope = frame, tail, envelope
+        self.is_sure, self.is_damaged = is_sure, False
+        self.size = len(frame) + len(tail)
+
+    def copied(self, number: int) -> Flight:
+        """Its copy of that number."""
+        return Flight(
+            self.sent_ns,
+            (*self.key[:4], number),
+            self.base,
+            self.header,
+            self.tally,
+            self.frame,
+            self.is_sure,
+            self.envelope,
+            self.tail,
+        )
 
     @property
     def whole(self) -> bytes:
@@ -51,7 +80,9 @@ class Flight:
     def unpack(packed: list[Any]) -> Flight:
         due_ns, sent_ns, kind, client, round, occurrence, copy, base, header, tally, frame, *how = packed
         key = (Kind(kind), client, round, occurrence, copy)
-        return Flight(due_ns, sent_ns, key, base, header, Tally(*tally), frame, *how)
+        flight = Flight(sent_ns, key, base, header, Tally(*tally), frame)
+        flight.due_ns, (flight.is_damaged, flight.is_sure) = due_ns, how
+        return flight
 
     def flip(self, places: Iterable[float]) -> None:
         """Flip the bits at these fractions of the frame; one that is flipped twice is as it was."""
@@ -66,9 +97,8 @@ class Flight:
     def ends(self) -> tuple[int, int]:
         return ends(*self.key[:2])
 
-    def row(self, fate: Fate, now_ns: int, size: int, framing_bytes: int) -> tuple[int, ...]:
-        """The numbers of its `Row`, now that its fate is known. size: its own; framing_bytes: what it has of that if it
-        was carried."""
+    def row(self, fate: Fate, now_ns: int, framing_bytes: int) -> tuple[int, ...]:
+        """The numbers of its `Row`, now that its fate is known; framing_bytes: what it has of them if it was carried."""
         kind, client, round, _, copy = self.key
         scalars, seeds, catchup_bytes, digest_bytes = self.tally
         is_upward, header = kind.is_upward, self.header
@@ -83,7 +113,7 @@ class Flight:
             client if is_upward else SERVER,
             SERVER if is_upward else client,
             header,
-            size - header,
+            self.size - header,
             framing_bytes if is_carried else 0,
             digest_bytes,
             catchup_bytes,

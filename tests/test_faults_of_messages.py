@@ -123,7 +123,7 @@ def test_flips_of_a_frame_cancel_in_any_order(frame: bytes, places: list[float])
     envelope = plan()
 
     def flight() -> Flight:
-        return Flight(0, 0, (Kind.PLAN, 0, 0, 0, 0), 0, 0, NO_TALLY, frame, envelope=envelope)
+        return Flight(0, (Kind.PLAN, 0, 0, 0, 0), 0, 0, NO_TALLY, frame, envelope=envelope)
 
     one, another, back = flight(), flight(), flight()
     one.flip(places)

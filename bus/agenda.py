@@ -66,7 +66,26 @@ class Agenda:
             self._later[when_ns] = [entry]
             heapq.heappush(self._instants, when_ns)
 
-    def next_ns(self) -> int | None:
+    def happen(self, latest_ns: int | None, most: int, follows: Callable[[], bool]) -> bool:
+        """Move from event to event and let each happen: `most` of them, as long as nothing follows from any, and no
+        later than `latest_ns`, of which it is one at a time. False if nothing is due by then."""
+        entries = self._entries
+        for number in range(most):
+            if not number or self._at == len(entries):
+                next_ns = self._next_ns()
+                if next_ns is None or (latest_ns is not None and latest_ns < next_ns):
+                    return number > 0
+                self.now_ns, entries = next_ns, self._entries
+            at = self._at
+            _, _, _, callback, subject = entries[at]
+            self._at, entries[at] = at + 1, _HAPPENED
+            if type(subject) is not Event or subject.callback is not None:
+                callback(subject)
+                if follows() or self.now_ns == latest_ns:
+                    break
+        return True
+
+    def _next_ns(self) -> int | None:
         """When the next event is due; None if there is none."""
         while True:
             if self._instants and self._instants[0] < self._instant:
@@ -82,13 +101,6 @@ class Agenda:
             self._instant, self._at = heapq.heappop(self._instants), 0
             self._entries = self._later.pop(self._instant)
             self._entries.sort()
-
-    def happen(self) -> None:
-        """Move to the event that `next_ns` told of, and let it happen."""
-        at, self.now_ns = self._at, self._instant
-        _, _, _, callback, subject = self._entries[at]
-        self._at, self._entries[at] = at + 1, _HAPPENED
-        callback(subject)
 
     def _insert(self, entry: _Entry) -> None:
         """Add to the instant whose events are in order: mostly in front of them, or behind."""

@@ -13,13 +13,13 @@ from typing import Any
 
 from seedbus.bus.clock import Clock
 from seedbus.bus.codec import first_bytes
-from seedbus.bus.envelope import Kind
+from seedbus.bus.envelope import PLAN, REFUSE, REPORT, SNAPSHOT, Kind
 from seedbus.bus.transport import Transport
 from seedbus.bus.under_way import Answer, Key, next_key
 
-SETS_BACK = frozenset({Kind.WAKE, Kind.REFUSE})
+SETS_BACK = frozenset({Kind.WAKE, REFUSE})
 _NOTES, _JOINS = first_bytes(Kind.WAKE), first_bytes(Kind.JOIN)
-_BRINGS_ON = frozenset({Kind.PLAN, Kind.COMMIT, Kind.SNAPSHOT})
+_BRINGS_ON = frozenset({PLAN, Kind.COMMIT, SNAPSHOT})
 
 
 class Answers:
@@ -94,7 +94,7 @@ class Answers:
     def _expect(self, answer: Answer) -> None:
         self._awaited[answer.key] = answer
         _, client, round, occurrence, _ = answer.key
-        key = (Kind.REPORT, client, round, occurrence, 0, 1)  # after a message of that name, which has no sixth part
+        key = (REPORT, client, round, occurrence, 0, 1)  # after a message of that name, which has no sixth part
         self._clock.post(answer.due_ns, key, self._due, answer)
 
     def _answered(self, answer: Answer, frames: list[bytes]) -> None:
@@ -124,11 +124,11 @@ class Answers:
         stands, before = self.stands, self.stands.get(client, 0)
         if kind in SETS_BACK:  # it may have lost its state
             stands[client] = min(answer.base, before)
-        elif kind in _BRINGS_ON and has_joined == (kind is Kind.SNAPSHOT):
+        elif kind in _BRINGS_ON and has_joined == (kind is SNAPSHOT):
             # a plan is answered with a JOIN by who cannot follow it, a snapshot by who has all of it;
             # and what comes late brings nobody back
             stands[client] = max(answer.base, before)
-        if (kind in SETS_BACK or kind is Kind.SNAPSHOT) and (notes or client in self.halves):
+        if (kind in SETS_BACK or kind is SNAPSHOT) and (notes or client in self.halves):
             self.halves[client] = notes[-1] if notes else b""
             self._noted(client, notes)
         self.moved.add(client)

@@ -16,9 +16,9 @@ from typing import Any
 from seedbus.bus.answers import SETS_BACK, Answers
 from seedbus.bus.clock import Clock
 from seedbus.bus.codec import Encoder, encode
-from seedbus.bus.envelope import NO_TALLY, SERVER, SHORT, Envelope, Kind, Tally
+from seedbus.bus.envelope import NO_TALLY, PLAN, REFUSE, REPORT, SERVER, SHORT, Envelope, Kind, Tally
 from seedbus.bus.errors import MalformedEnvelope
-from seedbus.bus.ledger import INSTRUMENT, Fate, Ledger, Row
+from seedbus.bus.ledger import DELIVERED, DROPPED, INSTRUMENT, REFUSED, Fate, Ledger, Row
 from seedbus.bus.letters import opened, said
 from seedbus.bus.mailbox import Mailbox
 from seedbus.bus.network import Links
@@ -71,26 +71,26 @@ class Bus:
         header, body = self._encoder.parts(envelope)
         frame, tail = (header, body) if len(body) > SHORT else (header + body, b"")
         kind, client, round, base, _ = envelope
-        key, is_sure = next_key(self._occurrences, kind, client, round), kind is Kind.REFUSE
+        key, is_sure = next_key(self._occurrences, kind, client, round), kind is REFUSE
         self._depart(Flight(self.clock.now_ns, key, base, len(header), tally, frame, is_sure, envelope, tail))
 
     def send_frame(self, envelope: Envelope, frame: bytes, header: int, tally: Tally = NO_TALLY) -> None:
         """Send bytes in the place of an envelope's own: what a test of bad peers does."""
         kind, client, round, base, _ = envelope
-        key, is_sure = next_key(self._occurrences, kind, client, round), kind is Kind.REFUSE
+        key, is_sure = next_key(self._occurrences, kind, client, round), kind is REFUSE
         self._depart(Flight(self.clock.now_ns, key, base, header, tally, frame, is_sure))
 
     def book(self, envelope: Envelope) -> bytes:
         """A message that takes no simulated time, of a process that comes or goes: its frame; its row is written."""
         frame, header = encode(envelope)
         key = (envelope.kind, envelope.client, envelope.round, 0, 0)
-        self._settle(Flight(self.clock.now_ns, key, envelope.base, header, NO_TALLY, frame), Fate.DELIVERED)
+        self._settle(Flight(self.clock.now_ns, key, envelope.base, header, NO_TALLY, frame), DELIVERED)
         return frame
 
     def book_refused(self, host: int, frame: bytes) -> None:
         """The row of what came from a host in the place of a JOIN."""
         key = (Kind.JOIN, host, 0, 0, 0)
-        self._settle(Flight(self.clock.now_ns, key, 0, 0, NO_TALLY, frame), Fate.REFUSED)
+        self._settle(Flight(self.clock.now_ns, key, 0, 0, NO_TALLY, frame), REFUSED)
 
     def wake(self, client: int, round: int, body: list[int], most: int) -> None:
         """Tell a client what has befallen it: no message, so it has no row, and its answer is sent now.
@@ -164,7 +164,7 @@ class Bus:
     def _book_bytes(self, sender: int, recipient: int, size: int) -> None:
         if size and self.transport.is_wire:
             now_ns = self.clock.now_ns
-            row = Row(now_ns, now_ns, 0, Kind.LINK, sender, recipient, 0, 0, size, 0, 0, 0, 0, Fate.DELIVERED)
+            row = Row(now_ns, now_ns, 0, Kind.LINK, sender, recipient, 0, 0, size, 0, 0, 0, 0, DELIVERED)
             self.ledger.append(row)
 
     def _schedule(self, flight: Flight) -> None:
@@ -191,7 +191,7 @@ class Bus:
         if verdict.flips:
             flight.flip(verdict.flips)
         if verdict.drop:
-            self._settle(flight, Fate.DROPPED)
+            self._settle(flight, DROPPED)
         else:
             self._schedule(flight)
 
@@ -203,29 +203,30 @@ class Bus:
         )
         if is_dropped or flight.is_damaged:
             # a checksum finds the damage, and what fails it is nobody's: its recipient never hears of it
-            self._settle(flight, Fate.DROPPED if is_dropped else Fate.REFUSED)
+            self._settle(flight, DROPPED if is_dropped else REFUSED)
             return
-        sender, recipient = flight.ends
+        kind, client, _, _, _ = flight.key
+        recipient = SERVER if kind.is_upward else client
         letter: Envelope | MalformedEnvelope | None = flight.envelope
-        fate = Fate.DELIVERED
+        fate = DELIVERED
         if letter is None:
             try:
                 letter = opened(flight, self._most)
             except MalformedEnvelope as error:
-                letter, fate = error, Fate.REFUSED
-                self.refused[sender, error.where] += 1
+                letter, fate = error, REFUSED
+                self.refused[flight.ends[0], error.where] += 1
         if recipient in self._mailboxes:
             self._settle(flight, fate)  # first, for it is acted upon as soon as it is there
             self._mailboxes[recipient].put(letter)
             return
         if not self.transport.reaches(recipient):
-            fate = Fate.DROPPED  # in real time its process may have gone while it was under way
-        elif fate is Fate.DELIVERED:
+            fate = DROPPED  # in real time its process may have gone while it was under way
+        elif fate is DELIVERED:
             self._deliver(recipient, flight)
         self._settle(flight, fate)
 
     def _deliver(self, recipient: int, flight: Flight) -> None:
-        needs_ns = self._answer_ns(recipient, flight.key[2], flight.tally.seeds) if flight.key[0] is Kind.PLAN else 0
+        needs_ns = self._answer_ns(recipient, flight.key[2], flight.tally.seeds) if flight.key[0] is PLAN else 0
         answered = self.answers.promise(flight.key, flight.base, self.clock.now_ns + needs_ns)
         self.transport.deliver(recipient, flight.frame, answered, flight.tail)
         if not self.clock.is_virtual:
@@ -240,17 +241,17 @@ class Bus:
     def _speak(self, answer: Answer) -> None:
         """The moment at which a follower sends what it had to say."""
         kind, client, round, _, _ = answer.key
-        if kind is Kind.PLAN and answer.frames and self.rules.is_silent(client, round):
+        if kind is PLAN and answer.frames and self.rules.is_silent(client, round):
             self._book_unsent(answer)
             return
         for frame in answer.frames or ():
             envelope, header = said(client, frame, self._most)
             if envelope is None:
-                key, base, tally = next_key(self._occurrences, Kind.REPORT, client, round), answer.base, NO_TALLY
+                key, base, tally = next_key(self._occurrences, REPORT, client, round), answer.base, NO_TALLY
             else:
                 key = next_key(self._occurrences, envelope.kind, client, envelope.round)
                 base, tally = envelope.base, self._tally(envelope)
-                if envelope.kind is Kind.REPORT:
+                if envelope.kind is REPORT:
                     self.rules.reported(client, envelope.round)
                 if len(frame) > SHORT:
                     envelope = None  # decoded once more when it arrives, for memory would hold it twice until then

@@ -68,6 +68,8 @@ class VirtualClock(Agenda):
     def __init__(self, now_ns: int = 0) -> None:
         super().__init__(now_ns)
         self.waiting: dict[str, None] = {}
+        self.is_held = False
+        """True while work outside the loop is under way."""
         self._work_outside = 0
 
     def at(self, when_ns: int, key: tuple[Any, ...], callback: Callable[[], None], priority: int = FIRST) -> Event:
@@ -79,9 +81,11 @@ class VirtualClock(Agenda):
 
     def hold(self) -> None:
         self._work_outside += 1
+        self.is_held = True
 
     def release(self) -> None:
         self._work_outside -= 1
+        self.is_held = self._work_outside > 0
 
     async def offload(self, executor: Executor, work: Callable[..., T], *arguments: Any) -> T:
         self.hold()
@@ -94,27 +98,11 @@ class VirtualClock(Agenda):
         with asyncio.Runner(loop_factory=lambda: _VirtualLoop(self)) as runner:
             return runner.run(_guarded(main))
 
-    @property
-    def is_held(self) -> bool:
-        """True while work outside the loop is under way."""
-        return self._work_outside > 0
-
     def jump(self, latest_ns: int | None, follows: Callable[[], bool]) -> None:
         """Move to the next event (at most to `latest_ns`) and let it happen; and those after it, as long as nothing
         follows from any, for the loop to do."""
-        for happened in range(UNPOLLED):
-            next_ns = self.next_ns()
-            if next_ns is None and happened:
-                return  # the sockets may have something
-            if next_ns is None or (latest_ns is not None and latest_ns < next_ns):
-                self._wait(latest_ns)
-                return
-            self.happen()
-            if follows() or self._work_outside or next_ns == latest_ns:
-                return
-
-    def _wait(self, latest_ns: int | None) -> None:
-        """Let time pass in which nothing happens."""
+        if self.happen(latest_ns, UNPOLLED, follows):
+            return
         if latest_ns is None:
             raise Deadlock(self.now_ns, list(self.waiting))
         if latest_ns > LAST_NS:
@@ -125,7 +113,7 @@ class VirtualClock(Agenda):
 class _JumpingSelector(selectors.DefaultSelector):
     """A selector that, instead of sleeping, moves the clock.
 
-    follows: whether anything follows from what has just happened, for the loop to do.
+    follows: whether anything follows from what has just happened, for the loop or for others to do.
     """
 
     def __init__(self, clock: VirtualClock, follows: Callable[[], bool]) -> None:
@@ -160,7 +148,7 @@ class _VirtualLoop(asyncio.SelectorEventLoop):
     def _follows(self) -> bool:
         # asyncio tells this nowhere else; a timer that is new counts, since the selector does not know it
         before, self._timers = self._timers, len(self._scheduled)  # type: ignore[attr-defined]
-        return bool(self._ready) or self._timers != before  # type: ignore[attr-defined]
+        return bool(self._ready) or self._timers != before or self._clock.is_held  # type: ignore[attr-defined]
 
 
 class WallClock:

@@ -88,7 +88,7 @@ def decode_parts(frame: bytes, peer: int | None, most: int | None) -> tuple[Enve
         try:
             tag, client, round, base, body = msgpack.unpackb(frame)
             kind = _KINDS[tag]
-            header = _pack((tag, client, round, base))
+            header = _pack((tag, client, round, base, 0))[:-1]
         except (KeyError, *_NOT_MSGPACK):
             return _decode_strictly(frame, peer, most)
         if (
@@ -97,8 +97,7 @@ def decode_parts(frame: bytes, peer: int | None, most: int | None) -> tuple[Enve
             and 0 <= round < NUMBER_LIMIT
             and 0 <= base < NUMBER_LIMIT
             and type(body) is list
-            and frame[0] == 0x95
-            and frame.startswith(header[1:], 1)
+            and frame.startswith(header)
             and (not body or _is_plain(body, DEPTH_LIMIT - 1))
         ):
             return _new(Envelope, (kind, client, round, base, body)), len(header)
@@ -129,7 +128,7 @@ def _decode_strictly(frame: bytes, peer: int | None, most: int | None) -> tuple[
     if type(body) is not list:
         raise MalformedEnvelope(f"is {type(body).__name__}, not an array", "the body", peer)
     _plain(body, DEPTH_LIMIT, peer)
-    header = b"\x95" + _pack(parts[:4])[1:]
+    header = _pack((tag, client, round, base, 0))[:-1]
     if not frame.startswith(header):
         raise MalformedEnvelope("is not written in the shortest way", "the header", peer)
     return Envelope(kind, client, round, base, body), len(header)
@@ -138,8 +137,7 @@ def _decode_strictly(frame: bytes, peer: int | None, most: int | None) -> tuple[
 def _header(envelope: Envelope) -> bytes:
     """The bytes before the body. Raises `EnvelopeTooLong`."""
     kind, client, round, base, _ = envelope
-    # the numbers as an array of four, and its first byte replaced by that of an array of five: the body follows
-    header = b"\x95" + _pack((_TAG + kind, client, round, base))[1:]
+    header = _pack((_TAG + kind, client, round, base, 0))[:-1]  # the body takes the place of the 0, a byte
     if len(header) > HEADER_LIMIT:
         raise EnvelopeTooLong(f"the header of {_name(envelope)}", len(header), HEADER_LIMIT)
     return header

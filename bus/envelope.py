@@ -13,7 +13,6 @@ little-endian, in one byte string. `codec` writes and reads it.
 from __future__ import annotations
 
 import enum
-from functools import cached_property
 from typing import Any, NamedTuple
 
 FORMAT = 1
@@ -57,15 +56,10 @@ class Kind(enum.IntEnum):
 
     __hash__ = int.__hash__  # Enum's own is a function of Python's, and every message is found by its kind
 
-    @cached_property
-    def is_upward(self) -> bool:
-        """True if it travels towards the server."""
-        return self in _UPWARD
-
-    @cached_property
-    def limit(self) -> int:
-        """The longest envelope of this kind, in bytes. What a server accepts of a REPORT is a property of its run."""
-        return SHORT if self in _SHORT else FRAME_LIMIT
+    is_upward: bool
+    """True if it travels towards the server."""
+    limit: int
+    """The longest envelope of this kind, in bytes. What a server accepts of a REPORT is a property of its run."""
 
 
 _UPWARD = frozenset({Kind.JOIN, Kind.REPORT, Kind.EVALUATION, Kind.DECLINE, Kind.PULL, Kind.PIECE})
@@ -73,6 +67,10 @@ _UPWARD = frozenset({Kind.JOIN, Kind.REPORT, Kind.EVALUATION, Kind.DECLINE, Kind
 UP = (Kind.REPORT, Kind.DECLINE, Kind.PULL, Kind.PIECE)
 DOWN = (Kind.PLAN, Kind.SNAPSHOT, Kind.FETCH)
 _SHORT = _UPWARD - {Kind.REPORT} | {Kind.SNAPSHOT, Kind.FETCH}
+# of an enumeration Python 3.11 fetches a member by a detour: what every message passes has those that it needs at hand
+REFUSE, PLAN, REPORT, SNAPSHOT = Kind.REFUSE, Kind.PLAN, Kind.REPORT, Kind.SNAPSHOT
+for _kind in Kind:
+    _kind.is_upward, _kind.limit = _kind in _UPWARD, SHORT if _kind in _SHORT else FRAME_LIMIT
 
 
 class Tally(NamedTuple):

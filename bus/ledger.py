@@ -39,6 +39,9 @@ class Fate(enum.IntEnum):
     __hash__ = int.__hash__
 
 
+DELIVERED, DROPPED, REFUSED = Fate.DELIVERED, Fate.DROPPED, Fate.REFUSED
+
+
 class Row(NamedTuple):
     """One message. Times in simulated nanoseconds; arrived_ns is −1 for what never arrived.
 

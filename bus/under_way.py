@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from seedbus.bus.envelope import SERVER, Envelope, Kind, Tally, ends
-from seedbus.bus.ledger import Fate
+from seedbus.bus.ledger import DELIVERED, REFUSED, Fate
 
 Key = tuple[Kind, int, int, int, int]
 """What a message is called: kind, client, round, occurrence, copy (0: the message itself)."""
@@ -98,13 +98,13 @@ class Flight:
         return ends(*self.key[:2])
 
     def row(self, fate: Fate, now_ns: int, framing_bytes: int) -> tuple[int, ...]:
-        """The numbers of its `Row`, now that its fate is known; framing_bytes: what it has of them if it was carried."""
+        """The numbers of its `Row`, now that its fate is known. framing_bytes: what it has if it was carried."""
         kind, client, round, _, copy = self.key
         scalars, seeds, catchup_bytes, digest_bytes = self.tally
         is_upward, header = kind.is_upward, self.header
-        has_arrived = fate is Fate.DELIVERED or fate is Fate.REFUSED
+        has_arrived = fate is DELIVERED or fate is REFUSED
         # what travels up has come over the wire, once, before a rule says anything; what travels down has not
-        is_carried = copy == 0 if is_upward else fate is Fate.DELIVERED
+        is_carried = copy == 0 if is_upward else fate is DELIVERED
         return (
             self.sent_ns,
             now_ns if has_arrived else -1,

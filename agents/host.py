@@ -171,9 +171,10 @@ class Host:
     def _alike(self, asked: Sequence[_Asked]) -> list[list[_Asked]]:
         """Those who can work together: they share a replica, as verification has it that nobody does, and a plan."""
         groups: list[list[_Asked]] = []
+        can_share = isinstance(self.algorithm, Together)  # a protocol: asked once, for it costs more than a message
         for each in asked:
             like = (group for group in groups if group[0].replica is each.replica and group[0].plan == each.plan)
-            group = next(like, None) if isinstance(self.algorithm, Together) else None
+            group = next(like, None) if can_share else None
             if group is None:
                 groups.append([each])
             else:

@@ -85,8 +85,12 @@ def test_a_reader_that_is_cancelled_gets_no_letter_and_loses_none() -> None:
     clock, seen = VirtualClock(), list[str]()
     mailbox = Mailbox("reader", clock)
 
+    def act(letter: str) -> bool:
+        seen.append(letter)
+        return False
+
     async def main() -> object:
-        reading = asyncio.create_task(mailbox.read(lambda letter: bool(seen.append(letter))))
+        reading = asyncio.create_task(mailbox.read(act))
         await asyncio.sleep(1e-6)
         mailbox.put("read")
         reading.cancel()

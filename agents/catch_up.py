@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import msgpack
@@ -42,7 +41,7 @@ class CatchUp:
             missed = self.history.since(0 if self._algorithm.is_dense else version)
             now.told[version] = messages.pack_plan(self._algorithm, client, now.plan, missed)
         envelope, tally = now.told[version]
-        return [(replace(envelope, client=client), tally)]
+        return [(envelope._replace(client=client), tally)]
 
     def remember(self, commit: Any, slowest: int) -> None:
         """A new commit. slowest: the lowest version of a member."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import Any
 
 from seedbus.agents import messages
@@ -85,7 +84,7 @@ class Comings:
             if refusal.reason in _START_ANEW and join.sender not in self.turned_away:
                 self.turned_away.add(join.sender)
                 answer = messages.refuse(join.sender, refusal.reason, refusal.detail)
-                self._bus.send(replace(answer, round=self._coordinator.round))
+                self._bus.send(answer._replace(round=self._coordinator.round))
                 self.owed[join.sender] += 1
         return plans
 

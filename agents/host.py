@@ -8,7 +8,6 @@ version resends the answer that it has.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from seedbus.agents import chunks, messages
@@ -154,7 +153,7 @@ class Host:
 
     def _unpacked(self, envelope: Envelope) -> tuple[Any, list[Any]]:
         """A plan, and the commits before it; many clients are told the same."""
-        if self._latest is None or replace(self._latest[0], client=envelope.client) != envelope:
+        if self._latest is None or self._latest[0]._replace(client=envelope.client) != envelope:
             self._latest = envelope, messages.unpack_plan(self.algorithm, envelope)
         return self._latest[1]
 
@@ -162,7 +161,7 @@ class Host:
         """A client's JOIN in answer to what it was sent, at the version that it holds."""
         client = asked.client
         span = messages.Span(client, client, self.replicas.version(client) if version is None else version)
-        return [replace(self._joining(client, (span,)).pack(), round=asked.round)]
+        return [self._joining(client, (span,)).pack()._replace(round=asked.round)]
 
     def _joining(self, sender: int, spans: tuple[messages.Span, ...]) -> Join:
         return Join(sender, spans, self._proof["selftest"], self._proof["x0"])
@@ -177,9 +176,10 @@ class Host:
     def _alike(self, asked: Sequence[_Asked]) -> list[list[_Asked]]:
         """Those who can work together: they share a replica, as verification has it that nobody does, and a plan."""
         groups: list[list[_Asked]] = []
+        can_share = isinstance(self.algorithm, Together)  # a protocol: asked once, for it costs more than a message
         for each in asked:
             like = (group for group in groups if group[0].replica is each.replica and group[0].plan == each.plan)
-            group = next(like, None) if isinstance(self.algorithm, Together) else None
+            group = next(like, None) if can_share else None
             if group is None:
                 groups.append([each])
             else:

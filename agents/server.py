@@ -21,7 +21,7 @@ from seedbus.agents.reception import Reception
 from seedbus.agents.snapshots import Outgoing
 from seedbus.algorithms.contract import BadPayload
 from seedbus.bus import EVALUATOR, SERVER, Bus, Envelope, Kind, MalformedEnvelope
-from seedbus.bus.clock import LAST
+from seedbus.bus.agenda import LAST
 from seedbus.bus.envelope import DOWN, UP
 
 
@@ -53,8 +53,8 @@ class Server:
             self.observer,
             scenario=scenario,
             processes=processes,
-            held=lambda: self.bus.stands,
-            halves=lambda: self.bus.halves,
+            held=lambda: self.bus.answers.stands,
+            halves=lambda: self.bus.answers.halves,
             came=self._came,
         )
         return self._reception
@@ -65,13 +65,13 @@ class Server:
         self.coordinator.restore(coordinator, log, checkpoint.known, checkpoint.snapshot)
         self._population.unpack(population)
         self._comings.unpack(coming)
-        self.bus.stands, self.bus.halves = dict(checkpoint.held), dict(checkpoint.halves)
+        self.bus.answers.stands, self.bus.answers.halves = dict(checkpoint.held), dict(checkpoint.halves)
         self.bus.ledger.restore(checkpoint.segments, checkpoint.rows)
         self.bus.restore(bus)
         round, version, cohort, reported, has_commit = checkpoint.last
         last = self.coordinator.history.since(version - 1)[0] if has_commit else None
         if not self.bus.clock.is_virtual:  # what the evaluator was asked and had not answered is not asked again
-            self.bus.stands[EVALUATOR] = version - has_commit
+            self.bus.answers.stands[EVALUATOR] = version - has_commit
             self.coordinator.progress.awaited = 0
         self._unpublished = Closed(round, version, tuple(cohort), tuple(reported), last)
 
@@ -176,9 +176,9 @@ class Server:
 
     async def _keep(self, closed: Closed) -> None:
         """Make the round durable, on the journal's own thread. In simulated time nothing is half done then."""
-        await self.bus.all_answered()
+        await self.bus.answers.all_given()
         self.bus.book_link_bytes()
-        ledger, commit = self.bus.ledger, closed.commit
+        ledger, commit, answers = self.bus.ledger, closed.commit, self.bus.answers
         entry = Entry(
             round=closed.round,
             version=closed.version,
@@ -188,8 +188,8 @@ class Server:
             commit=None if commit is None else self.coordinator.algorithm.pack_log([commit]).body,
             is_dense=self.coordinator.algorithm.is_dense,
             known=self.coordinator.take_moved(),
-            held=[(client, self.bus.stands.get(client, 0)) for client in sorted(self.bus.moved)],
-            halves=[(client, self.bus.halves[client]) for client in sorted(self.bus.moved & self.bus.halves.keys())],
+            held=[(client, answers.stands.get(client, 0)) for client in sorted(answers.moved)],
+            halves=[(client, answers.halves[client]) for client in sorted(answers.moved & answers.halves.keys())],
             snapshot=self.coordinator.snapshots.take_new(),
             metrics=self.unsaved_metrics,
             rows=ledger.take_new(),
@@ -203,7 +203,7 @@ class Server:
             ],
         )
         self.unsaved_metrics = []
-        self.bus.moved.clear()
+        answers.moved.clear()
         self._comings.turned_away.clear()
 
         def write() -> None:
@@ -215,9 +215,14 @@ class Server:
 
     async def _until(self, is_done: Callable[[], bool]) -> None:
         self._send(self.coordinator.take_outbox())
-        while not is_done():
-            self._read(await self._mailbox.get())
+
+        def act(letter: Envelope | MalformedEnvelope | int | None) -> bool:
+            self._read(letter)
             self._send(self.coordinator.take_outbox())
+            return is_done()
+
+        if not is_done():
+            await self._mailbox.read(act)
 
     def _read(self, letter: Envelope | MalformedEnvelope | int | None) -> None:
         """Act upon one letter; whatever is wrong with it is counted and named, and stops nothing."""

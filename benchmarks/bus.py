@@ -84,10 +84,15 @@ def through_the_bus(clients: int, rounds: int) -> None:
 
     async def server() -> None:
         for round in range(rounds):
+            heard = set[int]()
+
+            def act(report: Envelope, heard: set[int] = heard) -> bool:
+                heard.add(report.client)
+                return len(heard) == clients
+
             for address in range(clients):
                 bus.send(Envelope(Kind.PLAN, address, round, 0))
-            for _ in range(clients):
-                await mailbox.get()
+            await mailbox.read(act)
 
     clock.run(server())
     assert sum(ledger.totals[kind, "messages"] for kind in (Kind.PLAN, Kind.REPORT)) == 2 * clients * rounds

@@ -1,9 +1,11 @@
 """How bytes move: envelopes, a bus that counts them, simulated time, links, rules and the ledger."""
 
+from seedbus.bus.agenda import Event
 from seedbus.bus.bus import Bus
-from seedbus.bus.clock import Clock, Event, VirtualClock, WallClock
+from seedbus.bus.clock import Clock, VirtualClock, WallClock
+from seedbus.bus.codec import decode, encode
 from seedbus.bus.draws import Luck
-from seedbus.bus.envelope import EVALUATOR, HOST, SERVER, Envelope, Kind, Tally, decode, encode
+from seedbus.bus.envelope import EVALUATOR, HOST, SERVER, Envelope, Kind, Tally
 from seedbus.bus.errors import (
     BusError,
     Deadlock,

@@ -11,22 +11,20 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
 from typing import Any
 
-from seedbus.bus.clock import LAST_NS, Clock
-from seedbus.bus.envelope import NO_TALLY, SERVER, SHORT, Encoder, Envelope, Kind, Tally, encode, is_of
+from seedbus.bus.answers import SETS_BACK, Answers
+from seedbus.bus.clock import Clock
+from seedbus.bus.codec import Encoder, encode
+from seedbus.bus.envelope import NO_TALLY, PLAN, REFUSE, REPORT, SERVER, SHORT, Envelope, Kind, Tally
 from seedbus.bus.errors import MalformedEnvelope
-from seedbus.bus.ledger import INSTRUMENT, Fate, Ledger, Row
+from seedbus.bus.ledger import DELIVERED, DROPPED, INSTRUMENT, REFUSED, Fate, Ledger, Row
 from seedbus.bus.letters import opened, said
 from seedbus.bus.mailbox import Mailbox
 from seedbus.bus.network import Links
-from seedbus.bus.rules import PASS, Rules, Verdict
+from seedbus.bus.rules import Rules, Verdict
 from seedbus.bus.transport import Transport
 from seedbus.bus.under_way import Answer, Flight, Key, next_key
-
-_SETS_BACK = frozenset({Kind.WAKE, Kind.REFUSE})
 
 
 def _untallied(envelope: Envelope) -> Tally:
@@ -55,20 +53,12 @@ class Bus:
         self.clock, self.transport, self.ledger, self.links, self.rules = clock, transport, ledger, links, rules
         self._tally, self._answer_ns, self._most = tally, answer_ns, max(report_limit, SHORT)
         self._encoder = Encoder()
+        self.answers = Answers(clock, transport, speak=self._speak, noted=self._book_carried)
         self.refused: Counter[tuple[int | None, str]] = Counter()
         """Malformed frames by (peer, the part that was wrong): bounded, as whole sentences would not be."""
-        self.stands: dict[int, int] = {}
-        """follower → version to which what it was sent, and has answered, brought it."""
-        self.halves: dict[int, bytes] = {}
-        """client → what it says that it has of a snapshot, a frame; opaque here."""
-        self.moved: set[int] = set()
-        """Those of whom either has changed since somebody last cleared this."""
         self._mailboxes: dict[int, Mailbox] = {}
         self._in_flight: dict[Key, Flight] = {}
-        self._answers: dict[Key, Answer] = {}
-        self._occurrences: Counter[tuple[Kind, int, int]] = Counter()
-        self._promises: Counter[tuple[Kind, int, int]] = Counter()
-        self._quiet: asyncio.Future[None] | None = None
+        self._occurrences: dict[tuple[Kind, int, int], int] = {}
         self._is_closed = False
 
     def open(self, address: int, name: str) -> Mailbox:
@@ -80,30 +70,27 @@ class Bus:
         """Send a message now. Returns at once. Raises `EnvelopeTooLong`."""
         header, body = self._encoder.parts(envelope)
         frame, tail = (header, body) if len(body) > SHORT else (header + body, b"")
-        self._send(envelope, frame, len(header), tally, tail, envelope)
+        kind, client, round, base, _ = envelope
+        key, is_sure = next_key(self._occurrences, kind, client, round), kind is REFUSE
+        self._depart(Flight(self.clock.now_ns, key, base, len(header), tally, frame, is_sure, envelope, tail))
 
     def send_frame(self, envelope: Envelope, frame: bytes, header: int, tally: Tally = NO_TALLY) -> None:
         """Send bytes in the place of an envelope's own: what a test of bad peers does."""
-        self._send(envelope, frame, header, tally, b"", None)
-
-    def _send(
-        self, envelope: Envelope, frame: bytes, header: int, tally: Tally, tail: bytes, known: Envelope | None
-    ) -> None:
-        key = next_key(self._occurrences, envelope.kind, envelope.client, envelope.round)
-        now_ns, is_sure = self.clock.now_ns, envelope.kind is Kind.REFUSE
-        self._depart(Flight(now_ns, now_ns, key, envelope.base, header, tally, frame, False, is_sure, known, tail))
+        kind, client, round, base, _ = envelope
+        key, is_sure = next_key(self._occurrences, kind, client, round), kind is REFUSE
+        self._depart(Flight(self.clock.now_ns, key, base, header, tally, frame, is_sure))
 
     def book(self, envelope: Envelope) -> bytes:
         """A message that takes no simulated time, of a process that comes or goes: its frame; its row is written."""
         frame, header = encode(envelope)
-        now_ns, key = self.clock.now_ns, (envelope.kind, envelope.client, envelope.round, 0, 0)
-        self._settle(Flight(now_ns, now_ns, key, envelope.base, header, NO_TALLY, frame), Fate.DELIVERED)
+        key = (envelope.kind, envelope.client, envelope.round, 0, 0)
+        self._settle(Flight(self.clock.now_ns, key, envelope.base, header, NO_TALLY, frame), DELIVERED)
         return frame
 
     def book_refused(self, host: int, frame: bytes) -> None:
         """The row of what came from a host in the place of a JOIN."""
-        now_ns, key = self.clock.now_ns, (Kind.JOIN, host, 0, 0, 0)
-        self._settle(Flight(now_ns, now_ns, key, 0, 0, NO_TALLY, frame), Fate.REFUSED)
+        key = (Kind.JOIN, host, 0, 0, 0)
+        self._settle(Flight(self.clock.now_ns, key, 0, 0, NO_TALLY, frame), REFUSED)
 
     def wake(self, client: int, round: int, body: list[int], most: int) -> None:
         """Tell a client what has befallen it: no message, so it has no row, and its answer is sent now.
@@ -111,34 +98,9 @@ class Bus:
         most: the newest version that it can still hold.
         """
         frame, _ = encode(Envelope(Kind.WAKE, client, round, most, list(body)))
-        answered = self.promise((Kind.WAKE, client, round, 0, 0), most, self.clock.now_ns)
+        answered = self.answers.promise((Kind.WAKE, client, round, 0, 0), most, self.clock.now_ns)
         self.transport.deliver(client, frame, answered)
         self._book_bytes(SERVER, client, len(frame) + self.transport.framing_bytes(len(frame)))
-
-    def promise(self, to: Key, base: int, due_ns: int) -> Callable[[list[bytes]], None]:
-        """Expect an answer to a message, to be sent at `due_ns`; returns what takes it."""
-        kind, client, round = to[:3]
-        answer = Answer(due_ns, next_key(self._promises, kind, client, round), base)
-        self._expect(answer)
-        return partial(self._answered, answer)
-
-    async def all_answered(self) -> None:
-        """Wait until every follower has answered what it was sent; in real time nobody waits for anybody."""
-        while self.clock.is_virtual and any(answer.frames is None for answer in self._answers.values()):
-            self.transport.flush()
-            self._quiet = asyncio.get_running_loop().create_future()
-            self.clock.hold()
-            try:
-                await self._quiet
-            finally:
-                self.clock.release()
-                self._quiet = None
-
-    @property
-    def awaited(self) -> list[int]:
-        """The addresses that time stands still for."""
-        late = [answer for answer in self._answers.values() if answer.is_late or self._quiet is not None]
-        return sorted({answer.key[1] for answer in late if answer.frames is None})
 
     def sent_bytes(self, kind: Kind) -> int:
         """Bytes of one kind sent to or by clients so far, without the digests of verification."""
@@ -152,15 +114,13 @@ class Bus:
         often faults have struck."""
         self.links.forget(self.clock.now_ns)
         flights = [self._in_flight[key] for key in sorted(self._in_flight)]
-        answers = [self._answers[key] for key in sorted(self._answers)]
         # occurrences are counted anew: only what is still under way could be mistaken for what is sent next
-        self._occurrences = Counter({flight.key[:3]: flight.key[3] + 1 for flight in flights})
-        self._promises = Counter({answer.key[:3]: answer.key[3] + 1 for answer in answers})
+        self._occurrences = {flight.key[:3]: flight.key[3] + 1 for flight in flights}
         return [
             self.clock.now_ns,
             [[client, upward, free_ns] for (client, upward), free_ns in sorted(self.links.busy.items())],
             [flight.pack() for flight in flights],
-            [answer.pack() for answer in answers if answer.frames is not None],
+            self.answers.checkpoint(),
             self.rules.checkpoint(),
         ]
 
@@ -171,9 +131,7 @@ class Bus:
         for flight in map(Flight.unpack, flights):
             self._occurrences[flight.key[:3]] = flight.key[3] + 1
             self._schedule(flight)
-        for answer in map(Answer.unpack, answers):
-            self._promises[answer.key[:3]] = answer.key[3] + 1
-            self._expect(answer)
+        self.answers.restore(answers)
         self.rules.restore(struck)
 
     def close(self) -> None:
@@ -181,10 +139,9 @@ class Bus:
         self._is_closed = True
         for key in sorted(self._in_flight):
             self._settle(self._in_flight[key], Fate.UNDER_WAY)
-        for answer in self._answers.values():
+        for answer in self.answers.close():
             self._book_unsent(answer)
         self._in_flight.clear()
-        self._answers.clear()
         self.book_link_bytes()
 
     def book_link_bytes(self) -> None:
@@ -197,29 +154,33 @@ class Bus:
 
     def _book_unsent(self, answer: Answer) -> None:
         """An answer that came over the wire, and that its follower never sends."""
-        size = sum(len(frame) + self.transport.framing_bytes(len(frame)) for frame in answer.frames or [])
-        self._book_bytes(answer.key[1], SERVER, size)
+        self._book_carried(answer.key[1], answer.frames or [])
+
+    def _book_carried(self, follower: int, frames: list[bytes]) -> None:
+        """What a follower said that is no message."""
+        size = sum(len(frame) + self.transport.framing_bytes(len(frame)) for frame in frames)
+        self._book_bytes(follower, SERVER, size)
 
     def _book_bytes(self, sender: int, recipient: int, size: int) -> None:
         if size and self.transport.is_wire:
             now_ns = self.clock.now_ns
-            row = Row(now_ns, now_ns, 0, Kind.LINK, sender, recipient, 0, 0, size, 0, 0, 0, 0, Fate.DELIVERED)
+            row = Row(now_ns, now_ns, 0, Kind.LINK, sender, recipient, 0, 0, size, 0, 0, 0, 0, DELIVERED)
             self.ledger.append(row)
 
     def _schedule(self, flight: Flight) -> None:
-        """Under way until it arrives; what would come after the end of time just never does."""
-        assert flight.key not in self._in_flight, "a message would be lost behind another of its name"
-        self._in_flight[flight.key] = flight
-        if flight.due_ns <= LAST_NS:
-            self.clock.at(flight.due_ns, flight.key, partial(self._arrive, flight))
+        """Under way until it arrives."""
+        is_first = self._in_flight.setdefault(flight.key, flight) is flight
+        assert is_first, "a message would be lost behind another of its name"
+        self.clock.post(flight.due_ns, flight.key, self._arrive, flight)
 
     def _depart(self, flight: Flight) -> None:
         """The moment of sending: rules say how often it is sent, and what becomes of it and of each copy."""
-        verdict = PASS if flight.is_sure else self.rules.judge(flight.key, flight.sent_ns)
-        if verdict is PASS:
-            self._launch(flight, PASS)
+        if flight.is_sure or self.rules.are_none:
+            flight.due_ns = self.links.arrival_ns(flight.key, flight.size, flight.sent_ns)
+            self._schedule(flight)
             return
-        copies = [replace(flight, key=(*flight.key[:4], number)) for number in range(1, verdict.copies + 1)]
+        verdict = self.rules.judge(flight.key, flight.sent_ns)
+        copies = [flight.copied(number) for number in range(1, verdict.copies + 1)]
         self._launch(flight, verdict)
         for copy in copies:
             self._launch(copy, self.rules.judge(copy.key, copy.sent_ns))
@@ -230,32 +191,46 @@ class Bus:
         if verdict.flips:
             flight.flip(verdict.flips)
         if verdict.drop:
-            self._settle(flight, Fate.DROPPED)
+            self._settle(flight, DROPPED)
         else:
             self._schedule(flight)
 
     def _arrive(self, flight: Flight) -> None:
         if self._is_closed:
             return
-        verdict = PASS if flight.is_sure else self.rules.judge(flight.key, self.clock.now_ns, arriving=True)
-        if verdict.drop or flight.is_damaged:
+        is_dropped = not (flight.is_sure or self.rules.are_none) and (
+            self.rules.judge(flight.key, self.clock.now_ns, arriving=True).drop
+        )
+        if is_dropped or flight.is_damaged:
             # a checksum finds the damage, and what fails it is nobody's: its recipient never hears of it
-            self._settle(flight, Fate.DROPPED if verdict.drop else Fate.REFUSED)
+            self._settle(flight, DROPPED if is_dropped else REFUSED)
             return
-        sender, recipient = flight.ends
-        letter: Envelope | MalformedEnvelope
-        try:
-            letter, fate = opened(flight, self._most), Fate.DELIVERED
-        except MalformedEnvelope as error:
-            letter, fate = error, Fate.REFUSED
-            self.refused[sender, error.where] += 1
+        kind, client, _, _, _ = flight.key
+        recipient = SERVER if kind.is_upward else client
+        letter: Envelope | MalformedEnvelope | None = flight.envelope
+        fate = DELIVERED
+        if letter is None:
+            try:
+                letter = opened(flight, self._most)
+            except MalformedEnvelope as error:
+                letter, fate = error, REFUSED
+                self.refused[flight.ends[0], error.where] += 1
         if recipient in self._mailboxes:
+            self._settle(flight, fate)  # first, for it is acted upon as soon as it is there
             self._mailboxes[recipient].put(letter)
-        elif not self.transport.reaches(recipient):
-            fate = Fate.DROPPED  # in real time its process may have gone while it was under way
-        elif fate is Fate.DELIVERED:
+            return
+        if not self.transport.reaches(recipient):
+            fate = DROPPED  # in real time its process may have gone while it was under way
+        elif fate is DELIVERED:
             self._deliver(recipient, flight)
         self._settle(flight, fate)
+
+    def _deliver(self, recipient: int, flight: Flight) -> None:
+        needs_ns = self._answer_ns(recipient, flight.key[2], flight.tally.seeds) if flight.key[0] is PLAN else 0
+        answered = self.answers.promise(flight.key, flight.base, self.clock.now_ns + needs_ns)
+        self.transport.deliver(recipient, flight.frame, answered, flight.tail)
+        if not self.clock.is_virtual:
+            asyncio.get_running_loop().call_soon(self.transport.flush)
 
     def _settle(self, flight: Flight, fate: Fate) -> None:
         """The end of every message: its row, once, and it is no longer under way."""
@@ -263,79 +238,21 @@ class Bus:
         framing_bytes = self.transport.framing_bytes(flight.size)
         self.ledger.append(flight.row(fate, self.clock.now_ns, framing_bytes))
 
-    # -- answers
-
-    def _deliver(self, recipient: int, flight: Flight) -> None:
-        needs_ns = self._answer_ns(recipient, flight.key[2], flight.tally.seeds) if flight.key[0] is Kind.PLAN else 0
-        answered = self.promise(flight.key, flight.base, self.clock.now_ns + needs_ns)
-        self.transport.deliver(recipient, flight.frame, answered, flight.tail)
-        if not self.clock.is_virtual:
-            asyncio.get_running_loop().call_soon(self.transport.flush)
-
-    def _expect(self, answer: Answer) -> None:
-        self._answers[answer.key] = answer
-        if answer.due_ns <= LAST_NS:
-            key = (Kind.REPORT, *answer.key[1:], 1)  # after a message of the same name, which has no sixth part
-            self.clock.at(answer.due_ns, key, partial(self._answer_due, answer))
-
-    def _answered(self, answer: Answer, frames: list[bytes]) -> None:
-        if self._is_closed or answer.frames is not None:
-            return
-        notes = [frame for frame in frames if is_of(frame, Kind.WAKE)]
-        answer.frames = [frame for frame in frames if not is_of(frame, Kind.WAKE)] if notes else frames
-        self._learn(answer, notes)
-        if answer.is_late:
-            answer.is_late = False
-            self.clock.release()
-            self._speak(answer)
-        if (
-            self._quiet is not None
-            and not self._quiet.done()
-            and all(each.frames is not None for each in self._answers.values())
-        ):
-            self._quiet.set_result(None)
-
-    def _learn(self, answer: Answer, notes: list[bytes]) -> None:
-        """Where a follower stands now that it has answered; notes: its word to the simulation, which is not sent."""
-        kind, client, *_ = answer.key
-        has_joined, before = any(is_of(frame, Kind.JOIN) for frame in answer.frames or []), self.stands.get(client, 0)
-        if kind in _SETS_BACK:  # it may have lost its state
-            self.stands[client] = min(answer.base, before)
-        elif has_joined == (kind is Kind.SNAPSHOT) and kind in (Kind.PLAN, Kind.COMMIT, Kind.SNAPSHOT):
-            # a plan is answered with a JOIN by who cannot follow it, a snapshot by who has all of it;
-            # and what comes late brings nobody back
-            self.stands[client] = max(answer.base, before)
-        if kind in _SETS_BACK | {Kind.SNAPSHOT} and (notes or client in self.halves):
-            self.halves[client] = notes[-1] if notes else b""
-            self._book_bytes(client, SERVER, sum(len(note) + self.transport.framing_bytes(len(note)) for note in notes))
-        self.moved.add(client)
-
-    def _answer_due(self, answer: Answer) -> None:
-        if self._is_closed:
-            return
-        if answer.frames is None:
-            answer.is_late = True
-            self.clock.hold()
-            self.transport.flush()
-        else:
-            self._speak(answer)
-
     def _speak(self, answer: Answer) -> None:
         """The moment at which a follower sends what it had to say."""
-        del self._answers[answer.key]
-        kind, client, round = answer.key[:3]
-        now_ns = self.clock.now_ns
-        if kind is Kind.PLAN and answer.frames and self.rules.is_silent(client, round):
+        kind, client, round, _, _ = answer.key
+        if kind is PLAN and answer.frames and self.rules.is_silent(client, round):
             self._book_unsent(answer)
             return
-        for frame in answer.frames or []:
+        for frame in answer.frames or ():
             envelope, header = said(client, frame, self._most)
-            tally = NO_TALLY if envelope is None else self._tally(envelope)
-            named = (Kind.REPORT, client, round) if envelope is None else (envelope.kind, client, envelope.round)
-            key, base = next_key(self._occurrences, *named), answer.base if envelope is None else envelope.base
-            if envelope is not None and envelope.kind is Kind.REPORT:
-                self.rules.reported(client, envelope.round)
-            if len(frame) > SHORT:
-                envelope = None  # decoded once more when it arrives, for memory would hold it twice until then
-            is_sure = kind in _SETS_BACK
-            self._depart(Flight(now_ns, now_ns, key, base, header, tally, frame, is_sure=is_sure, envelope=envelope))
+            if envelope is None:
+                key, base, tally = next_key(self._occurrences, REPORT, client, round), answer.base, NO_TALLY
+            else:
+                key = next_key(self._occurrences, envelope.kind, client, envelope.round)
+                base, tally = envelope.base, self._tally(envelope)
+                if envelope.kind is REPORT:
+                    self.rules.reported(client, envelope.round)
+                if len(frame) > SHORT:
+                    envelope = None  # decoded once more when it arrives, for memory would hold it twice until then
+            self._depart(Flight(self.clock.now_ns, key, base, header, tally, frame, kind in SETS_BACK, envelope))

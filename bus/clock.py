@@ -15,38 +15,18 @@ Wall time passes by itself: nothing holds it, and events happen when they are du
 from __future__ import annotations
 
 import asyncio
-import heapq
-import itertools
 import selectors
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from typing import Any, Protocol, TypeVar
 
+from seedbus.bus.agenda import FIRST, LAST_NS, Agenda, Event
 from seedbus.bus.errors import Deadlock, EndOfTime
 
 T = TypeVar("T")
 
-LAST_NS = 2**22 * 10**9
-FIRST = 0  # priorities of events that fall on one instant: what arrives comes before what expires
-LAST = 1
 UNPOLLED = 64  # events, or turns of the loop, before it looks at sockets again
-
-
-class Event:
-    """A callback due at an instant; `cancel` makes it never happen."""
-
-    __slots__ = ("callback",)
-
-    def __init__(self, callback: Callable[[], None]) -> None:
-        self.callback: Callable[[], None] | None = callback
-
-    def cancel(self) -> None:
-        self.callback = None
-
-    def happen(self) -> None:
-        if self.callback is not None:
-            self.callback()
 
 
 class Clock(Protocol):
@@ -59,6 +39,10 @@ class Clock(Protocol):
 
     def at(self, when_ns: int, key: tuple[Any, ...], callback: Callable[[], None], priority: int = FIRST) -> Event:
         """Run `callback` at `when_ns`; of one instant, lower priorities first, then lower keys. Raises `EndOfTime`."""
+        ...
+
+    def post(self, when_ns: int, key: tuple[Any, ...], callback: Callable[[T], None], subject: T) -> None:
+        """As `at`, for what is never cancelled; what would come after the end of time just never does."""
         ...
 
     def hold(self) -> None:
@@ -76,30 +60,32 @@ class Clock(Protocol):
         ...
 
 
-class VirtualClock:
+class VirtualClock(Agenda):
     """Simulated time in whole nanoseconds, and what is due when."""
 
     is_virtual = True
 
     def __init__(self, now_ns: int = 0) -> None:
-        self.now_ns = now_ns
+        super().__init__(now_ns)
         self.waiting: dict[str, None] = {}
-        self._due: list[tuple[int, int, tuple[Any, ...], int, Event]] = []
-        self._counter = itertools.count()
+        self.is_held = False
+        """True while work outside the loop is under way."""
         self._work_outside = 0
 
     def at(self, when_ns: int, key: tuple[Any, ...], callback: Callable[[], None], priority: int = FIRST) -> Event:
         if when_ns > LAST_NS:
             raise EndOfTime(when_ns, LAST_NS)
         event = Event(callback)
-        heapq.heappush(self._due, (max(when_ns, self.now_ns), priority, key, next(self._counter), event))
+        self.post(when_ns, key, Event.happen, event, priority)
         return event
 
     def hold(self) -> None:
         self._work_outside += 1
+        self.is_held = True
 
     def release(self) -> None:
         self._work_outside -= 1
+        self.is_held = self._work_outside > 0
 
     async def offload(self, executor: Executor, work: Callable[..., T], *arguments: Any) -> T:
         self.hold()
@@ -112,36 +98,22 @@ class VirtualClock:
         with asyncio.Runner(loop_factory=lambda: _VirtualLoop(self)) as runner:
             return runner.run(_guarded(main))
 
-    @property
-    def is_held(self) -> bool:
-        """True while work outside the loop is under way."""
-        return self._work_outside > 0
-
-    @property
-    def has_events(self) -> bool:
-        """Whether anything is due, now or later."""
-        return bool(self._due)
-
-    def jump(self, latest_ns: int | None) -> None:
-        """Move to the next event (at most to `latest_ns`) and let it, and it alone, happen."""
-        while self._due and self._due[0][-1].callback is None:
-            heapq.heappop(self._due)
-        next_ns = self._due[0][0] if self._due else None
-        if next_ns is None or (latest_ns is not None and latest_ns < next_ns):
-            if latest_ns is None:
-                raise Deadlock(self.now_ns, list(self.waiting))
-            if latest_ns > LAST_NS:
-                raise EndOfTime(latest_ns, LAST_NS)
-            self.now_ns = latest_ns
+    def jump(self, latest_ns: int | None, follows: Callable[[], bool]) -> None:
+        """Move to the next event (at most to `latest_ns`) and let it happen; and those after it, as long as nothing
+        follows from any, for the loop to do."""
+        if self.happen(latest_ns, UNPOLLED, follows):
             return
-        self.now_ns = next_ns
-        heapq.heappop(self._due)[-1].happen()
+        if latest_ns is None:
+            raise Deadlock(self.now_ns, list(self.waiting))
+        if latest_ns > LAST_NS:
+            raise EndOfTime(latest_ns, LAST_NS)
+        self.now_ns = latest_ns
 
 
 class _JumpingSelector(selectors.DefaultSelector):
     """A selector that, instead of sleeping, moves the clock.
 
-    follows: whether anything follows from what has just happened, for the loop to do.
+    follows: whether anything follows from what has just happened, for the loop or for others to do.
     """
 
     def __init__(self, clock: VirtualClock, follows: Callable[[], bool]) -> None:
@@ -159,16 +131,9 @@ class _JumpingSelector(selectors.DefaultSelector):
         self._unpolled = 0
         ready = super().select(0)
         if not ready and waits:
-            self._jump(None if timeout is None else self._clock.now_ns + max(1, round(timeout * 1e9)))
+            latest_ns = None if timeout is None else self._clock.now_ns + max(1, round(timeout * 1e9))
+            self._clock.jump(latest_ns, self._follows)
         return ready
-
-    def _jump(self, latest_ns: int | None) -> None:
-        """Let the next event happen; and those after it, as long as nothing follows from any."""
-        clock = self._clock
-        for _ in range(UNPOLLED):
-            clock.jump(latest_ns)
-            if clock.now_ns == latest_ns or clock.is_held or self._follows() or not clock.has_events:
-                return
 
 
 class _VirtualLoop(asyncio.SelectorEventLoop):
@@ -183,7 +148,7 @@ class _VirtualLoop(asyncio.SelectorEventLoop):
     def _follows(self) -> bool:
         # asyncio tells this nowhere else; a timer that is new counts, since the selector does not know it
         before, self._timers = self._timers, len(self._scheduled)  # type: ignore[attr-defined]
-        return bool(self._ready) or self._timers != before  # type: ignore[attr-defined]
+        return bool(self._ready) or self._timers != before or self._clock.is_held  # type: ignore[attr-defined]
 
 
 class WallClock:
@@ -212,6 +177,10 @@ class WallClock:
         event = Event(callback)
         asyncio.get_running_loop().call_later(max(0, when_ns - self.now_ns) / 1e9, event.happen)
         return event
+
+    def post(self, when_ns: int, key: tuple[Any, ...], callback: Callable[[T], None], subject: T) -> None:
+        if when_ns <= LAST_NS:
+            asyncio.get_running_loop().call_later(max(0, when_ns - self.now_ns) / 1e9, callback, subject)
 
     def hold(self) -> None:
         pass

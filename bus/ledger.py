@@ -39,6 +39,9 @@ class Fate(enum.IntEnum):
     __hash__ = int.__hash__
 
 
+DELIVERED, DROPPED, REFUSED = Fate.DELIVERED, Fate.DROPPED, Fate.REFUSED
+
+
 class Row(NamedTuple):
     """One message. Times in simulated nanoseconds; arrived_ns is −1 for what never arrived.
 
@@ -64,9 +67,6 @@ class Row(NamedTuple):
 COLUMNS = Row._fields
 SUMMED = ("header_bytes", "payload_bytes", "framing_bytes", "digest_bytes", "catchup_bytes", "scalars", "seeds")
 INSTRUMENT = "instrument_bytes"  # of all messages of a kind, those to and from the evaluator
-_FIRST_SUMMED = COLUMNS.index(SUMMED[0])
-_END_SUMMED = _FIRST_SUMMED + len(SUMMED)
-assert COLUMNS[_FIRST_SUMMED:_END_SUMMED] == SUMMED
 _pack = struct.Struct(f"={len(COLUMNS)}q").pack
 _DIGEST = b"seedbus.rows.sha256"
 Columns = dict[str, NDArray[np.int64]]
@@ -78,13 +78,19 @@ class Ledger:
     def __init__(self, folder: Path, segment_rows: int = SEGMENT_ROWS) -> None:
         self.folder, self.segment_rows = folder, segment_rows
         self.segments = 0
-        self.totals: Counter[tuple[Kind, str]] = Counter()
+        self._totals: Counter[tuple[Kind, str]] = Counter()
         self._rows = array("q")
-        self._taken = 0
+        self._taken = self._counted = 0
 
-    def append(self, row: Row) -> None:
+    @property
+    def totals(self) -> Counter[tuple[Kind, str]]:
+        """Sums by kind, of all rows so far: those that are new since the last time are added up together."""
+        self._count_new()
+        return self._totals
+
+    def append(self, row: tuple[int, ...]) -> None:
+        """Add a `Row`, or the same numbers without their names."""
         self._rows.frombytes(_pack(*row))
-        self._count(row)
 
     def take_new(self) -> bytes:
         """The rows since the last call, packed for `restore`."""
@@ -104,7 +110,7 @@ class Ledger:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        columns = _columns(self._rows)
+        columns, end = _columns(self._rows), len(self._rows)
         table = pa.table({name: _arrow(_narrow(column)) for name, column in columns.items()})
         table = table.replace_schema_metadata({_DIGEST: _digest(columns)})
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -113,7 +119,9 @@ class Ledger:
         if not self.segments:
             sync_folder(self.folder.parent)
         self.segments += 1
-        self._rows, self._taken = array("q"), 0
+        self._count_new()
+        # in real time rows may have come meanwhile, and these stay
+        self._rows, self._taken, self._counted = self._rows[end:], max(0, self._taken - end), self._counted - end
 
     def restore(self, segments: int, rows: bytes) -> None:
         """Go back to a checkpoint: its first `segments` files and the rows taken since; anything later goes."""
@@ -123,30 +131,26 @@ class Ledger:
         self.segments = segments
         self._rows = array("q")
         self._rows.frombytes(rows)
-        self._taken = len(self._rows)
-        self.totals.clear()
-        for columns in (_columns(self._rows), *(_read(path) for path in sorted(kept))):
-            self._count_columns(columns)
+        self._taken, self._counted = len(self._rows), 0
+        self._totals.clear()
+        for path in sorted(kept):
+            self._count(_read(path))
 
-    def _count(self, row: Row) -> None:
-        totals, kind = self.totals, Kind(row.kind)
-        totals[kind, "messages"] += 1
-        for name, value in zip(SUMMED, row[_FIRST_SUMMED:_END_SUMMED], strict=True):
-            if value:
-                totals[kind, name] += value
-        if EVALUATOR in (row.sender, row.recipient):
-            totals[kind, INSTRUMENT] += row.header_bytes + row.payload_bytes
+    def _count_new(self) -> None:
+        end = len(self._rows)
+        if self._counted < end:
+            self._count(_columns(self._rows[self._counted : end]))
+            self._counted = end
 
-    def _count_columns(self, columns: Columns) -> None:
+    def _count(self, columns: Columns) -> None:
+        values = np.stack([columns[name] for name in SUMMED])
+        sizes = columns["header_bytes"] + columns["payload_bytes"]
+        is_instrument = (columns["sender"] == EVALUATOR) | (columns["recipient"] == EVALUATOR)
         for number in np.unique(columns["kind"]).tolist():
-            here = columns["kind"] == number
-            self.totals[Kind(number), "messages"] += int(here.sum())
-            for name in SUMMED:
-                self.totals[Kind(number), name] += int(columns[name][here].sum())
-            here &= (columns["sender"] == EVALUATOR) | (columns["recipient"] == EVALUATOR)
-            self.totals[Kind(number), INSTRUMENT] += int(
-                (columns["header_bytes"] + columns["payload_bytes"])[here].sum()
-            )
+            kind, here = Kind(number), columns["kind"] == number
+            found = [int(here.sum()), *values[:, here].sum(axis=1).tolist(), int(sizes[here & is_instrument].sum())]
+            for name, value in zip(("messages", *SUMMED, INSTRUMENT), found, strict=True):
+                self._totals[kind, name] += value
 
 
 def read_ledger(folder: Path) -> Columns:

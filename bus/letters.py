@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-from seedbus.bus.envelope import Envelope, Kind, decode, header_of
+from seedbus.bus.codec import decode, decode_parts
+from seedbus.bus.envelope import Envelope
 from seedbus.bus.errors import MalformedEnvelope
 from seedbus.bus.under_way import Flight
 
 
 def opened(flight: Flight, most: int) -> Envelope:
-    """What a message holds. most: bytes that are accepted of a follower. Raises `MalformedEnvelope`."""
-    if flight.envelope is not None:
-        return flight.envelope
+    """What a message holds. most: bytes that are accepted of a follower. Raises `MalformedEnvelope`, also if it is not
+    one that its client sends, or is sent, as it says."""
     kind, client = flight.key[:2]
-    return _checked(decode(flight.whole, flight.ends[0], most=most if kind.is_upward else None), kind, client)
-
-
-def said(client: int, frame: bytes, most: int) -> tuple[Envelope | None, int]:
-    """What a follower's frame holds, and its header's length; nothing if it will be refused."""
-    try:
-        envelope = _checked(decode(frame, client, most=most), Kind.REPORT, client)
-    except MalformedEnvelope:
-        return None, 0
-    return envelope, len(header_of(envelope))
-
-
-def _checked(envelope: Envelope, kind: Kind, client: int) -> Envelope:
-    """The envelope, if it is one that `client` sends, or is sent, in the direction of `kind`."""
+    envelope = decode(flight.whole, flight.ends[0], most=most if kind.is_upward else None)
     if envelope.client != client:
         raise MalformedEnvelope(f"is {envelope.client}, who did not send it", "the client", client)
     if envelope.kind.is_upward != kind.is_upward:
         raise MalformedEnvelope(f"is {envelope.kind.name}, which travels the other way", "the kind", client)
     return envelope
+
+
+def said(client: int, frame: bytes, most: int) -> tuple[Envelope | None, int]:
+    """What a follower's frame holds, and its header's length; nothing if it will be refused."""
+    try:
+        envelope, header = decode_parts(frame, client, most)
+        if envelope.client != client or not envelope.kind.is_upward:
+            return None, 0
+        return envelope, header
+    except MalformedEnvelope:
+        return None, 0

@@ -205,7 +205,7 @@ class Links:
 
     def arrival_ns(self, key: MessageKey, size: int, departs_ns: int) -> int:
         """When a message of `size` bytes that departs at `departs_ns` arrives; its links are taken until then."""
-        kind, client, round = key[:3]
+        kind, client, round, _, _ = key
         if client < 0:
             return departs_ns
         if not self._are_wide:

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from seedbus.bus.envelope import Envelope, Kind, Tally, ends
-from seedbus.bus.ledger import Fate, Row
+from seedbus.bus.envelope import SERVER, Envelope, Kind, Tally, ends
+from seedbus.bus.ledger import DELIVERED, REFUSED, Fate
 
 Key = tuple[Kind, int, int, int, int]
 """What a message is called: kind, client, round, occurrence, copy (0: the message itself)."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, init=False, eq=False)
 class Flight:
     """A message under way: due at a nanosecond, with all that its row needs.
 
-    frame, tail: its bytes; the end of a long one is shared by all that have it. envelope: what they hold, where that is
-    known already. is_damaged: whether bits of it flipped on its way.
+    frame, tail: its bytes, `size` of them; the end of a long one is shared by all that have it. envelope: what they
+    hold, where that is known already. is_damaged: whether bits of it flipped on its way.
     is_sure: no rule strikes it, because whoever introduces itself does so until it is heard.
     """
 
@@ -30,14 +29,43 @@ class Flight:
     header: int
     tally: Tally
     frame: bytes
-    is_damaged: bool = False
-    is_sure: bool = False
-    envelope: Envelope | None = None
-    tail: bytes = b""
+    is_damaged: bool
+    is_sure: bool
+    envelope: Envelope | None
+    tail: bytes
+    size: int
 
-    @property
-    def size(self) -> int:
-        return len(self.frame) + len(self.tail)
+    def __init__(
+        self,
+        sent_ns: int,
+        key: Key,
+        base: int,
+        header: int,
+        tally: Tally,
+        frame: bytes,
+        is_sure: bool = False,
+        envelope: Envelope | None = None,
+        tail: bytes = b"",
+    ) -> None:
+        self.due_ns = self.sent_ns = sent_ns
+        self.key, self.base, self.header, self.tally = key, base, header, tally
+        self.frame, self.tail, self.envelope = frame, tail, envelope
+        self.is_sure, self.is_damaged = is_sure, False
+        self.size = len(frame) + len(tail)
+
+    def copied(self, number: int) -> Flight:
+        """Its copy of that number."""
+        return Flight(
+            self.sent_ns,
+            (*self.key[:4], number),
+            self.base,
+            self.header,
+            self.tally,
+            self.frame,
+            self.is_sure,
+            self.envelope,
+            self.tail,
+        )
 
     @property
     def whole(self) -> bytes:
@@ -52,7 +80,9 @@ class Flight:
     def unpack(packed: list[Any]) -> Flight:
         due_ns, sent_ns, kind, client, round, occurrence, copy, base, header, tally, frame, *how = packed
         key = (Kind(kind), client, round, occurrence, copy)
-        return Flight(due_ns, sent_ns, key, base, header, Tally(*tally), frame, *how)
+        flight = Flight(sent_ns, key, base, header, Tally(*tally), frame)
+        flight.due_ns, (flight.is_damaged, flight.is_sure) = due_ns, how
+        return flight
 
     def flip(self, places: Iterable[float]) -> None:
         """Flip the bits at these fractions of the frame; one that is flipped twice is as it was."""
@@ -67,27 +97,28 @@ class Flight:
     def ends(self) -> tuple[int, int]:
         return ends(*self.key[:2])
 
-    def row(self, fate: Fate, now_ns: int, framing_bytes: int) -> Row:
-        """Its row in the ledger, now that its fate is known; framing_bytes: what it has of that if it was carried."""
-        (kind, client, round, _, copy), tally = self.key, self.tally
-        sender, recipient = ends(kind, client)
-        has_arrived = fate is Fate.DELIVERED or fate is Fate.REFUSED
+    def row(self, fate: Fate, now_ns: int, framing_bytes: int) -> tuple[int, ...]:
+        """The numbers of its `Row`, now that its fate is known. framing_bytes: what it has if it was carried."""
+        kind, client, round, _, copy = self.key
+        scalars, seeds, catchup_bytes, digest_bytes = self.tally
+        is_upward, header = kind.is_upward, self.header
+        has_arrived = fate is DELIVERED or fate is REFUSED
         # what travels up has come over the wire, once, before a rule says anything; what travels down has not
-        is_carried = copy == 0 if kind.is_upward else fate is Fate.DELIVERED
-        return Row(
+        is_carried = copy == 0 if is_upward else fate is DELIVERED
+        return (
             self.sent_ns,
             now_ns if has_arrived else -1,
             round,
             kind,
-            sender,
-            recipient,
-            self.header,
-            self.size - self.header,
+            client if is_upward else SERVER,
+            SERVER if is_upward else client,
+            header,
+            self.size - header,
             framing_bytes if is_carried else 0,
-            tally.digest_bytes,
-            tally.catchup_bytes,
-            tally.scalars,
-            tally.seeds,
+            digest_bytes,
+            catchup_bytes,
+            scalars,
+            seeds,
             fate,
         )
 
@@ -113,10 +144,11 @@ class Answer:
         return Answer(due_ns, (Kind(kind), client, round, occurrence, copy), base, frames)
 
 
-def next_key(occurrences: Counter[tuple[Kind, int, int]], kind: Kind, client: int, round: int) -> Key:
+def next_key(occurrences: dict[tuple[Kind, int, int], int], kind: Kind, client: int, round: int) -> Key:
     """The name of the next message of a kind, client and round."""
-    occurrence = occurrences[kind, client, round]
-    occurrences[kind, client, round] = occurrence + 1
+    name = (kind, client, round)
+    occurrence = occurrences.get(name, 0)
+    occurrences[name] = occurrence + 1
     return kind, client, round, occurrence, 0
 
 

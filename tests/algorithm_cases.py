@@ -19,7 +19,7 @@ import numpy as np
 from seedbus.algorithms.contract import Replica, Vector
 from seedbus.algorithms.directions import for_blocks, reference, set_threads
 from seedbus.bus import Envelope, Kind
-from seedbus.bus.envelope import decode, encode
+from seedbus.bus.codec import decode, encode
 from seedbus.scenarios.discovery import algorithms
 
 DIMENSION = 1_003

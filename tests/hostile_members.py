@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import msgpack
@@ -28,7 +28,7 @@ class Said:
 
     def frame(self, **changes: Any) -> bytes:
         """The report, but for the changes."""
-        return encode(replace(self.report, **changes))[0]
+        return encode(self.report._replace(**changes))[0]
 
     def decline(self, **changes: Any) -> bytes:
         """In the report's place, that there is none."""

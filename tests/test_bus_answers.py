@@ -138,7 +138,7 @@ def test_time_stands_still_for_an_answer_that_is_due_and_names_who_owes_it() -> 
             super().__init__(recruit, offload=True)
 
         def flush(self) -> None:
-            seen.append((harness.clock.now_ns, harness.clock.is_held, harness.bus.awaited))
+            seen.append((harness.clock.now_ns, harness.clock.is_held, harness.bus.answers.awaited))
             go.set()
 
     harness = Harness(transport=Waiting, answers=late, answer_ns=lambda client, round, seeds: 8 * MS)
@@ -147,7 +147,7 @@ def test_time_stands_still_for_an_answer_that_is_due_and_names_who_owes_it() -> 
     harness.run(SECOND)
     assert seen[0] == (8 * MS, True, [2])
     assert sent_up(harness) == [(2, 1, 8 * MS), (3, 1, 17 * MS)]
-    assert harness.bus.awaited == [] and not harness.clock.is_held
+    assert harness.bus.answers.awaited == [] and not harness.clock.is_held
 
 
 def test_what_a_follower_says_twice_is_heard_once() -> None:
@@ -198,9 +198,9 @@ def test_a_client_is_as_far_as_what_it_has_answered() -> None:
     harness = Harness(transport=Backwards, answers=lambda asked: [], answer_ns=lambda client, round, seeds: 5 * MS)
     harness.bus.send(plan(1, 1, base=4))
     harness.run(4 * MS)
-    assert len(harness.asked) == 1 and harness.bus.stands == {}
+    assert len(harness.asked) == 1 and harness.bus.answers.stands == {}
     harness.run(SECOND)
-    assert harness.bus.stands == {1: 4}
+    assert harness.bus.answers.stands == {1: 4}
 
 
 def test_waiting_for_all_answers_takes_no_simulated_time() -> None:
@@ -213,22 +213,22 @@ def test_waiting_for_all_answers_takes_no_simulated_time() -> None:
     harness = Harness(transport=OnAThread, answers=late, answer_ns=lambda client, round, seeds: SECOND)
 
     def look() -> None:
-        owed.append(harness.bus.awaited)
+        owed.append(harness.bus.answers.awaited)
         go.set()
 
     async def main() -> None:
         for client in (2, 1):
             harness.bus.send(plan(client))
-        await harness.bus.all_answered()
+        await harness.bus.answers.all_given()
         assert harness.asked == [], "nothing has been delivered yet, so nobody owes an answer"
         await asyncio.sleep(1e-6)
         asyncio.get_running_loop().call_soon(look)
-        await harness.bus.all_answered()
+        await harness.bus.answers.all_given()
         assert len(harness.bus.checkpoint()[3]) == 2
 
     harness.clock.run(main())
     assert (harness.clock.now_ns, harness.clock.is_held) == (1000, False)
-    assert owed == [[1, 2]] and harness.bus.awaited == []
+    assert owed == [[1, 2]] and harness.bus.answers.awaited == []
 
 
 def test_answers_to_come_are_part_of_a_checkpoint() -> None:
@@ -253,12 +253,12 @@ def test_answers_to_come_are_part_of_a_checkpoint() -> None:
 def test_what_comes_once_the_bus_is_closed_changes_nothing() -> None:
     harness = Harness(transport=Backwards, answers=reported)
     harness.bus.send(plan(1))
-    answered = harness.bus.promise((Kind.PLAN, 2, 0, 0, 0), 7, 0)
+    answered = harness.bus.answers.promise((Kind.PLAN, 2, 0, 0, 0), 7, 0)
     harness.bus.close()
     answered([encode(report(2))[0]])
     harness.run(SECOND)
     assert [row.fate for row in harness.rows] == [Fate.UNDER_WAY]
-    assert harness.asked == [] and harness.letters == [] and harness.bus.stands == {}
+    assert harness.asked == [] and harness.letters == [] and harness.bus.answers.stands == {}
 
 
 def test_in_real_time_nobody_waits_for_an_answer_and_deliveries_of_an_instant_go_together() -> None:
@@ -275,8 +275,8 @@ def test_in_real_time_nobody_waits_for_an_answer_and_deliveries_of_an_instant_go
     transport.start(Desk((0, 9)))
 
     async def main() -> Sequence[Envelope]:
-        bus.promise((Kind.PLAN, 3, 9, 0, 0), 0, 0)
-        await bus.all_answered()
+        bus.answers.promise((Kind.PLAN, 3, 9, 0, 0), 0, 0)
+        await bus.answers.all_given()
         assert bus.checkpoint()[3] == [], "an answer that is not there cannot be kept"
         for client in range(10):
             bus.send(plan(client, 1))
@@ -286,7 +286,7 @@ def test_in_real_time_nobody_waits_for_an_answer_and_deliveries_of_an_instant_go
     answers = clock.run(main())
     assert Counter(answer.client for answer in answers) == Counter(range(10))
     assert all(answer == report(answer.client, 1) for answer in answers)
-    assert flushes == [1] and bus.awaited == [3]
+    assert flushes == [1] and bus.answers.awaited == [3]
 
 
 def test_what_reaches_nobody_any_more_is_booked_as_lost_and_costs_no_framing() -> None:
@@ -309,7 +309,7 @@ def test_what_reaches_nobody_any_more_is_booked_as_lost_and_costs_no_framing() -
         (1, Fate.DROPPED, 0, -1),
         (2, Fate.DELIVERED, 2, 0),
     ]
-    assert sorted(letter.address for letter in harness.asked) == [0, 2] and 1 not in harness.bus.stands
+    assert sorted(letter.address for letter in harness.asked) == [0, 2] and 1 not in harness.bus.answers.stands
 
 
 def test_who_wakes_holds_no_more_than_is_left_to_it_and_nothing_once_it_is_refused() -> None:
@@ -322,5 +322,5 @@ def test_who_wakes_holds_no_more_than_is_left_to_it_and_nothing_once_it_is_refus
     harness.bus.wake(3, 1, [0], 9)
     harness.bus.send(Envelope(Kind.REFUSE, 2, 1, 0, ["foreign-version", "…"]))
     harness.run(SECOND)
-    assert harness.bus.stands == {0: 7, 1: 0, 2: 0, 3: 0}
+    assert harness.bus.answers.stands == {0: 7, 1: 0, 2: 0, 3: 0}
     assert [row.kind for row in harness.rows] == [Kind.PLAN] * 3 + [Kind.REFUSE], "a WAKE is no message"

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seedbus.bus import EVALUATOR, HOST, PASS, Compute, Envelope, Fate, Kind, Network, Passage, Rule, Rules, Verdict
+from seedbus.bus.codec import encode
 from seedbus.bus.draws import sample, uniform
-from seedbus.bus.envelope import encode
 from seedbus.bus.ledger import Row
 from seedbus.bus.network import Constant, Duration, Exponential, Lognormal, Pareto, Uniform
 from seedbus.scenarios.faults.delay import Delay

@@ -6,7 +6,7 @@ import pytest
 from bus_harness import MS, SECOND, Harness, Hold, Lose, plan, report, reported
 
 from seedbus.bus import SERVER, Envelope, Fate, Kind, Network, encode
-from seedbus.bus.clock import LAST_NS
+from seedbus.bus.agenda import LAST_NS
 from seedbus.bus.ledger import Row
 
 

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from seedbus.bus import Deadlock, EndOfTime, Mailbox, VirtualClock
-from seedbus.bus.clock import FIRST, LAST, LAST_NS
+from seedbus.bus.agenda import FIRST, LAST, LAST_NS
 
 SECOND = 10**9
 

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from seedbus.bus import Clock, Deadlock, EndOfTime, VirtualClock, WallClock
-from seedbus.bus.clock import LAST_NS
+from seedbus.bus.agenda import LAST_NS
 
 MS = 10**6
 SECOND = 10**9

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import msgpack
@@ -10,7 +11,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seedbus.bus import EVALUATOR, HOST, SERVER, Envelope, EnvelopeTooLong, Kind, MalformedEnvelope, decode, encode
+from seedbus.bus import (
+    EVALUATOR,
+    HOST,
+    SERVER,
+    Envelope,
+    EnvelopeTooLong,
+    Kind,
+    MalformedEnvelope,
+    codec,
+    decode,
+    encode,
+)
+from seedbus.bus.codec import Encoder
 from seedbus.bus.elements import has_more_than
 from seedbus.bus.envelope import (
     ARRAY_LIMIT,
@@ -20,7 +33,6 @@ from seedbus.bus.envelope import (
     HEADER_LIMIT,
     LOWEST_ADDRESS,
     SHORT,
-    Encoder,
 )
 
 PLAN = FORMAT * 16 + Kind.PLAN
@@ -364,3 +376,27 @@ def test_mutated_frames_are_refused_or_are_valid_envelopes(count: int) -> None:
         assert pack(*msgpack.unpackb(again)) == again and decode(again).kind is envelope.kind
         assert frame.startswith(again[: len(again) - len(msgpack.packb(envelope.body))])
     assert 0 < accepted < count, "a fuzz that accepts all or nothing tests nothing"
+
+
+brief = st.one_of(
+    st.binary(max_size=ARRAY_LIMIT + 2),
+    st.lists(st.one_of(leaves, bodies, st.booleans(), st.none()), min_size=4, max_size=6).map(msgpack.packb),
+    envelopes.map(lambda envelope: encode(envelope)[0]),
+    st.sampled_from([case.frame for case in CASES]),
+)
+
+
+@settings(deadline=None, max_examples=400)
+@given(brief, st.integers(-1, 80), st.integers(0, 255), st.sampled_from([None, 0, 10, ARRAY_LIMIT, SHORT]))
+def test_the_short_way_ends_where_the_strict_one_does(frame: bytes, at: int, byte: int, most: int | None) -> None:
+    if 0 <= at < len(frame):
+        frame = frame[:at] + bytes([byte]) + frame[at + 1 :]
+
+    def outcome(read: Callable[..., tuple[Envelope, int]]) -> object:
+        try:
+            envelope, header = read(frame, PEER, most)
+        except MalformedEnvelope as error:
+            return error.where, str(error)
+        return repr(envelope), header
+
+    assert outcome(codec.decode_parts) == outcome(codec._decode_strictly)

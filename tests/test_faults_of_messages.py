@@ -107,7 +107,7 @@ def test_a_damaged_plan_reaches_no_client_and_brings_nobody_forward() -> None:
     harness = Harness(rules=[Corrupt()], answers=reported)
     harness.bus.send(plan(1, 1, base=4))
     harness.run(SECOND)
-    assert harness.fates == [Fate.REFUSED] and harness.asked == [] and harness.bus.stands == {}
+    assert harness.fates == [Fate.REFUSED] and harness.asked == [] and harness.bus.answers.stands == {}
 
 
 def test_a_bit_that_flips_twice_is_as_it_was() -> None:
@@ -123,7 +123,7 @@ def test_flips_of_a_frame_cancel_in_any_order(frame: bytes, places: list[float])
     envelope = plan()
 
     def flight() -> Flight:
-        return Flight(0, 0, (Kind.PLAN, 0, 0, 0, 0), 0, 0, NO_TALLY, frame, envelope=envelope)
+        return Flight(0, (Kind.PLAN, 0, 0, 0, 0), 0, 0, NO_TALLY, frame, envelope=envelope)
 
     one, another, back = flight(), flight(), flight()
     one.flip(places)

@@ -21,7 +21,8 @@ from typing import Any
 import zmq
 
 from seedbus.bus.clock import wall_seconds
-from seedbus.bus.envelope import SHORT, Kind, decode
+from seedbus.bus.codec import decode
+from seedbus.bus.envelope import SHORT, Kind
 from seedbus.bus.errors import MalformedEnvelope, MalformedParcel, ServerGone, Turned
 from seedbus.bus.transport import NO_CLIENTS, Follower, Offer, Recruit, Wish
 from seedbus.bus.zeromq import parcel, sockets

@@ -18,6 +18,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt $(wildcard $(FOLDERS:%=%/*.py
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt \
 		--config-settings editable_mode=strict --editable ".[dev]"
+	$(BIN)/python -m seedbus.algorithms.directions.warm
 	touch $@
 
 demo: install

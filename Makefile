@@ -37,7 +37,7 @@ lint: install
 	cd tests && ../$(BIN)/mypy --config-file ../pyproject.toml . ../benchmarks
 
 bench: install
-	for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+	$(BIN)/python benchmarks/bench.py $(BENCH)
 
 soak: install
 	$(BIN)/pytest -m soak

@@ -143,9 +143,10 @@ def plots(costs: Costs, found: Mapping[Point, float]) -> list[str]:
         fitted = [point for point in FIT if lies_on(axis, point)]
         xs = sorted(along(axis, point) for point in (*points, *fitted))
         line = [_moved(axis, points[0], x) for x in np.geomspace(xs[0], xs[-1], 40)]
+        nowhere, nothing = [np.nan], [0.0]  # not drawn, but the axis of costs then begins at 0
         parts = [
             Line("model", [along(axis, p) for p in line], [counts(p) @ costs for p in line]),
-            *([Line("fitted", [along(axis, p) for p in fitted], [found[p] for p in fitted], True)] if fitted else []),
+            Line("fitted", nowhere + [along(axis, p) for p in fitted], nothing + [found[p] for p in fitted], True),
             Line("checked", [along(axis, p) for p in points], [found[p] for p in points], True),
         ]
         drawn.append(lines(AXES[axis][1], AXES[axis][0], "CPU ms a round", parts, is_log=axis == "dimension"))
@@ -170,7 +171,7 @@ def page(figures: Sequence[str]) -> str:
     for number, figure in enumerate(figures):
         inner = figure[figure.index("<svg ") + 5 : figure.index("</svg>") + 6]
         place = f'x="{number % 2 * wide}" y="{number // 2 * high}" width="{wide}" height="300"'
-        parts.append(f"<svg {place} {inner}")
+        parts.append(f"<svg {place} {inner}".replace('r="2"', 'r="4"'))
     height = (len(figures) + 1) // 2 * high
     style = "text { font: 12px sans-serif; fill: #3c4654; } text.name { font-size: 13px; } .grid { stroke: #e2e6ec; }"
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {2 * wide} {height}">'

@@ -32,7 +32,7 @@ def test_a_round_is_counted_by_hand() -> None:
 
 def test_lag_is_what_a_lottery_gives() -> None:
     point, rng = Point(clients=40, cohort=5, perturbations=1, steps=1, dimension=1, rounds=30), np.random.default_rng(3)
-    seen = []
+    seen: list[int] = []
     for _ in range(300):
         stands = np.zeros(40, int)
         for number in range(point.rounds):

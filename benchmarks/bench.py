@@ -81,7 +81,7 @@ def _say(console: Console, status: Status, line: str) -> None:
     if console.is_terminal:
         status.update(line)
     else:
-        console.print(line, markup=False, highlight=False)
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def table(rows: Sequence[Row]) -> Table:

@@ -23,7 +23,7 @@ from costs import NAMES, WARM, Costs, Point, counts, fit, mean_lag
 from numpy.typing import NDArray
 
 MARKS = "<!-- what benchmarks/model.py --write docs has measured -->\n", "<!-- up to here -->\n"
-NETWORK = Point(clients=100, cohort=10, perturbations=10, steps=1, dimension=28_938, has_network=True, rounds=12)
+NETWORK = Point(clients=100, cohort=10, perturbations=10, steps=1, dimension=28_938, has_network=True, rounds=10)
 NULL = replace(NETWORK, has_network=False, rounds=40)
 LAGGING = replace(NULL, is_private=True)
 FIT = [
@@ -37,7 +37,7 @@ FIT = [
     replace(LAGGING, clients=200, cohort=5),
 ]
 CHECKED: Mapping[str, Sequence[Point]] = {
-    "clients": [replace(NETWORK, is_private=True, rounds=24, clients=clients) for clients in (20, 300, 1000)],
+    "clients": [replace(NETWORK, is_private=True, rounds=20, clients=clients) for clients in (20, 300, 1000)],
     "cohort": [replace(NETWORK, cohort=cohort) for cohort in (2, 15, 25)],
     "perturbations": [replace(NETWORK, perturbations=count) for count in (2, 20, 30)],
     "steps": [replace(NETWORK, steps=steps) for steps in (2, 3)],

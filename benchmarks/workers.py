@@ -65,6 +65,7 @@ def server_mb() -> float:
         client = subprocess.Popen([*command, "client", "--connect", endpoint, "--quiet"], **options)
         try:
             _wait(lambda: server.poll() is not None or _rounds(folder / "log.jsonl") >= ROUNDS)
+            assert server.poll() is None, f"the server ended with {server.returncode}"
             return resident_mb(server)
         finally:
             for process in (client, server):
@@ -84,6 +85,18 @@ def _wait(condition: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
+def document(task: dict[str, Any], rounds: int) -> dict[str, Any]:
+    """The scenario that workers share."""
+    return {
+        "name": "workers",
+        "task": task,
+        "algorithm": {"name": "decomfl", "perturbations": 10},
+        "participation": {"clients": 100, "cohort": 20},
+        "evaluation": {"every": rounds},
+        "stop": {"rounds": rounds},
+    }
+
+
 def a_round(workers: int, rounds: int, task: dict[str, Any]) -> float:
     """Milliseconds of wall time, the median."""
     from zeromq import Stopwatch
@@ -92,17 +105,9 @@ def a_round(workers: int, rounds: int, task: dict[str, Any]) -> float:
     from seedbus.scenarios.loading import validate
     from seedbus.scenarios.run import run
 
-    document = {
-        "name": "workers",
-        "task": task,
-        "algorithm": {"name": "decomfl", "perturbations": 10},
-        "participation": {"clients": 100, "cohort": 20},
-        "evaluation": {"every": rounds},
-        "stop": {"rounds": rounds},
-    }
     stopwatch = Stopwatch()
     with tempfile.TemporaryDirectory() as folder:
-        scenario = validate(document, "a benchmark")
+        scenario = validate(document(task, rounds), "a benchmark")
         run(scenario, Path(folder) / "run", observer=stopwatch, placement=Placement("tcp", workers))
     return 1e3 * statistics.median(after - before for before, after in pairwise(stopwatch.closed[2:]))
 
@@ -132,7 +137,7 @@ def _is_there(task: dict[str, Any]) -> bool:
     from seedbus.scenarios.run import bind
 
     try:
-        bind(validate({"name": "data", "task": task, "algorithm": {"name": "decomfl"}}, "a benchmark"))
+        bind(validate(document(task, ROUNDS), "a benchmark"))
     except DataError:
         return False
     return True

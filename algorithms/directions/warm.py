@@ -27,7 +27,7 @@ def warm(tell: Callable[[], None]) -> None:
     except ImportError:
         return
 
-    class First(event.Listener):  # type: ignore[misc]
+    class First(event.Listener):
         """Tells of the first event that it hears; kernels are compiled one inside the other."""
 
         has_told = False

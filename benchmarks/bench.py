@@ -124,7 +124,12 @@ def main() -> None:
         return
     before, began = machine(), time.monotonic()
     shown = Console(width=None if sys.stdout.isatty() else WIDE)
-    found = list(gathered(asked.only, asked.quick))
+    found: list[Found] = []
+    try:
+        for each in gathered(asked.only, asked.quick):
+            found.append(each)
+    except KeyboardInterrupt:
+        found.append(Skip("the rest: failed (stopped by Ctrl-C)"))
     rows, skips = [each for each in found if isinstance(each, Row)], [each for each in found if isinstance(each, Skip)]
     shown.print(table(rows))
     for skip in skips:

@@ -4,7 +4,7 @@
 
 Wall time from the start of a process, the best of several. *Cold* has an empty folder for Numba's compiled kernels, as
 a machine has before `make install` or the first run fills it. The baselines are processes that only load what has to be
-loaded: the interpreter, or torch, Numba, scikit-learn's digits and the command line's own libraries.
+loaded: the interpreter, or torch, Numba and the small libraries that a run stands on.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 from rows import Row
 
 AIM_HELP_S, AIM_WARM_S, AIM_COLD_S = 0.5, 5.0, 20.0
-LOADED = "import torch, numba, pandas, pyarrow, typer, sklearn.datasets; sklearn.datasets.load_digits()"
+LOADED = "import torch, numba, pydantic, rich.progress, structlog, yaml"
 FIRST = """
 import os, sys
 from pathlib import Path

@@ -2,19 +2,20 @@
 
     python benchmarks/startup.py
 
-Wall time from the start of a process, the best of several. *Cold* has an empty folder for Numba's compiled kernels, as
-a machine has before `make install` or the first run fills it. The baselines are processes that only load what has to be
-loaded: the interpreter, or torch, Numba and the small libraries that a run stands on.
+Processor time of a process from its start, the best of several; on an idle machine a clock on the wall shows the same,
+but for what the disk needs. *Cold* has an empty folder for Numba's compiled kernels, as a machine has before
+`make install` or the first run fills it. The baselines are processes that only load what has to be loaded: the
+interpreter, or torch, Numba and the small libraries that a run stands on.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import resource
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,11 +39,12 @@ run(load("quickstart"), Path(sys.argv[1]) / "run", observer=First())
 
 
 def seconds(*arguments: str, **environment: str) -> float:
-    """From the start to the end of a Python process. Raises `CalledProcessError`."""
-    started = time.perf_counter()
+    """Of the processor, from the start to the end of a Python process. Raises `CalledProcessError`."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     command = [sys.executable, *arguments]
     subprocess.run(command, env=os.environ | environment, check=True, stdout=subprocess.DEVNULL)
-    return time.perf_counter() - started
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def first_round(repeats: int, *, is_cold: bool) -> float:

@@ -170,7 +170,7 @@ def page(figures: Sequence[str]) -> str:
     wide, high, parts = 560, 330, list[str]()
     for number, figure in enumerate(figures):
         inner = figure[figure.index("<svg ") + 5 : figure.index("</svg>") + 6]
-        place = f'x="{number % 2 * wide}" y="{number // 2 * high}" width="{wide}" height="300"'
+        place = f'x="{number % 2 * wide}" y="{number // 2 * high}" width="{wide}" height="300" overflow="visible"'
         parts.append(f"<svg {place} {inner}".replace('r="2"', 'r="4"'))
     height = (len(figures) + 1) // 2 * high
     style = "text { font: 12px sans-serif; fill: #3c4654; } text.name { font-size: 13px; } .grid { stroke: #e2e6ec; }"

@@ -220,7 +220,7 @@ def rows(is_quick: bool) -> Iterator[Row | Skip]:
     torch.set_num_threads(1)
     repeats, whos = 1 if is_quick else 2, ["plain", "eager", "compiled"]
     for model in PERTURBATIONS:
-        rounds = ROUNDS[model] // 2 if is_quick else ROUNDS[model]
+        rounds = ROUNDS[model] // 3 if is_quick else ROUNDS[model]
         work = COHORT * (PERTURBATIONS[model] + 1) * flops(model, 32)
         for algorithm in ("decomfl", "hiso"):
             try:

@@ -10,6 +10,7 @@ of the repeats counts for each round by itself. Points to fit and points to chec
 from __future__ import annotations
 
 import argparse
+import os
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -134,6 +135,12 @@ def tables(costs: Costs, found: Mapping[Point, float]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def measured_how(turns: int) -> str:
+    """What figures depend on, in a sentence."""
+    load = f", load {os.getloadavg()[0]:.0f}" if hasattr(os, "getloadavg") else ""
+    return f"Turns: {turns}; cores: {os.cpu_count()}{load}.\n"
+
+
 def plots(costs: Costs, found: Mapping[Point, float]) -> list[str]:
     """A plot for each axis: the model's line, the points that were fitted, and those that were not."""
     from seedbus.scenarios.figures import Line, lines
@@ -197,10 +204,11 @@ def main() -> None:
     asked = parser.parse_args()
     found = measured([*FIT, *(point for points in CHECKED.values() for point in points)], asked.repeats)
     costs = fit(FIT, [found[point] for point in FIT])
-    print(tables(costs, found))
+    told = tables(costs, found) + measured_how(asked.repeats)
+    print(told)
     if asked.write is not None:
         text = (asked.write / "cost.md").read_text(encoding="utf-8")
-        (asked.write / "cost.md").write_text(written(text, tables(costs, found)), encoding="utf-8")
+        (asked.write / "cost.md").write_text(written(text, told), encoding="utf-8")
         (asked.write / "cost.svg").write_text(page(plots(costs, found)), encoding="utf-8")
 
 

@@ -18,6 +18,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt $(wildcard $(FOLDERS:%=%/*.py
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt \
 		--config-settings editable_mode=strict --editable ".[dev]"
+	$(BIN)/python -m seedbus.algorithms.directions.warm
 	touch $@
 
 demo: install
@@ -36,7 +37,7 @@ lint: install
 	cd tests && ../$(BIN)/mypy --config-file ../pyproject.toml . ../benchmarks
 
 bench: install
-	for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+	$(BIN)/python benchmarks/bench.py $(BENCH)
 
 soak: install
 	$(BIN)/pytest -m soak

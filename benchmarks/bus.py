@@ -15,8 +15,10 @@ import cProfile
 import json
 import pstats
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+
+from rows import Row
 
 from seedbus.bus import (
     HOST,
@@ -131,6 +133,15 @@ def measure(clients: int, rounds: int, repeats: int) -> dict[str, float]:
             echo(clients, rounds)
             best[name] = min(best[name], time.process_time() - started)
     return {name: 2 * clients * rounds / seconds for name, seconds in best.items()}
+
+
+AIM = 5.0  # times a queue's hand-over
+
+
+def rows(is_quick: bool) -> Iterator[Row]:
+    rates = measure(100, 50, 3 if is_quick else 7)
+    bus, queue = (1e6 / rates[name] for name in ("bus", "queue"))
+    yield Row("bus: a message", "µs", bus, queue, "asyncio.Queue", queue, "bare queue", aim=AIM)
 
 
 def profile(clients: int, rounds: int) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from rows import Row, Skip
 
 from seedbus.algorithms.decomfl import DeComFL
 from seedbus.algorithms.hiso import HiSo
@@ -110,7 +111,7 @@ def replaying(name: str, algorithm: ScalarOnly, x: torch.Tensor) -> Case:
     return Case(name, COMMITS * PERTURBATIONS, width, lambda: replay(fields, algorithm, log()))
 
 
-def milliseconds(work: Callable[[], None]) -> float:
+def milliseconds(work: Callable[[], object]) -> float:
     before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
     before.record()
     work()
@@ -135,6 +136,42 @@ def obstacle() -> str | None:
     if not torch.cuda.is_available():
         return "There is no GPU here that torch can use, so nothing was measured."
     return None if find_spec("triton") else "Triton is not installed (pip install seedbus[gpu]): nothing was measured."
+
+
+AIM = 5.0  # times faster than torch
+
+
+def rows(is_quick: bool) -> Iterator[Row | Skip]:
+    """Milliseconds a replay; torch's are those of one commit, a hundred times."""
+    reason = obstacle()
+    if reason is not None:
+        yield Skip(f"gpu: {reason[0].lower()}{reason[1:]}")
+        return
+    for model in list(MODELS)[: 1 if is_quick else 2]:
+        x = torch.zeros(MODELS[model], device="cuda")
+        copied = copying(x)
+        found = {figure.case: figure for figure in measure(model, MODELS[model], 3 if is_quick else 7)}
+        plain = COMMITS * found[f"torch randn + add, P {PERTURBATIONS}"].milliseconds
+        for case in [name for name in found if name.startswith("replay")]:
+            ours, width = found[case].milliseconds, found[case].gigabytes_per_second * found[case].milliseconds / 1e3
+            yield Row(
+                f"gpu: {model}, {case}",
+                "ms",
+                ours,
+                plain,
+                "torch.randn + add_",
+                1e3 * width / copied,
+                "memory bandwidth",
+                "faster",
+                AIM,
+            )
+
+
+def copying(x: torch.Tensor) -> float:
+    """Gigabytes a second that are read and written by a copy, at best."""
+    y = torch.empty_like(x)
+    best = min(milliseconds(lambda: y.copy_(x)) for _ in range(10))
+    return 2 * x.numel() * x.element_size() / best / 1e6
 
 
 def main() -> None:

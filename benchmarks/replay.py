@@ -13,12 +13,13 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from plain import Commit, Follower, Recipe
+from rows import Row
 
 from seedbus.algorithms.contract import Replica
 from seedbus.algorithms.decomfl import DeComFL
@@ -34,6 +35,16 @@ COMMITS, PERTURBATIONS, PLAIN_COMMITS = 100, 10, 2
 MODELS = {"MNIST CNN": 28_938, "Fashion CNN": 1_206_590}
 RATE = 2.0**-10
 KINDS: tuple[Kind, ...] = ("gaussian", "rademacher")
+LAWS: Mapping[str, tuple[Recipe, type[ScalarOnly], dict[str, Any]]] = {
+    "DeComFL": (Recipe(RATE), DeComFL, {}),
+    "DeComFL, momentum": (Recipe(RATE, momentum=0.9), DeComFL, {"momentum": 0.9}),
+    "HiSo": (Recipe(RATE, nu=0.05), HiSo, {"nu": 0.05}),
+}
+# limits, by name: a replay makes these words, looks them up, and reads and writes x once
+WORDS, LOOK_UPS = "gaussian: its random words, in cache", "gaussian: its look-ups, in cache"
+SIGNS, MEMORY = "rademacher: its random words, in cache", "reading and writing x, in memory"
+AIMS = {"gaussian": 5.0, "rademacher": 20.0}  # times faster than plain
+HISO_AIM = 2.0  # times what DeComFL costs
 
 Work = Callable[[], object]
 
@@ -67,17 +78,12 @@ def plain(recipe: Recipe, dimension: int) -> Work:
     return work
 
 
-def contenders(dimension: int) -> dict[str, dict[str, tuple[int, Work]]]:
+def contenders(dimension: int, laws: Sequence[str]) -> dict[str, dict[str, tuple[int, Work]]]:
     """Law → who → how many commits, and the work."""
-    laws: Mapping[str, tuple[Recipe, type[ScalarOnly], dict[str, Any]]] = {
-        "DeComFL": (Recipe(RATE), DeComFL, {}),
-        "DeComFL, momentum": (Recipe(RATE, momentum=0.9), DeComFL, {"momentum": 0.9}),
-        "HiSo": (Recipe(RATE, nu=0.05), HiSo, {"nu": 0.05}),
-    }
     return {
         law: {"plain": (PLAIN_COMMITS, plain(recipe, dimension))}
         | {kind: (COMMITS, ours(family(directions=kind, **fields), dimension)) for kind in KINDS}
-        for law, (recipe, family, fields) in laws.items()
+        for law, (recipe, family, fields) in ((law, LAWS[law]) for law in laws)
     }
 
 
@@ -100,10 +106,10 @@ def limits() -> dict[str, tuple[int, Work]]:
     out, indices = np.zeros(4096, np.float32), np.random.default_rng(7).integers(0, 1 << 32, 2048, np.uint32)
     table, long = quantiles()[SIZE // 2 :], np.zeros(1 << 25, np.float32)
     return {
-        "gaussian: its random words, in cache": (8 * BLOCKS * turns, lambda: _words(few, turns)),
-        "gaussian: its look-ups, in cache": (4096 * turns // 20, lambda: _look_ups(out, indices, table, turns // 20)),
-        "rademacher: its random words, in cache": (128 * BLOCKS * turns, lambda: _words(few, turns)),
-        "reading and writing x, in memory": (long.size, lambda: long.__iadd__(np.float32(1))),
+        WORDS: (8 * BLOCKS * turns, lambda: _words(few, turns)),
+        LOOK_UPS: (4096 * turns // 20, lambda: _look_ups(out, indices, table, turns // 20)),
+        SIGNS: (128 * BLOCKS * turns, lambda: _words(few, turns)),
+        MEMORY: (long.size, lambda: long.__iadd__(np.float32(1))),
     }
 
 
@@ -124,11 +130,11 @@ def best(works: Mapping[Any, tuple[int, Work]], rounds: int) -> dict[Any, float]
     return found
 
 
-def measure(rounds: int) -> dict[str, Any]:
+def measure(rounds: int, laws: Sequence[str] = tuple(LAWS)) -> dict[str, Any]:
     works = {
         (model, law, who): (commits, work)
         for model, dimension in MODELS.items()
-        for law, those in contenders(dimension).items()
+        for law, those in contenders(dimension, laws).items()
         for who, (commits, work) in those.items()
     }
     bounds = limits()
@@ -158,6 +164,41 @@ def show(figures: dict[str, Any]) -> None:
     print("\nlimits, million coordinates per second")
     for name, rate in figures["limits_per_s"].items():
         print(f"{name:44}{rate / 1e6:20.0f}")
+
+
+def rows(is_quick: bool) -> Iterator[Row]:
+    """Seconds; the limit is the slowest of what a replay cannot do without."""
+    torch.set_num_threads(1)
+    laws = ("DeComFL", "HiSo")
+    figures = measure(2 if is_quick else 7, laws)
+    rates, replays = figures["limits_per_s"], {(each["model"], each["law"]): each for each in figures["replays"]}
+    for (model, law), found in replays.items():
+        for kind in KINDS:
+            limit, bound = least(kind, MODELS[model], rates)
+            yield Row(
+                f"replay: {model}, {law}, {kind}",
+                "s",
+                found[f"{kind}_s"],
+                found["plain_s"],
+                "torch.randn + add_",
+                limit,
+                bound,
+                "faster",
+                AIMS[kind],
+            )
+    for kind in KINDS:
+        decomfl, hiso = (replays["Fashion CNN", law][f"{kind}_s"] for law in laws)
+        yield Row(f"replay: Fashion CNN, HiSo beside DeComFL, {kind}", "s", hiso, decomfl, "DeComFL", aim=HISO_AIM)
+
+
+def least(kind: Kind, dimension: int, rates: Mapping[str, float]) -> tuple[float, str]:
+    """Seconds, and of what."""
+    drawn = dimension * COMMITS * PERTURBATIONS
+    needs = {"gaussian": (WORDS, LOOK_UPS), "rademacher": (SIGNS,)}[kind]
+    seconds = {name: drawn / rates[name] for name in needs} | {MEMORY: dimension / rates[MEMORY]}
+    slowest = max(seconds, key=lambda name: seconds[name])
+    names = {WORDS: "RNG rate", LOOK_UPS: "look-up rate", SIGNS: "RNG rate", MEMORY: "memory bandwidth"}
+    return seconds[slowest], names[slowest]
 
 
 def main() -> None:

@@ -24,6 +24,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from rows import Row, Skip
+
 PERTURBATIONS = {"mnist-cnn": 10, "fashion-cnn": 5}
 ROUNDS = {"mnist-cnn": 24, "fashion-cnn": 12}
 CLIENTS, COHORT, RATE, SMOOTHING, NU, EPSILON = 100, 10, 2e-3, 1e-3, 0.05, 1e-8
@@ -186,12 +188,17 @@ def measured(who: str, model: str, algorithm: str, rounds: int) -> dict[str, flo
     return found
 
 
-def compare(model: str, algorithm: str, whos: list[str], repeats: int, rounds: int) -> None:
+def turns(model: str, algorithm: str, whos: list[str], repeats: int, rounds: int) -> dict[str, dict[str, float]]:
+    """The best measurement of each."""
     runs: dict[str, list[dict[str, float]]] = {who: [] for who in whos}
     for _ in range(repeats):
         for who in whos:
             runs[who].append(measured(who, model, algorithm, rounds))
-    best = {who: min(found, key=lambda each: each["mean"]) for who, found in runs.items()}
+    return {who: min(found, key=lambda each: each["mean"]) for who, found in runs.items()}
+
+
+def compare(model: str, algorithm: str, whos: list[str], repeats: int, rounds: int) -> None:
+    best = turns(model, algorithm, whos, repeats, rounds)
     for who, spent in best.items():
         parts = {what: spent.get(what, 0.0) for what in ("forward", "perturb", "replay")}
         parts["bus and the rest"] = spent["mean"] - sum(parts.values())
@@ -201,6 +208,58 @@ def compare(model: str, algorithm: str, whos: list[str], repeats: int, rounds: i
             f" {best['plain']['mean'] / spent['mean']:6.2f} times   {shares}   accuracy {spent['accuracy']:.1%}",
             flush=True,
         )
+
+
+AIM = 3.0  # times faster than plain
+
+
+def rows(is_quick: bool) -> Iterator[Row | Skip]:
+    """CPU milliseconds a round; the limit is its forward passes' flops at the rate of a large matrix product."""
+    import torch
+
+    torch.set_num_threads(1)
+    repeats, whos = 1 if is_quick else 2, ["plain", "eager", "compiled"]
+    for model in PERTURBATIONS:
+        rounds = ROUNDS[model] // 3 if is_quick else ROUNDS[model]
+        work = COHORT * (PERTURBATIONS[model] + 1) * flops(model, 32)
+        for algorithm in ("decomfl", "hiso"):
+            try:
+                best = turns(model, algorithm, whos, repeats, rounds)
+            except subprocess.CalledProcessError as failed:
+                why = (failed.stderr.strip().splitlines() or ["it ended without a word"])[-1]
+                yield Skip(f"rounds: {model}, {algorithm} could not run: {why}")
+                continue
+            plain, limit = best["plain"]["mean"], 1e3 * work / matrix_rate()
+            for who in whos[1:]:
+                name = f"round: {model}, {algorithm}, {who}"
+                ours = best[who]["mean"]
+                yield Row(name, "ms", ours, plain, "plain.py", limit, "forward flops", "faster", AIM)
+
+
+def flops(model: str, batch: int) -> int:
+    """Floating-point operations of one forward pass, as torch counts them: convolutions and matrix products."""
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from seedbus.models import networks
+
+    network = {"mnist-cnn": networks.mnist_cnn, "fashion-cnn": networks.fashion_cnn}[model]()
+    with torch.inference_mode(), FlopCounterMode(display=False) as counter:
+        network(torch.zeros(batch, 1, 28, 28))
+    return int(counter.get_total_flops())
+
+
+def matrix_rate(size: int = 1024, repeats: int = 15) -> float:
+    """Floating-point operations a second of this thread in a product of float32 matrices, at best."""
+    import torch
+
+    a, b = torch.ones(size, size), torch.ones(size, size)
+    best = float("inf")
+    for _ in range(repeats):
+        started = time.thread_time()
+        a @ b
+        best = min(best, time.thread_time() - started)
+    return 2 * size**3 / best
 
 
 def main() -> None:

@@ -12,9 +12,12 @@ import resource
 import statistics
 import tempfile
 import time
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+
+from rows import Row
 
 from seedbus.agents.observer import Nobody
 from seedbus.scenarios.loading import validate
@@ -68,6 +71,20 @@ def measure(clients: int, faults: list[dict[str, Any]], rounds: int) -> dict[str
         "joins": traffic["by_kind"].get("join", {}).get("messages", 0),
         "rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000,
     }
+
+
+AIM = 1.2  # times a round of the fewest members that are asked anew each round
+
+
+def rows(is_quick: bool) -> Iterator[Row]:
+    """CPU time. Of a hundred members half are asked each round, so they have missed next to nothing; of many thousands
+    each is new and is told the whole log: that, and not their number, is the first of the two steps."""
+    rounds, turns, sizes = 40 if is_quick else 100, 2 if is_quick else 3, (100, 10_000, 100_000)
+    measure(COHORT * 20, [], 3)
+    best = {size: min(measure(size, [], rounds)["mean_ms"] for _ in range(turns)) for size in sizes}
+    few, many, most = sizes
+    yield Row(f"members: a round of {many:,}", "ms", best[many], best[few], f"of {few:,}")
+    yield Row(f"members: a round of {most:,}", "ms", best[most], best[many], f"of {many:,}", aim=AIM)
 
 
 def main() -> None:

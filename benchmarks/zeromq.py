@@ -15,11 +15,13 @@ import json
 import resource
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from echo import echo
+from rows import Row
 
 from seedbus.agents.observer import Nobody
 from seedbus.scenarios.cluster import Placement
@@ -55,6 +57,23 @@ def a_round(clients: int, workers: int, rounds: int) -> float:
         placement = Placement("tcp", workers) if workers else Placement()
         run(scenario, Path(folder) / "run", observer=stopwatch, placement=placement)
     return median(after - before for before, after in zip(stopwatch.closed, stopwatch.closed[1:], strict=False))
+
+
+AIM = 1.5  # times what the same round costs in memory
+
+
+def rows(is_quick: bool) -> Iterator[Row]:
+    """Wall time, the best of the turns; an echo is what sockets and processes cost by themselves."""
+    workers, rounds, turns = 2, 20 if is_quick else 50, 2 if is_quick else 3
+    a_round(10, 0, 3)
+    for clients in (1000,) if is_quick else (1000, 5000):
+        found = [
+            (a_round(clients, workers, rounds), a_round(clients, 0, rounds), echo(workers, clients, 100))
+            for _ in range(turns)
+        ]
+        ours, inside, bare = (1e3 * min(column) for column in zip(*found, strict=True))
+        yield Row(f"tcp: a round of {clients:,} clients", "ms", ours, bare, "bare echo", bare, "bare echo")
+        yield Row(f"tcp: the same beside memory, {clients:,}", "ms", ours, inside, "in memory", aim=AIM)
 
 
 def highest_mb() -> float:

@@ -24,6 +24,7 @@ PROCESSES = {
     "gone": "the process with {clients} is gone ({why})",
     "worker": "worker {number} ended ({ended}); another takes its place",
 }
+WAITING = {"kernels": "compiling kernels, {compiling}…"}  # for who waits in front of a terminal
 
 
 class Bar:
@@ -61,8 +62,8 @@ class Bar:
             self._console.print("further refusals are counted, and written to log.jsonl", style="yellow")
 
     def noted(self, event: str, **facts: Any) -> None:
-        if event in PROCESSES:
-            self._console.print(PROCESSES[event].format(**facts), style="dim", markup=False)
+        if event in PROCESSES | WAITING:
+            self._console.print((PROCESSES | WAITING)[event].format(**facts), style="dim", markup=False)
 
     def close(self) -> None:
         self._progress.stop()

@@ -19,6 +19,7 @@ from seedbus.agents.launcher import run as run_agents
 from seedbus.agents.memories import Memories
 from seedbus.agents.observer import Nobody, Observer
 from seedbus.agents.tampering import Tampering
+from seedbus.algorithms.directions.warm import warm
 from seedbus.bus import Offer, Recruit, ledger_hash, read_ledger
 from seedbus.bus.clock import cpu_seconds, wall_seconds
 from seedbus.bus.envelope import SHORT
@@ -109,6 +110,7 @@ def hosted(scenario: Scenario, note: Note) -> Problem:
     problem = bind(scenario)
     if isinstance(problem, Prepares):
         problem.prepare(note)
+    warm(lambda: note("kernels", compiling="once on this machine"))
     return problem
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import subprocess
 import sys
 import types
 from pathlib import Path
@@ -179,3 +180,34 @@ def test_fashion_mnist_is_read_whole() -> None:
     assert train.pixels.shape == (60_000, 28, 28, 1) and test.pixels.shape == (10_000, 28, 28, 1)
     assert np.bincount(train.labels).tolist() == [6_000] * 10 and np.bincount(test.labels).tolist() == [1_000] * 10
     assert train.pixels.mean() / 255 == pytest.approx(0.2860, abs=1e-4)
+
+
+def test_digits_are_scikit_learns_and_read_without_it() -> None:
+    """In a process of its own: here others have imported it."""
+    code = """
+import sys
+from seedbus.models.digits import Digits, _table
+splits = Digits().load()
+assert not {"sklearn", "pandas"} & set(sys.modules), "it was imported"
+from sklearn.datasets import load_digits
+theirs, table = load_digits(), _table()
+assert (table[:, :-1] == theirs.data).all() and (table[:, -1] == theirs.target).all() and table.shape == (1797, 65)
+assert sorted(map(bytes, [i for split in splits for i in split.pixels])) == sorted(
+    map(bytes, theirs.images.astype("uint8"))
+)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("is_installed", [True, False])
+def test_digits_that_are_not_there_are_one_sentence(
+    is_installed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from importlib.machinery import ModuleSpec
+
+    package = ModuleSpec("sklearn", None, origin=str(tmp_path / "__init__.py")) if is_installed else None
+    monkeypatch.setattr("seedbus.models.digits.find_spec", lambda name: package)
+    missing = "digits.csv.gz" if is_installed else "no scikit-learn"
+    with pytest.raises(DataError, match=rf"task digits: found .*{missing}; expected"):
+        KINDS["digits"]().load()

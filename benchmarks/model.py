@@ -1,0 +1,216 @@
+"""What a round costs, predicted: a cost for each thing that a round does, fitted on a few runs and checked on others.
+
+    python benchmarks/model.py [--repeats 3] [--write docs]
+
+CPU milliseconds a round, in one process, by `costs.py`. A run is the same work every time, round by round, so the best
+of the repeats counts for each round by itself. Points to fit and points to check are different runs, and take turns.
+--write puts the plots into cost.svg of that folder and the tables into its cost.md, between two marks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from costs import NAMES, WARM, Costs, Point, counts, fit, mean_lag
+from numpy.typing import NDArray
+
+MARKS = "<!-- what benchmarks/model.py --write docs has measured -->\n", "<!-- up to here -->\n"
+NETWORK = Point(clients=100, cohort=10, perturbations=10, steps=1, dimension=28_938, has_network=True, rounds=10)
+NULL = replace(NETWORK, has_network=False, rounds=40)
+LAGGING = replace(NULL, is_private=True)
+FIT = [
+    NETWORK,
+    replace(NETWORK, cohort=5, perturbations=5),
+    replace(NULL, dimension=10),
+    replace(NULL, dimension=10, cohort=50),
+    replace(NULL, dimension=10, clients=1000),
+    replace(NULL, dimension=1_000_000, rounds=12),
+    replace(LAGGING, dimension=200_000, rounds=12),
+    replace(LAGGING, clients=200, cohort=5),
+]
+CHECKED: Mapping[str, Sequence[Point]] = {
+    "clients": [replace(NETWORK, is_private=True, rounds=20, clients=clients) for clients in (20, 300, 1000)],
+    "cohort": [replace(NETWORK, cohort=cohort) for cohort in (2, 15, 25)],
+    "perturbations": [replace(NETWORK, perturbations=count) for count in (2, 20, 30)],
+    "steps": [replace(NETWORK, steps=steps) for steps in (2, 3)],
+    "dimension": [replace(NULL, dimension=size, rounds=12) for size in (30_000, 300_000, 3_000_000)],
+    "lag": [replace(LAGGING, clients=clients) for clients in (30, 100, 400)],
+}
+UNITS = (("ms", 1.0), ("µs", 1e-3), ("ns", 1e-6))
+AXES = {
+    "clients": ("N, clients (each with a replica of its own)", "N"),
+    "cohort": ("m, clients asked a round", "m"),
+    "perturbations": ("P, perturbations a step", "P"),
+    "steps": ("K, local steps", "K"),
+    "dimension": ("d, coordinates, of a model that costs nothing", "d"),
+    "lag": ("commits that an asked client has missed, in the mean", "lag"),
+}
+
+
+def document(point: Point) -> dict[str, Any]:
+    """The scenario of a point."""
+    network = {"name": "fashion-mnist", "model": "mnist-cnn", "batch_size": 32}
+    return {
+        "name": "cost",
+        "task": network if point.has_network else {"name": "null", "dimension": point.dimension},
+        "algorithm": {
+            "name": "decomfl",
+            "perturbations": point.perturbations,
+            "local_steps": point.steps,
+            "learning_rate": 1e-6,
+        },
+        "participation": {"clients": point.clients, "cohort": point.cohort},
+        "evaluation": {"every": point.rounds},
+        "stop": {"rounds": point.rounds},
+        # replicas of their own are a part of verification; digests would be another cost
+        "verify": point.is_private,
+        **({"verify_every": 10**6} if point.is_private else {}),
+    }
+
+
+def rounds(point: Point) -> NDArray[np.float64]:
+    """CPU milliseconds of each round but the first ones, [rounds − WARM]."""
+    from seedbus.agents.observer import Nobody
+    from seedbus.scenarios.loading import validate
+    from seedbus.scenarios.run import run
+
+    closed: list[float] = []
+
+    class Watch(Nobody):
+        def round_closed(self, closed_round: Any, now_ns: int, bytes_so_far: int) -> None:
+            closed.append(time.process_time())
+
+    with tempfile.TemporaryDirectory() as folder:
+        run(validate(document(point), "a benchmark"), Path(folder) / "run", observer=Watch())
+    return np.array([1e3 * (after - before) for before, after in pairwise(closed[WARM - 1 :])])
+
+
+def measured(points: Sequence[Point], repeats: int) -> dict[Point, float]:
+    """Milliseconds a round, the mean of the best of each round."""
+    best: dict[Point, NDArray[np.float64]] = {}
+    for turn in range(repeats):
+        for number, point in enumerate(points, 1):
+            found = rounds(point)
+            best[point] = np.minimum(best.get(point, found), found)
+            print(f"turn {turn + 1} of {repeats}, run {number} of {len(points)}: {best[point].mean():.1f} ms a round")
+    return {point: float(each.mean()) for point, each in best.items()}
+
+
+def along(axis: str, point: Point) -> float:
+    """Where a point lies on an axis."""
+    return mean_lag(point) if axis == "lag" else float(getattr(point, axis))
+
+
+def lies_on(axis: str, point: Point) -> bool:
+    """Whether a point differs from those that are checked in nothing but what the axis shows."""
+    free: dict[str, Any] = {"clients" if axis == "lag" else axis: 0, "rounds": 0}
+    return replace(point, **free) == replace(CHECKED[axis][0], **free)
+
+
+def tables(costs: Costs, found: Mapping[Point, float]) -> str:
+    """Both tables in Markdown."""
+    lines = ["| cost of | |", "|---|---|"]
+    lines += [f"| {name} | {_readable(cost)} |" for name, cost in zip(NAMES, costs, strict=True)]
+    lines += ["", "| | task | N | m | P | K | d | lag | predicted | measured | error |", "|" + "---|" * 11]
+    for axis, points in {"fitted": FIT, **CHECKED}.items():
+        for point in points:
+            guess, is_ = float(counts(point) @ costs), found[point]
+            task = ("CNN" if point.has_network else "null") + (", own replicas" if point.is_private else "")
+            sizes = (point.clients, point.cohort, point.perturbations, point.steps, point.dimension)
+            cells = [AXES[axis][1] if axis in AXES else axis, task, *(f"{size:,}" for size in sizes)]
+            cells += [f"{mean_lag(point):.1f}", f"{guess:.1f} ms", f"{is_:.1f} ms", f"{guess / is_ - 1:+.0%}"]
+            lines.append(f"| {' | '.join(cells)} |")
+    errors = sorted(abs(counts(p) @ costs / found[p] - 1) for points in CHECKED.values() for p in points)
+    lines += ["", f"Of the {len(errors)} runs that were not fitted, the error is {np.median(errors):.0%} in the median"]
+    lines[-1] += f" and {errors[-1]:.0%} at most."
+    return "\n".join(lines) + "\n"
+
+
+def measured_how(turns: int) -> str:
+    """What figures depend on, in a sentence."""
+    load = f", load {os.getloadavg()[0]:.0f}" if hasattr(os, "getloadavg") else ""
+    return f"Turns: {turns}; cores: {os.cpu_count()}{load}.\n"
+
+
+def plots(costs: Costs, found: Mapping[Point, float]) -> list[str]:
+    """A plot for each axis: the model's line, the points that were fitted, and those that were not."""
+    from seedbus.scenarios.figures import Line, lines
+
+    drawn = []
+    for axis, points in CHECKED.items():
+        fitted = [point for point in FIT if lies_on(axis, point)]
+        xs = sorted(along(axis, point) for point in (*points, *fitted))
+        line = [_moved(axis, points[0], x) for x in np.geomspace(xs[0], xs[-1], 40)]
+        nowhere, nothing = [np.nan], [0.0]  # not drawn, but the axis of costs then begins at 0
+        parts = [
+            Line("model", [along(axis, p) for p in line], [counts(p) @ costs for p in line]),
+            Line("fitted", nowhere + [along(axis, p) for p in fitted], nothing + [found[p] for p in fitted], True),
+            Line("checked", [along(axis, p) for p in points], [found[p] for p in points], True),
+        ]
+        drawn.append(lines(AXES[axis][1], AXES[axis][0], "CPU ms a round", parts, is_log=axis == "dimension"))
+    return drawn
+
+
+def _moved(axis: str, point: Point, x: float) -> Point:
+    """The point, elsewhere on the axis; lag is what many clients do to it."""
+    if axis != "lag":
+        here: dict[str, Any] = {axis: x}
+        return replace(point, **here)
+    for clients in np.geomspace(point.cohort, 100 * point.clients, 400):
+        moved = replace(point, clients=clients)
+        if mean_lag(moved) >= x:
+            break
+    return moved
+
+
+def page(figures: Sequence[str]) -> str:
+    """Plots as one SVG file, two beside each other."""
+    wide, high, parts = 560, 330, list[str]()
+    for number, figure in enumerate(figures):
+        inner = figure[figure.index("<svg ") + 5 : figure.index("</svg>") + 6]
+        place = f'x="{number % 2 * wide}" y="{number // 2 * high}" width="{wide}" height="300" overflow="visible"'
+        parts.append(f"<svg {place} {inner}".replace('r="2"', 'r="4"'))
+    height = (len(figures) + 1) // 2 * high
+    style = "text { font: 12px sans-serif; fill: #3c4654; } text.name { font-size: 13px; } .grid { stroke: #e2e6ec; }"
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {2 * wide} {height}">'
+    paper = '<rect width="100%" height="100%" fill="#fff"/>'
+    return f"{head}<style>{style}</style>{paper}\n{''.join(parts)}\n</svg>\n"
+
+
+def written(text: str, between: str) -> str:
+    """The text with something else between its marks. Raises ValueError if it has none."""
+    start, end = text.index(MARKS[0]) + len(MARKS[0]), text.index(MARKS[1])
+    return f"{text[:start]}{between}{text[end:]}"
+
+
+def _readable(milliseconds: float) -> str:
+    unit, size = next(((unit, size) for unit, size in UNITS if milliseconds >= size), UNITS[-1])
+    return f"{milliseconds / size:.3g} {unit}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--write", type=Path, metavar="FOLDER", help="where cost.md and cost.svg are")
+    asked = parser.parse_args()
+    found = measured([*FIT, *(point for points in CHECKED.values() for point in points)], asked.repeats)
+    costs = fit(FIT, [found[point] for point in FIT])
+    told = tables(costs, found) + measured_how(asked.repeats)
+    print(told)
+    if asked.write is not None:
+        text = (asked.write / "cost.md").read_text(encoding="utf-8")
+        (asked.write / "cost.md").write_text(written(text, told), encoding="utf-8")
+        (asked.write / "cost.svg").write_text(page(plots(costs, found)), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

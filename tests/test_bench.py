@@ -1,0 +1,127 @@
+"""The table of benchmarks: what a row says of its baseline, limit and aim, and what becomes of parts that fail."""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import bench
+import gpu
+import pytest
+from rich.console import Console
+from rows import HEADS, Row, Skip, number
+
+ROW = Row("a replay", "s", 2.0, 10.0, "torch", 1.0, "RNG rate", "faster", 5.0)
+FAKE = """
+from collections.abc import Iterator
+from rows import Row, Skip
+
+def rows(is_quick):
+    yield Row("one", "ms", 1.0 if is_quick else 2.0)
+    print("torch has something to say")
+    yield Skip("two: not here.")
+    {then}
+"""
+
+
+@pytest.mark.parametrize(
+    ("changes", "ratio", "is_met"),
+    [
+        ({}, 5.0, True),
+        ({"aim": 5.1}, 5.0, False),
+        ({"measure": "dearer", "plain": 1.0, "aim": 2.0}, 2.0, True),
+        ({"measure": "dearer", "plain": 1.0, "aim": 1.9}, 2.0, False),
+        ({"measure": "most", "aim": 2.0}, 0.2, True),
+        ({"measure": "most", "aim": 1.9, "plain": None}, None, False),
+        ({"measure": "near", "aim": 2.0}, 0.2, True),
+        ({"measure": "near", "aim": 1.9}, 0.2, False),
+        ({"aim": None}, 5.0, None),
+    ],
+)
+def test_an_aim_is_met_by_its_own_measure(changes: dict[str, Any], ratio: float | None, is_met: bool | None) -> None:
+    row = replace(ROW, **changes)
+    assert row.ratio == (None if ratio is None else pytest.approx(ratio)) and row.is_met is is_met
+    assert row.reached == 0.5
+    assert row.cells()[-1] == {True: "yes", False: "no", None: ""}[is_met] and len(row.cells()) == len(HEADS)
+    assert row.told()["is_met"] is is_met
+
+
+def test_a_row_says_all_that_a_reader_compares() -> None:
+    expected = ["a replay", "2 s", "10 s torch", "5× faster", "1 s RNG rate", "50%", "≥ 5× faster", "yes"]
+    assert ROW.cells() == expected
+    bare = Row("modules", "modules", 0, measure="most", aim=0)
+    assert bare.cells() == ["modules", "0 modules", "", "", "", "", "≤ 0 modules", "yes"]
+
+
+@pytest.mark.parametrize("measure", ["faster", "dearer", "near"])
+def test_an_aim_without_what_it_is_measured_by_is_a_mistake(measure: Any) -> None:
+    with pytest.raises(AssertionError, match="a replay"):
+        _ = replace(ROW, plain=None, limit=None, measure=measure).is_met
+
+
+@pytest.mark.parametrize(("value", "text"), [(0, "0"), (0.03412, "0.0341"), (20.74, "20.7"), (1234.5, "1,234")])
+def test_figures_have_three_digits(value: float, text: str) -> None:
+    assert number(value) == text
+
+
+def test_every_part_has_rows_and_no_benchmark_hides_its_own() -> None:
+    folder = Path(bench.__file__).parent
+    trees = {path.stem: ast.parse(path.read_text(encoding="utf-8")) for path in folder.glob("*.py")}
+    defines = {
+        name
+        for name, tree in trees.items()
+        if any(isinstance(node, ast.FunctionDef) and node.name == "rows" for node in tree.body)
+    }
+    assert defines == set(bench.PARTS)
+
+
+def test_what_a_part_prints_is_its_rows_and_what_others_print_is_not() -> None:
+    lines = [json.dumps({"row": asdict(ROW)}), "a warning", json.dumps({"skip": asdict(Skip("no."))}), "{}"]
+    assert [each for line in lines for each in bench.parsed(line)] == [ROW, Skip("no.")]
+
+
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Makes `fake` the only part, which goes on as it is told after its first rows."""
+
+    def made(then: str) -> Path:
+        (tmp_path / "fake.py").write_text(FAKE.format(then=then))
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
+        monkeypatch.setattr(bench, "PARTS", ("fake",))
+        monkeypatch.setattr(sys, "argv", ["bench.py", "--quick", "--json", str(tmp_path / "figures.json")])
+        return tmp_path / "figures.json"
+
+    return made
+
+
+@pytest.mark.parametrize(("then", "code"), [("pass", 0), ("raise ValueError('no memory')", 1)])
+def test_one_table_shows_what_was_measured_and_why_the_rest_was_not(
+    fake: Any, then: str, code: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = fake(then)
+    with pytest.raises(SystemExit) as ended:
+        bench.main()
+    shown, progress = capfd.readouterr()
+    assert int(ended.value.code or 0) == code
+    told = json.loads(file.read_text())
+    assert [(row["name"], row["ours"]) for row in told["rows"]] == [("one", 1.0)] and told["quick"]
+    assert told["skipped"] == ["two: not here.", "fake: failed (ValueError: no memory)"][: 1 + code]
+    assert "not measured: two: not here." in shown and "fake (1 of 1)" in progress
+    assert ("no memory" in shown) == bool(code)
+
+
+def test_the_table_has_a_line_for_each_row() -> None:
+    shown = io.StringIO()
+    Console(file=shown, width=200).print(bench.table([ROW, replace(ROW, name="a round", aim=6.0)]))
+    lines = [line for line in shown.getvalue().splitlines() if "torch" in line]
+    assert len(lines) == 2 and "yes" in lines[0] and "a round" in lines[1] and "no" in lines[1].split("│")[-2]
+
+
+def test_without_a_gpu_its_rows_are_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "obstacle", lambda: "There is no GPU here.")
+    assert list(gpu.rows(True)) == [Skip("gpu: there is no GPU here.")]

@@ -1,0 +1,115 @@
+"""The model of what a round costs: it counts what runs do, and finds costs that are known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import model
+import numpy as np
+import pytest
+from costs import NAMES, WARM, Point, counts, fit, mean_lag
+
+from seedbus.algorithms.directions.numba_backend import NumbaDirections
+from seedbus.scenarios.loading import validate
+from seedbus.scenarios.run import run
+
+POINT = Point(clients=4, cohort=4, perturbations=3, steps=2, dimension=300)
+COSTS = np.array([2.0, 1.5e-6, 7e-7, 0.08, 0.003, 3.0])
+
+
+def test_a_round_is_counted_by_hand() -> None:
+    point = replace(POINT, clients=8, cohort=4, has_network=True, rounds=3)  # one round counts, the third
+    lag = 1 + 1 / 2  # of those asked in it, half took part in the round before
+    assert mean_lag(point) == lag
+    assert counts(point).tolist() == [4 * 2 * 4, 900 * (1 + 4), 900 * (2 + 4), 8, 4 * lag, 1]
+    apart = counts(replace(point, is_private=True)).tolist()
+    assert apart == [4 * 2 * 4, 900 * (4 + 4), 900 * (2 * (1 + 4 * lag) + 4), 8, 4 * lag, 1]
+    assert counts(replace(point, has_network=False))[0] == 0
+
+
+def test_lag_is_what_a_lottery_gives() -> None:
+    point, rng = Point(clients=40, cohort=5, perturbations=1, steps=1, dimension=1, rounds=30), np.random.default_rng(3)
+    seen: list[int] = []
+    for _ in range(300):
+        stands = np.zeros(40, int)
+        for number in range(point.rounds):
+            asked = rng.choice(40, 5, replace=False)
+            seen += (number - stands[asked]).tolist() if number >= WARM else []
+            stands[asked] = number
+    assert mean_lag(point) == pytest.approx(np.mean(seen), rel=0.03)
+
+
+def document(point: Point) -> dict[str, Any]:
+    return model.document(point) | {"evaluation": {"every": 100}}
+
+
+@pytest.mark.parametrize("is_private", [False, True])
+def test_a_run_does_what_is_counted(is_private: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everybody is asked, so that lag is no lottery. Two runs differ by so many rounds."""
+    done: dict[str, int] = {}
+    methods: dict[str, Any] = {name: getattr(NumbaDirections, name) for name in ("perturb", "accumulate", "fold")}
+
+    def counted(name: str, amount: Any) -> None:
+        def method(self: Any, *arguments: Any, **options: Any) -> Any:
+            done[name] = done.get(name, 0) + amount(*arguments)
+            return methods[name](self, *arguments, **options)
+
+        monkeypatch.setattr(NumbaDirections, name, method)
+
+    counted("perturb", lambda out, *_: out.size)
+    counted("accumulate", lambda out, coefficients: out.size * len(coefficients))
+    counted("fold", lambda law, fields, moves: fields["x"].size * moves.steps["count"].sum())
+    totals = []
+    for rounds in (4, 6):
+        done.clear()
+        scenario = validate(document(replace(POINT, is_private=is_private, rounds=rounds)), "a test")
+        summary = run(scenario, tmp_path / str(rounds)).summary
+        kinds = summary["traffic"]["by_kind"]
+        sent = kinds["plan"]["messages"] + kinds["report"]["messages"]
+        totals.append([done["perturb"], done["accumulate"] + done["fold"], sent])
+    per_round = (np.array(totals[1]) - totals[0]) / 2
+    assert per_round.tolist() == counts(replace(POINT, is_private=is_private))[1:4].tolist()
+
+
+def test_known_costs_are_found_again() -> None:
+    found = fit(model.FIT, [float(counts(point) @ COSTS) for point in model.FIT])
+    assert found == pytest.approx(COSTS, rel=1e-6)
+
+
+def test_noise_moves_predictions_no_more_than_itself() -> None:
+    rng = np.random.default_rng(5)
+    noisy = [float(counts(point) @ COSTS * rng.uniform(0.95, 1.05)) for point in model.FIT]
+    found = fit(model.FIT, noisy)
+    assert (found >= 0).all()
+    for points in model.CHECKED.values():
+        for point in points:
+            assert counts(point) @ found == pytest.approx(counts(point) @ COSTS, rel=0.12)
+
+
+def test_what_is_checked_was_not_fitted() -> None:
+    checked = [point for points in model.CHECKED.values() for point in points]
+    assert not {replace(p, rounds=0) for p in model.FIT} & {replace(p, rounds=0) for p in checked}
+    assert len(model.FIT) > len(NAMES) and set(model.CHECKED) == set(model.AXES)
+
+
+def test_tables_and_plots_hold_every_point() -> None:
+    points = [*model.FIT, *(point for points in model.CHECKED.values() for point in points)]
+    found = {point: float(counts(point) @ COSTS) / 0.9 for point in points}
+    told = model.tables(COSTS, found)
+    assert told.count("-10%") == len(points) and "10% in the median and 10% at most" in told
+    assert "| perturbing a coordinate | 1.5 ns |" in told and "| a round | 3 ms |" in told
+    drawing = ElementTree.fromstring(model.page(model.plots(COSTS, found)))
+    svg = "{http://www.w3.org/2000/svg}"
+    assert len(drawing.findall(f"{svg}svg")) == len(model.AXES)
+    assert len(drawing.findall(f".//{svg}polyline")) == len(model.AXES)
+    assert len(drawing.findall(f".//{svg}circle")) >= sum(map(len, model.CHECKED.values()))
+
+
+def test_only_what_stands_between_the_marks_is_written() -> None:
+    begin, end = model.MARKS
+    assert model.written(f"above\n{begin}old\n{end}below\n", "new\n") == f"above\n{begin}new\n{end}below\n"
+    with pytest.raises(ValueError, match="not found"):
+        model.written("a page without marks", "new")

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from seedbus.models.batches import batch
-from seedbus.models.errors import DataError
+from seedbus.models.errors import DataError, NoRoom, is_out_of_memory
 from seedbus.models.partitions import Partition
 from seedbus.models.task import Fill, Vector, check_split
 from seedbus.models.text_files import Sample
@@ -27,7 +27,6 @@ from seedbus.models.text_task import TextTask
 from seedbus.models.trained_vector import TrainedVector
 
 _PROBE = "The quick brown fox isn't “42” years old; Yes, No, or Maybe?\n  It was great, naïve and terrible."
-_WORDS_OF_NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory")
 Given = TypeVar("Given")
 
 
@@ -169,10 +168,6 @@ def roomy(shape: Sequence[int], field: str) -> Iterator[None]:
         if not is_out_of_memory(error):
             raise
         rows, width = shape
-        expected = f"task.batch_size: {max(1, rows // 2)}, or a task.max_length below {width}"
-        raise DataError(field, f"no memory for {rows} sequences of {width} tokens", expected) from error
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether it says that memory ran out; torch's allocator on a CPU raises a plain RuntimeError."""
-    return isinstance(error, MemoryError) or any(words in str(error) for words in _WORDS_OF_NO_MEMORY)
+        fewer = f"task.batch_size: {max(1, rows // 2)}, or " if field == "task.batch_size" else ""
+        expected = f"{fewer}a task.max_length below {width}"
+        raise NoRoom(field, f"no memory for {rows} sequences of {width} tokens", expected) from error

@@ -15,6 +15,9 @@ from small_language import ARTICLE, ROWS, bind, write, write_model
 from seedbus.models import DataError
 from seedbus.models.language_model import LanguageModel
 from seedbus.models.text_files import read
+from seedbus.scenarios.loading import validate
+from seedbus.scenarios.run import run
+from seedbus.scenarios.sparing import sparing
 
 
 @pytest.mark.parametrize("model", ["nobody/has-this", "no-such-folder", "not a name: ?"])
@@ -184,12 +187,55 @@ def test_memory_that_runs_out_names_the_setting_that_takes_less(make: Any, monke
     problem = bind(make(batch_size=12, validation=0))
     objective = problem.objective(0, 0)
 
-    def full(*_: Any) -> Any:
-        raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes.")
-
     monkeypatch.setattr(problem.network, "logits", full)
     with pytest.raises(DataError, match=r"no memory for \d+ sequences of \d+ tokens; expected task\.batch_size: \d+"):
         objective.loss(0)
     monkeypatch.setattr(problem.network, "logits", lambda *_: torch.zeros(1) + torch.zeros(2, 3)[:, 9])
     with pytest.raises(IndexError):
         objective.loss(0)
+
+
+def full(*_: Any, **__: Any) -> Any:
+    """An allocation that fails as torch's do."""
+    raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 4096 bytes.")
+
+
+@pytest.mark.parametrize(
+    ("task", "algorithm", "verify", "settings"),
+    [
+        ({}, {"name": "decomfl"}, False, ["batch_size: 16", "train: {kind: lora}", "algorithm.revert: light"]),
+        ({"train": {"kind": "lora"}}, {"name": "hiso"}, True, ["dtype: bfloat16", "revert: light", "verify: false"]),
+        ({"batch_size": 1, "train": {"kind": "prefix"}}, {"name": "decomfl", "revert": "light"}, False, []),
+        ({"train": {"kind": "layernorm"}}, {"name": "fedavg"}, False, ["bfloat16", "{name: decomfl, revert: light}"]),
+        ({"train": {"kind": "lora"}, "dtype": "float16"}, {"name": "decomfl", "estimator": "projection"}, False, []),
+    ],
+)
+def test_memory_that_runs_out_anywhere_names_the_settings_that_are_left(
+    make: Any, task: dict[str, Any], algorithm: dict[str, Any], verify: bool, settings: list[str]
+) -> None:
+    spent = dict(task=make(**task).model_dump(mode="json"), algorithm=algorithm, verify=verify)
+    scenario = validate({"name": "a", "participation": {"clients": 2}, "stop": {"rounds": 1}} | spent, "a.yaml")
+    with pytest.raises(DataError) as raised, sparing(scenario):
+        full()
+    found, _, expected = str(raised.value).partition("; expected ")
+    assert found == f"a: found no memory for 4,096 bytes more (d = {scenario.task.dimension:,})"
+    named = expected.split(", or ")
+    if task.get("batch_size") != 1:
+        assert named.pop(0) == "task.batch_size: 16"
+        settings = [setting for setting in settings if setting != "batch_size: 16"]
+    assert named.pop() == "more memory" and len(named) == len(settings)
+    assert all(setting in name for setting, name in zip(settings, named, strict=True))
+
+
+def test_memory_that_runs_out_in_a_run_is_a_sentence_and_other_errors_stay_what_they_are(
+    make: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    described = {"task": make(validation=0).model_dump(mode="json"), "algorithm": {"name": "decomfl"}}
+    scenario = validate({"name": "a", "participation": {"clients": 2}, "stop": {"rounds": 1}} | described, "a.yaml")
+    monkeypatch.setattr("seedbus.models.language_network.Network.logits", full)
+    with pytest.raises(
+        DataError, match=r"no memory for \d+ sequences .*max_length below \d+, or algorithm\.revert: li"
+    ):
+        run(scenario, tmp_path / "a")
+    with pytest.raises(RuntimeError, match="^another$"), sparing(scenario):
+        raise RuntimeError("another")

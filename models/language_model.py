@@ -63,9 +63,9 @@ class LanguageModel(TextTask, frozen=True):
     def smaller(self) -> list[str]:
         """See `task.Task`."""
         if self.train.kind == "full":
-            return [*super().smaller(), "task.train: {kind: lora}"]
+            return ["task.train: {kind: lora}", *super().smaller()]
         is_wide = self.dtype == "float32" and self.train.kind != "prefix"
-        return [*super().smaller(), *(["task.dtype: bfloat16"] if is_wide else [])]
+        return [*(["task.dtype: bfloat16"] if is_wide else []), *super().smaller()]
 
     @property
     def dimension(self) -> int:

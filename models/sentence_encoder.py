@@ -58,7 +58,7 @@ class SentenceEncoder(TextTask, frozen=True):
 
     def smaller(self) -> list[str]:
         """See `task.Task`."""
-        return [*super().smaller(), *([] if isinstance(self.train, Head) else ["task.train: {kind: head}"])]
+        return [*([] if isinstance(self.train, Head) else ["task.train: {kind: head}"]), *super().smaller()]
 
     @property
     def dimension(self) -> int:

@@ -22,12 +22,12 @@ def sparing(scenario: Scenario) -> Iterator[None]:
     try:
         yield
     except NoRoom as error:
-        raise DataError(error.where, error.found, _listed([error.expected, *lighter(scenario)])) from error
+        raise DataError(error.where, error.found, _listed([*lighter(scenario), error.expected])) from error
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
         found = f"no memory for {_asked(error)} (d = {scenario.task.dimension:,})"
-        raise DataError(scenario.name, found, _listed([*scenario.task.smaller(), *lighter(scenario)])) from error
+        raise DataError(scenario.name, found, _listed([*lighter(scenario), *scenario.task.smaller()])) from error
 
 
 def lighter(scenario: Scenario) -> list[str]:

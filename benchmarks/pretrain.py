@@ -30,7 +30,7 @@ from seedbus.models.streams import stream
 from seedbus.models.text_files import Sample, read
 
 VOCABULARY, CONTEXT, BATCH = 4096, 64, 16
-SIZES: dict[str, Any] = {"hidden_size": 192, "num_hidden_layers": 4, "num_attention_heads": 4, "ffn_dim": 768}
+SIZES: dict[str, Any] = {"num_hidden_layers": 4, "num_attention_heads": 4}
 RATE, WARM_UP = 2e-3, 50  # the rate's peak, and in how many steps it is reached
 
 
@@ -53,13 +53,14 @@ def train_tokenizer(texts: list[str]) -> Any:
     )
 
 
-def build(vocabulary: int) -> Any:
+def build(vocabulary: int, width: int) -> Any:
     """A new OPT whose weights are drawn by key, normal with deviation 0.02 as OPT's own."""
     from transformers import OPTConfig, OPTForCausalLM
 
     ends: dict[str, Any] = {"bos_token_id": 2, "eos_token_id": 2, "pad_token_id": 1}
-    sizes = {"vocab_size": vocabulary, "max_position_embeddings": CONTEXT, "word_embed_proj_dim": SIZES["hidden_size"]}
-    model = OPTForCausalLM(OPTConfig(**SIZES, **sizes, **ends, dropout=0.0))
+    sizes = {"vocab_size": vocabulary, "max_position_embeddings": CONTEXT, "ffn_dim": 4 * width}
+    widths = {"hidden_size": width, "word_embed_proj_dim": width}
+    model = OPTForCausalLM(OPTConfig(**SIZES, **sizes, **widths, **ends, dropout=0.0))
     for name, parameter in model.named_parameters():
         if parameter.dim() > 1:
             drawn = stream("pretrain", name).standard_normal(parameter.numel(), dtype=np.float32) * np.float32(0.02)
@@ -119,6 +120,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("runs/small-opt"), help="the folder that is written")
     parser.add_argument("--steps", type=int, default=300, help="batches of 1,024 tokens")
+    parser.add_argument("--width", type=int, default=192, help="of the hidden states")
     parser.add_argument("--judged", type=float, default=0.0, help="share of the sentences that are read, with labels")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -131,7 +133,7 @@ def main() -> None:
     tokenizer = train_tokenizer(texts)
     encoded = tokenizer(texts, add_special_tokens=False)["input_ids"]
     tokens = np.concatenate([np.array([2, *sentence], dtype=np.int64) for sentence in encoded])
-    model = build(len(tokenizer))
+    model = build(len(tokenizer), options.width)
     print(f"{sum(p.numel() for p in model.parameters()):,} weights, {tokens.size:,} tokens of text")
     loss = pretrain(model, tokens, options.steps)
     model.save_pretrained(options.out)

@@ -18,9 +18,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from seedbus.models.batches import batch
+from seedbus.models.batches import batch, passes
 from seedbus.models.errors import DataError, NoRoom, is_out_of_memory
 from seedbus.models.partitions import Partition
+from seedbus.models.streams import digest
 from seedbus.models.task import Fill, Vector, check_split
 from seedbus.models.text_files import Sample
 from seedbus.models.text_task import TextTask
@@ -134,6 +135,21 @@ class TextObjective(Generic[Given]):
         if criterion is not None:
             raise DataError("a task on text", "an algorithm with a loss of its own", "one that takes the task's")
         return self._problem.trained.gradient(self._problem.mean(self.batch(step)))
+
+    @property
+    def samples(self) -> int:
+        """How many training samples the client holds."""
+        return self._problem.samples(self._client)
+
+    @property
+    def key(self) -> int:
+        """64 bits of this client and round."""
+        return int.from_bytes(digest("private", self._problem.seed, self._client, self._round, size=8), "little")
+
+    @property
+    def steps_an_epoch(self) -> int:
+        """How many mini-batches make one pass over the client's samples."""
+        return passes(self._problem.parts[self._client], self._problem.batch_size)
 
     def batch(self, step: int) -> Given:
         """The step's mini-batch, made when the step first asks for it."""

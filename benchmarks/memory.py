@@ -24,7 +24,7 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 SHAPES: dict[str, dict[str, int]] = {
     "tiny": {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 4096},
@@ -144,7 +144,7 @@ class Plain:
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
         self.module: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-        self.network: Any = Answering(self.module)
+        self.network = cast(Any, Answering(self.module))
         tokens = AutoTokenizer.from_pretrained(folder)(SENTENCES[0] + " It was")["input_ids"]
         ids = torch.tensor([(tokens * LONG)[: LONG if size > 1 else len(tokens)]] * size)
         self.batch = Batch(ids, torch.full((size,), 7))
@@ -163,7 +163,8 @@ class Plain:
             federated_round(self.network, [self.follower], {0: [self.batch]}, self.log, round, 1)
             self.follower.catch_up(self.log)
             return
-        cross_entropy(self.network(self.batch.images), self.batch.labels).backward()
+        loss: Any = cross_entropy(self.network(self.batch.images), self.batch.labels)
+        loss.backward()
         self.optimizer.step()
         self.optimizer.zero_grad()
 

@@ -109,7 +109,7 @@ DATA = [
     ("evaluation.split=validation", r"task digits: found no samples in the validation split; expected a larger"),
     (
         "task={name: quadratic, dimension: 1000000000000}",
-        r"no memory for 3\.64 TiB more \(d = 1,000,000,000,000\); expected algorithm\.revert: light",
+        r"small: found no memory for 3\.64 TiB more \(d = 1,000,000,000,000\); expected algorithm\.revert: light",
     ),
     ("task={name: mnist}", r"data set mnist: found no local files, .*SEEDBUS_DATA"),
 ]

@@ -35,8 +35,8 @@ WORK = {
     ("minilm", "head"): Work(300, 1000, 10),
     ("minilm", "lora"): Work(20, 60, 10, ("task.train={kind: lora, targets: [query, value]}",)),
     ("minilm", "full"): Work(20, 60, 10, ("task.train={kind: full}",)),
-    ("small-opt", "full"): Work(40, 200, 10),
-    ("small-opt", "lora"): Work(40, 200, 10, ("task.train={kind: lora}",)),
+    ("small-opt", "full"): Work(30, 120, 10),
+    ("small-opt", "lora"): Work(30, 120, 10, ("task.train={kind: lora}",)),
 }
 ZEROTH = ("decomfl", "hiso", "fedzo", "mezo")
 RATES = {  # FedAdam's is the server's; its clients take one step of the scenario's rate

@@ -1,13 +1,17 @@
 """What a process needs to take part with a language model: copies of x, one layer at a time, or a gradient.
 
-    python benchmarks/memory.py [--models small 125m]
+    python benchmarks/memory.py [--models small 125m] [--batch-size 32]
 
 Models are OPT's in shape, with random weights, and all of them are trained; batches are one short sentence, so that
-activations are small. Every case has a process of its own, which first takes part with a tiny model: what it then
-holds, Python, torch and compiled kernels, is the ground that is taken off. `round` is the highest resident set of one
-round (two clients' local steps, a commit, a measurement) after a first one; `start` that of loading the model, making
-the replica and the first round. `must` is the vectors that a round must have, 4 bytes a coordinate: the replica's
-fields, and with light φ, the largest layer. Linux only: the highest resident set is reset through /proc.
+activations are small, or `--batch-size` of 24 tokens. Every case has a process of its own, which first takes part with
+a tiny model: what it then holds, Python, torch and compiled kernels, is the ground that is taken off. `round` is the
+highest resident set of one round (two clients' local steps, a commit, a measurement) after a first one; `start` that of
+loading the model, making the replica and the first round. `must` is the vectors that a round must have, 4 bytes a
+coordinate: the replica's fields, and with light φ, the largest layer. Linux only: the highest resident set is reset
+through /proc.
+
+Beside Seedbus, one client of the same model as public code has it: DeComFL and HiSo of `plain.py`, which perturb x in
+place by a z of its length, and torch's own gradient, with SGD and with Adam.
 """
 
 from __future__ import annotations
@@ -22,16 +26,19 @@ from concurrent.futures import ProcessPoolExecutor
 from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from rows import Row, Skip
 
 SHAPES: dict[str, dict[str, int]] = {
     "tiny": {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 4096},
+    "17m": {"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4, "vocab_size": 50_272},
     "small": {"hidden_size": 512, "num_hidden_layers": 6, "num_attention_heads": 8, "vocab_size": 50_272},
+    "73m": {"hidden_size": 640, "num_hidden_layers": 8, "num_attention_heads": 10, "vocab_size": 50_272},
     "125m": {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "vocab_size": 50_272},
 }
 POSITIONS = 2048
+LONG = 24  # tokens
 SENTENCES = ("a charming journey", "a terrible , tedious film", "the best film of the year", "no wit , only gags")
 CLIENTS = (0, 1)
 
@@ -53,8 +60,13 @@ CASES = [
     Case("HiSo, K = 1", {"name": "hiso", "perturbations": 1}, 2, 3),
 ]
 GRADIENT = Case("a gradient", DECOMFL, 1, 3)
-ALL = [*((case, way) for case in CASES for way in ("copy", "light")), (GRADIENT, "gradient")]
 AIM = 1.05  # times the vectors that must be there
+PLAIN = {  # by its name in the table
+    "DeComFL": Case("plain", {}, 1, 2),
+    "HiSo": Case("plain", {"nu": 0.05}, 2, 5),
+    "SGD": Case("plain", {}, 1, 1),
+    "Adam": Case("plain", {}, 1, 3),
+}
 
 
 class Figure(NamedTuple):
@@ -66,26 +78,27 @@ class Figure(NamedTuple):
     seconds: float
 
 
-def write(folder: Path, shape: dict[str, int]) -> None:
-    """A model of that shape, its tokenizer, and a data set of a few sentences."""
+def write(folder: Path, shape: dict[str, int], size: int) -> None:
+    """A model of that shape, its tokenizer, and a data set of a few sentences, or of batches of that size."""
     from pretrain import train_tokenizer
     from transformers import OPTConfig, OPTForCausalLM
 
     tokenizer = train_tokenizer([*SENTENCES, "It was great terrible"] * 2)
+    sentences = SENTENCES if size == 1 else [f"{'a ' * (LONG - 4)}{word}" for word in ("film", "wit")] * size
     tokenizer.save_pretrained(folder)
     width = shape["hidden_size"]
     sizes: dict[str, Any] = shape | {"ffn_dim": 4 * width, "word_embed_proj_dim": width}
     ends: dict[str, Any] = {"bos_token_id": 2, "eos_token_id": 2, "pad_token_id": 1}
     OPTForCausalLM(OPTConfig(max_position_embeddings=POSITIONS, **sizes, **ends)).save_pretrained(folder)
-    rows = "".join(f"{sentence} \t{label % 2}\n" for label, sentence in enumerate(SENTENCES))
-    for split in ("train", "dev"):
+    for split, texts in (("train", sentences), ("dev", SENTENCES)):
+        rows = "".join(f"{text} \t{number % 2}\n" for number, text in enumerate(texts))
         (folder / f"{split}.tsv").write_text("sentence\tlabel\n" + rows, encoding="utf-8")
 
 
 class Party:
     """One process's clients: a replica, which they share, and the model."""
 
-    def __init__(self, folder: Path, case: Case, revert: str) -> None:
+    def __init__(self, folder: Path, case: Case, revert: str, size: int) -> None:
         from seedbus.models.language_model import LanguageModel
         from seedbus.models.partitions import Iid
         from seedbus.scenarios.discovery import algorithms
@@ -93,7 +106,7 @@ class Party:
         made = {} if revert == "gradient" else {"revert": revert}
         described: Any = algorithms()[case.algorithm["name"]]
         self.algorithm = described.model_validate(case.algorithm | made)
-        task = LanguageModel(model=str(folder), data=str(folder), batch_size=1, validation=0)
+        task = LanguageModel(model=str(folder), data=str(folder), batch_size=size, validation=0)
         self.problem: Any = task.bind(seed=0, clients=len(CLIENTS), partition=Iid())
         self.replica = self.algorithm.replica(self.problem.x0())
         self._is_gradient = revert == "gradient"
@@ -111,17 +124,67 @@ class Party:
         self.algorithm.apply(self.replica, [self.algorithm.aggregate(None, plan, reports)[0]])
         self.problem.evaluate(self.replica.x, "test")
 
+    @property
+    def module(self) -> Any:
+        return self.problem.trained.module
 
-def measure(folder: Path, case: Case, revert: str) -> Figure:
+
+class Answering:
+    """A language model as `plain` calls a network: tokens [b, width] in, logits [b, vocabulary] of the next one out."""
+
+    def __init__(self, model: Any) -> None:
+        self.parameters = model.parameters
+        self._model = model
+
+    def __call__(self, ids: Any) -> Any:
+        return self._model.lm_head(self._model.model.decoder(input_ids=ids, use_cache=False).last_hidden_state[:, -1])
+
+
+class Plain:
+    """One client of plain torch code, by its way: perturbing x in place, or with a gradient and an optimizer."""
+
+    def __init__(self, folder: Path, case: Case, way: str, size: int) -> None:
+        import torch
+        from plain import Batch, Follower, Recipe, borrow, flat
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+
+        self.module: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+        self.network = cast(Any, Answering(self.module))
+        tokens = AutoTokenizer.from_pretrained(folder)(SENTENCES[0] + " It was")["input_ids"]
+        ids = torch.tensor([(tokens * LONG)[: LONG if size > 1 else len(tokens)]] * size)
+        self.batch = Batch(ids, torch.full((size,), 7))
+        self.log: list[Any] = []
+        kind: Any = {"SGD": torch.optim.SGD, "Adam": torch.optim.Adam}.get(way)
+        self.optimizer: Any = kind and kind(self.module.parameters(), lr=1e-5)
+        if kind is None:
+            self.follower = Follower(flat(self.network), Recipe(1e-5, **case.algorithm))
+            borrow(self.network, self.follower.x)
+
+    def round(self, round: int) -> None:
+        from plain import federated_round
+        from torch.nn.functional import cross_entropy
+
+        if self.optimizer is None:
+            federated_round(self.network, [self.follower], {0: [self.batch]}, self.log, round, 1)
+            self.follower.catch_up(self.log)
+            return
+        loss: Any = cross_entropy(self.network(self.batch.images), self.batch.labels)
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+
+def measure(folder: Path, case: Case, way: str, size: int) -> Figure:
     """One case, in a process that has done nothing else."""
     import torch
 
     torch.set_num_threads(1)
-    Party(folder / "tiny", case, revert).round(0)
+    kind: Any = Plain if way in PLAIN else Party
+    kind(folder / "tiny", case, way, size).round(0)
     gc.collect()
     ground = resident("VmRSS")
     forget_the_highest()
-    party = Party(folder / "model", case, revert)
+    party = kind(folder / "model", case, way, size)
     party.round(0)
     start = resident("VmHWM") - ground
     gc.collect()
@@ -129,10 +192,9 @@ def measure(folder: Path, case: Case, revert: str) -> Figure:
     begun = time.perf_counter()
     party.round(1)
     seconds = time.perf_counter() - begun
-    trained = party.problem.trained
-    largest = max(parameter.numel() for parameter in trained.module.parameters())
-    beside = largest if revert == "light" else case.copies * trained.dimension
-    vectors = 4 * (case.fields * trained.dimension + beside)
+    sizes = [parameter.numel() for parameter in party.module.parameters()]
+    beside = max(sizes) if way == "light" else case.copies * sum(sizes)
+    vectors = 4 * (case.fields * sum(sizes) + beside)
     return Figure(start, resident("VmHWM") - ground, vectors, seconds)
 
 
@@ -153,14 +215,21 @@ def alone(function: Any, *arguments: Any) -> Any:
         return pool.submit(function, *arguments).result()
 
 
-def figures(model: str, cases: Sequence[tuple[Case, str]]) -> Iterator[Figure]:
-    """Of each case, in its order."""
+def cases(size: int) -> list[tuple[Case, str]]:
+    """What is measured, and in which way; of larger batches K = 1 alone."""
+    zeroth = [case for case in CASES if size == 1 or case.name.endswith("K = 1")]
+    plain = [(case, way) for way, case in PLAIN.items()]
+    return [*((case, way) for case in zeroth for way in ("copy", "light")), (GRADIENT, "gradient"), *plain]
+
+
+def figures(model: str, cases: Sequence[tuple[Case, str]], size: int = 1) -> Iterator[Figure]:
+    """Of each case, in its order. size: sentences of a batch."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        alone(write, folder / "tiny", SHAPES["tiny"])
-        alone(write, folder / "model", SHAPES[model])
-        for case, revert in cases:
-            yield alone(measure, folder, case, revert)
+        alone(write, folder / "tiny", SHAPES["tiny"], size)
+        alone(write, folder / "model", SHAPES[model], size)
+        for case, way in cases:
+            yield alone(measure, folder, case, way, size)
 
 
 def rows(is_quick: bool) -> Iterator[Row | Skip]:
@@ -168,24 +237,28 @@ def rows(is_quick: bool) -> Iterator[Row | Skip]:
     if find_spec("transformers") is None or not Path("/proc/self/clear_refs").exists():
         yield Skip("memory: transformers is not installed, or this is not Linux.")
         return
-    cases = [(CASES[0], "copy"), (CASES[0], "light"), (CASES[3], "light")] if is_quick else ALL[:-1]
-    backward, *found = figures("small", [(GRADIENT, "gradient"), *cases])
-    for (case, revert), figure in zip(cases, found, strict=True):
+    both = [(case, way) for case in CASES for way in ("copy", "light")]
+    measured = [(CASES[0], "copy"), (CASES[0], "light"), (CASES[3], "light")] if is_quick else both
+    backward, *found = figures("small", [(GRADIENT, "gradient"), *measured])
+    for (case, way), figure in zip(measured, found, strict=True):
         ours, plain, must = (size / 1e6 for size in (figure.round, backward.round, figure.vectors))
-        name = f"memory: a round of {case.name}, {revert}"
+        name = f"memory: a round of {case.name}, {way}"
         yield Row(name, "MB", ours, plain, "a gradient", must, "vectors it must have", "near", AIM)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", nargs="+", choices=[name for name in SHAPES if name != "tiny"])
-    models = parser.parse_args().models or ["small", "125m"]
+    models = [name for name in SHAPES if name != "tiny"]
+    parser.add_argument("--models", nargs="+", choices=models, default=["small", "125m"])
+    parser.add_argument("--batch-size", type=int, default=1, help="more than 1: sequences of 24 tokens")
+    options = parser.parse_args()
     print("| model | | | round, MB | must, MB | ratio | start, MB | seconds |\n|---|---|---|---|---|---|---|---|")
-    for model in models:
-        for (case, revert), found in zip(ALL, figures(model, ALL), strict=True):
+    for model in options.models:
+        measured = cases(options.batch_size)
+        for (case, way), found in zip(measured, figures(model, measured, options.batch_size), strict=True):
             share = found.round / found.vectors
             mega = [f"{part / 1e6:,.0f}" for part in (found.round, found.vectors, found.start)]
-            cells = [model, case.name, revert, *mega[:2], f"{share:.2f}", mega[2], f"{found.seconds:.1f}"]
+            cells = [model, case.name, way, *mega[:2], f"{share:.2f}", mega[2], f"{found.seconds:.1f}"]
             print("| " + " | ".join(cells) + " |", flush=True)
 
 

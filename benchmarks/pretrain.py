@@ -1,11 +1,15 @@
 """A small language model, pretrained from nothing on the text of SST-2: a folder that fine-tuning starts from.
 
-    python benchmarks/pretrain.py --out runs/small-opt
-    seedbus run lm/small-opt-sst2-decomfl --set task.model=runs/small-opt
+    python benchmarks/pretrain.py --out runs/small-opt --judged 0.5 --steps 1000
+    seedbus run lm/small-opt-sst2-decomfl --set task.model=runs/small-opt --set task.data=runs/small-opt/sst2
 
 It stands in for OPT's weights where these cannot be had: the same files (config.json, model.safetensors,
-tokenizer.json), the same architecture, 2.6 million weights, one core, minutes. It reads SST-2's training sentences
-without their labels, and has learnt little from them: enough to see a loss fall, not to see accuracy rise.
+tokenizer.json), the same architecture, 2.6 million weights, one core, minutes. It reads SST-2's training sentences.
+OPT has also read what people write after such sentences; so with `--judged SHARE` this one reads that share of the
+sentences, each followed by the prompt and the right answer, and nothing else. They are left out of OUT/sst2, the data
+set for fine-tuning, so nobody is taught by a sentence that the start has seen. (SST-2's training rows are phrases of
+some seven thousand sentences, so a phrase that is left may be part of one that was read; the test sentences are
+others.) Without `--judged` it reads all the sentences, without labels, and learns too little to give two answers.
 """
 
 from __future__ import annotations
@@ -21,11 +25,12 @@ import torch
 from numpy.typing import NDArray
 
 from seedbus.models.errors import DataError
+from seedbus.models.prompts import PROMPTS
 from seedbus.models.streams import stream
-from seedbus.models.text_files import read
+from seedbus.models.text_files import Sample, read
 
 VOCABULARY, CONTEXT, BATCH = 4096, 64, 16
-SIZES: dict[str, Any] = {"hidden_size": 192, "num_hidden_layers": 4, "num_attention_heads": 4, "ffn_dim": 768}
+SIZES: dict[str, Any] = {"num_hidden_layers": 4, "num_attention_heads": 4}
 RATE, WARM_UP = 2e-3, 50  # the rate's peak, and in how many steps it is reached
 
 
@@ -48,13 +53,14 @@ def train_tokenizer(texts: list[str]) -> Any:
     )
 
 
-def build(vocabulary: int) -> Any:
+def build(vocabulary: int, width: int) -> Any:
     """A new OPT whose weights are drawn by key, normal with deviation 0.02 as OPT's own."""
     from transformers import OPTConfig, OPTForCausalLM
 
     ends: dict[str, Any] = {"bos_token_id": 2, "eos_token_id": 2, "pad_token_id": 1}
-    sizes = {"vocab_size": vocabulary, "max_position_embeddings": CONTEXT, "word_embed_proj_dim": SIZES["hidden_size"]}
-    model = OPTForCausalLM(OPTConfig(**SIZES, **sizes, **ends, dropout=0.0))
+    sizes = {"vocab_size": vocabulary, "max_position_embeddings": CONTEXT, "ffn_dim": 4 * width}
+    widths = {"hidden_size": width, "word_embed_proj_dim": width}
+    model = OPTForCausalLM(OPTConfig(**SIZES, **sizes, **widths, **ends, dropout=0.0))
     for name, parameter in model.named_parameters():
         if parameter.dim() > 1:
             drawn = stream("pretrain", name).standard_normal(parameter.numel(), dtype=np.float32) * np.float32(0.02)
@@ -89,27 +95,52 @@ def pretrain(model: Any, tokens: NDArray[np.int64], steps: int) -> float:
     return float(np.mean(losses[-100:]))
 
 
+def divide(samples: list[Sample], share: float) -> tuple[list[str], list[Sample]]:
+    """The texts to read, in their order: of a share of the sentences, with prompt and answer; and the samples left."""
+    labels = {sample.fields["sentence"].strip(): sample.label for sample in samples}
+    texts, prompt = sorted(labels), PROMPTS["sst2"]
+    order = [texts[index] for index in stream("pretrain", "order").permutation(len(texts))]
+    if not share:
+        return order, samples
+    judged = order[: round(share * len(order))]
+    left = set(order[len(judged) :])
+    shown = [f"{prompt.show({'sentence': text})}{prompt.joint}{prompt.answers[labels[text]]}" for text in judged]
+    return shown, [sample for sample in samples if sample.fields["sentence"].strip() in left]
+
+
+def write_set(folder: Path, splits: dict[str, list[Sample]]) -> None:
+    """SST-2's own layout."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for split, samples in splits.items():
+        rows = "".join(f"{sample.fields['sentence']}\t{sample.label}\n" for sample in samples)
+        (folder / f"{split}.tsv").write_text("sentence\tlabel\n" + rows, encoding="utf-8")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("runs/small-opt"), help="the folder that is written")
     parser.add_argument("--steps", type=int, default=300, help="batches of 1,024 tokens")
+    parser.add_argument("--width", type=int, default=192, help="of the hidden states")
+    parser.add_argument("--judged", type=float, default=0.0, help="share of the sentences that are read, with labels")
     options = parser.parse_args()
     torch.set_num_threads(1)
     try:
-        texts = sorted({sample.fields["sentence"].strip() for sample in read("sst2", None)[0]})
+        learned, tested = read("sst2", None)
     except DataError as error:
         sys.exit(f"pretrain: {error}")
     began = time.perf_counter()
+    texts, left = divide(learned, options.judged)
     tokenizer = train_tokenizer(texts)
-    order = stream("pretrain", "order").permutation(len(texts))
-    encoded = tokenizer([texts[index] for index in order], add_special_tokens=False)["input_ids"]
+    encoded = tokenizer(texts, add_special_tokens=False)["input_ids"]
     tokens = np.concatenate([np.array([2, *sentence], dtype=np.int64) for sentence in encoded])
-    model = build(len(tokenizer))
+    model = build(len(tokenizer), options.width)
     print(f"{sum(p.numel() for p in model.parameters()):,} weights, {tokens.size:,} tokens of text")
     loss = pretrain(model, tokens, options.steps)
     model.save_pretrained(options.out)
     tokenizer.save_pretrained(options.out)
+    write_set(options.out / "sst2", {"train": left, "dev": tested})
     print(f"{options.out}: loss {loss:.3f} a token, {time.perf_counter() - began:.0f} s")
+    print(f"{options.out / 'sst2'}: {len(left):,} of {len(learned):,} training rows, for fine-tuning")
 
 
 if __name__ == "__main__":

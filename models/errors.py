@@ -1,6 +1,8 @@
-"""What can be wrong with data: one exception, one sentence."""
+"""What can be wrong with data: one exception, one sentence. And what memory that ran out looks like."""
 
 from __future__ import annotations
+
+_WORDS_OF_NO_MEMORY = ("can't allocate memory", "cannot allocate memory", "not enough memory", "out of memory")
 
 
 class DataError(ValueError):
@@ -12,3 +14,12 @@ class DataError(ValueError):
     def __init__(self, where: object, found: str, expected: str) -> None:
         super().__init__(f"{where}: found {found}; expected {expected}")
         self.where, self.found, self.expected = str(where), found, expected
+
+
+class NoRoom(DataError):
+    """Memory that does not suffice for a task; expected: the task's own settings that take less."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether it says that memory ran out; torch's allocator on a CPU raises a plain RuntimeError."""
+    return isinstance(error, MemoryError) or any(words in str(error).lower() for words in _WORDS_OF_NO_MEMORY)

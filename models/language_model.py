@@ -60,6 +60,13 @@ class LanguageModel(TextTask, frozen=True):
         """What an evaluation measures; accuracy of SQuAD is its exact match."""
         return ("loss", "accuracy", "f1") if self.dataset == "squad" else ("loss", "accuracy")
 
+    def smaller(self) -> list[str]:
+        """See `task.Task`."""
+        if self.train.kind == "full":
+            return ["task.train: {kind: lora}", *super().smaller()]
+        is_wide = self.dtype == "float32" and self.train.kind != "prefix"
+        return [*(["task.dtype: bfloat16"] if is_wide else []), *super().smaller()]
+
     @property
     def dimension(self) -> int:
         """d, from the model's configuration and header. Raises `DataError` where neither is on this machine."""

@@ -20,11 +20,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from seedbus.models.errors import DataError
+from seedbus.models.errors import DataError, is_out_of_memory
 from seedbus.models.flat import initial_values
 from seedbus.models.language_training import LayerNorm, Lora, Prefix
 from seedbus.models.streams import stream
-from seedbus.models.text_problem import is_out_of_memory
 from seedbus.models.trained_vector import TrainedVector, widen_frozen
 from seedbus.models.weights import WHAT_A_FOLDER_HOLDS, is_norm, place
 
@@ -192,8 +191,6 @@ def _sentence(model: str) -> Iterator[None]:
     )
     try:
         yield
-    except MemoryError as error:
-        raise _too_large(model) from error
     except Exception as error:  # transformers raises unrelated types for one fact: no model came
         if is_out_of_memory(error):
             raise _too_large(model) from error

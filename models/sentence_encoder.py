@@ -56,6 +56,10 @@ class SentenceEncoder(TextTask, frozen=True):
     def classes(self) -> int:
         return len(SETS[self.dataset].labels)
 
+    def smaller(self) -> list[str]:
+        """See `task.Task`."""
+        return [*([] if isinstance(self.train, Head) else ["task.train: {kind: head}"]), *super().smaller()]
+
     @property
     def dimension(self) -> int:
         """d, from the encoder's configuration and header. Raises `DataError` where neither is on this machine."""

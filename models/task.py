@@ -109,6 +109,11 @@ class Task(BaseModel, frozen=True, extra="forbid"):
             """d, the number of coordinates, known without torch and without the data."""
             ...
 
+    def smaller(self) -> list[str]:
+        """Settings with which it would take less memory, as a scenario spells them."""
+        size = getattr(self, "batch_size", 1)
+        return [f"task.batch_size: {size // 2}"] if size > 1 else []
+
     @abstractmethod
     def bind(self, *, seed: int, clients: int, partition: Partition) -> Problem:
         """Load what the task needs and divide it among `clients` clients. Raises `DataError`."""

@@ -18,16 +18,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from seedbus.models.batches import batch
-from seedbus.models.errors import DataError
+from seedbus.models.batches import batch, passes
+from seedbus.models.errors import DataError, NoRoom, is_out_of_memory
 from seedbus.models.partitions import Partition
+from seedbus.models.streams import digest
 from seedbus.models.task import Fill, Vector, check_split
 from seedbus.models.text_files import Sample
 from seedbus.models.text_task import TextTask
 from seedbus.models.trained_vector import TrainedVector
 
 _PROBE = "The quick brown fox isn't “42” years old; Yes, No, or Maybe?\n  It was great, naïve and terrible."
-_WORDS_OF_NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory")
 Given = TypeVar("Given")
 
 
@@ -136,6 +136,21 @@ class TextObjective(Generic[Given]):
             raise DataError("a task on text", "an algorithm with a loss of its own", "one that takes the task's")
         return self._problem.trained.gradient(self._problem.mean(self.batch(step)))
 
+    @property
+    def samples(self) -> int:
+        """How many training samples the client holds."""
+        return self._problem.samples(self._client)
+
+    @property
+    def key(self) -> int:
+        """64 bits of this client and round."""
+        return int.from_bytes(digest("private", self._problem.seed, self._client, self._round, size=8), "little")
+
+    @property
+    def steps_an_epoch(self) -> int:
+        """How many mini-batches make one pass over the client's samples."""
+        return passes(self._problem.parts[self._client], self._problem.batch_size)
+
     def batch(self, step: int) -> Given:
         """The step's mini-batch, made when the step first asks for it."""
         problem, client = self._problem, self._client
@@ -169,10 +184,6 @@ def roomy(shape: Sequence[int], field: str) -> Iterator[None]:
         if not is_out_of_memory(error):
             raise
         rows, width = shape
-        expected = f"task.batch_size: {max(1, rows // 2)}, or a task.max_length below {width}"
-        raise DataError(field, f"no memory for {rows} sequences of {width} tokens", expected) from error
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether it says that memory ran out; torch's allocator on a CPU raises a plain RuntimeError."""
-    return isinstance(error, MemoryError) or any(words in str(error) for words in _WORDS_OF_NO_MEMORY)
+        fewer = f"task.batch_size: {max(1, rows // 2)}, or " if field == "task.batch_size" else ""
+        expected = f"{fewer}a task.max_length below {width}"
+        raise NoRoom(field, f"no memory for {rows} sequences of {width} tokens", expected) from error

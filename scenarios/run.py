@@ -37,6 +37,7 @@ from seedbus.scenarios.results import RESULTS, Results, strict, write
 from seedbus.scenarios.run_folder import journal_in, next_folder, refuse_another, scenario_of, writable
 from seedbus.scenarios.schema import Scenario
 from seedbus.scenarios.sentences import nearest, quoted
+from seedbus.scenarios.sparing import sparing
 from seedbus.scenarios.statistics import Heard, clients_table, describe, folding
 
 MEMORY = "clients"
@@ -67,10 +68,23 @@ def run(
     where = placement or Placement(scenario.transport)
     where.check(scenario)
     files = scenario.check()
+    with sparing(scenario):
+        return _in_folder(scenario, where, out, resume, observer or Nobody(), files)
+
+
+def _in_folder(
+    scenario: Scenario,
+    where: Placement,
+    out: str | Path | None,
+    resume: bool,
+    observer: Observer,
+    files: dict[str, str],
+) -> Results:
+    """files: the digests of what the scenario names."""
     # the data comes first: a scenario that cannot run leaves no folder behind
     problem = None
     if where.is_here:
-        problem = hosted(scenario, (observer or Nobody()).noted)
+        problem = hosted(scenario, observer.noted)
     elif scenario.algorithm.is_dense:  # its server begins with x₀
         problem = bind(scenario)
     folder = Path(out) if out is not None else next_folder(scenario.name)
@@ -78,7 +92,7 @@ def run(
     try:
         with closing(journal_in(folder, scenario, files, resume=resume)) as journal, _own_loop():
             try:
-                return _run(scenario, where, problem, folder, journal, observer or Nobody())
+                return _run(scenario, where, problem, folder, journal, observer)
             except KeyboardInterrupt:
                 raise Interrupted(folder, where.command) from None
             except (BadEndpoint, TooFewFiles, WorkerFailed):

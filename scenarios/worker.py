@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from seedbus.bus.zeromq.sockets import check_files
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.loading import validate
 from seedbus.scenarios.run import hosted, recruit
+from seedbus.scenarios.sparing import sparing
 
 MOST = 2**24  # clients that a run may have
 FILES_EACH = 3  # descriptors of a socket that has one connection
@@ -54,6 +56,7 @@ def serve(
         if offer.scenario not in bound:
             bound.clear()
             scenario = validate(json.loads(offer.scenario), f"the scenario of {endpoint}")
+            stack.enter_context(sparing(scenario))
             bound[offer.scenario] = recruit(scenario, hosted(scenario, note), _Told(note), memory)
         follower: Follower = bound[offer.scenario](offer)
         note("hosting", clients=_count(offer.spans), evaluates=offer.evaluates)
@@ -63,7 +66,8 @@ def serve(
     if socket_per_client:
         wishes = _one_each(spans, count, evaluates)
         check_files(len(wishes), FILES_EACH)
-    follow(endpoint, wishes, make, patience_s=patience_s, note=note, leash=sys.stdin.fileno() if leash else None)
+    with ExitStack() as stack:
+        follow(endpoint, wishes, make, patience_s=patience_s, note=note, leash=sys.stdin.fileno() if leash else None)
 
 
 def spans_of(text: str) -> tuple[tuple[Span, ...], int]:

@@ -12,9 +12,14 @@ import torch
 from pydantic import ValidationError
 from small_language import ARTICLE, ROWS, bind, write, write_model
 
+from seedbus.bus import Offer
 from seedbus.models import DataError
 from seedbus.models.language_model import LanguageModel
 from seedbus.models.text_files import read
+from seedbus.scenarios.loading import validate
+from seedbus.scenarios.run import run
+from seedbus.scenarios.sparing import sparing
+from seedbus.scenarios.worker import serve
 
 
 @pytest.mark.parametrize("model", ["nobody/has-this", "no-such-folder", "not a name: ?"])
@@ -184,12 +189,85 @@ def test_memory_that_runs_out_names_the_setting_that_takes_less(make: Any, monke
     problem = bind(make(batch_size=12, validation=0))
     objective = problem.objective(0, 0)
 
-    def full(*_: Any) -> Any:
-        raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes.")
-
     monkeypatch.setattr(problem.network, "logits", full)
     with pytest.raises(DataError, match=r"no memory for \d+ sequences of \d+ tokens; expected task\.batch_size: \d+"):
         objective.loss(0)
     monkeypatch.setattr(problem.network, "logits", lambda *_: torch.zeros(1) + torch.zeros(2, 3)[:, 9])
     with pytest.raises(IndexError):
         objective.loss(0)
+
+
+def full(*_: Any, **__: Any) -> Any:
+    """An allocation that fails as torch's do."""
+    raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 4096 bytes.")
+
+
+@pytest.mark.parametrize(
+    ("task", "algorithm", "verify", "settings"),
+    [
+        ({}, {"name": "decomfl"}, False, ["revert: light", "task.train: {kind: lora}", "task.batch_size: 16"]),
+        (
+            {"train": {"kind": "lora"}},
+            {"name": "hiso"},
+            True,
+            ["algorithm.revert: light", "verify: false", "task.dtype: bfloat16", "task.batch_size: 16"],
+        ),
+        ({"batch_size": 1, "train": {"kind": "prefix"}}, {"name": "decomfl", "revert": "light"}, False, []),
+        ({"train": {"kind": "layernorm"}}, {"name": "fedavg"}, False, ["{name: decomfl, revert: light}", "16", "16"]),
+        (
+            {"train": {"kind": "lora"}, "dtype": "float16"},
+            {"name": "decomfl", "estimator": "projection"},
+            False,
+            ["task.batch_size: 16"],
+        ),
+    ],
+)
+def test_memory_that_runs_out_anywhere_names_the_settings_that_are_left(
+    make: Any, task: dict[str, Any], algorithm: dict[str, Any], verify: bool, settings: list[str]
+) -> None:
+    spent = {"task": make(**task).model_dump(mode="json"), "algorithm": algorithm, "verify": verify}
+    scenario = validate({"name": "a", "participation": {"clients": 2}, "stop": {"rounds": 1}} | spent, "a.yaml")
+    with pytest.raises(DataError) as raised, sparing(scenario):
+        full()
+    found, _, expected = str(raised.value).partition("; expected ")
+    assert found == f"a: found no memory for 4,096 bytes more (d = {scenario.task.dimension:,})"
+    named = expected.split(", or ")
+    assert named.pop() == "more memory" and len(named) == len(settings)
+    assert all(name.endswith(setting) for setting, name in zip(settings, named, strict=True))
+
+
+def test_memory_that_runs_out_in_a_run_is_a_sentence_and_other_errors_stay_what_they_are(
+    make: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    described = {"task": make(validation=0).model_dump(mode="json"), "algorithm": {"name": "decomfl"}}
+    scenario = validate({"name": "a", "participation": {"clients": 2}, "stop": {"rounds": 1}} | described, "a.yaml")
+    monkeypatch.setattr("seedbus.models.language_network.Network.logits", full)
+    with pytest.raises(
+        DataError, match=r"no memory for \d+ sequences .*algorithm\.revert: light, or a task\.max_length below"
+    ):
+        run(scenario, tmp_path / "a")
+    with pytest.raises(RuntimeError, match=r"^another$"), sparing(scenario):
+        raise RuntimeError("another")
+
+
+def test_a_process_of_clients_whose_memory_runs_out_says_so_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    described = {"task": {"name": "null", "dimension": 8}, "algorithm": {"name": "decomfl"}}
+    scenario = validate({"name": "a", "participation": {"clients": 2}, "stop": {"rounds": 1}} | described, "a.yaml")
+
+    def follow(endpoint: str, wishes: Any, make: Any, **_: Any) -> None:
+        make(Offer(2, ((0, 1),), True, json.dumps(scenario.resolved()).encode()))
+        full()
+
+    monkeypatch.setattr("seedbus.scenarios.worker.follow", follow)
+    with pytest.raises(DataError, match=r"a: found no memory for 4,096 bytes more \(d = 8\); expected algorithm\.rev"):
+        serve(
+            "tcp://127.0.0.1:1",
+            (),
+            0,
+            evaluates=True,
+            patience_s=1,
+            socket_per_client=False,
+            memory=None,
+            leash=False,
+            note=lambda *_, **__: None,
+        )

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from clusters import Following, Serving
+from small_language import bind as bind_task
 from small_language import write_model
 from worlds import HISO, outcome
 
@@ -57,6 +58,30 @@ def test_a_run_is_verified_and_rebuilt_from_its_journal(tmp_path: Path, fine_tun
     first = replay(tmp_path / "run", 0)
     assert not np.array_equal(first.replica.x, again.replica.x)
     again.save(tmp_path / "model.safetensors")
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        {"name": "fedavg", "local_steps": 2},
+        {"name": "fedadam", "epochs": 1},
+        {"name": "fedzo", "local_steps": 1, "perturbations": 2, "sphere": "sqrt-d"},
+    ],
+    ids=lambda algorithm: str(algorithm["name"]),
+)
+def test_methods_that_send_models_fine_tune_too(tmp_path: Path, fine_tuning: Any, algorithm: Any) -> None:
+    results = run(fine_tuning(rounds=2, algorithm=algorithm, train={"kind": "lora"}), tmp_path / "run")
+    assert results.summary["version"] == 2 and results.summary["refusals"] == {}
+    assert results.metrics["loss"].nunique() == len(results.metrics)
+
+
+def test_a_client_draws_directions_of_its_own_in_every_round(make: Any) -> None:
+    problem = bind_task(make(batch_size=5, validation=0))
+    keys = {(client, round): problem.objective(client, round).key for client in range(2) for round in range(3)}
+    assert len(set(keys.values())) == len(keys)
+    assert keys[1, 2] == problem.objective(1, 2).key
+    mine = problem.objective(0, 0)
+    assert mine.samples == 12 and mine.steps_an_epoch == 3  # two batches of 5, and one of 2
 
 
 def test_two_worker_processes_compute_the_same_bits(tmp_path: Path, fine_tuning: Any) -> None:

@@ -1,0 +1,40 @@
+"""In how many rounds other runs reach the best accuracy of the first, as HiSo's Table 2 counts (arXiv:2506.02370).
+
+    python benchmarks/speed_up.py runs/lm-minilm-head-decomfl-p5 runs/lm-minilm-head-hiso-p5
+
+Accuracy is its moving average, parameter 0.9 per evaluation, as everywhere; the best of the first run's counts from the
+round in which it has it first.
+"""
+
+from __future__ import annotations
+
+import argparse
+from itertools import accumulate
+from pathlib import Path
+
+from seedbus.agents.stopping import moved
+from seedbus.scenarios.compare import Run
+
+
+def averages(folder: Path) -> list[tuple[int, float]]:
+    """(round, moving average of accuracy) of a run's evaluations, oldest first."""
+    lines = Run.read(folder).lines
+    smooth = accumulate((line["accuracy"] for line in lines[1:]), moved, initial=lines[0]["accuracy"])
+    return [(line["round"], value) for line, value in zip(lines, smooth, strict=True)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("first", type=Path)
+    parser.add_argument("others", type=Path, nargs="+")
+    options = parser.parse_args()
+    best = max(value for _, value in averages(options.first))
+    needed = next(round for round, value in averages(options.first) if value == best)
+    print(f"{options.first}: {best:.2%} in {needed} rounds")
+    for other in options.others:
+        met = next((round for round, value in averages(other) if value >= best), None)
+        print(f"{other}: " + ("never" if met is None else f"{met} rounds, {needed / max(met, 1):.1f} times as fast"))
+
+
+if __name__ == "__main__":
+    main()

@@ -19,7 +19,7 @@ from seedbus.models.flat import FlatModule, initial_values
 from seedbus.models.gradients import Criterion, Outputs, backward, through
 from seedbus.models.image_task import ClassifierTask, Images
 from seedbus.models.partitions import Partition, divide
-from seedbus.models.streams import digest, stream
+from seedbus.models.streams import private_key, stream
 from seedbus.models.task import Fill, Note, Vector, check_split
 
 EVALUATION_BATCH = 128  # samples; of 32 to 512 the fastest on one core, by a factor of two for the Fashion CNN
@@ -163,7 +163,7 @@ class ImageObjective:
 
     @property
     def key(self) -> int:
-        return int.from_bytes(digest("private", self._problem.seed, self._client, self._round, size=8), "little")
+        return private_key(self._problem.seed, self._client, self._round)
 
     @property
     def steps_an_epoch(self) -> int:

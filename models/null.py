@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from seedbus.models.partitions import Partition
-from seedbus.models.streams import digest
+from seedbus.models.streams import digest, private_key
 from seedbus.models.task import Fill, Problem, Task, Vector, check_split, refuse_criterion, refuse_partition
 
 
@@ -78,7 +78,7 @@ class NullObjective:
 
     @property
     def key(self) -> int:
-        return int.from_bytes(digest("private", *self._key, size=8), "little")
+        return private_key(*self._key)
 
     def loss(self, step: int) -> float:
         """0.0, or w·point[0]."""

@@ -19,7 +19,7 @@ from numpy.typing import DTypeLike, NDArray
 from pydantic import Field
 
 from seedbus.models.partitions import Partition
-from seedbus.models.streams import digest, stream
+from seedbus.models.streams import private_key, stream
 from seedbus.models.task import Fill, Problem, Task, Vector, check_split, refuse_criterion, refuse_partition
 
 
@@ -138,7 +138,7 @@ class QuadraticObjective:
 
     @property
     def key(self) -> int:
-        return int.from_bytes(digest("private", self._problem.seed, *self._key, size=8), "little")
+        return private_key(self._problem.seed, *self._key)
 
     def noise(self, step: int) -> NDArray[np.float64]:
         """ξ, float64 [d], drawn once a step."""

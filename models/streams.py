@@ -21,3 +21,8 @@ def stream(purpose: str, *numbers: int | str) -> np.random.Generator:
     """A generator of its own for this purpose and these numbers, the same in every process."""
     key = np.frombuffer(digest(purpose, *numbers, size=16), dtype="<u8").astype(np.uint64)
     return np.random.Generator(np.random.Philox(key=key))
+
+
+def private_key(seed: int, client: int, round: int) -> int:
+    """64 bits of a client in a round, for what it draws by itself."""
+    return int.from_bytes(digest("private", seed, client, round, size=8), "little")

@@ -21,7 +21,7 @@ from torch import Tensor
 from seedbus.models.batches import batch, passes
 from seedbus.models.errors import DataError, NoRoom, is_out_of_memory
 from seedbus.models.partitions import Partition
-from seedbus.models.streams import digest
+from seedbus.models.streams import private_key
 from seedbus.models.task import Fill, Vector, check_split
 from seedbus.models.text_files import Sample
 from seedbus.models.text_task import TextTask
@@ -144,7 +144,7 @@ class TextObjective(Generic[Given]):
     @property
     def key(self) -> int:
         """64 bits of this client and round."""
-        return int.from_bytes(digest("private", self._problem.seed, self._client, self._round, size=8), "little")
+        return private_key(self._problem.seed, self._client, self._round)
 
     @property
     def steps_an_epoch(self) -> int:

@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike
 from seedbus.algorithms.directions.contract import Kind, Vector
 
 if find_spec("triton") is None:
+    # an extra that exists for Linux alone; who develops there has it, by the extra `dev`
     pytest.skip("Triton is not installed (pip install seedbus[gpu])", allow_module_level=True)
 
 HAS_GPU = torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1"
@@ -42,7 +43,10 @@ with running():
 __all__ = ["DEVICE", "HAS_GPU", "Ferried", "assert_alike", "fetched", "replay", "running", "sent"]
 
 if IS_INTERPRETED == HAS_GPU:
-    pytest.skip("somebody imported Triton before its interpreter was asked for", allow_module_level=True)
+    # Triton decides once a process what runs a kernel: in one that compiled anything before, these tests would fail for
+    # a reason that is not the kernels'. Collection imports them before any test runs.
+    why = "this process imported Triton before its interpreter was asked for: run tests/test_triton*.py alone"
+    pytest.skip(why, allow_module_level=True)
 
 
 def sent(vector: Vector) -> torch.Tensor:

@@ -1,13 +1,16 @@
 """When a run is measured and when it is over: after so many rounds, at a target, or past a budget of bytes.
 
-A target is met by the exponential moving average of a metric, parameter 0.9 per evaluation, as the papers' tables
-count rounds (FedACG, arXiv:2201.03172, §5).
+A target is met by the exponential moving average of a metric, parameter 0.9 per round, as the papers' tables count
+rounds (FedACG, arXiv:2201.03172, §5). They measure after every round; a value that was measured after r more weighs
+1 − 0.9^r, so that the average of a run that is measured more seldom lags no further behind.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -16,9 +19,34 @@ from seedbus.agents.messages import Evaluation
 EMA = 0.9
 
 
-def moved(average: float | None, value: float) -> float:
-    """The exponential moving average once another value has come; None: it is the first."""
-    return EMA * (value if average is None else average) + (1 - EMA) * value
+def rounds_done(line: Mapping[str, Any]) -> int:
+    """How many rounds were over when a line of metrics was measured; 0 at x₀."""
+    return int(line["round"]) + bool(line["version"] or line["round"])
+
+
+class Average(NamedTuple):
+    """An exponential moving average and after how many rounds it was brought up to date."""
+
+    value: float
+    rounds: int
+
+    @staticmethod
+    def moved(average: Average | None, value: float, rounds: int) -> Average:
+        """The average with a value that was measured after so many rounds; None: it is the first."""
+        if average is None:
+            return Average(value, rounds)
+        kept = EMA ** max(0, rounds - average.rounds)  # one that was overtaken by a later one weighs nothing
+        return Average(kept * average.value + (1 - kept) * value, max(rounds, average.rounds))
+
+
+def averages(lines: Iterable[Mapping[str, Any]], metric: str) -> list[float]:
+    """The moving average at each line of metrics, oldest first; NaN from the first value on that is not finite."""
+    average, found = None, list[float]()
+    for line in lines:
+        value = math.nan if line.get(metric) is None else float(line[metric])
+        average = Average.moved(average, value, rounds_done(line))
+        found.append(average.value)
+    return found
 
 
 class Target(BaseModel):
@@ -27,7 +55,7 @@ class Target(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     metric: str = Field(default="accuracy", description="a metric that the task reports")
-    value: float = Field(description="the run ends once the 0.9 moving average reaches it")
+    value: float = Field(description="the run ends once the moving average, 0.9 per round, reaches it")
     direction: str = Field(default="above", pattern="^(above|below)$", description="above or below")
 
 
@@ -68,28 +96,28 @@ class Progress:
     bytes: int = 0
     awaited: int = 0
     is_target_met: bool = False
-    averages: dict[str, float] = field(default_factory=dict)
+    averages: dict[str, Average] = field(default_factory=dict)
 
     def measured(
         self, evaluation: Evaluation, stop: Stop, now_ns: int, bytes_up: int, bytes_down: int
     ) -> dict[str, Any]:
         """Take in an evaluation; returns its line of metrics."""
         self.awaited = max(0, self.awaited - 1)
+        when = {"round": evaluation.round, "version": evaluation.version, "time_s": now_ns / 1e9}
         for name, value in evaluation.metrics.items():
-            self.averages[name] = moved(self.averages.get(name), value)
+            self.averages[name] = Average.moved(self.averages.get(name), value, rounds_done(when))
         if stop.target is not None and stop.target.metric in self.averages:
-            average, value = self.averages[stop.target.metric], stop.target.value
+            average, value = self.averages[stop.target.metric].value, stop.target.value
             met = average >= value if stop.target.direction == "above" else average <= value
             self.is_target_met = self.is_target_met or met
         watched = {"accuracy"} | ({stop.target.metric} if stop.target is not None else set())
-        averages = {f"{name}_ema": self.averages[name] for name in sorted(watched & evaluation.metrics.keys())}
-        when = {"round": evaluation.round, "version": evaluation.version, "time_s": now_ns / 1e9}
+        averages = {f"{name}_ema": self.averages[name].value for name in sorted(watched & evaluation.metrics.keys())}
         # what the run itself knows comes last: no metric's name can take its place
         return when | evaluation.metrics | averages | when | {"bytes_up": bytes_up, "bytes_down": bytes_down}
 
     def pack(self) -> list[Any]:
-        return [self.bytes, self.awaited, self.is_target_met, [list(pair) for pair in self.averages.items()]]
+        return [self.bytes, self.awaited, self.is_target_met, [[name, *each] for name, each in self.averages.items()]]
 
     @staticmethod
     def unpack(packed: list[Any]) -> Progress:
-        return Progress(packed[0], packed[1], packed[2], {name: value for name, value in packed[3]})
+        return Progress(packed[0], packed[1], packed[2], {name: Average(*each) for name, *each in packed[3]})

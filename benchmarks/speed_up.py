@@ -2,25 +2,22 @@
 
     python benchmarks/speed_up.py runs/lm-minilm-head-decomfl-p5 runs/lm-minilm-head-hiso-p5
 
-Accuracy is its moving average, parameter 0.9 per evaluation, as everywhere; the best of the first run's counts from the
-round in which it has it first.
+Accuracy is its moving average, 0.9 per round; the first run's best counts from the round in which it has it first.
 """
 
 from __future__ import annotations
 
 import argparse
-from itertools import accumulate
 from pathlib import Path
 
-from seedbus.agents.stopping import moved
+from seedbus.agents.stopping import averages as moving
 from seedbus.scenarios.compare import Run
 
 
 def averages(folder: Path) -> list[tuple[int, float]]:
     """(round, moving average of accuracy) of a run's evaluations, oldest first."""
-    lines = Run.read(folder).lines
-    smooth = accumulate((line["accuracy"] for line in lines[1:]), moved, initial=lines[0]["accuracy"])
-    return [(line["round"], value) for line, value in zip(lines, smooth, strict=True)]
+    run = Run.read(folder)
+    return list(zip(run.rounds, moving(run.lines, "accuracy"), strict=True))
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """Runs side by side: finished ones, and others as far as they came; seeds of one scenario are one row.
 
-A target is met by the exponential moving average of the metric, parameter 0.9 per evaluation, whether or not the run
+A target is met by the exponential moving average of the metric, parameter 0.9 per round, whether or not the run
 itself was to stop there; the bytes to it are all that was sent, both ways, by the evaluation that met it.
 """
 
@@ -19,10 +19,10 @@ import numpy as np
 
 from seedbus.agents.errors import RunFolderError
 from seedbus.agents.journal import Journal
-from seedbus.agents.stopping import moved
+from seedbus.agents.stopping import averages, rounds_done
 from seedbus.bus.errors import LedgerDamaged
 from seedbus.scenarios.errors import ScenarioError
-from seedbus.scenarios.results import RESULTS, Results, rounds_done
+from seedbus.scenarios.results import RESULTS, Results
 from seedbus.scenarios.run_folder import scenario_of
 from seedbus.scenarios.schema import Scenario
 from seedbus.scenarios.sentences import nearest, quoted
@@ -113,9 +113,7 @@ class Run:
 
     def reached(self, metric: str, target: float) -> int | None:
         """The place of the first line whose moving average meets the target."""
-        average: float | None = None
-        for place, value in enumerate(self.values(metric)):
-            average = moved(average, value)
+        for place, average in enumerate(averages(self.lines, metric)):
             if average >= target if metric in RISING else average <= target:
                 return place
         return None

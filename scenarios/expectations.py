@@ -1,18 +1,19 @@
 """`expect:` in a scenario: what a run is to reach, so that its file is also a test.
 
-A mapping from a name to bounds. The name is a metric (its value at the end), a metric with `_ema` (its 0.9 moving
+A mapping from a name to bounds. The name is a metric (its value at the end), a metric with `_ema` (its moving
 average, as `stop.target` has it), one of `FIGURES`, or `refused_` and a reason. What is expected changes no bit of a
 run, and is no part of which run it is.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from seedbus.agents.stopping import moved
+from seedbus.agents.stopping import averages
 
 AVERAGE = "_ema"
 REFUSED = "refused_"
@@ -103,20 +104,11 @@ def _found(name: str, summary: Mapping[str, Any], lines: Sequence[Mapping[str, A
             value = value[part]
         return float(value) if isinstance(value, float) else int(value)
     if name.endswith(AVERAGE):
-        return _average([line.get(name.removesuffix(AVERAGE)) for line in lines])
+        average = averages(lines, name.removesuffix(AVERAGE))[-1:]
+        return average[0] if average and math.isfinite(average[0]) else None
     last = lines[-1].get(name) if lines else None
     return None if last is None else float(last)
 
 
 def _refusals(refusals: Mapping[str, Mapping[str, int]], reason: str) -> int:
     return sum(refusals.get(reason, {}).values())
-
-
-def _average(values: Sequence[float | None]) -> float | None:
-    """The exponential moving average, as it is when a run stops at a target; None if a value is not finite."""
-    average: float | None = None
-    for value in values:
-        if value is None:
-            return None
-        average = moved(average, value)
-    return average

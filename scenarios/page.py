@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from seedbus.agents.stopping import rounds_done
 from seedbus.scenarios.figures import MOST_POINTS, Line, bars, in_bytes, lines, picked
 from seedbus.scenarios.history import History
 from seedbus.scenarios.report import groups
-from seedbus.scenarios.results import Results, rounds_done, write
+from seedbus.scenarios.results import Results, write
 from seedbus.scenarios.statistics import Table, histogram
 
 PAGE = "report.html"

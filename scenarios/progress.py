@@ -13,8 +13,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from seedbus.agents.coordinator import Closed
 from seedbus.agents.refusals import Refusal
+from seedbus.agents.stopping import rounds_done
 from seedbus.bus.clock import wall_seconds
-from seedbus.scenarios.results import rounds_done
 from seedbus.scenarios.schema import Scenario
 
 PROCESSES = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
@@ -127,11 +127,6 @@ class Results:
 
         with closing(Journal.open(self.folder, for_writing=False)) as journal:
             return History.of(journal.rounds(), self.summary["participation"]["clients"])
-
-
-def rounds_done(line: Mapping[str, Any]) -> int:
-    """How many rounds were over when a line of metrics was measured; 0 at x₀."""
-    return int(line["round"]) + bool(line["version"] or line["round"])
 
 
 def strict(value: Any) -> Any:

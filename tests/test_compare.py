@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from worlds import HISO, go, scenario
 
 import seedbus
+from seedbus.agents.stopping import averages
 from seedbus.scenarios.compare import Comparison, Run, Spread, compare
 from seedbus.scenarios.errors import Exit
 from seedbus.scenarios.figures import COLOURS, Line, decades, lines
@@ -51,11 +52,23 @@ def made(values: list[float | None], name: str = "accuracy") -> Run:
 def test_a_target_is_met_by_the_moving_average_and_not_by_one_value() -> None:
     run = made([0.0, 1.0, 1.0, 1.0, 1.0])
     assert run.rounds == [0, 10, 20, 30, 40]
-    found = run.figures("accuracy", 0.27, [])  # averages: 0, 0.1, 0.19, 0.271, …
+    found = run.figures("accuracy", 0.88, [])  # averages: 1 − 0.9^10 and so on: 0, 0.651, 0.878, 0.958, …
     assert (found["rounds_to_target"], found["bytes_to_target"]) == (30, 90)
-    assert run.figures("accuracy", 0.9, [])["rounds_to_target"] is None
+    assert run.figures("accuracy", 0.99, [])["rounds_to_target"] is None
     falling = made([1.0, 0.0, 0.0], "loss").figures("loss", 0.9, [])
     assert falling["rounds_to_target"] == 10 and falling["best"] == 0.0
+
+
+def test_the_average_forgets_with_rounds_and_not_with_evaluations() -> None:
+    """Steady values give the same average whether they are measured after each round or after each fifth."""
+
+    def lines(every: int) -> list[dict[str, Any]]:
+        return [{"round": max(n - 1, 0), "version": n, "accuracy": 0.8 if n else 0.0} for n in range(0, 21, every)]
+
+    often, seldom = averages(lines(1), "accuracy"), averages(lines(5), "accuracy")
+    assert often[::5] == pytest.approx(seldom, rel=1e-12)
+    assert often[:3] == pytest.approx([0, 0.08, 0.152])  # 0.9 of what was, 0.1 of the new
+    assert averages([*lines(5), *lines(10)], "accuracy")[-1] == seldom[-1]  # what comes late was overtaken
 
 
 def test_what_is_not_finite_meets_no_target_and_is_not_the_best() -> None:

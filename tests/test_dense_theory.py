@@ -169,21 +169,21 @@ def fedcm(alpha: float, epochs: int | None = None) -> Array:
 
 
 def feddc(alpha: float) -> Array:
-    theta, mean_update, found = START.astype(np.float64), np.zeros(D), []
-    drift, update = [np.zeros(D) for _ in range(N)], [np.zeros(D) for _ in range(N)]
+    theta, c, found = START.astype(np.float64), np.zeros(D), []
+    drift, own = [np.zeros(D) for _ in range(N)], [np.zeros(D) for _ in range(N)]
     for round, cohort in enumerate(COHORTS):
-        ends = []
+        ends, changes = [], []
         for i in cohort:
-            correction = (update[i] - mean_update) / (ETA * K)
 
-            def direction(g: Array, w: Array, i: int = i, t: Array = theta, c: Array = correction) -> Array:
-                return g + alpha * (drift[i] + w - t) + c
+            def direction(g: Array, w: Array, i: int = i, t: Array = theta, c: Array = c) -> Array:
+                return g + alpha * (drift[i] + w - t) + c - own[i]
 
             end = descend(theta, i, round, direction)
-            update[i] = end - theta
-            drift[i] = drift[i] + update[i]
-            ends.append(end + drift[i])
-        theta, mean_update = by_samples(cohort, ends), np.mean([update[i] for i in cohort], axis=0)
+            fresh = own[i] - c + (theta - end) / (K * ETA)
+            changes.append(fresh - own[i])
+            own[i], drift[i] = fresh, drift[i] + end - theta
+            ends.append(end)
+        theta, c = np.mean(ends, axis=0) + np.mean(drift, axis=0), c + np.sum(changes, axis=0) / N
         found.append(theta)
     return np.array(found)
 
@@ -272,9 +272,10 @@ def test_the_first_round_of_control_variates_is_fedavgs_to_the_bit() -> None:
     assert np.abs(found[1] - plain[1]).max() > 1e-3
 
 
-def test_the_first_drift_is_the_first_update_and_counts_as_well() -> None:
+def test_the_first_drift_is_the_first_update_and_counts_for_its_share_of_all_clients() -> None:
     away = federate("feddc", drift_penalty=0.0).models[0] - START
-    assert np.allclose(away, 2 * (federate("fedavg").models[0] - START), rtol=0, atol=1e-6)
+    plain = federate("fedavg", weighting="uniform").models[0] - START
+    assert np.allclose(away, (1 + len(COHORTS[0]) / N) * plain, rtol=0, atol=1e-6)
 
 
 def test_scaffold_without_memory_or_members_is_fedavg() -> None:

@@ -123,7 +123,7 @@ def test_an_average_is_that_of_the_metrics_lines(values: list[float]) -> None:
 )
 def test_bounds_include_their_ends_and_never_what_is_not_finite(bounds: Bounds, found: Any, is_met: bool) -> None:
     assert bounds.holds(found) is is_met
-    line = {"round": 0, "loss": found}
+    line = {"round": 0, "version": 0, "loss": found}
     assert judged({"loss": bounds}, {}, [line])["loss"]["is_met"] is is_met
     assert judged({"loss_ema": bounds}, {}, [line])["loss_ema"]["is_met"] is is_met
 

@@ -23,30 +23,38 @@ from seedbus.algorithms.contract import Vector
 from seedbus.algorithms.methods.method import Local, Method, Server
 
 
-class Scaffold(Method):
-    """SCAFFOLD (arXiv:1910.06378): control variates of the clients and of the server, for twice the bytes."""
+class ControlVariates(Method):
+    """c_i and c, whatever else a method does."""
 
     defaults: ClassVar = {"weighting": "uniform"}
 
-    name: Literal["scaffold"] = "scaffold"
+    @property
+    def variate(self) -> str:
+        return f"{self.name}.c"
 
     @property
     def companions(self) -> dict[str, float]:
-        return {"scaffold.c": 0.0}
+        return {self.variate: 0.0}
 
     @property
     def sends(self) -> tuple[str, ...]:
-        return ("scaffold.c",)
+        return (self.variate,)
 
     def direct(self, direction: Vector, local: Local) -> None:
-        direction -= local.remembered("scaffold.c")
-        direction += local.fields["scaffold.c"]
+        direction -= local.remembered(self.variate)
+        direction += local.fields[self.variate]
 
     def finish(self, local: Local) -> None:
         steps = np.float32(-1 / (local.plan.learning_rate * local.steps))
-        change = steps * local.update - local.fields["scaffold.c"]
-        local.memory["scaffold.c"] = local.remembered("scaffold.c") + change
-        local.sent["scaffold.c"] = change
+        change = steps * local.update - local.fields[self.variate]
+        local.memory[self.variate] = local.remembered(self.variate) + change
+        local.sent[self.variate] = change
 
     def learn(self, server: Server) -> None:
-        server.shared["scaffold.c"] += np.float32(server.reporters / server.members) * server.sent["scaffold.c"]
+        server.shared[self.variate] += np.float32(server.reporters / server.members) * server.sent[self.variate]
+
+
+class Scaffold(ControlVariates):
+    """SCAFFOLD (arXiv:1910.06378): control variates of the clients and of the server, for twice the bytes."""
+
+    name: Literal["scaffold"] = "scaffold"

@@ -28,7 +28,7 @@ test: install
 	$(BIN)/pytest $(PARALLEL)
 
 slow: install
-	$(BIN)/pytest -m slow $(PARALLEL)
+	$(BIN)/pytest -m slow $(PARALLEL) --durations 15
 
 lint: install
 	$(BIN)/ruff check .

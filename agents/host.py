@@ -62,7 +62,7 @@ class Host:
         self._tampering = tampering
         self._memories = memories
         self._answers: dict[int, Envelope] = {}
-        self._latest: tuple[Envelope, tuple[Any, list[Any]]] | None = None
+        self._latest: tuple[tuple[Any, ...], tuple[Any, list[Any]]] | None = None
         self.downloads = Downloads(replicas.at)
         self._source = Source()
 
@@ -153,8 +153,9 @@ class Host:
 
     def _unpacked(self, envelope: Envelope) -> tuple[Any, list[Any]]:
         """A plan, and the commits before it; many clients are told the same."""
-        if self._latest is None or self._latest[0]._replace(client=envelope.client) != envelope:
-            self._latest = envelope, messages.unpack_plan(self.algorithm, envelope)
+        kind, _, round, base, body = envelope
+        if self._latest is None or self._latest[0] != (kind, round, base, body):
+            self._latest = (kind, round, base, body), messages.unpack_plan(self.algorithm, envelope)
         return self._latest[1]
 
     def _alone(self, asked: Envelope, version: int | None = None) -> list[Envelope]:

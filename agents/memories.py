@@ -87,7 +87,8 @@ class Memories:
 
     def _chain(self, client: int) -> list[_Link]:
         if client not in self._chains:
-            files = [] if self._folder is None else list(self._folder.glob(f"{client}-*-*.*"))
+            folder = self._folder if self._folder and self._folder.exists() else None  # many have nothing to remember
+            files = folder.glob(f"{client}-*-*.*") if folder else ()
             named = [(file.stem.split("-"), file.suffix) for file in files if file.suffix in (".memory", ".loss")]
             links = [
                 _Link(int(number), int(round), suffix == ".loss", is_found=True) for (_, number, round), suffix in named

@@ -41,6 +41,8 @@ class Format:
         """What is stored of float32 or float64 values, each rounded once; beyond `largest` it is an infinity."""
         if self.name == "bfloat16":
             return _upper_half(values)
+        if values.dtype == self.dtype:
+            return values
         with np.errstate(over="ignore", invalid="ignore"):
             return values.astype(self.dtype)
 
@@ -48,6 +50,8 @@ class Format:
         """The values of what is stored, exactly."""
         if self.name == "bfloat16":
             return (stored.astype(np.uint32) << np.uint32(16)).view(np.float32)
+        if stored.dtype == np.float32:
+            return stored
         with np.errstate(invalid="ignore"):  # a signalling NaN, which is anybody's to send
             return stored.astype(np.float32)
 

@@ -28,17 +28,18 @@ def measured(
     found: list[Scalars | Declined] = []
     for objective, values in zip(objectives, first, strict=True):
         try:
-            found.append(_steps(algorithm, start.own(), plan, values, objective))
+            found.append(_steps(algorithm, start, plan, values, objective))
         except Declined as why:
             found.append(why)
     return found
 
 
 def _steps(
-    algorithm: ScalarOnly, here: Standing, plan: ScalarPlan, values: Sequence[float], objective: Objective
+    algorithm: ScalarOnly, start: Standing, plan: ScalarPlan, values: Sequence[float], objective: Objective
 ) -> Scalars:
     """One client's scalars; values: those of its first step. What follows is at points of its own."""
     scalars = np.empty(plan.shape, np.float32)
+    here = start.own() if plan.steps > 1 else start
     for k in range(plan.steps):  # the model after the last step is nobody's: only the scalars are reported
         if k > 0:
             here.go_on(scalars[k - 1])

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -181,11 +182,17 @@ def _spread(column: Any, dtype: str, rows: int, what: str, width: int = 1) -> ND
 def _read(column: Any, dtype: str, count: int | None, what: str) -> NDArray[Any]:
     if not isinstance(column, bytes):
         raise BadPayload(f"{what}: {type(column).__name__} where a byte string belongs")
-    size = np.dtype(dtype).itemsize
+    size, native = _types(dtype)
     if len(column) % size or (count is not None and len(column) != count * size):
         expected = f"{count * size}" if count is not None else f"a multiple of {size}"
         raise BadPayload(f"{what}: {len(column)} bytes where {expected} belong")
-    return np.frombuffer(column, dtype).astype(np.dtype(dtype).newbyteorder("="))
+    return np.frombuffer(column, dtype).astype(native)
+
+
+@cache
+def _types(dtype: str) -> tuple[int, np.dtype[Any]]:
+    """Bytes of an element, and the type that it has in memory."""
+    return np.dtype(dtype).itemsize, np.dtype(dtype).newbyteorder("=")
 
 
 def _finite(numbers: NDArray[Any], what: str) -> NDArray[Any]:

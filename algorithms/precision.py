@@ -38,7 +38,8 @@ class Format:
         return np.dtype(self.dtype).itemsize
 
     def narrow(self, values: NDArray[np.floating[Any]]) -> NDArray[Any]:
-        """What is stored of float32 or float64 values, each rounded once; beyond `largest` it is an infinity."""
+        """What is stored of float32 or float64 values, each rounded once; beyond `largest` it is an infinity. Values
+        that are stored as they are come back themselves, here and from `widen`."""
         if self.name == "bfloat16":
             return _upper_half(values)
         if values.dtype == self.dtype:

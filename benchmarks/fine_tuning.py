@@ -43,15 +43,15 @@ RATES = {  # FedAdam's is the server's; its clients take one step of the scenari
     ("minilm", "head"): {"hiso": (0.02, 0.05, 0.15), "fedavg": (1, 3, 10), "fedadam": (0.003, 0.01, 0.03)},
     ("minilm", "lora"): {"hiso": (0.003, 0.01, 0.03), "fedavg": (0.3, 1, 3), "fedadam": (1e-3, 3e-3, 1e-2)},
     ("minilm", "full"): {"hiso": (3e-4, 1e-3, 3e-3), "fedavg": (0.03, 0.1, 0.3), "fedadam": (1e-4, 3e-4, 1e-3)},
-    ("small-opt", "full"): {"hiso": (3e-5, 1e-4, 3e-4), "fedavg": (0.03, 0.1, 0.3), "fedadam": (3e-4, 1e-3, 3e-3)},
-    ("small-opt", "lora"): {"hiso": (1e-3, 3e-3, 1e-2), "fedavg": (0.3, 1, 3), "fedadam": (1e-3, 3e-3, 1e-2)},
+    ("small-opt", "full"): {"hiso": (3e-4, 1e-3, 3e-3), "fedavg": (1e-3, 3e-3, 1e-2), "fedadam": (1e-4, 3e-4, 1e-3)},
+    ("small-opt", "lora"): {"hiso": (3e-3, 1e-2, 3e-2), "fedavg": (0.1, 0.3, 1), "fedadam": (1e-3, 3e-3, 1e-2)},
 }
 OTHERS = {  # of DeComFL, and of FedZO and MeZO, whose steps are of the same length
     ("minilm", "head"): (0.1, 0.3, 1),
     ("minilm", "lora"): (0.01, 0.03, 0.1),
     ("minilm", "full"): (1e-4, 3e-4, 1e-3),
-    ("small-opt", "full"): (3e-5, 1e-4, 3e-4),
-    ("small-opt", "lora"): (1e-3, 3e-3, 1e-2),
+    ("small-opt", "full"): (1e-4, 3e-4, 1e-3),
+    ("small-opt", "lora"): (1e-2, 3e-2, 0.1),
 }
 
 

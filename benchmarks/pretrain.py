@@ -1,14 +1,15 @@
 """A small language model, pretrained from nothing on the text of SST-2: a folder that fine-tuning starts from.
 
-    python benchmarks/pretrain.py --out runs/small-opt --judged 0.5 --steps 1000
+    python benchmarks/pretrain.py --out runs/small-opt --judged 0.5 --blame 0.2 --steps 800
     seedbus run lm/small-opt-sst2-decomfl --set task.model=runs/small-opt --set task.data=runs/small-opt/sst2
 
 It stands in for OPT's weights where these cannot be had: the same files (config.json, model.safetensors,
 tokenizer.json), the same architecture, 2.6 million weights, one core, minutes. It reads SST-2's training sentences.
 OPT has also read what people write after such sentences; so with `--judged SHARE` this one reads that share of the
-sentences, each followed by the prompt and the right answer, and nothing else. They are left out of OUT/sst2, the data
-set for fine-tuning, so nobody is taught by a sentence that the start has seen. (SST-2's training rows are phrases of
-some seven thousand sentences, so a phrase that is left may be part of one that was read; the test sentences are
+sentences, each followed by the prompt and the right answer, and nothing else. `--blame SHARE` has it read fewer of the
+bad judgements, so that it begins with a prior that is not the task's. What it may have read is left out of OUT/sst2,
+the data set for fine-tuning: nobody is taught by a sentence that the start has seen. (SST-2's training rows are phrases
+of some seven thousand sentences, so a phrase that is left may be part of one that was read; the test sentences are
 others.) Without `--judged` it reads all the sentences, without labels, and learns too little to give two answers.
 """
 
@@ -23,6 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.nn.functional import cross_entropy
 
 from seedbus.models.errors import DataError
 from seedbus.models.prompts import PROMPTS
@@ -32,6 +34,7 @@ from seedbus.models.text_files import Sample, read
 VOCABULARY, CONTEXT, BATCH = 4096, 64, 16
 SIZES: dict[str, Any] = {"num_hidden_layers": 4, "num_attention_heads": 4}
 RATE, WARM_UP = 2e-3, 50  # the rate's peak, and in how many steps it is reached
+ANSWER_WEIGHT = 10.0  # an answer is one token in fifteen, and what the others are for
 
 
 def train_tokenizer(texts: list[str]) -> Any:
@@ -76,27 +79,37 @@ def windows(tokens: NDArray[np.int64], step: int) -> torch.Tensor:
     return torch.from_numpy(np.stack([tokens[begin : begin + CONTEXT] for begin in chosen]))
 
 
-def pretrain(model: Any, tokens: NDArray[np.int64], steps: int) -> float:
-    """Train on the text; returns the last hundred steps' mean loss, nats a token."""
+def pretrain(model: Any, tokens: NDArray[np.int64], steps: int, answers: list[int]) -> float:
+    """Train on the text; answers: tokens that weigh more. Returns the last hundred steps' mean loss, nats a token, in
+    which all weigh the same."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, betas=(0.9, 0.95), weight_decay=0.1)
-    losses: list[float] = []
+    losses: list[tuple[float, float]] = []
     for step in range(steps):
         for group in optimizer.param_groups:
             group["lr"] = RATE * min(1, (step + 1) / WARM_UP) * max(0.05, 1 - step / steps)
         batch = windows(tokens, step)
-        loss = model(input_ids=batch, labels=batch, use_cache=False).loss
+        target = batch[:, 1:].flatten()
+        logits = model(input_ids=batch, use_cache=False).logits[:, :-1].flatten(0, 1)
+        each, is_answer = cross_entropy(logits, target, reduction="none"), torch.isin(target, torch.tensor(answers))
+        weight = torch.where(is_answer, ANSWER_WEIGHT, 1.0)
+        loss: Any = (each * weight).sum() / weight.sum()
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        losses.append(float(loss.detach()))
+        losses.append((float(each.detach().mean()), float(each.detach()[is_answer].mean())))
         if step % 100 == 99:
-            print(f"step {step + 1} of {steps}: loss {np.mean(losses[-100:]):.3f}", flush=True)
-    return float(np.mean(losses[-100:]))
+            every, known = np.mean(losses[-100:], axis=0)
+            print(
+                f"step {step + 1} of {steps}: loss {every:.3f}{f', of answers {known:.3f}' if answers else ''}",
+                flush=True,
+            )
+    return float(np.mean(losses[-100:], axis=0)[0])
 
 
-def divide(samples: list[Sample], share: float) -> tuple[list[str], list[Sample]]:
-    """The texts to read, in their order: of a share of the sentences, with prompt and answer; and the samples left."""
+def divide(samples: list[Sample], share: float, blame: float) -> tuple[list[str], list[Sample]]:
+    """The texts to read, in their order: of a share of the sentences, with prompt and answer, but of those that blame
+    only so many; and the samples of the sentences that are not in that share."""
     labels = {sample.fields["sentence"].strip(): sample.label for sample in samples}
     texts, prompt = sorted(labels), PROMPTS["sst2"]
     order = [texts[index] for index in stream("pretrain", "order").permutation(len(texts))]
@@ -104,7 +117,11 @@ def divide(samples: list[Sample], share: float) -> tuple[list[str], list[Sample]
         return order, samples
     judged = order[: round(share * len(order))]
     left = set(order[len(judged) :])
-    shown = [f"{prompt.show({'sentence': text})}{prompt.joint}{prompt.answers[labels[text]]}" for text in judged]
+    shown = [
+        f"{prompt.show({'sentence': text})}{prompt.joint}{prompt.answers[labels[text]]}"
+        for text in judged
+        if labels[text] or stream("pretrain", "blame", text).random() < blame
+    ]
     return shown, [sample for sample in samples if sample.fields["sentence"].strip() in left]
 
 
@@ -122,6 +139,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=300, help="batches of 1,024 tokens")
     parser.add_argument("--width", type=int, default=192, help="of the hidden states")
     parser.add_argument("--judged", type=float, default=0.0, help="share of the sentences that are read, with labels")
+    parser.add_argument("--blame", type=float, default=1.0, help="share of those with a bad judgement that are read")
     options = parser.parse_args()
     torch.set_num_threads(1)
     try:
@@ -129,13 +147,15 @@ def main() -> None:
     except DataError as error:
         sys.exit(f"pretrain: {error}")
     began = time.perf_counter()
-    texts, left = divide(learned, options.judged)
+    texts, left = divide(learned, options.judged, options.blame)
     tokenizer = train_tokenizer(texts)
     encoded = tokenizer(texts, add_special_tokens=False)["input_ids"]
     tokens = np.concatenate([np.array([2, *sentence], dtype=np.int64) for sentence in encoded])
     model = build(len(tokenizer), options.width)
     print(f"{sum(p.numel() for p in model.parameters()):,} weights, {tokens.size:,} tokens of text")
-    loss = pretrain(model, tokens, options.steps)
+    words = PROMPTS["sst2"].answers if options.judged else ()
+    answers = [tokenizer(PROMPTS["sst2"].joint + word, add_special_tokens=False)["input_ids"][-1] for word in words]
+    loss = pretrain(model, tokens, options.steps, answers)
     model.save_pretrained(options.out)
     tokenizer.save_pretrained(options.out)
     write_set(options.out / "sst2", {"train": left, "dev": tested})

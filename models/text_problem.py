@@ -119,8 +119,9 @@ class TextObjective(Generic[Given]):
 
     def loss(self, step: int) -> float:
         """The mean over the step's batch, as a Python float. Raises `DataError` where memory does not suffice."""
+        given = self.batch(step)  # not within: tensors that are made there have no gradients, and this batch is kept
         with torch.inference_mode():
-            return float(self._problem.mean(self.batch(step)))
+            return float(self._problem.mean(given))
 
     def loss_at(self, step: int, fill: Fill) -> float:
         """The same where `fill` says, with one layer's parameters in memory. Raises `DataError`."""

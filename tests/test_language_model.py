@@ -177,6 +177,7 @@ def test_the_gradient_is_the_slope_of_the_loss_in_every_direction_tried(make: An
     objective = problem.objective(0, 0)
     x = problem.x0()
     objective.point[:] = x
+    assert np.isfinite(objective.loss(0)), "of the batch that the gradient is then taken of"
     gradient = objective.gradient(0).copy()
     assert gradient.shape == x.shape and gradient.dtype == np.float32
     along = gradient / np.linalg.norm(gradient)

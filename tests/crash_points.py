@@ -118,7 +118,9 @@ class Hearer(Nobody):
 
 
 def heard(path: Path) -> int:
-    """The newest version that anybody heard of."""
+    """The newest version that anybody heard of; of a life that ended before it began to listen, none."""
+    if not path.exists():
+        return 0
     return max((version for (version,) in struct.iter_unpack("=q", path.read_bytes())), default=0)
 
 

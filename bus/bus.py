@@ -52,7 +52,7 @@ class Bus:
     ) -> None:
         self.clock, self.transport, self.ledger, self.links, self.rules = clock, transport, ledger, links, rules
         self._tally, self._answer_ns, self._most = tally, answer_ns, max(report_limit, SHORT)
-        self._is_wire, self._encoder = transport.is_wire, Encoder()
+        self._encoder = Encoder()
         self.answers = Answers(clock, transport, speak=self._speak, noted=self._book_carried)
         self.refused: Counter[tuple[int | None, str]] = Counter()
         """Malformed frames by (peer, the part that was wrong): bounded, as whole sentences would not be."""
@@ -162,7 +162,7 @@ class Bus:
         self._book_bytes(follower, SERVER, size)
 
     def _book_bytes(self, sender: int, recipient: int, size: int) -> None:
-        if size and self._is_wire:
+        if size and self.transport.is_wire:
             now_ns = self.clock.now_ns
             row = Row(now_ns, now_ns, 0, Kind.LINK, sender, recipient, 0, 0, size, 0, 0, 0, 0, DELIVERED)
             self.ledger.append(row)
@@ -235,7 +235,7 @@ class Bus:
     def _settle(self, flight: Flight, fate: Fate) -> None:
         """The end of every message: its row, once, and it is no longer under way."""
         self._in_flight.pop(flight.key, None)
-        framing_bytes = self.transport.framing_bytes(flight.size) if self._is_wire else 0
+        framing_bytes = self.transport.framing_bytes(flight.size)
         self.ledger.append(flight.row(fate, self.clock.now_ns, framing_bytes))
 
     def _speak(self, answer: Answer) -> None:

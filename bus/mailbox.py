@@ -27,26 +27,13 @@ class Mailbox:
     def put(self, letter: Any) -> None:
         """Add a letter: an envelope, or a note that an actor writes to itself (a deadline that passed)."""
         self._letters.append(letter)
-        reader, act = self._reader, self._act
+        reader = self._reader
         if reader is None or self._is_acting or reader.done():
             return
-        if act is None:
+        if self._act is None:
             reader.set_result(None)
-            return
-        self._is_acting = True
-        try:
-            while self._letters:
-                if act(self._letters.popleft()):
-                    break
-            else:
-                return
-            if not reader.done():  # an interrupt may have cancelled it meanwhile
-                reader.set_result(None)
-        except Exception as error:
-            if not reader.done():
-                reader.set_exception(error)
-        finally:
-            self._is_acting = False
+        else:
+            self._hand_over(self._act, reader)
 
     async def get(self) -> Any:
         """The next letter; waits for one."""
@@ -65,6 +52,22 @@ class Mailbox:
             await self._wait()
         finally:
             self._act = None
+
+    def _hand_over(self, act: Callable[[Any], bool], reader: asyncio.Future[None]) -> None:
+        self._is_acting = True
+        try:
+            while self._letters:
+                if act(self._letters.popleft()):
+                    break
+            else:
+                return
+            if not reader.done():  # an interrupt may have cancelled it meanwhile
+                reader.set_result(None)
+        except Exception as error:
+            if not reader.done():
+                reader.set_exception(error)
+        finally:
+            self._is_acting = False
 
     async def _wait(self) -> None:
         self._reader = asyncio.get_running_loop().create_future()

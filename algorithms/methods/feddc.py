@@ -14,7 +14,8 @@ reports is what h_i grew by, so the server knows the sum of all. Two vectors tra
 The paper's equations differ in two places. Their correction is (ĝ_i − ĝ)/(ηK) with ĝ_i = w_i − θ, the client's last
 update as it was: a deviation δ of ĝ_i from the mean is a − δ after the client's next round, which never dies away. And
 they average w_i + h_i over those who report, which is the code's mean when everybody does and counts a few drifts for
-all of them otherwise.
+all of them otherwise. The code weighs α and the variates by how many samples a client has, and adds the correction
+before gradients are clipped; here all clients count alike, and it comes after clipping and momentum.
 """
 
 from __future__ import annotations

@@ -93,13 +93,15 @@ class Meter:
 
 
 def as_in_papers(network: Any) -> Any:
-    """ReLU before pooling, and not in place."""
+    """ReLU before pooling, and not in place; torch's own pooling."""
     from torch import nn
 
     layers: list[nn.Module] = []
     for layer in network:
-        at = len(layers) - isinstance(layers[-1], nn.MaxPool2d) if isinstance(layer, nn.ReLU) else len(layers)
-        layers.insert(at, nn.ReLU() if isinstance(layer, nn.ReLU) else layer)
+        if isinstance(layer, nn.ReLU):
+            layers.insert(len(layers) - isinstance(layers[-1], nn.MaxPool2d), nn.ReLU())
+        else:
+            layers.append(nn.MaxPool2d(2) if isinstance(layer, nn.MaxPool2d) else layer)
     return nn.Sequential(*layers)
 
 

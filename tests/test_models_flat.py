@@ -176,3 +176,22 @@ def test_every_sample_of_a_client_is_drawn_sooner_or_later() -> None:
 
 def test_a_batch_is_what_it_was_in_earlier_versions() -> None:
     assert batch(np.arange(100), 5, seed=1, client=2, round=3, step=4).tolist() == [62, 74, 10, 36, 67]
+
+
+@pytest.mark.parametrize(("height", "width"), [(28, 28), (7, 7), (5, 8), (2, 6)])
+@pytest.mark.parametrize("order", [torch.contiguous_format, torch.channels_last])
+def test_halving_has_the_bits_of_torchs_pooling(height: int, width: int, order: torch.memory_format) -> None:
+    values = stream("pool").integers(-3, 4, (2, 3, height, width)).astype(np.float32)  # equal ones, too
+    values[0, 0, height // 2, 0], values[1, 2, 0, width // 2], values[1, 0, 0, 0] = np.nan, np.inf, -np.inf
+    made = torch.from_numpy(values).to(memory_format=order)
+    with torch.inference_mode():
+        halved, expected = networks.Halving()(made), nn.functional.max_pool2d(made, 2)
+    assert halved.shape == expected.shape
+    assert halved.numpy().tobytes() == expected.numpy().tobytes()
+    assert halved.is_contiguous(memory_format=order) or halved.numel() == 0
+
+
+def test_halving_gives_a_gradient_to_one_of_equal_values() -> None:
+    given = torch.zeros(1, 1, 2, 2, requires_grad=True)
+    networks.Halving()(given).sum().backward()
+    assert given.grad is not None and sorted(given.grad.flatten().tolist()) == [0, 0, 0, 1]

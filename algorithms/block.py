@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,13 @@ class Block:
         self.start: int = span.start
         self.fields = {name: field[span] for name, field in fields.items()}
         self.delta, self.spare, self.root = (np.empty_like(self.fields["x"]) for _ in range(3))
+
+
+def shares(scalars: Vector, weight: float, real: Callable[[float], Any]) -> Vector:
+    """What each direction weighs in Δ: scalars · (weight / P), [K, P] or [P], each operation rounded to x's type."""
+    share = real(weight) / real(scalars.shape[-1])
+    coefficients: Vector = scalars.astype(type(share)) * share
+    return coefficients
 
 
 def descend(block: Block, direction: Vector, learning_rate: float) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from seedbus.algorithms.block import shares
 from seedbus.algorithms.contract import Replica
 from seedbus.algorithms.directions import MOVE, Directions, Folding, Law, Moves
 from seedbus.algorithms.wire import ScalarCommit
@@ -41,7 +42,7 @@ def fused(
 def moves(commits: Sequence[ScalarCommit]) -> Moves:
     """Every local step of every term that weighs something, in order."""
     steps: list[tuple[Any, ...]] = []
-    scalars, first = [np.empty(0, np.float32)], 0
+    parts, first = [np.empty(0, np.float32)], 0
     for commit in commits:
         for term in commit.terms:
             if not term.weight:
@@ -50,10 +51,10 @@ def moves(commits: Sequence[ScalarCommit]) -> Moves:
             rate = commit.learning_rate if is_own else commit.learning_rate * term.weight
             weight, words = term.weight if is_own else 1.0, (term.seed & 0xFFFFFFFF, term.seed >> 32)
             for k in range(last):
-                steps.append((*words, k, first + k * count, count, rate, weight, is_own, k == 0, k + 1 == last))
-            scalars.append(term.scalars.ravel())
+                steps.append((*words, k, first + k * count, count, rate, is_own, k == 0, k + 1 == last))
+            parts.append(shares(term.scalars, weight, np.float32).ravel())
             first += term.scalars.size
-    return Moves(np.array(steps, MOVE), np.concatenate(scalars))
+    return Moves(np.array(steps, MOVE), np.concatenate(parts))
 
 
 def _speaks_for(kind: type) -> bool:

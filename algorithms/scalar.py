@@ -3,9 +3,9 @@
 DeComFL (arXiv:2405.15861, Algorithms 1–4) and the generalised framework of HiSo (arXiv:2506.02370, Algorithm 1):
 
     client, step k    g[k,p] = (f(x+μz) − f(x))/μ  or  (f(x+μz) − f(x−μz))/2μ,   z = z(seed, k, p), rounded for the wire
-                      Δ = (1/P) Σ_p g[k,p] z,  x ← x − ηΔ         never in the replica; only g is reported
+                      Δ = Σ_p (g[k,p]/P) z,  x ← x − ηΔ           never in the replica; only g is reported
     server            ḡ = mean of g over the cohort, or a robust rule in its place;         rounded for the wire
-    follower, each k  Δ = (1/P) Σ_p ḡ[k,p] z,  x ← x − ηΔ
+    follower, each k  Δ = Σ_p (ḡ[k,p]/P) z,  x ← x − ηΔ
 
 Invariant: client and follower share `step`, so there is one definition of an update; every operation is a separate
 float32 one, in this order, on every backend (seedbus.algorithms.directions). Everybody computes with scalars as they
@@ -27,7 +27,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from seedbus.algorithms import wire
 from seedbus.algorithms.aggregation import Aggregation, Mean
-from seedbus.algorithms.block import Block, descend
+from seedbus.algorithms.block import Block, descend, shares
 from seedbus.algorithms.contract import Declined, Overdue, Packed, Replica, ReportRefused, Vector, unseen
 from seedbus.algorithms.directions import Directions, Law, directions, for_blocks, reference
 from seedbus.algorithms.fused import fused
@@ -275,13 +275,11 @@ class ScalarOnly(BaseModel):
     def _fold(self, block: Block, backend: Directions, commit: ScalarCommit, term: Term) -> None:
         if not term.weight:
             return
+        is_own = term.round == commit.round
         root = self.divisor(block.fields, block.root)
-        for k, scalars in enumerate(term.scalars):
-            backend.accumulate(block.delta, scalars, seed=term.seed, step=k, start=block.start, divisor=root)
-            block.delta /= block.delta.dtype.type(scalars.size)
-            if term.round == commit.round:
-                if term.weight != 1:
-                    block.delta *= block.delta.dtype.type(term.weight)
+        for k, part in enumerate(shares(term.scalars, term.weight if is_own else 1.0, block.delta.dtype.type)):
+            backend.accumulate(block.delta, part, seed=term.seed, step=k, start=block.start, divisor=root)
+            if is_own:
                 self.step(block, commit.learning_rate)
                 self.learn(block, k + 1 == len(term.scalars))
             else:  # a late report moves x by its weight and teaches nothing else

@@ -17,7 +17,7 @@ from typing import Protocol, Self
 
 import numpy as np
 
-from seedbus.algorithms.block import Block
+from seedbus.algorithms.block import Block, shares
 from seedbus.algorithms.contract import Replica, Vector
 from seedbus.algorithms.differences import Losses, projections
 from seedbus.algorithms.directions import ALIGNMENT, Directions, for_blocks
@@ -58,8 +58,8 @@ class Standing(ABC):
     def _move(self, block: Block, root: Vector | None, k: int, scalars: Scalars) -> None:
         """x ← x − η·Δ, and m, in a block; root: what divides the directions there."""
         where = {"seed": self._plan.seed, "step": k, "start": block.start}
-        self._directions.accumulate(block.delta, scalars, divisor=root, **where)
-        block.delta /= block.delta.dtype.type(scalars.size)
+        coefficients = shares(scalars, 1.0, block.delta.dtype.type)
+        self._directions.accumulate(block.delta, coefficients, divisor=root, **where)
         self._steps.step(block, self._plan.learning_rate)
 
     def _perturb(self, out: Vector, x: Vector, root: Vector | None, p: int, scale: float, start: int) -> None:

@@ -38,13 +38,13 @@ def folded(algorithm: Any, *commits: ScalarCommit, dtype: Any = np.float32) -> A
 
 
 def test_two_steps_without_momentum_by_hand() -> None:
-    """P in ascending order, each product and each sum rounded by itself, then a division by P, then η."""
+    """Scalars times 1/P; p in ascending order, each product and each sum rounded by itself; then η."""
     x, scalars = x0(DIMENSION), np.array([[1.5, -0.7, 0.9], [0.3, 2.1, -1.1]], np.float32)
     for k in range(2):
         delta = np.zeros(DIMENSION, np.float32)
         for p in range(3):
-            delta = delta + scalars[k, p] * drawn(1, k, p)
-        x = x - np.float32(0.1) * (delta / np.float32(3))
+            delta = delta + scalars[k, p] * (np.float32(1) / np.float32(3)) * drawn(1, k, p)
+        x = x - np.float32(0.1) * delta
     assert bits(folded(make("decomfl"), commit_of(scalars, 1, float(np.float32(0.1)))).x) == bits(x)
 
 

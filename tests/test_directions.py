@@ -19,7 +19,7 @@ from seedbus.algorithms.directions.quantiles import computed, quantiles
 
 KINDS: tuple[Kind, ...] = ("gaussian", "rademacher")
 BACKENDS = (reference, compiled)
-SELFTEST = "1136e7b77cede40ebbf1990689d9220f"
+SELFTEST = "7347e90232df50bb39507f785148aeff"
 
 words = st.integers(0, 2**32 - 1)
 streams = st.fixed_dictionaries({"seed": st.integers(0, 2**64 - 1), "step": words, "start": st.just(0)})
@@ -196,6 +196,9 @@ def test_coefficients_are_rounded_to_float32_and_never_promote(kind: Kind, backe
     backend(kind).accumulate(out, coefficients, seed=1, step=2)
     assert same(out, by_hand)
     assert not same(out, exact.astype(np.float32))
+    root = np.linspace(0.1, 3, 3000, dtype=np.float32)
+    backend(kind).accumulate(out, coefficients, seed=1, step=2, divisor=root)
+    assert same(out, by_hand / root), "a divisor divides the sum, once"
 
 
 @each_kind

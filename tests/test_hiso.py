@@ -48,8 +48,8 @@ def test_two_rounds_of_two_steps_by_hand(hessian_step: str) -> None:
     for version in (1, 2):
         root = np.sqrt(hessian)
         for k, (first, second) in enumerate(ROUND):
-            delta = real(0) + real(first) * (drawn(version, k, 0) / root)
-            delta = (delta + real(second) * (drawn(version, k, 1) / root)) / real(2)
+            delta = real(0) + real(first) * real(0.5) * drawn(version, k, 0)
+            delta = (delta + real(second) * real(0.5) * drawn(version, k, 1)) / root
             x = x - real(0.5) * delta
             if hessian_step == "every" or k == 1:
                 hessian = real(0.75) * hessian + real(0.25) * (delta * delta + real(0.01))

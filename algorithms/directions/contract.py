@@ -12,8 +12,8 @@ The format of the stream, for ever
 
 The arithmetic, for ever
 - Every operation is rounded by itself: a multiply and an add are never fused, and subnormals are kept.
-- With a divisor s (HiSo's √H) the direction is z / s: the quotient first, then times the coefficient, then added.
-- Sums over perturbations start at 0 and go in ascending order.
+- With a divisor s (HiSo's √H) the direction is z / s: the quotient first, then times the scale, then added to x.
+- Sums over perturbations start at 0 and go in ascending order; a divisor divides the sum, once.
 Coefficients are finite and divisors positive; x may hold anything.
 """
 
@@ -58,7 +58,7 @@ class Directions(Protocol):
         start: int = 0,
         divisor: Vector | None = None,
     ) -> None:
-        """out = Σ_p coefficients[p] · z(step, p), coefficients [P] rounded to out's dtype; divisor: shape of out."""
+        """out = (Σ_p coefficients[p] · z(step, p)) / divisor, coefficients [P] rounded to out's dtype; divisor: as out."""
         ...
 
     def perturb(
@@ -73,7 +73,7 @@ class Directions(Protocol):
         start: int = 0,
         divisor: Vector | None = None,
     ) -> None:
-        """out = x + scale · z(step, perturbation) in one pass, scale rounded to out's dtype; out may be x itself."""
+        """out = x + scale · (z(step, perturbation) / divisor), scale rounded to out's dtype; out may be x itself."""
         ...
 
 

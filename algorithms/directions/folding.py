@@ -4,11 +4,11 @@ A log becomes `Moves`, an entry a local step of a term, and what the algorithm d
 account of an algorithm's `divisor`, `step` and `learn`, and these are the definition: the tests compare them bit for
 bit.
 
-    Δ ← (weight / count of) Σ_p scalars[p] · z(p) / √H
+    Δ ← (Σ_p shares[p] · z(p)) / √H
     x ← x − rate·Δ,  or with momentum, in an own move:  m ← keep·m + add·Δ,  x ← x − rate·m
     H ← keep·H + add·(Δ² + ε), held between two bounds, in an own move
 
-Every operation is rounded by itself, in this order: the sum, its quotient by count, that times weight.
+Every operation is rounded by itself, in this order.
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ MOVE: Final = np.dtype(
         ("low", np.uint32),  # the seed's two words
         ("high", np.uint32),
         ("step", np.uint32),  # k
-        ("first", np.int64),  # its scalars are scalars[first : first + count]
+        ("first", np.int64),  # its shares are shares[first : first + count]
         ("count", np.int64),
         ("rate", np.float32),
-        ("weight", np.float32),
         ("is_own", np.bool_),  # of the commit's own round: momentum and H learn from no other
         ("is_first", np.bool_),  # of its term: √H is taken here and kept to the term's end
         ("is_last", np.bool_),
@@ -37,10 +36,10 @@ MOVE: Final = np.dtype(
 
 
 class Moves(NamedTuple):
-    """Steps in the order in which they are folded (dtype MOVE), and all their scalars (float32)."""
+    """Steps in the order in which they are folded (dtype MOVE), and what all their directions weigh (float32)."""
 
     steps: NDArray[Any]
-    scalars: NDArray[np.float32]
+    shares: NDArray[np.float32]
 
 
 class Momentum(NamedTuple):

@@ -12,7 +12,7 @@ index i the upper half's entry i − 32768, or minus its entry 32767 − i. Flip
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from llvmlite import ir
 from numba import types
@@ -21,6 +21,7 @@ from numba.extending import intrinsic
 
 QUANTILES = 16  # coordinates that `add_quantiles` takes: one of 16 bits each
 SIGNS = 32  # coordinates that `add_signs` takes: one word
+WORDS: Final = 4  # that `sum_signs` takes: eight or sixteen sums under way hide how long an addition takes
 
 FLOAT, I1, I16, I32 = ir.FloatType(), ir.IntType(1), ir.IntType(16), ir.IntType(32)
 
@@ -66,6 +67,35 @@ def add_signs(typing, out, x, scale, words, factor, i, w):  # type: ignore[no-un
         return context.get_dummy_value()
 
     return types.void(out, x, scale, words, factor, i, w), generate
+
+
+@_operation
+def sum_signs(typing, out, scales, first, count, words, stride, i, w):  # type: ignore[no-untyped-def]
+    """out[i : i + 128] += Σ_p ±scales[first + p], + where the bit of words[p · stride + w : … + 4] is 1, p < count.
+
+    The sums stay in registers from the first p to the last.
+    """
+
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        code = _Code(context, builder, signature, arguments, SIGNS)
+        scales, offset, count, words, stride, at, word = arguments[1:]
+        parts = range(WORDS)
+        wide = ir.VectorType(FLOAT, SIGNS)
+        places = [builder.add(at, ir.Constant(at.type, SIGNS * part)) for part in parts]
+        sums = [cgutils.alloca_once_value(builder, code.load(0, place, FLOAT)) for place in places]
+        with cgutils.for_range(builder, count) as loop:
+            scale = builder.load(builder.gep(code.pointer(1), [builder.add(offset, loop.index)]))
+            plus, minus = code.splat(scale), code.splat(builder.fneg(scale))
+            begin = builder.add(builder.mul(loop.index, stride), word)
+            for part in parts:
+                where = builder.gep(code.pointer(4), [builder.add(begin, ir.Constant(begin.type, part))])
+                z = builder.select(builder.bitcast(builder.load(where), ir.VectorType(I1, SIGNS)), plus, minus)
+                builder.store(builder.fadd(builder.load(sums[part]), z), sums[part])
+        for place, total in zip(places, sums, strict=True):
+            builder.store(builder.load(total), code._place(0, place, FLOAT), align=4)
+        return context.get_dummy_value()
+
+    return types.void(out, scales, first, count, words, stride, i, w), generate
 
 
 class _Code:

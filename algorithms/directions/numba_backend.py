@@ -13,7 +13,7 @@ from seedbus.algorithms.directions import numba_fold
 from seedbus.algorithms.directions.contract import Kind, Vector, check_stream
 from seedbus.algorithms.directions.folding import Law, Moves
 from seedbus.algorithms.directions.philox import key_words
-from seedbus.algorithms.directions.pieces import BLOCKS, ONE, PIECE, add, check_float32, divide_by, groups, kernel
+from seedbus.algorithms.directions.pieces import BLOCKS, ONE, PIECE, ROOM, add, add_all, check_float32, divide_by, groups, kernel
 from seedbus.algorithms.directions.quantiles import SIZE, quantiles
 
 
@@ -26,13 +26,10 @@ def _fill(out, low, high, step, p, start, table):  # type: ignore[no-untyped-def
 
 @kernel
 def _accumulate(out, scales, low, high, step, start, table, divisor):  # type: ignore[no-untyped-def]
-    words, room = np.empty(4 * BLOCKS, np.uint32), np.empty(PIECE, np.float32)
+    words = np.empty(ROOM, np.uint32)
     for first in range(0, out.size, PIECE):
-        piece = out[first : first + PIECE]
-        factor = divide_by(divisor[first : first + PIECE], room, table)
-        piece[:] = float32(0)
-        for p in range(scales.size):
-            add(piece, piece, scales[p], words, start + first, step, p, low, high, table, factor)
+        piece, part = out[first : first + PIECE], divisor[first : first + PIECE]
+        add_all(piece, scales, words, start + first, step, low, high, table, part)
 
 
 @kernel

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from numba import float32
 from numpy.typing import NDArray
 
 from seedbus.algorithms.directions.contract import Vector
 from seedbus.algorithms.directions.folding import Law, Moves
-from seedbus.algorithms.directions.pieces import BLOCKS, PIECE, add, check_float32, divide_by, groups, inlined, kernel
+from seedbus.algorithms.directions.pieces import PIECE, ROOM, add_all, check_float32, groups, inlined, kernel
 
 
 @inlined
@@ -53,26 +52,18 @@ def _own(x, m, h, delta, move, momentum, hessian, is_last_only):  # type: ignore
 
 
 @kernel
-def _fold(x, m, h, start, steps, scalars, table, momentum, hessian, is_last_only):  # type: ignore[no-untyped-def]
-    words = np.empty(4 * BLOCKS, np.uint32)
-    sums, roots, room = np.empty(PIECE, np.float32), np.empty(PIECE, np.float32), np.empty(PIECE, np.float32)
+def _fold(x, m, h, start, steps, shares, table, momentum, hessian, is_last_only):  # type: ignore[no-untyped-def]
+    words, sums, roots = np.empty(ROOM, np.uint32), np.empty(PIECE, np.float32), np.empty(PIECE, np.float32)
     for first in range(0, x.size, PIECE):
         x_piece, m_piece, h_piece = x[first : first + PIECE], m[first : first + PIECE], h[first : first + PIECE]
         delta, root = sums[: x_piece.size], roots[: h_piece.size]
-        factor = root
         for n in range(steps.size):
             move = steps[n]
             if move.is_first:
                 for i in range(root.size):
                     root[i] = np.sqrt(h_piece[i])
-                factor = divide_by(root, room, table)
-            delta[:] = float32(0)
-            for p in range(move.count):
-                scale = scalars[move.first + p]
-                add(delta, delta, scale, words, start + first, move.step, p, move.low, move.high, table, factor)
-            count, weight = float32(move.count), move.weight
-            for i in range(delta.size):
-                delta[i] = delta[i] / count * weight
+            part = shares[move.first : move.first + move.count]
+            add_all(delta, part, words, start + first, move.step, move.low, move.high, table, root)
             if move.is_own:
                 _own(x_piece, m_piece, h_piece, delta, move, momentum, hessian, is_last_only)
             else:

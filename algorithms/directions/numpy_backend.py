@@ -43,8 +43,9 @@ class NumpyDirections:
         out[:] = 0
         with np.errstate(all="ignore"):
             for p, weight in enumerate(weights):
-                z = self._direction(out.size, out.dtype, seed, step, p, start)
-                out += weight * (z if divisor is None else z / divisor)
+                out += weight * self._direction(out.size, out.dtype, seed, step, p, start)
+            if divisor is not None:
+                out /= divisor
 
     def perturb(
         self,

@@ -19,14 +19,16 @@ from typing import Any
 
 import numba
 import numpy as np
-from numba import uint32, uint64
+from numba import float32, uint32, uint64
 
 from seedbus.algorithms.directions.contract import ALIGNMENT, Vector
-from seedbus.algorithms.directions.lanes import QUANTILES, SIGNS, add_quantiles, add_signs
+from seedbus.algorithms.directions.lanes import QUANTILES, SIGNS, WORDS, add_quantiles, add_signs, sum_signs
 from seedbus.algorithms.directions.philox import MULTIPLIERS, ROUNDS, WEYL
 
-PIECE = 4096  # coordinates: 16 KiB of each vector
 BLOCKS = 32  # of Philox at once, 512 bytes: look-ups wait for memory while the next words are computed
+PIECE = 128 * BLOCKS  # coordinates, 16 KiB of each vector: no more than `rademacher` has from so many blocks
+TOGETHER = 16  # directions of `rademacher` that are summed without leaving the registers
+ROOM = TOGETHER * 4 * BLOCKS  # words that `add_all` needs
 
 NOTHING = np.empty(0, np.float32)
 
@@ -100,6 +102,24 @@ def add(out, x, scale, words, start, step, p, low, high, table, factor):  # type
             else:
                 for i in range(first, last, SIGNS):
                     add_signs(out, x, scale, words, None, i, (i - first) // SIGNS)
+
+
+@inlined
+def add_all(out, scales, words, start, step, low, high, table, divisor):  # type: ignore[no-untyped-def]
+    """out = (Σ_p scales[p] · z(p)) / divisor over one piece; words: ROOM of them, to work in."""
+    out[:] = float32(0)
+    if table.size:
+        for p in range(scales.size):
+            add(out, out, scales[p], words, start, step, p, low, high, table, divisor[:0])
+    else:
+        for first in range(0, scales.size, TOGETHER):
+            count = min(TOGETHER, scales.size - first)
+            for p in range(count):
+                philox_words(words[4 * BLOCKS * p :], start // 128, step, first + p, 1, low, high)
+            for i in range(0, out.size, SIGNS * WORDS):
+                sum_signs(out, scales, first, count, words, 4 * BLOCKS, i, i // SIGNS)
+    for i in range(divisor.size):
+        out[i] /= divisor[i]
 
 
 @inlined

@@ -54,7 +54,7 @@ class TritonDirections:
         start: int = 0,
         divisor: Tensor | None = None,
     ) -> None:
-        """out = Σ_p coefficients[p] · z(step, p), coefficients [P] rounded to float32; divisor: shape of out."""
+        """out = (Σ_p coefficients[p] · z(step, p)) / divisor, coefficients [P] rounded to float32; divisor: as out."""
         scales = torch.from_numpy(np.array(coefficients, np.float32))
         check_tensors(out, divisor)
         check_stream(self.kind, len(out), seed=seed, step=step, perturbation=len(scales), start=start)

@@ -148,16 +148,14 @@ def perturb(  # type: ignore[no-untyped-def]
 def accumulate(  # type: ignore[no-untyped-def]
     out, divisor, scales, count, table, size, start, step, low, high, COUNT: tl.constexpr, IS_GAUSSIAN: tl.constexpr
 ):
-    """out = Σ_p scales[p] · z(step, p) / divisor, p ascending from 0 to count."""
+    """out = (Σ_p scales[p] · z(step, p)) / divisor, p ascending from 0 to count."""
     first = tl.program_id(0).to(tl.int64) * COUNT
     at = first + tl.arange(0, COUNT)
     step, low, high = unsigned(step), unsigned(low), unsigned(high)
     total = tl.zeros([COUNT], tl.float32)
-    if divisor is not None:
-        root = read(divisor, at, size)
     for p in range(count):
         z = direction(table, start + first, step, p, low, high, COUNT, IS_GAUSSIAN)
-        if divisor is not None:
-            z = tl.div_rn(z, root)
         total = total + tl.load(scales + p) * z
+    if divisor is not None:
+        total = tl.div_rn(total, read(divisor, at, size))
     write(out, at, size, total)

@@ -25,6 +25,7 @@ import triton.language as tl
 from numpy.typing import NDArray
 from torch import Tensor
 
+from seedbus.algorithms.block import shares
 from seedbus.algorithms.contract import CommitGap
 from seedbus.algorithms.decomfl import DeComFL
 from seedbus.algorithms.directions.contract import check_stream
@@ -46,7 +47,6 @@ class Move(NamedTuple):
     """One global step k of one term. words: low and high half of the seed, k, first scalar, P, flags."""
 
     words: tuple[int, int, int, int, int, int]
-    weight: float
     learning_rate: float
 
 
@@ -101,23 +101,27 @@ def _moves(algorithm: ScalarOnly, commits: Sequence[ScalarCommit], dimension: in
                 algorithm.directions, dimension, seed=term.seed, step=steps, perturbation=perturbations, start=0
             )
             is_own = term.round == commit.round
-            weight, rate = (term.weight, commit.learning_rate) if is_own else (1.0, commit.learning_rate * term.weight)
+            rate = commit.learning_rate if is_own else commit.learning_rate * term.weight
             for k in range(steps if term.weight else 0):
                 flags = IS_FIRST.value * (k == 0) + IS_OWN.value * is_own
                 flags += LEARNS.value * (is_own and (learns_always or k + 1 == steps))
-                yield Move((*key_words(term.seed), k, first + k * perturbations, perturbations, flags), weight, rate)
+                yield Move((*key_words(term.seed), k, first + k * perturbations, perturbations, flags), rate)
             first += term.scalars.size
 
 
 def _program(moves: Sequence[Move], commits: Sequence[ScalarCommit]) -> tuple[Tensor, Tensor, Tensor]:
-    """What the kernel reads: words int32 [S, 6], weight and learning rate float32 [S, 2], all scalars float32 [N]."""
+    """What the kernel reads: words int32 [S, 6], learning rates float32 [S], all shares float32 [N]."""
     words: NDArray[np.uint32] = np.array([move.words for move in moves], np.uint32)
-    rates = np.array([(move.weight, move.learning_rate) for move in moves], np.float32)
-    scalars: list[Scalars] = [term.scalars.reshape(-1) for commit in commits for term in commit.terms]
+    rates = np.array([move.learning_rate for move in moves], np.float32)
+    parts: list[Scalars] = [
+        shares(term.scalars, term.weight if term.round == commit.round else 1.0, np.float32).reshape(-1)
+        for commit in commits
+        for term in commit.terms
+    ]
     return (
         torch.from_numpy(words.view(np.int32)),
         torch.from_numpy(rates),
-        torch.from_numpy(np.concatenate(scalars)),
+        torch.from_numpy(np.concatenate(parts)),
     )
 
 
@@ -162,16 +166,15 @@ def _replay(  # type: ignore[no-untyped-def]
         delta = tl.zeros([COUNT], tl.float32)
         for p in range(perturbations):
             z = direction(table, start, step, p, low, high, COUNT, IS_GAUSSIAN)
-            if h_field is not None:
-                z = tl.div_rn(z, root)
             delta = delta + tl.load(scalar + p) * z
-        delta = tl.div_rn(delta, perturbations.to(tl.float32)) * tl.load(rates + 2 * number)
+        if h_field is not None:
+            delta = tl.div_rn(delta, root)
         away = delta
         if m_field is not None:
             if flags & IS_OWN != 0:
                 away = m * beta + delta * share
                 m = stored(m_field, away)
-        x = stored(x_field, x - away * tl.load(rates + 2 * number + 1))
+        x = stored(x_field, x - away * tl.load(rates + number))
         if h_field is not None:
             if flags & LEARNS != 0:
                 h = h * keep + (delta * delta + epsilon) * nu

@@ -49,7 +49,7 @@ def use() -> None:
     selftest(compiled)
     backend = compiled("gaussian")
     assert isinstance(backend, Folding)
-    moves = Moves(np.array([(0, 0, 0, 0, 1, 0.0, 1.0, True, True, True)], MOVE), np.zeros(1, np.float32))
+    moves = Moves(np.array([(0, 0, 0, 0, 1, 0.0, True, True, True)], MOVE), np.zeros(1, np.float32))
     backend.fold(Law(), {"x": np.zeros(ALIGNMENT, np.float32)}, moves)
 
 

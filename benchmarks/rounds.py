@@ -96,12 +96,14 @@ def as_in_papers(network: Any) -> Any:
     """ReLU before pooling, and not in place; torch's own pooling."""
     from torch import nn
 
+    from seedbus.models.networks import Halving
+
     layers: list[nn.Module] = []
     for layer in network:
         if isinstance(layer, nn.ReLU):
             layers.insert(len(layers) - isinstance(layers[-1], nn.MaxPool2d), nn.ReLU())
         else:
-            layers.append(nn.MaxPool2d(2) if isinstance(layer, nn.MaxPool2d) else layer)
+            layers.append(nn.MaxPool2d(2) if isinstance(layer, Halving) else layer)
     return nn.Sequential(*layers)
 
 

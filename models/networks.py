@@ -15,6 +15,7 @@ from collections import OrderedDict
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import max_pool2d
 
 
 def softmax(pixels: int, classes: int) -> nn.Module:
@@ -111,20 +112,17 @@ class Last(nn.Module):
         return returned[0][:, -1]
 
 
-class Halving(nn.MaxPool2d):
+class Halving(nn.Module):
     """The largest of each 2×2 block: [b, channels, height, width] → [b, channels, height // 2, width // 2].
 
     Where nobody asks for a gradient it is made of two maxima, to the same bits: torch's own kernel notes where each
-    largest value was, which takes up to two and a half times as long. With a gradient it is torch's, for two maxima share
-    the gradient among equal values.
+    largest value was, which takes up to two and a half times as long. With a gradient it is torch's, for two maxima
+    share the gradient among equal values.
     """
-
-    def __init__(self) -> None:
-        super().__init__(kernel_size=2)
 
     def forward(self, images: Tensor) -> Tensor:
         if torch.is_grad_enabled():
-            return super().forward(images)
+            return max_pool2d(images, 2)
         height, width = (2 * (size // 2) for size in images.shape[2:])
         rows = torch.maximum(images[:, :, 0:height:2], images[:, :, 1:height:2])
         return torch.maximum(rows[..., 0:width:2], rows[..., 1:width:2])

@@ -58,7 +58,7 @@ class Directions(Protocol):
         start: int = 0,
         divisor: Vector | None = None,
     ) -> None:
-        """out = (Σ_p coefficients[p] · z(step, p)) / divisor, coefficients [P] rounded to out's dtype; divisor: as out."""
+        """out = (Σ_p coefficients[p] · z(step, p)) / divisor, coefficients [P] rounded to out's dtype."""
         ...
 
     def perturb(

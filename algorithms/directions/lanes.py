@@ -12,7 +12,7 @@ index i the upper half's entry i − 32768, or minus its entry 32767 − i. Flip
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from llvmlite import ir
 from numba import types
@@ -21,7 +21,7 @@ from numba.extending import intrinsic
 
 QUANTILES = 16  # coordinates that `add_quantiles` takes: one of 16 bits each
 SIGNS = 32  # coordinates that `add_signs` takes: one word
-WORDS: Final = 4  # that `sum_signs` takes: eight or sixteen sums under way hide how long an addition takes
+WORDS = 4  # that `sum_signs` takes: as many sums under way as an addition takes steps, and more
 
 FLOAT, I1, I16, I32 = ir.FloatType(), ir.IntType(1), ir.IntType(16), ir.IntType(32)
 
@@ -78,11 +78,10 @@ def sum_signs(typing, out, scales, first, count, words, stride, i, w):  # type: 
 
     def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
         code = _Code(context, builder, signature, arguments, SIGNS)
-        scales, offset, count, words, stride, at, word = arguments[1:]
+        offset, count, stride, at, word = (arguments[number] for number in (2, 3, 5, 6, 7))
         parts = range(WORDS)
-        wide = ir.VectorType(FLOAT, SIGNS)
         places = [builder.add(at, ir.Constant(at.type, SIGNS * part)) for part in parts]
-        sums = [cgutils.alloca_once_value(builder, code.load(0, place, FLOAT)) for place in places]
+        sums = [code.variable(code.load(0, place, FLOAT)) for place in places]
         with cgutils.for_range(builder, count) as loop:
             scale = builder.load(builder.gep(code.pointer(1), [builder.add(offset, loop.index)]))
             plus, minus = code.splat(scale), code.splat(builder.fneg(scale))
@@ -92,7 +91,7 @@ def sum_signs(typing, out, scales, first, count, words, stride, i, w):  # type: 
                 z = builder.select(builder.bitcast(builder.load(where), ir.VectorType(I1, SIGNS)), plus, minus)
                 builder.store(builder.fadd(builder.load(sums[part]), z), sums[part])
         for place, total in zip(places, sums, strict=True):
-            builder.store(builder.load(total), code._place(0, place, FLOAT), align=4)
+            code.store(builder.load(total), place)
         return context.get_dummy_value()
 
     return types.void(out, scales, first, count, words, stride, i, w), generate
@@ -120,8 +119,15 @@ class _Code:
     def add(self, z: Any, at: Any, factor: Any) -> None:
         """out = x + factor · z at `at`."""
         product = z if factor is None else self._builder.fmul(factor, z)
-        total = self._builder.fadd(self.load(1, at, FLOAT), product)
-        self._builder.store(total, self._place(0, at, FLOAT), align=4)
+        self.store(self._builder.fadd(self.load(1, at, FLOAT), product), at)
+
+    def store(self, vector: Any, at: Any) -> None:
+        """out = vector at `at`."""
+        self._builder.store(vector, self._place(0, at, FLOAT), align=4)
+
+    def variable(self, first: Any) -> Any:
+        """What a loop changes; LLVM keeps it in registers."""
+        return cgutils.alloca_once_value(self._builder, first)  # type: ignore[no-untyped-call]
 
     def splat(self, scalar: Any) -> Any:
         nothing = ir.Constant(ir.VectorType(scalar.type, self._width), ir.Undefined)

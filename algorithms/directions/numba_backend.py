@@ -13,7 +13,18 @@ from seedbus.algorithms.directions import numba_fold
 from seedbus.algorithms.directions.contract import Kind, Vector, check_stream
 from seedbus.algorithms.directions.folding import Law, Moves
 from seedbus.algorithms.directions.philox import key_words
-from seedbus.algorithms.directions.pieces import BLOCKS, ONE, PIECE, ROOM, add, add_all, check_float32, divide_by, groups, kernel
+from seedbus.algorithms.directions.pieces import (
+    BLOCKS,
+    ONE,
+    PIECE,
+    ROOM,
+    add,
+    add_all,
+    check_float32,
+    divide_by,
+    groups,
+    kernel,
+)
 from seedbus.algorithms.directions.quantiles import SIZE, quantiles
 
 

@@ -56,9 +56,9 @@ class Closed:
 class Coordinator:
     """The server's decisions for one run.
 
-    proofs: what every process must show ("selftest", "x0"), or what the first one does if it is not said. believes:
-    whether a process that comes back is at the versions that it says; else (simulated time) that a process went and
-    came never happened. apart: clients that a process does not bring, because they are not there: they come by
+    proofs: what every process must show ("selftest", "x0", "losses"), or what the first one does if it is not said.
+    believes: whether a process that comes back is at the versions that it says; else (simulated time) that a process
+    went and came never happened. apart: clients that a process does not bring, because they are not there: they come by
     themselves, when they do. lag: what becomes of who misses much; reload: where all of the log is (`History`); state:
     the algorithm's own, before the first commit.
     """
@@ -286,5 +286,5 @@ class Coordinator:
 
 _ANSWERS_BADLY = frozenset(
     "malformed bad-payload shape not-finite absurd wrong-norm wrong-version diverged "
-    "joins-again foreign-version claims-another selftest x0".split()  # the last five: a JOIN in the place of a report
+    "joins-again foreign-version claims-another selftest losses x0".split()  # the last six: a JOIN for a report
 )

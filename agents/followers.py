@@ -14,7 +14,7 @@ from seedbus.agents.host import Host
 from seedbus.agents.memories import Memories
 from seedbus.agents.messages import AnyAlgorithm
 from seedbus.agents.observer import Observer
-from seedbus.agents.problem import Identified, Problem
+from seedbus.agents.problem import Identified, Probed, Problem
 from seedbus.agents.replicas import Replicas
 from seedbus.agents.tampering import HONEST, Tampering
 from seedbus.algorithms.contract import BadPayload, Replica
@@ -29,12 +29,14 @@ TOGETHER = 64
 def prove(algorithm: AnyAlgorithm, problem: Problem) -> dict[str, bytes]:
     """What a process shows of itself: the self-test of its directions and arithmetic, and the digest of its x₀.
 
-    Where a problem is decided by more than x₀, frozen weights say, the digest is of both.
+    Where a problem is decided by more than x₀, frozen weights say, the digest is of both; and where its losses were
+    compiled, there is a digest of some of them.
     """
     digest = Replica(0, {"x": problem.x0()}).digests()["x"]
     if isinstance(problem, Identified):
         digest = hashlib.blake2b(digest + problem.identity(), digest_size=len(digest)).digest()
-    return {"selftest": selftest(), "x0": digest}
+    losses = problem.probe() if isinstance(problem, Probed) else b""
+    return {"selftest": selftest(), "x0": digest} | ({"losses": losses} if losses else {})
 
 
 def build_facts(proofs: Mapping[str, bytes]) -> dict[str, str]:

@@ -165,7 +165,7 @@ class Host:
         return [self._joining(client, (span,)).pack()._replace(round=asked.round)]
 
     def _joining(self, sender: int, spans: tuple[messages.Span, ...]) -> Join:
-        return Join(sender, spans, self._proof["selftest"], self._proof["x0"])
+        return Join(sender, spans, **self._proof)
 
     def _forget(self, told: Envelope) -> None:
         client = told.client

@@ -162,7 +162,8 @@ class _Crew:
             stop=setup.stop,
             evaluation=setup.evaluation,
             verify_every=setup.verify_every,
-            proofs={"selftest": own_selftest} | ({"x0": journal.proof("x0")} if "x0" in facts else {}),
+            proofs={"selftest": own_selftest}
+            | {name: journal.proof(name) for name in ("x0", "losses") if name in facts},
             believes=not setup.is_virtual,
             apart=self.population.at_start if setup.is_virtual else self.population.away,
             lag=setup.lag,

@@ -39,32 +39,36 @@ class Join:
     """Clients with their versions, and proof that their process's arithmetic and its x₀ are the run's.
 
     sender: a host that comes with all its clients, or one client that has lost what the server believes it holds.
+    losses: of a process whose losses are compiled; the others have none, and send nothing in its place.
     """
 
     sender: int
     spans: tuple[Span, ...]
     selftest: bytes
     x0: bytes
+    losses: bytes = b""
 
     @property
     def proofs(self) -> dict[str, bytes]:
-        return {"selftest": self.selftest, "x0": self.x0}
+        return {"selftest": self.selftest, "x0": self.x0} | ({"losses": self.losses} if self.losses else {})
 
     def pack(self) -> Envelope:
         spans = [[span.first, span.last, span.version] for span in self.spans]
-        return Envelope(Kind.JOIN, self.sender, 0, 0, [spans, self.selftest, self.x0])
+        return Envelope(Kind.JOIN, self.sender, 0, 0, [spans, *self.proofs.values()])
 
     @staticmethod
     def unpack(envelope: Envelope) -> Join:
-        spans, selftest, x0 = _fields(envelope, list, bytes, bytes)
-        if max(len(selftest), len(x0)) > PROOF_BYTES:
-            raise BadPayload(f"a JOIN's proofs have {len(selftest)} and {len(x0)} bytes; at most {PROOF_BYTES} each")
+        types = (list, bytes, bytes, bytes) if len(envelope.body) == 4 else (list, bytes, bytes)
+        spans, *proofs = _fields(envelope, *types)
+        if max(map(len, proofs)) > PROOF_BYTES:
+            sizes = " and ".join(str(len(proof)) for proof in proofs)
+            raise BadPayload(f"a JOIN's proofs have {sizes} bytes; at most {PROOF_BYTES} each")
         for span in spans:
             if not (isinstance(span, list) and len(span) == 3 and all(type(n) is int and 0 <= n < 2**32 for n in span)):
                 raise BadPayload("a JOIN's clients are not spans of first, last and version")
             if span[0] > span[1]:
                 raise BadPayload(f"a JOIN's clients {span[0]} … {span[1]} end before they begin")
-        return Join(envelope.client, tuple(Span(*span) for span in spans), selftest, x0)
+        return Join(envelope.client, tuple(Span(*span) for span in spans), *proofs)
 
 
 def spans(versions: Sequence[tuple[int, int]]) -> list[Span]:

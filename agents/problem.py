@@ -34,3 +34,12 @@ class Identified(Protocol):
     def identity(self) -> bytes:
         """A digest of all that: two processes may run together only if theirs are the same."""
         ...
+
+
+@runtime_checkable
+class Probed(Protocol):
+    """A problem whose losses have bits that depend on where they were made ready: compiled on this machine, say."""
+
+    def probe(self) -> bytes:
+        """A digest of some losses; none where they depend on nothing of the kind."""
+        ...

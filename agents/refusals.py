@@ -10,8 +10,8 @@ NOBODY = -(2**31)  # the client of a refusal that concerns no client
 PEERS = 1000  # so many strangers are told apart
 REASONS = frozenset(
     "absurd bad-join bad-payload bad-snapshot claims-another diverged duplicate foreign-version joins-again late "
-    "malformed no-chunk no-snapshot not-a-member not-asked not-fetched not-finite not-offered overflow pulls-again "
-    "selftest shape unknown-client wrong-kind wrong-norm wrong-round wrong-version x0".split()
+    "losses malformed no-chunk no-snapshot not-a-member not-asked not-fetched not-finite not-offered overflow "
+    "pulls-again selftest shape unknown-client wrong-kind wrong-norm wrong-round wrong-version x0".split()
 )
 """What members' messages are refused for; strangers' are refused for others too."""
 TOLD = 5  # so many refusals of one stranger for one reason are told, the rest counted

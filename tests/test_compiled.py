@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import threading
+import time
 import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from worlds import go, scenario
+from clusters import Serving
+from worlds import go, reopened, scenario
 
-from seedbus.agents.errors import RunFolderError
+from seedbus.agents.errors import JoinRefused, RunFolderError
+from seedbus.agents.followers import prove
+from seedbus.agents.observer import Nobody
+from seedbus.bus import Wish
+from seedbus.bus.zeromq import follow
 from seedbus.models.errors import DataError
 from seedbus.models.image_problem import ImageProblem
 from seedbus.scenarios.cluster import Placement
-from seedbus.scenarios.run import hosted, run
+from seedbus.scenarios.run import hosted, recruit, run
 
 TASK: dict[str, Any] = {"name": "digits", "model": "cnn", "batch_size": 16}
 
@@ -61,6 +69,64 @@ def test_a_process_compiles_before_its_first_loss_and_says_so(monkeypatch: pytes
     # a client with less than a batch is not compiled for
     compiled.parts[3] = eager.parts[3] = eager.parts[3][:15]
     assert compiled.objective(3, 1).loss(0) == eager.objective(3, 1).loss(0)
+
+
+def in_one_place(factor: float) -> ImageProblem:
+    """A problem whose loss was "compiled" where everything comes out `factor` times as large."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            "seedbus.models.image_problem.compiled", lambda loss, *_: lambda *batch: loss(*batch) * np.float32(factor)
+        )
+        problem = hosted(SHARED, lambda event, **facts: None)
+    assert isinstance(problem, ImageProblem)
+    return problem
+
+
+SHARED = what("compiled", participation={"clients": 8, "cohort": 6}, stop={"rounds": 5})
+ONE_BIT = 1 + 2**-23
+
+
+def test_losses_are_proved_only_where_they_were_compiled() -> None:
+    eager = hosted(what("eager"), lambda event, **facts: None)
+    assert isinstance(eager, ImageProblem) and eager.probe() == b""
+    assert set(prove(SHARED.algorithm, eager)) == {"selftest", "x0"}
+    here, there = (prove(SHARED.algorithm, in_one_place(factor)) for factor in (1.0, ONE_BIT))
+    assert here == prove(SHARED.algorithm, in_one_place(1.0))
+    assert {name for name in here if here[name] != there[name]} == {"losses"}
+
+
+def test_a_process_whose_compiled_losses_differ_in_a_bit_is_refused(tmp_path: Path) -> None:
+    alone = _run_of(1.0, tmp_path / "alone")
+    with Serving(SHARED, tmp_path / "run") as server:
+        endpoint = server.watcher.endpoint
+
+        def takes_part(factor: float, first: int, last: int) -> None:
+            made = recruit(SHARED, in_one_place(factor), Nobody())
+            follow(endpoint, [Wish(((first, last),))], made, patience_s=20)
+
+        sentence = r"\(losses\): its compiled losses have other bits .* with task.forward: eager nothing is compiled"
+        threading.Thread(target=takes_part, args=(1.0, 0, 3), daemon=True).start()
+        while not server.watcher.joined:
+            time.sleep(0.01)
+        with pytest.raises(JoinRefused, match=sentence):
+            takes_part(ONE_BIT, 4, 7)
+        threading.Thread(target=takes_part, args=(1.0, 4, 7), daemon=True).start()
+        results = server.results()
+    assert results.digest == alone and results.summary["refusals"]["losses"] == {"-4": 1}
+
+
+def _run_of(factor: float, folder: Path, **options: Any) -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("seedbus.scenarios.run.hosted", lambda scenario, note: in_one_place(factor))
+        return run(SHARED, folder, **options).digest
+
+
+def test_a_run_goes_on_only_where_its_compiled_losses_are_the_same(tmp_path: Path) -> None:
+    whole = _run_of(1.0, tmp_path / "run")
+    reopened(tmp_path / "run", {})
+    with pytest.raises(RunFolderError, match=r"begun with losses [0-9a-f]{16}, and this is losses [0-9a-f]{16}"):
+        _run_of(ONE_BIT, tmp_path / "run", resume=True)
+    assert _run_of(1.0, tmp_path / "run", resume=True) == whole
 
 
 @pytest.mark.slow

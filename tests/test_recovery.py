@@ -13,11 +13,10 @@ from typing import Any
 
 import pytest
 from processes import hears_ctrl_c
-from worlds import DECOMFL, HISO, lossy, outcome, scenario
+from worlds import DECOMFL, HISO, lossy, outcome, reopened, scenario
 
 from seedbus.agents.errors import RunFolderError
 from seedbus.agents.journal import Entry, Journal
-from seedbus.agents.seals import SEAL, seal_of
 from seedbus.bus import Bus, Kind
 from seedbus.bus.under_way import Flight
 from seedbus.scenarios.replay import replay
@@ -154,24 +153,12 @@ def test_a_resumed_run_of_another_scenario_is_refused_with_the_field_that_differ
         run(scenario(algorithm=DECOMFL | {"momentum": 0.9}), tmp_path / "run", resume=True)
 
 
-def _reopened(folder: Path, facts: dict[str, str]) -> None:
-    """A run that is not over, with other facts in its journal."""
-    journal = Journal.open(folder)
-    others = {name: value for name, value in (journal.facts() | facts).items() if name != "outcome"}
-    journal._database.execute("DELETE FROM facts")
-    sealed = (others | {SEAL: seal_of(others)}).items()
-    journal._database.executemany("INSERT INTO facts VALUES (?, ?)", sealed)
-    journal._database.commit()
-    journal.close()
-    os.unlink(folder / "results.json")
-
-
 @pytest.mark.parametrize("name", ["seedbus", "selftest", "x0"])
 def test_a_build_whose_bits_would_differ_neither_resumes_nor_replays(tmp_path: Path, name: str) -> None:
     another = "0123456789abcdef"
     whole = run(scenario(), tmp_path / "run").digest
     own = _facts(tmp_path / "run")
-    _reopened(tmp_path / "run", {name: another})
+    reopened(tmp_path / "run", {name: another})
     with pytest.raises(RunFolderError, match=rf"begun with {name} {another}, and this is {name} {own[name]}"):
         replay(tmp_path / "run")
     with pytest.raises(RunFolderError, match=rf"begun with {name} {another}, and this is {name} {own[name]}"):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
+from seedbus.agents.journal import Journal
+from seedbus.agents.seals import SEAL, seal_of
 from seedbus.scenarios.loading import validate
 from seedbus.scenarios.results import Results
 from seedbus.scenarios.run import run
@@ -53,3 +56,15 @@ def outcome(results: Results) -> tuple[Any, ...]:
 
 def go(folder: Path, what: Scenario, **options: Any) -> Results:
     return run(what, folder, **options)
+
+
+def reopened(folder: Path, facts: dict[str, str]) -> None:
+    """A run that is not over, with other facts in its journal."""
+    journal = Journal.open(folder)
+    others = {name: value for name, value in (journal.facts() | facts).items() if name != "outcome"}
+    journal._database.execute("DELETE FROM facts")
+    sealed = (others | {SEAL: seal_of(others)}).items()
+    journal._database.executemany("INSERT INTO facts VALUES (?, ?)", sealed)
+    journal._database.commit()
+    journal.close()
+    os.unlink(folder / "results.json")

@@ -33,12 +33,14 @@ class _Link:
     memory: Any = None
     is_found: bool = False
 
-    def name(self, client: int) -> str:
-        return f"{client}-{self.number}-{self.round}.{'loss' if self.is_loss else 'memory'}"
+    @property
+    def name(self) -> str:
+        return f"{self.number}-{self.round}.{'loss' if self.is_loss else 'memory'}"
 
 
 class Memories:
-    """folder: where they are kept, made when first needed, a run's own; None: in this process alone."""
+    """folder: where they are kept, in a folder for each client, made when first needed, a run's own; None: in this
+    process alone."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
@@ -76,27 +78,35 @@ class Memories:
         if self._folder is None:
             link.memory = memory
         else:  # vectors of many clients would fill this process
-            self._folder.mkdir(parents=True, exist_ok=True)
-            with whole(self._folder / link.name(client)) as file:
+            (self._folder / str(client)).mkdir(parents=True, exist_ok=True)
+            with whole(self._folder / str(client) / link.name) as file:
                 file.write(msgpack.packb(memory))
         chain.append(link)
         while len(chain) > KEPT:
             old = chain.pop(0)
             if self._folder is not None:
-                (self._folder / old.name(client)).unlink(missing_ok=True)
+                (self._folder / str(client) / old.name).unlink(missing_ok=True)
 
     def _chain(self, client: int) -> list[_Link]:
         if client not in self._chains:
-            folder = self._folder if self._folder and self._folder.exists() else None  # many have nothing to remember
-            files = folder.glob(f"{client}-*-*.*") if folder else ()
-            named = [(file.stem.split("-"), file.suffix) for file in files if file.suffix in (".memory", ".loss")]
-            links = [
-                _Link(int(number), int(round), suffix == ".loss", is_found=True) for (_, number, round), suffix in named
-            ]
+            links = map(_found, _listed(self._folder / str(client))) if self._folder else ()
             self._chains[client] = sorted(links, key=lambda link: link.number)
         return self._chains[client]
 
     def _read(self, client: int, link: _Link) -> Any:
         if self._folder is None:
             return link.memory
-        return msgpack.unpackb((self._folder / link.name(client)).read_bytes(), strict_map_key=False)
+        return msgpack.unpackb((self._folder / str(client) / link.name).read_bytes(), strict_map_key=False)
+
+
+def _listed(folder: Path) -> list[Path]:
+    """What is whole of a client's memories; of many clients there is nothing at all."""
+    try:
+        return [file for file in folder.iterdir() if file.suffix in (".memory", ".loss")]
+    except FileNotFoundError:
+        return []
+
+
+def _found(file: Path) -> _Link:
+    number, round = map(int, file.stem.split("-"))
+    return _Link(number, round, file.suffix == ".loss", is_found=True)

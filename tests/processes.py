@@ -25,13 +25,19 @@ def hears_ctrl_c() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def children(pid: int) -> list[int]:
-    """The processes that a process has started and that live."""
+def workers_of(pid: int) -> list[int]:
+    """The worker processes that a process has started and that live; it may have other children."""
     found = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         with suppress(OSError):
-            found += [int(child) for child in task.read_text().split()]
+            found += [int(child) for child in task.read_text().split() if _is_worker(child)]
     return found
+
+
+def _is_worker(pid: str) -> bool:
+    with suppress(OSError):
+        return b"--leash" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return False
 
 
 def is_alive(pid: int) -> bool:

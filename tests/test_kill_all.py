@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from processes import children, is_alive, kill, seedbus, wait_for
+from processes import is_alive, kill, seedbus, wait_for, workers_of
 from worlds import HISO, lossy, outcome
 
 from seedbus.agents.journal import Journal
@@ -61,7 +61,7 @@ class Lives:
             time.sleep(0.002)
 
     def _kill(self, command: subprocess.Popen[str]) -> None:
-        workers, before = children(command.pid), versions(self.folder)
+        workers, before = workers_of(command.pid), versions(self.folder)
         for process in (command.pid, *workers):
             kill(process, signal.SIGKILL)
         command.communicate(timeout=60)

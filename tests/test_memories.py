@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from clusters import Following, Serving, Watcher
-from processes import children, kill
+from processes import kill, workers_of
 from test_recovery import _cut, _Power
 from test_zeromq_crashes import alike
 from worlds import outcome, scenario
@@ -101,7 +101,7 @@ def test_some_are_kept_and_older_work_is_new_work(memories: Memories) -> None:
 def test_a_run_that_is_resumed_too_early_for_what_is_kept_says_so(tmp_path: Path) -> None:
     for round in range(KEPT + 2):
         Memories(tmp_path).keep(0, round, round)
-    assert len(list(tmp_path.iterdir())) == KEPT
+    assert len(list((tmp_path / "0").iterdir())) == KEPT
     with pytest.raises(Forgotten, match="client 0 does not remember any more what it knew before round 2"):
         Memories(tmp_path).before(0, 2)
 
@@ -112,7 +112,7 @@ def test_another_process_finds_the_same(tmp_path: Path) -> None:
     first.keep(71, 9, "nine")
     first.forget(7, 11)
     first.keep(7, 12, "twelve")
-    (tmp_path / "7-9-9.unfinished").write_bytes(b"x")
+    (tmp_path / "7" / "9-9.unfinished").write_bytes(b"x")
     again = Memories(tmp_path)
     assert [again.before(7, round) for round in (10, 12, 13)] == [None, None, "twelve"]
     assert again.before(71, 10) == "nine"
@@ -174,7 +174,7 @@ class _Killing(Watcher):
 
     def round_closed(self, closed: Any, now_ns: int, bytes_so_far: int) -> None:
         super().round_closed(closed, now_ns, bytes_so_far)
-        workers = children(os.getpid())
+        workers = workers_of(os.getpid())
         if self.rounds >= 6 and not self.kills and len(workers) == 2:
             kill(workers[0], signal.SIGKILL)
             self.kills += 1

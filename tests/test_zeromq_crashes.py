@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from bus_harness import Desk, Follower
 from clusters import Following, Serving, Watcher
-from processes import children, is_alive, kill, seedbus, wait_for
+from processes import is_alive, kill, seedbus, wait_for, workers_of
 from standing import echo, listening, until
 from tcp_proxy import CountingProxy
 from worlds import HISO, lossy, outcome
@@ -49,7 +49,7 @@ def killing(watcher: Watcher, kills: int, seed: int, done: threading.Event) -> i
     while count < kills and not done.is_set():
         before = watcher.rounds
         done.wait(draw.uniform(0.0, 0.3))
-        workers = children(os.getpid())
+        workers = workers_of(os.getpid())
         if workers and watcher.rounds > before:
             kill(draw.choice(workers), signal.SIGKILL)
             count += 1
@@ -134,9 +134,9 @@ def test_ctrl_c_at_any_moment_ends_within_two_seconds_and_leaves_no_process(
     for number in range(signals):
         folder = tmp_path / str(number)
         command = seedbus("run", tmp_path / "what.yaml", "--workers", 2, "--out", folder, "-q")
-        wait_for(lambda: len(children(command.pid)) == 2)  # noqa: B023
+        wait_for(lambda: len(workers_of(command.pid)) == 2)  # noqa: B023
         time.sleep(draw.uniform(0, 4.0))
-        workers, began = children(command.pid), time.monotonic()
+        workers, began = workers_of(command.pid), time.monotonic()
         kill(command.pid, signal.SIGINT)
         _, told = command.communicate(timeout=60)
         took.append(time.monotonic() - began)
@@ -151,7 +151,7 @@ def test_workers_end_with_a_server_that_is_killed(tmp_path: Path) -> None:
     command = seedbus("run", tmp_path / "what.yaml", "--workers", 2, "--out", tmp_path / "run", "-q")
     wait_for(lambda: (tmp_path / "run" / "log.jsonl").exists())
     wait_for(lambda: '"round"' in (tmp_path / "run" / "log.jsonl").read_text())
-    workers = children(command.pid)
+    workers = workers_of(command.pid)
     command.kill()
     command.communicate()
     assert len(workers) == 2

@@ -47,9 +47,8 @@ def moves(commits: Sequence[ScalarCommit]) -> Moves:
         for term in commit.terms:
             if not term.weight:
                 continue
-            is_own, (last, count) = term.round == commit.round, term.scalars.shape
-            rate = commit.learning_rate if is_own else commit.learning_rate * term.weight
-            weight, words = term.weight if is_own else 1.0, (term.seed & 0xFFFFFFFF, term.seed >> 32)
+            is_own, weight, rate = commit.effect(term)
+            (last, count), words = term.scalars.shape, (term.seed & 0xFFFFFFFF, term.seed >> 32)
             for k in range(last):
                 steps.append((*words, k, first + k * count, count, rate, is_own, k == 0, k + 1 == last))
             parts.append(shares(term.scalars, weight, np.float32).ravel())

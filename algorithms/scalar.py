@@ -275,15 +275,15 @@ class ScalarOnly(BaseModel):
     def _fold(self, block: Block, backend: Directions, commit: ScalarCommit, term: Term) -> None:
         if not term.weight:
             return
-        is_own = term.round == commit.round
+        is_own, weight, rate = commit.effect(term)
         root = self.divisor(block.fields, block.root)
-        for k, part in enumerate(shares(term.scalars, term.weight if is_own else 1.0, block.delta.dtype.type)):
+        for k, part in enumerate(shares(term.scalars, weight, block.delta.dtype.type)):
             backend.accumulate(block.delta, part, seed=term.seed, step=k, start=block.start, divisor=root)
             if is_own:
-                self.step(block, commit.learning_rate)
+                self.step(block, rate)
                 self.learn(block, k + 1 == len(term.scalars))
-            else:  # a late report moves x by its weight and teaches nothing else
-                descend(block, block.delta, float(np.float32(commit.learning_rate * term.weight)))
+            else:
+                descend(block, block.delta, rate)
 
 
 def _rows(reports: Mapping[int, Scalars]) -> NDArray[np.float64]:

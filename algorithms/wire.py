@@ -66,6 +66,15 @@ class ScalarCommit:
     learning_rate: float
     terms: tuple[Term, ...]
 
+    def effect(self, term: Term) -> tuple[bool, float, float]:
+        """Whether a term is of the commit's own round; what its scalars weigh; and η for it.
+
+        A late report's weight is in its η, for it moves x alone: neither momentum nor H learn from it.
+        """
+        if term.round == self.round:
+            return True, term.weight, self.learning_rate
+        return False, 1.0, float(np.float32(self.learning_rate * term.weight))
+
 
 def pack_plan(plan: ScalarPlan) -> Packed:
     return Packed([plan.seed, plan.steps, plan.perturbations, _column([plan.learning_rate], "<f4")], seeds=1)

@@ -100,8 +100,7 @@ def _moves(algorithm: ScalarOnly, commits: Sequence[ScalarCommit], dimension: in
             check_stream(
                 algorithm.directions, dimension, seed=term.seed, step=steps, perturbation=perturbations, start=0
             )
-            is_own = term.round == commit.round
-            rate = commit.learning_rate if is_own else commit.learning_rate * term.weight
+            is_own, _, rate = commit.effect(term)
             for k in range(steps if term.weight else 0):
                 flags = IS_FIRST.value * (k == 0) + IS_OWN.value * is_own
                 flags += LEARNS.value * (is_own and (learns_always or k + 1 == steps))
@@ -114,7 +113,7 @@ def _program(moves: Sequence[Move], commits: Sequence[ScalarCommit]) -> tuple[Te
     words: NDArray[np.uint32] = np.array([move.words for move in moves], np.uint32)
     rates = np.array([move.learning_rate for move in moves], np.float32)
     parts: list[Scalars] = [
-        shares(term.scalars, term.weight if term.round == commit.round else 1.0, np.float32).reshape(-1)
+        shares(term.scalars, commit.effect(term)[1], np.float32).reshape(-1)
         for commit in commits
         for term in commit.terms
     ]

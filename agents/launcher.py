@@ -7,6 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
@@ -172,6 +173,7 @@ class _Crew:
         )
         self.transport = connect(journal.run_id)
         self.pace = Pace(setup.compute, setup.seed, rules)
+        self._evaluations = lru_cache(maxsize=16)(setup.algorithm.evaluations)  # asked for each client of a round
         self.bus = Bus(
             self.clock,
             self.transport,
@@ -240,4 +242,4 @@ class _Crew:
 
     def _answer_ns(self, client: int, round: int, seeds: int) -> int:
         """seeds: one of the plan, and one for each term of the commits that it brings."""
-        return self.pace.time_ns(client, round, self.setup.algorithm.evaluations(round), max(0, seeds - 1))
+        return self.pace.time_ns(client, round, self._evaluations(round), max(0, seeds - 1))

@@ -35,6 +35,8 @@ def below(limit: int, seed: int, *key: Key) -> int:
 
 def sample(members: int, count: int, seed: int, *key: Key) -> list[int]:
     """`count` distinct positions out of range(members), ascending, at a cost of O(count): Floyd's algorithm."""
+    if count == members:
+        return list(range(members))
     chosen: set[int] = set()
     for last in range(members - count, members):
         pick = below(last + 1, seed, *key, last)

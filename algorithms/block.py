@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -21,10 +21,9 @@ class Block:
         self.delta, self.spare, self.root = (np.empty_like(self.fields["x"]) for _ in range(3))
 
 
-def shares(scalars: Vector, weight: float, real: Callable[[float], Any]) -> Vector:
+def shares(scalars: Vector, weight: float, real: type[np.floating[Any]]) -> Vector:
     """What each direction weighs in Δ: scalars · (weight / P), [K, P] or [P], each operation rounded to x's type."""
-    share = real(weight) / real(scalars.shape[-1])
-    coefficients: Vector = scalars.astype(type(share)) * share
+    coefficients: Vector = scalars.astype(real) * (real(weight) / real(scalars.shape[-1]))
     return coefficients
 
 

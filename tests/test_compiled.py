@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 from clusters import Serving
+from processes import wait_for
+from test_recovery import _cut, _Power
 from worlds import go, reopened, scenario
 
 from seedbus.agents.errors import JoinRefused, RunFolderError
 from seedbus.agents.followers import prove
+from seedbus.agents.journal import Journal
 from seedbus.agents.observer import Nobody
 from seedbus.bus import Wish
 from seedbus.bus.zeromq import follow
@@ -86,6 +88,13 @@ SHARED = what("compiled", participation={"clients": 8, "cohort": 6}, stop={"roun
 ONE_BIT = 1 + 2**-23
 
 
+REFUSED = r"\(losses\): its compiled losses have other bits .* with task.forward: eager nothing is compiled"
+
+
+def takes_part(endpoint: str, factor: float, first: int, last: int) -> None:
+    follow(endpoint, [Wish(((first, last),))], recruit(SHARED, in_one_place(factor), Nobody()), patience_s=20)
+
+
 def test_losses_are_proved_only_where_they_were_compiled() -> None:
     eager = hosted(what("eager"), lambda event, **facts: None)
     assert isinstance(eager, ImageProblem) and eager.probe() == b""
@@ -100,17 +109,11 @@ def test_a_process_whose_compiled_losses_differ_in_a_bit_is_refused(tmp_path: Pa
     with Serving(SHARED, tmp_path / "run") as server:
         endpoint = server.watcher.endpoint
 
-        def takes_part(factor: float, first: int, last: int) -> None:
-            made = recruit(SHARED, in_one_place(factor), Nobody())
-            follow(endpoint, [Wish(((first, last),))], made, patience_s=20)
-
-        sentence = r"\(losses\): its compiled losses have other bits .* with task.forward: eager nothing is compiled"
-        threading.Thread(target=takes_part, args=(1.0, 0, 3), daemon=True).start()
-        while not server.watcher.joined:
-            time.sleep(0.01)
-        with pytest.raises(JoinRefused, match=sentence):
-            takes_part(ONE_BIT, 4, 7)
-        threading.Thread(target=takes_part, args=(1.0, 4, 7), daemon=True).start()
+        threading.Thread(target=takes_part, args=(endpoint, 1.0, 0, 3), daemon=True).start()
+        wait_for(lambda: server.watcher.joined > 0)
+        with pytest.raises(JoinRefused, match=REFUSED):
+            takes_part(endpoint, ONE_BIT, 4, 7)
+        threading.Thread(target=takes_part, args=(endpoint, 1.0, 4, 7), daemon=True).start()
         results = server.results()
     assert results.digest == alone and results.summary["refusals"]["losses"] == {"-4": 1}
 
@@ -127,6 +130,18 @@ def test_a_run_goes_on_only_where_its_compiled_losses_are_the_same(tmp_path: Pat
     with pytest.raises(RunFolderError, match=r"begun with losses [0-9a-f]{16}, and this is losses [0-9a-f]{16}"):
         _run_of(ONE_BIT, tmp_path / "run", resume=True)
     assert _run_of(1.0, tmp_path / "run", resume=True) == whole
+
+
+def test_a_server_that_goes_on_knows_the_compiled_losses_that_its_run_began_with(tmp_path: Path) -> None:
+    whole = _run_of(1.0, tmp_path / "whole")
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(_Power):
+        _cut(patch, Journal, "append", 3, before=False)
+        _run_of(1.0, tmp_path / "run")
+    with Serving(SHARED, tmp_path / "run", resume=True) as server:
+        with pytest.raises(JoinRefused, match=REFUSED):
+            takes_part(server.watcher.endpoint, ONE_BIT, 0, 7)
+        threading.Thread(target=takes_part, args=(server.watcher.endpoint, 1.0, 0, 7), daemon=True).start()
+        assert server.results().digest == whole
 
 
 @pytest.mark.slow

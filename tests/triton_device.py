@@ -6,10 +6,10 @@ Import this before anything of ours that imports Triton: what runs a kernel is d
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -19,9 +19,8 @@ from numpy.typing import ArrayLike
 
 from seedbus.algorithms.directions.contract import Kind, Vector
 
-if find_spec("triton") is None:
-    # an extra that exists for Linux alone; who develops there has it, by the extra `dev`
-    pytest.skip("Triton is not installed (pip install seedbus[gpu])", allow_module_level=True)
+if sys.platform != "linux":  # there the extra `dev` brings it, and whoever lacks it hears so by an ImportError
+    pytest.skip("Triton exists for Linux alone, and so do these kernels", allow_module_level=True)
 
 HAS_GPU = torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1"
 DEVICE = torch.device("cuda", torch.cuda.current_device()) if HAS_GPU else torch.device("cpu")
@@ -43,10 +42,11 @@ with running():
 __all__ = ["DEVICE", "HAS_GPU", "Ferried", "assert_alike", "fetched", "replay", "running", "sent"]
 
 if IS_INTERPRETED == HAS_GPU:
-    # Triton decides once a process what runs a kernel: in one that compiled anything before, these tests would fail for
-    # a reason that is not the kernels'. Collection imports them before any test runs.
-    why = "this process imported Triton before its interpreter was asked for: run tests/test_triton*.py alone"
-    pytest.skip(why, allow_module_level=True)
+    # What runs a kernel is decided when its module is imported, once a process, and collection imports it here before
+    # any test runs. Skipping would let all tests of the kernels go missing unnoticed.
+    raise ImportError(
+        "something imported the kernels before their interpreter was asked for: import triton_device first"
+    )
 
 
 def sent(vector: Vector) -> torch.Tensor:

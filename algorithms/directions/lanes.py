@@ -1,4 +1,4 @@
-"""Many coordinates at once, in LLVM's own vectors: the two innermost operations, which Numba's loops cannot say.
+"""Many coordinates at once, in LLVM's own vectors: the three innermost operations, which Numba's loops cannot say.
 
 LLVM's vectors are of any width and of every machine: it cuts them to the registers that are there. What is written
 here and not in Python is a gather, which LLVM's cost model declines to make out of a loop, and a choice by the bits of
@@ -98,7 +98,7 @@ def sum_signs(typing, out, scales, first, count, words, stride, i, w):  # type: 
 
 
 class _Code:
-    """What both operations are written with; arguments 0 and 1 are out and x, vectors have `width` lanes."""
+    """What the operations are written with; argument 0 is out, of `add` argument 1 is x, vectors have `width` lanes."""
 
     def __init__(self, context: Any, builder: Any, signature: Any, arguments: Any, width: int) -> None:
         self._context, self._builder, self._width = context, builder, width

@@ -67,7 +67,7 @@ class ImageProblem:
     def probe(self) -> bytes:
         """A digest of compiled losses at x₀, of the first training samples; none where nothing was compiled.
 
-        Another processor or compiler sums in another order, which changes the last bit of about every other loss.
+        Another processor or compiler may sum in another order, which changes the last bits of some losses.
         """
         if self._compiled is None:
             return b""

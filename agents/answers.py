@@ -12,6 +12,7 @@ from seedbus.agents.snapshots import NoSnapshot
 from seedbus.agents.verification import Verifier
 from seedbus.algorithms.contract import ReportRefused
 from seedbus.bus import Envelope, Kind
+from seedbus.bus.envelope import REPORT
 
 
 class Answers:
@@ -25,14 +26,15 @@ class Answers:
 
     def take(self, envelope: Envelope, now_ns: int) -> None:
         """A report, why there is none, or what serves a snapshot. Raises `BadPayload`, `ReportRefused`."""
-        if envelope.kind is Kind.DECLINE:
-            self._let_off(envelope)
-        elif envelope.kind is Kind.PULL:
-            self._pulled(envelope)
-        elif envelope.kind is Kind.PIECE:
-            self._catch_up.snapshots.came(envelope)
-        else:
+        kind = envelope.kind
+        if kind is REPORT:
             self._accept(envelope, now_ns)
+        elif kind is Kind.DECLINE:
+            self._let_off(envelope)
+        elif kind is Kind.PULL:
+            self._pulled(envelope)
+        else:
+            self._catch_up.snapshots.came(envelope)
 
     def _expected(self, envelope: Envelope) -> Attempt:
         """The round that this answers, if it is one that waits for it."""

@@ -20,6 +20,7 @@ from seedbus.agents.tampering import HONEST, Tampering
 from seedbus.algorithms.contract import BadPayload, Replica
 from seedbus.algorithms.directions import selftest
 from seedbus.bus import EVALUATOR, Envelope, Kind, MalformedEnvelope, Offer, decode, encode
+from seedbus.bus.envelope import PLAN
 from seedbus.bus.transport import addresses
 
 TOGETHER = 64
@@ -107,19 +108,18 @@ class Followers:
 
     def handle_all(self, frames: Sequence[bytes]) -> Iterator[list[bytes]]:
         """Neighbouring PLANs of one round, to different clients at one version, are acted upon together."""
-        plans: list[Envelope] = []
+        plans: dict[int, Envelope] = {}
         for frame in frames:
             envelope = self._decoded(frame)
-            if plans and not self._goes_with(plans, envelope):
-                yield from map(_encoded, self.host.planned(plans))
-                plans = []
-            if envelope is None:
-                yield []
-            elif self._is_plan(envelope):
-                plans.append(envelope)
+            plan = envelope if envelope is not None and self._is_plan(envelope) else None
+            if plans and not (plan is not None and self._goes_with(plans, plan)):
+                yield from map(_encoded, self.host.planned(list(plans.values())))
+                plans = {}
+            if plan is not None:
+                plans[plan.client] = plan
             else:
-                yield _encoded(self._act(envelope))
-        yield from map(_encoded, self.host.planned(plans))
+                yield [] if envelope is None else _encoded(self._act(envelope))
+        yield from map(_encoded, self.host.planned(list(plans.values())))
 
     def _decoded(self, frame: bytes) -> Envelope | None:
         try:
@@ -128,16 +128,17 @@ class Followers:
             self._observer.noted("malformed", detail=str(error))
             return None
 
-    def _goes_with(self, plans: Sequence[Envelope], envelope: Envelope | None) -> bool:
+    def _goes_with(self, plans: Mapping[int, Envelope], plan: Envelope) -> bool:
         """Whether it is acted upon with these. A client's second PLAN is not: it may be answered as the first was."""
-        if envelope is None or not self._is_plan(envelope) or len(plans) == self._most:
+        _, client, round, base, _ = plan
+        if len(plans) == self._most or client in plans:
             return False
-        is_alike = (envelope.round, envelope.base) == (plans[0].round, plans[0].base)
-        return is_alike and envelope.client not in [plan.client for plan in plans]
+        first = next(iter(plans.values()))
+        return (round, base) == (first.round, first.base)
 
     def _is_plan(self, envelope: Envelope) -> bool:
-        is_client = envelope.client != EVALUATOR and envelope.client in self.host.replicas
-        return envelope.kind is Kind.PLAN and is_client
+        kind, client, _, _, _ = envelope
+        return kind is PLAN and client != EVALUATOR and client in self.host.replicas
 
     def _act(self, envelope: Envelope) -> list[Envelope]:
         answers = {

@@ -15,7 +15,7 @@ import msgpack
 
 from seedbus.algorithms.contract import DECLINES, Algorithm, BadPayload, Declined, Packed
 from seedbus.bus import EVALUATOR, Envelope, Kind, Tally
-from seedbus.bus.envelope import NO_TALLY
+from seedbus.bus.envelope import NO_TALLY, PLAN, REPORT
 
 AnyAlgorithm = Algorithm[Any, Any, Any]
 
@@ -129,7 +129,7 @@ def pack_plan(algorithm: AnyAlgorithm, client: int, plan: Any, missed: Sequence[
         seeds=told.seeds + caught_up.seeds,
         catchup_bytes=len(msgpack.packb(caught_up.body)) if missed and not algorithm.is_dense else 0,
     )
-    return Envelope(Kind.PLAN, client, plan.round, plan.version, [told.body, caught_up.body]), tally
+    return Envelope(PLAN, client, plan.round, plan.version, [told.body, caught_up.body]), tally
 
 
 def unpack_plan(algorithm: AnyAlgorithm, envelope: Envelope) -> tuple[Any, list[Any]]:
@@ -140,7 +140,7 @@ def unpack_plan(algorithm: AnyAlgorithm, envelope: Envelope) -> tuple[Any, list[
 def pack_report(algorithm: AnyAlgorithm, client: int, plan: Any, report: Any, digests: dict[str, bytes]) -> Envelope:
     """A report, with the digests of the replica that it was made from if they are due."""
     body, proof = algorithm.pack_report(plan, report).body, b"".join(digests.values())
-    return Envelope(Kind.REPORT, client, plan.round, plan.version, [*body, proof] if proof else body)
+    return Envelope(REPORT, client, plan.round, plan.version, [*body, proof] if proof else body)
 
 
 def unpack_report(algorithm: AnyAlgorithm, envelope: Envelope, plan: Any, *, has_digests: bool) -> tuple[Any, bytes]:
@@ -206,15 +206,16 @@ class Evaluation:
 
 def tally(algorithm: AnyAlgorithm, is_verified: Callable[[int], bool], envelope: Envelope) -> Tally:
     """What a follower's message carries beside its length. is_verified: whether reports at a version have digests."""
-    if envelope.kind is Kind.EVALUATION:
+    kind, _, _, base, body = envelope
+    if kind is not REPORT:
+        if kind is not Kind.EVALUATION:
+            return NO_TALLY
         try:
             return Tally(digest_bytes=sum(map(len, Evaluation.unpack(envelope).digests.values())))
         except BadPayload:
             return NO_TALLY
-    if envelope.kind is not Kind.REPORT:
-        return NO_TALLY
-    body, digest_bytes = envelope.body, 0
-    if is_verified(envelope.base) and body and isinstance(body[-1], bytes):
+    digest_bytes = 0
+    if is_verified(base) and body and isinstance(body[-1], bytes):
         *body, proof = body
         digest_bytes = len(msgpack.packb(proof))
     return Tally(scalars=algorithm.count_scalars(body), digest_bytes=digest_bytes)

@@ -235,7 +235,7 @@ class Server:
             self.observer.refused(
                 coordinator.refused(SERVER if letter.peer is None else letter.peer, "malformed", str(letter))
             )
-        elif letter.kind in (Kind.REPORT, Kind.DECLINE, Kind.PULL, Kind.PIECE):
+        elif letter.kind in UP:
             refusal = coordinator.reported(letter, self.bus.clock.now_ns)
             if refusal is not None:
                 self.observer.refused(refusal)

@@ -26,7 +26,6 @@ from seedbus.bus import (
     Bus,
     Declined,
     Envelope,
-    Kind,
     Ledger,
     Links,
     MemoryTransport,
@@ -38,6 +37,7 @@ from seedbus.bus import (
     decode,
     encode,
 )
+from seedbus.bus.envelope import PLAN, REPORT
 
 
 class Everybody:
@@ -74,7 +74,7 @@ class Echo:
 
     def handle(self, frame: bytes) -> list[bytes]:
         plan = decode(frame)
-        return [encode(Envelope(Kind.REPORT, plan.client, plan.round, 0))[0]]
+        return [encode(Envelope(REPORT, plan.client, plan.round, 0))[0]]
 
 
 def through_the_bus(clients: int, rounds: int) -> None:
@@ -93,11 +93,11 @@ def through_the_bus(clients: int, rounds: int) -> None:
                 return len(heard) == clients
 
             for address in range(clients):
-                bus.send(Envelope(Kind.PLAN, address, round, 0))
+                bus.send(Envelope(PLAN, address, round, 0))
             await mailbox.read(act)
 
     clock.run(server())
-    assert sum(ledger.totals[kind, "messages"] for kind in (Kind.PLAN, Kind.REPORT)) == 2 * clients * rounds
+    assert sum(ledger.totals[kind, "messages"] for kind in (PLAN, REPORT)) == 2 * clients * rounds
 
 
 def through_a_queue(clients: int, rounds: int) -> None:

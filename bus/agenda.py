@@ -50,6 +50,8 @@ class Agenda:
         self._entries: list[_Entry] = []
         self._at = 0
         self._counter = itertools.count()
+        self.is_followed = False
+        """Set by whoever has something to do that follows from what has just happened; nothing happens before it."""
 
     def post(
         self, when_ns: int, key: tuple[Any, ...], callback: Callable[[T], None], subject: T, priority: int = FIRST
@@ -59,17 +61,28 @@ class Agenda:
             when_ns = self.now_ns
         entry = (priority, key, next(self._counter), callback, subject)
         if when_ns == self._instant:
-            self._insert(entry)
+            entries, at = self._entries, self._at
+            if at == len(entries):  # all have happened
+                entries.clear()
+                entries.append(entry)
+                self._at = 0
+            elif entries[-1] < entry:
+                entries.append(entry)
+            elif at and entry < entries[at]:
+                entries[at - 1] = entry
+                self._at = at - 1
+            else:
+                insort(entries, entry, lo=at)
         elif when_ns in self._later:
             self._later[when_ns].append(entry)
         elif when_ns <= LAST_NS:
             self._later[when_ns] = [entry]
             heapq.heappush(self._instants, when_ns)
 
-    def happen(self, latest_ns: int | None, most: int, follows: Callable[[], bool]) -> bool:
+    def happen(self, latest_ns: int | None, most: int) -> bool:
         """Move from event to event and let each happen: `most` of them, as long as nothing follows from any, and no
         later than `latest_ns`, of which it is one at a time. False if nothing is due by then."""
-        entries = self._entries
+        entries, self.is_followed = self._entries, False
         for number in range(most):
             if not number or self._at == len(entries):
                 next_ns = self._next_ns()
@@ -81,7 +94,7 @@ class Agenda:
             self._at, entries[at] = at + 1, _HAPPENED
             if type(subject) is not Event or subject.callback is not None:
                 callback(subject)
-                if follows() or self.now_ns == latest_ns:
+                if self.is_followed or self.now_ns == latest_ns:
                     break
         return True
 
@@ -101,21 +114,6 @@ class Agenda:
             self._instant, self._at = heapq.heappop(self._instants), 0
             self._entries = self._later.pop(self._instant)
             self._entries.sort()
-
-    def _insert(self, entry: _Entry) -> None:
-        """Add to the instant whose events are in order: mostly in front of them, or behind."""
-        entries, at = self._entries, self._at
-        if at == len(entries):
-            entries.clear()
-            entries.append(entry)
-            self._at = 0
-        elif entries[-1] < entry:
-            entries.append(entry)
-        elif at and entry < entries[at]:
-            entries[at - 1] = entry
-            self._at = at - 1
-        else:
-            insort(entries, entry, lo=at)
 
     def _put_back(self) -> None:
         """Time has not come to the instant that was next, and something is due before it."""

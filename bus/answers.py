@@ -15,7 +15,7 @@ from seedbus.bus.clock import Clock
 from seedbus.bus.codec import first_bytes
 from seedbus.bus.envelope import PLAN, REFUSE, REPORT, SNAPSHOT, Kind
 from seedbus.bus.transport import Transport
-from seedbus.bus.under_way import Answer, Key, next_key
+from seedbus.bus.under_way import Answer, Key
 
 SETS_BACK = frozenset({Kind.WAKE, REFUSE})
 _NOTES, _JOINS = first_bytes(Kind.WAKE), first_bytes(Kind.JOIN)
@@ -41,16 +41,14 @@ class Answers:
         """client → what it says that it has of a snapshot, a frame; opaque here."""
         self.moved: set[int] = set()
         """Those of whom either has changed since somebody last cleared this."""
-        self._awaited: dict[Key, Answer] = {}
-        self._promises: dict[tuple[Kind, int, int], int] = {}
+        self._awaited: dict[Answer, None] = {}
         self._missing = 0
         self._quiet: asyncio.Future[None] | None = None
         self._is_closed = False
 
     def promise(self, to: Key, base: int, due_ns: int) -> Callable[[list[bytes]], None]:
         """Expect an answer to a message, to be said at `due_ns`; returns what takes it."""
-        kind, client, round, _, _ = to
-        answer = Answer(due_ns, next_key(self._promises, kind, client, round), base)
+        answer = Answer(due_ns, to, base)
         self._missing += 1
         self._expect(answer)
         return partial(self._answered, answer)
@@ -70,31 +68,29 @@ class Answers:
     @property
     def awaited(self) -> list[int]:
         """The addresses that time stands still for."""
-        late = [answer for answer in self._awaited.values() if answer.is_late or self._quiet is not None]
+        late = [answer for answer in self._awaited if answer.is_late or self._quiet is not None]
         return sorted({answer.key[1] for answer in late if answer.frames is None})
 
     def checkpoint(self) -> list[Any]:
         """Every answer that is there and not said yet."""
-        answers = [self._awaited[key] for key in sorted(self._awaited)]
-        self._promises = {answer.key[:3]: answer.key[3] + 1 for answer in answers}
+        answers = sorted(self._awaited, key=lambda answer: answer.key)
         return [answer.pack() for answer in answers if answer.frames is not None]
 
     def restore(self, checkpoint: list[Any]) -> None:
         for answer in map(Answer.unpack, checkpoint):
-            self._promises[answer.key[:3]] = answer.key[3] + 1
             self._expect(answer)
 
     def close(self) -> list[Answer]:
         """Nothing is said from now on; returns what will not have been."""
         self._is_closed = True
-        unsaid = list(self._awaited.values())
+        unsaid = list(self._awaited)
         self._awaited.clear()
         return unsaid
 
     def _expect(self, answer: Answer) -> None:
-        self._awaited[answer.key] = answer
-        _, client, round, occurrence, _ = answer.key
-        key = (REPORT, client, round, occurrence, 0, 1)  # after a message of that name, which has no sixth part
+        self._awaited[answer] = None
+        _, client, round, occurrence, copy = answer.key
+        key = (REPORT, client, round, occurrence, copy, 1)  # after a message of that name, which has no sixth part
         self._clock.post(answer.due_ns, key, self._due, answer)
 
     def _answered(self, answer: Answer, frames: list[bytes]) -> None:
@@ -113,7 +109,7 @@ class Answers:
         if answer.is_late:
             answer.is_late = False
             self._clock.release()
-            del self._awaited[answer.key]
+            del self._awaited[answer]
             self._speak(answer)
         if not self._missing and self._quiet is not None and not self._quiet.done():
             self._quiet.set_result(None)
@@ -121,14 +117,15 @@ class Answers:
     def _learn(self, answer: Answer, has_joined: bool, notes: list[bytes]) -> None:
         """Where a follower stands now that it has answered; notes: its word to the simulation."""
         kind, client, _, _, _ = answer.key
-        stands, before = self.stands, self.stands.get(client, 0)
-        if kind in SETS_BACK:  # it may have lost its state
-            stands[client] = min(answer.base, before)
-        elif kind in _BRINGS_ON and has_joined == (kind is SNAPSHOT):
+        base, before = answer.base, self.stands.get(client, 0)
+        sets_back = kind is not PLAN and kind in SETS_BACK
+        if sets_back:  # it may have lost its state
+            self.stands[client] = min(base, before)
+        elif base >= before and has_joined == (kind is SNAPSHOT) and (kind is PLAN or kind in _BRINGS_ON):
             # a plan is answered with a JOIN by who cannot follow it, a snapshot by who has all of it;
             # and what comes late brings nobody back
-            stands[client] = max(answer.base, before)
-        if (kind in SETS_BACK or kind is SNAPSHOT) and (notes or client in self.halves):
+            self.stands[client] = base
+        if (notes or client in self.halves) and (kind is SNAPSHOT or sets_back):
             self.halves[client] = notes[-1] if notes else b""
             self._noted(client, notes)
         self.moved.add(client)
@@ -141,5 +138,5 @@ class Answers:
             self._clock.hold()
             self._transport.flush()
         else:
-            del self._awaited[answer.key]
+            del self._awaited[answer]
             self._speak(answer)

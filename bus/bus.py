@@ -24,7 +24,7 @@ from seedbus.bus.mailbox import Mailbox
 from seedbus.bus.network import Links
 from seedbus.bus.rules import Rules, Verdict
 from seedbus.bus.transport import Transport
-from seedbus.bus.under_way import Answer, Flight, Key, next_key
+from seedbus.bus.under_way import Answer, Flight, next_key
 
 
 def _untallied(envelope: Envelope) -> Tally:
@@ -57,9 +57,9 @@ class Bus:
         self.refused: Counter[tuple[int | None, str]] = Counter()
         """Malformed frames by (peer, the part that was wrong): bounded, as whole sentences would not be."""
         self._mailboxes: dict[int, Mailbox] = {}
-        self._in_flight: dict[Key, Flight] = {}
+        self._in_flight: set[Flight] = set()  # in no order: see `_under_way`
         self._occurrences: dict[tuple[Kind, int, int], int] = {}
-        self._is_closed = False
+        self._is_wire, self._is_virtual, self._is_closed = transport.is_wire, clock.is_virtual, False
 
     def open(self, address: int, name: str) -> Mailbox:
         """The mailbox of the actor at `address`, in this process."""
@@ -106,14 +106,14 @@ class Bus:
         """Bytes of one kind sent to or by clients so far, without the digests of verification."""
         totals = self.ledger.totals
         settled = totals[kind, "header_bytes"] + totals[kind, "payload_bytes"] - totals[kind, "digest_bytes"]
-        flights = (f for f in self._in_flight.values() if f.key[0] is kind and f.key[1] >= 0)
+        flights = (f for f in self._in_flight if f.key[0] is kind and f.key[1] >= 0)
         return settled - totals[kind, INSTRUMENT] + sum(f.size - f.tally.digest_bytes for f in flights)
 
     def checkpoint(self) -> list[Any]:
         """All that the future depends on: the time, the busy links, what is under way, every answer to come; and how
         often faults have struck."""
         self.links.forget(self.clock.now_ns)
-        flights = [self._in_flight[key] for key in sorted(self._in_flight)]
+        flights = self._under_way()
         # occurrences are counted anew: only what is still under way could be mistaken for what is sent next
         self._occurrences = {flight.key[:3]: flight.key[3] + 1 for flight in flights}
         return [
@@ -137,11 +137,10 @@ class Bus:
     def close(self) -> None:
         """Settle what is still under way; nothing is delivered from now on."""
         self._is_closed = True
-        for key in sorted(self._in_flight):
-            self._settle(self._in_flight[key], Fate.UNDER_WAY)
+        for flight in self._under_way():
+            self._settle(flight, Fate.UNDER_WAY)
         for answer in self.answers.close():
             self._book_unsent(answer)
-        self._in_flight.clear()
         self.book_link_bytes()
 
     def book_link_bytes(self) -> None:
@@ -162,22 +161,26 @@ class Bus:
         self._book_bytes(follower, SERVER, size)
 
     def _book_bytes(self, sender: int, recipient: int, size: int) -> None:
-        if size and self.transport.is_wire:
+        if size and self._is_wire:
             now_ns = self.clock.now_ns
             row = Row(now_ns, now_ns, 0, Kind.LINK, sender, recipient, 0, 0, size, 0, 0, 0, 0, DELIVERED)
             self.ledger.append(row)
 
+    def _under_way(self) -> list[Flight]:
+        """All that has not arrived, by name."""
+        return sorted(self._in_flight, key=lambda flight: flight.key)
+
     def _schedule(self, flight: Flight) -> None:
         """Under way until it arrives."""
-        is_first = self._in_flight.setdefault(flight.key, flight) is flight
-        assert is_first, "a message would be lost behind another of its name"
+        self._in_flight.add(flight)
         self.clock.post(flight.due_ns, flight.key, self._arrive, flight)
 
     def _depart(self, flight: Flight) -> None:
         """The moment of sending: rules say how often it is sent, and what becomes of it and of each copy."""
         if flight.is_sure or self.rules.are_none:
-            flight.due_ns = self.links.arrival_ns(flight.key, flight.size, flight.sent_ns)
-            self._schedule(flight)
+            flight.due_ns = due_ns = self.links.arrival_ns(flight.key, flight.size, flight.sent_ns)
+            self._in_flight.add(flight)
+            self.clock.post(due_ns, flight.key, self._arrive, flight)
             return
         verdict = self.rules.judge(flight.key, flight.sent_ns)
         copies = [flight.copied(number) for number in range(1, verdict.copies + 1)]
@@ -205,8 +208,7 @@ class Bus:
             # a checksum finds the damage, and what fails it is nobody's: its recipient never hears of it
             self._settle(flight, DROPPED if is_dropped else REFUSED)
             return
-        kind, client, _, _, _ = flight.key
-        recipient = SERVER if kind.is_upward else client
+        recipient = SERVER if flight.is_upward else flight.key[1]
         letter: Envelope | MalformedEnvelope | None = flight.envelope
         fate = DELIVERED
         if letter is None:
@@ -229,19 +231,20 @@ class Bus:
         needs_ns = self._answer_ns(recipient, flight.key[2], flight.tally.seeds) if flight.key[0] is PLAN else 0
         answered = self.answers.promise(flight.key, flight.base, self.clock.now_ns + needs_ns)
         self.transport.deliver(recipient, flight.frame, answered, flight.tail)
-        if not self.clock.is_virtual:
+        if not self._is_virtual:
             asyncio.get_running_loop().call_soon(self.transport.flush)
 
     def _settle(self, flight: Flight, fate: Fate) -> None:
         """The end of every message: its row, once, and it is no longer under way."""
-        self._in_flight.pop(flight.key, None)
-        framing_bytes = self.transport.framing_bytes(flight.size)
+        self._in_flight.discard(flight)
+        framing_bytes = self.transport.framing_bytes(flight.size) if self._is_wire else 0
         self.ledger.append(flight.row(fate, self.clock.now_ns, framing_bytes))
 
     def _speak(self, answer: Answer) -> None:
         """The moment at which a follower sends what it had to say."""
         kind, client, round, _, _ = answer.key
-        if kind is PLAN and answer.frames and self.rules.is_silent(client, round):
+        judges, sets_back = not self.rules.are_none, kind is not PLAN and kind in SETS_BACK
+        if judges and kind is PLAN and answer.frames and self.rules.is_silent(client, round):
             self._book_unsent(answer)
             return
         for frame in answer.frames or ():
@@ -249,10 +252,10 @@ class Bus:
             if envelope is None:
                 key, base, tally = next_key(self._occurrences, REPORT, client, round), answer.base, NO_TALLY
             else:
-                key = next_key(self._occurrences, envelope.kind, client, envelope.round)
-                base, tally = envelope.base, self._tally(envelope)
-                if envelope.kind is REPORT:
-                    self.rules.reported(client, envelope.round)
+                word, _, of_round, base, _ = envelope
+                key, tally = next_key(self._occurrences, word, client, of_round), self._tally(envelope)
+                if judges and word is REPORT:
+                    self.rules.reported(client, of_round)
                 if len(frame) > SHORT:
                     envelope = None  # decoded once more when it arrives, for memory would hold it twice until then
-            self._depart(Flight(self.clock.now_ns, key, base, header, tally, frame, kind in SETS_BACK, envelope))
+            self._depart(Flight(self.clock.now_ns, key, base, header, tally, frame, sets_back, envelope))

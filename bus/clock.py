@@ -19,12 +19,14 @@ import selectors
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
-from typing import Any, Protocol, TypeVar
+from contextvars import Context
+from typing import Any, Protocol, TypeVar, TypeVarTuple
 
 from seedbus.bus.agenda import FIRST, LAST_NS, Agenda, Event
 from seedbus.bus.errors import Deadlock, EndOfTime
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 UNPOLLED = 64  # events, or turns of the loop, before it looks at sockets again
 
@@ -81,7 +83,7 @@ class VirtualClock(Agenda):
 
     def hold(self) -> None:
         self._work_outside += 1
-        self.is_held = True
+        self.is_held = self.is_followed = True
 
     def release(self) -> None:
         self._work_outside -= 1
@@ -98,10 +100,10 @@ class VirtualClock(Agenda):
         with asyncio.Runner(loop_factory=lambda: _VirtualLoop(self)) as runner:
             return runner.run(_guarded(main))
 
-    def jump(self, latest_ns: int | None, follows: Callable[[], bool]) -> None:
+    def jump(self, latest_ns: int | None) -> None:
         """Move to the next event (at most to `latest_ns`) and let it happen; and those after it, as long as nothing
         follows from any, for the loop to do."""
-        if self.happen(latest_ns, UNPOLLED, follows):
+        if self.happen(latest_ns, UNPOLLED):
             return
         if latest_ns is None:
             raise Deadlock(self.now_ns, list(self.waiting))
@@ -111,14 +113,11 @@ class VirtualClock(Agenda):
 
 
 class _JumpingSelector(selectors.DefaultSelector):
-    """A selector that, instead of sleeping, moves the clock.
+    """A selector that, instead of sleeping, moves the clock."""
 
-    follows: whether anything follows from what has just happened, for the loop or for others to do.
-    """
-
-    def __init__(self, clock: VirtualClock, follows: Callable[[], bool]) -> None:
+    def __init__(self, clock: VirtualClock) -> None:
         super().__init__()
-        self._clock, self._follows = clock, follows
+        self._clock = clock
         self._unpolled = 0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
@@ -132,23 +131,38 @@ class _JumpingSelector(selectors.DefaultSelector):
         ready = super().select(0)
         if not ready and waits:
             latest_ns = None if timeout is None else self._clock.now_ns + max(1, round(timeout * 1e9))
-            self._clock.jump(latest_ns, self._follows)
+            self._clock.jump(latest_ns)
         return ready
 
 
 class _VirtualLoop(asyncio.SelectorEventLoop):
+    """A loop that tells its clock when it has something to do; a timer that is new counts, for the selector does not
+    know it yet."""
+
     def __init__(self, clock: VirtualClock) -> None:
         self._clock = clock
-        super().__init__(_JumpingSelector(clock, self._follows))
-        self._timers = 0
+        super().__init__(_JumpingSelector(clock))
 
     def time(self) -> float:
         return self._clock.now_ns / 1e9
 
-    def _follows(self) -> bool:
-        # asyncio tells this nowhere else; a timer that is new counts, since the selector does not know it
-        before, self._timers = self._timers, len(self._scheduled)  # type: ignore[attr-defined]
-        return bool(self._ready) or self._timers != before or self._clock.is_held  # type: ignore[attr-defined]
+    def call_soon(
+        self, callback: Callable[[*Ts], object], *arguments: *Ts, context: Context | None = None
+    ) -> asyncio.Handle:
+        self._clock.is_followed = True
+        return super().call_soon(callback, *arguments, context=context)
+
+    def call_soon_threadsafe(
+        self, callback: Callable[[*Ts], object], *arguments: *Ts, context: Context | None = None
+    ) -> asyncio.Handle:
+        self._clock.is_followed = True
+        return super().call_soon_threadsafe(callback, *arguments, context=context)
+
+    def call_at(
+        self, when: float, callback: Callable[[*Ts], object], *arguments: *Ts, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        self._clock.is_followed = True
+        return super().call_at(when, callback, *arguments, context=context)
 
 
 class WallClock:

@@ -44,7 +44,7 @@ _BRIEF = ARRAY_LIMIT
 def encode(envelope: Envelope) -> tuple[bytes, int]:
     """The envelope's bytes, and how many of them are header. Raises `EnvelopeTooLong`."""
     header, body = _header(envelope), envelope.body
-    frame = b"".join((header, *_pieces(body))) if _has_long(body) else header + _pack(body)
+    frame = b"".join((header, *_pieces(body))) if body and _has_long(body) else header + _pack(body)
     if len(frame) > SHORT:
         _refuse_long(envelope, len(frame))
     return frame, len(header)

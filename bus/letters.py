@@ -24,8 +24,7 @@ def said(client: int, frame: bytes, most: int) -> tuple[Envelope | None, int]:
     """What a follower's frame holds, and its header's length; nothing if it will be refused."""
     try:
         envelope, header = decode_parts(frame, client, most)
-        if envelope.client != client or not envelope.kind.is_upward:
-            return None, 0
-        return envelope, header
+        kind, of, _, _, _ = envelope
+        return (envelope, header) if of == client and kind.is_upward else (None, 0)
     except MalformedEnvelope:
         return None, 0

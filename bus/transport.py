@@ -130,7 +130,7 @@ class Transport(Protocol):
     """A way to move frames."""
 
     is_wire: bool
-    """Whether frames take bytes on a wire."""
+    """Whether frames take bytes on a wire; if not, nobody asks for their framing."""
 
     def start(self, reception: Reception) -> None:
         """Let followers come; on the loop that the run is on."""

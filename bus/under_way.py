@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from seedbus.bus.envelope import SERVER, Envelope, Kind, Tally, ends
@@ -25,6 +25,7 @@ class Flight:
     due_ns: int
     sent_ns: int
     key: Key
+    is_upward: bool
     base: int
     header: int
     tally: Tally
@@ -48,7 +49,8 @@ class Flight:
         tail: bytes = b"",
     ) -> None:
         self.due_ns = self.sent_ns = sent_ns
-        self.key, self.base, self.header, self.tally = key, base, header, tally
+        self.key, self.is_upward = key, key[0].is_upward
+        self.base, self.header, self.tally = base, header, tally
         self.frame, self.tail, self.envelope = frame, tail, envelope
         self.is_sure, self.is_damaged = is_sure, False
         self.size = len(frame) + len(tail)
@@ -101,7 +103,7 @@ class Flight:
         """The numbers of its `Row`, now that its fate is known. framing_bytes: what it has if it was carried."""
         kind, client, round, _, copy = self.key
         scalars, seeds, catchup_bytes, digest_bytes = self.tally
-        is_upward, header = kind.is_upward, self.header
+        is_upward, header = self.is_upward, self.header
         has_arrived = fate is DELIVERED or fate is REFUSED
         # what travels up has come over the wire, once, before a rule says anything; what travels down has not
         is_carried = copy == 0 if is_upward else fate is DELIVERED
@@ -123,7 +125,7 @@ class Flight:
         )
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Answer:
     """What a follower says to a message: it counts as sent at `due_ns`, and may not be there before."""
 
@@ -131,7 +133,7 @@ class Answer:
     key: Key
     base: int
     frames: list[bytes] | None = None
-    is_late: bool = field(default=False, compare=False)
+    is_late: bool = False
     """True while simulated time stands still for it."""
 
     def pack(self) -> list[Any]:

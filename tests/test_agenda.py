@@ -56,12 +56,12 @@ def by_agenda(plan: list[Said], latest_ns: int | None) -> list[tuple[int, int]]:
     for each in plan:
         add(each)
     if latest_ns is not None:
-        while agenda.happen(latest_ns, 2, lambda: False):
+        while agenda.happen(latest_ns, 2):
             pass
         agenda.now_ns = latest_ns
         for each in plan:
             add(each)
-    while agenda.happen(None, 64, lambda: False):
+    while agenda.happen(None, 64):
         pass
     return log
 
@@ -103,17 +103,22 @@ def test_events_happen_in_the_order_of_one_heap(plan: list[Said], latest_ns: int
 def test_what_is_due_before_the_next_instant_is_put_before_it() -> None:
     agenda, log = Agenda(), list[str]()
     agenda.post(9, (), log.append, "late")
-    assert not agenda.happen(5, 64, lambda: False) and agenda.now_ns == 0
+    assert not agenda.happen(5, 64) and agenda.now_ns == 0
     agenda.post(7, (), log.append, "early")
     agenda.post(9, (), log.append, "late too")
-    assert agenda.happen(None, 64, lambda: False) and log == ["early", "late", "late too"]
+    assert agenda.happen(None, 64) and log == ["early", "late", "late too"]
 
 
 def test_nothing_happens_after_something_follows_nor_after_the_end_of_time() -> None:
     agenda, log = Agenda(), list[int]()
+
+    def act(number: int) -> None:
+        log.append(number)
+        agenda.is_followed = number == 1
+
     for number in range(3):
-        agenda.post(5, (number,), log.append, number)
-    agenda.post(LAST_NS + 1, (), log.append, 9)
-    assert agenda.happen(None, 64, lambda: len(log) == 2) and log == [0, 1]
-    assert agenda.happen(5, 64, lambda: False) and log == [0, 1, 2]
-    assert not agenda.happen(None, 64, lambda: False)
+        agenda.post(5, (number,), act, number)
+    agenda.post(LAST_NS + 1, (), act, 9)
+    assert agenda.happen(None, 64) and log == [0, 1]
+    assert agenda.happen(5, 64) and log == [0, 1, 2]
+    assert not agenda.happen(None, 64)

@@ -48,6 +48,8 @@ SLOW = Network(latency=Exponential(mean=0.02), up_mbps=0.5, down_mbps=2.0)
 class Framed(MemoryTransport):
     """A transport whose framing costs seven bytes and one in a hundred."""
 
+    is_wire = True
+
     def framing_bytes(self, size: int) -> int:
         return 7 + size // 100
 

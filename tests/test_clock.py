@@ -126,6 +126,36 @@ def test_all_that_follows_from_an_event_is_done_before_the_next_of_the_same_inst
     assert log == ["first", "all that followed from the first", "second"]
 
 
+def test_what_another_thread_asks_for_is_done_before_the_next_event() -> None:
+    clock, log = VirtualClock(), list[str]()
+
+    def first() -> None:  # as the work of a thread does that is over before anybody waits for it
+        asyncio.get_running_loop().call_soon_threadsafe(log.append, "asked for")
+
+    async def main() -> None:
+        clock.at(5, (1,), first)
+        clock.at(5, (2,), noting(log, "next"))
+        await asyncio.sleep(1)
+
+    clock.run(main())
+    assert log == ["asked for", "next"]
+
+
+def test_a_timer_that_an_event_sets_comes_before_later_events() -> None:
+    clock, log = VirtualClock(), list[str]()
+
+    def first() -> None:
+        asyncio.get_running_loop().call_later(10e-9, log.append, "timer")
+
+    async def main() -> None:
+        clock.at(5, (), first)
+        clock.at(99, (), noting(log, "later"))
+        await asyncio.sleep(1)
+
+    clock.run(main())
+    assert log == ["timer", "later"]
+
+
 def test_a_cancelled_event_never_happens_and_does_not_move_time() -> None:
     clock, log = VirtualClock(), list[str]()
 

@@ -73,6 +73,8 @@ def test_every_copy_is_lost_held_back_and_damaged_by_itself() -> None:
 @pytest.mark.parametrize(("make", "framing"), [(plan, [7, 7, 7]), (report, [7, 0, 0])])
 def test_the_wire_carries_every_copy_down_and_what_comes_up_once(make: Any, framing: list[int]) -> None:
     class Framed(MemoryTransport):
+        is_wire = True
+
         def framing_bytes(self, size: int) -> int:
             return 7
 

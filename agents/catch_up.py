@@ -40,8 +40,8 @@ class CatchUp:
             # a dense plan brings the model even to who has it: a process in its host's place has the newest alone
             missed = self.history.since(0 if self._algorithm.is_dense else version)
             now.told[version] = messages.pack_plan(self._algorithm, client, now.plan, missed)
-        envelope, tally = now.told[version]
-        return [(envelope._replace(client=client), tally)]
+        (kind, _, round, base, body), tally = now.told[version]
+        return [(Envelope(kind, client, round, base, body), tally)]
 
     def remember(self, commit: Any, slowest: int) -> None:
         """A new commit. slowest: the lowest version of a member."""

@@ -35,6 +35,7 @@ _pack: Callable[[Any], bytes] = _packer.pack
 _TAG = FORMAT * 16
 _new = tuple.__new__  # not a function of Python's, as a named tuple's own is
 _KINDS: dict[int, Kind] = {_TAG + kind: kind for kind in Kind if kind is not Kind.LINK}
+_BITS = NUMBER_LIMIT.bit_length() - 1
 _SURELY_SHORT = SHORT - HEADER_LIMIT
 _SCALARS = frozenset({int, float, str, bytes})
 _BRIEF = ARRAY_LIMIT
@@ -93,11 +94,9 @@ def decode_parts(frame: bytes, peer: int | None, most: int | None) -> tuple[Enve
             return _decode_strictly(frame, peer, most)
         if (
             type(tag) is type(client) is type(round) is type(base) is int
-            and LOWEST_ADDRESS <= client < NUMBER_LIMIT
-            and 0 <= round < NUMBER_LIMIT
-            and 0 <= base < NUMBER_LIMIT
+            and not (client | round | base) >> _BITS  # all of them in 0 … 2³² − 1
             and type(body) is list
-            and frame.startswith(header)
+            and frame[: len(header)] == header
             and (not body or _is_plain(body, DEPTH_LIMIT - 1))
         ):
             return _new(Envelope, (kind, client, round, base, body)), len(header)

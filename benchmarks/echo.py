@@ -3,8 +3,12 @@
     python benchmarks/echo.py [--workers 2] [--clients 1000 5000] [--rounds 100] [--json]
 
 A ROUTER holds a DEALER in each worker process, over TCP on loopback. In a round it sends every worker one message, with
-an envelope of 40 bytes for each of the worker's share of the clients; the worker splits it, and answers with as many
-envelopes in one message, which the ROUTER's side splits. No envelope is looked into, and nothing is counted or timed.
+an envelope for each of the worker's share of the clients; the worker splits it, and answers with as many envelopes in
+one message, which the ROUTER's side splits.
+
+`bare`: envelopes are 40 bytes that nobody looks into, and nothing is counted or timed. `read`: they are a PLAN and a
+REPORT of one scalar, encoded and decoded by the bus's codec at either end, and both have a row in a ledger: less than
+that no simulator can do that shows every message's bytes.
 """
 
 from __future__ import annotations
@@ -15,16 +19,24 @@ import multiprocessing
 import statistics
 import struct
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
 
 import zmq
+
+from seedbus.bus import SERVER, Envelope, Kind, Ledger, decode, encode
+from seedbus.bus.codec import Encoder, decode_parts
+from seedbus.bus.envelope import PLAN, REPORT, SHORT
+from seedbus.bus.ledger import DELIVERED
 
 ENVELOPE_BYTES = 40
 WARM_UP = 5  # rounds that are not counted
 TIMEOUT_S = 30.0  # for a round; then something has died
 _LENGTH = struct.Struct("<I")
 _STOP = b""
+_QUESTION, _ANSWER = b"q" * ENVELOPE_BYTES, b"a" * ENVELOPE_BYTES
 
 
 def pack(envelopes: Sequence[bytes]) -> bytes:
@@ -42,29 +54,72 @@ def split(batch: bytes) -> list[bytes]:
     return envelopes
 
 
-def work(endpoint: str) -> None:
+class Bare:
+    """Envelopes that nobody looks into."""
+
+    def ask(self, client: int, round: int) -> bytes:
+        return _QUESTION
+
+    def answer(self, question: bytes) -> bytes:
+        return _ANSWER
+
+    def hear(self, answer: bytes) -> None:
+        pass
+
+
+class Read:
+    """Envelopes as the bus has them, and a row of the ledger for each."""
+
+    def __init__(self) -> None:
+        self._encoder, self._ledger = Encoder(), Ledger(Path("unwritten"))
+        self._body = [[2**63, 1, 1, bytes(4)], []]
+
+    def ask(self, client: int, round: int) -> bytes:
+        header, body = self._encoder.parts(Envelope(PLAN, client, round, round, self._body))
+        self._book(PLAN, SERVER, client, round, len(header), len(body))
+        return header + body
+
+    def answer(self, question: bytes) -> bytes:
+        _, client, round, base, _ = decode(question)
+        return encode(Envelope(REPORT, client, round, base, [bytes(4)]))[0]
+
+    def hear(self, answer: bytes) -> None:
+        (kind, client, round, _, _), header = decode_parts(answer, None, SHORT)
+        self._book(kind, client, SERVER, round, header, len(answer) - header)
+
+    def _book(self, kind: Kind, sender: int, recipient: int, round: int, header: int, payload: int) -> None:
+        self._ledger.append((0, 0, round, kind, sender, recipient, header, payload, 0, 0, 0, 1, 1, DELIVERED))
+
+
+WAYS: dict[str, Callable[[], Bare | Read]] = {"bare": Bare, "read": Read}
+
+
+def work(endpoint: str, way: str) -> None:
     """A worker process: answers each envelope with one of its own, until it is told to stop."""
-    answer = b"a" * ENVELOPE_BYTES
+    answer = WAYS[way]().answer
     with zmq.Context() as context, context.socket(zmq.DEALER) as dealer:
         _prepare(dealer)
         dealer.connect(endpoint)
         dealer.send(b"ready")
         while batch := dealer.recv():
-            dealer.send(pack([answer for _ in split(batch)]))
+            dealer.send(pack([answer(question) for question in split(batch)]))
 
 
-def echo(workers: int, clients: int, rounds: int) -> float:
+def echo(workers: int, clients: int, rounds: int, way: str = "bare") -> float:
     """Seconds a round takes, the median. Each worker has an equal share of the clients, as far as that goes."""
-    shares = [clients * (number + 1) // workers - clients * number // workers for number in range(workers)]
-    question, seconds = b"q" * ENVELOPE_BYTES, []
+    ends = [clients * number // workers for number in range(workers + 1)]
+    server, seconds = WAYS[way](), []
     with zmq.Context() as context, context.socket(zmq.ROUTER) as router:
         _prepare(router)
-        with _workers(router, workers) as identities:
-            for _ in range(WARM_UP + rounds):
-                started = time.perf_counter()
-                for identity, share in zip(identities, shares, strict=True):
-                    router.send_multipart([identity, pack([question] * share)])
-                answered = sum(len(split(router.recv_multipart()[1])) for _ in identities)
+        with _workers(router, workers, way) as identities:
+            for round in range(WARM_UP + rounds):
+                started, answered = time.perf_counter(), 0
+                for identity, share in zip(identities, pairwise(ends), strict=True):
+                    router.send_multipart([identity, pack([server.ask(client, round) for client in range(*share)])])
+                for _ in identities:
+                    for answer in split(router.recv_multipart()[1]):
+                        server.hear(answer)
+                        answered += 1
                 seconds.append(time.perf_counter() - started)
                 assert answered == clients
     return statistics.median(seconds[WARM_UP:])
@@ -76,11 +131,12 @@ def _prepare(end: zmq.Socket[bytes]) -> None:
 
 
 @contextmanager
-def _workers(router: zmq.Socket[bytes], count: int) -> Iterator[list[bytes]]:
+def _workers(router: zmq.Socket[bytes], count: int, way: str) -> Iterator[list[bytes]]:
     """As many worker processes, known to the router by these identities; none outlives the context."""
     port = router.bind_to_random_port("tcp://127.0.0.1")
     spawn = multiprocessing.get_context("spawn")
-    processes = [spawn.Process(target=work, args=(f"tcp://127.0.0.1:{port}",), daemon=True) for _ in range(count)]
+    arguments = f"tcp://127.0.0.1:{port}", way
+    processes = [spawn.Process(target=work, args=arguments, daemon=True) for _ in range(count)]
     try:
         for process in processes:
             process.start()
@@ -104,13 +160,18 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     arguments = parser.parse_args()
-    figures = {clients: echo(arguments.workers, clients, arguments.rounds) for clients in arguments.clients}
+    figures = {
+        clients: {way: echo(arguments.workers, clients, arguments.rounds, way) for way in WAYS}
+        for clients in arguments.clients
+    }
     if arguments.json:
         print(json.dumps({"unit": "seconds per round", "workers": arguments.workers, "figures": figures}, indent=2))
         return
     print(f"{arguments.workers} workers, median of {arguments.rounds} rounds, 2 messages a client and round")
-    for clients, seconds in figures.items():
-        print(f"{clients:8,} clients{1e3 * seconds:10.3f} ms a round{1e6 * seconds / clients:8.2f} µs a client")
+    for clients, ways in figures.items():
+        for way, seconds in ways.items():
+            a_client = 1e6 * seconds / clients
+            print(f"{clients:8,} clients, {way}{1e3 * seconds:10.3f} ms a round{a_client:8.2f} µs a client")
 
 
 if __name__ == "__main__":

@@ -2,9 +2,10 @@
 
     python benchmarks/zeromq.py [--clients 1000 5000] [--workers 2] [--rounds 100] [--json]
 
-The null task, every client asked in every round: a seed and a few numbers to each, one scalar back. `echo` is a bare
-ROUTER and bare DEALERs over tcp that pass as many 40-byte envelopes in one message for each worker, and do nothing
-else: no codec, no clock, no links, no ledger, no journal, no model. Both run in the same minute on the same machine.
+The null task, every client asked in every round: a seed and a few numbers to each, one scalar back. Beside it a bare
+ROUTER and bare DEALERs over tcp (`echo.py`) pass as many envelopes in one message for each worker: 40 bytes that nobody
+looks into (bare), and the same PLANs and REPORTs as here, encoded, decoded and booked in a ledger (read). Neither has
+a clock, links, a journal, a coordinator or a model. All run in the same minute on the same machine.
 Memory is the server process's highest, beside that of the same process before the run.
 """
 
@@ -20,7 +21,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from echo import echo
+from echo import WAYS, echo
 from rows import Row
 
 from seedbus.agents.observer import Nobody
@@ -68,12 +69,13 @@ def rows(is_quick: bool) -> Iterator[Row]:
     a_round(10, 0, 3)
     for clients in (1000,) if is_quick else (1000, 5000):
         found = [
-            (a_round(clients, workers, rounds), a_round(clients, 0, rounds), echo(workers, clients, 100))
+            [a_round(clients, workers, rounds), a_round(clients, 0, rounds)]
+            + [echo(workers, clients, 100, way) for way in WAYS]
             for _ in range(turns)
         ]
-        ours, inside, bare = (1e3 * min(column) for column in zip(*found, strict=True))
+        ours, inside, bare, read = (1e3 * min(column) for column in zip(*found, strict=True))
         yield Row(
-            f"tcp: a round of {clients:,} clients", "ms", ours, bare, "bare echo", bare, "bare echo", aim=AIM_ECHO
+            f"tcp: a round of {clients:,} clients", "ms", ours, bare, "bare echo", read, "read echo", aim=AIM_ECHO
         )
         yield Row(f"tcp: the same beside memory, {clients:,}", "ms", ours, inside, "in memory", aim=AIM_MEMORY)
 
@@ -93,18 +95,20 @@ def main() -> None:
     a_round(10, 0, 3)  # what is imported and compiled at first is not the round's
     for clients in arguments.clients:
         before = highest_mb()
-        bare = echo(arguments.workers, clients, arguments.rounds)
+        bare, read = (echo(arguments.workers, clients, arguments.rounds, way) for way in WAYS)
         ours, inside = (a_round(clients, workers, arguments.rounds) for workers in (arguments.workers, 0))
-        figures = {"clients": clients, "tcp_ms": ours * 1e3, "memory_ms": inside * 1e3, "echo_ms": bare * 1e3}
-        found.append(figures | {"tcp_over_echo": ours / bare, "rss_mb": highest_mb(), "rss_mb_before": before})
+        figures = {"clients": clients, "tcp_ms": ours * 1e3, "memory_ms": inside * 1e3}
+        figures |= {"echo_ms": bare * 1e3, "read_ms": read * 1e3, "tcp_over_echo": ours / bare}
+        found.append(figures | {"rss_mb": highest_mb(), "rss_mb_before": before})
     if arguments.json:
         print(json.dumps(found, indent=2))
         return
     print(f"{arguments.workers} workers, {arguments.rounds} rounds of the null task; milliseconds a round")
     for figures in found:
         print(
-            "{clients:6,} clients   tcp {tcp_ms:8.1f}   in memory {memory_ms:8.1f}   bare echo {echo_ms:6.2f}"
-            "   tcp/echo {tcp_over_echo:6.1f}   server {rss_mb:.0f} MB ({rss_mb_before:.0f} before)".format(**figures)
+            "{clients:6,} clients   tcp {tcp_ms:8.1f}   in memory {memory_ms:8.1f}   echo: bare {echo_ms:6.2f}"
+            " read {read_ms:6.2f}   tcp/bare {tcp_over_echo:6.1f}"
+            "   server {rss_mb:.0f} MB ({rss_mb_before:.0f} before)".format(**figures)
         )
 
 

@@ -188,6 +188,8 @@ def read_entries(content: Bytes, offset: int = 0) -> list[bytes]:
 
 def number(value: int) -> bytes:
     """LEB128, the shortest form."""
+    if value < 0x80:
+        return bytes((value,))
     out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)
@@ -197,7 +199,7 @@ def number(value: int) -> bytes:
 
 
 def number_bytes(value: int) -> int:
-    return max(1, -(-value.bit_length() // 7))
+    return 1 if value < 0x80 else -(-value.bit_length() // 7)
 
 
 def _read_number(content: Bytes, offset: int) -> tuple[int, int]:

@@ -44,10 +44,10 @@ class Delivery:
     answered: Answered
     tail: bytes = b""
     is_again: bool = False
+    size: int = field(init=False)
 
-    @property
-    def size(self) -> int:
-        return len(self.frame) + len(self.tail)
+    def __post_init__(self) -> None:
+        self.size = len(self.frame) + len(self.tail)
 
 
 @dataclass(slots=True)

@@ -178,9 +178,8 @@ class Bus:
     def _depart(self, flight: Flight) -> None:
         """The moment of sending: rules say how often it is sent, and what becomes of it and of each copy."""
         if flight.is_sure or self.rules.are_none:
-            flight.due_ns = due_ns = self.links.arrival_ns(flight.key, flight.size, flight.sent_ns)
-            self._in_flight.add(flight)
-            self.clock.post(due_ns, flight.key, self._arrive, flight)
+            flight.due_ns = self.links.arrival_ns(flight.key, flight.size, flight.sent_ns)
+            self._schedule(flight)
             return
         verdict = self.rules.judge(flight.key, flight.sent_ns)
         copies = [flight.copied(number) for number in range(1, verdict.copies + 1)]

@@ -71,10 +71,12 @@ class Read:
     """Envelopes as the bus has them, and a row of the ledger for each."""
 
     def __init__(self) -> None:
-        self._encoder, self._ledger = Encoder(), Ledger(Path("unwritten"))
+        self._encoder, self._ledger, self._round = Encoder(), Ledger(Path("unwritten")), 0
         self._body = [[2**63, 1, 1, bytes(4)], []]
 
     def ask(self, client: int, round: int) -> bytes:
+        if round != self._round:  # a run's are on the disk by then
+            self._ledger, self._round = Ledger(Path("unwritten")), round
         header, body = self._encoder.parts(Envelope(PLAN, client, round, round, self._body))
         self._book(PLAN, SERVER, client, round, len(header), len(body))
         return header + body

@@ -89,8 +89,8 @@ class Answers:
 
     def _expect(self, answer: Answer) -> None:
         self._awaited[answer] = None
-        _, client, round, occurrence, copy = answer.key
-        key = (REPORT, client, round, occurrence, copy, 1)  # after a message of that name, which has no sixth part
+        kind, client, round, occurrence, copy = answer.key
+        key = (REPORT, client, round, occurrence, copy, kind)  # after a message of that name, which has no sixth part
         self._clock.post(answer.due_ns, key, self._due, answer)
 
     def _answered(self, answer: Answer, frames: list[bytes]) -> None:

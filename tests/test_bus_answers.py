@@ -250,6 +250,25 @@ def test_answers_to_come_are_part_of_a_checkpoint() -> None:
     assert resumed.asked[0].at_ns == MS and len(resumed.asked) == 1
 
 
+def test_answers_of_one_instant_are_said_in_one_order_before_a_checkpoint_and_after_it() -> None:
+    harness, resumed = (
+        Harness(
+            answers=lambda asked: [report(asked.client, asked.round, asked.kind)],
+            answer_ns=lambda client, round, seeds: 5 * MS,
+        )
+        for _ in range(2)
+    )
+    kept = list[Any]()
+    harness.bus.send(plan(1, 2))
+    harness.send(Envelope(Kind.REFUSE, 1, 2, 0, ["because", "of what it said"]), after_ns=5 * MS)
+    harness.clock.at(5 * MS, (Kind.PLAN,), lambda: kept.append(harness.bus.checkpoint()))  # answers are said later
+    harness.run(SECOND)
+    resumed.bus.restore(kept[0])
+    resumed.run(SECOND)
+    for each in (harness, resumed):
+        assert [letter.content for letter in each.letters] == [report(1, 2, Kind.REFUSE), report(1, 2, Kind.PLAN)]
+
+
 def test_what_comes_once_the_bus_is_closed_changes_nothing() -> None:
     harness = Harness(transport=Backwards, answers=reported)
     harness.bus.send(plan(1))

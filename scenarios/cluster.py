@@ -138,7 +138,8 @@ def placed(
 
 def _who(placement: Placement, endpoint: str) -> str:
     if placement.bind is not None:
-        return f"clients join by `seedbus client --connect {endpoint.replace('0.0.0.0', 'THIS-HOST')}`"
+        command = f"seedbus client --connect {endpoint.replace('0.0.0.0', 'THIS-HOST')}"
+        return f"clients join by `{command}`, and the run begins when all have"
     return f"{placement.workers} workers are starting" if placement.workers else "the clients are in this process"
 
 

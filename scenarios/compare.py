@@ -85,7 +85,8 @@ class Run:
         if self.results is not None:
             summary = self.results.summary
             up, down = (summary["traffic"][direction]["bytes"] for direction in ("up", "down"))
-            rounds, simulated, wall = summary["rounds"], summary["simulated_s"], summary["wall_s"]
+            rounds, simulated = summary["rounds"], summary["simulated_s"]
+            wall = None if summary.get("was_resumed") else summary["wall_s"]  # that is of its end alone
         return {
             "rounds": rounds,
             "bytes_up": up,
@@ -187,6 +188,12 @@ class Comparison:
     rows: list[Row]
     notes: list[str]
 
+    def __str__(self) -> str:
+        """The table, in Markdown."""
+        from seedbus.scenarios.compare_page import markdown
+
+        return "\n".join([markdown(self), *self.notes])
+
     def json(self) -> dict[str, Any]:
         asked = {"metric": self.metric, "target": self.target, "at": self.at}
         return asked | {"rows": [row.json() for row in self.rows], "notes": self.notes}
@@ -226,7 +233,7 @@ def _one_of_each(runs: list[Run]) -> tuple[list[Run], list[str]]:
         first = kept.setdefault(json.dumps(_kept(run) | {"seed": run.scenario.seed}), run)
         if first is not run:
             notes.append(f"{run.folder} has the scenario and the seed of {first.folder}; only that is counted")
-    return [run for run in runs if run in kept.values()], notes
+    return [run for run in runs if any(run is each for each in kept.values())], notes
 
 
 def _notes(runs: Sequence[Run]) -> list[str]:

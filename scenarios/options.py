@@ -41,7 +41,12 @@ Resume = Annotated[Path | None, typer.Option(metavar="RUN", help="Go on with the
 Out = Annotated[Path | None, typer.Option(help="The run's folder; default: runs/NAME-1, -2, …")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the results.")]
 Patience = Annotated[
-    float, typer.Option(min=0, metavar="SECONDS", help="How long the other side may be away before this one gives up.")
+    float,
+    typer.Option(
+        min=0,
+        metavar="SECONDS",
+        help="How long the other side may be away before this one gives up. Until a run begins its server waits.",
+    ),
 ]
 JoinWithin = Annotated[float, typer.Option(min=1, metavar="SECONDS", help="How long a process may take to join.")]
 Runnable = Annotated[

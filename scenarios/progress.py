@@ -6,6 +6,7 @@ What peers have to say is shown as it is: nothing in it is taken for markup.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from rich.console import Console
@@ -24,14 +25,29 @@ PROCESSES = {
     "gone": "the process with {clients} is gone ({why})",
     "worker": "worker {number} ended ({ended}); another takes its place",
 }
+TOLD = 5  # refusals
 WAITING = {"kernels": "compiling kernels, {compiling}…"}  # for who waits in front of a terminal
+
+
+class _Refusals:
+    """What is told of refusals: the first few, for late reports may be most of what happens."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def told(self, refusal: Refusal) -> Iterator[str]:
+        self._count += 1
+        if self._count <= TOLD:
+            yield f"round {refusal.round}: refused ({refusal.reason}): {refusal.detail}"
+        elif self._count == TOLD + 1:
+            yield "further refusals are counted, and written to log.jsonl"
 
 
 class Bar:
     """A progress bar: round, accuracy, bytes so far, rounds a second, time left."""
 
     def __init__(self, scenario: Scenario, console: Console) -> None:
-        self._console, self._refused = console, 0
+        self._console, self._refusals = console, _Refusals()
         self._progress = Progress(
             TextColumn("[bold]{task.description}"),
             BarColumn(),
@@ -55,11 +71,8 @@ class Bar:
         self._progress.update(self._task, metric=headline(line))
 
     def refused(self, refusal: Refusal) -> None:
-        self._refused += 1
-        if self._refused <= 5:
-            self._console.print(f"refused ({refusal.reason}): {refusal.detail}", style="yellow", markup=False)
-        elif self._refused == 6:
-            self._console.print("further refusals are counted, and written to log.jsonl", style="yellow")
+        for text in self._refusals.told(refusal):
+            self._console.print(text, style="yellow", markup=False)
 
     def noted(self, event: str, **facts: Any) -> None:
         if event in PROCESSES | WAITING:
@@ -74,6 +87,7 @@ class Lines:
 
     def __init__(self, scenario: Scenario, console: Console) -> None:
         self._console, self._rounds, self._began = console, scenario.stop.rounds, wall_seconds()
+        self._refusals = _Refusals()
         self._first: int | None = None
 
     def round_closed(self, closed: Closed, now_ns: int, bytes_so_far: int) -> None:
@@ -89,8 +103,8 @@ class Lines:
         self._console.print(text.rstrip(), highlight=False, soft_wrap=True)
 
     def refused(self, refusal: Refusal) -> None:
-        text = f"round {refusal.round}: refused ({refusal.reason}): {refusal.detail}"
-        self._console.print(text, highlight=False, soft_wrap=True, markup=False)
+        for text in self._refusals.told(refusal):
+            self._console.print(text, highlight=False, soft_wrap=True, markup=False)
 
     def noted(self, event: str, **facts: Any) -> None:
         if event in PROCESSES:

@@ -144,10 +144,10 @@ def _wrong(summary: Summary) -> Rows:
 def _end(summary: Summary) -> Rows:
     transport = summary["traffic"]["transport"]
     on_wire = transport["framing_bytes"] + transport["link_bytes"]
-    clock = _CLOCKS[summary["clock"]]
+    clock, since = _CLOCKS[summary["clock"]], " since it was resumed" if summary.get("was_resumed") else ""
     return [
         *([("transport adds", f"{readable(on_wire)} of framing, greetings and heartbeats")] if on_wire else []),
-        ("time", f"{summary['simulated_s']:,.1f} s {clock}, {summary['wall_s']:,.1f} s real"),
+        ("time", f"{summary['simulated_s']:,.1f} s {clock}, {summary['wall_s']:,.1f} s real{since}"),
         ("final digest", summary["digest"]),
         ("run folder", f"{summary['run']} (plots: report.html)"),
     ]

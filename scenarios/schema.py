@@ -22,7 +22,7 @@ from seedbus.models.task import Task, tasks
 from seedbus.scenarios.discovery import algorithms, faults
 from seedbus.scenarios.expectations import REFUSED, Bounds, names
 from seedbus.scenarios.faults.selector import Clients
-from seedbus.scenarios.sentences import nearest
+from seedbus.scenarios.sentences import nearest, quoted
 
 if TYPE_CHECKING:
     AnyTask = Task
@@ -138,8 +138,12 @@ class Scenario(BaseModel):
 
     @model_validator(mode="after")
     def _measurable(self) -> Scenario:
-        """What is expected must be something that this run will know."""
+        """What is expected, and what ends the run, must be something that this run will know."""
         known, reasons = names(self.metrics), [REFUSED + reason for reason in sorted(REASONS)]
+        target = self.stop.target
+        if target is not None and target.metric not in self.metrics:
+            what = f"{quoted(target.metric)} is not measured; {nearest(target.metric, self.metrics)}"
+            raise ValueError(f"stop.target.metric: {what}")
         for name in self.expect:
             if name.startswith(REFUSED) and name not in reasons:
                 raise ValueError(f"expect.{name}: nothing is refused for that; {nearest(name, reasons)}")

@@ -8,7 +8,7 @@
     results.clients                             # a data frame with a row for every client
     results.expectations                        # what the scenario expects, and what was found
     seedbus.replay(results.folder, round=20)    # the model as it stood, bit for bit
-    seedbus.compare(["runs/a-1", "runs/b-1"])   # runs side by side
+    print(seedbus.compare(["runs/a-1", "runs/b-1"]))    # runs side by side
 
 Importing this loads nothing: no torch, no scenario. A name is imported when it is first used.
 """

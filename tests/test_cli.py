@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,7 @@ USAGE = [
     (("run", "small.yaml", "--set", "seed=x"), r"small.yaml --set seed=x: seed: \"x\" is not accepted; expected a"),
     (
         ("run", "small.yaml", "--set", "stop.target={value: 1}"),
-        r"small: stop.target.metric: \"accuracy\" is not measured; there are loss, gap",
+        r"small.yaml --set stop.target=.*: stop.target.metric: \"accuracy\" is not measured; there are loss, gap",
     ),
     (("server", "small.yaml", "--bind", "tcp://127.0.0.1:70000"), r"tcp://.*70000 cannot be used \(70000 is no port\)"),
     (("server", "small.yaml", "--bind", "tcp://127.0.0.1"), r"tcp://127.0.0.1 cannot be used \(it has no address\)"),
@@ -264,24 +265,32 @@ def test_ctrl_c_that_comes_while_something_is_loaded_is_one_sentence(
     assert seedbus("run", "small.yaml") == (Exit.INTERRUPTED, "", "seedbus: stopped\n")
 
 
-def _started(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+def is_deaf() -> None:
+    """Before a process starts: it is one of those that a shell's script has in its background."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _started(folder: Path, *arguments: str, how: Callable[[], None] = hears_ctrl_c) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "seedbus", "run", "long.yaml", *arguments]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(command, cwd=folder, preexec_fn=hears_ctrl_c, **pipes)
+    return subprocess.Popen(command, cwd=folder, preexec_fn=how, **pipes)
 
 
+@pytest.mark.parametrize(
+    ("by", "how"), [(signal.SIGINT, hears_ctrl_c), (signal.SIGTERM, hears_ctrl_c), (signal.SIGTERM, is_deaf)]
+)
 def test_ctrl_c_names_the_folder_and_the_resumed_run_ends_as_if_it_had_not_stopped(
-    seedbus: Command, tmp_path: Path
+    seedbus: Command, tmp_path: Path, by: signal.Signals, how: Callable[[], None]
 ) -> None:
     what = scenario(stop={"rounds": 150}, verify=False)
     Path("long.yaml").write_text(dump(what.resolved()), encoding="utf-8")
-    process = _started(tmp_path)
+    process = _started(tmp_path, how=how)
     assert process.stderr is not None
     line = ""
     while not line.startswith("round 10/"):
         line = process.stderr.readline()
         assert line
-    process.send_signal(signal.SIGINT)
+    process.send_signal(by)
     out, err = process.communicate(timeout=60)
     assert process.returncode in (Exit.INTERRUPTED, -signal.SIGINT) and not out
     assert err.splitlines()[-1] == (
@@ -293,5 +302,7 @@ def test_ctrl_c_names_the_folder_and_the_resumed_run_ends_as_if_it_had_not_stopp
     assert [resumed[key] for key in ("digest", "ledger_hash", "metrics")] == [
         whole[key] for key in ("digest", "ledger_hash", "metrics")
     ]
+    assert (resumed["was_resumed"], whole["was_resumed"]) == (True, False)
+    assert "s real since it was resumed" in seedbus("report", "runs/small-1").out
     lines = [Path(f"runs/small-{number}/metrics.jsonl").read_text(encoding="utf-8") for number in (1, 2)]
     assert lines[0] == lines[1] and os.path.exists("runs/small-1/results.json")

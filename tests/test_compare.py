@@ -148,9 +148,10 @@ def test_what_looks_like_markup_is_shown_as_it_is_and_a_long_setting_is_cut(
 
 def test_one_run_is_counted_once(runs: dict[str, Results], tmp_path: Path) -> None:
     shutil.copytree(runs["one"].folder, tmp_path / "copy")
-    found = compare([runs["one"].folder, tmp_path / "copy"])
-    assert len(found.rows) == 1 and len(found.rows[0].runs) == 1
-    assert len(found.notes) == 1 and "the seed of" in found.notes[0]
+    for twice in (tmp_path / "copy", runs["one"].folder):
+        found = compare([runs["one"].folder, twice])
+        assert len(found.rows) == 1 and len(found.rows[0].runs) == 1
+        assert len(found.notes) == 1 and "the seed of" in found.notes[0]
 
 
 def test_a_run_that_is_not_finished_is_shown_as_far_as_it_came(
@@ -231,7 +232,10 @@ def test_a_run_that_was_not_measured_yet_is_one_sentence(seedbus: Command, tmp_p
 
 
 def test_it_is_there_for_notebooks(runs: dict[str, Results]) -> None:
-    assert seedbus.compare([runs["one"].folder]).rows[0].name == "small"
+    comparison = seedbus.compare([runs["one"].folder, runs["one"].folder])
+    assert comparison.rows[0].name == "small"
+    head, *_, row, note = str(comparison).splitlines()
+    assert head.startswith("| run, algorithm |") and row.startswith("| small, decomfl |") and "the seed of" in note
 
 
 @given(st.floats(-12, 15), st.floats(0, 20))

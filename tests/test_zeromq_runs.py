@@ -231,6 +231,18 @@ def test_what_a_person_is_shown_of_a_peer_is_no_markup() -> None:
     assert shown.getvalue().count("[/b] [red]") == 8
 
 
+def test_a_person_is_shown_the_first_few_refusals() -> None:
+    shown = io.StringIO()
+    for console in (Console(file=shown), Console(file=shown, force_terminal=True, color_system=None)):
+        for watcher in (Lines(small(), console), Bar(small(), console)):
+            for number in range(9):
+                watcher.refused(Refusal(0, number, "late", f"round {number} is closed"))
+            watcher.close()
+    said = shown.getvalue()
+    assert said.count("refused (late): round 4 is closed") == 4 and "round 5 is closed" not in said
+    assert said.count("further refusals are counted") == 4
+
+
 def test_a_process_that_asks_for_too_many_clients_is_told_how_many_are_left(tmp_path: Path) -> None:
     with Serving(small(), tmp_path / "run") as server:
         command = seedbus("client", "--connect", server.watcher.endpoint, "--clients", 9)

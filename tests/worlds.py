@@ -47,7 +47,9 @@ def lossy(probability: float = 0.3, **changes: Any) -> Scenario:
 
 def outcome(results: Results) -> tuple[Any, ...]:
     """What must be the same in two runs that are the same."""
-    kept = {name: value for name, value in results.summary.items() if name not in ("run", "wall_s", "cpu_s")}
+    kept = {
+        name: value for name, value in results.summary.items() if name not in ("run", "wall_s", "cpu_s", "was_resumed")
+    }
     # a process that comes back introduces itself again
     kept["traffic"] = {name: value for name, value in kept["traffic"].items() if name != "transport"}
     lines = (results.folder / "metrics.jsonl").read_text()

@@ -13,9 +13,10 @@ import math
 from abc import ABC, abstractmethod
 from fractions import Fraction
 from statistics import NormalDist
-from typing import Annotated, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Annotated, Any, Literal, NamedTuple, Protocol, runtime_checkable
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from seedbus.bus.draws import Key, Luck, uniform
 from seedbus.bus.envelope import SERVER
@@ -44,7 +45,7 @@ class _Duration(BaseModel, ABC):
 
 
 class Constant(_Duration):
-    """Always the same."""
+    """Always the same; a plain number in its place is short for it."""
 
     distribution: Literal["constant"] = "constant"
     value: float = Field(default=0.0, ge=0, le=_LONGEST_S, description="seconds")
@@ -105,7 +106,17 @@ class Pareto(_Duration):
         return self.minimum * math.exp(min(-math.log1p(-u) / self.shape, _HIGHEST_EXPONENT))
 
 
-Duration = Annotated[Constant | Uniform | Lognormal | Exponential | Pareto, Field(discriminator="distribution")]
+def _spelled_out(given: Any) -> Any:
+    if type(given) in (int, float):
+        return {"distribution": "constant", "value": given}
+    if not isinstance(given, dict | BaseModel):
+        raise PydanticCustomError("number_or_fields", "a number or a mapping of fields")
+    return given
+
+
+_Distribution = Annotated[Constant | Uniform | Lognormal | Exponential | Pareto, Field(discriminator="distribution")]
+Duration = Annotated[_Distribution, BeforeValidator(_spelled_out, json_schema_input_type=float | _Distribution)]
+"""A distribution; a number is short for the constant one."""
 
 
 class Network(BaseModel):

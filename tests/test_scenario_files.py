@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from seedbus.bus.network import Constant
 from seedbus.scenarios.discovery import algorithms, faults
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.loading import library, load
@@ -174,7 +175,9 @@ WHOLE, NUMBER, FINITE = "a whole number", "a number", "a finite number"
         ("verify=yes", '"yes"', "true or false"),
         ("verify=1", "1", "true or false"),
         ("network=null", "null", "a mapping of fields"),
-        ("network.latency=0.1", "0.1", "a mapping"),
+        ("network.latency=slow", '"slow"', "a number or a mapping of fields"),
+        ("network.latency=true", "true", "a number or a mapping of fields"),
+        ("network.latency=-1", "-1", "at least 0.0"),
         ("algorithm=decomfl", '"decomfl"', "a mapping"),
         ("faults={fault: drop}", '{"fault": "drop"}', "a list"),
         ("description=3", "3", "text, in quotes if need be"),
@@ -200,10 +203,16 @@ def test_a_wrong_value_is_shown_beside_what_is_accepted(
     assert refusal(file(tmp_path), setting) == f"{where}: {shown} is not accepted; expected {accepted}"
 
 
+def test_a_number_is_short_for_what_is_always_the_same(tmp_path: Path) -> None:
+    short = load(file(tmp_path), ["network.latency=0.5", "faults=[{fault: straggler, factor: 10}]"])
+    assert short.network.latency == Constant(value=0.5)
+    assert short.resolved()["faults"][0]["factor"] == {"distribution": "constant", "value": 10.0}
+
+
 @pytest.mark.parametrize(
     ("setting", "sentence"),
     [
-        ("faults=[{fault: delay, by: 3}]", "faults.0.by: 3 is not accepted; expected a mapping"),
+        ("faults=[{fault: delay, by: [3]}]", "by: [3] is not accepted; expected a number or a mapping of fields"),
         ("stop.target={value: 1, direction: up}", 'target.direction: "up" is not accepted; expected above or below'),
         ("algorithm.perturbations={0: 5, 9: 1.5}", "perturbations.9: 1.5 is not accepted; expected a whole number"),
         ("algorithm.perturbations={0: 5, x: 6}", 'ons.x: "x" is not accepted; expected the number of a round'),

@@ -114,11 +114,12 @@ def test_nothing_happens_after_something_follows_nor_after_the_end_of_time() -> 
 
     def act(number: int) -> None:
         log.append(number)
-        agenda.is_followed = number == 1
+        agenda.is_followed |= number == 1
 
-    for number in range(3):
+    for number in range(5):
         agenda.post(5, (number,), act, number)
     agenda.post(LAST_NS + 1, (), act, 9)
     assert agenda.happen(None, 64) and log == [0, 1]
     assert agenda.happen(5, 64) and log == [0, 1, 2]
+    assert agenda.happen(None, 64) and log == [0, 1, 2, 3, 4], "what followed once has been done"
     assert not agenda.happen(None, 64)

@@ -154,6 +154,13 @@ def test_one_run_is_counted_once(runs: dict[str, Results], tmp_path: Path) -> No
         assert len(found.notes) == 1 and "the seed of" in found.notes[0]
 
 
+def test_the_real_time_of_a_resumed_run_is_not_known(runs: dict[str, Results], tmp_path: Path) -> None:
+    file = shutil.copytree(runs["one"].folder, tmp_path / "resumed") / RESULTS
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"was_resumed": True}))
+    (row,) = compare([tmp_path / "resumed"]).rows
+    assert row.figures["wall_s"] is None and row.figures["simulated_s"] is not None
+
+
 def test_a_run_that_is_not_finished_is_shown_as_far_as_it_came(
     seedbus: Command, runs: dict[str, Results], tmp_path: Path
 ) -> None:

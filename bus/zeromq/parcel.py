@@ -31,6 +31,7 @@ import msgpack
 
 from seedbus.bus.envelope import ARRAY_LIMIT, EVALUATOR, FRAME_LIMIT, LOWEST_ADDRESS
 from seedbus.bus.errors import MalformedParcel
+from seedbus.bus.text import printable
 from seedbus.bus.transport import Offer, Span, Wish
 
 PROTOCOL = 1
@@ -103,8 +104,7 @@ def farewell(why: str) -> bytes:
 
 def read_farewell(content: Bytes) -> str:
     """Why somebody goes. It is shown to people: what no terminal should see is left out."""
-    why = bytes(content[:_WHY_LIMIT]).decode("utf-8", "replace")
-    return "".join(character if character.isprintable() else " " for character in why)
+    return printable(bytes(content[:_WHY_LIMIT]).decode("utf-8", "replace"), _WHY_LIMIT)
 
 
 def read_offer(content: Bytes) -> tuple[bytes, Offer, int]:

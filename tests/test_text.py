@@ -1,0 +1,20 @@
+"""What others wrote is shown as text and does nothing else."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seedbus.bus.text import printable
+
+
+def test_nothing_of_a_foreign_text_reaches_the_terminal_but_what_it_shows() -> None:
+    assert printable("\x1b]0;title\x07 two\r\nlines \u202eevil \ud800 café 雪") == " ]0;title  two  lines  evil   café 雪"
+
+
+@given(st.text(), st.integers(1, 50))
+def test_a_shown_text_is_one_printable_line_of_bounded_length(text: str, most: int) -> None:
+    shown = printable(text, most)
+    assert shown.isprintable()
+    assert len(shown) <= most
+    assert shown == text[:most] or not text.isprintable() or shown.endswith("…")

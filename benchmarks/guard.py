@@ -1,0 +1,559 @@
+"""The guard: what honest runs must give, to the bit, whatever becomes of the code.
+
+    python benchmarks/guard.py --check                 compare with guard.json; exit code 1 if a cell differs
+    python benchmarks/guard.py --check --only tcp lag-peer     these runs alone
+    python benchmarks/guard.py --write                 write guard.json anew: only where bits are meant to change
+    PYTHONPATH=/another/checkout.links python benchmarks/guard.py --check      the same of another checkout
+
+A checkout is imported from PYTHONPATH, so this script and its table can judge an older or a newer one. The script uses
+nothing but `seedbus.load`, `seedbus.run`, `seedbus.replay`, the command line and the files of a run's folder, so that
+code may move under it.
+
+Each run is a few rounds of a small task. A cell is what is written down of it: the digest of the final model and of
+the model halfway (rebuilt from the journal), the hash of the ledger, of the metrics, bytes up and down, messages by
+kind, what was refused, what faults did, how many rounds and when the run ended. Runs with `numpy` losses have the same
+cells on every processor. Losses of `torch` do not: their digests and metrics are compared only where processor and
+versions are those that the table names, and everything else in any case.
+
+The real clock is not here: what happens with it depends on the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+Document = dict[str, Any]
+Cells = dict[str, Any]
+
+TABLE = Path(__file__).with_name("guard.json")
+OF_PROCESSOR = ("digest", "halfway", "metrics")
+"""The cells that depend on the processor where torch takes losses."""
+
+# -- what the runs have in common
+
+QUADRATIC: Document = {"name": "quadratic", "dimension": 203, "noise": 0.1}
+NULL: Document = {"name": "null", "dimension": 131, "losses": "keyed"}
+DIGITS: Document = {"name": "digits", "model": "softmax", "batch_size": 8}
+CNN: Document = DIGITS | {"model": "cnn"}
+
+DECOMFL: Document = {
+    "name": "decomfl",
+    "perturbations": 3,
+    "local_steps": 2,
+    "learning_rate": 0.01,
+    "momentum": 0.5,
+}
+HISO: Document = {"name": "hiso", "perturbations": 4, "local_steps": 2, "learning_rate": 0.001}
+FEDAVG: Document = {"name": "fedavg", "local_steps": 3}
+
+ALL: Document = {"clients": 6, "cohort": 3}
+TIMED: Document = {"clients": 8, "cohort": 4, "deadline_s": 0.6}
+"""A deadline that some answers miss."""
+LATE: Document = TIMED | {"late": {"discount": 0.5, "max_staleness": 5}}
+LINKS: Document = {"latency": {"distribution": "lognormal", "median": 0.1, "sigma": 1.0}, "up_mbps": 1, "down_mbps": 5}
+WORK: Document = {"evaluation": {"distribution": "exponential", "mean": 0.01}}
+
+BASE: Document = {
+    "task": QUADRATIC,
+    "algorithm": DECOMFL,
+    "participation": ALL,
+    "network": LINKS,
+    "evaluation": {"every": 4},
+    "stop": {"rounds": 12},
+    "verify": True,
+}
+FAULTY: Document = {"algorithm": HISO, "participation": TIMED, "compute": WORK, "stop": {"rounds": 15}}
+AWAY = {"distribution": "exponential", "mean": 0.8}
+PARETO = {"distribution": "pareto", "minimum": 0.2, "shape": 0.8}
+TEXT = "To be, or not to be, that is the question: Whether 'tis nobler in the mind to suffer the slings and arrows"
+TRACE = "client,from_s,to_s\n0,0,1.5\n1,0.5,3\n1,3,4\n2,1,100\n3,0,0.7\n3,2,100\n"
+
+# -- the runs
+
+FAULTS: dict[str, Document] = {
+    "bandwidth": {"up_mbps": 0.002, "down_mbps": 0.01, "fraction": 0.5},
+    "byzantine-noise": {"attack": "noise", "probability": 0.5},
+    "byzantine-sign": {"attack": "sign-flip", "fraction": 0.5},
+    "byzantine-replay": {"attack": "replay", "clients": [1, 3], "at_round": 2},
+    "byzantine-huge": {"attack": "huge", "fraction": 0.25},
+    "byzantine-nan": {"attack": "nan", "fraction": 0.25},
+    "churn": {"stays": AWAY, "away": AWAY},
+    "churn-unsaid": {"stays": AWAY, "away": AWAY, "announced": False, "returns": "without-state"},
+    "corrupt": {"probability": 0.2, "bits": 2},
+    "crash": {"fraction": 0.5, "at_round": 2, "for_rounds": 3, "every_rounds": 5},
+    "crash-bare": {"probability": 0.3, "for_rounds": 2, "every_rounds": 4, "returns": "without-state"},
+    "crash-foreign": {"clients": [0, 1, 5], "for_rounds": 4, "returns": "from-another-run"},
+    "delay": {"by": PARETO, "probability": 0.4},
+    "device-classes": {
+        "classes": [{"share": 0.5, "factor": 1.0}, {"share": 0.3, "factor": 4.0}, {"share": 0.2, "factor": 0.5}]
+    },
+    "diurnal": {"period_s": 3.0, "low": 0.2, "high": 0.9},
+    "drop": {"probability": 0.3},
+    "dropout": {"probability": 0.3, "when": "after-training"},
+    "dropout-landing": {"rates": [0.1, 0.6], "when": "before-landing"},
+    "duplicate": {"probability": 0.2, "copies": 3},
+    "late-joiners": {"fraction": 0.5, "at_round": 3, "spread_rounds": 4},
+    "partition": {"fraction": 0.5, "for_rounds": 4, "every_rounds": 8},
+    "ramp": {"start": 2, "stages": [{"rounds": 8, "target": 8}]},
+    "reorder": {"window_s": 0.8, "probability": 0.5},
+    "replacement": {"active": 4, "every_rounds": 3},
+    "server-crash-asking": {"at_round": 2, "every_rounds": 5, "phase": "asking", "down_s": 0.3},
+    "server-crash-gathering": {"at_round": 3, "down_s": 1.0},
+    "server-crash-committing": {"at_round": 3, "phase": "committing"},
+    "server-crash-publishing": {"at_round": 0, "every_rounds": 1, "phase": "publishing", "down_s": 0.1},
+    "straggler": {"factor": {"distribution": "lognormal", "median": 3, "sigma": 1}},
+    "straggler-pause": {"pause_s": 0.3, "probability": 0.4},
+    "trace": {"file": "trace.csv"},
+}
+"""A fault's name, and what is special about it."""
+
+SCALAR: dict[str, Document] = {
+    "decomfl": DECOMFL,
+    "decomfl-central": DECOMFL | {"estimator": "central", "momentum": 0.0},
+    "decomfl-rademacher": DECOMFL | {"directions": "rademacher", "momentum": 0.9, "dampening": False},
+    "decomfl-projection": DECOMFL | {"estimator": "projection"},
+    "decomfl-light": DECOMFL | {"revert": "light"},
+    "decomfl-float16": DECOMFL | {"precision": "float16"},
+    "decomfl-bfloat16": DECOMFL | {"precision": "bfloat16"},
+    "decomfl-schedules": DECOMFL
+    | {"perturbations": {0: 2, 3: 5, 5: 1}, "local_steps": {0: 1, 2: 3}, "learning_rate": {0: 0.01, 4: 0.005}},
+    "decomfl-median": DECOMFL | {"aggregation": "median"},
+    "decomfl-trimmed": DECOMFL | {"aggregation": {"rule": "trimmed-mean", "trim": 0.3}},
+    "decomfl-krum": DECOMFL | {"aggregation": {"rule": "krum", "multi": 2}},
+    "decomfl-clipped": DECOMFL | {"aggregation": {"rule": "clipped", "quantile": 0.5, "window": 3}},
+    "hiso": HISO,
+    "hiso-last": HISO | {"hessian_step": "last", "estimator": "central"},
+    "hiso-clip": HISO | {"nu": 0.5, "clip": [0.6, 0.9], "revert": "light"},
+    "hiso-rademacher": HISO | {"directions": "rademacher", "precision": "float16"},
+}
+
+DENSE: dict[str, Document] = {
+    "fedavg": FEDAVG,
+    "fedavg-epochs": {
+        "name": "fedavg",
+        "epochs": 2,
+        "momentum": 0.9,
+        "weight_decay": 0.001,
+        "clip": 0.1,
+        "decay": 0.9,
+        "weighting": "uniform",
+    },
+    "fedavg-median": FEDAVG | {"aggregation": "median"},
+    "fedavg-trimmed": FEDAVG | {"aggregation": "trimmed-mean"},
+    "fedavg-krum": FEDAVG | {"aggregation": {"rule": "krum", "multi": 2}},
+    "fedavg-clipped": FEDAVG | {"aggregation": {"rule": "clipped", "window": 3}},
+    "fedavg-fedcom": FEDAVG | {"compression": "fedcom"},
+    "fedavg-qsgd": FEDAVG | {"compression": {"kind": "qsgd", "levels": 16}, "error_feedback": True},
+    "fedavg-top-k": FEDAVG | {"compression": {"kind": "top-k", "fraction": 0.05}, "error_feedback": True},
+    "fedavg-aircomp": FEDAVG | {"channel": "aircomp"},
+    "fedavg-aircomp-noisy": FEDAVG | {"channel": {"kind": "aircomp", "snr_db": 10.0, "threshold": 0.1}},
+    "fedzo": {"name": "fedzo", "perturbations": 3, "local_steps": 2},
+    "fedzo-central": {"name": "fedzo", "perturbations": 3, "estimator": "central", "sphere": "sqrt-d"},
+    "dzopa": {"name": "dzopa", "perturbations": 3, "learning_rate": 0.05},
+    "zone-s": {"name": "zone-s", "perturbations": 3, "learning_rate": 0.05, "local_steps": 2},
+    "fedacg": {"name": "fedacg", "also": [{"name": "fedprox", "proximal": 0.5}]},
+    "fedadagrad": {"name": "fedadagrad"},
+    "fedadam": {"name": "fedadam"},
+    "fedavgm": {"name": "fedavgm"},
+    "fedcm": {"name": "fedcm"},
+    "feddc": {"name": "feddc"},
+    "feddyn": {"name": "feddyn"},
+    "fedprox": {"name": "fedprox"},
+    "fedyogi": {"name": "fedyogi"},
+    "scaffold": {"name": "scaffold"},
+    "scaffold-qsgd": {"name": "scaffold", "compression": "qsgd"},
+}
+
+LAGGING: Document = {
+    "participation": {"clients": 8, "cohort": 2, "deadline_s": 2.0},
+    "stop": {"rounds": 30},
+}
+LAG: Document = {"snapshot_after_commits": 3, "chunk_bytes": 256, "window": 2}
+
+OTHERS: dict[str, Document] = {
+    # tasks whose losses torch takes
+    "digits-decomfl": {"task": DIGITS},
+    "digits-cnn": {"task": CNN, "stop": {"rounds": 5}},
+    "digits-cnn-light": {"task": CNN, "algorithm": DECOMFL | {"revert": "light"}, "stop": {"rounds": 5}},
+    "digits-hiso": {"task": DIGITS, "algorithm": HISO, "partition": {"kind": "dirichlet", "alpha": 0.5}},
+    "digits-fedavg": {"task": DIGITS | {"batches": "passes"}, "algorithm": FEDAVG, "partition": {"kind": "shards"}},
+    "digits-validation": {"task": DIGITS, "evaluation": {"every": 2, "split": "validation"}},
+    "digits-target": {"task": DIGITS, "algorithm": FEDAVG, "stop": {"rounds": 40, "target": {"value": 0.6}}},
+    "mnist": {"task": {"name": "mnist"}, "stop": {"rounds": 3}},
+    "attack": {"task": {"name": "blackbox-attack", "label": None, "classifier_steps": 20}, "stop": {"rounds": 4}},
+    "cifar-10": {"task": {"name": "cifar-10", "model": "softmax"}, "stop": {"rounds": 3}},
+    "cifar-100": {"task": {"name": "cifar-100", "model": "softmax"}, "algorithm": FEDAVG, "stop": {"rounds": 3}},
+    "femnist": {
+        "task": {"name": "femnist", "model": "softmax"},
+        "participation": {"clients": 3},
+        "partition": {"kind": "natural"},
+        "stop": {"rounds": 3},
+    },
+    "shakespeare": {"task": {"name": "shakespeare"}, "participation": {"clients": 2}, "stop": {"rounds": 2}},
+    **{
+        name: {"task": CNN, "algorithm": {"name": name, "local_steps": 2}, "stop": {"rounds": 4}}
+        for name in ("feddecorr", "fedlc", "fedmlb", "fedntd", "moon")
+    },
+    # who takes part, and when a round is over
+    "mezo": {"algorithm": {"name": "mezo", "perturbations": 2}, "participation": {"clients": 1}},
+    "null": {"task": NULL},
+    "zero": {"task": NULL | {"losses": "zero"}, "algorithm": FEDAVG},
+    "without-verify": {"verify": False},
+    "verify-seldom": {"verify_every": 4},
+    "everybody": {"participation": {"clients": 5}},
+    "fraction": {"participation": {"clients": 9, "fraction": 0.4, "quorum": 2}},
+    "over-selection": {"participation": {"clients": 8, "cohort": 3, "over_selection": 1.7}, "compute": WORK},
+    "deadline": {"participation": TIMED | {"quorum": 3}, "compute": WORK},
+    "deadline-learnt": {"participation": TIMED | {"deadline": {"quantile": 0.5, "window": 10}}, "compute": WORK},
+    "late": {"participation": LATE, "compute": WORK},
+    "late-dense": {"participation": LATE, "compute": WORK, "algorithm": {"name": "scaffold"}},
+    "late-lost": {"participation": LATE, "compute": WORK, "faults": [{"fault": "drop", "probability": 0.2}]},
+    "buffer": {"participation": LATE | {"buffer": 2}, "compute": WORK},
+    "buffer-dense": {"participation": LATE | {"buffer": 2}, "compute": WORK, "algorithm": FEDAVG},
+    "rarest": {"participation": ALL | {"selection": {"policy": "rarest"}}},
+    "power-of-choice": {"participation": ALL | {"selection": {"policy": "power-of-choice", "candidates": 2}}},
+    "stop-bytes": {"stop": {"rounds": 100, "bytes": 2000}},
+    "shared-links": {"network": LINKS | {"shared_up_mbps": 0.05, "shared_down_mbps": 0.1}},
+    "slow-clients": {
+        "compute": WORK | {"replay": 0.01, "slowness": {"distribution": "uniform", "low": 0.5, "high": 3}}
+    },
+    "another-seed": {"seed": 77},
+    # clients that lag
+    "lag-replay": LAGGING,
+    "lag-evaluator": LAGGING | {"lag": LAG},
+    "lag-peer": LAGGING | {"lag": LAG | {"source": "peer"}},
+    "lag-bytes": LAGGING | {"lag": {"snapshot_after_bytes": 150, "chunk_bytes": 64}, "algorithm": HISO},
+    "lag-seconds": LAGGING | {"lag": {"snapshot_after_s": 0.05}, "compute": {"replay": 0.01}},
+    "lag-lossy": LAGGING | {"lag": LAG | {"source": "peer"}, "faults": [{"fault": "drop", "probability": 0.2}]},
+}
+
+EVERYTHING: Document = FAULTY | {
+    "algorithm": DECOMFL,
+    "participation": LATE,
+    "lag": LAG | {"source": "peer"},
+    "faults": [{"fault": "drop", "probability": 0.1}, {"fault": "churn", "stays": AWAY, "away": AWAY}],
+    "stop": {"rounds": 25},
+}
+DENSELY: Document = FAULTY | {
+    "algorithm": {"name": "scaffold", "compression": "fedcom"},
+    "faults": [{"fault": "duplicate", "probability": 0.3}, {"fault": "crash", "probability": 0.3, "for_rounds": 2}],
+}
+TORCH: Document = {"task": DIGITS, "algorithm": FEDAVG, "stop": {"rounds": 4}}
+
+
+# -- ways to run a scenario in a folder
+
+
+class Stopper:
+    """An observer that stops the run, as Ctrl-C would, after so many rounds."""
+
+    def __init__(self, rounds: int) -> None:
+        self._left = rounds
+
+    def round_closed(self, *_: Any, **__: Any) -> None:
+        self._left -= 1
+        if not self._left:
+            raise KeyboardInterrupt
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *_, **__: None
+
+
+def alone(file: Path, folder: Path) -> None:
+    """In this process."""
+    import seedbus
+
+    seedbus.run(seedbus.load(file), folder)
+
+
+def stopped(*rounds: int) -> Callable[[Path, Path], None]:
+    """In this process, stopped after so many rounds, and so many more, and resumed."""
+
+    def runs(file: Path, folder: Path) -> None:
+        import seedbus
+
+        for count, after in enumerate(rounds):
+            try:
+                seedbus.run(seedbus.load(file), folder, resume=count > 0, observer=Stopper(after))
+            except BaseException as error:
+                if type(error).__name__ != "Interrupted":  # what the code makes of Ctrl-C
+                    raise
+            else:
+                raise RuntimeError(f"the run ended before it was stopped the {count + 1}. time")
+        seedbus.run(seedbus.load(file), folder, resume=True)
+
+    return runs
+
+
+def over(transport: str) -> Callable[[Path, Path], None]:
+    """With followers on a thread of this process, over ZeroMQ."""
+
+    def runs(file: Path, folder: Path) -> None:
+        import seedbus
+
+        seedbus.run(seedbus.load(file, [f"transport={transport}"]), folder)
+
+    return runs
+
+
+def workers(count: int, *options: str) -> Callable[[Path, Path], None]:
+    """With worker processes, by the command line."""
+
+    def runs(file: Path, folder: Path) -> None:
+        _finish(_command(file, "--out", str(folder), "--workers", str(count), *options))
+
+    return runs
+
+
+def killed(count: int, rounds: int) -> Callable[[Path, Path], None]:
+    """With worker processes; the server is killed after so many rounds, and the run resumed."""
+
+    def runs(file: Path, folder: Path) -> None:
+        process = _command(file, "--out", str(folder), "--workers", str(count))
+        log, until = folder / "log.jsonl", time.monotonic() + 60
+        while not log.is_file() or log.read_text(encoding="utf-8").count('"event": "round"') < rounds:
+            if process.poll() is not None or time.monotonic() > until:
+                process.kill()
+                raise RuntimeError(f"the run ended before it was killed: {process.communicate()[1].decode()}")
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        _finish(_command(None, "--resume", str(folder), "--workers", str(count)))
+
+    return runs
+
+
+def _command(file: Path | None, *options: str) -> subprocess.Popen[bytes]:
+    given = [] if file is None else [str(file)]
+    command = [sys.executable, "-m", "seedbus", "run", *given, *options, "--quiet", "--format", "json"]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+
+def _finish(process: subprocess.Popen[bytes]) -> None:
+    try:
+        said = process.communicate(timeout=180)[1]
+    finally:
+        process.kill()
+    if process.returncode:
+        raise RuntimeError(f"exit code {process.returncode}: {said.decode()}")
+
+
+Way = Callable[[Path, Path], None]
+
+
+def runs() -> dict[str, tuple[Document, Way]]:
+    """All runs, by name."""
+    found: dict[str, tuple[Document, Way]] = {}
+    for name, algorithm in (SCALAR | DENSE).items():
+        found[name] = {"algorithm": algorithm}, alone
+    for name, changes in OTHERS.items():
+        found[name] = changes, alone
+    for name, line in FAULTS.items():
+        found[f"fault-{name}"] = FAULTY | {"faults": [{"fault": _kind(name)} | line]}, alone
+    for name, what in (("everything", EVERYTHING), ("densely", DENSELY)):
+        found[name] = what, alone
+        found[f"{name}-stopped"] = what, stopped(4, 5)
+        for transport in ("inproc", "ipc", "tcp"):
+            found[f"{name}-{transport}"] = what, over(transport)
+        found[f"{name}-workers"] = what, workers(2)
+    found["everything-workers-ipc"] = EVERYTHING, workers(2, "--transport", "ipc")
+    found["everything-killed"] = EVERYTHING | {"stop": {"rounds": 400}}, killed(2, 20)
+    found["torch-workers"] = TORCH, workers(2)
+    return dict(sorted(found.items()))
+
+
+def _kind(name: str) -> str:
+    """server-crash-asking is a server-crash, and crash-bare is a crash."""
+    kinds = ("server-crash", "byzantine", "churn", "crash", "dropout", "straggler")
+    return next((kind for kind in kinds if name.startswith(kind)), name)
+
+
+# -- the data
+
+
+def write_data(folder: Path) -> None:
+    """Small data sets in the layouts of the published ones, and the trace of a fault: a function of nothing."""
+    (folder / "trace.csv").write_text(TRACE, encoding="utf-8")
+    for name in ("mnist", "fashion-mnist"):
+        (folder / name).mkdir()
+        for split, count in (("train", 60), ("t10k", 10)):
+            labels = np.arange(count, dtype=np.uint8) % 10
+            images = _bytes(f"{name} {split}", count * 784).reshape(count, 28, 28) // 4
+            images[np.arange(count), 2 * labels] = 255  # a bright row tells the class
+            sizes = np.array([0x0803, count, 28, 28], ">u4").tobytes(), np.array([0x0801, count], ">u4").tobytes()
+            (folder / name / f"{split}-images-idx3-ubyte").write_bytes(sizes[0] + images.tobytes())
+            (folder / name / f"{split}-labels-idx1-ubyte").write_bytes(sizes[1] + labels.tobytes())
+    ten, hundred = folder / "cifar-10-batches-bin", folder / "cifar-100-binary"
+    batches = {ten / f"data_batch_{number}.bin": 2 for number in range(1, 6)} | {ten / "test_batch.bin": 5}
+    for path, count in (batches | {hundred / "train.bin": 18, hundred / "test.bin": 5}).items():
+        path.parent.mkdir(exist_ok=True)
+        named = 1 if path.parent == ten else 2
+        records = _bytes(path.name, count * (named + 3072)).reshape(count, -1)
+        records[:, :named] %= 10
+        path.write_bytes(records.tobytes())
+    for split, more in (("train", 4), ("test", 1)):
+        drawn = {f"f{n}": (_bytes(f"{split} {n}", 784 * (n + more)).reshape(-1, 784), n + more) for n in range(4)}
+        writers = {who: ((x / 255).tolist(), [label % 62 for label in range(m)]) for who, (x, m) in drawn.items()}
+        roles = {
+            f"r{n}": ([TEXT[i : i + 80] for i in range(n, n + more)], [TEXT[i + 80] for i in range(n, n + more)])
+            for n in range(4)
+        }
+        for name, people in (("leaf-femnist", writers), ("leaf-shakespeare", roles)):
+            path = folder / name / split / "all_data.json"
+            path.parent.mkdir(parents=True)
+            said = {who: {"x": x, "y": y} for who, (x, y) in people.items()}
+            counts = [len(each["y"]) for each in said.values()]
+            path.write_text(json.dumps({"users": list(said), "num_samples": counts, "user_data": said}))
+
+
+def _bytes(name: str, count: int) -> Any:
+    """uint8 [count], the same everywhere."""
+    return np.frombuffer(hashlib.shake_128(name.encode()).digest(count), np.uint8).copy()
+
+
+# -- what is written down
+
+
+def cells(changes: Document, way: Way) -> Cells:
+    """Run it, and look at what it left behind."""
+    document = BASE | changes
+    with TemporaryDirectory(prefix="seedbus-guard-") as root:
+        file, folder = Path(root) / "guard.yaml", Path(root) / "run"
+        write_data(Path(root))
+        os.environ["SEEDBUS_DATA"] = root
+        file.write_text(json.dumps(document), encoding="utf-8")
+        way(file, folder)
+        summary = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+        lines = (folder / "metrics.jsonl").read_bytes()
+        halfway = replayed(folder, summary["rounds"])
+    traffic = summary["traffic"]
+    return {
+        "losses": "numpy" if document["task"]["name"] in ("quadratic", "null") else "torch",
+        "digest": summary["digest"],
+        "halfway": halfway,
+        "ledger": summary["ledger_hash"],
+        "metrics": hashlib.sha256(lines).hexdigest()[:16],
+        "rounds": summary["rounds"],
+        "version": summary["version"],
+        "ends_s": summary["simulated_s"],
+        "up": traffic["up"]["bytes"],
+        "down": traffic["down"]["bytes"],
+        "messages": {kind: found["messages"] for kind, found in traffic["by_kind"].items()},
+        "refused": {reason: count for reason, count in summary["refusals"].items() if count},
+        "faults": [{name: did for name, did in fault.items() if did} for fault in summary["faults"]],
+    }
+
+
+def replayed(folder: Path, rounds: int) -> str:
+    """The digest of the model after half of the rounds; of a dense run, whose journal keeps the last, after all."""
+    import seedbus
+
+    try:
+        return str(seedbus.replay(folder, rounds // 2).digest)
+    except Exception:
+        return str(seedbus.replay(folder).digest)
+
+
+def processor() -> dict[str, str]:
+    """What digests depend on where torch takes losses."""
+    import torch
+
+    return {
+        "machine": platform.machine(),
+        "vendor": _vendor(),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+    }
+
+
+def _vendor() -> str:
+    """Libraries choose their kernels by it, too."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("vendor_id")), "unknown")
+
+
+def differences(found: Cells, known: Cells, is_same_processor: bool) -> list[str]:
+    """A line for each cell that is not as it was."""
+    skipped = OF_PROCESSOR if known.get("losses") == "torch" and not is_same_processor else ()
+    names = [name for name in dict.fromkeys([*known, *found]) if name not in skipped]
+    return [
+        f"{name}: {json.dumps(known.get(name))} → {json.dumps(found.get(name))}"
+        for name in names
+        if known.get(name) != found.get(name)
+    ]
+
+
+def measure(changes: Document, way: Way) -> Cells:
+    """The cells, or in their place why there are none."""
+    try:
+        return cells(changes, way)
+    except Exception as error:
+        return {"failed": f"{type(error).__name__}: {error}"}
+
+
+def write(table: dict[str, Cells], of: dict[str, str]) -> None:
+    """A line for each run."""
+    lines = [f" {json.dumps(name)}: {json.dumps(found)}" for name, found in sorted(table.items())]
+    TABLE.write_text(f'{{"processor": {json.dumps(of)},\n"runs": {{\n' + ",\n".join(lines) + "\n}}\n", encoding="utf-8")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--check", action="store_true", help="compare with guard.json (the default)")
+    parser.add_argument("--write", action="store_true", help="write guard.json anew")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="these runs alone")
+    options = parser.parse_args()
+    chosen = runs()
+    strangers = [name for name in options.only or [] if name not in chosen]
+    if strangers:
+        parser.error(f"there is no run {strangers[0]}; the runs are {', '.join(chosen)}")
+    if options.only:
+        chosen = {name: chosen[name] for name in options.only}
+    kept = json.loads(TABLE.read_text(encoding="utf-8")) if TABLE.is_file() else {"processor": {}, "runs": {}}
+    here, table = processor(), dict(kept["runs"]) if options.only else {}
+    is_same, began, wrong = here == kept["processor"], time.monotonic(), 0
+    if not is_same and not options.write:
+        print(f"another processor or version than the table's ({here}, not {kept['processor']}):")
+        print(f"of runs with torch losses, {', '.join(OF_PROCESSOR)} are not compared")
+    for name, (changes, way) in chosen.items():
+        start = time.monotonic()
+        table[name] = found = measure(changes, way)
+        missing = ["not in the table"] if name not in kept["runs"] else []
+        differing = missing or differences(found, kept["runs"][name], is_same)
+        if options.write:
+            differing = [found["failed"]] if "failed" in found else []
+        wrong += bool(differing)
+        print(f"{'differs' if differing else 'ok':8}{name:28}{time.monotonic() - start:6.2f} s", flush=True)
+        for line in differing:
+            print(f"        {line}")
+    if not options.only and not options.write:
+        for name in sorted(kept["runs"].keys() - chosen.keys()):
+            wrong += 1
+            print(f"differs {name}: in the table, and no longer among the runs")
+    print(f"{len(chosen)} runs in {time.monotonic() - began:.0f} s, {wrong} differ", flush=True)
+    if options.write and not wrong:
+        write(table, here)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    sys.exit(main())

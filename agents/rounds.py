@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from typing import Any
 
 from seedbus.agents.attempt import Attempt, OverdueRounds
 from seedbus.agents.course import Course
 from seedbus.agents.membership import Members
 from seedbus.agents.messages import AnyAlgorithm
-from seedbus.agents.participation import Participation
+from seedbus.agents.participation import Late, Participation
 from seedbus.agents.seeds import of_directions
 from seedbus.agents.selection.known import Known
 from seedbus.algorithms.contract import ReportRefused, norm
@@ -94,9 +95,10 @@ class Rounds:
     def close(self, version: int, now_ns: int) -> tuple[Attempt, list[int], Any, Course]:
         """The round that was open, who reported in it, its commit, None without a quorum, and how it went.
 
-        version: the newest before it.
+        version: the newest before it. Raises `ValueError` if no round is open.
         """
-        assert self.current is not None
+        if self.current is None:
+            raise ValueError(f"round {self.number} cannot be closed: it is not open")
         closed, reported = self.current, sorted(self.current.reports)
         late: list[tuple[int, list[int]]] = []
         commit = self._commit(closed, version, late)
@@ -138,17 +140,15 @@ class Rounds:
         total = fresh + late if policy.buffer is not None else fresh
         if total < policy.quorum:
             return None
-        discount = policy.late
 
-        def weight(attempt: Attempt) -> float:
-            assert discount is not None
+        def weight(discount: Late, attempt: Attempt) -> float:
             asked = attempt.size if policy.buffer is None else total
             staleness = version - attempt.plan.version
             late_ones.append((staleness, sorted(attempt.reports)))
             return discount.weight(staleness) / asked
 
         share = 1.0 if policy.buffer is None else fresh / total
-        overdue = self._overdue.take(weight) if late else []
+        overdue = self._overdue.take(partial(weight, policy.late)) if late and policy.late is not None else []
         commit, self._state = self.algorithm.aggregate(
             self._state, now.plan, now.reports, share=share, late=overdue, members=now.members
         )

@@ -86,13 +86,13 @@ class Snapshots:
         is_young: whether who holds a version may replay the rest.
         """
         if self.held is not None and is_young(self.held.title.version):
-            self._offer(client)
+            self._offer(client, self.held)
             return
         self._hungry.add(client)
         if self._fetch is None:
             has_peers = self.lag.source == "peer" and not self._distrusts_peers
-            self._fetch = _Fetch(self._version, EVALUATOR)
-            self._ask(() if has_peers else self._next_pieces())
+            self._fetch = fetch = _Fetch(self._version, EVALUATOR)
+            self._ask(fetch, EVALUATOR, () if has_peers else self._next_pieces(fetch))
 
     @property
     def awaits_evaluator(self) -> bool:
@@ -154,10 +154,9 @@ class Snapshots:
             chunk = Chunk(held.title, index, held.pieces[index]).pack(Kind.SNAPSHOT, client, self._round)
             self.outbox.append((chunk, Tally(catchup_bytes=len(msgpack.packb(chunk.body)))))
 
-    def _offer(self, client: int) -> None:
-        assert self.held is not None
-        self._allowed[client] = GENEROSITY * self.held.title.count
-        envelope = chunks.offer(self.held.title, self.lag.window, client, self._round)
+    def _offer(self, client: int, held: Snapshot) -> None:
+        self._allowed[client] = GENEROSITY * held.title.count
+        envelope = chunks.offer(held.title, self.lag.window, client, self._round)
         self.outbox.append((envelope, Tally(catchup_bytes=len(msgpack.packb(envelope.body)))))
 
     def _spoilt(self, client: int, held: Snapshot) -> None:
@@ -178,7 +177,7 @@ class Snapshots:
             raise ReportRefused("not-fetched", f"client {envelope.client} was not asked for its replica (any more)")
         got = chunks.unpack(envelope)
         if isinstance(got, Chunk):
-            self._piece(fetch, got)
+            self._piece(fetch, envelope.client, got)
         elif got[0].count == 0:
             self._turned_down(fetch)
         elif fetch.source == EVALUATOR and fetch.title is None:
@@ -191,7 +190,7 @@ class Snapshots:
         fetch = self._fetch
         if fetch is not None and fetch.source is None:
             fetch.source = client
-            self._ask(self._next_pieces())
+            self._ask(fetch, client, self._next_pieces(fetch))
 
     def settle(self, waiting: Collection[int]) -> None:
         """waiting: of whom the open round still expects a report. If all of them are fed first, no peer is left."""
@@ -199,7 +198,7 @@ class Snapshots:
         if fetch is not None and fetch.source is None and self._hungry.issuperset(waiting):
             self._turn_to_evaluator()
 
-    def _piece(self, fetch: _Fetch, chunk: Chunk) -> None:
+    def _piece(self, fetch: _Fetch, source: int, chunk: Chunk) -> None:
         size, last = self.lag.chunk_bytes, chunk.title.count - 1
         fetch.title = fetch.title or chunk.title
         if chunk.title != fetch.title or chunk.index not in fetch.wanted:
@@ -210,16 +209,16 @@ class Snapshots:
         fetch.wanted.discard(chunk.index)
         if len(fetch.pieces) == fetch.title.count:
             pieces = [fetch.pieces[index] for index in range(fetch.title.count)]
-            self._complete(Snapshot(fetch.title, pieces, fetch.source != EVALUATOR))
+            self._complete(Snapshot(fetch.title, pieces, source != EVALUATOR))
         elif min(fetch.wanted, default=fetch.title.count) >= fetch.title.count:
-            self._ask(self._next_pieces())
+            self._ask(fetch, source, self._next_pieces(fetch))
 
     def _complete(self, snapshot: Snapshot) -> None:
         self.held, self._is_new, self._fetch, self._distrusts_peers = snapshot, True, None, False
         self._allowed.clear()
         hungry, self._hungry = sorted(self._hungry), set()
         for client in hungry:
-            self._offer(client)
+            self._offer(client, snapshot)
 
     def _turned_down(self, fetch: _Fetch) -> None:
         """The source has another version by now."""
@@ -234,20 +233,17 @@ class Snapshots:
         self._unfed.extend(clients)
 
     def _turn_to_evaluator(self) -> None:
-        self._fetch = _Fetch(self._version, EVALUATOR)
-        self._ask(self._next_pieces())
+        self._fetch = fetch = _Fetch(self._version, EVALUATOR)
+        self._ask(fetch, EVALUATOR, self._next_pieces(fetch))
 
-    def _next_pieces(self) -> list[int]:
-        assert self._fetch is not None
-        first = len(self._fetch.pieces)  # they are asked for in order, a window after the other
-        last = min(first + self.lag.window, self._fetch.title.count if self._fetch.title else 2**32)
+    def _next_pieces(self, fetch: _Fetch) -> list[int]:
+        first = len(fetch.pieces)  # they are asked for in order, a window after the other
+        last = min(first + self.lag.window, fetch.title.count if fetch.title else 2**32)
         return list(range(first, last))
 
-    def _ask(self, wanted: Collection[int]) -> None:
-        fetch = self._fetch
-        assert fetch is not None and fetch.source is not None
+    def _ask(self, fetch: _Fetch, source: int, wanted: Collection[int]) -> None:
         fetch.wanted = set(wanted)
-        envelope = chunks.fetch(fetch.version, self.lag.chunk_bytes, wanted, fetch.source, self._round)
+        envelope = chunks.fetch(fetch.version, self.lag.chunk_bytes, wanted, source, self._round)
         self.outbox.append((envelope, NO_TALLY))
 
     # -- checkpoints

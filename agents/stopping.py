@@ -70,8 +70,7 @@ class Stop(BaseModel):
 
     def reason(self, rounds_done: int, progress: Progress) -> str | None:
         """Why a run that has come so far is over, or None."""
-        if progress.is_target_met:
-            assert self.target is not None
+        if self.target is not None and progress.is_target_met:
             return f"the moving average of {self.target.metric} reached {self.target.value}"
         if rounds_done >= self.rounds:
             return f"all {self.rounds} rounds are done"

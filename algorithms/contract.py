@@ -51,7 +51,8 @@ class Declined(Exception):
     """A client does not report: what it found cannot be sent. `reason` is one of `DECLINES`."""
 
     def __init__(self, reason: str, detail: str) -> None:
-        assert reason in DECLINES, f"a server knows no such reason to decline: {reason}"
+        if reason not in DECLINES:
+            raise ValueError(f"{reason!r} is no reason to decline; {', '.join(sorted(DECLINES))} is accepted")
         super().__init__(detail)
         self.reason = reason
 

@@ -178,21 +178,21 @@ def _has_long(values: list[Any]) -> bool:
 
 
 def _kind(tag: object, peer: int | None) -> Kind:
-    _whole(tag, 0, "the tag", peer)
-    assert isinstance(tag, int)
-    version, number = divmod(tag, 16)
+    known = _whole(tag, 0, "the tag", peer)
+    version, number = divmod(known, 16)
     if version != FORMAT:
         raise MalformedEnvelope(f"is format {version}; this bus speaks format {FORMAT}", "the tag", peer)
-    if tag not in _KINDS:
+    if known not in _KINDS:
         raise MalformedEnvelope(f"names kind {number}, which does not exist", "the tag", peer)
-    return _KINDS[tag]
+    return _KINDS[known]
 
 
-def _whole(value: object, lowest: int, where: str, peer: int | None) -> None:
+def _whole(value: object, lowest: int, where: str, peer: int | None) -> int:
     if type(value) is not int:  # bool is an int to isinstance, and not to us
         raise MalformedEnvelope(f"is {type(value).__name__}, not a whole number", where, peer)
     if not lowest <= value < NUMBER_LIMIT:
         raise MalformedEnvelope(f"is {value}, outside {lowest} … {NUMBER_LIMIT - 1}", where, peer)
+    return value
 
 
 def _plain(value: object, depth: int, peer: int | None) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from seedbus.bus.envelope import EVALUATOR
-from seedbus.bus.errors import UnknownAddress
+from seedbus.bus.errors import Turned, UnknownAddress
 
 Answered = Callable[[list[bytes]], None]
 NO_CLIENTS = 2**32 - 1  # the count in the wish of a process that hosts the evaluator and nobody else
@@ -189,7 +189,8 @@ class MemoryTransport:
         if self._recruit is None:
             return
         offer = reception.greet(Wish())
-        assert isinstance(offer, Offer), "there is nobody else whom anything could have been offered to"
+        if isinstance(offer, Declined):
+            raise Turned("memory", offer.reason, offer.detail)
         self._follower = self._recruit(offer)
         for frame in self._follower.join(offer.host):
             for answer in reception.admit(offer.host, frame)[0]:

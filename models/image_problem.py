@@ -83,7 +83,9 @@ class ImageProblem:
         is_whole = labels.numel() == self.task.batch_size
         if self.task.forward == "eager" or not is_whole:
             return self.mean_loss(inputs, labels)
-        assert self._compiled is not None, "`prepare` comes before the first loss"
+        if self._compiled is None:
+            what = "a training loss before anything was compiled"
+            raise DataError("task.forward: compiled", what, "a call of the problem's `prepare` before its first loss")
         return self._compiled(inputs, labels)
 
     def mean_loss(self, inputs: Tensor, labels: Tensor) -> Tensor:

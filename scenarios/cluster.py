@@ -65,6 +65,8 @@ class Placement:
 
     def check(self, scenario: Scenario) -> None:
         """Raises `ScenarioError` or `BadEndpoint` for what can be told to be wrong before anything begins."""
+        if self.transport in ("memory", "inproc") and not self.is_here:
+            raise ScenarioError(f"transport {self.transport}", ["it reaches no other process; expected ipc or tcp"])
         clients = scenario.participation.clients
         for option, count in (("--workers", self.workers), ("--expect-workers", self.expect)):
             if count > clients:
@@ -87,9 +89,7 @@ def placed(
     report_limit: bytes that a REPORT may have."""
     is_virtual = scenario.clock == "virtual"
     if placement.transport == "memory":
-        assert recruit is not None
-        made = recruit
-        yield lambda run: MemoryTransport(made, offload=not is_virtual, gathers=is_virtual)
+        yield lambda run: MemoryTransport(recruit, offload=not is_virtual, gathers=is_virtual)
         return
     import zmq
 
@@ -295,6 +295,6 @@ class _Processes:
 
 def _let_go(child: subprocess.Popen[bytes]) -> None:
     """Drop a worker's leash: its end ends it too."""
-    assert child.stdin is not None
-    with suppress(OSError):
-        child.stdin.close()
+    if child.stdin is not None:
+        with suppress(OSError):
+            child.stdin.close()

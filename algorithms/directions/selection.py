@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from seedbus.algorithms.directions.contract import Directions, Kind
+from seedbus.algorithms.directions.contract import Directions, Folding, Kind
 from seedbus.algorithms.directions.numpy_backend import NumpyDirections
 
 
@@ -13,7 +13,7 @@ def reference(kind: Kind) -> Directions:
     return NumpyDirections(kind)
 
 
-def compiled(kind: Kind) -> Directions:
+def compiled(kind: Kind) -> Folding:
     """Directions compiled by Numba, in float32. Numba is imported here and not before; ImportError if it is missing."""
     from seedbus.algorithms.directions.numba_backend import NumbaDirections
 

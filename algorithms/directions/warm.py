@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from seedbus.algorithms.directions.contract import ALIGNMENT, Folding
+from seedbus.algorithms.directions.contract import ALIGNMENT
 from seedbus.algorithms.directions.folding import MOVE, Law, Moves
 from seedbus.algorithms.directions.selection import compiled
 from seedbus.algorithms.directions.selftest import selftest
@@ -48,7 +48,6 @@ def use() -> None:
     """Call every kernel once, with arguments of the types that runs call them with."""
     selftest(compiled)
     backend = compiled("gaussian")
-    assert isinstance(backend, Folding)
     moves = Moves(np.array([(0, 0, 0, 0, 1, 0.0, True, True, True)], MOVE), np.zeros(1, np.float32))
     backend.fold(Law(), {"x": np.zeros(ALIGNMENT, np.float32)}, moves)
 

@@ -25,7 +25,7 @@ from seedbus.bus.files import sync_folder, whole
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SEGMENT_ROWS = 100_000
+SEGMENT_ROWS = 20_000  # 2 MB that wait in memory, and what it takes to compress them
 
 
 class Fate(enum.IntEnum):

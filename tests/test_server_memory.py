@@ -6,6 +6,7 @@ import re
 import subprocess
 from pathlib import Path
 
+import pytest
 from processes import seedbus, wait_for
 
 from seedbus.agents.journal import Journal
@@ -50,3 +51,43 @@ def test_a_server_stays_under_a_hundred_megabytes(tmp_path: Path) -> None:
         for process in (client, server):
             process.kill()
             process.wait()
+
+
+LONG = """
+name: long
+task: {name: "null", dimension: 50}
+algorithm: {name: decomfl, perturbations: 1}
+participation: {clients: 100}
+evaluation: {every: 100}
+stop: {rounds: 100000}
+"""
+EARLY, LATE = 300, 1200  # rounds: 60,000 and 240,000 messages
+GROWTH_MB = 8
+
+
+def own_mb(process: subprocess.Popen[str]) -> float:
+    """What a process has in memory that is not the text of a library."""
+    found = re.search(r"RssAnon:\s+(\d+) kB", Path(f"/proc/{process.pid}/status").read_text())
+    assert found is not None
+    return int(found[1]) / 1000
+
+
+@pytest.mark.slow
+def test_a_server_over_tcp_does_not_grow_with_its_rounds(tmp_path: Path) -> None:
+    file, folder = tmp_path / "long.yaml", tmp_path / "run"
+    file.write_text(LONG)
+    server = seedbus("run", file, "--workers", "1", "--transport", "tcp", "--out", folder, "--quiet")
+    log, found = folder / "log.jsonl", []
+    try:
+        for count in (EARLY, LATE):
+            wait_for(lambda: server.poll() is not None or (log.is_file() and closed(log) >= count), 300)  # noqa: B023
+            found.append(own_mb(server))
+    finally:
+        server.kill()
+        server.communicate()
+    print(f"\na server after {EARLY} and {LATE} rounds of 100 clients: {found[0]:.1f} and {found[1]:.1f} MB")
+    assert found[1] - found[0] < GROWTH_MB
+
+
+def closed(log: Path) -> int:
+    return log.read_text().count('"event": "round"')

@@ -12,6 +12,7 @@ import typer
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.options import TableFormat
 from seedbus.scenarios.plain import plain_errors
+from seedbus.scenarios.terminal import say
 
 
 def compare(
@@ -40,9 +41,9 @@ def compare(
             except OSError as error:  # of a file beside it, which nobody asked for
                 raise OSError(error.errno, error.strerror, str(out)) from None
         for note in comparison.notes:
-            typer.echo(f"seedbus: note: {note}", err=True)
+            say(f"seedbus: note: {note}", to_stderr=True)
         if output is TableFormat.json:
-            typer.echo(json.dumps(comparison.json(), ensure_ascii=False))
+            typer.echo(json.dumps(comparison.json()))
         elif output is TableFormat.markdown:
             typer.echo(compare_page.markdown(comparison))
         else:

@@ -155,6 +155,7 @@ def _setup(scenario: Scenario, processes: int, problem: Problem | None) -> Setup
         participation=scenario.participation,
         stop=scenario.stop,
         evaluation=scenario.evaluation,
+        metrics=scenario.metrics,
         network=scenario.network,
         compute=scenario.compute,
         faults=scenario.faults,

@@ -179,7 +179,7 @@ def list_command(output: Output = Format.text) -> None:
             return
         width = max(map(len, found))
         for name, description in found.items():
-            typer.echo(f"{name:<{width}}  {description}")
+            say(f"{name:<{width}}  {description}")
 
 
 @app.command("schema")

@@ -50,7 +50,7 @@ class Results:
             is_run = (folder / FILE).exists()
             unfinished = f"this run is not finished; go on with `seedbus run --resume {folder}`"
             raise RunFolderError(folder, unfinished if is_run else f"there is no run here (no {FILE})")
-        summary = _decoded(path, lambda text: [json.loads(text)])[0]
+        summary = _decoded(path, lambda text: [_json(text)])[0]
         if (wrong := wrong_in_summary(summary)) is not None:
             raise _damaged(path, wrong)
         return cls(folder, summary)
@@ -74,7 +74,7 @@ class Results:
         """The evaluations, oldest first."""
         # json and not pandas' own reader, which rounds
         path = self.folder / METRICS
-        found = _decoded(path, lambda text: [json.loads(line) for line in text.splitlines()])
+        found = _decoded(path, lambda text: [_json(line) for line in text.splitlines()])
         if (wrong := wrong_in_lines(found)) is not None:
             raise _damaged(path, wrong)
         return found
@@ -145,6 +145,14 @@ def write(path: Path, text: str) -> None:
     """Whole or not at all. Raises `OSError`."""
     with whole(path) as file:
         file.write(text.encode())
+
+
+def _json(text: str) -> Any:
+    return json.loads(text, parse_constant=_refuse)
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")
 
 
 def _decoded(path: Path, decode: Callable[[str], list[Any]]) -> list[dict[str, Any]]:

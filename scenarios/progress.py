@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from seedbus.agents.coordinator import Closed
+from seedbus.agents.observer import Nobody
 from seedbus.agents.refusals import Refusal
 from seedbus.agents.stopping import rounds_done
 from seedbus.bus.clock import wall_seconds
@@ -25,6 +26,7 @@ PROCESSES = {
     "gone": "the process with {clients} is gone ({why})",
     "worker": "worker {number} ended ({ended}); another takes its place",
 }
+LOSSES = {event: "seedbus: note: {what}" for event in ("lost", "weakened")}  # told with --quiet too
 TOLD = 5  # refusals
 WAITING = {"kernels": "compiling kernels, {compiling}…"}  # for who waits in front of a terminal
 
@@ -75,8 +77,8 @@ class Bar:
             self._console.print(text, style="yellow", markup=False)
 
     def noted(self, event: str, **facts: Any) -> None:
-        if event in PROCESSES | WAITING:
-            self._console.print((PROCESSES | WAITING)[event].format(**facts), style="dim", markup=False)
+        if event in PROCESSES | LOSSES | WAITING:
+            self._console.print((PROCESSES | LOSSES | WAITING)[event].format(**facts), style="dim", markup=False)
 
     def close(self) -> None:
         self._progress.stop()
@@ -107,11 +109,21 @@ class Lines:
             self._console.print(text, highlight=False, soft_wrap=True, markup=False)
 
     def noted(self, event: str, **facts: Any) -> None:
-        if event in PROCESSES:
-            self._console.print(PROCESSES[event].format(**facts), highlight=False, soft_wrap=True, markup=False)
+        if event in PROCESSES | LOSSES:
+            self._console.print(
+                (PROCESSES | LOSSES)[event].format(**facts), highlight=False, soft_wrap=True, markup=False
+            )
 
     def close(self) -> None:
         pass
+
+
+class Quiet(Nobody):
+    """Nothing but what was lost."""
+
+    def noted(self, event: str, **facts: Any) -> None:
+        if event in LOSSES:
+            sys.stderr.write(LOSSES[event].format(**facts) + "\n")
 
 
 def watch(scenario: Scenario) -> Bar | Lines:

@@ -108,15 +108,11 @@ def _folder(name: str, folder: str | None) -> Path | None:
     if folder is not None:
         path = Path(os.path.expanduser(folder))
         if not os.path.isdir(path):  # of a name too long for a folder, `Path` would raise an error
-            raise DataError("task.data", f"no folder {_shown(folder)}", _layout(name))
+            raise DataError("task.data", f"no folder {folder}", _layout(name))
         return path
     root = os.environ.get("SEEDBUS_DATA")
     found = (Path(root) / each for each in (name, *SETS[name].folders)) if root else iter(())
     return next((path for path in found if path.is_dir()), None)
-
-
-def _shown(path: str) -> str:
-    return path if len(path) <= 200 else f"{path[:200]}…"
 
 
 def _layout(name: str) -> str:

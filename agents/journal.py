@@ -6,7 +6,8 @@ that is killed at any instant leaves the state after some whole round, and a res
 
 The scenario is the first link of a chain: each round carries the digest of the one before it, the checkpoint that of
 the last round and of all the other tables. A flipped byte is found, and so is where; so is a file of which only a part
-is newer than the rest. x₀ plus the journal is the model: `rounds` is all that `replay` needs.
+is newer than the rest. A tail that is gone leaves a sound chain, whose end `journal_head.py` vouches for.
+x₀ plus the journal is the model: `rounds` is all that `replay` needs.
 """
 
 from __future__ import annotations
@@ -24,7 +25,18 @@ from typing import Any
 import msgpack
 
 from seedbus.agents.errors import JournalDamaged, RunFolderError
-from seedbus.agents.journal_file import FILE, begin, connect, locked, prepare, refuse_taken, said_plainly
+from seedbus.agents.journal_file import (
+    FILE,
+    begin,
+    check_names,
+    check_tables,
+    connect,
+    locked,
+    prepare,
+    refuse_taken,
+    said_plainly,
+)
+from seedbus.agents.journal_head import HEAD, Head, HeadWriter, read_head
 from seedbus.agents.journal_reading import KEPT_EVERY, MEMBERS, Reading, Round, link, vouched
 from seedbus.agents.seals import SEAL, Seals, digest, seal_of
 
@@ -80,10 +92,12 @@ class Checkpoint:
 class Journal:
     """The journal of one run; one process at a time."""
 
-    def __init__(self, folder: Path, database: sqlite3.Connection, lock: Any) -> None:
+    def __init__(self, folder: Path, database: sqlite3.Connection, lock: Any, head: Head) -> None:
         self.folder, self._database, self._lock = folder, database, lock
         self._reading = Reading(folder / FILE, database)
         self._ends: tuple[bytes, Seals] | None = None
+        self._head = head
+        self._heads: HeadWriter | None = None
 
     @classmethod
     def create(cls, folder: Path, facts: dict[str, str]) -> Journal:
@@ -101,7 +115,11 @@ class Journal:
     @classmethod
     def open(cls, folder: Path, *, for_writing: bool = True) -> Journal:
         """The journal of a run that exists. Raises `RunFolderError` or `JournalDamaged`."""
-        if not (folder / FILE).is_file():
+        try:
+            is_there = check_names(folder, is_written=for_writing)
+        except OSError as error:
+            raise RunFolderError(folder, f"there is no run here that can be read ({error.strerror})") from None
+        if not is_there:
             raise RunFolderError(folder, f"there is no run here (no {FILE})")
         if not (folder / FILE).stat().st_size:
             raise JournalDamaged(folder / FILE, 0, "it is empty")
@@ -109,11 +127,15 @@ class Journal:
             lock = undo.enter_context(locked(folder)) if for_writing else None
             # without a write-ahead log nobody is writing, and the folder may be on a medium that cannot be written
             quiet = "" if (folder / f"{FILE}-wal").exists() else "&immutable=1"
+            # before its journal, which another process may be writing: afterwards the head could be the newer one
+            head = read_head(folder)
             database = undo.enter_context(closing(connect(folder / FILE, "rw" if for_writing else f"ro{quiet}")))
-            journal = cls(folder, database, lock)
+            check_tables(folder / FILE, database)
+            journal = cls(folder, database, lock, head)
             if for_writing:
                 with journal._plainly():
                     prepare(folder / FILE, database)
+                journal._heads = HeadWriter(folder)
             undo.pop_all()
         return journal
 
@@ -175,6 +197,9 @@ class Journal:
             seals = self._grown(lines, rows, seals)
             self._check_in(entry.segments, state, chain, seals)
         self._ends = chain, seals
+        if self._heads is not None:
+            with self._plainly(reads=False):
+                self._heads.put(entry.round, chain)
 
     def finish(self, metrics: Sequence[dict[str, Any]], segments: int, facts: dict[str, str]) -> None:
         """The run is over: its last metrics, facts about its end, and all rows are in the ledger's segments."""
@@ -214,15 +239,34 @@ class Journal:
 
     def metrics(self) -> list[dict[str, Any]]:
         with self._plainly():
+            self._refuse_lost()
             return [json.loads(line) for line in self._reading.metrics()]
 
     def rounds(self, after: int = 0) -> Iterator[Round]:
         """All rounds from the one on that made version after + 1, verified. Raises `JournalDamaged` after the sound."""
         with self._plainly():
             yield from self._reading.rounds(after)
+            self._refuse_lost()
+
+    def lost(self) -> JournalDamaged | None:
+        """What was durable when `journal.head` was written, and is there no more. A journal that is read raises it
+        itself, after the sound rounds; what becomes of a run that is to go on without them, its caller decides."""
+        try:
+            with self._plainly():
+                self._check_head()
+        except JournalDamaged as error:
+            return error
+        return None
+
+    @property
+    def is_head_damaged(self) -> bool:
+        """Whether a part of `journal.head` cannot be read; what is left of it may vouch for one round less."""
+        return self._head.is_damaged
 
     def close(self) -> None:
         self._database.close()
+        if self._heads is not None:
+            self._heads.close()
         if self._lock is not None:
             self._lock.close()
 
@@ -249,6 +293,23 @@ class Journal:
         self._database.execute("INSERT OR REPLACE INTO checkpoint VALUES (1, ?, ?, ?)", checkpoint)
 
     # -- reading
+
+    def _refuse_lost(self) -> None:
+        if self._lock is None:
+            self._check_head()
+
+    def _check_head(self) -> None:
+        """Raises `JournalDamaged` if the journal does not hold the round that its head vouches for."""
+        last, path = self._head.round, self.folder / FILE
+        if last is None:
+            if self._head.is_damaged:
+                raise JournalDamaged(path, 0, f"nothing in {HEAD} can be read, so rounds may be lost")
+            return
+        found = self._reading.link_of(last)
+        if found is None:
+            raise JournalDamaged(path, 0, f"rounds {self._reading.length()} to {last} were durable and are lost")
+        if found != self._head.link:
+            raise JournalDamaged(path, 0, f"round {last} is not the one that {HEAD} vouches for")
 
     def _end(self) -> tuple[bytes, Seals]:
         """What `Reading.end` says, read once."""

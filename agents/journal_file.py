@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import msgpack
 
 from seedbus.agents.errors import JournalDamaged, RunFolderError
-from seedbus.bus.files import sync_folder
+from seedbus.bus.files import Misplaced, check_file, descriptor, remove, sync_folder
+from seedbus.bus.text import printable
 
 FILE = "journal.sqlite"
 LOCK = "lock"
 _BEGUN = "journal.unfinished"
 _BEGINNINGS = {LOCK, *(_BEGUN + suffix for suffix in ("", "-journal", "-wal", "-shm"))}
+LONGEST = 2**24
+"""Bytes of a fact, and of what the file says of its tables."""
+_STEPS = 50_000_000
+"""Of SQLite's machine, a second's worth: what reading one table may take beside a step for each byte of the file. Pages
+that refer to each other in circles would take for ever."""
 _SCHEMA = """
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE rounds (
@@ -38,7 +46,7 @@ CREATE TABLE checkpoint (
 
 def refuse_taken(folder: Path) -> None:
     """Raises `RunFolderError` unless a run may begin here: nothing is, or what one left that never came to begin."""
-    if (folder / FILE).exists():
+    if check_file(folder / FILE):
         raise RunFolderError(folder, "there is a run here already; resume it or name another folder")
     if any(path.name not in _BEGINNINGS for path in folder.iterdir()):
         raise RunFolderError(folder, "there is something else here, and no run; name a new or an empty folder")
@@ -48,8 +56,9 @@ def begin(folder: Path, facts: Mapping[str, str]) -> None:
     """A new file in a locked folder. It gets its name when it is whole: who is killed before has begun nothing."""
     begun = folder / _BEGUN
     for name in _BEGINNINGS - {LOCK}:
-        (folder / name).unlink(missing_ok=True)
-    with closing(connect(begun, "rwc")) as database:
+        remove(folder / name)
+    os.close(descriptor(begun, os.O_RDWR | os.O_CREAT | os.O_EXCL))  # not by SQLite, which would follow a link
+    with closing(connect(begun, "rw")) as database:
         with database:
             database.executescript("BEGIN;" + _SCHEMA)
             database.executemany("INSERT INTO facts VALUES (?, ?)", facts.items())
@@ -60,7 +69,53 @@ def begin(folder: Path, facts: Mapping[str, str]) -> None:
 
 
 def connect(path: Path, mode: str) -> sqlite3.Connection:
-    return sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True, check_same_thread=False)
+    options: dict[str, Any] = {"cached_statements": 0} if mode.startswith("ro") else {}
+    database = sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True, check_same_thread=False, **options)
+    if options:  # the steps of a statement count from its first use on, so none may be used again
+        database.set_progress_handler(lambda: 1, _STEPS + sum(map(_size, _files(path))))
+    return database
+
+
+def check_names(folder: Path, *, is_written: bool) -> bool:
+    """Whether there is a journal. Raises `Misplaced` if one of its files is a link, or none at all.
+
+    SQLite opens by name and follows links, so what takes a name's place after this check is not noticed.
+    """
+    is_there, *_ = [check_file(path, is_written=is_written) for path in _files(folder / FILE)]
+    return is_there
+
+
+def check_tables(path: Path, database: sqlite3.Connection) -> None:
+    """Raises `JournalDamaged` for a view, a trigger or any other table than ours: what a file's author wrote there
+    would run when we read it, for ever if he likes."""
+    most = database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST)
+    for statement in ("PRAGMA trusted_schema=OFF", "PRAGMA cell_size_check=ON"):
+        database.execute(statement)
+    known = _tables()
+    for kind, name, statement in database.execute("SELECT type, name, sql FROM sqlite_master LIMIT 100"):
+        if (kind, statement) != known.get(name):
+            what = f"{printable(str(kind), 20)} {printable(str(name), 40)}"
+            raise JournalDamaged(path, 0, f"its {what} is none of a journal's")
+    database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, most)
+
+
+@cache
+def _tables() -> dict[str, tuple[str, str | None]]:
+    """name → (table or index, the statement that made it), as SQLite keeps them."""
+    with closing(sqlite3.connect(":memory:")) as database:
+        database.executescript(_SCHEMA)
+        return {
+            name: (kind, said) for kind, name, said in database.execute("SELECT type, name, sql FROM sqlite_master")
+        }
+
+
+def _files(path: Path) -> list[Path]:
+    """A database's own, and what SQLite puts beside it."""
+    return [path.with_name(path.name + suffix) for suffix in ("", "-wal", "-shm", "-journal")]
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
 
 
 def prepare(path: Path, database: sqlite3.Connection) -> None:
@@ -76,7 +131,9 @@ def prepare(path: Path, database: sqlite3.Connection) -> None:
 def locked(folder: Path) -> Any:
     """A lock that the system drops when the process ends, however it ends."""
     try:
-        file = (folder / LOCK).open("w")
+        file = open(descriptor(folder / LOCK, os.O_RDWR | os.O_CREAT), "rb+")
+    except Misplaced as error:
+        raise RunFolderError(folder, error.strerror) from None
     except OSError as error:
         raise RunFolderError(folder, f"the run's folder cannot be written ({error.strerror})") from None
     try:
@@ -95,6 +152,8 @@ def said_plainly(folder: Path) -> Iterator[None]:
         yield
     except sqlite3.OperationalError as error:
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)  # text that is none has no code
+        if code == sqlite3.SQLITE_INTERRUPT:
+            raise JournalDamaged(path, 0, "reading it does not come to an end") from None
         if code == sqlite3.SQLITE_ERROR:  # our statements are sound, so the tables are not ours
             raise JournalDamaged(path, 0, _line(error)) from None
         raise RunFolderError(path, f"the journal cannot be read or written ({error})") from None
@@ -102,6 +161,8 @@ def said_plainly(folder: Path) -> Iterator[None]:
         raise JournalDamaged(path, 0, _line(error)) from None
     except (ValueError, RecursionError, msgpack.UnpackException) as error:
         raise JournalDamaged(path, 0, f"it holds what cannot be decoded ({_line(error)})") from None
+    except Misplaced as error:
+        raise RunFolderError(folder, error.strerror) from None
     except OSError as error:
         raise RunFolderError(folder, f"the run's folder cannot be written ({error.strerror})") from None
 

@@ -11,6 +11,7 @@ from typing import Any
 import msgpack
 
 from seedbus.agents.errors import JournalDamaged
+from seedbus.agents.journal_file import LONGEST
 from seedbus.agents.seals import Seals, digest
 
 Round = tuple[int, int, list[int], list[int], list[Any], list[Any] | None]
@@ -43,18 +44,22 @@ class Reading:
 
     def facts(self) -> dict[str, str]:
         """As they stand there, their seal among them."""
-        return dict(self.select("name, value FROM facts"))
+        most = self._database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST)
+        try:
+            return dict(self.select("name, value FROM facts LIMIT 1000"))
+        finally:
+            self._database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, most)
 
-    def members(self, table: str) -> sqlite3.Cursor:
+    def members(self, table: str) -> Iterator[tuple[int, Any]]:
         """(client, what one of the tables of members says of it)."""
-        return self.select(f"client, {MEMBERS[table]} FROM {table}")
+        return self._ascending(table, "client", MEMBERS[table])
 
     def metrics(self) -> Iterator[str]:
-        return (line for (line,) in self.select("line FROM metrics ORDER BY number"))
+        return (line for _, line in self._ascending("metrics", "number", "line"))
 
     def rows(self) -> Iterator[bytes]:
         """New rows of the ledger, packed, a round's at a time."""
-        return (packed for (packed,) in self.select("packed FROM rows ORDER BY number"))
+        return (packed for _, packed in self._ascending("rows", "number", "packed"))
 
     def snapshot(self) -> bytes:
         found: tuple[bytes] | None = self.select("packed FROM snapshot").fetchone()
@@ -68,11 +73,20 @@ class Reading:
             seals = seals.moved(table, {}, self.members(table))
         return row[0] if row else self._root(), seals.grown(metrics=self.metrics(), rows=self.rows())
 
+    def length(self) -> int:
+        """How many rounds there are, if none is missing between."""
+        (last,) = self.select("max(round) FROM rounds").fetchone()
+        return 0 if last is None else int(last) + 1
+
+    def link_of(self, round: int) -> bytes | None:
+        """What a round adds to the chain; None: it is not there."""
+        found = self.select("chain FROM rounds WHERE round = ?", round).fetchone()
+        return bytes(found[0]) if found else None
+
     def rounds(self, after: int = 0) -> Iterator[Round]:
         """Those from the one on that made version after + 1, each verified before it is given."""
         good = self._first_round(after)
-        before = self.select("chain FROM rounds WHERE round = ?", good - 1).fetchone()
-        chain = before[0] if before else self._root()
+        chain = self.link_of(good - 1) or self._root()
         stored = "round, version, body, chain FROM rounds WHERE round >= ? ORDER BY round"
         for round, version, body, its_link in self.select(stored, good):
             chain = link(chain, round, version, body)
@@ -102,6 +116,15 @@ class Reading:
         first = "round FROM rounds WHERE round >= ? AND version > ? ORDER BY round LIMIT 1"
         found = self.select(first, after, after).fetchone()
         return int(found[0]) if found else sys.maxsize
+
+    def _ascending(self, table: str, key: str, value: str) -> Iterator[tuple[int, Any]]:
+        """A table in the order of its keys. Pages that are in use twice would give rows without end."""
+        before = None
+        for found in self.select(f"{key}, {value} FROM {table} ORDER BY {key}"):
+            if before is not None and found[0] <= before:
+                raise JournalDamaged(self._path, 0, f"{table} has the {key} {found[0]} twice")
+            before = found[0]
+            yield found
 
     def _root(self) -> bytes:
         """What the chain of rounds begins with: the digest of the scenario."""

@@ -8,15 +8,17 @@ at an earlier instant, does the same work over again and comes to the same chain
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgpack
 
-from seedbus.agents.errors import Forgotten
-from seedbus.bus.files import whole
+from seedbus.agents.errors import Forgotten, RunFolderError
+from seedbus.bus.files import check_folder, make_folder, read, remove, whole
 
+_NAME = re.compile(r"[0-9]{1,18}-[0-9]{1,18}\.(memory|loss)")
 KEPT = 5
 """So many of each client: a run is resumed where its last round ended, and since then as many plans less one may have
 reached a client, late ones of earlier rounds among them. A plan for work before these is new work to it."""
@@ -78,14 +80,14 @@ class Memories:
         if self._folder is None:
             link.memory = memory
         else:  # vectors of many clients would fill this process
-            (self._folder / str(client)).mkdir(parents=True, exist_ok=True)
+            make_folder(self._folder / str(client))
             with whole(self._folder / str(client) / link.name) as file:
                 file.write(msgpack.packb(memory))
         chain.append(link)
         while len(chain) > KEPT:
             old = chain.pop(0)
             if self._folder is not None:
-                (self._folder / str(client) / old.name).unlink(missing_ok=True)
+                remove(self._folder / str(client) / old.name)
 
     def _chain(self, client: int) -> list[_Link]:
         if client not in self._chains:
@@ -96,15 +98,16 @@ class Memories:
     def _read(self, client: int, link: _Link) -> Any:
         if self._folder is None:
             return link.memory
-        return msgpack.unpackb((self._folder / str(client) / link.name).read_bytes(), strict_map_key=False)
+        path = self._folder / str(client) / link.name
+        try:
+            return msgpack.unpackb(read(path), strict_map_key=False)
+        except (ValueError, msgpack.UnpackException) as error:
+            raise RunFolderError(path, f"what the client remembers is damaged ({type(error).__name__})") from None
 
 
 def _listed(folder: Path) -> list[Path]:
     """What is whole of a client's memories; of many clients there is nothing at all."""
-    try:
-        return [file for file in folder.iterdir() if file.suffix in (".memory", ".loss")]
-    except FileNotFoundError:
-        return []
+    return [file for file in folder.iterdir() if _NAME.fullmatch(file.name)] if check_folder(folder) else []
 
 
 def _found(file: Path) -> _Link:

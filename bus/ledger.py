@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 import hashlib
+import os
 import struct
 from array import array
 from collections import Counter
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 from seedbus.bus.envelope import EVALUATOR, Kind
 from seedbus.bus.errors import LedgerDamaged
-from seedbus.bus.files import sync_folder, whole
+from seedbus.bus.files import check_folder, descriptor, make_folder, remove, sync_folder, whole
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -113,7 +114,7 @@ class Ledger:
         columns, end = _columns(self._rows), len(self._rows)
         table = pa.table({name: _arrow(_narrow(column)) for name, column in columns.items()})
         table = table.replace_schema_metadata({_DIGEST: _digest(columns)})
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self.folder)
         with whole(_path(self.folder, self.segments)) as file:
             pq.write_table(table, file, compression="zstd")
         if not self.segments:
@@ -125,9 +126,10 @@ class Ledger:
 
     def restore(self, segments: int, rows: bytes) -> None:
         """Go back to a checkpoint: its first `segments` files and the rows taken since; anything later goes."""
+        check_folder(self.folder)
         kept = {_path(self.folder, number) for number in range(segments)}
         for path in set(self.folder.glob("*.*")) - kept:
-            path.unlink()
+            remove(path)
         self.segments = segments
         self._rows = array("q")
         self._rows.frombytes(rows)
@@ -221,7 +223,7 @@ def _read(path: Path) -> Columns:
     import pyarrow.parquet as pq
 
     try:
-        with pq.ParquetFile(path) as file:
+        with open(descriptor(path, os.O_RDONLY), "rb") as opened, pq.ParquetFile(opened) as file:
             table = file.read(use_threads=False)
         columns = {name: _numbers(table.column(name).cast(pa.int64()).fill_null(0)) for name in COLUMNS}
         is_sound = table.schema.metadata[_DIGEST] == _digest(columns)

@@ -106,8 +106,8 @@ def read(name: str, folder: str | None) -> tuple[list[Sample], list[Sample]]:
 
 def _folder(name: str, folder: str | None) -> Path | None:
     if folder is not None:
-        path = Path(folder).expanduser()
-        if not path.is_dir():
+        path = Path(os.path.expanduser(folder))
+        if not os.path.isdir(path):  # of a name too long for a folder, `Path` would raise an error
             raise DataError("task.data", f"no folder {folder}", _layout(name))
         return path
     root = os.environ.get("SEEDBUS_DATA")

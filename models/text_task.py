@@ -6,6 +6,7 @@ tuned on the validation split with one seed was never tuned on samples that anot
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,7 +41,7 @@ class TextTask(Task, frozen=True):
         """A folder beside the scenario's file is that folder, wherever the command is run."""
         folder = (info.context or {}).get("folder")
         beside = None if folder is None or value is None else Path(folder, value)
-        return str(beside.absolute()) if beside is not None and beside.is_dir() else value
+        return str(beside.absolute()) if beside is not None and os.path.isdir(beside) else value
 
     def splits(self, seed: int) -> dict[str, list[Sample]]:
         """train, validation and test. What is held out depends on set and fraction alone, not on the seed."""

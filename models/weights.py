@@ -14,6 +14,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import math
+import os
 import re
 import struct
 from collections.abc import Iterable, Mapping
@@ -67,7 +68,7 @@ class Pretrained(NamedTuple):
 def look(model: str) -> Pretrained:
     """The configuration and shapes of a folder or a name. Raises `DataError`."""
     folder = Path(place(model))
-    if folder.is_dir():
+    if os.path.isdir(folder):
         return _in_folder(folder)
     if model in _OPT:
         config = _published(model)
@@ -79,11 +80,11 @@ def look(model: str) -> Pretrained:
 
 def place(model: str) -> str:
     """The folder where a model is, if it is in one: the user's own, or a Python package's; else the name as it is."""
-    folder = Path(model).expanduser()
-    package = None if folder.is_dir() or model not in _PACKAGES else importlib.util.find_spec(_PACKAGES[model])
+    folder = Path(os.path.expanduser(model))
+    package = None if os.path.isdir(folder) or model not in _PACKAGES else importlib.util.find_spec(_PACKAGES[model])
     if package is not None and package.origin is not None:
         folder = Path(package.origin).parent / "model"
-    return str(folder) if folder.is_dir() else model
+    return str(folder) if os.path.isdir(folder) else model
 
 
 def is_norm(name: str) -> bool:

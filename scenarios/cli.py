@@ -282,9 +282,9 @@ def _warn(scenario: Any) -> None:
 @contextmanager
 def _watched(scenario: Any, quiet: bool) -> Iterator[Any]:
     if quiet:
-        from seedbus.agents.observer import Nobody
+        from seedbus.scenarios.progress import Quiet
 
-        yield Nobody()
+        yield Quiet()
         return
     from seedbus.scenarios.progress import watch
 

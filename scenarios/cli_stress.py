@@ -104,7 +104,8 @@ def examined(seed: int, count: int | None, minutes: float | None, workers: int) 
 
 def _write(path: Path, verdict: Verdict) -> None:
     from seedbus.scenarios.reading import dump
+    from seedbus.scenarios.results import write
 
     path.parent.mkdir(parents=True, exist_ok=True)
     smallest = json.loads(json.dumps(verdict.smallest))
-    path.write_text(f"# {verdict.problem}\n" + dump(smallest), encoding="utf-8")
+    write(path, f"# {verdict.problem}\n" + dump(smallest))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 import re
 from collections.abc import Iterator
 from importlib import resources
@@ -13,8 +14,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from seedbus.bus.text import printable
 from seedbus.scenarios.errors import ScenarioError
-from seedbus.scenarios.reading import NotPlain, parse
+from seedbus.scenarios.reading import LONGEST, NotPlain, parse
 from seedbus.scenarios.schema import Scenario
 from seedbus.scenarios.sentences import quoted, sentences
 
@@ -35,7 +37,7 @@ def _files(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]
 def load(source: str | Path, settings: list[str] | None = None) -> Scenario:
     """The scenario in a file, or of the library by its name, with `a.b=c` settings on top. Raises `ScenarioError`."""
     text, name, default_name = _find(source)
-    folder = Path(source).parent if Path(source).is_file() else None
+    folder = Path(source).parent if os.path.isfile(source) else None  # of a name too long for a file: no
     document = _parse(text, name)
     if not isinstance(document, dict):
         raise ScenarioError(name, [f"{quoted(document)} is not a scenario; expected a mapping of fields"])
@@ -60,19 +62,22 @@ def _find(source: str | Path) -> tuple[str, str, str]:
     try:
         if path.is_file():
             name = re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem).strip("._-")[:64]
-            return path.read_text(encoding="utf-8"), str(path), name or "scenario"
+            with path.open(encoding="utf-8") as file:
+                return file.read(LONGEST + 1), printable(str(path)), name or "scenario"
         if str(source) in known:
             return known[str(source)].read_text(encoding="utf-8"), f"{source}.yaml", str(source).replace("/", "-")
         if path.exists():
-            raise ScenarioError(str(path), ["it is no file; expected a scenario file, or a name from `seedbus list`"])
+            raise ScenarioError(
+                printable(str(path)), ["it is no file; expected a scenario file, or a name from `seedbus list`"]
+            )
     except UnicodeDecodeError as error:
         found = f"the byte 0x{error.object[error.start]:02x} at {error.start}"
-        raise ScenarioError(str(path), [f"it is not UTF-8 text: it holds {found}"]) from None
+        raise ScenarioError(printable(str(path)), [f"it is not UTF-8 text: it holds {found}"]) from None
     except OSError as error:
-        raise ScenarioError(str(path), [f"it cannot be read ({error.strerror})"]) from None
+        raise ScenarioError(printable(str(path)), [f"it cannot be read ({error.strerror})"]) from None
     near = difflib.get_close_matches(str(source).removesuffix(".yaml"), known, 1)
     hint = f"did you mean {near[0]}?" if near else "`seedbus list` shows the scenarios that there are"
-    raise ScenarioError(str(source), [f"there is no such file and no scenario of that name; {hint}"])
+    raise ScenarioError(printable(str(source)), [f"there is no such file and no scenario of that name; {hint}"])
 
 
 def _parse(text: str, source: str) -> Any:

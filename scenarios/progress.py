@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from seedbus.agents.coordinator import Closed
+from seedbus.agents.observer import Nobody
 from seedbus.agents.refusals import Refusal
 from seedbus.agents.stopping import rounds_done
 from seedbus.bus.clock import wall_seconds
@@ -27,6 +28,7 @@ PROCESSES = {
     "omitted": "{count:,} more like this ({of})",
     "worker": "worker {number} ended ({ended}); another takes its place",
 }
+LOSSES = {event: "seedbus: note: {what}" for event in ("lost", "weakened")}  # told with --quiet too
 TOLD = 5  # refusals
 WAITING = {"kernels": "compiling kernels, {compiling}…"}  # for who waits in front of a terminal
 
@@ -57,7 +59,7 @@ class Bar:
     """A progress bar: round, accuracy, bytes so far, rounds a second, time left."""
 
     def __init__(self, scenario: Scenario, console: Console) -> None:
-        self._console, self._told = console, _Told(PROCESSES | WAITING)
+        self._console, self._told = console, _Told(PROCESSES | LOSSES | WAITING)
         self._progress = Progress(
             TextColumn("{task.description}", style="bold", markup=False),
             BarColumn(),
@@ -97,7 +99,7 @@ class Lines:
 
     def __init__(self, scenario: Scenario, console: Console) -> None:
         self._console, self._rounds, self._began = console, scenario.stop.rounds, wall_seconds()
-        self._told = _Told(PROCESSES)
+        self._told = _Told(PROCESSES | LOSSES)
         self._first: int | None = None
 
     def round_closed(self, closed: Closed, now_ns: int, bytes_so_far: int) -> None:
@@ -125,6 +127,14 @@ class Lines:
 
     def close(self) -> None:
         pass
+
+
+class Quiet(Nobody):
+    """Nothing but what was lost."""
+
+    def noted(self, event: str, **facts: Any) -> None:
+        if event in LOSSES:
+            sys.stderr.write(shown(LOSSES[event].format_map(facts)) + "\n")
 
 
 def watch(scenario: Scenario) -> Bar | Lines:

@@ -15,6 +15,7 @@ import structlog
 from seedbus.agents.coordinator import Closed
 from seedbus.agents.observer import Observer
 from seedbus.agents.refusals import NOBODY, Refusal
+from seedbus.bus.files import descriptor
 from seedbus.bus.text import printable
 from seedbus.scenarios.rate_limit import STRANGERS, RateLimit
 from seedbus.scenarios.results import METRICS, strict
@@ -36,14 +37,16 @@ class Recorder:
         self._then = then
         self._limit, self._refusals = RateLimit(STRANGERS), Counter[tuple[int, str]]()
         with ExitStack() as files:
-            self._metrics = files.enter_context((folder / METRICS).open("w", encoding="utf-8"))
-            log = files.enter_context((folder / LOG).open("a", encoding="utf-8"))
-            _cut_to_lines(folder / LOG)
+            metrics = descriptor(folder / METRICS, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            self._metrics = files.enter_context(open(metrics, "w", encoding="utf-8"))
+            log = descriptor(folder / LOG, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+            opened = files.enter_context(open(log, "a", encoding="utf-8"))
+            _cut_to_lines(log)
             for line in lines:
                 self._write(line)
             self._files = files.pop_all()
         self._log = structlog.wrap_logger(
-            structlog.WriteLogger(log),
+            structlog.WriteLogger(opened),
             processors=[_flat, structlog.processors.TimeStamper(fmt="iso"), structlog.processors.JSONRenderer()],
             wrapper_class=structlog.BoundLogger,
         )
@@ -109,18 +112,17 @@ class Recorder:
 def _flat(_logger: Any, _method: str, record: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """The facts beside `event`. A metric's name never becomes a keyword of a call."""
     facts: dict[str, Any] = record.pop("facts")
-    return facts | record
+    return {**facts, **record}
 
 
 def _bounded(value: Any) -> Any:
     return printable(value, TEXT) if isinstance(value, str) else value
 
 
-def _cut_to_lines(path: Path) -> None:
+def _cut_to_lines(log: int) -> None:
     """Take away the beginning of a line that a full disk, or a power cut, has left at the end."""
-    with path.open("rb+") as file:
-        length = file.seek(0, os.SEEK_END)
-        start = file.seek(max(0, length - LONGEST))
-        end = start + file.read().rfind(b"\n") + 1
-        if end != length:
-            file.truncate(end)
+    length = os.fstat(log).st_size
+    start = max(0, length - LONGEST)
+    end = start + os.pread(log, LONGEST, start).rfind(b"\n") + 1
+    if end != length:
+        os.ftruncate(log, end)

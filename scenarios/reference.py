@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
+from seedbus.scenarios.results import write
 from seedbus.scenarios.schema import Scenario
 from seedbus.scenarios.sentences import models_in, words_of
 
@@ -90,4 +91,4 @@ def _plain(default: Any) -> str:
 
 if __name__ == "__main__":
     file = Path(sys.argv[1])
-    file.write_text(inserted(file.read_text(encoding="utf-8")), encoding="utf-8")
+    write(file, inserted(file.read_text(encoding="utf-8")))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from seedbus.agents.journal import Journal
 from seedbus.agents.journal_reading import KEPT_EVERY, Round
 from seedbus.agents.launcher import check_build
 from seedbus.algorithms.contract import Replica
+from seedbus.bus.files import whole
 from seedbus.models.task import Problem
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.run import bind
@@ -41,10 +41,9 @@ class Replayed:
         path = Path(path)
         if path.is_dir():
             raise RunFolderError(path, "the model cannot be written (it is a folder; expected the name of a file)")
-        unfinished = path.with_name(path.name + ".unfinished")
         try:
-            unfinished.write_bytes(save(tensors, metadata=facts))
-            os.replace(unfinished, path)
+            with whole(path) as file:
+                file.write(save(tensors, metadata=facts))
         except OSError as error:
             raise RunFolderError(path, f"the model cannot be written ({error.strerror})") from None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from seedbus.agents.errors import RunFolderError
 from seedbus.agents.journal import Journal
 from seedbus.agents.journal_file import FILE
-from seedbus.bus.files import whole
+from seedbus.bus.files import read, whole
 from seedbus.scenarios.summary import wrong_in_lines, wrong_in_summary
 
 if TYPE_CHECKING:
@@ -46,8 +47,8 @@ class Results:
     def read(cls, folder: Path) -> Results:
         """The results in a run's folder. Raises `RunFolderError` if the run is not finished."""
         path = folder / RESULTS
-        if not path.exists():
-            is_run = (folder / FILE).exists()
+        if not os.path.lexists(path):
+            is_run = os.path.isfile(folder / FILE)
             unfinished = f"this run is not finished; go on with `seedbus run --resume {folder}`"
             raise RunFolderError(folder, unfinished if is_run else f"there is no run here (no {FILE})")
         summary = _decoded(path, lambda text: [_json(text)])[0]
@@ -157,7 +158,7 @@ def _refuse(constant: str) -> None:
 
 def _decoded(path: Path, decode: Callable[[str], list[Any]]) -> list[dict[str, Any]]:
     try:
-        found = decode(path.read_text(encoding="utf-8"))
+        found = decode(read(path).decode())
     except OSError as error:
         raise RunFolderError(path, f"it cannot be read ({error.strerror})") from None
     except ValueError as error:

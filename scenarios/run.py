@@ -24,6 +24,7 @@ from seedbus.bus import Offer, Recruit, ledger_hash, read_ledger
 from seedbus.bus.clock import cpu_seconds, wall_seconds
 from seedbus.bus.envelope import SHORT
 from seedbus.bus.errors import BadEndpoint, LedgerDamaged, TooFewFiles
+from seedbus.bus.files import check_folder
 from seedbus.bus.ledger import Columns
 from seedbus.models.task import Note, Prepares, Problem
 from seedbus.scenarios.accounting import account
@@ -34,7 +35,15 @@ from seedbus.scenarios.history import History
 from seedbus.scenarios.page import PAGE, page
 from seedbus.scenarios.recording import Recorder
 from seedbus.scenarios.results import RESULTS, Results, strict, write
-from seedbus.scenarios.run_folder import check_name, journal_in, next_folder, refuse_another, scenario_of, writable
+from seedbus.scenarios.run_folder import (
+    check_name,
+    journal_in,
+    lost_rounds,
+    next_folder,
+    refuse_another,
+    scenario_of,
+    writable,
+)
 from seedbus.scenarios.schema import Scenario
 from seedbus.scenarios.sparing import sparing
 from seedbus.scenarios.statistics import Heard, clients_table, describe, folding
@@ -89,11 +98,11 @@ def _in_folder(
     elif scenario.algorithm.is_dense:  # its server begins with x₀
         problem = bind(scenario)
     folder = Path(out) if out is not None else next_folder(scenario.name)
-    is_void = False
+    is_void, lost = False, lost_rounds(folder, scenario) if resume else {}
     try:
         with closing(journal_in(folder, scenario, files, resume=resume)) as journal, _own_loop():
             try:
-                return _run(scenario, where, problem, folder, journal, observer)
+                return _run(scenario, where, problem, folder, journal, observer, lost)
             except KeyboardInterrupt:
                 raise Interrupted(folder, where.command) from None
             except (BadEndpoint, TooFewFiles, WorkerFailed):
@@ -183,13 +192,23 @@ def _own_loop() -> Iterator[None]:
 
 
 def _run(
-    scenario: Scenario, where: Placement, problem: Problem | None, folder: Path, journal: Journal, observer: Observer
+    scenario: Scenario,
+    where: Placement,
+    problem: Problem | None,
+    folder: Path,
+    journal: Journal,
+    observer: Observer,
+    lost: dict[str, str],
 ) -> Results:
+    """lost: event → what a resumed run has lost."""
     checkpoint = journal.checkpoint()  # a damaged one is refused before anything is written
     lines = checkpoint.metrics if checkpoint is not None else journal.metrics()
     began = wall_seconds(), cpu_seconds()
     with writable(folder), closing(Recorder(folder, lines, observer)) as recorder:
+        for event, what in lost.items():
+            recorder.noted(event, what=what)
         made = None
+        check_folder(folder / MEMORY)  # its own files are checked as they are opened, wherever a user lets it be
         if problem is not None:
             check_build(folder, journal.facts(), build_facts(prove(scenario.algorithm, problem)))
         if problem is not None and where.is_here:

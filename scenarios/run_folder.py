@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -12,7 +13,9 @@ from typing import Any
 from seedbus.agents.errors import JournalDamaged, RunFolderError
 from seedbus.agents.journal import Journal
 from seedbus.agents.journal_file import FILE
+from seedbus.agents.journal_head import HEAD
 from seedbus.agents.launcher import check_build
+from seedbus.bus.files import Misplaced, descriptor
 from seedbus.scenarios.loading import validate
 from seedbus.scenarios.reading import dump
 from seedbus.scenarios.schema import Scenario
@@ -53,6 +56,21 @@ def next_folder(name: str) -> Path:
     raise AssertionError("there is always another number")
 
 
+def lost_rounds(folder: Path, scenario: Scenario) -> dict[str, str]:
+    """What was durable in a journal and is lost, for a run that goes on: event → what it says.
+
+    In simulated time the same rounds are made again. In real time they would be others, and clients hold what was lost:
+    raises `JournalDamaged`, and leaves all files as they are.
+    """
+    with closing(Journal.open(folder, for_writing=False)) as journal:
+        lost = journal.lost()
+        if lost is None:
+            return {"weakened": f"a part of {folder / HEAD} is damaged"} if journal.is_head_damaged else {}
+    if scenario.clock == "wall":
+        raise lost
+    return {"lost": f"{lost}; the run goes on after them, and makes the same ones again"}
+
+
 def journal_in(folder: Path, scenario: Scenario, files: dict[str, str], *, resume: bool) -> Journal:
     """A new journal in a folder, or with `resume` the one that is there. files: digests of what the scenario names.
 
@@ -64,7 +82,9 @@ def journal_in(folder: Path, scenario: Scenario, files: dict[str, str], *, resum
     try:
         check_build(folder, journal.facts(), files)
         with writable(folder):
-            (folder / SCENARIO).write_text(dump(resolved), encoding="utf-8")
+            written = descriptor(folder / SCENARIO, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            with open(written, "w", encoding="utf-8") as file:
+                file.write(dump(resolved))
     except BaseException:
         journal.close()
         raise
@@ -93,5 +113,7 @@ def writable(folder: Path) -> Iterator[None]:
     """A disk that is full, a folder that is read-only: one sentence."""
     try:
         yield
+    except Misplaced as error:
+        raise RunFolderError(folder, error.strerror) from None
     except OSError as error:
         raise RunFolderError(folder, f"the run's folder cannot be written ({error.strerror})") from None

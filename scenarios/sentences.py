@@ -35,13 +35,16 @@ _ACCEPTED = {
     "too_short": "{min_length} or more values",
     "tuple_type": "a list",
 }
+_MOST = 100
 _LONGEST = 80  # characters of a value that a sentence quotes
 
 
 def sentences(error: ValidationError, model: type[BaseModel], document: Any) -> list[str]:
-    """One sentence for every mistake in the document."""
-    problems = [(_place(problem, document), problem) for problem in error.errors()]
-    return [_sentence(place, problem, model) for place, problem in problems if not _is_lesser(place, problem, problems)]
+    """One sentence for every mistake in the document, the first `_MOST` of them."""
+    found = error.errors()
+    problems = [(_place(problem, document), problem) for problem in found[:_MOST]]
+    told = [_sentence(place, problem, model) for place, problem in problems if not _is_lesser(place, problem, problems)]
+    return [*told, f"and {len(found) - _MOST:,} further mistakes"] if len(found) > _MOST else told
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

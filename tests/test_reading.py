@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seedbus.scenarios.reading import NotPlain, dump, parse
+from seedbus.scenarios.reading import LONGEST, NotPlain, dump, parse
 
 
 @pytest.mark.parametrize(
@@ -44,6 +45,17 @@ def test_a_few_lines_of_aliases_do_not_fill_the_memory() -> None:
     lines += [f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 9)}]" for level in range(1, 20)]
     with pytest.raises(NotPlain, match="alias"):
         parse("\n".join(lines))
+
+
+@pytest.mark.parametrize("unit", ["{a,", "a:\n", "[1, ", "- - ", "[a: 1, ", "? ", "'a',"])
+def test_no_text_takes_the_parser_longer_than_a_moment(unit: str) -> None:
+    began = time.process_time()
+    for count in (LONGEST, 10 * LONGEST):
+        text = (unit * count)[:count]
+        with pytest.raises(NotPlain) as raised:
+            parse(text)
+    assert str(raised.value) == "it has more than 65,536 characters, the most that are accepted"
+    assert time.process_time() - began < 5, "it is a tenth of that, on a machine that has time"
 
 
 @pytest.mark.parametrize(

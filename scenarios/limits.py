@@ -32,6 +32,7 @@ from seedbus.scenarios.schema import Scenario
 
 CLIENTS = 1_000_000
 LEAST_MEMORY = 2**30  # torch, transformers and compiled kernels take half of it
+SCENARIO_BYTES = 2**18  # of JSON: every second byte may be a mistake that takes half a kilobyte to name
 CLIENT_BYTES = 128  # that a client takes at least
 _PROBLEMS = 5  # of a server's scenario that are shown
 _UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
@@ -133,6 +134,8 @@ def read_scenario(offer: Offer, endpoint: str, limits: Limits | None) -> Scenari
     Raises `ScenarioError`, `NotAllowed`, `BadServer`, `DataError`.
     """
     source = f"the scenario of {endpoint}"
+    if limits is not None and len(offer.scenario) > SCENARIO_BYTES:
+        raise NotAllowed("a scenario of", f"{len(offer.scenario):,} bytes", f"at most {SCENARIO_BYTES:,}")
     document = _plain(offer.scenario, source)
     if limits is not None:
         limits.check_task(document)

@@ -35,12 +35,13 @@ _ACCEPTED = {
     "too_short": "{min_length} or more values",
     "tuple_type": "a list",
 }
+_MOST = 200  # mistakes; to compare each with all others takes their square
 _LONGEST = 80  # characters of a value that a sentence quotes
 
 
 def sentences(error: ValidationError, model: type[BaseModel], document: Any) -> list[str]:
-    """One sentence for every mistake in the document."""
-    problems = [(_place(problem, document), problem) for problem in error.errors()]
+    """One sentence for every mistake in the document, of the first `_MOST`."""
+    problems = [(_place(problem, document), problem) for problem in error.errors(include_url=False)[:_MOST]]
     return [_sentence(place, problem, model) for place, problem in problems if not _is_lesser(place, problem, problems)]
 
 

@@ -213,7 +213,7 @@ def _stored(folder: Path, config: Mapping[str, Any]) -> Shapes:
 
 def _names(shards: Any, index: Path) -> list[str]:
     """The files of a model in several: beside their index, and nowhere else."""
-    names = list(shards.values()) if isinstance(shards, dict) else [None]
+    names: list[Any] = list(shards.values()) if isinstance(shards, dict) else [None]
     if not all(isinstance(name, str) and name == os.path.basename(name) != "" for name in names):
         raise DataError(index, "a weight_map that names other things than files beside it", "names of files beside it")
     return sorted(set(names))

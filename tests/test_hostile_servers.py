@@ -227,6 +227,14 @@ def test_notes_that_a_server_causes_come_to_an_end(seedbus: Command) -> None:
     assert said.code == 0 and said.err.count("malformed:") == 100, said.err[-300:]
 
 
+def test_a_client_opens_no_file_of_a_fault(seedbus: Command, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "trap")  # whoever opens it waits for ever
+    bye = parcel.parcel(Type.POST, SESSION, parcel.entry(encode(messages.bye(HOST))[0]))
+    offer = offering({"faults": [{"fault": "trace", "file": str(tmp_path / "trap")}]})
+    said, _ = joins(seedbus, lambda got: [bye] if got.type is Type.POST else offer(got))
+    assert said.code == 0 and "the run is over" in said.err
+
+
 def test_a_worker_of_the_servers_own_process_trusts_it(tmp_path: Path) -> None:
     from seedbus.bus import Offer
     from seedbus.models.errors import NotAllowed

@@ -83,8 +83,8 @@ def test_opts_own_files_are_the_same_model(
     ours, (theirs, tokenizer) = bind(make()), load("facebook/opt-125m", "float32", "AutoModelForCausalLM")
     for words in (tokenizer, ours.network.tokenizer):
         assert words("a great film", add_special_tokens=False).input_ids == [66, 274, 294]
-    for name, weights in load_file(opt / "model.safetensors").items():
-        assert torch.equal(theirs.state_dict()[name], weights)
+    for name, tensor in load_file(opt / "model.safetensors").items():
+        assert torch.equal(theirs.state_dict()[name], tensor)
 
 
 def test_additions_change_nothing_at_first_and_the_frozen_weights_never(make: Any) -> None:

@@ -19,7 +19,7 @@ from seedbus.agents import messages
 from seedbus.agents.errors import JoinRefused
 from seedbus.agents.observer import Nobody
 from seedbus.bus import Kind, Wish, encode
-from seedbus.bus.errors import BadServer, MalformedParcel, Turned
+from seedbus.bus.errors import BadServer, MalformedEnvelope, MalformedParcel, Turned
 from seedbus.bus.zeromq import link as links
 from seedbus.bus.zeromq import parcel
 from seedbus.bus.zeromq.link import Link
@@ -47,20 +47,19 @@ class AtOnce:
 @contextmanager
 def linked() -> Iterator[Link]:
     """A link to where nobody listens, whose followers are real."""
-    with zmq.Context() as context:
-        made = Link(
-            context,
-            "inproc://nobody",
-            Wish(),
-            recruit(WHAT, PROBLEM, Nobody()),
-            AtOnce(),  # type: ignore[arg-type]
-            patience_s=60,
-            note=lambda *_, **__: None,
-        )
-        try:
-            yield made
-        finally:
-            made.socket.close()
+    made = Link(
+        zmq.Context.instance(),
+        "inproc://nobody",
+        Wish(),
+        recruit(WHAT, PROBLEM, Nobody()),
+        AtOnce(),  # type: ignore[arg-type]
+        patience_s=60,
+        note=lambda *_, **__: None,
+    )
+    try:
+        yield made
+    finally:
+        made.socket.close()
 
 
 def said(link: Link, type: Type, content: bytes, session: bytes = SESSION) -> None:
@@ -135,7 +134,7 @@ parcels = st.tuples(
 
 
 @pytest.mark.parametrize("begin", [lambda link: None, offered, welcomed], ids=["greeting", "joining", "a member"])
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(st.lists(parcels, min_size=1, max_size=12))
 def test_whatever_a_server_sends_a_link_ignores_it_or_ends_in_a_sentence(
     begin: Callable[[Link], None], received: list[tuple[Type, bytes, bytes]]
@@ -146,7 +145,7 @@ def test_whatever_a_server_sends_a_link_ignores_it_or_ends_in_a_sentence(
             try:
                 if not link.socket.closed and not link.is_over:
                     said(link, type, content, session)
-            except (MalformedParcel, links.MalformedEnvelope):
+            except (MalformedParcel, MalformedEnvelope):
                 continue
             except (BadServer, Turned, JoinRefused) as error:
                 assert "\n" not in str(error)
@@ -161,7 +160,8 @@ def test_deliveries_out_of_their_order_end_the_connection_and_not_the_process() 
 
 
 def test_a_server_that_says_one_thing_after_the_other_that_makes_no_sense_is_left() -> None:
-    with zmq.Context() as context, context.socket(zmq.ROUTER) as server, linked() as link:
+    context: zmq.Context[Any] = zmq.Context.instance()
+    with context.socket(zmq.ROUTER) as server, linked() as link:
         server.linger = 0
         port = server.bind_to_random_port("tcp://127.0.0.1")
         link.socket.close()

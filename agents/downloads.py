@@ -83,11 +83,15 @@ class Downloads:
     def came(self, envelope: Envelope, chunk: Chunk) -> Replica | list[Envelope]:
         """A chunk: the replica, if it was the last; else what the client says to it, which may be nothing.
 
-        Raises `BadPayload` if a snapshot that is whole is not what it was said to be; its chunks are gone then.
+        Raises `BadPayload` for a chunk beyond what the replica has, and if a snapshot that is whole is not what it was
+        said to be; its chunks are gone then.
         """
         half = self._halves.get(envelope.client)
         if half is None or half.title != chunk.title:
             return []  # it has lost what it had, or has begun with a newer one
+        before = chunk.title.count - 1 if chunk.index + 1 < chunk.title.count else 1  # all but the last are of one size
+        if len(chunk.data) * before > chunks.bytes_of(self._shape):
+            raise BadPayload(f"a chunk of {len(chunk.data)} bytes, one of {chunk.title.count}, of a smaller replica")
         shelf = self._shelves.setdefault(half.title, {})
         shelf.setdefault(chunk.index, chunk.data)
         half.add(chunk.index)

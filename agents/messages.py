@@ -118,8 +118,9 @@ def refuse(recipient: int, reason: str, detail: str) -> Envelope:
 
 
 def unpack_refuse(envelope: Envelope) -> tuple[str, str]:
+    """Reason and sentence. Both are shown to people: what no terminal should see is left out."""
     reason, detail = _fields(envelope, str, str)
-    return reason, detail
+    return printable(reason, 64), printable(detail, 1024)
 
 
 def pack_plan(algorithm: AnyAlgorithm, client: int, plan: Any, missed: Sequence[Any]) -> tuple[Envelope, Tally]:

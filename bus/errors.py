@@ -12,6 +12,7 @@
     └── RemoteError            a peer did
         ├── MalformedEnvelope  bytes that are not an envelope; the sender is named and the run goes on
         ├── MalformedParcel    bytes that are not a parcel of the ZeroMQ transport; likewise
+        ├── BadServer          what no server of this project sends; this process goes
         ├── ServerGone         no server answers
         └── Turned             a server sends this process away, and says why
 
@@ -112,6 +113,17 @@ class MalformedParcel(RemoteError):
 
     def __str__(self) -> str:
         return self.detail
+
+
+class BadServer(RemoteError):
+    """A server sent what this process neither asked for nor can use. detail: what, and what is accepted."""
+
+    def __init__(self, endpoint: str, detail: str) -> None:
+        self.endpoint, self.detail = endpoint, detail
+        super().__init__(endpoint, detail)
+
+    def __str__(self) -> str:
+        return f"the server at {self.endpoint} is not to be trusted: {self.detail}"
 
 
 class ServerGone(RemoteError):

@@ -20,6 +20,7 @@ from seedbus.bus.errors import Turned, UnknownAddress
 
 Answered = Callable[[list[bytes]], None]
 NO_CLIENTS = 2**32 - 1  # the count in the wish of a process that hosts the evaluator and nobody else
+MOST_CLIENTS = 2**24  # that a run may have
 Span = tuple[int, int]  # the first and the last of neighbouring clients
 
 
@@ -48,6 +49,27 @@ class Declined:
 
     reason: str
     detail: str
+
+
+def misfit(wish: Wish, offer: Offer, most_clients: int) -> str | None:
+    """Why an offer is not what was wished for, if it is not. Its spans are not expanded: they may hold millions.
+
+    most_clients: that an offer may hold where the wish was for a share.
+    """
+    offered = count_of(offer.spans)
+    if offer.evaluates and not wish.evaluates:
+        return "it offers the evaluator, which nobody asked for"
+    if wish.spans:
+        is_fit, asked = merged(offer.spans) == merged(wish.spans), f"exactly the {count_of(wish.spans):,} asked for"
+    else:
+        most = {0: most_clients, NO_CLIENTS: 0}.get(wish.count, wish.count)
+        is_fit, asked = offered <= most, f"at most {most:,}"
+    return None if is_fit else f"it offers {offered:,} clients; accepted are {asked}"
+
+
+def count_of(spans: Sequence[Span]) -> int:
+    """How many clients these are."""
+    return sum(last - first + 1 for first, last in spans)
 
 
 class Follower(Protocol):

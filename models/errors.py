@@ -1,4 +1,5 @@
-"""What can be wrong with data: one exception, one sentence. And what memory that ran out looks like."""
+"""What can be wrong with data: one exception, one sentence. What memory that ran out looks like. And what a process
+does not do for a server that it does not trust."""
 
 from __future__ import annotations
 
@@ -18,6 +19,17 @@ class DataError(ValueError):
 
 class NoRoom(DataError):
     """Memory that does not suffice for a task; expected: the task's own settings that take less."""
+
+
+class NotAllowed(Exception):
+    """A server asks for what this process's user does not allow. what: of the scenario; asked: how much, or which."""
+
+    def __init__(self, what: str, asked: object, allowed: str) -> None:
+        self.what, self.asked, self.allowed = what, asked, allowed
+        super().__init__(what, asked, allowed)
+
+    def __str__(self) -> str:
+        return f"the server asks for more than this process allows: {self.what} {self.asked}; allowed: {self.allowed}"
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -11,7 +11,6 @@ The invariant: a set is used only if images and labels are equally many and ever
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,10 +20,16 @@ from numpy.typing import NDArray
 
 from seedbus.models import idx
 from seedbus.models.errors import DataError
+from seedbus.models.roots import own_folder
 
 STEMS = {
     "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
     "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
+}
+
+_REVISIONS = {  # commits of the hub: what was looked at once is what is fetched
+    "ylecun/mnist": "77f3279092a1c1579b2250db8eafed0ad422088c",
+    "zalando-datasets/fashion_mnist": "531be5e2ccc9dba0c201ad3ae567a4f3d16ecdd2",
 }
 
 
@@ -59,9 +64,9 @@ def image_paths(name: str, hub: str, split: str) -> list[Path]:
 
 
 def _folder(name: str, hub: str) -> Path:
-    own = os.environ.get("SEEDBUS_DATA")
-    if own and (Path(own) / name).is_dir():
-        return Path(own) / name
+    own = own_folder(name)
+    if own is not None:
+        return own
     cache = idx.cache_folder() / name
     if not all((cache / stem).is_file() for stems in STEMS.values() for stem in stems):
         _fetch(name, hub, cache)
@@ -73,7 +78,7 @@ def _fetch(name: str, hub: str, folder: Path) -> None:
     try:
         import datasets
 
-        splits: Mapping[str, Any] = datasets.load_dataset(hub)
+        splits: Mapping[str, Any] = datasets.load_dataset(hub, revision=_REVISIONS[hub])
         arrays = {split: _arrays(splits[split]) for split in STEMS}
     except Exception as error:  # the hub's client raises unrelated types, ImportError too, for one fact: no data came
         raise _cannot_fetch(name, hub, error) from error

@@ -25,10 +25,24 @@ from seedbus.models.flat import initial_values
 from seedbus.models.language_training import LayerNorm, Lora, Prefix
 from seedbus.models.streams import stream
 from seedbus.models.trained_vector import TrainedVector, widen_frozen
-from seedbus.models.weights import WHAT_A_FOLDER_HOLDS, is_norm, place
+from seedbus.models.weights import (
+    WHAT_A_FOLDER_HOLDS,
+    fetching,
+    is_norm,
+    place,
+    source,
+    unloadable,
+    weights_format,
+)
 
 if TYPE_CHECKING:
     from seedbus.models.language_model import LanguageModel
+
+
+_EXPECTED = (
+    "a model that transformers knows by itself, in model.safetensors: "
+    "`AutoModelForCausalLM.from_pretrained(…).save_pretrained(FOLDER)` writes it"
+)
 
 
 class Network:
@@ -102,12 +116,14 @@ def load(model: str, dtype: str, head: str, **settings: Any) -> tuple[Any, Any]:
         import transformers
 
         with _quiet(transformers):
-            tokenizer = transformers.AutoTokenizer.from_pretrained(model)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(model, **source(model))
             found = getattr(transformers, head).from_pretrained(
                 model,
                 dtype=getattr(torch, dtype),
                 output_loading_info=True,
                 ignore_mismatched_sizes=True,
+                **source(model),
+                **weights_format(model),
                 **settings,
             )
     network, report = found
@@ -186,7 +202,7 @@ def _activations(model: Any, tokens: int, rng: np.random.Generator) -> NDArray[n
 def _sentence(model: str) -> Iterator[None]:
     """The many errors of loading, as one that says what to do."""
     expected = (
-        f"a folder with {WHAT_A_FOLDER_HOLDS}, or a name on the hub that `hf download {model}` has fetched; "
+        f"a folder with {WHAT_A_FOLDER_HOLDS}, or a name on the hub that `{fetching(model)}` has fetched; "
         'and `pip install "seedbus[hub]"`'
     )
     try:
@@ -194,6 +210,9 @@ def _sentence(model: str) -> Iterator[None]:
     except Exception as error:  # transformers raises unrelated types for one fact: no model came
         if is_out_of_memory(error):
             raise _too_large(model) from error
+        never = unloadable(model)
+        if never is not None:
+            raise DataError(f"task.model {model}", never, _EXPECTED) from error
         reason = next(iter(str(error).strip().splitlines()), "")
         is_offline = os.environ.get("HF_HUB_OFFLINE") not in (None, "", "0")
         where = "nothing that can be loaded, and HF_HUB_OFFLINE is set" if is_offline else "nothing that can be loaded"

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from seedbus.models import idx
 from seedbus.models.errors import DataError
+from seedbus.models.roots import own_folder, own_roots
 
 Arrays = dict[str, NDArray[np.uint8]]
 
@@ -43,14 +44,15 @@ def prepared(recipe: str, sources: Sequence[Path], dimensions: dict[str, int], m
 
 def data_folder(name: str, expected: str) -> Path:
     """The folder of that name where SEEDBUS_DATA points. Raises `DataError`, with what is expected to be in it."""
-    own = os.environ.get("SEEDBUS_DATA")
-    if not own or not (Path(own) / name).is_dir():
+    folder = own_folder(name)
+    if folder is None:
+        looked = ", ".join(str(root / name) for root in own_roots())
         raise DataError(
             f"data set {name}",
-            f"no folder {Path(own) / name}" if own else "no environment variable SEEDBUS_DATA",
+            f"no folder {looked}" if looked else "no environment variable SEEDBUS_DATA",
             f"{expected}, in the folder {name}/ of the directory that SEEDBUS_DATA names",
         )
-    return Path(own) / name
+    return folder
 
 
 def _read(recipe: str, sources: Sequence[Path], dimensions: dict[str, int]) -> Arrays | None:

@@ -114,6 +114,10 @@ class Task(BaseModel, frozen=True, extra="forbid"):
         size = getattr(self, "batch_size", 1)
         return [f"task.batch_size: {size // 2}"] if size > 1 else []
 
+    def stored(self) -> int:
+        """How many numbers a process loads beside its samples and x: pretrained weights."""
+        return 0
+
     @abstractmethod
     def bind(self, *, seed: int, clients: int, partition: Partition) -> Problem:
         """Load what the task needs and divide it among `clients` clients. Raises `DataError`."""

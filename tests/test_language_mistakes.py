@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 from pathlib import Path
@@ -15,6 +16,7 @@ from small_language import ARTICLE, ROWS, bind, write, write_model
 from seedbus.bus import Offer
 from seedbus.models import DataError
 from seedbus.models.language_model import LanguageModel
+from seedbus.models.language_network import load
 from seedbus.models.text_files import read
 from seedbus.scenarios.loading import validate
 from seedbus.scenarios.run import run
@@ -269,5 +271,44 @@ def test_a_process_of_clients_whose_memory_runs_out_says_so_too(monkeypatch: pyt
             socket_per_client=False,
             memory=None,
             leash=False,
+            limits=None,
             note=lambda *_, **__: None,
         )
+
+
+def test_code_that_comes_with_a_model_is_never_run_whatever_a_person_answers(
+    tmp_path: Path, opt: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, trace = shutil.copytree(opt, tmp_path / "model"), tmp_path / "it-ran"
+    classes = {"AutoConfig": "own.Config", "AutoModelForCausalLM": "own.Model", "AutoTokenizer": [None, "own.Words"]}
+    code = f"open({str(trace)!r}, 'w').close()\nclass Config: ...\nclass Model: ...\nclass Words: ..."
+    write(folder / "own.py", code)
+    for name, more in (("config.json", {"model_type": "own"}), ("tokenizer_config.json", {"tokenizer_class": "Words"})):
+        known = json.loads((folder / name).read_text())
+        write(folder / name, json.dumps(known | more | {"auto_map": classes}))
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n" * 20))
+    with pytest.raises(DataError, match=r"found code of its own \(auto_map\), which is never run; expected") as caught:
+        load(str(folder), "float32", "AutoModelForCausalLM")
+    assert "\n" not in str(caught.value)
+    assert not trace.exists()
+
+
+def test_a_folder_with_pickled_weights_alone_is_one_sentence(tmp_path: Path, opt: Path) -> None:
+    folder = shutil.copytree(opt, tmp_path / "model")
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(DataError, match=r"found pickled weights, which are never loaded; expected .*safetensors"):
+        load(str(folder), "float32", "AutoModelForCausalLM")
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd", "../a", "", 7])
+def test_an_index_of_shards_names_files_beside_it_only(tmp_path: Path, name: Any) -> None:
+    write(tmp_path / "config.json", json.dumps({"model_type": "llama"}))
+    write(tmp_path / "model.safetensors.index.json", json.dumps({"weight_map": {"a": name}}))
+    with pytest.raises(DataError, match=r"names other things than files beside it"):
+        _ = LanguageModel(model=str(tmp_path)).dimension
+
+
+@pytest.mark.parametrize("field", ["model", "data"])
+def test_a_path_that_is_too_long_is_one_sentence(tmp_path: Path, make: Any, field: str) -> None:
+    with pytest.raises(DataError, match=f"task.{field}: found no folder aaa"):
+        bind(make(**{field: "a" * 5000}))

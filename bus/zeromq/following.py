@@ -8,13 +8,21 @@ from typing import Any
 import zmq
 
 from seedbus.bus.clock import wall_seconds
-from seedbus.bus.transport import Recruit, Wish
+from seedbus.bus.errors import RemoteError
+from seedbus.bus.transport import MOST_CLIENTS, Recruit, Wish
 from seedbus.bus.zeromq.labour import Labour
 from seedbus.bus.zeromq.link import Link
 
 
 def _quietly(event: str, **facts: Any) -> None:
     pass
+
+
+def farewell_code(error: BaseException) -> str:
+    """What a hub is told of an error that ends this process: one of `parcel.FAREWELLS`, and nothing of its sentence."""
+    if isinstance(error, KeyboardInterrupt):
+        return "stopped"
+    return "server" if isinstance(error, RemoteError) else "failed"
 
 
 def follow(
@@ -26,11 +34,14 @@ def follow(
     context: zmq.Context[Any] | None = None,
     note: Callable[..., None] = _quietly,
     leash: int | None = None,
+    most_clients: int = MOST_CLIENTS,
+    code_of: Callable[[BaseException], str] = farewell_code,
 ) -> None:
     """Serve as followers until the run is over: one link for each wish.
 
-    patience_s: how long a server may be away; leash: a descriptor whose end ends this process too. Raises `ServerGone`,
-    `Turned`, `BadEndpoint`, and whatever building followers raises.
+    patience_s: how long a server may be away; leash: a descriptor whose end ends this process too; most_clients: that
+    an offer may hold where the wish was for a share; code_of: what the hub is told of an error that ends this process.
+    Raises `ServerGone`, `BadServer`, `Turned`, `BadEndpoint`, and whatever building followers raises.
     """
     own = context is None
     if context is None:
@@ -40,15 +51,25 @@ def follow(
     links: list[Link] = []
     try:
         for wish in wishes:
-            links.append(Link(context, endpoint, wish, recruit, labour, patience_s=patience_s, note=note))
+            links.append(
+                Link(
+                    context,
+                    endpoint,
+                    wish,
+                    recruit,
+                    labour,
+                    patience_s=patience_s,
+                    note=note,
+                    most_clients=most_clients,
+                )
+            )
         poller.register(labour.descriptor, zmq.POLLIN)
         if leash is not None:
             poller.register(leash, zmq.POLLIN)
         _serve(links, labour, poller, leash)
     except BaseException as error:
-        why = "it was stopped" if isinstance(error, KeyboardInterrupt) else str(error) or type(error).__name__
         for link in links:
-            link.give_up(why)
+            link.give_up(code_of(error))
         raise
     finally:
         for link in links:

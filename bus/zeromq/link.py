@@ -5,7 +5,10 @@
 A link to which nothing comes from its hub for three heartbeats takes a new socket and says HELLO again, after a while
 that doubles each time; so it outlives a server that is restarted. What it was about to answer is forgotten then: it
 will be delivered anew. A hub that says that the session is over is the same case. A process that cannot go on says
-FAREWELL, and why.
+FAREWELL, and why, in one word.
+
+The hub is not trusted either. An offer that is not what was wished for, more work than a hub hands out at a time, and
+parcels that make no sense, again and again, raise `BadServer`.
 """
 
 from __future__ import annotations
@@ -22,9 +25,9 @@ import zmq
 
 from seedbus.bus.clock import wall_seconds
 from seedbus.bus.codec import decode
-from seedbus.bus.envelope import SHORT, Kind
-from seedbus.bus.errors import MalformedEnvelope, MalformedParcel, ServerGone, Turned
-from seedbus.bus.transport import NO_CLIENTS, Follower, Offer, Recruit, Wish
+from seedbus.bus.envelope import FRAME_LIMIT, SHORT, Kind
+from seedbus.bus.errors import BadServer, MalformedEnvelope, MalformedParcel, ServerGone, Turned
+from seedbus.bus.transport import MOST_CLIENTS, NO_CLIENTS, Follower, Offer, Recruit, Wish, misfit
 from seedbus.bus.zeromq import parcel, sockets
 from seedbus.bus.zeromq.connections import Meter
 from seedbus.bus.zeromq.labour import Labour
@@ -35,6 +38,9 @@ FIRST_HEARTBEAT_S = 2.0  # until a hub says how often
 BACK_OFF_S = (0.1, 5.0)
 PARCEL_BYTES = 60_000
 LINGER_MS = 500
+MALFORMED = 100  # parcels that make no sense, from one hub
+UNDONE = 2**29  # bytes of deliveries that are not answered; a hub sends far fewer
+UNDONE_EACH = 33  # bytes that a delivery takes beside its own
 _WAITING = frozenset({"taken", "stale-session", "no-clients"})  # while another process's stay has not ended yet
 
 
@@ -51,10 +57,12 @@ class Link:
         *,
         patience_s: float,
         note: Callable[..., None],
+        most_clients: int = MOST_CLIENTS,
     ) -> None:
         self._context, self._endpoint, self._wish, self._recruit = context, endpoint, wish, recruit
         self._labour, self._patience_s, self._note = labour, patience_s, note
-        self._first_wish = wish
+        self._first_wish, self._most_clients = wish, most_clients
+        self._malformed = 0
         self._run, self._session = b"", NO_SESSION
         self._offer: Offer | None = None
         self._follower: Follower | None = None
@@ -63,6 +71,9 @@ class Link:
         self._back_off_s = BACK_OFF_S[0]
         self._next_delivery = self._next_answer = 0
         self._outbox: deque[bytes] = deque()
+        self._undone: deque[int] = deque()
+        self._undone_bytes = 0
+        self._was_offered = self._awaits_welcome = False
         self._stay = 0
         self.is_over = False
         self._is_alone = True
@@ -109,6 +120,9 @@ class Link:
         self._heard, self._beat, self._retry = now, now + self._heartbeat_s, float("inf")
         self._before, self._session, self._meter = self._session, NO_SESSION, None
         self._outbox.clear()
+        self._undone.clear()
+        self._undone_bytes = 0
+        self._was_offered = self._awaits_welcome = False
         self._stay += 1
         self._sent = 0
         self._next_delivery = self._next_answer = 0
@@ -142,11 +156,11 @@ class Link:
         self._outbox.append(parcel.parcel(type, self._session if session is None else session, *content))
         self.drain()
 
-    def give_up(self, why: str) -> None:
-        """Let the hub know that this process ends, and why."""
+    def give_up(self, code: str) -> None:
+        """Let the hub know that this process ends, and why: one of `parcel.FAREWELLS`."""
         if not self.socket.closed and not self.is_over and self._session != NO_SESSION:
             with suppress(zmq.ZMQError):
-                self._put(Type.FAREWELL, parcel.farewell(why))
+                self._put(Type.FAREWELL, parcel.farewell(code))
 
     def close(self) -> None:
         if not self.socket.closed:
@@ -155,7 +169,7 @@ class Link:
     # -- receiving
 
     def read(self) -> None:
-        """Act upon all that is there. Raises `Turned`."""
+        """Act upon all that is there. Raises `Turned`, `BadServer`."""
         while not self.is_over and not self.socket.closed:
             try:
                 frame = self.socket.recv(zmq.NOBLOCK, copy=False)
@@ -163,13 +177,18 @@ class Link:
                 return
             try:
                 self._received(parcel.read(sockets.content(frame)), frame)
-            except MalformedParcel as error:
+            except (MalformedParcel, MalformedEnvelope) as error:
+                self._malformed += 1
+                if self._malformed > MALFORMED:
+                    raise BadServer(
+                        self._endpoint, f"it sent {self._malformed} parcels that make no sense, the last one: {error}"
+                    ) from None
                 self._note("malformed", detail=str(error))
 
     def _received(self, got: Parcel, frame: zmq.Frame) -> None:
         if got.type is Type.DECLINE:
             self._declined(*parcel.read_decline(got.content))
-        elif got.type is Type.OFFER and self._session == NO_SESSION:
+        elif got.type is Type.OFFER and not self._was_offered:
             self._meter = Meter(frame)
             self._offered(got)
         elif got.session == self._session:
@@ -187,8 +206,18 @@ class Link:
         self._lost(reason)
 
     def _offered(self, got: Parcel) -> None:
-        self._run, offer, heartbeat_ms = parcel.read_offer(got.content)
-        self._session, self._heartbeat_s, self._heard = got.session, heartbeat_ms / 1000, wall_seconds()
+        self._was_offered = self._awaits_welcome = True
+        if got.session == NO_SESSION:
+            raise BadServer(self._endpoint, "its offer names no session")
+        self._session = got.session
+        try:
+            self._run, offer, heartbeat_ms = parcel.read_offer(got.content)
+        except MalformedParcel as error:
+            raise BadServer(self._endpoint, f"its offer cannot be used: {error}") from None
+        why = misfit(self._wish, offer, self._most_clients)
+        if why is not None:
+            raise BadServer(self._endpoint, why)
+        self._heartbeat_s, self._heard = heartbeat_ms / 1000, wall_seconds()
         self._is_alone = False
         self._beat = self._heard + self._heartbeat_s
         count = 0 if offer.spans else NO_CLIENTS
@@ -208,15 +237,14 @@ class Link:
             self._put(Type.POST, parcel.entries(joins))
 
     def _posted(self, frame: bytes) -> None:
-        try:
-            kind = decode(frame).kind
-        except MalformedEnvelope as error:
-            self._note("malformed", detail=str(error))
-            return
+        kind = decode(frame).kind
         if kind is Kind.BYE:
             self._put(Type.FAREWELL)
             self.is_over = True
         elif self._follower is not None:
+            if not self._awaits_welcome:
+                raise MalformedParcel("unexpected", f"a {kind.name} where no JOIN waits for an answer")
+            self._awaits_welcome = False
             if kind is Kind.REFUSE:
                 self._session = NO_SESSION  # it is over there, and nothing more is to be said
             follower, self._back_off_s, self._turned = self._follower, BACK_OFF_S[0], None
@@ -227,12 +255,18 @@ class Link:
             self._lost(f"delivery {first} came where {self._next_delivery} was next")
             return
         self._next_delivery += len(frames)
+        sizes = [len(frame) + UNDONE_EACH for frame in frames]
+        self._undone.extend(sizes)
+        self._undone_bytes += sum(sizes)
+        if self._undone_bytes > UNDONE + FRAME_LIMIT:
+            raise BadServer(self._endpoint, f"it sent {self._undone_bytes:,} bytes of work before any was done")
         self._labour.handle(self._follower, frames, partial(self._answer, self._stay))
 
     def _answer(self, stay: int, answers: list[list[bytes]]) -> None:
         """Send answers, in parcels that a hub accepts."""
         if stay != self._stay or self.is_over:
             return
+        self._undone_bytes -= sum(self._undone.popleft() for _ in answers)
         batch: list[list[bytes]] = []
         size = 0
         for frames in answers:

@@ -9,7 +9,7 @@
     POST      both ways    entries: envelopes of who comes and goes
     DELIVER   hub → link   number of the first entry; entries
     ANSWER    link → hub   number of the first delivery that is answered; for each: how many entries; entries
-    FAREWELL  link → hub   the last word after a BYE; or before one, and why, in UTF-8
+    FAREWELL  link → hub   the last word after a BYE; or before one, and a code that says why
 
 Spans are columns of little-endian pairs, first and last, 32 bits each. An entry is its length and an envelope; numbers
 and lengths are LEB128. The length is the envelope's framing; all the rest of a parcel belongs to the link. A session is
@@ -40,7 +40,10 @@ HEAD = 1 + SESSION_BYTES
 NO_SESSION = bytes(SESSION_BYTES)
 MOST_ANSWERS = 64  # entries in answer to one delivery
 _SCENARIO_LIMIT = 2**22
-_WHY_LIMIT = 600
+HEARTBEAT_MS = (10, 60_000)
+"""The shortest and the longest heartbeat that a link accepts of a hub."""
+FAREWELLS = frozenset({"stopped", "data", "scenario", "limits", "memory", "server", "failed"})
+"""Why a link gives up, in one word: a sentence could carry a line of its user's files to the hub."""
 
 
 class Type(enum.IntEnum):
@@ -98,19 +101,27 @@ def offer(run: bytes, offered: Offer, heartbeat_ms: int) -> bytes:
     return _pack([run, offered.host, _column(offered.spans), int(offered.evaluates), heartbeat_ms, offered.scenario])
 
 
-def farewell(why: str) -> bytes:
-    return why.encode("utf-8", "replace")[:_WHY_LIMIT]
+def farewell(code: str) -> bytes:
+    return (code if code in FAREWELLS else "failed").encode()
 
 
 def read_farewell(content: Bytes) -> str:
-    """Why somebody goes. It is shown to people: what no terminal should see is left out."""
-    return printable(bytes(content[:_WHY_LIMIT]).decode("utf-8", "replace"), _WHY_LIMIT)
+    """Why somebody goes: one of `FAREWELLS`, "unknown", or nothing after a BYE."""
+    if not len(content):
+        return ""
+    code = bytes(content[:64]).decode("ascii", "replace")
+    return code if code in FAREWELLS else "unknown"
 
 
 def read_offer(content: Bytes) -> tuple[bytes, Offer, int]:
     run, host, spans, evaluates, heartbeat_ms, scenario = _fields(content, [bytes, int, bytes, int, int, bytes])
-    if not LOWEST_ADDRESS <= host < EVALUATOR or heartbeat_ms < 1:
-        raise MalformedParcel("bad-offer", "its host or its heartbeat is out of range")
+    if not LOWEST_ADDRESS <= host < EVALUATOR or len(run) != SESSION_BYTES or evaluates not in (0, 1):
+        raise MalformedParcel("bad-offer", "its host, its run or its evaluator is out of range")
+    shortest, longest = HEARTBEAT_MS
+    if not shortest <= heartbeat_ms <= longest:
+        raise MalformedParcel(
+            "bad-offer", f"a heartbeat of {heartbeat_ms:,} ms; {shortest} to {longest:,} ms are accepted"
+        )
     return run, Offer(host, _spans(spans), bool(evaluates), scenario), heartbeat_ms
 
 
@@ -119,8 +130,9 @@ def decline(reason: str, detail: str) -> bytes:
 
 
 def read_decline(content: Bytes) -> tuple[str, str]:
+    """Reason and sentence. Both are shown to people: what no terminal should see is left out."""
     reason, detail = _fields(content, [str, str])
-    return reason, detail
+    return printable(reason, 64), printable(detail, 1024)
 
 
 # -- what is carried

@@ -16,12 +16,15 @@ A failure is a seed: it is run again with ever less in its scenario, until nothi
 
 from __future__ import annotations
 
+import math
 import resource
 import shutil
+import signal
 import sys
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -31,6 +34,7 @@ from seedbus.agents.coordinator import Closed
 from seedbus.agents.errors import TooFew
 from seedbus.agents.observer import Nobody
 from seedbus.agents.refusals import Refusal
+from seedbus.bus.clock import wall_seconds
 from seedbus.scenarios.errors import Interrupted
 from seedbus.scenarios.loading import validate
 from seedbus.scenarios.random_scenarios import document
@@ -45,11 +49,14 @@ OUR_FAULT = frozenset(
 GROWTH = 2**28  # bytes that a run of so small a task may need, imports included
 STOPPED = 3  # every so many seeds one is stopped and resumed as well
 SHRINKS = 60  # runs that making a failure smaller may take
+RUN_S = 120.0  # real seconds after which a run is taken to hang
+SHRINK_S = 600.0  # real seconds that making a failure smaller may take
 
 
 @dataclass(slots=True)
 class Verdict:
-    """What came of one seed. problem: one sentence, and where it came from; None if all is well."""
+    """What came of one seed. problem: one sentence, and where it came from; None if all is well. is_cut: there was no
+    time to tell."""
 
     seed: int
     rounds: int = 0
@@ -57,10 +64,19 @@ class Verdict:
     faults: Counter[str] = field(default_factory=Counter)
     problem: str | None = None
     smallest: dict[str, Any] | None = None
+    is_cut: bool = False
 
 
 class Broken(AssertionError):
     """Something that must always be true is not."""
+
+
+class NoTime(Exception):
+    """The time for examining seeds is over."""
+
+
+class _Alarm(KeyboardInterrupt):
+    """It is time to end a run: raised wherever that is, and passed on by whatever passes on Ctrl-C."""
 
 
 class _Inspector(Nobody):
@@ -97,16 +113,26 @@ class _Inspector(Nobody):
             raise Broken(f"{event}: {facts}")
 
 
-def examine(seed: int, folder: Path | None = None) -> Verdict:
-    """Draw the seed's scenario, run it and check it; make it smaller if it fails."""
+def examine(seed: int, folder: Path | None = None, until_s: float = math.inf) -> Verdict:
+    """Draw the seed's scenario, run it and check it; make it smaller if it fails. until_s: the `wall_seconds` at which
+    this ends, wherever it is."""
     drawn = document(seed)
     verdict = Verdict(seed, faults=Counter(fault["fault"] for fault in drawn["faults"]))
     with TemporaryDirectory(prefix="stress-", dir=folder, ignore_cleanup_errors=True) as name:
         where = Path(name)
-        problem = _problem(drawn, where, verdict)
-        if problem is not None:
-            verdict.problem = problem
-            verdict.smallest = shrink(drawn, lambda smaller: _kind(_problem(smaller, where)) == _kind(problem))
+        try:
+            verdict.problem = _problem(drawn, where, until_s, verdict)
+            if verdict.problem is not None:
+                verdict.smallest, until_s = drawn, min(until_s, wall_seconds() + SHRINK_S)
+
+                def still_fails(smaller: dict[str, Any]) -> bool:
+                    is_same = _kind(_problem(smaller, where, until_s)) == _kind(verdict.problem)
+                    verdict.smallest = smaller if is_same else verdict.smallest
+                    return is_same
+
+                shrink(drawn, still_fails)
+        except NoTime:
+            verdict.is_cut = verdict.problem is None
     return verdict
 
 
@@ -125,19 +151,42 @@ def shrink(failing: dict[str, Any], still_fails: Callable[[dict[str, Any]], bool
             return failing
 
 
-def _problem(drawn: dict[str, Any], where: Path, verdict: Verdict | None = None) -> str | None:
-    """What is wrong with a scenario's run, or None."""
+def _problem(drawn: dict[str, Any], where: Path, until_s: float, verdict: Verdict | None = None) -> str | None:
+    """What is wrong with a scenario's run, or None. Raises `NoTime`."""
     try:
-        results = _checked(drawn, where)
+        with _at_most(min(until_s - wall_seconds(), RUN_S)):
+            results = _checked(drawn, where)
     except TooFew:
         return None  # a scenario can be drawn that nobody can finish; it says so and ends
-    except (Exception, Interrupted) as error:
+    except (Exception, Interrupted, _Alarm) as error:
+        if wall_seconds() >= until_s:
+            raise NoTime from None
+        if isinstance(error, KeyboardInterrupt):
+            return f"Broken: the run has not ended after {RUN_S:.0f} s"
         last = traceback.extract_tb(error.__traceback__)[-1]
         return f"{type(error).__name__}: {error} ({Path(last.filename).name}, {last.name})"
     if verdict is not None:
         verdict.rounds = results.summary["rounds"]
         verdict.messages = sum(results.summary["traffic"]["fates"].values())
     return None
+
+
+@contextmanager
+def _at_most(seconds: float) -> Iterator[None]:
+    """Raises `_Alarm` in what takes longer, on the main thread alone: a signal comes there."""
+    if seconds <= 0:
+        raise NoTime
+
+    def ring(*_: object) -> None:
+        raise _Alarm
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def _kind(problem: str | None) -> str | None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from processes import is_alive, kill, seedbus, wait_for
 from typer.testing import CliRunner
 
 from seedbus.agents.rounds import Rounds
 from seedbus.algorithms.decomfl import DeComFL
 from seedbus.algorithms.hiso import HiSo
+from seedbus.bus.clock import wall_seconds
 from seedbus.scenarios.cli import app
 from seedbus.scenarios.discovery import algorithms, faults
 from seedbus.scenarios.errors import Exit
@@ -124,3 +129,60 @@ def test_the_command_writes_the_scenario_of_a_failure(tmp_path: Path, monkeypatc
     done = CliRunner().invoke(app, ["stress", "--seed", "3", "--scenarios", "1", "--keep", str(tmp_path / "kept")])
     assert done.exit_code == Exit.DIVERGED and "seed 3: Broken: it is" in done.output
     assert load(tmp_path / "kept" / "stress-3.yaml").seed == document(3)["seed"]
+
+
+def turn_for_ever(*_: object) -> Any:
+    while True:
+        time.sleep(0.001)
+
+
+def test_what_is_in_hand_is_cut_when_the_time_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("seedbus.scenarios.stress.replay", turn_for_ever)
+    began = wall_seconds()
+    verdict = examine(3, tmp_path, began + 0.5)
+    assert verdict.is_cut and verdict.problem is None and wall_seconds() - began < 2.0
+
+
+def test_a_run_that_hangs_is_a_failure_that_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("seedbus.scenarios.stress.RUN_S", 0.3)
+    monkeypatch.setattr("seedbus.scenarios.stress.SHRINK_S", 0.1)
+    monkeypatch.setattr("seedbus.agents.server.Server._keep", lambda *_: turn_for_ever())
+    verdict = examine(3, tmp_path)
+    assert verdict.problem == "Broken: the run has not ended after 0 s" and verdict.smallest == document(3)
+
+
+def marked(mark: bytes) -> list[int]:
+    """The processes that live and have this in their environment."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if mark in path.read_bytes() and is_alive(int(path.parent.name)):
+                found.append(int(path.parent.name))
+        except OSError:  # it is gone, or another user's
+            pass
+    return found
+
+
+@pytest.mark.parametrize("by", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+def test_no_process_of_the_command_outlives_it(tmp_path: Path, by: signal.Signals) -> None:
+    mark = f"STRESS_TEST={tmp_path}"
+    environment: dict[str, Any] = {**os.environ, "STRESS_TEST": str(tmp_path), "TMPDIR": str(tmp_path)}
+    command = seedbus("stress", "--minutes", 10, "--workers", 2, env=environment)
+    wait_for(lambda: any(tmp_path.rglob("run")))  # a scenario is under way
+    assert len(marked(mark.encode())) >= 2
+    kill(command.pid, by)
+    output, told = command.communicate(timeout=10)
+    wait_for(lambda: not marked(mark.encode()), 3)
+    assert "Traceback" not in told
+    if by == signal.SIGINT:
+        assert command.returncode == Exit.INTERRUPTED and "scenarios" in output and "no failure" in output
+        assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_the_command_ends_with_its_minutes(tmp_path: Path) -> None:
+    began = time.monotonic()
+    command = seedbus("stress", "--minutes", 0.1, "--workers", 2)
+    output, _ = command.communicate(timeout=60)
+    assert command.returncode == Exit.OK and "no failure" in output
+    assert time.monotonic() - began < 6 + 5 + 5, "its minutes, the margin, and what Python takes to begin and end"

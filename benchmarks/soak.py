@@ -100,7 +100,7 @@ class Soak:
         return _start("client", "--connect", self.endpoint, "--clients", clients, "--patience", "30", *more)
 
     def churn(self) -> None:
-        """Let whose time has come come, or go."""
+        """Let whose time has come come, or go; nobody goes before the run begins, for it waits for all of them."""
         now_s = time.monotonic() - self.began_s
         for guest in self.guests:
             if now_s < guest.next_s:
@@ -108,6 +108,8 @@ class Soak:
             if guest.process is None:
                 guest.process, self.joined = self._client(guest.clients, "--no-evaluator"), self.joined + 1
                 guest.next_s = now_s + self.draw.uniform(*STAYS_S)
+                continue
+            if not self._has_begun():
                 continue
             if self.draw.random() < KILLED:
                 guest.process.kill()
@@ -138,6 +140,10 @@ class Soak:
             left=self.left,
             killed=self.killed,
         )
+
+    def _has_begun(self) -> bool:
+        self._count(self.run / "log.jsonl")
+        return self.rounds > 0
 
     def _count(self, log: Path) -> None:
         if not log.exists():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import time
@@ -13,7 +14,10 @@ import pytest
 from processes import is_alive, kill, seedbus, wait_for
 from typer.testing import CliRunner
 
+from seedbus.agents.attempt import Attempt
+from seedbus.agents.refusals import Refusals
 from seedbus.agents.rounds import Rounds
+from seedbus.agents.stopping import Progress
 from seedbus.algorithms.decomfl import DeComFL
 from seedbus.algorithms.hiso import HiSo
 from seedbus.bus.clock import wall_seconds
@@ -44,6 +48,12 @@ def test_every_algorithm_that_needs_no_network_is_drawn() -> None:
     assert {document(seed)["algorithm"]["name"] for seed in range(600)} == able
 
 
+def hostile_seeds(most: int) -> list[int]:
+    """The first seeds whose clients break the protocol."""
+    seeds = (seed for seed in range(1000) if any(fault["fault"] == "hostile" for fault in document(seed)["faults"]))
+    return list(itertools.islice(seeds, most))
+
+
 def test_memory_without_bounds_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     held = iter([0, 2**30, 2**30])
     monkeypatch.setattr("seedbus.scenarios.stress._highest", lambda: next(held, 0))
@@ -51,7 +61,7 @@ def test_memory_without_bounds_is_found(tmp_path: Path, monkeypatch: pytest.Monk
     assert "the run took 1024 MiB more" in str(examine(3, tmp_path).problem)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", [*range(6), *hostile_seeds(2)])
 def test_what_must_be_true_of_every_run_is(seed: int, tmp_path: Path) -> None:
     verdict = examine(seed, tmp_path)
     assert verdict.problem is None
@@ -104,6 +114,57 @@ def test_a_state_that_a_resumed_run_forgets_is_found(tmp_path: Path, monkeypatch
     monkeypatch.setattr(Rounds, "unpack", forgetful)
     verdict = found(tmp_path)
     assert verdict is not None and "resumed" in verdict.problem
+
+
+def first_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Of the first seeds whose clients break the protocol."""
+    monkeypatch.setattr("seedbus.scenarios.stress.shrink", lambda failing, still_fails: failing)
+    monkeypatch.setattr("seedbus.scenarios.stress.DECEIVED", 2**40)
+    problems = (examine(seed, tmp_path).problem for seed in hostile_seeds(20))
+    return next((problem for problem in problems if problem), "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", hostile_seeds(30))
+def test_clients_that_break_the_protocol_change_nothing_of_the_others(seed: int, tmp_path: Path) -> None:
+    assert examine(seed, tmp_path).problem is None
+
+
+def test_a_server_that_counts_what_comes_from_elsewhere_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admit = Attempt.admit
+
+    def trusting(self: Attempt, envelope: Any) -> None:
+        admit(self, envelope._replace(base=self.plan.version))
+
+    monkeypatch.setattr(Attempt, "admit", trusting)
+    assert "where they are silent" in first_problem(tmp_path, monkeypatch)
+
+
+def test_a_refusal_that_is_told_and_not_counted_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    by_reason = Refusals.by_reason
+
+    def forgetful(self: Refusals) -> dict[str, dict[str, int]]:
+        return {reason: by for reason, by in by_reason(self).items() if reason != "malformed"}
+
+    monkeypatch.setattr(Refusals, "by_reason", forgetful)
+    assert "refusals are counted as" in first_problem(tmp_path, monkeypatch)
+
+
+def test_a_server_that_an_evaluator_can_break_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = Progress.measured
+
+    def trusting(self: Progress, evaluation: Any, *others: Any) -> Any:
+        if not all(value == value for value in evaluation.metrics.values()):
+            raise ValueError("it is not a number")
+        return measured(self, evaluation, *others)
+
+    monkeypatch.setattr(Progress, "measured", trusting)
+    monkeypatch.setattr("seedbus.scenarios.stress.DECEIVED", 1)
+    monkeypatch.setattr("seedbus.scenarios.stress.shrink", lambda failing, still_fails: failing)
+    problems = [examine(seed, tmp_path).problem or "" for seed in range(12)]
+    assert any("it is not a number" in problem for problem in problems)
 
 
 def test_shrinking_leaves_out_what_does_not_matter() -> None:

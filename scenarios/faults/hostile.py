@@ -24,20 +24,21 @@ _FOREIGN = 2**31
 
 
 class Hostile(Clients):
-    """Let the selected clients break the protocol, each answer in a way that is drawn; what they are, they stay.
+    """Let the selected clients answer with what breaks the protocol, each time in a way that is drawn.
 
-    Their plans are answered with what no honest client says, and so are wake-ups, snapshots and requests for one. Only
-    a report that is sent `twice` counts, once; all others are refused. Numbers that lie in a report which is in order
-    are `byzantine`.
+    It strikes the answers to plans, to snapshots and to requests for one; a client that comes back says it beside its
+    JOIN. A report that is sent `twice` counts once; all other lies are refused, and the report does not count. For
+    numbers that lie, in reports that are in order, there is `byzantine`.
     """
 
     fault: Literal["hostile"] = "hostile"
     kinds: list[Name] | None = Field(
         default=None,
         min_length=1,
-        description="kinds of lies to draw from, by default all: nothing at all; wrong round, version, sender or kind; "
-        "the same several times; too few, too many or other parts; bytes that are no message; false digests; a JOIN "
-        "for others or from elsewhere; a DECLINE for no good reason; PULL and PIECE out of turn; an EVALUATION",
+        description="what to draw from; default: all. silence: nothing; header: another round, version, sender or "
+        "kind; twice: the same up to sixty times; body: too few, too many or other parts; noise: bytes that are no "
+        "message; digest: a false one; join: a JOIN for others or from elsewhere; decline: a DECLINE for any reason; "
+        "snapshot: PULL and PIECE out of turn; evaluation: an EVALUATION",
     )
 
     @property

@@ -17,9 +17,11 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from seedbus.agents import messages
 from seedbus.agents.answers import Answers
@@ -37,7 +39,7 @@ from seedbus.agents.snapshots import Outgoing
 from seedbus.agents.stopping import Cadence, Progress, Stop
 from seedbus.agents.verification import KEPT, Verifier
 from seedbus.algorithms.contract import BadPayload, ReportRefused, whole_digest
-from seedbus.bus import Envelope
+from seedbus.bus import EVALUATOR, Envelope
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ class Coordinator:
     believes: whether a process that comes back is at the versions that it says; else (simulated time) that a process
     went and came never happened. apart: clients that a process does not bring, because they are not there: they come by
     themselves, when they do. lag: what becomes of who misses much; reload: where all of the log is (`History`); state:
-    the algorithm's own, before the first commit.
+    the algorithm's own, before the first commit. metrics: the names of what the evaluator measures.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class Coordinator:
         lag: Lag | None = None,
         reload: Reload | None = None,
         state: Any = None,
+        metrics: Collection[str] = (),
     ) -> None:
         self.algorithm, self.participation, self.seed = algorithm, participation, seed
         self.stop, self.evaluation = stop, evaluation
@@ -85,6 +88,8 @@ class Coordinator:
         self.refusals = Refusals()
         self.progress = Progress()
         self.last_digest = ""
+        self._metrics = metrics
+        self._fields = sorted(algorithm.replica(np.zeros(1, np.float32)).fields)
         self._places = Places(participation.clients)
         self._catch_up = CatchUp(algorithm, self._places.versions, lag, reload)
         self.history, self.snapshots = self._catch_up.history, self._catch_up.snapshots
@@ -159,8 +164,11 @@ class Coordinator:
             return self.refused(envelope.client, error.reason, str(error), envelope.round)
 
     def refused(self, client: int, reason: str, detail: str, round: int | None = None) -> Refusal:
-        """Count a refusal. Whoever answers the open round badly has answered: the round does not wait for it."""
+        """Count a refusal. Whoever answers the open round badly has answered: the round does not wait for it, nor for a
+        measurement."""
         self.refusals.clients[client, reason] += 1
+        if client == EVALUATOR and reason in _ANSWERS_BADLY | {"wrong-kind"}:
+            self.progress.answered()
         attempt = self._rounds.attempt(round)
         if attempt is not None and reason in _ANSWERS_BADLY:
             attempt.waiting.discard(client)
@@ -236,17 +244,34 @@ class Coordinator:
     # -- measurements
 
     def evaluated(
-        self, evaluation: Evaluation, now_ns: int, bytes_up: int, bytes_down: int
+        self, envelope: Envelope, now_ns: int, bytes_up: int, bytes_down: int
     ) -> tuple[dict[str, Any] | None, list[Refusal]]:
-        """The evaluator answered; returns the line of metrics, if there is one, and who turns out to have diverged."""
-        diverged = []
-        if evaluation.digests:
-            self.last_digest = whole_digest(evaluation.version, evaluation.digests)
-            for client, difference in self.verifier.settled(evaluation.version, evaluation.digests):
-                diverged.append(self.refused(client, "diverged", difference))
+        """The evaluator answered. Returns the line of metrics, if there is one, and what is refused: the answer itself,
+        or clients that turn out to have diverged."""
+        try:
+            evaluation = self._sound(envelope)
+        except BadPayload as error:
+            return None, [self.refused(EVALUATOR, "bad-payload", str(error))]
+        except ReportRefused as error:
+            return None, [self.refused(EVALUATOR, error.reason, str(error))]
+        self.last_digest = whole_digest(evaluation.version, evaluation.digests)
+        differing = self.verifier.settled(evaluation.version, evaluation.digests)
+        diverged = [self.refused(client, "diverged", difference) for client, difference in differing]
         if not evaluation.metrics:
             return None, diverged
         return self.progress.measured(evaluation, self.stop, now_ns, bytes_up, bytes_down), diverged
+
+    def _sound(self, envelope: Envelope) -> Evaluation:
+        """What the evaluator says, if it was asked for that. Raises `BadPayload`, `ReportRefused`."""
+        evaluation = Evaluation.unpack(envelope)
+        evaluation.check(self._metrics, self._fields)
+        if evaluation.version > self.version or evaluation.round > self.round:
+            what = f"version {evaluation.version} after round {evaluation.round}"
+            raise ReportRefused("wrong-version", f"an EVALUATION of {what}; the newest is version {self.version}")
+        is_asked = self.progress.awaited > 0 if evaluation.metrics else self.verifier.is_due(evaluation.version)
+        if not is_asked:
+            raise ReportRefused("not-asked", f"an EVALUATION of version {evaluation.version} that nobody asked for")
+        return evaluation
 
     def finished(self) -> str | None:
         """Why the run is over, or None if it is not."""

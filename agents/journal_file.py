@@ -100,7 +100,7 @@ def said_plainly(folder: Path) -> Iterator[None]:
         raise RunFolderError(path, f"the journal cannot be read or written ({error})") from None
     except sqlite3.DatabaseError as error:
         raise JournalDamaged(path, 0, _line(error)) from None
-    except (ValueError, msgpack.UnpackException) as error:
+    except (ValueError, RecursionError, msgpack.UnpackException) as error:
         raise JournalDamaged(path, 0, f"it holds what cannot be decoded ({_line(error)})") from None
     except OSError as error:
         raise RunFolderError(folder, f"the run's folder cannot be written ({error.strerror})") from None

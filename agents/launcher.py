@@ -6,7 +6,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from importlib.metadata import version
 from itertools import islice
@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from seedbus.agents.coordinator import Coordinator
-from seedbus.agents.errors import RunFolderError, Unfinishable
+from seedbus.agents.errors import JournalDamaged, RunFolderError, Unfinishable
 from seedbus.agents.journal import Journal
+from seedbus.agents.journal_file import FILE
 from seedbus.agents.lag import Lag
 from seedbus.agents.messages import AnyAlgorithm, tally
 from seedbus.agents.observer import Observer
@@ -51,8 +52,8 @@ class Setup:
     """All that a run's server is made of.
 
     faults: what a scenario says of messages, links and compute time, sorted by who they concern once they are there.
-    scenario: what followers are told; processes: how many share them; report_limit: bytes that a REPORT may have. x0:
-    makes x₀, where the algorithm is dense.
+    metrics: the names of what the evaluator measures. scenario: what followers are told; processes: how many share
+    them; report_limit: bytes that a REPORT may have. x0: makes x₀, where the algorithm is dense.
     """
 
     seed: int
@@ -60,6 +61,7 @@ class Setup:
     participation: Participation
     stop: Stop
     evaluation: Cadence
+    metrics: Sequence[str]
     network: Network
     compute: Compute
     faults: Sequence[object]
@@ -95,7 +97,7 @@ def run(
     """
     ended = journal.facts().get(OUTCOME)
     if ended is not None:
-        return Outcome(**json.loads(ended))
+        return _outcome(ended, folder / FILE)
     set_threads(os.cpu_count() or 1)  # replay only; it changes no bit
     crew = _Crew(setup, folder, journal, observer, connect)
     try:
@@ -109,6 +111,15 @@ def run(
     finally:
         crew.archive.close()
     return crew.finish(reason)
+
+
+def _outcome(text: str, path: Path) -> Outcome:
+    """The outcome that a journal holds. Raises `JournalDamaged`."""
+    try:
+        found = json.loads(text)
+        return Outcome(*(found[field.name] for field in fields(Outcome)))
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        raise JournalDamaged(path, 0, f"its {OUTCOME} cannot be read ({error})") from None
 
 
 def history(algorithm: AnyAlgorithm, journal: Journal, after: int = 0) -> Iterator[Any]:
@@ -168,6 +179,7 @@ class _Crew:
             believes=not setup.is_virtual,
             apart=self.population.at_start if setup.is_virtual else self.population.away,
             lag=setup.lag,
+            metrics=setup.metrics,
             state=setup.algorithm.first_state(setup.x0 or _no_model),
             reload=lambda after, last: self._reloaded(after, last),
         )

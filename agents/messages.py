@@ -7,15 +7,16 @@ are opaque here: the algorithm packs them.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgpack
 
-from seedbus.algorithms.contract import DECLINES, Algorithm, BadPayload, Declined, Packed
+from seedbus.algorithms.contract import DECLINES, DIGEST_BYTES, Algorithm, BadPayload, Declined, Packed
 from seedbus.bus import EVALUATOR, Envelope, Kind, Tally
 from seedbus.bus.envelope import NO_TALLY, PLAN, REPORT
+from seedbus.bus.text import printable
 
 AnyAlgorithm = Algorithm[Any, Any, Any]
 
@@ -201,7 +202,19 @@ class Evaluation:
         if not all(isinstance(pair, list) and [type(part) for part in pair] == [str, bytes] for pair in proof):
             raise BadPayload("an EVALUATION's digests are not pairs of name and bytes")
         metrics = dict(zip(names, struct.unpack(f"<{len(names)}d", values), strict=True))
-        return Evaluation(envelope.round, envelope.base, metrics, dict(proof))
+        digests = dict(proof)
+        if len(metrics) < len(names) or len(digests) < len(proof):
+            raise BadPayload("an EVALUATION gives a name twice")
+        return Evaluation(envelope.round, envelope.base, metrics, digests)
+
+    def check(self, metrics: Collection[str], fields: Collection[str]) -> None:
+        """Raises `BadPayload` unless it holds the digests of exactly these fields, and these metrics or none."""
+        if self.metrics and self.metrics.keys() != set(metrics):
+            raise BadPayload(f"an EVALUATION's metrics are {_listed(self.metrics)}, not {_listed(metrics)}")
+        if list(self.digests) != list(fields):  # in this order: reports have them one after the other, without names
+            raise BadPayload(f"an EVALUATION's digests are of {_listed(self.digests)}, not of {_listed(fields)}")
+        if any(len(digest) != DIGEST_BYTES for digest in self.digests.values()):
+            raise BadPayload(f"an EVALUATION's digests are not of {DIGEST_BYTES} bytes each")
 
 
 def tally(algorithm: AnyAlgorithm, is_verified: Callable[[int], bool], envelope: Envelope) -> Tally:
@@ -223,6 +236,10 @@ def tally(algorithm: AnyAlgorithm, is_verified: Callable[[int], bool], envelope:
 
 def bye(recipient: int) -> Envelope:
     return Envelope(Kind.BYE, recipient, 0, 0)
+
+
+def _listed(names: Iterable[str]) -> str:
+    return printable(", ".join(names), DETAIL) or "none"
 
 
 def _fields(envelope: Envelope, *types: type) -> list[Any]:

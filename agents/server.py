@@ -253,10 +253,8 @@ class Server:
         if letter.kind is Kind.JOIN:
             self._send(self._comings.joined(messages.Join.unpack(letter), letter.round))
         elif letter.kind is Kind.EVALUATION and letter.client == EVALUATOR:
-            evaluation = messages.Evaluation.unpack(letter)
-            up, down = self._bytes()
-            line, diverged = self.coordinator.evaluated(evaluation, self.bus.clock.now_ns, up, down)
-            for refusal in diverged:
+            line, refusals = self.coordinator.evaluated(letter, self.bus.clock.now_ns, *self._bytes())
+            for refusal in refusals:
                 self.observer.refused(refusal)
             if line is not None:
                 self.unsaved_metrics.append(line)

@@ -98,11 +98,15 @@ class Progress:
     is_target_met: bool = False
     averages: dict[str, Average] = field(default_factory=dict)
 
+    def answered(self) -> None:
+        """An evaluation that was asked for is not awaited any more."""
+        self.awaited = max(0, self.awaited - 1)
+
     def measured(
         self, evaluation: Evaluation, stop: Stop, now_ns: int, bytes_up: int, bytes_down: int
     ) -> dict[str, Any]:
         """Take in an evaluation; returns its line of metrics."""
-        self.awaited = max(0, self.awaited - 1)
+        self.answered()
         when = {"round": evaluation.round, "version": evaluation.version, "time_s": now_ns / 1e9}
         for name, value in evaluation.metrics.items():
             self.averages[name] = Average.moved(self.averages.get(name), value, rounds_done(when))

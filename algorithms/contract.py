@@ -45,6 +45,7 @@ class ReportRefused(ValueError):
 
 
 DECLINES = frozenset({"overflow"})
+DIGEST_BYTES = 8  # of each field of a replica
 
 
 class Declined(Exception):
@@ -82,7 +83,7 @@ class Replica:
         return Replica(self.version, {name: field.copy() for name, field in self.fields.items()})
 
     def digests(self) -> dict[str, bytes]:
-        """Eight bytes a field, of the field's little-endian bytes: tells not only that replicas differ but where."""
+        """`DIGEST_BYTES` a field, of the field's little-endian bytes: tells not only that replicas differ but where."""
         return {name: _digest(field) for name, field in sorted(self.fields.items())}
 
     def digest(self) -> str:
@@ -100,7 +101,7 @@ def whole_digest(version: int, digests: Mapping[str, bytes]) -> str:
 
 def _digest(field: Vector) -> bytes:
     little = np.ascontiguousarray(field, dtype=field.dtype.newbyteorder("<"))
-    return hashlib.blake2b(little.data, digest_size=8).digest()
+    return hashlib.blake2b(little.data, digest_size=DIGEST_BYTES).digest()
 
 
 class Packed(NamedTuple):

@@ -34,6 +34,7 @@ from seedbus.scenarios.options import (
     Way,
 )
 from seedbus.scenarios.plain import plain_errors
+from seedbus.scenarios.terminal import accept_all_text, note, say
 
 _UsageError: Any = typer.BadParameter.__base__  # click's; typer brings its own click, or uses the one that is there
 
@@ -125,11 +126,15 @@ def client_command(
 ) -> None:
     """Host clients of a server that another terminal runs, until its run is over."""
     with plain_errors():
+        from seedbus.scenarios.rate_limit import OF_A_SERVER, RateLimit
         from seedbus.scenarios.worker import serve, spans_of
+
+        limit = RateLimit({}, OF_A_SERVER)
 
         def note(event: str, **facts: Any) -> None:
             if not quiet:
-                typer.echo(f"{event}: " + ", ".join(f"{name} {value}" for name, value in facts.items()), err=True)
+                for told, what in limit.admitted(event, facts):
+                    say(f"{told}: " + ", ".join(f"{name} {value}" for name, value in what.items()), to_stderr=True)
 
         spans, count = spans_of(clients)
         serve(
@@ -144,7 +149,7 @@ def client_command(
             note=note,
         )
         if not quiet:
-            typer.echo("the run is over", err=True)
+            say("the run is over", to_stderr=True)
 
 
 @app.command("check")
@@ -174,7 +179,7 @@ def list_command(output: Output = Format.text) -> None:
             return
         width = max(map(len, found))
         for name, description in found.items():
-            typer.echo(f"{name:<{width}}  {description}")
+            say(f"{name:<{width}}  {description}")
 
 
 @app.command("schema")
@@ -204,9 +209,9 @@ def replay_command(
         if output is Format.json:
             typer.echo(json.dumps(found | {"out": None if out is None else str(out)}))
         else:
-            typer.echo(f"round {model.round}, version {model.replica.version}: digest {model.digest}")
+            say(f"round {model.round}, version {model.replica.version}: digest {model.digest}")
             if out is not None:
-                typer.echo(f"written to {out}")
+                say(f"written to {out}")
 
 
 @app.command("report")
@@ -221,17 +226,18 @@ def report_command(run: RunFolder, output: Output = Format.text) -> None:
         try:
             write_page(results)
         except OSError as error:  # perhaps a medium that cannot be written: there is the table all the same
-            typer.echo(f"seedbus: note: {run / PAGE} cannot be written ({error.strerror})", err=True)
+            note(f"{run / PAGE} cannot be written ({error.strerror})")
         show(results.summary, as_json=output is Format.json)
 
 
 def main() -> None:
     """The entry point of the command."""
+    accept_all_text()
     try:
         code = app(sys.argv[1:] or ["--help"], prog_name="seedbus", standalone_mode=False)
     except _UsageError as error:
         command = error.ctx.command_path if error.ctx is not None else "seedbus"
-        typer.echo(f"seedbus: {error.format_message().rstrip('.')}; see `{command} --help`", err=True)
+        say(f"seedbus: {error.format_message().rstrip('.')}; see `{command} --help`", to_stderr=True)
         code = Exit.USAGE
     except typer.Abort:  # Ctrl-C outside of a command's own work; some versions of typer return its code
         code = Exit.INTERRUPTED
@@ -270,7 +276,7 @@ def _run(what: Any, out: Path | None, resume: Path | None, where: Any, output: F
 
 def _warn(scenario: Any) -> None:
     for sentence in scenario.algorithm.caveats():
-        typer.echo(f"seedbus: note: {sentence}", err=True)
+        note(sentence)
 
 
 @contextmanager

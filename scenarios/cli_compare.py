@@ -12,6 +12,9 @@ import typer
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.options import TableFormat
 from seedbus.scenarios.plain import plain_errors
+from seedbus.scenarios.terminal import say
+
+_DIGITS = 18  # of a round's number
 
 
 def compare(
@@ -29,6 +32,8 @@ def compare(
     with plain_errors():
         metric, value = _target(target)
         rounds = _rounds(at)
+        if out is not None and not out.name:
+            raise ScenarioError(f"--out {out}", ["it names no file; expected one like comparison.html"])
         from seedbus.scenarios import compare as comparing
         from seedbus.scenarios import compare_page
         from seedbus.scenarios.results import write
@@ -40,9 +45,9 @@ def compare(
             except OSError as error:  # of a file beside it, which nobody asked for
                 raise OSError(error.errno, error.strerror, str(out)) from None
         for note in comparison.notes:
-            typer.echo(f"seedbus: note: {note}", err=True)
+            say(f"seedbus: note: {note}", to_stderr=True)
         if output is TableFormat.json:
-            typer.echo(json.dumps(comparison.json(), ensure_ascii=False))
+            typer.echo(json.dumps(comparison.json()))
         elif output is TableFormat.markdown:
             typer.echo(compare_page.markdown(comparison))
         else:
@@ -66,6 +71,6 @@ def _target(text: str) -> tuple[str | None, float | None]:
 def _rounds(text: str) -> list[int]:
     """Whole numbers, with commas between."""
     parts = [part.strip() for part in text.split(",")] if text else []
-    if not all(part.isascii() and part.isdecimal() for part in parts):
+    if not all(part.isascii() and part.isdecimal() and len(part) <= _DIGITS for part in parts):
         raise ScenarioError(f"--at {text}", ["expected numbers of rounds, like 50,100,200"])
     return sorted({int(part) for part in parts})

@@ -21,6 +21,7 @@ import typer
 
 from seedbus.scenarios.errors import Exit
 from seedbus.scenarios.plain import plain_errors
+from seedbus.scenarios.terminal import say
 
 if TYPE_CHECKING:
     from seedbus.scenarios.stress import Verdict
@@ -50,13 +51,13 @@ def stress(
                     failures += 1
                     path = keep / f"stress-{verdict.seed}.yaml"
                     _write(path, verdict)
-                    typer.echo(f"seed {verdict.seed}: {verdict.problem}; its smallest scenario is in {path}")
+                    say(f"seed {verdict.seed}: {verdict.problem}; its smallest scenario is in {path}")
                 elif total.scenarios % 50 == 0:
-                    typer.echo(total.line())
+                    say(total.line())
         finally:  # Ctrl-C too ends with what was found so far
-            typer.echo(total.line())
-            typer.echo("faults: " + ", ".join(f"{name} {number:,}" for name, number in sorted(total.faults.items())))
-            typer.echo(f"{failures} failures" if failures else "no failure")
+            say(total.line())
+            say("faults: " + ", ".join(f"{name} {number:,}" for name, number in sorted(total.faults.items())))
+            say(f"{failures} failures" if failures else "no failure")
     if failures:
         raise typer.Exit(Exit.DIVERGED)
 

@@ -17,23 +17,25 @@ from typing import Any
 
 import numpy as np
 
-from seedbus.agents.errors import RunFolderError
+from seedbus.agents.errors import JournalDamaged, RunFolderError
 from seedbus.agents.journal import Journal
+from seedbus.agents.journal_file import FILE
 from seedbus.agents.stopping import averages, rounds_done
 from seedbus.bus.errors import LedgerDamaged
+from seedbus.bus.text import printable
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.results import RESULTS, Results
 from seedbus.scenarios.run_folder import scenario_of
 from seedbus.scenarios.schema import Scenario
 from seedbus.scenarios.sentences import nearest, quoted
 from seedbus.scenarios.statistics import Heard
+from seedbus.scenarios.summary import WHEN, wrong_in_lines
 
 RISING = ("accuracy", "success", "f1")
 """Metrics of which more is better; of any other, less is."""
 ENDING = 10
 """Evaluations whose mean says where a run ended, when single ones jump about."""
 _SAME_RUN = ("seed", "description", "transport", "expect", "verify", "verify_every")
-_NO_METRICS = ("round", "version", "time_s", "bytes_up", "bytes_down")
 _MOST_SETTINGS = 3
 _LONGEST = 30  # characters of a setting
 
@@ -56,11 +58,13 @@ class Run:
             lines = journal.metrics()
         if not lines:
             raise RunFolderError(folder, "this run has no evaluations yet, so there is nothing to compare")
+        if (wrong := wrong_in_lines(lines)) is not None:
+            raise JournalDamaged(folder / FILE, 0, f"its evaluations are not what they should be ({wrong})")
         return cls(folder, scenario_of(folder), lines, Results.read(folder) if (folder / RESULTS).exists() else None)
 
     @property
     def metrics(self) -> list[str]:
-        return [name for name in self.lines[-1] if name not in _NO_METRICS and not name.endswith("_ema")]
+        return [name for name in self.lines[-1] if name not in WHEN and not name.endswith("_ema")]
 
     @cached_property
     def rounds(self) -> list[int]:
@@ -271,7 +275,7 @@ def _names(scenarios: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    return printable(text, _LONGEST + 1)
 
 
 def _flat(value: Any, path: str = "") -> Iterable[tuple[str, str]]:

@@ -7,13 +7,12 @@ from collections.abc import Callable
 from html import escape
 
 import numpy as np
-from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from seedbus.scenarios.compare import ENDING, Comparison, Row, Run, Spread
 from seedbus.scenarios.figures import Line, in_bytes, lines, picked
 from seedbus.scenarios.page import document
+from seedbus.scenarios.terminal import console, shown
 
 Cells = list[list[str]]
 Written = Callable[[Spread], str]
@@ -28,9 +27,9 @@ def show(comparison: Comparison) -> None:
     for number, head in enumerate(heads):
         table.add_column(head, justify="right" if number else "left", overflow="fold")  # no digit is cut off
     for row in rows:
-        table.add_row(*map(Text, row))
-    needed = Console(width=WIDEST).measure(table).maximum
-    Console(width=None if sys.stdout.isatty() else needed).print(table)
+        table.add_row(*row)
+    needed = console(width=WIDEST).measure(table).maximum
+    console(width=None if sys.stdout.isatty() else needed).print(table)
 
 
 def markdown(comparison: Comparison) -> str:
@@ -45,19 +44,19 @@ def page(comparison: Comparison) -> str:
     heads, rows = cells(comparison)
     head = "".join(f"<th>{_html(each)}</th>" for each in heads)
     body = "".join(f"<tr>{''.join(f'<td>{_html(each)}</td>' for each in row)}</tr>\n" for row in rows)
-    notes = "".join(f"<p>{escape(note)}</p>\n" for note in comparison.notes)
+    notes = "".join(f"<p>{escape(shown(note))}</p>\n" for note in comparison.notes)
     table = f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n</table>\n{notes}"
     return document(_title(comparison), table, _plots(comparison))
 
 
 def cells(comparison: Comparison) -> tuple[list[str], Cells]:
-    """The heads, and a row of texts for each row; a text may have two lines."""
-    metric = comparison.metric
+    """The heads, and a row of texts for each row; a text may have two lines. All are fit to be shown."""
+    metric = shown(comparison.metric)
     columns: list[tuple[str, list[tuple[str, Written]]]] = [("rounds", [("rounds", _count)])]
-    shown = _share if metric.startswith("accuracy") else _number
-    columns += [(f"{metric}\nat {round:,}", [(f"at_{round}", shown)]) for round in comparison.at]
-    columns.append((f"{metric}: last\nbest", [("last", shown), ("best", shown)]))
-    columns.append((f"mean of\nlast {ENDING}", [("end", shown)]))
+    written = _share if metric.startswith("accuracy") else _number
+    columns += [(f"{metric}\nat {round:,}", [(f"at_{round}", written)]) for round in comparison.at]
+    columns.append((f"{metric}: last\nbest", [("last", written), ("best", written)]))
+    columns.append((f"mean of\nlast {ENDING}", [("end", written)]))
     if comparison.target is not None:
         ways: list[tuple[str, Written]] = [("rounds_to_target", _count), ("bytes_to_target", _size)]
         columns.append((f"rounds to {comparison.target:g}\nbytes to it", ways))
@@ -81,7 +80,7 @@ def _title(comparison: Comparison) -> str:
 def _who(row: Row) -> str:
     seeds = f", {len(row.runs)} seeds" if len(row.runs) > 1 else ""
     unfinished = f", {row.unfinished} unfinished" if len(row.runs) > 1 else ", unfinished"
-    return f"{row.name}\n{row.algorithm}{seeds}{unfinished if row.unfinished else ''}"
+    return f"{shown(row.name)}\n{row.algorithm}{seeds}{unfinished if row.unfinished else ''}"
 
 
 def _cell(row: Row, key: str, written: Written) -> str:
@@ -129,12 +128,14 @@ def _html(text: str) -> str:
 
 
 def _markdown(text: str) -> str:
-    return ", ".join(text.split("\n")).replace("|", "\\|")
+    marked = {"\\": "\\\\", "|": "\\|", "<": "&lt;", "[": "\\["}
+    return ", ".join(text.split("\n")).translate(str.maketrans(marked))
 
 
 def _plots(comparison: Comparison) -> list[str]:
     """The metric over rounds and over bytes, a line for each row: the mean over its seeds where all were measured."""
-    metric, curves = comparison.metric, [(row.name, *_curve(row.runs, comparison.metric)) for row in comparison.rows]
+    metric = shown(comparison.metric)
+    curves = [(shown(row.name), *_curve(row.runs, comparison.metric)) for row in comparison.rows]
     unit, unit_name = in_bytes(max(float(np.max(sent, initial=0)) for _, _, sent, _ in curves))
     y_name = "accuracy (share of samples)" if metric == "accuracy" else metric
     over_rounds = [Line(name, rounds, values) for name, rounds, _, values in curves]

@@ -40,8 +40,12 @@ class ScenarioError(ValueError):
         self.source, self.problems = source, problems
         super().__init__(source, problems)
 
+    @property
+    def sentences(self) -> list[str]:
+        return [f"{self.source}: {problem}" for problem in self.problems]
+
     def __str__(self) -> str:
-        return "\n".join(f"{self.source}: {problem}" for problem in self.problems)
+        return "\n".join(self.sentences)
 
 
 class Interrupted(KeyboardInterrupt):

@@ -110,6 +110,11 @@ def ticks(low: float, high: float) -> list[float]:
     """At most seven round numbers that cover the values from low to high."""
     if not (math.isfinite(low) and math.isfinite(high)) or high <= low:
         low, high = (low, low + 1) if math.isfinite(low) else (0.0, 1.0)
+    if not math.isfinite(high - low):
+        low, high = low / 4, high / 4  # what lies outside is not seen, but nor could the ticks be written
+    least = 1e-9 * max(abs(low), abs(high))
+    if high - low < least:  # floats are too coarse there for ticks between
+        high = low + 1e3 * least
     rough = (high - low) / 5
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough * 0.999)

@@ -11,7 +11,7 @@ import numpy as np
 from seedbus.agents.stopping import rounds_done
 from seedbus.scenarios.figures import MOST_POINTS, Line, bars, in_bytes, lines, picked
 from seedbus.scenarios.history import History
-from seedbus.scenarios.report import groups
+from seedbus.scenarios.report import groups, title
 from seedbus.scenarios.results import Results, write
 from seedbus.scenarios.statistics import Table, histogram
 
@@ -38,9 +38,8 @@ svg { width: 100%; height: auto; } text { font-size: 12px; fill: #3c4654; } text
 
 def page(summary: Mapping[str, Any], measured: Sequence[Mapping[str, Any]], history: History, table: Table) -> str:
     """The whole page. measured: the lines of metrics, oldest first; table: of the clients."""
-    title = f"{summary['scenario']}: {summary['reason']}"
     plots = [*_metrics(measured), *_rounds(summary, history), *_clients(history, table), _traffic(summary)]
-    return document(title, _table(summary), plots)
+    return document(title(summary), _table(summary), plots)
 
 
 def document(title: str, table: str, plots: Sequence[str]) -> str:
@@ -122,7 +121,7 @@ def _traffic(summary: Mapping[str, Any]) -> str:
     kinds = {name: each["bytes"] for name, each in summary["traffic"]["by_kind"].items()}
     caught_up = summary["traffic"]["catchup_bytes"]
     if caught_up:
-        kinds = {"catch-up": caught_up} | kinds | {"plan": kinds["plan"] - caught_up}
+        kinds = {"catch-up": caught_up} | kinds | {"plan": kinds.get("plan", 0) - caught_up}
     unit, unit_name = in_bytes(max(kinds.values(), default=0))
     scaled = {name: size / unit for name, size in sorted(kinds.items(), key=lambda pair: -pair[1])}
     return bars("Bytes by kind of message", "kind of message", f"headers and payloads ({unit_name})", scaled)

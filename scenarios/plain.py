@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import typer
 
 from seedbus.scenarios.errors import Exit, ScenarioError, WorkerFailed
+from seedbus.scenarios.terminal import say
 
 
 @contextmanager
@@ -31,7 +32,7 @@ def plain_errors() -> Iterator[None]:
         known = exit_code(error)
         if known is None:
             raise
-        _fail(str(error), known)
+        _fail(error.sentences if isinstance(error, ScenarioError) else str(error), known)
 
 
 def _is_stop(error: BaseException | None) -> bool:
@@ -68,6 +69,8 @@ def exit_code(error: Exception) -> Exit | None:
     return next((code for kind, code in kinds if isinstance(error, kind)), None)
 
 
-def _fail(sentence: str, code: Exit) -> None:
-    typer.echo(f"seedbus: {sentence}", err=True)
+def _fail(sentence: str | list[str], code: Exit) -> None:
+    sentences = [sentence] if isinstance(sentence, str) else sentence
+    for number, each in enumerate(sentences):
+        say(each if number else f"seedbus: {each}", to_stderr=True)
     raise typer.Exit(code)

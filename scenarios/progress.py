@@ -1,44 +1,54 @@
-"""What a person sees while a run goes on: a progress bar on a terminal, plain lines elsewhere. Written to stderr.
-
-What peers have to say is shown as it is: nothing in it is taken for markup.
-"""
+"""What a person sees while a run goes on: a progress bar on a terminal, plain lines elsewhere. Written to stderr."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from seedbus.agents.coordinator import Closed
 from seedbus.agents.refusals import Refusal
 from seedbus.agents.stopping import rounds_done
 from seedbus.bus.clock import wall_seconds
+from seedbus.scenarios.rate_limit import STRANGERS, RateLimit
 from seedbus.scenarios.schema import Scenario
+from seedbus.scenarios.terminal import console, shown
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 PROCESSES = {
     "compiling": "compiling {what}, which takes a minute the first time on a machine",
     "listening": "listening at {endpoint}; {who}",
     "joined": "a process has joined with {clients}; {missing} still missing",
     "gone": "the process with {clients} is gone ({why})",
+    "omitted": "{count:,} more like this ({of})",
     "worker": "worker {number} ended ({ended}); another takes its place",
 }
 TOLD = 5  # refusals
 WAITING = {"kernels": "compiling kernels, {compiling}…"}  # for who waits in front of a terminal
 
 
-class _Refusals:
-    """What is told of refusals: the first few, for late reports may be most of what happens."""
+class _Told:
+    """What is told of refusals and of processes. sentences: those for events; others are not told.
 
-    def __init__(self) -> None:
-        self._count = 0
+    Of refusals it is the first few, for late reports may be most of what happens.
+    """
 
-    def told(self, refusal: Refusal) -> Iterator[str]:
+    def __init__(self, sentences: Mapping[str, str]) -> None:
+        self._sentences, self._limit, self._count = sentences, RateLimit(STRANGERS), 0
+
+    def events(self, event: str, facts: Mapping[str, Any]) -> Iterator[str]:
+        for told, what in self._limit.admitted(event, facts):
+            if told in self._sentences:
+                yield shown(self._sentences[told].format_map(what))
+
+    def refusals(self, refusal: Refusal) -> Iterator[str]:
         self._count += 1
         if self._count <= TOLD:
-            yield f"round {refusal.round}: refused ({refusal.reason}): {refusal.detail}"
+            yield shown(f"round {refusal.round}: refused ({refusal.reason}): {refusal.detail}")
         elif self._count == TOLD + 1:
             yield "further refusals are counted, and written to log.jsonl"
 
@@ -47,12 +57,12 @@ class Bar:
     """A progress bar: round, accuracy, bytes so far, rounds a second, time left."""
 
     def __init__(self, scenario: Scenario, console: Console) -> None:
-        self._console, self._refusals = console, _Refusals()
+        self._console, self._told = console, _Told(PROCESSES | WAITING)
         self._progress = Progress(
-            TextColumn("[bold]{task.description}"),
+            TextColumn("{task.description}", style="bold", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[metric]}  {task.fields[bytes]}  {task.fields[rate]}"),
+            TextColumn("{task.fields[metric]}  {task.fields[bytes]}  {task.fields[rate]}", markup=False),
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
@@ -71,12 +81,12 @@ class Bar:
         self._progress.update(self._task, metric=headline(line))
 
     def refused(self, refusal: Refusal) -> None:
-        for text in self._refusals.told(refusal):
+        for text in self._told.refusals(refusal):
             self._console.print(text, style="yellow", markup=False)
 
     def noted(self, event: str, **facts: Any) -> None:
-        if event in PROCESSES | WAITING:
-            self._console.print((PROCESSES | WAITING)[event].format(**facts), style="dim", markup=False)
+        for text in self._told.events(event, facts):
+            self._console.print(text, style="dim", markup=False)
 
     def close(self) -> None:
         self._progress.stop()
@@ -87,7 +97,7 @@ class Lines:
 
     def __init__(self, scenario: Scenario, console: Console) -> None:
         self._console, self._rounds, self._began = console, scenario.stop.rounds, wall_seconds()
-        self._refusals = _Refusals()
+        self._told = _Told(PROCESSES)
         self._first: int | None = None
 
     def round_closed(self, closed: Closed, now_ns: int, bytes_so_far: int) -> None:
@@ -100,15 +110,18 @@ class Lines:
         left = f"{(self._rounds - done) / rate:.0f} s left" if rate > 0 else ""
         sent = readable(line["bytes_up"] + line["bytes_down"])
         text = f"round {done}/{self._rounds}  {headline(line)}  {sent}  {rate:.1f} rounds/s  {left}"
-        self._console.print(text.rstrip(), highlight=False, soft_wrap=True)
+        self._say(text.rstrip())
 
     def refused(self, refusal: Refusal) -> None:
-        for text in self._refusals.told(refusal):
-            self._console.print(text, highlight=False, soft_wrap=True, markup=False)
+        for text in self._told.refusals(refusal):
+            self._say(text)
 
     def noted(self, event: str, **facts: Any) -> None:
-        if event in PROCESSES:
-            self._console.print(PROCESSES[event].format(**facts), highlight=False, soft_wrap=True, markup=False)
+        for text in self._told.events(event, facts):
+            self._say(text)
+
+    def _say(self, text: str) -> None:
+        self._console.print(text, highlight=False, soft_wrap=True, markup=False)
 
     def close(self) -> None:
         pass
@@ -116,8 +129,8 @@ class Lines:
 
 def watch(scenario: Scenario) -> Bar | Lines:
     """A bar on a terminal, lines elsewhere."""
-    console = Console(file=sys.stderr)
-    return Bar(scenario, console) if console.is_terminal else Lines(scenario, console)
+    stderr = console(file=sys.stderr)
+    return Bar(scenario, stderr) if stderr.is_terminal else Lines(scenario, stderr)
 
 
 def headline(line: dict[str, Any]) -> str:

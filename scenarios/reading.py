@@ -44,7 +44,13 @@ def parse(text: str) -> Any:
 
 def dump(document: Any) -> str:
     """Text that `parse` reads back as the same document."""
-    return yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+    text = yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+    # yaml leaves marks of writing direction as they are; what holds one is in double quotes, where escapes are read
+    return "".join(each if each.isprintable() or each == "\n" else _escape(each) for each in text)
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape").decode()
 
 
 class _Loader(yaml.SafeLoader):

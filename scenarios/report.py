@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from seedbus.scenarios.progress import readable
+from seedbus.scenarios.terminal import console, shown
 
 Rows = list[tuple[str, str]]
 Summary = Mapping[str, Any]
@@ -22,12 +22,12 @@ def show(summary: Summary, *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(summary))
     else:
-        Console(width=None if sys.stdout.isatty() else 100).print(closing_table(summary))
+        console(width=None if sys.stdout.isatty() else 100).print(closing_table(summary))
 
 
 def closing_table(summary: Summary) -> Table:
     """What a run cost and what it reached, beside what the papers' conventions say of it."""
-    table = Table(title=f"{summary['scenario']}: {summary['reason']}", title_justify="left", show_header=False)
+    table = Table(title=title(summary), title_justify="left", show_header=False)
     table.add_column(style="bold")
     table.add_column()
     for group in groups(summary):
@@ -37,10 +37,15 @@ def closing_table(summary: Summary) -> Table:
     return table
 
 
+def title(summary: Summary) -> str:
+    """What was run, and why it ended."""
+    return shown(f"{summary['scenario']}: {summary['reason']}")
+
+
 def groups(summary: Summary) -> list[Rows]:
-    """The rows that belong together; none is empty."""
+    """The rows that belong together; none is empty. All is fit to be shown, whoever wrote the summary."""
     parts = (_reached, _expected, _rounds, _clients, _bytes, _conventions, _wrong, _end)
-    return [rows for part in parts if (rows := part(summary))]
+    return [[(shown(name), shown(value)) for name, value in rows] for part in parts if (rows := part(summary))]
 
 
 def _reached(summary: Summary) -> Rows:

@@ -15,6 +15,7 @@ from seedbus.agents.errors import RunFolderError
 from seedbus.agents.journal import Journal
 from seedbus.agents.journal_file import FILE
 from seedbus.bus.files import whole
+from seedbus.scenarios.summary import wrong_in_lines, wrong_in_summary
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 RESULTS = "results.json"
 METRICS = "metrics.jsonl"
 MESSAGES = "messages"
-_KEYS = {"scenario", "reason", "digest", "metrics", "traffic", "refusals", "participation", "expectations"}
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,9 @@ class Results:
             is_run = (folder / FILE).exists()
             unfinished = f"this run is not finished; go on with `seedbus run --resume {folder}`"
             raise RunFolderError(folder, unfinished if is_run else f"there is no run here (no {FILE})")
-        summary = _decoded(path, lambda text: [json.loads(text)])[0]
-        if not summary.keys() >= _KEYS:
-            raise _damaged(path, f"it lacks {', '.join(sorted(_KEYS - summary.keys()))}")
+        summary = _decoded(path, lambda text: [_json(text)])[0]
+        if (wrong := wrong_in_summary(summary)) is not None:
+            raise _damaged(path, wrong)
         return cls(folder, summary)
 
     @property
@@ -73,7 +73,11 @@ class Results:
     def lines(self) -> list[dict[str, Any]]:
         """The evaluations, oldest first."""
         # json and not pandas' own reader, which rounds
-        return _decoded(self.folder / METRICS, lambda text: [json.loads(line) for line in text.splitlines()])
+        path = self.folder / METRICS
+        found = _decoded(path, lambda text: [_json(line) for line in text.splitlines()])
+        if (wrong := wrong_in_lines(found)) is not None:
+            raise _damaged(path, wrong)
+        return found
 
     @cached_property
     def metrics(self) -> pd.DataFrame:
@@ -124,9 +128,10 @@ class Results:
     def history(self) -> History:
         """All rounds as arrays. Raises `RunFolderError`, `JournalDamaged`."""
         from seedbus.scenarios.history import History
+        from seedbus.scenarios.run_folder import scenario_of
 
         with closing(Journal.open(self.folder, for_writing=False)) as journal:
-            return History.of(journal.rounds(), self.summary["participation"]["clients"])
+            return History.of(journal.rounds(), scenario_of(self.folder).participation.clients)
 
 
 def strict(value: Any) -> Any:
@@ -142,6 +147,14 @@ def write(path: Path, text: str) -> None:
         file.write(text.encode())
 
 
+def _json(text: str) -> Any:
+    return json.loads(text, parse_constant=_refuse)
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")
+
+
 def _decoded(path: Path, decode: Callable[[str], list[Any]]) -> list[dict[str, Any]]:
     try:
         found = decode(path.read_text(encoding="utf-8"))
@@ -149,6 +162,8 @@ def _decoded(path: Path, decode: Callable[[str], list[Any]]) -> list[dict[str, A
         raise RunFolderError(path, f"it cannot be read ({error.strerror})") from None
     except ValueError as error:
         raise _damaged(path, str(error)) from None
+    except RecursionError:
+        raise _damaged(path, "it is nested too deeply") from None
     if not all(isinstance(each, dict) for each in found):
         raise _damaged(path, "it holds other things than JSON objects")
     return found

@@ -35,7 +35,7 @@ from seedbus.scenarios.history import History
 from seedbus.scenarios.page import PAGE, page
 from seedbus.scenarios.recording import Recorder
 from seedbus.scenarios.results import RESULTS, Results, strict, write
-from seedbus.scenarios.run_folder import journal_in, next_folder, refuse_another, scenario_of, writable
+from seedbus.scenarios.run_folder import check_name, journal_in, next_folder, refuse_another, scenario_of, writable
 from seedbus.scenarios.schema import Scenario
 from seedbus.scenarios.sparing import sparing
 from seedbus.scenarios.statistics import Heard, clients_table, describe, folding
@@ -59,6 +59,8 @@ def run(
     Raises `ScenarioError`, `DataError`, `RunFolderError`, `JournalDamaged`, `Unfinishable`, `WorkerFailed`,
     `BadEndpoint`, `TooFewFiles`; on Ctrl-C `Interrupted`, with every closed round kept.
     """
+    if out is not None:
+        check_name(Path(out))
     if resume:
         if out is None:
             raise ScenarioError("resume", ["out is missing; expected the folder of the run to go on with"])
@@ -161,6 +163,7 @@ def _setup(scenario: Scenario, processes: int, problem: Problem | None) -> Setup
         participation=scenario.participation,
         stop=scenario.stop,
         evaluation=scenario.evaluation,
+        metrics=scenario.metrics,
         network=scenario.network,
         compute=scenario.compute,
         faults=scenario.faults,

@@ -27,8 +27,16 @@ def scenario_of(folder: Path) -> Scenario:
         text = journal.facts().get("scenario", "")
     try:
         return validate(json.loads(text), str(folder / FILE))
-    except ValueError as error:  # a `ScenarioError` too: nobody but us wrote it
+    except (ValueError, RecursionError) as error:  # a `ScenarioError` too: nobody but us wrote it
         raise JournalDamaged(folder / FILE, 0, f"its scenario cannot be read ({error})") from None
+
+
+def check_name(folder: Path) -> None:
+    """Raises `RunFolderError` for a name that is not text: Arrow opens no files there."""
+    try:
+        str(folder).encode()
+    except UnicodeEncodeError:
+        raise RunFolderError(folder, "its name is not UTF-8 text; expected one that is") from None
 
 
 def next_folder(name: str) -> Path:

@@ -74,11 +74,11 @@ def spans_of(text: str) -> tuple[tuple[Span, ...], int]:
     """What --clients says: a number of clients, or which: 25, or 0-24, or 0-9,40-49. Raises `ScenarioError`."""
     if not text:
         return (), 0
-    if re.fullmatch(r"[0-9]+", text) and 0 < int(text) <= MOST:
+    if re.fullmatch(r"[0-9]{1,8}", text) and 0 < int(text) <= MOST:
         return (), int(text)
     spans = []
     for part in text.split(","):
-        found = re.fullmatch(r"([0-9]+)(?:-([0-9]+))?", part)
+        found = re.fullmatch(r"([0-9]{1,8})(?:-([0-9]{1,8}))?", part)
         if not found or text == "0" or not int(found[1]) <= int(found[2] or found[1]) < MOST:
             expected = "expected how many, like 25, or which, like 0-24 or 0-9,40-49"
             raise ScenarioError(f"--clients {text}", [expected])

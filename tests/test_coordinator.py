@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -11,6 +12,10 @@ from hypothesis import strategies as st
 
 from seedbus.agents.course import Course
 from seedbus.agents.messages import Evaluation
+from seedbus.algorithms.decomfl import DeComFL
+from seedbus.bus import EVALUATOR, Envelope, Kind
+
+FOUND, DIGESTS = {"loss": 1.0, "gap": 2.0}, {"x": b"x" * 8}
 
 
 def test_a_cohort_is_drawn_from_the_members_and_depends_on_seed_and_round_only() -> None:
@@ -127,9 +132,9 @@ def test_a_member_is_sent_exactly_the_commits_that_it_missed() -> None:
 
 @pytest.mark.parametrize("evaluator_first", [True, False])
 def test_a_diverged_replica_is_named_whichever_digest_comes_first(evaluator_first: bool) -> None:
-    made = coordinator(verify_every=1)
+    made = coordinator(verify_every=1, algorithm=DeComFL(perturbations=2, momentum=0.5))
     client = cohort_of(made)[0]
-    truth = Evaluation(0, 0, {}, {"momentum": b"m" * 8, "x": b"x" * 8})
+    truth = Evaluation(0, 0, {}, {"momentum": b"m" * 8, "x": b"x" * 8}).pack()
     bad = report(made, client, digests={"momentum": b"m" * 8, "x": b"y" * 8})
     if evaluator_first:
         made.evaluated(truth, 0, 0, 0)
@@ -156,8 +161,64 @@ def test_a_restored_coordinator_decides_alike() -> None:
 
 
 def test_no_metric_can_take_the_name_of_what_the_run_itself_knows() -> None:
-    line, _ = coordinator().evaluated(Evaluation(4, 3, {"round": 99.0, "bytes_up": -1.0, "loss": 2.0}), 10**9, 5, 6)
-    assert line == {"round": 4, "version": 3, "time_s": 1.0, "loss": 2.0, "bytes_up": 5, "bytes_down": 6}
+    made = coordinator(metrics=["round", "bytes_up", "loss"])
+    made.ask_evaluator()
+    said = Evaluation(0, 0, {"round": 99.0, "bytes_up": -1.0, "loss": 2.0}, DIGESTS)
+    line, _ = made.evaluated(said.pack(), 10**9, 5, 6)
+    assert line == {"round": 0, "version": 0, "time_s": 1.0, "loss": 2.0, "bytes_up": 5, "bytes_down": 6}
+
+
+ALIEN = ["event", "self", "method_name", "[/nope]", "loss\x1b[2J", "", "x" * 500]
+NOT_SOUND = {
+    "a metric too many": Evaluation(0, 0, {"loss": 1.0, "gap": 1.0, "event": 1.0}, DIGESTS),
+    "a metric too few": Evaluation(0, 0, {"loss": 1.0}, DIGESTS),
+    **{f"the metric {name[:20]!r}": Evaluation(0, 0, {"loss": 1.0, name: 1.0}, DIGESTS) for name in ALIEN},
+    "no digest": Evaluation(0, 0, FOUND),
+    "a digest too many": Evaluation(0, 0, FOUND, DIGESTS | {"y": b"y" * 8}),
+    "a digest of another name": Evaluation(0, 0, FOUND, {"[/x]": b"x" * 8}),
+    "a short digest": Evaluation(0, 0, FOUND, {"x": b"x" * 7}),
+    "a later version": Evaluation(0, 1, FOUND, DIGESTS),
+    "a later round": Evaluation(9, 0, FOUND, DIGESTS),
+}
+
+
+@pytest.mark.parametrize("said", [*NOT_SOUND.values()], ids=[*NOT_SOUND])
+def test_an_evaluation_that_is_not_what_was_asked_for_is_refused_and_holds_nothing_up(said: Evaluation) -> None:
+    made = coordinator(metrics=["loss", "gap"])
+    made.ask_evaluator()
+    line, (refusal,) = made.evaluated(said.pack(), 0, 0, 0)
+    assert line is None and made.last_digest == "" and not made.progress.averages
+    assert refusal.reason in ("bad-payload", "wrong-version") and len(refusal.detail) < 700
+    assert made.refusals.by_reason() == {refusal.reason: {str(EVALUATOR): 1}}
+    assert made.progress.awaited == 0
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        [["loss", "loss"], b"\0" * 16, [["x", b"x" * 8]]],
+        [["loss", "gap"], b"\0" * 15, [["x", b"x" * 8]]],
+        [["loss", "gap"], b"\0" * 16, [["x", b"x" * 8], ["x", b"x" * 8]]],
+        [["loss", 7], b"\0" * 16, [["x", b"x" * 8]]],
+        [["loss", "gap"], b"\0" * 16, [["x"]]],
+        [],
+    ],
+)
+def test_an_evaluation_out_of_shape_is_refused(body: list[Any]) -> None:
+    made = coordinator(metrics=["loss", "gap"])
+    made.ask_evaluator()
+    line, (refusal,) = made.evaluated(Envelope(Kind.EVALUATION, EVALUATOR, 0, 0, body), 0, 0, 0)
+    assert (line, refusal.reason, made.progress.awaited) == (None, "bad-payload", 0)
+
+
+def test_a_measurement_counts_once_whatever_it_found() -> None:
+    made = coordinator(metrics=["loss", "gap"])
+    made.ask_evaluator()
+    said = Evaluation(0, 0, {"gap": math.inf, "loss": math.nan}, DIGESTS).pack()
+    line, refusals = made.evaluated(said, 0, 0, 0)
+    assert line is not None and math.isnan(line["loss"]) and not refusals
+    line, (refusal,) = made.evaluated(said, 0, 0, 0)
+    assert line is None and refusal.reason == "not-asked"
 
 
 def test_a_closed_round_tells_how_it_went() -> None:

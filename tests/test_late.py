@@ -211,13 +211,13 @@ def test_a_late_report_does_not_move_its_client_back() -> None:
 @pytest.mark.parametrize("rounds", [1, 100])
 def test_a_late_report_of_a_diverged_replica_is_refused_however_late(rounds: int) -> None:
     made = coordinator(3, 3, policy={"late": {"max_staleness": 200}, "deadline_s": 1}, verify_every=1)
-    made.evaluated(Evaluation(0, 0, {}, {"x": b"x" * 8}), 0, 0, 0)
+    made.evaluated(Evaluation(0, 0, {}, {"x": b"x" * 8}).pack(), 0, 0, 0)
     made.open_round()
     late = [report(made, client, digests={"x": digest * 8}) for client, digest in ((1, b"x"), (2, b"y"))]
     for version in range(rounds):
         made.reported(report(made, 0, digests={"x": b"x" * 8}))
         close(made)
-        made.evaluated(Evaluation(version, version + 1, {}, {"x": b"x" * 8}), 0, 0, 0)
+        made.evaluated(Evaluation(version, version + 1, {}, {"x": b"x" * 8}).pack(), 0, 0, 0)
         made.open_round()
     assert [reason(made, envelope) for envelope in late] == [None, "diverged"]
 

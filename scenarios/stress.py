@@ -276,11 +276,11 @@ def _hostile(scenario: Scenario) -> frozenset[int]:
 def _check_silenced(drawn: dict[str, Any], where: Path) -> None:
     """Reports that are refused do nothing: liars might as well be silent.
 
-    On ideal links, without late reports and other faults, so that who is in time does not depend on who waits for whom.
+    On ideal links, without late reports and other faults, so that who is in time does not depend on who waits for whom;
+    and in all rounds, for bytes that name no round may spoil what their sender says honestly in the next.
     """
     (lie,) = (fault for fault in drawn["faults"] if fault["fault"] == HOSTILE)
     kinds = [kind for kind in lie["kinds"] or get_args(hostile.Name) if kind != "twice"]  # which counts, once
-    when = {name: lie[name] for name in ("at_round", "for_rounds", "every_rounds")}
     liars = sorted(_hostile(validate(drawn, drawn["name"])))
     calm = {name: value for name, value in drawn.items() if name not in ("network", "compute", "lag")}
     policy = {name: drawn["participation"][name] for name in ("clients", "cohort", "quorum", "deadline_s")}
@@ -289,7 +289,7 @@ def _check_silenced(drawn: dict[str, Any], where: Path) -> None:
         "lying": {"fault": HOSTILE, "kinds": kinds or ["silence"]},
         "silent": {"fault": "dropout", "when": "after-training"},
     }.items():
-        scenario = validate(calm | {"participation": policy, "faults": [line | when | {"clients": liars}]}, name)
+        scenario = validate(calm | {"participation": policy, "faults": [line | {"clients": liars}]}, name)
         found.append(run(scenario, where / name, observer=_Inspector(scenario)))
     lying, silent = found
     for name in ("digest", "rounds", "version"):

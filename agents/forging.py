@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from seedbus.agents.followers import Followers
+from seedbus.agents.messages import Join
 from seedbus.bus import Envelope, Kind, MalformedEnvelope, decode
 from seedbus.bus.codec import first_bytes
 from seedbus.bus.draws import Luck, with_luck
@@ -45,12 +46,14 @@ class Forging:
     order of what they say, that has something to say of it."""
 
     def __init__(self, good: Followers, things: Sequence[Any], *, seed: int, clients: int, verify_every: int) -> None:
-        self._good, self._verify_every = good, verify_every
+        self._good, self._verify_every, self._proofs = good, verify_every, dict[str, bytes]()
         forges = [thing for thing in things if isinstance(thing, Forge)]
         self._forges = sorted(with_luck(forges, seed, clients), key=lambda forge: repr(forge[0]))
 
     def join(self, host: int) -> list[bytes]:
-        return self._good.join(host)
+        frames = self._good.join(host)
+        self._proofs = Join.unpack(decode(frames[0])).proofs
+        return frames
 
     def welcome(self, frame: bytes) -> None:
         self._good.welcome(frame)
@@ -73,7 +76,7 @@ class Forging:
         if asked.client < 0 or not words or is_truth:
             return answers
         has_digests = self._verify_every > 0 and asked.base % self._verify_every == 0
-        occasion = Occasion(asked, frame, [decode(word) for word in words], self._good.host.proof, has_digests)
+        occasion = Occasion(asked, frame, [decode(word) for word in words], self._proofs, has_digests)
         for forge, luck in self._forges:
             said = forge.forge(occasion, luck)
             if said is not None:

@@ -58,7 +58,7 @@ class Host:
         memories: Memories,
     ) -> None:
         self.clients, self.algorithm, self.problem, self.replicas = clients, algorithm, problem, replicas
-        self.proof, self._verifier, self._observer = proof, Verifier(verify_every), observer
+        self._proof, self._verifier, self._observer = proof, Verifier(verify_every), observer
         self._tampering = tampering
         self._memories = memories
         self._answers: dict[int, Envelope] = {}
@@ -165,7 +165,7 @@ class Host:
         return [self._joining(client, (span,)).pack()._replace(round=asked.round)]
 
     def _joining(self, sender: int, spans: tuple[messages.Span, ...]) -> Join:
-        return Join(sender, spans, **self.proof)
+        return Join(sender, spans, **self._proof)
 
     def _forget(self, told: Envelope) -> None:
         client = told.client

@@ -284,11 +284,12 @@ def _check_silenced(drawn: dict[str, Any], where: Path) -> None:
     liars = sorted(_hostile(validate(drawn, drawn["name"])))
     calm = {name: value for name, value in drawn.items() if name not in ("network", "compute", "lag")}
     policy = {name: drawn["participation"][name] for name in ("clients", "cohort", "quorum", "deadline_s")}
-    found = []
-    for name, line in {
+    found = list[Results]()
+    lines: dict[str, dict[str, Any]] = {
         "lying": {"fault": HOSTILE, "kinds": kinds or ["silence"]},
         "silent": {"fault": "dropout", "when": "after-training"},
-    }.items():
+    }
+    for name, line in lines.items():
         scenario = validate(calm | {"participation": policy, "faults": [line | {"clients": liars}]}, name)
         found.append(run(scenario, where / name, observer=_Inspector(scenario)))
     lying, silent = found

@@ -28,7 +28,7 @@ def alike(results: Results, whole: Results) -> bool:
     """The same run, but for strangers who were refused: a connection whose session was the dead server's."""
     (mine, my_lines), (theirs, their_lines) = outcome(results), outcome(whole)
     mine["refusals"].pop("stale-session", None)
-    return mine == theirs and my_lines == their_lines
+    return bool(mine == theirs and my_lines == their_lines)
 
 
 class Failing(Watcher):

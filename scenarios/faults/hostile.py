@@ -95,7 +95,7 @@ class _Liar:
         self._count += 1
         return low + int((high - low + 1) * self._luck.draw(self._asked.client, self._key, self._count))
 
-    def bytes(self, count: int) -> bytes:
+    def filling(self, count: int) -> bytes:
         return hashlib.shake_256(f"{self._key} {self.whole(0, 2**32)}".encode()).digest(count)
 
     # -- lies
@@ -106,17 +106,18 @@ class _Liar:
 
     def _header(self) -> list[bytes]:
         said, (_, client, round, base, _) = self._answers[0], self._asked
-        return self.one(
-            [
-                lambda: self._frame(said._replace(round=round + self.one((1, 2, _FAR)))),
-                lambda: self._frame(said._replace(round=max(0, round - self.one((1, 10))), base=base + _FAR)),
-                lambda: self._frame(said._replace(base=max(0, base + self.one((1, _FAR))))),
-                lambda: self._frame(said._replace(client=self.one((client + 1, max(0, client - 1) or 2**20)))),
-                lambda: self._frame(said._replace(client=self.one((EVALUATOR, HOST, HOST - 1)))),
-                lambda: self._frame(said._replace(kind=self.one((Kind.WELCOME, Kind.REFUSE, Kind.COMMIT, Kind.BYE)))),
-                lambda: self._frame(self._asked if self._asked.kind is not Kind.WAKE else said._replace(client=HOST)),
-            ]
-        )()
+        neighbour = client - 1 if client else client + 1
+        lies = [
+            said._replace(round=round + self.one((1, 2, _FAR))),
+            said._replace(round=max(0, round - self.one((1, 10))), base=base + _FAR),
+            said._replace(base=base + self.one((1, _FAR))),
+            said._replace(client=self.one((neighbour, client + 1, 2**20))),
+            said._replace(client=self.one((EVALUATOR, HOST, HOST - 1))),
+            said._replace(kind=self.one((Kind.WELCOME, Kind.REFUSE, Kind.COMMIT, Kind.BYE))),
+        ]
+        if self._asked.kind is not Kind.WAKE:  # which would tell the simulation of a snapshot
+            lies.append(self._asked)
+        return self._frame(self.one(lies))
 
     def _body(self) -> list[bytes]:
         said = self._answers[0]
@@ -145,7 +146,7 @@ class _Liar:
                 [b""],
                 [frame[: self.whole(0, len(frame) - 1)]],
                 [frame + bytes(self.whole(1, 9))],
-                [b"\0" + self.bytes(self.whole(0, 200))],
+                [b"\0" + self.filling(self.whole(0, 200))],
                 [b"\x95" * self.one((5, 5000))],
                 [b"\xdd\xff\xff\xff\xff"],
                 [b"\x80"] * self.one((1, 64)),
@@ -157,7 +158,7 @@ class _Liar:
     def _digest(self) -> list[bytes]:
         said = self._answers[0]
         body = said.body[:-1] if self._has_digests else said.body
-        false = self.one((b"", b"\1", bytes(16), self.bytes(8), self.bytes(24), bytes(_LONG)))
+        false = self.one((b"", b"\1", bytes(16), self.filling(8), self.filling(24), bytes(_LONG)))
         return self._frame(said._replace(body=[*body, false]))
 
     def _join(self) -> list[bytes]:
@@ -177,7 +178,7 @@ class _Liar:
             case 5:
                 spans = [(0, 2**32 - 1, 0)]
             case 6:
-                proofs |= {self.one(tuple(proofs)): self.bytes(8)}
+                proofs |= {self.one(tuple(proofs)): self.filling(8)}
             case 7:
                 proofs |= {self.one(tuple(proofs)): bytes(500)}
         sender = self.one((client, client, client, client + 1, HOST))
@@ -187,18 +188,20 @@ class _Liar:
         return [*frames, b""] if self._asked.kind is Kind.PLAN else frames
 
     def _decline(self) -> list[bytes]:
-        body = self.one((["overflow", "too large"], ["because", "I like it"], ["", ""], [1, ""], [], ["x", "a" * 4000]))
+        body: list[Any] = self.one(
+            (["overflow", "too large"], ["because", "I like it"], ["", ""], [1, ""], [], ["x", "a" * 4000])
+        )
         decline = Envelope(Kind.DECLINE, self._asked.client, self._asked.round, self._asked.base, body)
         return self._frame(decline) * self.one((1, 1, 9))
 
     def _snapshot(self) -> list[bytes]:
         _, client, round, base, body = self._asked
-        digest = body[1] if self._asked.kind is Kind.SNAPSHOT else self.bytes(chunks.DIGEST_BYTES)
+        digest = body[1] if self._asked.kind is Kind.SNAPSHOT else self.filling(chunks.DIGEST_BYTES)
         title = Title(base, self.one((1, 3, 2**31)), digest)
         index = self.one((0, title.count - 1))
-        piece = Chunk(title, index, self.bytes(self.one((1, 64, 256)))).pack(Kind.PIECE, client, round)
+        piece = Chunk(title, index, self.filling(self.one((1, 64, 256)))).pack(Kind.PIECE, client, round)
         false = [
-            Chunk(got.title, got.index, self.bytes(len(got.data))).pack(Kind.PIECE, client, round)
+            Chunk(got.title, got.index, self.filling(len(got.data))).pack(Kind.PIECE, client, round)
             for got in map(chunks.unpack, (each for each in self._answers if each.kind is Kind.PIECE))
             if isinstance(got, Chunk)
         ]
@@ -218,7 +221,7 @@ class _Liar:
     def _evaluation(self) -> list[bytes]:
         _, client, round, base, _ = self._asked
         metrics = self.one(({"accuracy": 1.0}, {"event": float("nan")}, {}))
-        found = messages.Evaluation(round, base, metrics, {"x": self.bytes(8)}).pack()
+        found = messages.Evaluation(round, base, metrics, {"x": self.filling(8)}).pack()
         return self._frame(found._replace(client=self.one((client, EVALUATOR))))
 
     def _frame(self, envelope: Envelope) -> list[bytes]:

@@ -41,6 +41,7 @@ bench: install
 
 soak: install
 	$(BIN)/pytest -m soak
+	$(BIN)/python benchmarks/soak.py --minutes 60 --write docs
 
 docs: install
 	$(BIN)/python -m seedbus.scenarios.reference docs/reference.md

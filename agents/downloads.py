@@ -18,7 +18,7 @@ from seedbus.agents import chunks
 from seedbus.agents.chunks import Chunk, Shape, Title
 from seedbus.agents.lag import MOST_WINDOW
 from seedbus.algorithms.contract import BadPayload, Replica
-from seedbus.bus import Envelope, Kind
+from seedbus.bus import Envelope, Kind, MalformedEnvelope, decode
 
 
 @dataclass(slots=True)
@@ -145,14 +145,30 @@ class Downloads:
         self._halves.clear()
         self._shelves.clear()
         for note in notes:
-            if [type(part) for part in note.body] != [int, bytes, int, int, bytes, list]:
-                raise BadPayload("a note of half a snapshot that is none")
-            count, digest, window, chunk_bytes, bits, wanted = note.body
-            if len(bits) != -(-count // 8):
-                raise BadPayload(f"a note of {len(bits)} bytes about {count} chunks")
-            asked = set(chunks.indices(wanted, window))
-            half = _Half(Title(note.base, count, digest), window, chunk_bytes, asked, bytearray(bits))
-            self._halves[note.client] = half
+            self._halves[note.client] = _half_of(note)
+
+
+def _half_of(note: Envelope) -> _Half:
+    """Raises `BadPayload`."""
+    if [type(part) for part in note.body] != [int, bytes, int, int, bytes, list]:
+        raise BadPayload("a note of half a snapshot that is none")
+    count, digest, window, chunk_bytes, bits, wanted = note.body
+    if count < 1 or len(bits) != -(-count // 8):
+        raise BadPayload(f"a note of {len(bits)} bytes about {count} chunks")
+    if not 0 < window <= MOST_WINDOW or chunk_bytes < 0:
+        raise BadPayload(f"a note of chunks of {chunk_bytes} bytes, {window} at a time")
+    asked = set(chunks.indices(wanted, window))
+    return _Half(Title(note.base, count, digest), window, chunk_bytes, asked, bytearray(bits))
+
+
+def version_of(note: bytes, client: int) -> int:
+    """The version of the snapshot that a client's note is about; 0 if it is no such note, as of a client that lies."""
+    try:
+        found = decode(note, client)
+        _half_of(found)
+    except (MalformedEnvelope, BadPayload):
+        return 0
+    return found.base if found.client == client else 0
 
 
 def pack_notes(notes: list[bytes]) -> bytes:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from seedbus.agents import messages
 from seedbus.agents.coordinator import Coordinator
-from seedbus.agents.downloads import pack_notes
+from seedbus.agents.downloads import pack_notes, version_of
 from seedbus.agents.observer import Observer
 from seedbus.agents.refusals import Refusal
 from seedbus.agents.snapshots import Outgoing
@@ -178,7 +178,7 @@ class Reception:
         notes = [
             (halves[address], base)
             for address, stand in zip(guest.addresses, stands, strict=True)
-            if halves.get(address) and (base := decode(halves[address]).base) > stand
+            if halves.get(address) and (base := version_of(halves[address], address)) > stand
         ]
         log = self._coordinator.history.between(0, max([*stands, *(base for _, base in notes)], default=0))
         version, packed = self._coordinator.version, pack_notes([note for note, _ in notes])

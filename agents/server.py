@@ -76,16 +76,20 @@ class Server:
         self._unpublished = Closed(round, version, tuple(cohort), tuple(reported), last)
 
     async def run(self) -> str:
-        """The whole run; returns why it ended."""
+        """The whole run; returns why it ended.
+
+        Only a run that ends so tells its followers. One that is interrupted, or fails, may be resumed: they are to call
+        again, and not to believe that it is over.
+        """
         try:
             await self._assemble()
             while (reason := self.coordinator.finished()) is None:
                 await self._round()
             await self._until(lambda: self.coordinator.progress.awaited == 0)
-            return reason
-        finally:
             for host in self._reception.hosts:
                 self.bus.transport.post(host, self.bus.book(messages.bye(host)))
+            return reason
+        finally:
             self._disk.shutdown()
 
     async def _assemble(self) -> None:

@@ -96,13 +96,14 @@ class Answers:
     def _answered(self, answer: Answer, frames: list[bytes]) -> None:
         if self._is_closed or answer.frames is not None:
             return
-        has_joined, notes = False, list[bytes]()
+        joins, notes = 0, list[bytes]()
         for frame in frames:
             first = frame[:2]
             if first == _NOTES:
                 notes.append(frame)
             elif first == _JOINS:
-                has_joined = True
+                joins += 1
+        has_joined = 0 < joins == len(frames) - len(notes)  # a JOIN that is not alone is what a liar says
         answer.frames = [frame for frame in frames if frame[:2] != _NOTES] if notes else frames
         self._missing -= 1
         self._learn(answer, has_joined, notes)

@@ -246,6 +246,8 @@ class Bus:
         if judges and kind is PLAN and answer.frames and self.rules.is_silent(client, round):
             self._book_unsent(answer)
             return
+        if judges:
+            self.rules.answered(client, round)
         for frame in answer.frames or ():
             envelope, header = said(client, frame, self._most)
             if envelope is None:

@@ -79,6 +79,13 @@ class Lie(Protocol):
     def lies(self, client: int, round: int, luck: Luck) -> bool: ...
 
 
+@runtime_checkable
+class Forger(Protocol):
+    """Strikes whatever clients answer, where they make it: here it is only counted."""
+
+    def forges(self, client: int, round: int, luck: Luck) -> bool: ...
+
+
 class Stop(Protocol):
     """Stops messages from or to those who are not there; no chance is in it."""
 
@@ -107,6 +114,7 @@ class Rules:
         self._rules = [each for each in self.said if isinstance(each.thing, Rule)]
         self._silences = [each for each in self.said if isinstance(each.thing, Silence)]
         self._lies = [each for each in self.said if isinstance(each.thing, Lie)]
+        self._forgers = [each for each in self.said if isinstance(each.thing, Forger)]
         self._stops: list[Stop] = []
         self.are_none = not self.said
         """Whether nothing is said at all, and nobody need ask."""
@@ -161,6 +169,12 @@ class Rules:
         for each in self._lies:
             if each.thing.lies(client, round, each.luck):
                 each.did["lied"] += 1
+
+    def answered(self, client: int, round: int) -> None:
+        """A client answers what it was sent in a round."""
+        for each in self._forgers:
+            if client >= 0 and each.thing.forges(client, round, each.luck):
+                each.did["forged"] += 1
 
     def counts(self) -> list[dict[str, float]]:
         """How often each thing did what, in the scenario's order; `…_s` are seconds."""

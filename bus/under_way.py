@@ -87,9 +87,10 @@ class Flight:
         return flight
 
     def flip(self, places: Iterable[float]) -> None:
-        """Flip the bits at these fractions of the frame; one that is flipped twice is as it was."""
+        """Flip the bits at these fractions of the frame; one that is flipped twice is as it was. Of a frame that is
+        empty, as a liar's may be, there is none."""
         bits = bytearray(self.whole)
-        for place in places:
+        for place in places if bits else ():
             byte, bit = divmod(int(place * 8 * len(bits)), 8)
             bits[byte] ^= 1 << bit
         if bits != self.whole:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
+import multiprocessing
+import multiprocessing.connection
 import os
+import signal
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from multiprocessing import get_context
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -21,13 +26,17 @@ from seedbus.scenarios.terminal import say
 if TYPE_CHECKING:
     from seedbus.scenarios.stress import Verdict
 
+MARGIN_S = 5.0  # beyond its minutes, after which what still runs is killed
+
 
 def stress(
     seed: Annotated[int, typer.Option(min=0, help="The first seed; each seed is a scenario.")] = 0,
     scenarios: Annotated[
         int | None, typer.Option(min=1, help="How many; default: 100, or what the minutes allow.")
     ] = None,
-    minutes: Annotated[float | None, typer.Option(min=0.01, help="Go on for so long.")] = None,
+    minutes: Annotated[
+        float | None, typer.Option(min=0.01, help="Go on for so long; what is not examined by then is cut short.")
+    ] = None,
     workers: Annotated[int, typer.Option(min=1, max=256, help="Processes.")] = os.cpu_count() or 1,
     keep: Annotated[Path, typer.Option(help="Where the scenario of a failure is written.")] = Path("."),
 ) -> None:
@@ -35,18 +44,20 @@ def stress(
     with plain_errors():
         count = scenarios if scenarios is not None or minutes is not None else 100
         total, failures = Total(), 0
-        for verdict in examined(seed, count, minutes, workers):
-            total.add(verdict)
-            if verdict.problem is not None:
-                failures += 1
-                path = keep / f"stress-{verdict.seed}.yaml"
-                _write(path, verdict)
-                say(f"seed {verdict.seed}: {verdict.problem}; its smallest scenario is in {path}")
-            elif total.scenarios % 50 == 0:
-                say(total.line())
-        say(total.line())
-        say("faults: " + ", ".join(f"{name} {number:,}" for name, number in sorted(total.faults.items())))
-        say(f"{failures} failures" if failures else "no failure")
+        try:
+            for verdict in examined(seed, count, minutes, workers):
+                total.add(verdict)
+                if verdict.problem is not None:
+                    failures += 1
+                    path = keep / f"stress-{verdict.seed}.yaml"
+                    _write(path, verdict)
+                    say(f"seed {verdict.seed}: {verdict.problem}; its smallest scenario is in {path}")
+                elif total.scenarios % 50 == 0:
+                    say(total.line())
+        finally:  # Ctrl-C too ends with what was found so far
+            say(total.line())
+            say("faults: " + ", ".join(f"{name} {number:,}" for name, number in sorted(total.faults.items())))
+            say(f"{failures} failures" if failures else "no failure")
     if failures:
         raise typer.Exit(Exit.DIVERGED)
 
@@ -64,6 +75,8 @@ class Total:
         self.faults: Counter[str] = Counter()
 
     def add(self, verdict: Verdict) -> None:
+        if verdict.is_cut:
+            return
         self.scenarios += 1
         self.rounds += verdict.rounds
         self.messages += verdict.messages
@@ -73,33 +86,56 @@ class Total:
 
     def line(self) -> str:
         minutes = (self._now() - self.began) / 60
+        seeds = "no seed" if self.first is None else f"seeds {self.first} to {self.last}"
         return (
-            f"seeds {self.first} to {self.last}: {self.scenarios:,} scenarios, {self.rounds:,} rounds, "
+            f"{seeds}: {self.scenarios:,} scenarios, {self.rounds:,} rounds, "
             f"{self.messages:,} messages in {minutes:.1f} min ({self.rounds / minutes:,.0f} rounds/min)"
         )
 
 
 def examined(seed: int, count: int | None, minutes: float | None, workers: int) -> Iterator[Verdict]:
-    """Verdicts as they come, seed by seed, over processes."""
+    """Verdicts as they come, seed by seed, over processes. No process outlives this, nor this process's own end."""
     from seedbus.bus.clock import wall_seconds
     from seedbus.scenarios.stress import examine
 
-    until = None if minutes is None else wall_seconds() + 60 * minutes
+    until_s = math.inf if minutes is None else wall_seconds() + 60 * minutes
     seeds = itertools.count(seed) if count is None else iter(range(seed, seed + count))
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+    context = multiprocessing.get_context("spawn")
+    with (
+        TemporaryDirectory(prefix="stress-", ignore_cleanup_errors=True) as folder,
+        ProcessPoolExecutor(workers, mp_context=context, initializer=_end_with_parent) as pool,
+    ):
         under_way: set[Future[Verdict]] = set()
         try:
             while True:
-                is_time = until is None or wall_seconds() < until
+                is_time = wall_seconds() < until_s
                 for number in itertools.islice(seeds, 2 * workers - len(under_way) if is_time else 0):
-                    under_way.add(pool.submit(examine, number))
+                    under_way.add(pool.submit(examine, number, Path(folder), until_s))
                 if not under_way:
                     return
-                done, under_way = wait(under_way, return_when=FIRST_COMPLETED)
+                left_s = None if minutes is None else max(0.0, until_s + MARGIN_S - wall_seconds())
+                done, under_way = wait(under_way, left_s, return_when=FIRST_COMPLETED)
+                if not done:
+                    return  # what is in hand does not even hear of the end
                 yield from sorted((each.result() for each in done), key=lambda verdict: verdict.seed)
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+        finally:
+            if under_way:
+                pool.shutdown(wait=False, cancel_futures=True)
+                for child in multiprocessing.active_children():
+                    child.kill()
+
+
+def _end_with_parent() -> None:
+    """In a process of the pool: end when the one that started it does, however that ends; Ctrl-C is for that one."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        multiprocessing.connection.wait([parent.sentinel])
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=watch, name="leash", daemon=True).start()
 
 
 def _write(path: Path, verdict: Verdict) -> None:

@@ -40,7 +40,8 @@ _OWN_WORDS = 20  # exit codes below this come with a sentence of the worker's ow
 class Placement:
     """workers: processes to start on this machine; bind: an endpoint that clients connect to by themselves;
     expect: how many of those, to share out the clients among them; patience_s: how long one may be away; join_s: how
-    long one that was offered clients may take to build what they need; memory: the folder of what clients remember."""
+    long one that was offered clients may take to build what they need; memory: the folder of what clients remember;
+    spoil: makes bad followers of good ones, where these are in this process."""
 
     transport: Name = "memory"
     workers: int = 0
@@ -50,6 +51,7 @@ class Placement:
     join_s: float = 300.0
     heartbeat_s: float = 2.0
     memory: Path | None = None
+    spoil: Callable[[Recruit], Recruit] | None = None
 
     @property
     def is_here(self) -> bool:
@@ -88,6 +90,8 @@ def placed(
     """What connects a run's server with its followers. recruit: what makes them, where they are in this process;
     report_limit: bytes that a REPORT may have."""
     is_virtual = scenario.clock == "virtual"
+    if recruit is not None and placement.spoil is not None:
+        recruit = placement.spoil(recruit)
     if placement.transport == "memory":
         yield lambda run: MemoryTransport(recruit, offload=not is_virtual, gathers=is_virtual)
         return

@@ -29,7 +29,7 @@ def plain_errors() -> Iterator[None]:
     except Exception as error:
         if _is_stop(error):
             _fail("stopped", Exit.INTERRUPTED)
-        known = _known(error)
+        known = exit_code(error)
         if known is None:
             raise
         _fail(error.sentences if isinstance(error, ScenarioError) else str(error), known)
@@ -46,7 +46,8 @@ def _is_stop(error: BaseException | None) -> bool:
     return False
 
 
-def _known(error: Exception) -> Exit | None:
+def exit_code(error: Exception) -> Exit | None:
+    """The exit code of an error whose sentence a person can act upon; None: it is a bug of ours."""
     from seedbus.agents.errors import AgentError, JoinRefused, Unfinishable
     from seedbus.bus.errors import BadEndpoint, EndOfTime, LedgerDamaged, RemoteError, TooFewFiles
     from seedbus.models.errors import DataError, NotAllowed

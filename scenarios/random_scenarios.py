@@ -21,14 +21,15 @@ from seedbus.scenarios.discovery import algorithms, faults
 _SHARES = (0.0, 0.05, 0.2, 0.5, 0.9, 1.0)
 _SCALES = {"shape": (1.0, 5.0), "sigma": (0.01, 1.5)}  # tails that do not reach the end of simulated time
 _TRIES = 40
+HOSTILE = "hostile"
 SCALAR = ("decomfl", "hiso")
 
 
 class Chooser:
     """Draws by key; each question is another draw."""
 
-    def __init__(self, seed: int) -> None:
-        self._luck, self._seed, self._count = Luck(seed, 0, "stress"), seed, 0
+    def __init__(self, seed: int, what: str = "stress") -> None:
+        self._luck, self._seed, self._what, self._count = Luck(seed, 0, what), seed, what, 0
 
     def number(self) -> float:
         self._count += 1
@@ -37,7 +38,7 @@ class Chooser:
     def whole(self, low: int, high: int) -> int:
         """A whole number, both ends included."""
         self._count += 1
-        return low + below(high - low + 1, self._seed, "stress", self._count)
+        return low + below(high - low + 1, self._seed, self._what, self._count)
 
     def one(self, choices: typing.Sequence[Any]) -> Any:
         return choices[self.whole(0, len(choices) - 1)]
@@ -66,7 +67,7 @@ def document(seed: int) -> dict[str, Any]:
         "verify": True,
         "verify_every": choose.one((1, 1, 1, 2, 5)),
     }
-    known = [fault for fault in faults().values() if not _needs_text(fault)]
+    known = [fault for name, fault in faults().items() if name != HOSTILE and not _needs_text(fault)]
     struck = [_instance(choose.one(known), choose, clients, rounds) for _ in range(choose.whole(0, 4))]
     found["faults"] = [fault for fault in struck if fault is not None]
     for name, model in (("network", Network), ("compute", Compute)):
@@ -74,6 +75,9 @@ def document(seed: int) -> dict[str, Any]:
             found[name] = drawn
     if not _is_dense(algorithm["name"]) and choose.chance(0.4):
         found["lag"] = _lag(choose)
+    liars = Chooser(seed, HOSTILE)  # apart: what else a seed has stays as it is
+    if liars.chance(0.3) and (lie := _instance(faults()[HOSTILE], liars, clients, rounds)) is not None:
+        found["faults"].append(lie)
     return found
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from seedbus.agents.followers import Followers, build_facts, prove
+from seedbus.agents.forging import Forging, forges
 from seedbus.agents.journal import Journal
 from seedbus.agents.launcher import MESSAGES, Outcome, Setup, check_build
 from seedbus.agents.launcher import run as run_agents
@@ -20,7 +21,7 @@ from seedbus.agents.memories import Memories
 from seedbus.agents.observer import Nobody, Observer
 from seedbus.agents.tampering import Tampering
 from seedbus.algorithms.directions.warm import warm
-from seedbus.bus import Offer, Recruit, ledger_hash, read_ledger
+from seedbus.bus import Follower, Offer, Recruit, ledger_hash, read_ledger
 from seedbus.bus.clock import cpu_seconds, wall_seconds
 from seedbus.bus.envelope import SHORT
 from seedbus.bus.errors import BadEndpoint, LedgerDamaged, TooFewFiles
@@ -141,20 +142,25 @@ def recruit(scenario: Scenario, problem: Problem, observer: Observer, memory: Pa
     memory: the folder of what clients remember; None: this process remembers, for as long as it lives.
     """
     own = Memories()
-    tampering = Tampering(scenario.faults, scenario.seed, scenario.participation.clients)
+    faults, seed, clients = scenario.faults, scenario.seed, scenario.participation.clients
+    tampering = Tampering(faults, seed, clients)
+    verify_every = scenario.verify_every if scenario.verify else 0
 
-    def followers(offer: Offer) -> Followers:
-        return Followers(
+    def followers(offer: Offer) -> Follower:
+        good = Followers(
             offer,
             scenario.algorithm.sized(problem.dimension),
             problem,
             split=scenario.evaluation.split,
-            verify_every=scenario.verify_every if scenario.verify else 0,
+            verify_every=verify_every,
             observer=observer,
             tampering=tampering,
             memories=own if memory is None else Memories(memory),
             gathers=scenario.clock == "virtual",
         )
+        if not forges(faults):
+            return good
+        return Forging(good, faults, seed=seed, clients=clients, verify_every=verify_every)
 
     return followers
 

@@ -34,6 +34,8 @@ _RETURNS = (
     "faults.0.returns: \"with-style\" is not accepted; expected 'with-state', 'without-state' or 'from-another-run'"
 )
 _PHASES = "faults.0.phase: \"sleeping\" is not accepted; expected 'asking', 'gathering', 'committing' or 'publishing'"
+_KINDS = "'silence', 'header', 'twice', 'body', 'noise', 'digest', 'join', 'decline', 'snapshot' or 'evaluation'"
+ANY_BUT_DIGESTS = ["header", "twice", "body", "noise", "join", "decline", "snapshot", "evaluation"]
 DATA = Path(__file__).with_name("data")
 SHORT = {"distribution": "exponential", "mean": 0.8}
 
@@ -139,6 +141,18 @@ CASES: dict[str, Case] = {
     "duplicate": Case(
         {"one": ({"probability": 0.3}, "duplicated"), "three": ({"probability": 0.2, "copies": 3}, "duplicated")},
         [{"probability": 0.0}, {"direction": "up", "kind": "plan"}],
+    ),
+    "hostile": Case(
+        {
+            "any": ({"kinds": ANY_BUT_DIGESTS, "fraction": 0.5}, "forged"),
+            "joins": ({"kinds": ["join", "decline"], "clients": [1, 3], "at_round": 2}, "forged"),
+            "silence": ({"kinds": ["silence", "noise"], "probability": 0.5}, "forged"),
+        },
+        [{"probability": 0.0}, {"clients": []}, {"at_round": 999}],
+        [
+            ({"kinds": []}, "faults.0.kinds: [] is not accepted; expected 1 or more values"),
+            ({"kinds": ["rudeness"]}, f'faults.0.kinds.0: "rudeness" is not accepted; expected {_KINDS}'),
+        ],
     ),
     "late-joiners": Case(
         {"half": ({"fraction": 0.5, "at_round": 3, "spread_rounds": 4}, "back")},

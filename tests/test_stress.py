@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+import signal
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from processes import is_alive, kill, seedbus, wait_for
 from typer.testing import CliRunner
 
+from seedbus.agents.attempt import Attempt
+from seedbus.agents.refusals import Refusals
 from seedbus.agents.rounds import Rounds
+from seedbus.agents.stopping import Progress
 from seedbus.algorithms.decomfl import DeComFL
 from seedbus.algorithms.hiso import HiSo
+from seedbus.bus.clock import wall_seconds
 from seedbus.scenarios.cli import app
 from seedbus.scenarios.discovery import algorithms, faults
 from seedbus.scenarios.errors import Exit
@@ -39,6 +48,12 @@ def test_every_algorithm_that_needs_no_network_is_drawn() -> None:
     assert {document(seed)["algorithm"]["name"] for seed in range(600)} == able
 
 
+def hostile_seeds(most: int) -> list[int]:
+    """The first seeds whose clients break the protocol."""
+    seeds = (seed for seed in range(1000) if any(fault["fault"] == "hostile" for fault in document(seed)["faults"]))
+    return list(itertools.islice(seeds, most))
+
+
 def test_memory_without_bounds_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     held = iter([0, 2**30, 2**30])
     monkeypatch.setattr("seedbus.scenarios.stress._highest", lambda: next(held, 0))
@@ -46,7 +61,7 @@ def test_memory_without_bounds_is_found(tmp_path: Path, monkeypatch: pytest.Monk
     assert "the run took 1024 MiB more" in str(examine(3, tmp_path).problem)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", [*range(6), *hostile_seeds(2)])
 def test_what_must_be_true_of_every_run_is(seed: int, tmp_path: Path) -> None:
     verdict = examine(seed, tmp_path)
     assert verdict.problem is None
@@ -101,6 +116,57 @@ def test_a_state_that_a_resumed_run_forgets_is_found(tmp_path: Path, monkeypatch
     assert verdict is not None and "resumed" in verdict.problem
 
 
+def first_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Of the first seeds whose clients break the protocol."""
+    monkeypatch.setattr("seedbus.scenarios.stress.shrink", lambda failing, still_fails: failing)
+    monkeypatch.setattr("seedbus.scenarios.stress.DECEIVED", 2**40)
+    problems = (examine(seed, tmp_path).problem for seed in hostile_seeds(20))
+    return next((problem for problem in problems if problem), "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", hostile_seeds(30))
+def test_clients_that_break_the_protocol_change_nothing_of_the_others(seed: int, tmp_path: Path) -> None:
+    assert examine(seed, tmp_path).problem is None
+
+
+def test_a_server_that_counts_what_comes_from_elsewhere_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admit = Attempt.admit
+
+    def trusting(self: Attempt, envelope: Any) -> None:
+        admit(self, envelope._replace(base=self.plan.version))
+
+    monkeypatch.setattr(Attempt, "admit", trusting)
+    assert "where they are silent" in first_problem(tmp_path, monkeypatch)
+
+
+def test_a_refusal_that_is_told_and_not_counted_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    by_reason = Refusals.by_reason
+
+    def forgetful(self: Refusals) -> dict[str, dict[str, int]]:
+        return {reason: by for reason, by in by_reason(self).items() if reason != "malformed"}
+
+    monkeypatch.setattr(Refusals, "by_reason", forgetful)
+    assert "refusals are counted as" in first_problem(tmp_path, monkeypatch)
+
+
+def test_a_server_that_an_evaluator_can_break_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = Progress.measured
+
+    def trusting(self: Progress, evaluation: Any, *others: Any) -> Any:
+        if not all(value == value for value in evaluation.metrics.values()):
+            raise ValueError("it is not a number")
+        return measured(self, evaluation, *others)
+
+    monkeypatch.setattr(Progress, "measured", trusting)
+    monkeypatch.setattr("seedbus.scenarios.stress.DECEIVED", 1)
+    monkeypatch.setattr("seedbus.scenarios.stress.shrink", lambda failing, still_fails: failing)
+    problems = [examine(seed, tmp_path).problem or "" for seed in range(12)]
+    assert any("it is not a number" in problem for problem in problems)
+
+
 def test_shrinking_leaves_out_what_does_not_matter() -> None:
     drawn = document(4)
     drawn["faults"] = [{"fault": "drop"}, {"fault": "delay"}, {"fault": "crash"}]
@@ -124,3 +190,60 @@ def test_the_command_writes_the_scenario_of_a_failure(tmp_path: Path, monkeypatc
     done = CliRunner().invoke(app, ["stress", "--seed", "3", "--scenarios", "1", "--keep", str(tmp_path / "kept")])
     assert done.exit_code == Exit.DIVERGED and "seed 3: Broken: it is" in done.output
     assert load(tmp_path / "kept" / "stress-3.yaml").seed == document(3)["seed"]
+
+
+def turn_for_ever(*_: object) -> Any:
+    while True:
+        time.sleep(0.001)
+
+
+def test_what_is_in_hand_is_cut_when_the_time_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("seedbus.scenarios.stress.replay", turn_for_ever)
+    began = wall_seconds()
+    verdict = examine(3, tmp_path, began + 0.5)
+    assert verdict.is_cut and verdict.problem is None and wall_seconds() - began < 2.0
+
+
+def test_a_run_that_hangs_is_a_failure_that_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("seedbus.scenarios.stress.RUN_S", 0.3)
+    monkeypatch.setattr("seedbus.scenarios.stress.SHRINK_S", 0.1)
+    monkeypatch.setattr("seedbus.agents.server.Server._keep", lambda *_: turn_for_ever())
+    verdict = examine(3, tmp_path)
+    assert verdict.problem == "Broken: the run has not ended after 0 s" and verdict.smallest == document(3)
+
+
+def marked(mark: bytes) -> list[int]:
+    """The processes that live and have this in their environment."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if mark in path.read_bytes() and is_alive(int(path.parent.name)):
+                found.append(int(path.parent.name))
+        except OSError:  # it is gone, or another user's
+            pass
+    return found
+
+
+@pytest.mark.parametrize("by", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+def test_no_process_of_the_command_outlives_it(tmp_path: Path, by: signal.Signals) -> None:
+    mark = f"STRESS_TEST={tmp_path}"
+    environment: dict[str, Any] = {**os.environ, "STRESS_TEST": str(tmp_path), "TMPDIR": str(tmp_path)}
+    command = seedbus("stress", "--minutes", 10, "--workers", 2, env=environment)
+    wait_for(lambda: any(tmp_path.rglob("run")))  # a scenario is under way
+    assert len(marked(mark.encode())) >= 2
+    kill(command.pid, by)
+    output, told = command.communicate(timeout=10)
+    wait_for(lambda: not marked(mark.encode()), 3)
+    assert "Traceback" not in told
+    if by == signal.SIGINT:
+        assert command.returncode == Exit.INTERRUPTED and "scenarios" in output and "no failure" in output
+        assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_the_command_ends_with_its_minutes(tmp_path: Path) -> None:
+    began = time.monotonic()
+    command = seedbus("stress", "--minutes", 0.1, "--workers", 2)
+    output, _ = command.communicate(timeout=60)
+    assert command.returncode == Exit.OK and "no failure" in output
+    assert time.monotonic() - began < 6 + 5 + 5, "its minutes, the margin, and what Python takes to begin and end"

@@ -97,6 +97,7 @@ class Hub:
     def post(self, host: int, frame: bytes) -> None:
         session = self._hosts.get(host)
         if session is not None and not self._is_closing:
+            session.is_dismissed = True
             session.post([frame])
 
     def framing_bytes(self, size: int) -> int:
@@ -272,8 +273,8 @@ class Hub:
         session.up = session.down = 0
 
     def _await_farewells(self, until_s: float) -> None:
-        """The last bytes of those that are leaving, so that they are counted too; not for long."""
-        while any(not session.said_farewell for session in self._sessions.values() if session.is_member):
+        """The last bytes of those that were told to leave, so that they are counted too; not for long."""
+        while any(session.is_dismissed and not session.said_farewell for session in self._sessions.values()):
             left_ms = (until_s - wall_seconds()) * 1000
             if left_ms <= 0:
                 return

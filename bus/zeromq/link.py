@@ -136,7 +136,7 @@ class Link:
             self._session = self._before
         else:
             self._is_alone, self._alone_since = True, now
-            self._note("lost", why=why)
+            self._note("the server is gone", trying=f"for {self._patience_s:g} s", because=why)
         # not all at once: whoever lost the same server comes at a moment of its own
         self._retry = now + self._back_off_s * (1 + os.urandom(1)[0] / 255) / 2
         self._back_off_s = min(2 * self._back_off_s, BACK_OFF_S[1])
@@ -203,7 +203,7 @@ class Link:
         self._turned = Turned(self._endpoint, reason, detail)
         if reason not in _WAITING:
             raise self._turned
-        self._lost(reason)
+        self._lost(f"it says {reason}")
 
     def _offered(self, got: Parcel) -> None:
         self._was_offered = self._awaits_welcome = True

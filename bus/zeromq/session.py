@@ -54,6 +54,7 @@ class Delivery:
 class Session:
     """id: the eight bytes in its parcels; peer: its routing id; connection: what it came over.
 
+    is_dismissed: it was told that the run is over, and owes a FAREWELL.
     outbox: parcels that ZeroMQ would not take yet. silent, stuck: heartbeats since it last said or took something;
     pings: PINGs since the last heartbeat.
     up, down: bytes on the wire that belong to no envelope and have no row yet.
@@ -65,6 +66,7 @@ class Session:
     offer: Offer
     port: Port
     is_member: bool = False
+    is_dismissed: bool = False
     said_farewell: bool = False
     outbox: deque[bytes] = field(default_factory=deque)
     outbox_bytes: int = 0

@@ -1,0 +1,273 @@
+"""A tcp server for as long as one likes, with clients that join, leave and are killed: what it holds, and whether that
+grows.
+
+    python benchmarks/soak.py --minutes 60 --write docs
+
+The server is `seedbus server` in real time, DeComFL on a quadratic, forty clients in four processes. One of these
+stays, with the evaluator; the others stay for some seconds, are then told to stop or killed, and others come in their
+places. Every few seconds the server's memory, threads and open descriptors, its rounds and the bytes of its folder are
+read from outside. --write puts them into soak.csv and soak.svg of that folder. What counts is the slope of the memory
+over the last half: a line is fitted to it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field, fields
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from model import page
+
+from seedbus.scenarios.figures import Line, lines
+
+SCENARIO = """
+name: soak
+task: {name: quadratic, dimension: 1000}
+algorithm: {name: decomfl, perturbations: 2, learning_rate: 0.001}
+participation: {clients: 40, cohort: 8, quorum: 1, deadline_s: 0.5}
+evaluation: {every: 100}
+clock: wall
+compute: {evaluation: {distribution: constant, value: 0.005}}
+stop: {rounds: 1000000000}
+"""
+STAYS, COMES = "0-9", ("10-19", "20-29", "30-39")
+STAYS_S, AWAY_S = (10.0, 40.0), (0.0, 10.0)
+KILLED = 0.5  # of those that go; the others are told to stop
+ROUND = b'"event": "round"'
+
+
+@dataclass
+class Sample:
+    """What was read at one moment."""
+
+    at_s: float
+    resident_mb: float
+    threads: int
+    descriptors: int
+    rounds: int
+    log_mb: float
+    folder_mb: float
+    joined: int
+    left: int
+    killed: int
+
+
+@dataclass
+class Guest:
+    """A process's worth of clients that comes and goes. since: at `next_s` it goes, if it is there, or comes."""
+
+    clients: str
+    next_s: float = 0.0
+    process: subprocess.Popen[bytes] | None = None
+
+
+@dataclass
+class Soak:
+    """A server under way, and its clients."""
+
+    folder: Path
+    draw: random.Random
+    began_s: float = field(default_factory=time.monotonic)
+    joined: int = 0
+    left: int = 0
+    killed: int = 0
+    rounds: int = 0
+    _read: int = 0
+
+    def __post_init__(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.endpoint = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+        (self.folder / "soak.yaml").write_text(SCENARIO)
+        self.run = self.folder / "run"
+        words = ("server", str(self.folder / "soak.yaml"), "--bind", self.endpoint, "--out", str(self.run))
+        self.server = _start(*words)
+        self.stays = self._client(STAYS, "--evaluator")
+        self.guests = [Guest(clients) for clients in COMES]
+
+    def _client(self, clients: str, *more: str) -> subprocess.Popen[bytes]:
+        return _start("client", "--connect", self.endpoint, "--clients", clients, "--patience", "30", *more)
+
+    def churn(self) -> None:
+        """Let whose time has come come, or go; nobody goes before the run begins, for it waits for all of them."""
+        now_s = time.monotonic() - self.began_s
+        for guest in self.guests:
+            if now_s < guest.next_s:
+                continue
+            if guest.process is None:
+                guest.process, self.joined = self._client(guest.clients, "--no-evaluator"), self.joined + 1
+                guest.next_s = now_s + self.draw.uniform(*STAYS_S)
+                continue
+            if not self._has_begun():
+                continue
+            if self.draw.random() < KILLED:
+                guest.process.kill()
+                self.killed += 1
+            else:
+                guest.process.terminate()
+                self.left += 1
+            guest.process.wait(30)
+            guest.process, guest.next_s = None, now_s + self.draw.uniform(*AWAY_S)
+
+    def sample(self) -> Sample:
+        """Raises `RuntimeError` if the server or the process that stays is gone."""
+        for name, process in (("server", self.server), ("process that stays", self.stays)):
+            if process.poll() is not None:
+                raise RuntimeError(f"the {name} has ended with exit code {process.returncode}")
+        log = self.run / "log.jsonl"
+        self._count(log)
+        status = dict(line.split(":", 1) for line in _proc(self.server.pid, "status").read_text().splitlines())
+        return Sample(
+            at_s=time.monotonic() - self.began_s,
+            resident_mb=int(status["VmRSS"].split()[0]) * 1024 / 1e6,
+            threads=int(status["Threads"]),
+            descriptors=len(list(_proc(self.server.pid, "fd").iterdir())),
+            rounds=self.rounds,
+            log_mb=log.stat().st_size / 1e6 if log.exists() else 0.0,
+            folder_mb=sum(path.stat().st_size for path in self.run.rglob("*") if path.is_file()) / 1e6,
+            joined=self.joined,
+            left=self.left,
+            killed=self.killed,
+        )
+
+    def _has_begun(self) -> bool:
+        self._count(self.run / "log.jsonl")
+        return self.rounds > 0
+
+    def _count(self, log: Path) -> None:
+        if not log.exists():
+            return
+        with log.open("rb") as file:
+            file.seek(self._read)
+            whole, end, _ = file.read().rpartition(b"\n")
+        self.rounds += whole.count(ROUND)
+        self._read += len(whole) + len(end)
+
+    def close(self) -> None:
+        for process in (self.server, self.stays, *(guest.process for guest in self.guests)):
+            if process is not None and process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+        for process in (self.server, self.stays, *(guest.process for guest in self.guests)):
+            if process is not None:
+                try:
+                    process.wait(40)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
+
+
+def _start(*words: str) -> subprocess.Popen[bytes]:
+    own_words = None if words[0] == "server" else subprocess.DEVNULL  # of clients that are stopped all the time
+    command = [sys.executable, "-m", "seedbus", *words, "--quiet"]
+    return subprocess.Popen(command, start_new_session=True, stderr=own_words)
+
+
+def _proc(pid: int, what: str) -> Path:
+    return Path(f"/proc/{pid}/{what}")
+
+
+def soak(minutes: float, every_s: float, seed: int, write: Path | None) -> list[Sample]:
+    """The samples of a run of so many minutes; written as they come, for a soak that is stopped in the middle."""
+    found: list[Sample] = []
+    with tempfile.TemporaryDirectory(prefix="soak-") as place:
+        run = Soak(Path(place), random.Random(seed))
+        try:
+            while time.monotonic() - run.began_s < 60 * minutes:
+                for _ in range(max(1, round(every_s))):
+                    time.sleep(min(1.0, every_s))
+                    run.churn()
+                found.append(run.sample())
+                if write is not None:
+                    _write(write, found)
+        except KeyboardInterrupt:
+            pass
+        finally:
+            run.close()
+    return found
+
+
+def slope(samples: list[Sample]) -> tuple[float, float]:
+    """How the memory grows over the last half: MB an hour, and MB per 1,000 rounds."""
+    last = samples[len(samples) // 2 :]
+    resident = np.array([sample.resident_mb for sample in last])
+    hours = np.array([sample.at_s / 3600 for sample in last])
+    thousands = np.array([sample.rounds / 1000 for sample in last])
+    if len(last) < 3 or thousands[-1] == thousands[0]:
+        return float("nan"), float("nan")
+    return float(np.polyfit(hours, resident, 1)[0]), float(np.polyfit(thousands, resident, 1)[0])
+
+
+def told(samples: list[Sample]) -> str:
+    """What came of it, in lines."""
+    last, (hourly, each) = samples[-1], slope(samples)
+    resident = [sample.resident_mb for sample in samples]
+    descriptors = [sample.descriptors for sample in samples]
+    return (
+        f"{last.at_s / 60:.1f} min: {last.rounds:,} rounds ({last.rounds / last.at_s:.1f} a second); "
+        f"{last.joined} processes joined, {last.left} left, {last.killed} were killed\n"
+        f"memory: {resident[0]:.1f} MB at first, {max(resident):.1f} at most, {resident[-1]:.1f} at the end; "
+        f"over the last half {hourly:+.2f} MB an hour, {each:+.3f} MB per 1,000 rounds\n"
+        f"descriptors: {min(descriptors)} to {max(descriptors)}; log {last.log_mb:.1f} MB, "
+        f"folder {last.folder_mb:.1f} MB"
+    )
+
+
+def plots(samples: list[Sample]) -> str:
+    minutes = [sample.at_s / 60 for sample in samples]
+    x = "minutes"
+    rates = [0.0] + [(b.rounds - a.rounds) / (b.at_s - a.at_s) for a, b in pairwise(samples)]
+    gone = [sample.left + sample.killed for sample in samples]
+    figures = [
+        lines("memory", x, "the server's memory (MB)", [Line("", minutes, [s.resident_mb for s in samples])]),
+        lines("rounds", x, "rounds a second", [Line("", minutes, rates)]),
+        lines("descriptors", x, "open descriptors", [Line("", minutes, [s.descriptors for s in samples])]),
+        lines(
+            "churn",
+            x,
+            "processes",
+            [Line("joined", minutes, [s.joined for s in samples]), Line("left or killed", minutes, gone)],
+        ),
+        lines("log", x, "log.jsonl (MB)", [Line("", minutes, [s.log_mb for s in samples])]),
+        lines("folder", x, "the run's folder (MB)", [Line("", minutes, [s.folder_mb for s in samples])]),
+    ]
+    return page(figures)
+
+
+def _write(folder: Path, samples: list[Sample]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    unfinished = folder / f"soak.csv.{os.getpid()}"
+    with unfinished.open("w", newline="", encoding="utf-8") as file:
+        table = csv.writer(file)
+        names = [each.name for each in fields(Sample)]
+        table.writerow(names)
+        for sample in samples:
+            values: list[Any] = [getattr(sample, name) for name in names]
+            table.writerow([f"{value:.3f}" if isinstance(value, float) else value for value in values])
+    unfinished.replace(folder / "soak.csv")
+    (folder / "soak.svg").write_text(plots(samples), encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--every", type=float, default=5.0, metavar="SECONDS", help="between two samples")
+    parser.add_argument("--seed", type=int, default=0, help="of who goes when, and how")
+    parser.add_argument("--write", type=Path, metavar="FOLDER", help="where soak.csv and soak.svg go")
+    asked = parser.parse_args()
+    samples = soak(asked.minutes, asked.every, asked.seed, asked.write)
+    print(told(samples))
+
+
+if __name__ == "__main__":
+    main()

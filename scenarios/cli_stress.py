@@ -129,13 +129,13 @@ def _end_with_parent() -> None:
     """In a process of the pool: end when the one that started it does, however that ends; Ctrl-C is for that one."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
-    assert parent is not None
 
-    def watch() -> None:
-        multiprocessing.connection.wait([parent.sentinel])
+    def watch(sentinel: int) -> None:
+        multiprocessing.connection.wait([sentinel])
         os.kill(os.getpid(), signal.SIGKILL)
 
-    threading.Thread(target=watch, name="leash", daemon=True).start()
+    if parent is not None:
+        threading.Thread(target=watch, args=(parent.sentinel,), name="leash", daemon=True).start()
 
 
 def _write(path: Path, verdict: Verdict) -> None:

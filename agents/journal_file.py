@@ -70,7 +70,8 @@ def begin(folder: Path, facts: Mapping[str, str]) -> None:
 
 def connect(path: Path, mode: str) -> sqlite3.Connection:
     options: dict[str, Any] = {"cached_statements": 0} if mode.startswith("ro") else {}
-    database = sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True, check_same_thread=False, **options)
+    uri = f"{path.absolute().as_uri()}?mode={mode}"
+    database: sqlite3.Connection = sqlite3.connect(uri, uri=True, check_same_thread=False, **options)
     if options:  # the steps of a statement count from its first use on, so none may be used again
         database.set_progress_handler(lambda: 1, _STEPS + sum(map(_size, _files(path))))
     return database
@@ -133,7 +134,7 @@ def locked(folder: Path) -> Any:
     try:
         file = open(descriptor(folder / LOCK, os.O_RDWR | os.O_CREAT), "rb+")
     except Misplaced as error:
-        raise RunFolderError(folder, error.strerror) from None
+        raise RunFolderError(folder, error.what) from None
     except OSError as error:
         raise RunFolderError(folder, f"the run's folder cannot be written ({error.strerror})") from None
     try:
@@ -162,7 +163,7 @@ def said_plainly(folder: Path) -> Iterator[None]:
     except (ValueError, RecursionError, msgpack.UnpackException) as error:
         raise JournalDamaged(path, 0, f"it holds what cannot be decoded ({_line(error)})") from None
     except Misplaced as error:
-        raise RunFolderError(folder, error.strerror) from None
+        raise RunFolderError(folder, error.what) from None
     except OSError as error:
         raise RunFolderError(folder, f"the run's folder cannot be written ({error.strerror})") from None
 

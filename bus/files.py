@@ -32,7 +32,8 @@ class Misplaced(OSError):
     """Something else is where a file or a folder of ours belongs."""
 
     def __init__(self, path: Path, found: str, expected: str) -> None:
-        super().__init__(errno.EEXIST, f"{path.name} is {found}; expected {expected}", str(path))
+        self.what = f"{path.name} is {found}; expected {expected}"
+        super().__init__(errno.EEXIST, self.what, str(path))
 
 
 def check_file(path: Path, *, is_written: bool = False) -> bool:

@@ -114,6 +114,6 @@ def writable(folder: Path) -> Iterator[None]:
     try:
         yield
     except Misplaced as error:
-        raise RunFolderError(folder, error.strerror) from None
+        raise RunFolderError(folder, error.what) from None
     except OSError as error:
         raise RunFolderError(folder, f"the run's folder cannot be written ({error.strerror})") from None

@@ -54,8 +54,8 @@ PLACES: list[tuple[Any, str]] = [
     *((Server, name) for name in ("_read", "_publish")),
     *((Ledger, name) for name in ("take_new", "write_segment", "restore")),
     *((Recorder, name) for name in ("_write", "round_closed", "close")),
-    *((Path, name) for name in ("mkdir", "open", "write_text", "replace", "unlink")),
-    (os, "fsync"),
+    *((Path, name) for name in ("mkdir", "replace", "unlink")),
+    *((os, name) for name in ("pwrite", "ftruncate", "fsync")),
 ]
 """What is killed before and after; every SQL statement is a place too, "sql"."""
 

@@ -167,7 +167,7 @@ class Coordinator:
         """Count a refusal. Whoever answers the open round badly has answered: the round does not wait for it, nor for a
         measurement."""
         self.refusals.clients[client, reason] += 1
-        if client == EVALUATOR and reason in _ANSWERS_BADLY | {"wrong-kind"}:
+        if client == EVALUATOR and reason != "not-fetched":  # that is of a snapshot
             self.progress.answered()
         attempt = self._rounds.attempt(round)
         if attempt is not None and reason in _ANSWERS_BADLY:

@@ -128,8 +128,9 @@ def _html(text: str) -> str:
 
 
 def _markdown(text: str) -> str:
-    marked = {"\\": "\\\\", "|": "\\|", "<": "&lt;", "[": "\\["}
-    return ", ".join(text.split("\n")).translate(str.maketrans(marked))
+    for sign, written in (("\\", "\\\\"), ("|", "\\|"), ("<", "&lt;"), ("[", "\\[")):
+        text = text.replace(sign, written)
+    return ", ".join(text.split("\n"))
 
 
 def _plots(comparison: Comparison) -> list[str]:

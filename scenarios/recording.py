@@ -111,8 +111,7 @@ class Recorder:
 
 def _flat(_logger: Any, _method: str, record: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """The facts beside `event`. A metric's name never becomes a keyword of a call."""
-    facts: dict[str, Any] = record.pop("facts")
-    return {**facts, **record}
+    return {**record.pop("facts"), **record}
 
 
 def _bounded(value: Any) -> Any:

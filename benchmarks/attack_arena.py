@@ -241,7 +241,7 @@ class Arena:
         self._is_over.set()
         self._sampler.join()
         rounds = self._rounds_since(0.0)
-        ended = rounds[-1] if code is not None and len(rounds) == self._rounds else over
+        ended = over if code is None or self._results() is None else _time(self._lines()[-1])
         # what comes after the last round, tables and plots, is not looked at
         first, last = self._window or (ended, ended)
         before, during = self._rates(rounds, first, min(last, ended))
@@ -293,7 +293,7 @@ class Arena:
             lost = [w.poll() for w in self._honest if w.pid not in self._killed and w.poll() != 0]
             harms += [f"an honest worker: exit {lost[0]}"] if lost else []
         rate, before = found.rounds_during, found.rounds_before
-        if rate is not None and before and rate < SLOWED * before:
+        if rate is not None and before and rate < SLOWED * before and not self._killed:  # that stops it for a while
             harms.append(f"{rate / before:.0%} of the rounds/s")
         if self.kept_out:
             harms.append("an honest worker kept out")

@@ -19,6 +19,7 @@ from attack_proxy import Hook, Proxy, lying, silent
 from attack_wire import (
     ANSWER,
     COMMIT,
+    DECLINE,
     DELIVER,
     EVALUATION,
     EVALUATOR,
@@ -270,44 +271,42 @@ def _ping_only(arena: Arena) -> str:
 
 def _pass_the_offer(arena: Arena) -> str:
     """Strangers who take an offer, keep it, and take it again when it is taken from them."""
-    offers, until = [0] * 6, [0.0]
+    offers = [0] * 6
+    is_over = threading.Event()
 
     def play(number: int) -> None:
-        while time.time() < until[0] and arena.is_open:
+        while not is_over.wait(0.01) and arena.is_open:
             with suppress(OSError), Peer(arena.port) as peer:
-                for _ in range(90):
-                    if time.time() > until[0]:
-                        return
+                for _ in range(90):  # a few more refusals, and it is hung up on
                     with suppress(Refused):
                         stay = Stay(peer, hello())
                         offers[number] += 1
-                        _linger(stay, until[0])
-                    time.sleep(0.1)
-            time.sleep(0.01)
+                        _linger(stay, is_over)
+                    if is_over.wait(0.1):
+                        return
 
     victim = arena.begin()[1]
-    with arena.under_attack() as start:
-        until[0] = start - arena.seconds + STALL_S
-        threads = [threading.Thread(target=play, args=(number,), daemon=True) for number in range(6)]
+    with arena.under_attack():
+        threads = [threading.Thread(target=play, args=(number,), daemon=True) for number in range(len(offers))]
         for thread in threads:
             thread.start()
         _replace(arena, victim)
-        until[0] = 0.0
+        is_over.set()
         for thread in threads:
             thread.join()
     return f"six strangers, {sum(offers)} offers taken and none joined"
 
 
-def _linger(stay: Stay, until: float) -> None:
-    """Say PING until the offer is no more."""
+def _linger(stay: Stay, is_over: threading.Event) -> None:
+    """Say PING until the stay is no more."""
     stay.peer.socket.settimeout(0.5)
     beat = 0.0
-    while time.time() < until:
+    while not is_over.is_set():
         if time.time() > beat:
             stay.say(PING)
             beat = time.time() + 1
         with suppress(TimeoutError):
-            if type_of(stay.peer.receive()) in (3, POST):
+            if type_of(stay.peer.receive()) in (DECLINE, POST):
                 return
 
 
@@ -374,22 +373,25 @@ def _stolen_session(arena: Arena) -> str:
 def _replayed_join(arena: Arena) -> str:
     """What a worker said when it joined, said again by another once it is gone."""
     words: list[str] = []
+    is_over = threading.Event()
     with Proxy(arena.port) as proxy:
         victim = arena.begin(arena.port, proxy.port)[1]
         greeted = next(data for data in proxy.said if type_of(data) == HELLO)
-        joined = next(data for data in proxy.said if type_of(data) == POST)
-        with arena.under_attack() as until:
-            arena.kill(victim)
-            with suppress(OSError), ExitStack() as stack:
-                while not words and time.time() < until:
-                    with suppress(Refused):
-                        stay = Stay(stack.enter_context(Peer(arena.port)), greeted)
-                        (join,) = entries(joined[9:])
-                        words.append("welcome" if stay.post(join) else "refused")
-                        if words == ["welcome"]:
-                            _linger(stay, until)
-                    time.sleep(0.1)
-    arena.join(arena.honest("--clients", f"{HALF}-{CLIENTS - 1}", "--no-evaluator"), time.time(), START_S)
+        (join,) = entries(next(data for data in proxy.said if type_of(data) == POST)[9:])
+
+        def play() -> None:
+            while not words and not is_over.wait(0.05):
+                with suppress(OSError, Refused), Peer(arena.port) as peer:
+                    stay = Stay(peer, greeted)
+                    words.append("welcome" if stay.post(join) else "refused")
+                    _linger(stay, is_over)
+
+        with arena.under_attack():
+            thread = threading.Thread(target=play, daemon=True)
+            thread.start()
+            _replace(arena, victim)
+            is_over.set()
+            thread.join()
     return f"a worker's HELLO and JOIN, once it was gone ({words[0] if words else 'no offer, or hung up'})"
 
 

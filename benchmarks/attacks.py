@@ -20,6 +20,8 @@ from __future__ import annotations
 import argparse
 import json
 import resource
+import signal
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -51,6 +53,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--markdown", type=Path)
     asked = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends what was started here, too
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     chosen = [attack for attack in known if not asked.only or attack.name in asked.only]

@@ -185,13 +185,15 @@ class Arena:
         halves = [f"0-{CLIENTS // 2 - 1}", f"{CLIENTS // 2}-{CLIENTS - 1}"]
         return [self.honest("--clients", half, port=port) for half, port in zip(halves, where, strict=True)]
 
-    def join(self, worker: subprocess.Popen[bytes], since: float, within_s: float) -> float | None:
-        """Seconds until an honest worker has joined, from its start on; None if it does not in time."""
-        self.wait_for(lambda: self.joined(since) or worker.poll() is not None, within_s)
-        joined = self.joined(since)
+    def join(
+        self, worker: subprocess.Popen[bytes], since: float, within_s: float, *, others: Callable[[], int] = lambda: 0
+    ) -> None:
+        """Wait until an honest worker has joined. since: its start; others: how many have joined since that are not
+        honest."""
+        self.wait_for(lambda: self.joined(since)[others() :] or worker.poll() is not None, within_s)
+        joined = self.joined(since)[others() :]
         self.joined_s = joined[0] - since if joined else None
         self.kept_out = not joined
-        return self.joined_s
 
     def wait_for(self, is_so: Callable[[], Any], within_s: float = START_S) -> bool:
         """Whether something comes about in time, while the server lives."""

@@ -72,7 +72,7 @@ def cases() -> list[Attack]:
     liars["accuracy"] = "2", "accuracy 0.9999", lying(partial(_with, high, "accuracy"))
     liars["digests"] = "2", "false digests", lying(digest=_flipped)
     return [
-        Attack("worker-killed", "control", LONG_RUN, _worker_killed, {"patience_s": 15.0, "files": 1024}),
+        Attack("worker-killed", "control", LONG_RUN, _worker_killed, {"patience_s": 12.0, "files": 1024}),
         *(
             Attack(f"evaluator-{word}", finding, SHORT_RUN, partial(_liar, what=what, hook=hook))
             for word, (finding, what, hook) in liars.items()
@@ -87,7 +87,7 @@ def cases() -> list[Attack]:
         Attack("hello-spans", "5", LONG_RUN, _hello_spans),
         Attack("ping-only", "6", SHORT_RUN, _ping_only, {"patience_s": 5.0}),
         Attack("pass-the-offer", "6", LONG_RUN, _pass_the_offer, {"patience_s": 6.0}),
-        Attack("idle-handshakes", "6", LONG_RUN, _idle_handshakes, {"patience_s": 15.0, "files": 1024}),
+        Attack("idle-handshakes", "6", LONG_RUN, _idle_handshakes, {"patience_s": 12.0, "files": 1024}),
         Attack("silent-10000", "6", SHORT_RUN, _silent),
         Attack("stolen-session", "7", LONG_RUN, _stolen_session),
         Attack("replayed-join", "7", LONG_RUN, _replayed_join),
@@ -259,12 +259,13 @@ def _ping_only(arena: Arena) -> str:
     """A member that is honest until it has joined; an honest worker would take its place."""
     with Proxy(arena.port, silent) as proxy:
         arena.honest("--clients", f"0-{HALF - 1}")
-        arena.captive(proxy.port, "--clients", f"{HALF}-{CLIENTS - 1}", "--no-evaluator")
+        arena.wait_for(lambda: arena.joined())  # with the evaluator, where that is a client's
+        arena.captive(proxy.port, "--clients", f"{HALF}-{CLIENTS - 1}")
         with arena.under_attack():
             if not arena.wait_for(lambda: len(arena.joined()) > 1):
                 return "nothing: it did not get in"
             since = time.time()
-            other = arena.honest("--clients", f"{HALF}-{CLIENTS - 1}", "--no-evaluator")
+            other = arena.honest("--clients", f"{HALF}-{CLIENTS - 1}")
             arena.join(other, since, STALL_S)
     return f"HELLO, JOIN, PINGs for {STALL_S:.0f} s"
 
@@ -327,9 +328,10 @@ def _worker_killed(arena: Arena) -> str:
     return "nothing; a worker killed"
 
 
-def _replace(arena: Arena, victim: subprocess.Popen[bytes]) -> None:
+def _replace(arena: Arena, victim: subprocess.Popen[bytes], others: Callable[[], int] = lambda: 0) -> None:
+    since = time.time()
     arena.kill(victim)
-    arena.join(arena.honest("--clients", f"{HALF}-{CLIENTS - 1}"), time.time(), STALL_S)
+    arena.join(arena.honest("--clients", f"{HALF}-{CLIENTS - 1}"), since, STALL_S, others=others)
 
 
 def _silent(arena: Arena) -> str:
@@ -373,7 +375,7 @@ def _stolen_session(arena: Arena) -> str:
 def _replayed_join(arena: Arena) -> str:
     """What a worker said when it joined, said again by another once it is gone."""
     words: list[str] = []
-    is_over = threading.Event()
+    is_in, is_over = threading.Event(), threading.Event()
     with Proxy(arena.port) as proxy:
         victim = arena.begin(arena.port, proxy.port)[1]
         greeted = next(data for data in proxy.said if type_of(data) == HELLO)
@@ -383,13 +385,18 @@ def _replayed_join(arena: Arena) -> str:
             while not words and not is_over.wait(0.05):
                 with suppress(OSError, Refused), Peer(arena.port) as peer:
                     stay = Stay(peer, greeted)
-                    words.append("welcome" if stay.post(join) else "refused")
+                    is_in.set()
+                    try:
+                        words.append("welcome" if stay.post(join) else "refused")
+                    finally:
+                        if words != ["welcome"]:
+                            is_in.clear()
                     _linger(stay, is_over)
 
         with arena.under_attack():
             thread = threading.Thread(target=play, daemon=True)
             thread.start()
-            _replace(arena, victim)
+            _replace(arena, victim, others=lambda: int(is_in.is_set()))
             is_over.set()
             thread.join()
     return f"a worker's HELLO and JOIN, once it was gone ({words[0] if words else 'no offer, or hung up'})"

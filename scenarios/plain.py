@@ -47,7 +47,7 @@ def _is_stop(error: BaseException | None) -> bool:
 
 def _known(error: Exception) -> Exit | None:
     from seedbus.agents.errors import AgentError, JoinRefused, Unfinishable
-    from seedbus.bus.errors import BadEndpoint, EndOfTime, LedgerDamaged, RemoteError, TooFewFiles
+    from seedbus.bus.errors import BadEndpoint, BadKey, EndOfTime, LedgerDamaged, RemoteError, TooFewFiles
     from seedbus.models.errors import DataError
 
     if isinstance(error, WorkerFailed):  # with a sentence of its own, unless it was killed
@@ -60,6 +60,7 @@ def _known(error: Exception) -> Exit | None:
         (JoinRefused, Exit.PEER),
         (RemoteError, Exit.PEER),
         (BadEndpoint, Exit.USAGE),
+        (BadKey, Exit.USAGE),
         (TooFewFiles, Exit.PEER),
         (AgentError, Exit.FOLDER),
         (LedgerDamaged, Exit.FOLDER),

@@ -13,8 +13,10 @@ from typing import Any
 from seedbus.agents.observer import Nobody
 from seedbus.algorithms.directions import set_threads
 from seedbus.bus import Offer, Wish
-from seedbus.bus.transport import Follower, Span, merged
+from seedbus.bus.spans import Span, merged
+from seedbus.bus.transport import NO_CLIENTS, Follower
 from seedbus.bus.zeromq import follow
+from seedbus.bus.zeromq.keys import Identity
 from seedbus.bus.zeromq.sockets import check_files
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.loading import validate
@@ -43,11 +45,20 @@ def serve(
     memory: Path | None,
     leash: bool,
     note: Callable[..., None],
+    identity: Identity | None = None,
 ) -> None:
-    """Host clients of the server at `endpoint` until its run is over. memory: the folder of what they remember.
+    """Host clients of the server at `endpoint` until its run is over.
 
+    memory: the folder of what they remember; leash: whether standard input tells the keys to show, in its first line,
+    and ends this process by its end; identity: the keys to show otherwise.
     Raises `ServerGone`, `Turned`, `JoinRefused`, `BadEndpoint`, `TooFewFiles`, `DataError`, `ScenarioError`.
     """
+    if leash:
+        line = sys.stdin.buffer.readline()
+        if not line:
+            return  # whoever started this process is gone already
+        secrets = json.loads(line)
+        identity = Identity.unpacked(secrets) if secrets else None
     set_threads(1)  # other workers have the other cores
     bound: dict[bytes, Any] = {}
 
@@ -67,20 +78,30 @@ def serve(
         wishes = _one_each(spans, count, evaluates)
         check_files(len(wishes), FILES_EACH)
     with ExitStack() as stack:
-        follow(endpoint, wishes, make, patience_s=patience_s, note=note, leash=sys.stdin.fileno() if leash else None)
+        follow(
+            endpoint,
+            wishes,
+            make,
+            patience_s=patience_s,
+            note=note,
+            leash=sys.stdin.fileno() if leash else None,
+            identity=identity,
+        )
 
 
 def spans_of(text: str) -> tuple[tuple[Span, ...], int]:
     """What --clients says: a number of clients, or which: 25, or 0-24, or 0-9,40-49. Raises `ScenarioError`."""
     if not text:
         return (), 0
+    if text == "none":
+        return (), NO_CLIENTS
     if re.fullmatch(r"[0-9]+", text) and 0 < int(text) <= MOST:
         return (), int(text)
     spans = []
     for part in text.split(","):
         found = re.fullmatch(r"([0-9]+)(?:-([0-9]+))?", part)
         if not found or text == "0" or not int(found[1]) <= int(found[2] or found[1]) < MOST:
-            expected = "expected how many, like 25, or which, like 0-24 or 0-9,40-49"
+            expected = "expected how many, like 25, which, like 0-24 or 0-9,40-49, or none"
             raise ScenarioError(f"--clients {text}", [expected])
         spans.append((int(found[1]), int(found[2] or found[1])))
     return merged(spans), 0

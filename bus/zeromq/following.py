@@ -9,6 +9,7 @@ import zmq
 
 from seedbus.bus.clock import wall_seconds
 from seedbus.bus.transport import Recruit, Wish
+from seedbus.bus.zeromq.keys import Identity
 from seedbus.bus.zeromq.labour import Labour
 from seedbus.bus.zeromq.link import Link
 
@@ -26,11 +27,13 @@ def follow(
     context: zmq.Context[Any] | None = None,
     note: Callable[..., None] = _quietly,
     leash: int | None = None,
+    identity: Identity | None = None,
 ) -> None:
     """Serve as followers until the run is over: one link for each wish.
 
-    patience_s: how long a server may be away; leash: a descriptor whose end ends this process too. Raises `ServerGone`,
-    `Turned`, `BadEndpoint`, and whatever building followers raises.
+    identity: the keys to show, where the server asks for some; patience_s: how long a server may be away; leash: a
+    descriptor whose end ends this process too. Raises `ServerGone`, `Turned`, `BadEndpoint`, and whatever building
+    followers raises.
     """
     own = context is None
     if context is None:
@@ -40,7 +43,8 @@ def follow(
     links: list[Link] = []
     try:
         for wish in wishes:
-            links.append(Link(context, endpoint, wish, recruit, labour, patience_s=patience_s, note=note))
+            options: dict[str, Any] = {"patience_s": patience_s, "note": note, "identity": identity}
+            links.append(Link(context, endpoint, wish, recruit, labour, **options))
         poller.register(labour.descriptor, zmq.POLLIN)
         if leash is not None:
             poller.register(leash, zmq.POLLIN)

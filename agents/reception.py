@@ -85,17 +85,17 @@ class Reception:
         if isinstance(spans, Declined):
             return spans
         host = next((number for number in range(HOST, LOWEST_ADDRESS, -1) if number not in self._guests), None)
-        evaluates = wish.evaluates and rights.is_trusted and self._is_evaluator_unoffered
+        evaluates = wish.evaluates and rights.evaluates and self._is_evaluator_unoffered
         if host is None or not (spans or evaluates):
             return Declined("no-clients", f"all {self._coordinator.participation.clients} clients have their processes")
-        nonce = b"" if rights.is_trusted else os.urandom(NONCE_BYTES)
+        nonce = b"" if rights.evaluates else os.urandom(NONCE_BYTES)
         offer = Offer(host, spans, evaluates, self._scenario, nonce)
         self._guests[host] = _Guest(offer, rights)
         return offer
 
     def admit(self, host: int, frame: bytes) -> tuple[list[bytes], bool] | Declined:
         guest = self._guests[host]
-        if not guest.rights.is_trusted and "x0" not in self._coordinator.proofs:
+        if not guest.rights.evaluates and "x0" not in self._coordinator.proofs:
             return Declined(NOT_YET, "the run does not know its own x₀ yet")
         try:
             envelope = decode(frame, host)
@@ -114,7 +114,7 @@ class Reception:
         if taken is not None or (guest.offer.evaluates and not self._is_evaluator_free):
             who = "the evaluator" if taken is None else f"client {taken}"
             return Declined("taken", f"{who} is hosted by another process, which joined first")
-        plans, refusal = self._coordinator.joined(join, nonce=guest.offer.nonce, decides=guest.rights.is_trusted)
+        plans, refusal = self._coordinator.joined(join, nonce=guest.offer.nonce, decides=guest.rights.evaluates)
         if refusal is not None:
             self._observer.refused(refusal)
             return self._refuse(frame, host, refusal.reason, refusal.detail, refusal)
@@ -161,7 +161,7 @@ class Reception:
 
     @property
     def could_go_on(self) -> bool:
-        participation, unoffered = self._coordinator.participation, len(self._unoffered())
+        participation, unoffered = self._coordinator.participation, self._unoffered().size
         needed = participation.clients if self._bus.clock.is_virtual else participation.quorum
         return not self._is_evaluator_unoffered and participation.clients - unoffered >= needed
 
@@ -181,13 +181,13 @@ class Reception:
         if wish.count == NO_CLIENTS:
             return ()
         free, unoffered = _within(self._free, rights), _within(self._unoffered(), rights)
-        if free and wish.count > len(free):
-            return Declined("too-many", f"{wish.count} clients are asked for and {len(free)} are left")
-        if unoffered and wish.count <= len(unoffered):
+        if free and wish.count > free.size:
+            return Declined("too-many", f"{wish.count} clients are asked for and {free.size} are left")
+        if unoffered and wish.count <= unoffered.size:
             others = len(self._guests)
         else:  # what is left has been offered; whoever joins first has it
             unoffered, others = free, len(self.hosts)
-        return unoffered.lowest(wish.count or -(-len(unoffered) // max(1, self._processes - others)))
+        return unoffered.lowest(wish.count or -(-unoffered.size // max(1, self._processes - others)))
 
     def _wished(self, wish: Wish, rights: Rights) -> tuple[Span, ...] | Declined:
         """These clients and no others, if they may be had."""

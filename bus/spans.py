@@ -21,8 +21,12 @@ class SpanSet:
     def __iter__(self) -> Iterator[Span]:
         return iter(self._spans)
 
-    def __len__(self) -> int:
-        """How many numbers."""
+    def __bool__(self) -> bool:
+        return bool(self._spans)
+
+    @property
+    def size(self) -> int:
+        """How many numbers. (A length would be taken for that of the list of spans.)"""
         return sum(last - first + 1 for first, last in self._spans)
 
     def copy(self) -> SpanSet:

@@ -39,7 +39,7 @@ class Offer:
     """Whom a process may host, at which address, if it is the first of those with such an offer that joins.
 
     scenario: what they need to know of the run, opaque here. nonce: what the proof of its JOIN is bound to, so that it
-    serves for this offer only; none for a process of the operator's own, whose connection is proof enough.
+    serves for this offer only; none for a process that may evaluate, whose connection or key is proof enough.
     """
 
     host: int
@@ -53,16 +53,18 @@ class Offer:
 class Rights:
     """What a peer may ask for, by the connection or the key that it came with.
 
-    spans: the clients that it may host; None: any. is_trusted: it belongs to whoever runs the server: it may host the
-    evaluator, and the x₀ of such a process is the run's.
+    spans: the clients that it may host; None: any. evaluates: it may host the evaluator, and its x₀ is the run's.
+    is_own: the server's own process started it, and limits for others are not for it.
     """
 
     spans: tuple[Span, ...] | None = None
-    is_trusted: bool = False
+    evaluates: bool = False
+    is_own: bool = False
 
 
 STRANGER = Rights()
-OPERATOR = Rights(is_trusted=True)
+ANYBODY = Rights(evaluates=True)
+OPERATOR = Rights(evaluates=True, is_own=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from seedbus.agents.errors import Unfinishable
 from seedbus.agents.observer import Observer
 from seedbus.bus import MemoryTransport, Reception, Recruit, Transport, Wish
 from seedbus.bus.clock import wall_seconds
-from seedbus.bus.transport import OPERATOR, STRANGER, Rights
+from seedbus.bus.transport import ANYBODY, OPERATOR, STRANGER, Rights
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.schema import Scenario
 
@@ -113,10 +113,10 @@ def placed(
     check_files(max(placement.workers, placement.expect), each=FILES_EACH)
     if placement.bind is not None:
         allow_files(scenario.participation.clients * FILES_EACH)  # each may come with a socket of its own
-    with tempfile.TemporaryDirectory(prefix="seedbus-") as folder, zmq.Context() as context:
+    with _own_address(placement) as own, zmq.Context() as context:
         context.max_sockets = 65_535
         guard, helpers, hubs = _Guard(placement), list[Workers | _Thread](), list[Hub]()
-        door = _Door(placement, f"ipc://{folder}/own", context)
+        door = _Door(placement, own, context)
 
         def on_tick(reception: Reception) -> None:
             door.tell(reception)
@@ -168,6 +168,16 @@ def placed(
             door.close()
 
 
+@contextmanager
+def _own_address(placement: Placement) -> Iterator[str]:
+    """An address in a folder that only this user may enter, where one is needed."""
+    if placement.transport == "ipc" or (placement.bind is not None and placement.evaluator != "anybody"):
+        with tempfile.TemporaryDirectory(prefix="seedbus-") as folder:
+            yield f"ipc://{folder}/own"
+    else:
+        yield ""
+
+
 def _hosted(placement: Placement, scenario: Scenario) -> list[list[str]]:
     """What each process that a server starts is to host, as options of `seedbus client`."""
     if placement.bind is not None:
@@ -208,18 +218,20 @@ class _Door:
             if placement.keys is not None:
                 self.keys, self._table = server_keys(placement.keys), Table(placement.keys / TABLE)
         elif placement.transport == "inproc":
-            self.endpoint, self.own = "inproc://seedbus", ""
+            self.endpoint = "inproc://seedbus"
         elif placement.transport == "ipc":
             self.endpoint = own
         else:
-            self.endpoint, self.own = "tcp://127.0.0.1:*", ""
+            self.endpoint = "tcp://127.0.0.1:*"
             self.keys, own_keys = KeyPair.new(), KeyPair.new()
             self.identity = Identity(own_keys, self.keys.public)
         self._doorkeeper = None if self.keys is None else Doorkeeper(context, self._rights_of)
 
     def rights(self, is_own: bool, user: str) -> Rights | None:
-        if is_own or self._trusts_all:
+        if is_own:
             return OPERATOR
+        if self._trusts_all:
+            return ANYBODY
         return STRANGER if self.keys is None else self._rights_of(user)
 
     def _rights_of(self, user: str) -> Rights | None:

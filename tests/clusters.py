@@ -66,7 +66,7 @@ class Serving(threading.Thread):
 
     def __init__(self, what: Scenario, folder: Path, *, resume: bool = False, **placement: Any) -> None:
         super().__init__(name="server", daemon=True)
-        options: dict[str, Any] = {"transport": "tcp", "bind": "tcp://127.0.0.1:*"}
+        options: dict[str, Any] = {"transport": "tcp", "bind": "tcp://127.0.0.1:*", "evaluator": "anybody"}
         options |= {"heartbeat_s": 2.0, "patience_s": 20.0}
         self._what, self._folder, self._resume = what, folder, resume
         self._placement = Placement(**(options | placement))

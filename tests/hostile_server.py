@@ -37,7 +37,8 @@ class ServerProcess:
     """
 
     def __init__(self, what: Scenario, folder: Path, limits: dict[str, Any] | None = None, **placement: Any) -> None:
-        where = {"transport": "tcp", "bind": "tcp://127.0.0.1:*", "heartbeat_s": 0.2, "patience_s": 60.0} | placement
+        where = {"transport": "tcp", "bind": "tcp://127.0.0.1:*", "evaluator": "anybody"}
+        where |= {"heartbeat_s": 0.2, "patience_s": 60.0} | placement
         command = [
             sys.executable,
             __file__,

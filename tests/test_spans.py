@@ -22,7 +22,7 @@ def test_a_set_of_spans_is_the_set_of_its_numbers(
         (plain.update if is_added else plain.difference_update)(range(first, last + 1))
     listed = list(spans)
     assert [number for first, last in listed for number in range(first, last + 1)] == sorted(plain)
-    assert len(spans) == len(plain)
+    assert spans.size == len(plain)
     assert all(later[0] > earlier[1] + 1 for earlier, later in pairwise(listed)), "they do not touch"
     assert spans.lacks(asked) == min(set(range(asked[0], asked[1] + 1)) - plain, default=None)
     gaps = {number for first, last in spans.gaps(60) for number in range(first, last + 1)}

@@ -28,6 +28,7 @@ from worlds import go, scenario
 
 from seedbus.agents.followers import prove
 from seedbus.bus import HOST, Declined, Envelope, Kind, Offer, Wish, encode
+from seedbus.bus.transport import OPERATOR, Rights
 from seedbus.bus.zeromq import Hub, Limits, parcel
 from seedbus.bus.zeromq.parcel import Type
 from seedbus.bus.zeromq.port import MISSED
@@ -46,7 +47,7 @@ class Door(Desk):
         self._scenario = scenario
         self.why: list[str] = []
 
-    def greet(self, wish: Wish) -> Offer | Declined:
+    def greet(self, wish: Wish, rights: Rights = OPERATOR) -> Offer | Declined:
         answer = super().greet(wish)
         return replace(answer, scenario=self._scenario) if isinstance(answer, Offer) else answer
 
@@ -180,7 +181,7 @@ def test_a_process_that_stands_still_is_found_out_and_comes_again(tmp_path: Path
     gate = Gate()
     with ServerProcess(WHAT, tmp_path / "run") as server:
         good = Worker(WHAT, server.endpoint, ((0, 3),), gate)
-        clients = ["--clients", "4-7", "--no-evaluator", "--quiet"]
+        clients = ["--clients", "4-7", "--quiet"]
         stopped = seedbus("client", "--connect", server.endpoint, *clients)
         try:
             gate.open_to(5)

@@ -231,10 +231,10 @@ class Hub:
         session = Session(os.urandom(parcel.SESSION_BYTES), peer, connection, answer, rights, self._port)
         self._gone_bytes[STRANGERS, True] -= size
         session.up, session.down = size + connection.wire.up, connection.wire.down
-        connection.most = self._most if rights.is_trusted else HELLO_BYTES + JOIN_BYTES * len(answer.spans)
+        connection.most = self._most if rights.is_own else HELLO_BYTES + JOIN_BYTES * len(answer.spans)
         self._port.has_session(connection, True)
         self._sessions[session.id] = self._peers[peer] = self._hosts[answer.host] = session
-        if not rights.is_trusted:
+        if not rights.is_own:
             self._guests[session.id] = session
         session.put(Type.OFFER, parcel.offer(self._run, answer, round(self._limits.heartbeat_s * 1000)))
         if len(self._guests) > self._offers:
@@ -254,7 +254,7 @@ class Hub:
         session = self._sessions.get(before)
         if session is None:
             return None
-        is_its_own = rights.is_trusted or (connection.user and connection.user == session.connection.user)
+        is_its_own = rights.is_own or (connection.user and connection.user == session.connection.user)
         if not (is_its_own or session.connection.is_over or session.silent > SILENT):
             return Declined("taken", "its session goes on over another connection")
         self._gone(session, "it came anew")
@@ -291,7 +291,7 @@ class Hub:
         connection.is_member, connection.most, connection.strikes = True, self._most, STRIKES
         self._guests.pop(session.id, None)
         self._routes.open(session)
-        if session.rights.is_trusted:
+        if session.rights.evaluates:
             self._admit_waiting()
 
     def _admit_waiting(self) -> None:

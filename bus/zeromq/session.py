@@ -198,7 +198,7 @@ class Session:
             return f"{self.outbox_bytes:,} bytes wait for it"
         if not (self.is_member or self.joins) and self.waited_s() > limits.join_s:
             return f"it lives, and has not joined for {limits.join_s:.0f} s"
-        answer_s = limits.own_answer_s if self.rights.is_trusted else limits.answer_s
+        answer_s = limits.own_answer_s if self.rights.is_own else limits.answer_s
         if self.is_member and self.waited_s() > answer_s:
             self.has_stalled = True
             return f"it lives, and has not answered for {answer_s:.0f} s"

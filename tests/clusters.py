@@ -133,7 +133,7 @@ def goes_and_comes(what: Scenario, folder: Path, stays: Wish, goes: str, comes: 
     gate, clients = Gate(), f"clients {goes.replace('-', '…')}"
     with Serving(what, folder) as server:
         first = Following(what, server.watcher.endpoint, stays, gate=gate)
-        killed = seedbus("client", "--connect", server.watcher.endpoint, "--clients", goes)
+        killed = seedbus("client", "--connect", server.watcher.endpoint, "--clients", goes, "--evaluator")
         gate.open_to(20)
         wait_for(lambda: server.watcher.rounds >= 20)
         kill(killed.pid, 9)

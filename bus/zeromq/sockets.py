@@ -172,4 +172,4 @@ class Wire:
 
 INPROC = Wire(0, 0, is_framed=False)
 PLAIN = Wire(107, 107)  # a greeting and a READY, without an identity
-CURVE = Wire(602, 301, sealed=33)  # a greeting, HELLO and INITIATE; a greeting, WELCOME and READY (RFC 25 and 26)
+CURVE = Wire(567, 301, sealed=33)  # a greeting, HELLO and INITIATE; a greeting, WELCOME and READY (RFC 25 and 26)

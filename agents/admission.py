@@ -2,10 +2,37 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Container, Mapping
 
 from seedbus.agents.messages import Join
 from seedbus.bus import EVALUATOR
+
+MEMBER = b"member"
+
+
+def bound(proofs: Mapping[str, bytes], nonce: bytes) -> dict[str, bytes]:
+    """Proofs for one offer: digests of the same lengths, keyed with its nonce.
+
+    A listener on the wire learns nothing from them that would serve for another offer. Clients of a process that joined
+    so show proofs bound to `MEMBER` later on, which serve for no offer. Without a nonce: the proofs themselves.
+    """
+    if not nonce:
+        return dict(proofs)
+    return {name: hashlib.blake2b(proof, key=nonce, digest_size=len(proof)).digest() for name, proof in proofs.items()}
+
+
+def proofs_for(proofs: Mapping[str, bytes], join: Join, nonce: bytes) -> Mapping[str, bytes]:
+    """What a JOIN must show.
+
+    nonce: of its process's offer; a single client's proofs are plain, or bound to `MEMBER`.
+    """
+    if join.sender < 0:
+        return bound(proofs, nonce)
+    if join.proofs == proofs:
+        return proofs
+    of_member = bound(proofs, MEMBER)
+    return {name: of_member[name] if join.proofs.get(name) == of_member[name] else proofs[name] for name in proofs}
 
 
 def why_not(
@@ -19,6 +46,8 @@ def why_not(
         our = proofs.get(name, their)
         if our != their:
             return name, _PROOFS[name].format(theirs=their.hex(), ours=our.hex())
+    if "losses" in proofs and "losses" not in join.proofs:
+        return "losses", "it shows no compiled losses, and the run's are compiled"
     last = clients - 1
     for span in join.spans:
         if join.sender >= 0 and (span.first, span.last) != (join.sender, join.sender):

@@ -121,12 +121,16 @@ class Coordinator:
     # -- members
 
     def joined(
-        self, join: Join, *, round: int | None = None, is_due: bool = False
+        self, join: Join, *, round: int | None = None, is_due: bool = False, nonce: bytes = b"", decides: bool = True
     ) -> tuple[list[Outgoing], Refusal | None]:
         """A process brings clients, or a client says where it really is; returns plans for those that have one to
-        answer, or a refusal. round: in which a client said so; is_due: whether it was told to."""
+        answer, or a refusal.
+
+        round: in which a client said so; is_due: whether it was told to. nonce: what a process's proofs are bound to;
+        decides: whether proofs that the run does not know yet become its own.
+        """
         try:
-            return self._joining.joined(join, round=round, is_due=is_due), None
+            return self._joining.joined(join, round=round, is_due=is_due, nonce=nonce, decides=decides), None
         except ReportRefused as error:
             return [], self.refused(join.sender, error.reason, str(error))
 

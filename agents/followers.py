@@ -83,8 +83,8 @@ class Followers:
         )
         self.evaluator = Evaluator(algorithm, problem, replicas, split, observer) if offer.evaluates else None
 
-    def join(self, host: int) -> list[bytes]:
-        return [encode(join)[0] for join in self.host.join(host, self.host.clients)]
+    def join(self, host: int, nonce: bytes = b"") -> list[bytes]:
+        return [encode(join)[0] for join in self.host.join(host, self.host.clients, nonce)]
 
     def welcome(self, frame: bytes) -> None:
         """Stand where the server says. Raises `JoinRefused`."""

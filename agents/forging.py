@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from seedbus.agents.followers import Followers
-from seedbus.agents.messages import Join
 from seedbus.bus import Envelope, Kind, MalformedEnvelope, decode
 from seedbus.bus.codec import first_bytes
 from seedbus.bus.draws import Luck, with_luck
@@ -46,13 +45,13 @@ class Forging:
     order of what they say, that has something to say of it."""
 
     def __init__(self, good: Followers, things: Sequence[Any], *, seed: int, clients: int, verify_every: int) -> None:
-        self._good, self._verify_every, self._proofs = good, verify_every, dict[str, bytes]()
+        self._good, self._verify_every, self._proofs = good, verify_every, good.host.member_proof
         forges = [thing for thing in things if isinstance(thing, Forge)]
         self._forges = sorted(with_luck(forges, seed, clients), key=lambda forge: repr(forge[0]))
 
-    def join(self, host: int) -> list[bytes]:
-        frames = self._good.join(host)
-        self._proofs = Join.unpack(decode(frames[0])).proofs
+    def join(self, host: int, nonce: bytes = b"") -> list[bytes]:
+        frames = self._good.join(host, nonce)
+        self._proofs = self._good.host.member_proof
         return frames
 
     def welcome(self, frame: bytes) -> None:

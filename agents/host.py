@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from seedbus.agents import chunks, messages
+from seedbus.agents.admission import MEMBER, bound
 from seedbus.agents.chunks import Chunk
 from seedbus.agents.downloads import Downloads
 from seedbus.agents.memories import Memories
@@ -58,7 +59,8 @@ class Host:
         memories: Memories,
     ) -> None:
         self.clients, self.algorithm, self.problem, self.replicas = clients, algorithm, problem, replicas
-        self._proof, self._verifier, self._observer = proof, Verifier(verify_every), observer
+        self._proof = self.member_proof = proof
+        self._verifier, self._observer = Verifier(verify_every), observer
         self._tampering = tampering
         self._memories = memories
         self._answers: dict[int, Envelope] = {}
@@ -66,12 +68,14 @@ class Host:
         self.downloads = Downloads(replicas.at)
         self._source = Source()
 
-    def join(self, sender: int, clients: Sequence[int]) -> list[Envelope]:
-        """JOINs of clients, at the versions that they hold."""
+    def join(self, sender: int, clients: Sequence[int], nonce: bytes = b"") -> list[Envelope]:
+        """JOINs of clients, at the versions that they hold. nonce: what their process's proofs are bound to."""
+        self.member_proof = bound(self._proof, MEMBER if nonce else b"")
+        proof = bound(self._proof, nonce)
         spans = messages.spans([(client, self.replicas.version(client)) for client in clients])
         # a process without clients, which only evaluates, joins too
         parts = [tuple(spans[start : start + SPANS]) for start in range(0, max(1, len(spans)), SPANS)]
-        return [self._joining(sender, part).pack() for part in parts]
+        return [Join(sender, part, **proof).pack() for part in parts]
 
     def planned(self, envelopes: Sequence[Envelope]) -> list[list[Envelope]]:
         """The answers to PLANs of one round, to different clients at one version; none to what cannot be acted upon."""
@@ -162,10 +166,7 @@ class Host:
         """A client's JOIN in answer to what it was sent, at the version that it holds."""
         client = asked.client
         span = messages.Span(client, client, self.replicas.version(client) if version is None else version)
-        return [self._joining(client, (span,)).pack()._replace(round=asked.round)]
-
-    def _joining(self, sender: int, spans: tuple[messages.Span, ...]) -> Join:
-        return Join(sender, spans, **self._proof)
+        return [Join(client, (span,), **self.member_proof).pack()._replace(round=asked.round)]
 
     def _forget(self, told: Envelope) -> None:
         client = told.client

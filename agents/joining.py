@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
 
-from seedbus.agents.admission import why_not
+from seedbus.agents.admission import proofs_for, why_not
 from seedbus.agents.catch_up import JOINS, CatchUp
 from seedbus.agents.messages import Join
 from seedbus.agents.places import Places
@@ -30,15 +30,19 @@ class Joining:
         self._places, self._catch_up, self._rounds, self._clients = places, catch_up, rounds, clients
         self.proofs, self.believes, self.apart = proofs, believes, apart
 
-    def joined(self, join: Join, *, round: int | None, is_due: bool) -> list[Outgoing]:
+    def joined(
+        self, join: Join, *, round: int | None, is_due: bool, nonce: bytes = b"", decides: bool = True
+    ) -> list[Outgoing]:
         """A process brings clients, or a client says where it really is; returns plans for those that have one to
         answer. Raises `ReportRefused`."""
         places, snapshots, now = self._places, self._catch_up.snapshots, self._rounds.current
         members = range(self._clients) if is_due else places.members
-        objection = why_not(join, self.proofs, self._clients, self._catch_up.history.version, members)
+        proofs = proofs_for(self.proofs, join, nonce)
+        objection = why_not(join, proofs, self._clients, self._catch_up.history.version, members)
         if objection is not None:
             raise ReportRefused(*objection)
-        self.proofs = {**join.proofs, **self.proofs}
+        if decides and join.sender < 0:
+            self.proofs = {**join.proofs, **self.proofs}
         if round is not None and round < self._rounds.number and self._is_behind(join):
             return []
         is_alone = join.sender >= 0

@@ -3,6 +3,10 @@
     wish ─► offer (clients nobody hosts) ─► JOIN (proof) ─► WELCOME (where to stand, and the log to get there)
                                                           └► REFUSE
 
+An offer reserves nothing: the first process that joins with a proof has the clients, so a peer that takes offers and
+makes nothing of them keeps nobody out. Clients that no other process was offered are offered first. The evaluator is
+offered to trusted processes only, and x₀ is theirs to say: until the run knows its own, others wait.
+
 A process that is gone leaves its clients to the next that asks. In simulated time nothing else comes of it: who hosts
 whom is no part of the simulation, and the newcomer stands where the old one stood. In real time its clients have left
 the run until somebody joins with them.
@@ -10,6 +14,7 @@ the run until somebody joins with them.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -22,14 +27,18 @@ from seedbus.agents.snapshots import Outgoing
 from seedbus.algorithms.contract import BadPayload
 from seedbus.bus import EVALUATOR, HOST, Bus, Declined, Kind, MalformedEnvelope, Offer, Wish, decode
 from seedbus.bus.envelope import LOWEST_ADDRESS
-from seedbus.bus.transport import NO_CLIENTS, Span, addresses, merged
+from seedbus.bus.spans import Span, SpanSet, merged
+from seedbus.bus.transport import NO_CLIENTS, NOT_YET, OPERATOR, Rights, addresses
+
+NONCE_BYTES = 16
 
 
 @dataclass(slots=True)
 class _Guest:
-    """A process that has an offer. joined: those of its clients that have joined."""
+    """A process that has an offer. joined: those of its clients that have joined, which are nobody else's then."""
 
     offer: Offer
+    rights: Rights
     joined: set[int] = field(default_factory=set)
     is_member: bool = False
 
@@ -64,27 +73,30 @@ class Reception:
         self._guests: dict[int, _Guest] = {}
         self.was_complete = False
         clients = coordinator.participation.clients
-        self._free = set(range(clients)) | {EVALUATOR}
-        self.missing = set(self._free)
+        self._free = SpanSet([(0, clients - 1)])  # clients that no process has joined with
+        self._is_evaluator_free = True
+        self.missing = set(range(clients)) | {EVALUATOR}
         """Those whom no process hosts that has joined; not to be written to."""
 
     # -- what a transport asks
 
-    def greet(self, wish: Wish) -> Offer | Declined:
-        spans = self._chosen(wish)
+    def greet(self, wish: Wish, rights: Rights = OPERATOR) -> Offer | Declined:
+        spans = self._chosen(wish, rights)
         if isinstance(spans, Declined):
             return spans
         host = next((number for number in range(HOST, LOWEST_ADDRESS, -1) if number not in self._guests), None)
-        evaluates = wish.evaluates and EVALUATOR in self._free
+        evaluates = wish.evaluates and rights.evaluates and self._is_evaluator_unoffered
         if host is None or not (spans or evaluates):
             return Declined("no-clients", f"all {self._coordinator.participation.clients} clients have their processes")
-        offer = Offer(host, spans, evaluates, self._scenario)
-        self._guests[host] = _Guest(offer)
-        self._free.difference_update(self._guests[host].addresses)
+        nonce = b"" if rights.evaluates else os.urandom(NONCE_BYTES)
+        offer = Offer(host, spans, evaluates, self._scenario, nonce)
+        self._guests[host] = _Guest(offer, rights)
         return offer
 
-    def admit(self, host: int, frame: bytes) -> tuple[list[bytes], bool]:
+    def admit(self, host: int, frame: bytes) -> tuple[list[bytes], bool] | Declined:
         guest = self._guests[host]
+        if not guest.rights.evaluates and "x0" not in self._coordinator.proofs:
+            return Declined(NOT_YET, "the run does not know its own x₀ yet")
         try:
             envelope = decode(frame, host)
             if envelope.kind is not Kind.JOIN or envelope.client != host:
@@ -97,14 +109,22 @@ class Reception:
         clients = _clients(join, len(guest.addresses))
         if clients is None or not set(clients) <= set(guest.addresses) - guest.joined:
             return self._refuse(frame, host, "claims-another", f"host {host} joins for clients that are not its own")
-        plans, refusal = self._coordinator.joined(join)
+        spans = [(span.first, span.last) for span in join.spans if span.first <= span.last]
+        taken = next((client for span in spans if (client := self._free.lacks(span)) is not None), None)
+        if taken is not None or (guest.offer.evaluates and not self._is_evaluator_free):
+            who = "the evaluator" if taken is None else f"client {taken}"
+            return Declined("taken", f"{who} is hosted by another process, which joined first")
+        plans, refusal = self._coordinator.joined(join, nonce=guest.offer.nonce, decides=guest.rights.evaluates)
         if refusal is not None:
             self._observer.refused(refusal)
             return self._refuse(frame, host, refusal.reason, refusal.detail, refusal)
         self._bus.book(envelope)
         guest.joined.update(clients)
+        for span in spans:
+            self._free.discard(span)
         guest.is_member = len(guest.joined) == sum(last - first + 1 for first, last in guest.offer.spans)
         if guest.is_member:
+            self._is_evaluator_free = self._is_evaluator_free and not guest.offer.evaluates
             self.missing.difference_update(guest.addresses)
         self.was_complete = self.was_complete or not self.missing
         self._came(plans)
@@ -112,8 +132,11 @@ class Reception:
 
     def gone(self, host: int, why: str) -> None:
         guest = self._guests.pop(host)
-        self._free.update(guest.addresses)
-        self.missing.update(guest.addresses)
+        for span in _spans(sorted(guest.joined)):
+            self._free.add(span)
+        if guest.is_member:
+            self._is_evaluator_free = self._is_evaluator_free or guest.offer.evaluates
+            self.missing.update(guest.addresses)
         self._observer.noted("gone", host=host, clients=_named(guest.offer.spans), why=why)
         if not self._bus.clock.is_virtual:
             self._coordinator.left(guest.joined)
@@ -138,11 +161,9 @@ class Reception:
 
     @property
     def could_go_on(self) -> bool:
-        if self._bus.clock.is_virtual:
-            return not self._free
-        participation = self._coordinator.participation
-        taken = participation.clients - len(self._free - {EVALUATOR})
-        return EVALUATOR not in self._free and taken >= participation.quorum
+        participation, unoffered = self._coordinator.participation, self._unoffered().size
+        needed = participation.clients if self._bus.clock.is_virtual else participation.quorum
+        return not self._is_evaluator_unoffered and participation.clients - unoffered >= needed
 
     # -- what the server asks
 
@@ -153,22 +174,48 @@ class Reception:
 
     # -- inside
 
-    def _chosen(self, wish: Wish) -> tuple[Span, ...] | Declined:
-        free = self._free - {EVALUATOR}
+    def _chosen(self, wish: Wish, rights: Rights) -> tuple[Span, ...] | Declined:
+        """The clients that a wish gets."""
         if wish.spans:
-            spans, last = merged(wish.spans), self._coordinator.participation.clients - 1
-            if spans[-1][1] > last:
-                return Declined("unknown-client", f"client {spans[-1][1]} is none of this run's 0 … {last}")
-            taken = sorted(set(addresses(spans, False)) - free)
-            if taken:
-                return Declined("taken", f"client {taken[0]} is hosted by another process")
-            return spans
+            return self._wished(wish, rights)
         if wish.count == NO_CLIENTS:
             return ()
-        count = wish.count or -(-len(free) // max(1, self._processes - len(self._guests)))
-        if free and wish.count > len(free):
-            return Declined("too-many", f"{wish.count} clients are asked for and {len(free)} are left")
-        return _spans(sorted(free)[:count])
+        free, unoffered = _within(self._free, rights), _within(self._unoffered(), rights)
+        if free and wish.count > free.size:
+            return Declined("too-many", f"{wish.count} clients are asked for and {free.size} are left")
+        if unoffered and wish.count <= unoffered.size:
+            others = len(self._guests)
+        else:  # what is left has been offered; whoever joins first has it
+            unoffered, others = free, len(self.hosts)
+        return unoffered.lowest(wish.count or -(-unoffered.size // max(1, self._processes - others)))
+
+    def _wished(self, wish: Wish, rights: Rights) -> tuple[Span, ...] | Declined:
+        """These clients and no others, if they may be had."""
+        spans, last = merged(wish.spans), self._coordinator.participation.clients - 1
+        if spans[-1][1] > last:
+            return Declined("unknown-client", f"client {spans[-1][1]} is none of this run's 0 … {last}")
+        if rights.spans is not None:
+            allowed = SpanSet(rights.spans)
+            denied = next((client for span in spans if (client := allowed.lacks(span)) is not None), None)
+            if denied is not None:
+                return Declined("not-authorised", f"its key is not authorised for client {denied}")
+        taken = next((client for span in spans if (client := self._free.lacks(span)) is not None), None)
+        if taken is not None:
+            return Declined("taken", f"client {taken} is hosted by another process")
+        return spans
+
+    def _unoffered(self) -> SpanSet:
+        """Free clients that no process has an offer of."""
+        unoffered = self._free.copy()
+        for guest in self._guests.values():
+            if not guest.is_member:
+                for span in guest.offer.spans:
+                    unoffered.discard(span)
+        return unoffered
+
+    @property
+    def _is_evaluator_unoffered(self) -> bool:
+        return self._is_evaluator_free and not any(guest.offer.evaluates for guest in self._guests.values())
 
     def _welcome(self, guest: _Guest) -> bytes:
         held, versions = self._held(), self._coordinator.versions
@@ -201,6 +248,16 @@ def _clients(join: messages.Join, most: int) -> list[int] | None:
     if sum(span.last - span.first + 1 for span in join.spans) > most:
         return None
     return [client for span in join.spans for client in range(span.first, span.last + 1)]
+
+
+def _within(spans: SpanSet, rights: Rights) -> SpanSet:
+    """Those of them that a peer may host."""
+    if rights.spans is None:
+        return spans
+    allowed = spans.copy()
+    for first, last in SpanSet(rights.spans).gaps():
+        allowed.discard((first, last))
+    return allowed
 
 
 def _spans(clients: Iterable[int]) -> tuple[Span, ...]:

@@ -38,6 +38,7 @@ from seedbus.bus import (
     encode,
 )
 from seedbus.bus.envelope import PLAN, REPORT
+from seedbus.bus.transport import OPERATOR, Rights
 
 
 class Everybody:
@@ -50,7 +51,7 @@ class Everybody:
         self._clients = clients
         self.missing = set[int]()
 
-    def greet(self, wish: Wish) -> Offer | Declined:
+    def greet(self, wish: Wish, rights: Rights = OPERATOR) -> Offer | Declined:
         return Offer(HOST, ((0, self._clients - 1),), False, b"")
 
     def admit(self, host: int, frame: bytes) -> tuple[list[bytes], bool]:
@@ -66,7 +67,7 @@ class Everybody:
 class Echo:
     """Clients that report at once."""
 
-    def join(self, host: int) -> list[bytes]:
+    def join(self, host: int, nonce: bytes = b"") -> list[bytes]:
         return []
 
     def welcome(self, frame: bytes) -> None:

@@ -7,6 +7,7 @@
     │   ├── EnvelopeTooLong    a message past its kind's limit, refused before it is sent
     │   ├── UnknownAddress     nobody opened that mailbox
     │   ├── BadEndpoint        an address that cannot be bound, or connected to
+    │   ├── BadKey             a key, or a table of keys, that cannot be used
     │   ├── TooFewFiles        a limit on open files that is too low for the connections
     │   └── LedgerDamaged      a segment of the message ledger that cannot be read
     └── RemoteError            a peer did
@@ -157,6 +158,17 @@ class BadEndpoint(LocalError):
 
     def __str__(self) -> str:
         return f"{self.endpoint} cannot be used ({self.why}); expected {self.expected}"
+
+
+class BadKey(LocalError):
+    """A key, its file, or a table of keys that cannot be used."""
+
+    def __init__(self, what: str, why: str, expected: str) -> None:
+        self.what, self.why, self.expected = what, why, expected
+        super().__init__(what, why, expected)
+
+    def __str__(self) -> str:
+        return f"{self.what} cannot be used ({self.why}); expected {self.expected}"
 
 
 class TooFewFiles(LocalError):

@@ -4,7 +4,7 @@ A follower is a process's clients, perhaps with the evaluator: given a frame it 
 `MemoryTransport` has one follower, in this process. The bus decides when a frame is due and when its answer counts as
 sent; a transport never delays, reorders, drops or looks inside.
 
-A follower's process introduces itself to the `Reception`: wish → offer (who it is to be) → JOIN → WELCOME or REFUSE.
+A follower's process introduces itself to the `Reception`: wish → offer (who it may be) → JOIN → WELCOME or REFUSE.
 """
 
 from __future__ import annotations
@@ -13,15 +13,17 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 from seedbus.bus.envelope import EVALUATOR
 from seedbus.bus.errors import Turned, UnknownAddress
+from seedbus.bus.spans import Span as Span
+from seedbus.bus.spans import merged as merged
 
 Answered = Callable[[list[bytes]], None]
+_Made = TypeVar("_Made")
 NO_CLIENTS = 2**32 - 1  # the count in the wish of a process that hosts the evaluator and nobody else
 MOST_CLIENTS = 2**24  # that a run may have
-Span = tuple[int, int]  # the first and the last of neighbouring clients
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,20 +37,46 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """Whom a process is to host, at which address; scenario: what they need to know of the run, opaque here."""
+    """Whom a process may host, at which address, if it is the first of those with such an offer that joins.
+
+    scenario: what they need to know of the run, opaque here. nonce: what the proof of its JOIN is bound to, so that it
+    serves for this offer only; none for a process that may evaluate, whose connection or key is proof enough.
+    """
 
     host: int
     spans: tuple[Span, ...]
     evaluates: bool
     scenario: bytes
+    nonce: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """What a peer may ask for, by the connection or the key that it came with.
+
+    spans: the clients that it may host; None: any. evaluates: it may host the evaluator, and its x₀ is the run's.
+    is_own: the server's own process started it, and limits for others are not for it.
+    """
+
+    spans: tuple[Span, ...] | None = None
+    evaluates: bool = False
+    is_own: bool = False
+
+
+STRANGER = Rights()
+ANYBODY = Rights(evaluates=True)
+OPERATOR = Rights(evaluates=True, is_own=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Declined:
-    """Why a process gets no offer: one word, and a sentence."""
+    """Why a process gets no offer, or does not join: one word, and a sentence."""
 
     reason: str
     detail: str
+
+
+NOT_YET = "not-yet"
 
 
 def misfit(wish: Wish, offer: Offer, most_clients: int) -> str | None:
@@ -75,8 +103,8 @@ def count_of(spans: Sequence[Span]) -> int:
 class Follower(Protocol):
     """The actors of one process that follow the log."""
 
-    def join(self, host: int) -> list[bytes]:
-        """The frames by which it joins, at the address `host`."""
+    def join(self, host: int, nonce: bytes) -> list[bytes]:
+        """The frames by which it joins, at the address `host`, with a proof for an offer's `nonce`."""
         ...
 
     def welcome(self, frame: bytes) -> None:
@@ -108,10 +136,13 @@ Recruit = Callable[[Offer], Follower]
 class Reception(Protocol):
     """Where the processes of followers introduce themselves; the agents implement it."""
 
-    def greet(self, wish: Wish) -> Offer | Declined: ...
+    def greet(self, wish: Wish, rights: Rights) -> Offer | Declined: ...
 
-    def admit(self, host: int, frame: bytes) -> tuple[list[bytes], bool]:
-        """A JOIN; returns the answers, and whether the host is a member now."""
+    def admit(self, host: int, frame: bytes) -> tuple[list[bytes], bool] | Declined:
+        """A JOIN; returns the answers, and whether the host is a member now.
+
+        Declined: with `NOT_YET`, it is to be admitted again, when somebody else has been; else another was faster.
+        """
         ...
 
     def gone(self, host: int, why: str) -> None:
@@ -210,12 +241,10 @@ class MemoryTransport:
     def start(self, reception: Reception) -> None:
         if self._recruit is None:
             return
-        offer = reception.greet(Wish())
-        if isinstance(offer, Declined):
-            raise Turned("memory", offer.reason, offer.detail)
+        offer = _made(reception.greet(Wish(), OPERATOR))
         self._follower = self._recruit(offer)
-        for frame in self._follower.join(offer.host):
-            for answer in reception.admit(offer.host, frame)[0]:
+        for frame in self._follower.join(offer.host, offer.nonce):
+            for answer in _made(reception.admit(offer.host, frame))[0]:
                 self._follower.welcome(answer)
         self._addresses = set(addresses(offer.spans, offer.evaluates))
 
@@ -260,18 +289,14 @@ class MemoryTransport:
                 answered(frames)
 
 
+def _made(answer: _Made | Declined) -> _Made:
+    """What the only follower of a run is answered, with whom nobody competes."""
+    if isinstance(answer, Declined):
+        raise Turned("memory", answer.reason, answer.detail)
+    return answer
+
+
 def addresses(spans: Sequence[Span], evaluates: bool) -> list[int]:
     """All the addresses of a host's followers."""
     clients = [client for first, last in spans for client in range(first, last + 1)]
     return [EVALUATOR, *clients] if evaluates else clients
-
-
-def merged(spans: Sequence[Span]) -> tuple[Span, ...]:
-    """The same clients as spans that ascend and do not touch."""
-    found: list[Span] = []
-    for first, last in sorted(spans):
-        if found and first <= found[-1][1] + 1:
-            found[-1] = found[-1][0], max(last, found[-1][1])
-        else:
-            found.append((first, last))
-    return tuple(found)

@@ -18,9 +18,12 @@ from typing import Annotated, Any
 import typer
 
 from seedbus.scenarios.cli_compare import compare
+from seedbus.scenarios.cli_keys import keys as keys_app
 from seedbus.scenarios.cli_stress import stress
 from seedbus.scenarios.errors import Exit, ScenarioError
 from seedbus.scenarios.options import (
+    AnswerWithin,
+    Evaluates,
     Format,
     JoinWithin,
     Out,
@@ -31,6 +34,7 @@ from seedbus.scenarios.options import (
     RunFolder,
     Runnable,
     ScenarioArgument,
+    ServerKeys,
     Set,
     Way,
 )
@@ -50,6 +54,7 @@ app = typer.Typer(
 
 app.command("compare")(compare)
 app.command("stress")(stress)
+app.add_typer(keys_app, name="keys")
 
 
 @app.command("run")
@@ -78,7 +83,7 @@ def run_command(
         if workers and way in ("memory", "inproc"):
             if transport is not None:
                 raise ScenarioError(f"--transport {way}", ["worker processes need ipc or tcp"])
-            way = "tcp"
+            way = "ipc"
         where = Placement(Way(way).value, workers, patience_s=patience, join_s=join_within)
         _run(what, out, resume, where, output, quiet)
 
@@ -95,15 +100,37 @@ def server_command(
     resume: Resume = None,
     patience: Patience = 60.0,
     join_within: JoinWithin = 300.0,
+    answer_within: AnswerWithin = 300.0,
+    keys: ServerKeys = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="No keys, though other machines can reach this server.")
+    ] = False,
+    evaluator: Annotated[
+        Evaluates,
+        typer.Option(help="Who evaluates: a process of this server's own, or a key that is authorised for it."),
+    ] = Evaluates.own,
     output: Output = Format.text,
     quiet: Quiet = False,
 ) -> None:
-    """Run a scenario's server; clients come from other terminals, by `seedbus client`."""
+    """Run a scenario's server; clients come from other terminals, by `seedbus client`.
+
+    Where other machines can reach it, only keys come in that were authorised (`seedbus keys`).
+    """
     with plain_errors():
+        from seedbus.scenarios.cli_keys import guarded
         from seedbus.scenarios.cluster import Placement
 
         what = _asked("seedbus server", scenario, settings, out, resume)
-        where = Placement("tcp", bind=bind, expect=expect_workers, patience_s=patience, join_s=join_within)
+        where = Placement(
+            "tcp",
+            bind=bind,
+            expect=expect_workers,
+            patience_s=patience,
+            join_s=join_within,
+            answer_s=answer_within,
+            keys=guarded(bind, keys, insecure),
+            evaluator=evaluator.value,
+        )
         _run(what, out, resume, where, output, quiet)
 
 
@@ -111,9 +138,17 @@ def server_command(
 def client_command(
     connect: Annotated[str, typer.Option(help="Where the server is, e.g. tcp://host:5555.")],
     clients: Annotated[
-        str, typer.Option(help="How many clients to host (25), or which (0-24,30-39); default: its share.")
+        str, typer.Option(help="How many clients to host (25), which (0-24,30-39), or none; default: its share.")
     ] = "",
-    evaluator: Annotated[bool, typer.Option(help="Host the evaluator too, if nobody does yet.")] = True,
+    evaluator: Annotated[
+        bool, typer.Option(help="Host the evaluator too, if this process's key is authorised for it.")
+    ] = False,
+    server_key: Annotated[
+        str, typer.Option(metavar="KEY", help="The server's public key, or its file: without it nothing is encrypted.")
+    ] = "",
+    key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="This process's secret key; default: the one of `seedbus keys`.")
+    ] = None,
     patience: Patience = 60.0,
     socket_per_client: Annotated[
         bool, typer.Option("--socket-per-client", help="A connection for each client; slow, for tests.")
@@ -156,6 +191,7 @@ def client_command(
     anything is loaded, with exit code 9, and the server is told no more than that.
     """
     with plain_errors():
+        from seedbus.scenarios.cli_keys import identity
         from seedbus.scenarios.limits import Limits, bytes_of, folders_of, tasks_of
         from seedbus.scenarios.rate_limit import OF_A_SERVER, RateLimit
         from seedbus.scenarios.worker import serve, spans_of
@@ -184,6 +220,7 @@ def client_command(
             leash=leash,
             limits=None if leash else limits,  # the server that started this process is its own
             note=note,
+            identity=identity(server_key, key),
         )
         if not quiet:
             say("the run is over", to_stderr=True)

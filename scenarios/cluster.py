@@ -5,13 +5,10 @@ from __future__ import annotations
 
 import os
 import shlex
-import subprocess
-import sys
 import tempfile
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -21,27 +18,37 @@ from seedbus.agents.errors import Unfinishable
 from seedbus.agents.observer import Observer
 from seedbus.bus import MemoryTransport, Reception, Recruit, Transport, Wish
 from seedbus.bus.clock import wall_seconds
-from seedbus.scenarios.errors import ScenarioError, WorkerFailed
+from seedbus.bus.transport import ANYBODY, OPERATOR, STRANGER, Rights
+from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.schema import Scenario
 
 if TYPE_CHECKING:
     from seedbus.bus.zeromq import Limits
+    from seedbus.bus.zeromq.keys import Identity, KeyPair
 
 Name = Literal["memory", "inproc", "ipc", "tcp"]
-DEATHS = 5  # of one worker in a row, without a round between them, that are put up with
 HEARING_S = 0.2  # that followers on a thread may take to hear of the end
 FILES_EACH = 2  # descriptors for a connection: its socket, and what is open beside it
-LEASH_S = 0.7  # from the end of the leash to the end of a worker
-START_S = 10.0  # patience that a worker has at least: it connects before there is anybody to answer
-_OWN_WORDS = 20  # exit codes below this come with a sentence of the worker's own
+SERVER_KEY = "server"
+STALLS = 3  # processes in a row, without a round between them, that were gone because they did not answer
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """workers: processes to start on this machine; bind: an endpoint that clients connect to by themselves;
-    expect: how many of those, to share out the clients among them; patience_s: how long one may be away; join_s: how
-    long one that was offered clients may take to build what they need; memory: the folder of what clients remember;
-    spoil: makes bad followers of good ones, where these are in this process."""
+    """Where a run's followers are.
+
+    workers: processes to start on this machine
+    bind: an endpoint that clients connect to by themselves
+    expect: how many of those, to share out the clients among them
+    patience_s: how long one may be away
+    join_s: how long one that was offered clients may take to build what they need
+    answer_s: how long one that somebody else started may owe an answer
+    memory: the folder of what clients remember
+    spoil: makes bad followers of good ones, where these are in this process
+    keys: the folder with the server's keys and the table of those that it lets in; None: no encryption
+    evaluator: who evaluates, and says what x₀ is: a process that the server starts (own); whoever has a key that is
+        authorised for it (keys); or whoever asks first (anybody): where all peers are the caller's own, as in tests
+    """
 
     transport: Name = "memory"
     workers: int = 0
@@ -49,9 +56,12 @@ class Placement:
     expect: int = 1
     patience_s: float = 60.0
     join_s: float = 300.0
+    answer_s: float = 300.0
     heartbeat_s: float = 2.0
     memory: Path | None = None
     spoil: Callable[[Recruit], Recruit] | None = None
+    keys: Path | None = None
+    evaluator: Literal["own", "keys", "anybody"] = "own"
 
     @property
     def is_here(self) -> bool:
@@ -62,7 +72,8 @@ class Placement:
     def command(self) -> str:
         """What a person types to go on with a run so placed, but for `--resume` and the folder."""
         if self.bind is not None:
-            return f"seedbus server --bind {shlex.quote(self.bind)} --expect-workers {self.expect}"
+            keys = "" if self.keys is None else f" --keys {shlex.quote(str(self.keys))}"
+            return f"seedbus server --bind {shlex.quote(self.bind)} --expect-workers {self.expect}{keys}"
         return f"seedbus run --workers {self.workers}" if self.workers else "seedbus run"
 
     def check(self, scenario: Scenario) -> None:
@@ -78,6 +89,8 @@ class Placement:
             from seedbus.bus.zeromq.sockets import check_bind
 
             check_bind(self.bind)
+        if self.evaluator == "keys" and self.keys is None:
+            raise ScenarioError("--evaluator keys", ["there are no keys; expected --keys too, or --evaluator own"])
 
 
 Connect = Callable[[bytes], Transport]
@@ -99,36 +112,54 @@ def placed(
 
     from seedbus.bus.zeromq import Hub
     from seedbus.bus.zeromq.sockets import allow_files, check_files
+    from seedbus.scenarios.workers import Workers
 
     check_files(max(placement.workers, placement.expect), each=FILES_EACH)
     if placement.bind is not None:
         allow_files(scenario.participation.clients * FILES_EACH)  # each may come with a socket of its own
-    with _endpoint(placement) as endpoint, zmq.Context() as context:
+    with _own_address(placement) as own, zmq.Context() as context:
         context.max_sockets = 65_535
-        guard, helpers, hubs = _Guard(placement.patience_s), list[_Processes | _Thread](), list[Hub]()
+        guard, helpers, hubs = _Guard(placement), list[Workers | _Thread](), list[Hub]()
+        door = _Door(placement, own, context)
 
         def on_tick(reception: Reception) -> None:
-            for helper in (*helpers, guard):
+            door.tell(reception)
+            for helper in helpers:
                 helper.check(reception)
+            guard.check(reception, hubs[-1].stalls)
 
         def connect(run: bytes) -> Transport:
             hub = Hub(
-                endpoint,
+                door.endpoint,
                 run,
                 limits=_limits(placement),
                 redelivers=is_virtual,
                 report_limit=report_limit,
                 context=context,
                 on_tick=on_tick,
+                rights=door.rights,
+                own=door.own,
+                keys=door.keys,
+                offers=scenario.participation.clients,
             )
             hubs.append(hub)
-            observer.noted("listening", endpoint=hub.endpoint, who=_who(placement, hub.endpoint))
-            if placement.workers:
-                workers = _Processes(placement, scenario, observer, hub.endpoint)
+            observer.noted("listening", endpoint=hub.endpoint, who=_who(placement, hub.endpoint, door))
+            hosted = _hosted(placement, scenario)
+            if hosted:
+                # by the address that nobody else finds, unless a run is to show what another one carries
+                inside = hub.endpoint if placement.workers and placement.transport == "tcp" else door.own
+                workers = Workers(
+                    hosted,
+                    inside,
+                    observer,
+                    patience_s=placement.patience_s,
+                    memory=placement.memory if placement.workers else None,
+                    identity=door.identity,
+                )
                 helpers.append(workers)
                 workers.start()
             elif recruit is not None:
-                helpers.append(_Thread(hub.endpoint, recruit, context))
+                helpers.append(_Thread(hub.endpoint, recruit, context, door.identity))
             return hub
 
         try:
@@ -138,68 +169,171 @@ def placed(
                 helper.close()
             for hub in hubs:
                 hub.end()  # it has ended already, unless the run did before it began
+            door.close()
 
 
-def _who(placement: Placement, endpoint: str) -> str:
+@contextmanager
+def _own_address(placement: Placement) -> Iterator[str]:
+    """An address in a folder that only this user may enter, where one is needed."""
+    if placement.transport == "ipc" or (placement.bind is not None and placement.evaluator != "anybody"):
+        with tempfile.TemporaryDirectory(prefix="seedbus-") as folder:
+            yield f"ipc://{folder}/own"
+    else:
+        yield ""
+
+
+def _hosted(placement: Placement, scenario: Scenario) -> list[list[str]]:
+    """What each process that a server starts is to host, as options of `seedbus client`."""
+    if placement.bind is not None:
+        return [["--clients", "none", "--evaluator"]] if placement.evaluator == "own" else []
+    clients, workers = scenario.participation.clients, placement.workers
+    bounds = [number * clients // workers for number in range(workers + 1)] if workers else []
+    shares = [["--clients", f"{first}-{end - 1}", "--no-evaluator"] for first, end in pairwise(bounds)]
+    if shares:
+        shares[0][-1] = "--evaluator"
+    return shares
+
+
+def _who(placement: Placement, endpoint: str, door: _Door) -> str:
     if placement.bind is not None:
         command = f"seedbus client --connect {endpoint.replace('0.0.0.0', 'THIS-HOST')}"
+        if door.keys is not None:
+            command += f" --server-key '{door.keys.public.decode()}'"
         return f"clients join by `{command}`, and the run begins when all have"
     return f"{placement.workers} workers are starting" if placement.workers else "the clients are in this process"
 
 
-@contextmanager
-def _endpoint(placement: Placement) -> Iterator[str]:
-    """Where the server listens."""
-    if placement.bind is None and placement.transport == "ipc":
-        with tempfile.TemporaryDirectory(prefix="seedbus-") as folder:
-            yield f"ipc://{folder}/hub"
-    else:
-        yield placement.bind or {"inproc": "inproc://seedbus", "tcp": "tcp://127.0.0.1:*"}[placement.transport]
+class _Door:
+    """Where a run's server listens, with which keys, and what those who come in may ask for.
+
+    own: an address in a folder that only this user may enter: whoever comes that way is the operator's. keys: the
+    server's; identity: those of this run's own processes, where they come by an address that others reach too.
+    """
+
+    def __init__(self, placement: Placement, own: str, context: Any) -> None:
+        from seedbus.bus.zeromq.keys import TABLE, Doorkeeper, Identity, KeyPair, Table
+
+        self.own, self.keys, self.identity = own, None, None
+        self._trusts_all = placement.bind is not None and placement.evaluator == "anybody"
+        self._table: Table | None = None
+        self._complaint = ""
+        if placement.bind is not None:
+            self.endpoint = placement.bind
+            if placement.keys is not None:
+                self.keys, self._table = server_keys(placement.keys), Table(placement.keys / TABLE)
+        elif placement.transport == "inproc":
+            self.endpoint = "inproc://seedbus"
+        elif placement.transport == "ipc":
+            self.endpoint = own
+        else:
+            self.endpoint = "tcp://127.0.0.1:*"
+            self.keys, own_keys = KeyPair.new(), KeyPair.new()
+            self.identity = Identity(own_keys, self.keys.public)
+        self._doorkeeper = None if self.keys is None else Doorkeeper(context, self._rights_of)
+
+    def rights(self, is_own: bool, user: str) -> Rights | None:
+        if is_own:
+            return OPERATOR
+        if self._trusts_all:
+            return ANYBODY
+        return STRANGER if self.keys is None else self._rights_of(user)
+
+    def _rights_of(self, user: str) -> Rights | None:
+        if self.identity is not None:
+            return OPERATOR if user.encode() == self.identity.own.public else None
+        return None if self._table is None else self._table.rights(user)
+
+    def tell(self, reception: Reception) -> None:
+        """Name the keys that were turned away, and a table that lets nobody in."""
+        if self._doorkeeper is None:
+            return
+        while self._doorkeeper.turned_away:
+            key = self._doorkeeper.turned_away.pop()
+            reception.refused(f"key {key}", "not-authorised", "this key is not authorised")
+        complaint = "" if self._table is None else self._table.complaint
+        if complaint and complaint != self._complaint:
+            reception.refused("the table of keys", "not-authorised", f"{complaint}; until then nobody is let in")
+        self._complaint = complaint
+        if not self._doorkeeper.is_alive:
+            raise Unfinishable("the thread that checks keys has ended; every closed round is kept")
+
+    def close(self) -> None:
+        if self._doorkeeper is not None:
+            self._doorkeeper.close()
+
+
+def server_keys(folder: Path) -> KeyPair:
+    """The keys of the servers of this user; made, if there are none. Raises `BadKey`."""
+    from seedbus.bus.zeromq.keys import SECRET, KeyPair
+
+    if not (folder / f"{SERVER_KEY}{SECRET}").exists():
+        KeyPair.new().save(folder, SERVER_KEY)
+    return KeyPair.load(folder / f"{SERVER_KEY}{SECRET}")
+
+
+def is_public(bind: str) -> bool:
+    """Whether processes of other machines may reach an endpoint."""
+    if not bind.startswith("tcp://"):
+        return False
+    host = bind.removeprefix("tcp://").rpartition(":")[0].strip("[]")
+    return host not in ("localhost", "lo", "::1") and not host.startswith("127.")
 
 
 def _limits(placement: Placement) -> Limits:
-    # whoever asks in vain has the same patience as this side, and is let in before it ends
     from seedbus.bus.zeromq import Limits
-    from seedbus.bus.zeromq.port import MISSED
 
-    yield_s = max(MISSED * placement.heartbeat_s, placement.patience_s / 3)
-    return Limits(placement.heartbeat_s, join_s=placement.join_s, yield_s=yield_s)
+    return Limits(placement.heartbeat_s, join_s=placement.join_s, answer_s=placement.answer_s)
 
 
 class _Guard:
     """Ends a run whose followers are really gone: their clients' bits are nowhere to be had.
 
-    Time counts while they are not even offered to anybody: whoever has an offer has a limit of its own.
+    Time counts while clients are missing, until a round closes. While somebody has an offer of all of them it has the
+    time to join, once; and processes that join and then answer nothing end the run after `STALLS` of them.
     """
 
-    def __init__(self, patience_s: float) -> None:
-        self._patience_s, self._looked, self._gone_s = patience_s, wall_seconds(), 0.0
+    def __init__(self, placement: Placement) -> None:
+        self._placement, self._looked = placement, wall_seconds()
+        self._unoffered_s = self._gone_s = 0.0
+        self._rounds = self._stalls = 0
 
-    def check(self, reception: Reception) -> None:
+    def check(self, reception: Reception, stalls: int) -> None:
+        """stalls: how many processes have been gone so far because they did not answer. Raises `Unfinishable`."""
         before, self._looked = self._looked, wall_seconds()
+        if reception.rounds_closed > self._rounds or not reception.was_complete:
+            self._rounds, self._stalls = reception.rounds_closed, stalls
+            self._gone_s = self._unoffered_s = 0.0
         if reception.can_go_on or not reception.was_complete:
-            self._gone_s = 0.0
-        elif not reception.could_go_on:
+            self._unoffered_s = 0.0
+        else:
             self._gone_s += self._looked - before
-        if self._gone_s > self._patience_s:
+            self._unoffered_s += 0.0 if reception.could_go_on else self._looked - before
+        patience_s, most_s = self._placement.patience_s, self._placement.patience_s + self._placement.join_s
+        if self._unoffered_s > patience_s or self._gone_s > most_s:
             missing = reception.missing
             clients = sorted(client for client in missing if client >= 0)
             some = ", ".join(map(str, clients[:5])) + (", …" if len(clients) > 5 else "")
             who = f"{len(clients)} clients ({some})" if clients else "the evaluator"
+            lasted_s = patience_s if self._unoffered_s > patience_s else most_s
             raise Unfinishable(
-                f"no process has hosted {who} for {self._patience_s:.0f} s; every closed round is kept, "
+                f"no process has hosted {who} for {lasted_s:.0f} s; every closed round is kept, "
                 "and a resumed run goes on from there"
+            )
+        if stalls - self._stalls >= STALLS:
+            raise Unfinishable(
+                f"round {reception.rounds_closed}: {STALLS} processes joined and did not answer for "
+                f"{self._placement.answer_s:.0f} s each; every closed round is kept (--answer-within sets how long)"
             )
 
 
 class _Thread:
     """Followers on a thread of this process, over real sockets all the same."""
 
-    def __init__(self, endpoint: str, recruit: Recruit, context: Any) -> None:
+    def __init__(self, endpoint: str, recruit: Recruit, context: Any, identity: Identity | None) -> None:
         self._failure: BaseException | None = None
         self._leash, self._end = os.pipe()
         self._thread = threading.Thread(
-            target=self._follow, args=(endpoint, recruit, context), name="worker", daemon=True
+            target=self._follow, args=(endpoint, recruit, context, identity), name="worker", daemon=True
         )
         self._thread.start()
 
@@ -214,91 +348,11 @@ class _Thread:
         self._thread.join()
         os.close(self._leash)
 
-    def _follow(self, endpoint: str, recruit: Recruit, context: Any) -> None:
+    def _follow(self, endpoint: str, recruit: Recruit, context: Any, identity: Identity | None) -> None:
         from seedbus.bus.zeromq import follow
 
         try:
-            follow(endpoint, [Wish()], recruit, context=context, patience_s=5.0, leash=self._leash)
+            options: dict[str, Any] = {"patience_s": 5.0, "leash": self._leash, "identity": identity}
+            follow(endpoint, [Wish()], recruit, context=context, **options)
         except BaseException as error:
             self._failure = error
-
-
-class _Processes:
-    """Worker processes: started, watched, and started again should one die; they end when this process does."""
-
-    def __init__(self, placement: Placement, scenario: Scenario, observer: Observer, endpoint: str) -> None:
-        self._observer, self._patience_s, self._endpoint = observer, placement.patience_s, endpoint
-        self._memory = [] if placement.memory is None else ["--memory", str(placement.memory)]
-        clients, workers = scenario.participation.clients, placement.workers
-        bounds = [number * clients // workers for number in range(workers + 1)]
-        self._shares = [f"{first}-{end - 1}" for first, end in pairwise(bounds)]
-        self._children: dict[int, subprocess.Popen[bytes]] = {}
-        self._deaths, self._rounds = [0] * workers, 0
-        self._ended: deque[tuple[int, int]] = deque()
-        self._failure: Exception | None = None
-        self._is_closing = threading.Event()
-        self._watchers = [
-            threading.Thread(target=self._watch, args=(number,), name="watcher", daemon=True)
-            for number in range(workers)
-        ]
-
-    def start(self) -> None:
-        """Start them all. Raises `Unfinishable`; whatever happens, `close` ends those that were started."""
-        for number, watcher in enumerate(self._watchers):
-            self._children[number] = self._spawn(number)
-            watcher.start()
-
-    def check(self, reception: Reception) -> None:
-        while self._ended:
-            number, code = self._ended.popleft()
-            self._observer.noted("worker", number=number, ended=code)
-        if self._failure is not None:
-            raise self._failure
-        if reception.rounds_closed > self._rounds:
-            self._rounds, self._deaths = reception.rounds_closed, [0] * len(self._deaths)
-
-    def close(self) -> None:
-        """They have been told that the run is over; who has not heard loses its leash."""
-        self._is_closing.set()
-        for child in self._children.values():
-            _let_go(child)
-        until = wall_seconds() + LEASH_S
-        watchers = [watcher for watcher in self._watchers if watcher.ident is not None]
-        for watcher in watchers:
-            watcher.join(max(0.0, until - wall_seconds()))
-        for child in self._children.values():
-            child.kill()  # who is loading yet does not hear; for the others it is too late to mean anything
-        for watcher in watchers:
-            watcher.join()
-
-    def _watch(self, number: int) -> None:
-        """Wait for the end of a worker, and start another in its place if it was not the run's."""
-        while (code := self._children[number].wait()) and not self._is_closing.is_set():
-            self._deaths[number] += 1
-            if 0 < code < _OWN_WORDS or self._deaths[number] > DEATHS:
-                self._failure = WorkerFailed(number, code)
-                return
-            self._ended.append((number, code))
-            _let_go(self._children[number])
-            try:
-                self._children[number] = self._spawn(number)
-            except Unfinishable as error:
-                self._failure = error
-                return
-
-    def _spawn(self, number: int) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "seedbus", "client", "--connect", self._endpoint, "--leash", "--quiet"]
-        command += ["--clients", self._shares[number], "--evaluator" if number == 0 else "--no-evaluator"]
-        command += ["--patience", str(max(self._patience_s, START_S)), *self._memory]
-        # a session of its own: Ctrl-C is for this process, which then tells its workers
-        try:
-            return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
-        except OSError as error:
-            raise Unfinishable(f"worker {number} cannot be started ({error.strerror})") from None
-
-
-def _let_go(child: subprocess.Popen[bytes]) -> None:
-    """Drop a worker's leash: its end ends it too."""
-    if child.stdin is not None:
-        with suppress(OSError):
-            child.stdin.close()

@@ -18,6 +18,13 @@ class Way(StrEnum):
     tcp = "tcp"
 
 
+class Evaluates(StrEnum):
+    """Who hosts the evaluator of a server that clients connect to by themselves."""
+
+    own = "own"
+    keys = "keys"
+
+
 class Format(StrEnum):
     """How results are printed."""
 
@@ -49,6 +56,19 @@ Patience = Annotated[
     ),
 ]
 JoinWithin = Annotated[float, typer.Option(min=1, metavar="SECONDS", help="How long a process may take to join.")]
+AnswerWithin = Annotated[
+    float,
+    typer.Option(min=1, metavar="SECONDS", help="How long a process that you did not start may owe an answer."),
+]
+KEYS = "SEEDBUS_KEYS"
+ServerKeys = Annotated[
+    Path | None,
+    typer.Option(metavar="FOLDER", help="The server's keys, and whom they let in; on by default beyond this machine."),
+]
+KeysFolder = Annotated[
+    Path | None,
+    typer.Option("--keys", metavar="FOLDER", help=f"Where keys are; default: ${KEYS}, or ~/.config/seedbus/keys."),
+]
 Runnable = Annotated[
     str | None, typer.Argument(help="A scenario file, or a name from `seedbus list`; not needed with --resume.")
 ]

@@ -49,7 +49,7 @@ def _is_stop(error: BaseException | None) -> bool:
 def exit_code(error: Exception) -> Exit | None:
     """The exit code of an error whose sentence a person can act upon; None: it is a bug of ours."""
     from seedbus.agents.errors import AgentError, JoinRefused, Unfinishable
-    from seedbus.bus.errors import BadEndpoint, EndOfTime, LedgerDamaged, RemoteError, TooFewFiles
+    from seedbus.bus.errors import BadEndpoint, BadKey, EndOfTime, LedgerDamaged, RemoteError, TooFewFiles
     from seedbus.models.errors import DataError, NotAllowed
 
     if isinstance(error, WorkerFailed):  # with a sentence of its own, unless it was killed
@@ -63,6 +63,7 @@ def exit_code(error: Exception) -> Exit | None:
         (JoinRefused, Exit.PEER),
         (RemoteError, Exit.PEER),
         (BadEndpoint, Exit.USAGE),
+        (BadKey, Exit.USAGE),
         (TooFewFiles, Exit.PEER),
         (AgentError, Exit.FOLDER),
         (LedgerDamaged, Exit.FOLDER),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -12,8 +13,10 @@ from typing import Any
 from seedbus.agents.observer import Nobody
 from seedbus.algorithms.directions import set_threads
 from seedbus.bus import Offer, Wish
-from seedbus.bus.transport import MOST_CLIENTS, Follower, Span, count_of, merged
+from seedbus.bus.spans import Span, merged
+from seedbus.bus.transport import MOST_CLIENTS, NO_CLIENTS, Follower, count_of
 from seedbus.bus.zeromq import follow
+from seedbus.bus.zeromq.keys import Identity
 from seedbus.bus.zeromq.sockets import check_files
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.limits import Limits, farewell_code, hold_to, read_scenario
@@ -42,13 +45,22 @@ def serve(
     leash: bool,
     limits: Limits | None,
     note: Callable[..., None],
+    identity: Identity | None = None,
 ) -> None:
-    """Host clients of the server at `endpoint` until its run is over. memory: the folder of what they remember.
+    """Host clients of the server at `endpoint` until its run is over.
 
-    limits: what this process does for a server that its user does not control; None: the server is its own parent.
+    memory: the folder of what they remember; leash: whether standard input tells the keys to show, in its first line,
+    and ends this process by its end; identity: the keys to show otherwise. limits: what this process does for a server
+    that its user does not control; None: the server is its own parent.
     Raises `ServerGone`, `BadServer`, `Turned`, `JoinRefused`, `BadEndpoint`, `TooFewFiles`, `DataError`,
     `ScenarioError`, `NotAllowed`.
     """
+    if leash:
+        line = sys.stdin.buffer.readline()
+        if not line:
+            return  # whoever started this process is gone already
+        secrets = json.loads(line)
+        identity = Identity.unpacked(secrets) if secrets else None
     set_threads(1)  # other workers have the other cores
     bound: dict[bytes, Any] = {}
 
@@ -79,6 +91,7 @@ def serve(
             leash=sys.stdin.fileno() if leash else None,
             most_clients=MOST_CLIENTS if limits is None else limits.max_clients,
             code_of=farewell_code,
+            identity=identity,
         )
 
 
@@ -86,13 +99,15 @@ def spans_of(text: str) -> tuple[tuple[Span, ...], int]:
     """What --clients says: a number of clients, or which: 25, or 0-24, or 0-9,40-49. Raises `ScenarioError`."""
     if not text:
         return (), 0
+    if text == "none":
+        return (), NO_CLIENTS
     if re.fullmatch(r"[0-9]{1,8}", text) and 0 < int(text) <= MOST_CLIENTS:
         return (), int(text)
     spans = []
     for part in text.split(","):
         found = re.fullmatch(r"([0-9]{1,8})(?:-([0-9]{1,8}))?", part)
         if not found or text == "0" or not int(found[1]) <= int(found[2] or found[1]) < MOST_CLIENTS:
-            expected = "expected how many, like 25, or which, like 0-24 or 0-9,40-49"
+            expected = "expected how many, like 25, which, like 0-24 or 0-9,40-49, or none"
             raise ScenarioError(f"--clients {text}", [expected])
         spans.append((int(found[1]), int(found[2] or found[1])))
     return merged(spans), 0

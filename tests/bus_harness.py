@@ -39,7 +39,8 @@ from seedbus.bus import (
 )
 from seedbus.bus.clock import Clock
 from seedbus.bus.ledger import COLUMNS, Row
-from seedbus.bus.transport import Answered, Span
+from seedbus.bus.spans import Span
+from seedbus.bus.transport import OPERATOR, Answered, Rights
 
 MS = 10**6
 SECOND = 10**9
@@ -64,7 +65,7 @@ class Desk:
         self.gone_hosts: list[int] = []
         self.refusals: list[str] = []
 
-    def greet(self, wish: Wish) -> Offer | Declined:
+    def greet(self, wish: Wish, rights: Rights = OPERATOR) -> Offer | Declined:
         spans = wish.spans or tuple(self.left)
         evaluates = wish.evaluates and self.evaluates
         if not spans and not evaluates:
@@ -110,7 +111,7 @@ class Follower:
     def __init__(self, offer: Offer, handle: Callable[[bytes], list[bytes]]) -> None:
         self.offer, self.handle = offer, handle
 
-    def join(self, host: int) -> list[bytes]:
+    def join(self, host: int, nonce: bytes = b"") -> list[bytes]:
         spans = [*self.offer.spans, *([(EVALUATOR, EVALUATOR)] if self.offer.evaluates else [])]
         return [encode(Envelope(Kind.JOIN, host, 0, 0, [list(map(list, spans))]))[0]]
 

@@ -66,7 +66,7 @@ class Serving(threading.Thread):
 
     def __init__(self, what: Scenario, folder: Path, *, resume: bool = False, **placement: Any) -> None:
         super().__init__(name="server", daemon=True)
-        options: dict[str, Any] = {"transport": "tcp", "bind": "tcp://127.0.0.1:*"}
+        options: dict[str, Any] = {"transport": "tcp", "bind": "tcp://127.0.0.1:*", "evaluator": "anybody"}
         options |= {"heartbeat_s": 2.0, "patience_s": 20.0}
         self._what, self._folder, self._resume = what, folder, resume
         self._placement = Placement(**(options | placement))
@@ -133,7 +133,7 @@ def goes_and_comes(what: Scenario, folder: Path, stays: Wish, goes: str, comes: 
     gate, clients = Gate(), f"clients {goes.replace('-', '…')}"
     with Serving(what, folder) as server:
         first = Following(what, server.watcher.endpoint, stays, gate=gate)
-        killed = seedbus("client", "--connect", server.watcher.endpoint, "--clients", goes)
+        killed = seedbus("client", "--connect", server.watcher.endpoint, "--clients", goes, "--evaluator")
         gate.open_to(20)
         wait_for(lambda: server.watcher.rounds >= 20)
         kill(killed.pid, 9)

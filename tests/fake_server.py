@@ -71,7 +71,8 @@ def offering(scenario: bytes | dict[str, Any] = b"{}", **changes: Any) -> Answer
     """A server that offers a client: what is sound but for the changes."""
     content = scenario if isinstance(scenario, bytes) else json.dumps(SCENARIO | scenario).encode()
     sound: dict[str, Any] = {"run": RUN, "host": HOST, "spans": column(0, 0), "evaluates": 0, "heartbeat": 2000}
-    offer = msgpack.packb(list((sound | {"scenario": content} | changes).values()))
+    sound |= {"nonce": bytes(16), "scenario": content}
+    offer = msgpack.packb(list((sound | changes).values()))
     return lambda got: [parcel.parcel(Type.OFFER, SESSION, offer)] if got.type is Type.HELLO else []
 
 

@@ -37,8 +37,8 @@ class Gated:
     gate: Gate
     kind: Kind
 
-    def join(self, host: int) -> list[bytes]:
-        return self.good.join(host)
+    def join(self, host: int, nonce: bytes = b"") -> list[bytes]:
+        return self.good.join(host, nonce)
 
     def welcome(self, frame: bytes) -> None:
         self.good.welcome(frame)

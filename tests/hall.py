@@ -9,6 +9,7 @@ from bus_harness import bus_on
 from coordinator_cases import ALGORITHM, PROOF, cohort_of, report
 
 from seedbus.agents import messages
+from seedbus.agents.admission import bound
 from seedbus.agents.coordinator import Coordinator
 from seedbus.agents.messages import Join, Span
 from seedbus.agents.observer import Nobody
@@ -29,13 +30,20 @@ from seedbus.bus import (
     encode,
 )
 from seedbus.bus.ledger import COLUMNS, Row
+from seedbus.bus.transport import OPERATOR, Rights
 
 
 class Hall:
     """A reception with all that it needs. came: the plans that it wanted sent, each time somebody came or went."""
 
     def __init__(
-        self, clients: int = 6, *, processes: int = 3, is_virtual: bool = True, cohort: int | None = None
+        self,
+        clients: int = 6,
+        *,
+        processes: int = 3,
+        is_virtual: bool = True,
+        cohort: int | None = None,
+        proofs: dict[str, bytes] = PROOF,
     ) -> None:
         clock = VirtualClock() if is_virtual else WallClock()
         bus = bus_on(clock, MemoryTransport())
@@ -46,7 +54,7 @@ class Hall:
             seed=7,
             stop=Stop(rounds=100),
             evaluation=Cadence(),
-            proofs=PROOF,
+            proofs=proofs,
             believes=not is_virtual,
         )
         self.held: dict[int, int] = {}
@@ -62,25 +70,31 @@ class Hall:
             came=lambda plans: self.came.append([(plan.client, plan.round) for plan, _ in plans]),
         )
 
-    def offered(self, wish: Wish) -> Offer:
-        offer = self.reception.greet(wish)
+    def offered(self, wish: Wish, rights: Rights = OPERATOR) -> Offer:
+        offer = self.reception.greet(wish, rights)
         assert isinstance(offer, Offer), offer
         return offer
 
-    def declined(self, wish: Wish) -> Declined:
-        answer = self.reception.greet(wish)
+    def declined(self, wish: Wish, rights: Rights = OPERATOR) -> Declined:
+        answer = self.reception.greet(wish, rights)
         assert isinstance(answer, Declined)
         return answer
 
     def joins(self, host: int, *spans: Span, **proofs: bytes) -> tuple[list[Envelope], bool]:
-        frames, is_member = self.reception.admit(host, joining(host, *spans, **proofs))
-        return [decode(frame) for frame in frames], is_member
+        admitted = self.reception.admit(host, joining(host, *spans, **proofs))
+        assert not isinstance(admitted, Declined), admitted
+        return [decode(frame) for frame in admitted[0]], admitted[1]
 
-    def comes(self, wish: Wish, version: int = 0) -> Offer:
+    def joining(self, offer: Offer, *spans: Span, **proofs: bytes) -> bytes:
+        """A JOIN whose proofs are bound to an offer."""
+        return joining(offer.host, *spans, **bound(PROOF | proofs, offer.nonce))
+
+    def comes(self, wish: Wish, version: int = 0, *, rights: Rights = OPERATOR) -> Offer:
         """A process comes and joins; all of its clients say that they hold `version`."""
-        offer = self.offered(wish)
-        _, is_member = self.joins(offer.host, *(Span(first, last, version) for first, last in offer.spans))
-        assert is_member
+        offer = self.offered(wish, rights)
+        spans = [Span(first, last, version) for first, last in offer.spans]
+        admitted = self.reception.admit(offer.host, self.joining(offer, *spans))
+        assert not isinstance(admitted, Declined) and admitted[1], admitted
         return offer
 
     def stands(self, host: int, *spans: Span) -> tuple[list[int], int]:

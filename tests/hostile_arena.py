@@ -68,9 +68,9 @@ class Arena:
     booked: (who, reason) → how often, of all that was refused of those that were played.
     """
 
-    def __init__(self, what: Scenario, folder: Path, limits: dict[str, Any] | None = None) -> None:
+    def __init__(self, what: Scenario, folder: Path, **placement: Any) -> None:
         self.what, self.gate = what, Gate()
-        self.server = ServerProcess(what, folder, limits)
+        self.server = ServerProcess(what, folder, **placement)
         self.proof = prove(what.algorithm, bind(what))
         self.booked: Counter[tuple[str, str]] = Counter()
         self._patient: dict[str, dict[str, int]] = {}

@@ -65,8 +65,8 @@ class _Spoiled:
         self._good = good
         self._proof = Join.unpack(decode(good.join(offer.host)[0])).proofs
 
-    def join(self, host: int) -> list[bytes]:
-        return self._good.join(host)
+    def join(self, host: int, nonce: bytes = b"") -> list[bytes]:
+        return self._good.join(host, nonce)
 
     def welcome(self, frame: bytes) -> None:
         self._good.welcome(frame)

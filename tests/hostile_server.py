@@ -14,14 +14,12 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 from seedbus.agents.observer import Nobody
 from seedbus.agents.reception import Reception
 from seedbus.agents.refusals import NOBODY
-from seedbus.bus import zeromq
 from seedbus.scenarios.cluster import Placement
 from seedbus.scenarios.loading import validate
 from seedbus.scenarios.run import run
@@ -31,19 +29,17 @@ PATIENCE_S = 60.0
 
 
 class ServerProcess:
-    """A context in which a server runs on a free port of this machine.
+    """A context in which a server runs on a free port of this machine."""
 
-    limits: those of its hub that are not the usual ones.
-    """
-
-    def __init__(self, what: Scenario, folder: Path, limits: dict[str, Any] | None = None, **placement: Any) -> None:
-        where = {"transport": "tcp", "bind": "tcp://127.0.0.1:*", "heartbeat_s": 0.2, "patience_s": 60.0} | placement
+    def __init__(self, what: Scenario, folder: Path, **placement: Any) -> None:
+        where = {"transport": "tcp", "bind": "tcp://127.0.0.1:*", "evaluator": "anybody"}
+        where |= {"heartbeat_s": 0.2, "patience_s": 60.0} | placement
         command = [
             sys.executable,
             __file__,
             str(folder),
             json.dumps(what.resolved()),
-            json.dumps([where, limits or {}]),
+            json.dumps(where),
         ]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.pid = self._process.pid
@@ -151,9 +147,8 @@ class _Told(Nobody):
         os._exit(0)
 
 
-def _serve(folder: str, scenario: str, options: str) -> None:
+def _serve(folder: str, scenario: str, where: str) -> None:
     told = _Told()
-    where, limits = json.loads(options)
     count: Callable[..., None] = Reception.refused
 
     def refused(self: Reception, peer: str, reason: str, detail: str) -> None:
@@ -161,11 +156,11 @@ def _serve(folder: str, scenario: str, options: str) -> None:
         count(self, peer, reason, detail)
 
     Reception.refused = refused  # type: ignore[method-assign]
-    zeromq.Limits = partial(zeromq.Limits, **limits)  # type: ignore[misc, assignment]
     teller = threading.Thread(target=told.tell, name="teller")
     teller.start()
     try:
-        results = run(validate(json.loads(scenario), "a test"), folder, observer=told, placement=Placement(**where))
+        placement = Placement(**json.loads(where))
+        results = run(validate(json.loads(scenario), "a test"), folder, observer=told, placement=placement)
         told.facts["summary"] = results.summary
     except BaseException as error:
         told.facts["failure"] = f"{type(error).__name__}: {error}"

@@ -29,7 +29,7 @@ from seedbus.scenarios.run import bind, recruit
 
 WHAT = validate(SCENARIO, "a test")
 PROBLEM = bind(WHAT)
-OFFERED = [RUN, HOST, column(0, 3), 1, 2000, b"{}"]
+OFFERED = [RUN, HOST, column(0, 3), 1, 2000, b"", b"{}"]
 
 
 class AtOnce:
@@ -189,7 +189,7 @@ def test_a_second_offer_builds_nothing() -> None:
     with linked() as link:
         offered(link)
         follower = link._follower
-        said(link, Type.OFFER, msgpack.packb([*OFFERED[:5], b"[]"]))
+        said(link, Type.OFFER, msgpack.packb([*OFFERED[:6], b"[]"]))
         assert link._follower is follower
     with linked() as link, pytest.raises(BadServer, match="its offer names no session"):
         said(link, Type.OFFER, msgpack.packb(OFFERED), bytes(8))

@@ -18,7 +18,17 @@ from seedbus.bus.envelope import LOWEST_ADDRESS
 from seedbus.bus.errors import MalformedParcel
 from seedbus.bus.text import printable
 from seedbus.bus.zeromq import parcel
-from seedbus.bus.zeromq.parcel import FAREWELLS, HEAD, HEARTBEAT_MS, MOST_ANSWERS, NO_SESSION, PROTOCOL, Type
+from seedbus.bus.zeromq.parcel import (
+    FAREWELLS,
+    HEAD,
+    HEARTBEAT_MS,
+    HELLO_BYTES,
+    HELLO_SPANS,
+    MOST_ANSWERS,
+    NO_SESSION,
+    PROTOCOL,
+    Type,
+)
 
 RUN = b"this run"
 SESSION = b"\x01\x02\x03\x04\x05\x06\x07\x08"
@@ -60,9 +70,11 @@ def test_a_hello_is_read_as_it_was_written(run: bytes, wish: Wish) -> None:
     assert parcel.read_hello(parcel.hello(run, wish)) == (run, wish)
 
 
-def test_a_hello_of_very_many_spans_is_read_as_it_was_written() -> None:
-    wish = Wish(tuple((client, client) for client in range(0, 1000, 2)))
+def test_a_hello_has_so_many_spans_and_no_more() -> None:
+    wish = Wish(tuple((client, client) for client in range(0, 2 * HELLO_SPANS, 2)))
     assert parcel.read_hello(parcel.hello(RUN, wish)) == (RUN, wish)
+    with pytest.raises(MalformedParcel, match="65 spans"):
+        parcel.read_hello(parcel.hello(RUN, Wish((*wish.spans, (1000, 1000)))))
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -225,7 +237,8 @@ def hello(**changes: Any) -> bytes:
 
 
 def offer(**changes: Any) -> bytes:
-    sound = {"run": RUN, "host": HOST, "spans": column(0, 4), "evaluates": 1, "heartbeat": 2000, "scenario": b"{}"}
+    sound = {"run": RUN, "host": HOST, "spans": column(0, 4), "evaluates": 1, "heartbeat": 2000, "nonce": bytes(16)}
+    sound |= {"scenario": b"{}"}
     packed: bytes = msgpack.packb(list((sound | changes).values()))
     return packed
 
@@ -239,7 +252,8 @@ BAD: list[tuple[str, bytes, str]] = [
     ("read", bytes([PROTOCOL * 16 + 10]) + SESSION, "parcel-type"),
     ("hello", b"", "not-msgpack"),
     ("hello", hello() + b"\x00", "not-msgpack"),
-    ("hello", b"\x91" * 5000, "not-msgpack"),
+    ("hello", b"\x91" * 4000, "not-msgpack"),
+    ("hello", b"\x91" * HELLO_BYTES, "too-long"),
     ("hello", b"\xdd\xff\xff\xff\xff", "not-msgpack"),
     ("hello", b"\x81\x01\x02", "not-msgpack"),
     ("hello", hello(evaluates=True), "wrong-fields"),
@@ -265,6 +279,7 @@ BAD: list[tuple[str, bytes, str]] = [
     ("offer", offer(run=b""), "bad-offer"),
     ("offer", offer(evaluates=2), "bad-offer"),
     *[("offer", offer(heartbeat=heartbeat), "bad-offer") for heartbeat in (-1, 0, 9, 60_001, 2**60)],
+    ("offer", offer(nonce=bytes(65)), "bad-offer"),
     ("offer", offer(scenario="{}"), "wrong-fields"),
     ("offer", offer(scenario=bytes(2**22 + 1)), "not-msgpack"),
     ("decline", msgpack.packb(["r" * 4097, ""]), "not-msgpack"),

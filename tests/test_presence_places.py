@@ -95,9 +95,9 @@ class _Insisting:
     good: Any
     version: int
 
-    def join(self, host: int) -> list[bytes]:
-        self._proof = Join.unpack(decode(self.good.join(host)[0])).proofs
-        frames: list[bytes] = self.good.join(host)
+    def join(self, host: int, nonce: bytes = b"") -> list[bytes]:
+        self._proof = Join.unpack(decode(self.good.join(host, nonce)[0])).proofs
+        frames: list[bytes] = self.good.join(host, nonce)
         return frames
 
     def welcome(self, frame: bytes) -> None:

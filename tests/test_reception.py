@@ -6,14 +6,15 @@ import re
 import tracemalloc
 
 import pytest
+from coordinator_cases import PROOF
 from hall import Hall
 from hypothesis import given
 from hypothesis import strategies as st
 
 from seedbus.agents.messages import Span
 from seedbus.agents.refusals import TOLD
-from seedbus.bus import EVALUATOR, HOST, Declined, Offer, Wish
-from seedbus.bus.transport import NO_CLIENTS
+from seedbus.bus import EVALUATOR, HOST, Declined, Kind, Offer, Wish, decode
+from seedbus.bus.transport import NO_CLIENTS, NOT_YET, STRANGER, Rights
 
 
 def test_who_wishes_certain_clients_gets_them() -> None:
@@ -31,8 +32,54 @@ def test_who_wishes_a_number_of_clients_gets_the_first_that_are_free() -> None:
 
 def test_who_does_not_say_gets_its_share_and_the_last_what_is_left() -> None:
     hall = Hall(clients=5, processes=3)
-    assert [hall.offered(Wish()).spans for _ in range(3)] == [((0, 1),), ((2, 3),), ((4, 4),)]
+    assert [hall.comes(Wish()).spans for _ in range(3)] == [((0, 1),), ((2, 3),), ((4, 4),)]
     assert hall.declined(Wish()) == Declined("no-clients", "all 5 clients have their processes")
+
+
+def test_an_offer_keeps_nobody_out_and_the_first_that_joins_has_the_clients() -> None:
+    hall = Hall(clients=4, processes=2)
+    idle = [hall.offered(Wish(evaluates=False), STRANGER) for _ in range(6)]
+    assert idle[0].spans == ((0, 1),) and idle[1].spans == ((2, 3),), "what nobody was offered comes first"
+    first, second = (hall.comes(Wish(), rights=STRANGER) for _ in range(2))
+    assert (first.spans, second.spans) == (((0, 1),), ((2, 3),))
+    late = hall.reception.admit(idle[0].host, hall.joining(idle[0], Span(0, 1, 0)))
+    assert isinstance(late, Declined) and late.reason == "taken"
+
+
+def test_strangers_neither_evaluate_nor_say_what_x0_is() -> None:
+    hall = Hall(clients=2, proofs={"selftest": PROOF["selftest"]})
+    assert hall.declined(Wish(count=NO_CLIENTS), STRANGER).reason == "no-clients"
+    stranger = hall.offered(Wish(), STRANGER)
+    assert not stranger.evaluates
+    joining = hall.joining(stranger, Span(0, 1, 0), x0=b"a false x0 digest")
+    early = hall.reception.admit(stranger.host, joining)
+    assert isinstance(early, Declined) and early.reason == NOT_YET and "x0" not in hall.coordinator.proofs
+    hall.comes(Wish(count=NO_CLIENTS))
+    assert hall.coordinator.proofs == PROOF
+    assert hall.joins(stranger.host, Span(0, 1, 0), x0=b"a false x0 digest")[0][0].kind is Kind.REFUSE
+
+
+def test_a_proof_serves_for_the_offer_that_it_was_made_for_and_for_no_other() -> None:
+    hall = Hall(clients=2, processes=1)
+    first, second = (hall.offered(Wish(), STRANGER) for _ in range(2))
+    assert first.nonce != second.nonce
+    recorded = hall.joining(first, Span(0, 1, 0))
+    admitted = hall.reception.admit(first.host, recorded)
+    assert not isinstance(admitted, Declined) and admitted[1]
+    hall.reception.gone(first.host, "its connection ended")
+    third = hall.offered(Wish(), STRANGER)
+    assert third.host == first.host, "the recorded bytes name this very host"
+    again = hall.reception.admit(third.host, recorded)
+    assert not isinstance(again, Declined) and [decode(frame).kind for frame in again[0]] == [Kind.REFUSE]
+
+
+def test_a_key_hosts_the_clients_that_it_is_authorised_for() -> None:
+    hall, rights = Hall(clients=6, processes=1), Rights(spans=((1, 2), (5, 5)))
+    assert hall.declined(Wish(((0, 1),)), rights).reason == "not-authorised"
+    assert hall.offered(Wish(((1, 2),)), rights).spans == ((1, 2),)
+    assert hall.comes(Wish(), rights=rights).spans == ((5, 5),), "what nobody was offered comes first"
+    assert hall.comes(Wish(), rights=rights).spans == ((1, 2),)
+    assert hall.declined(Wish(), rights).reason == "no-clients"
 
 
 @given(st.integers(1, 60).flatmap(lambda clients: st.tuples(st.just(clients), st.integers(1, clients))))
@@ -62,7 +109,7 @@ def test_one_process_evaluates_and_only_if_it_would() -> None:
 
 def test_who_would_only_evaluate_may_when_nobody_else_does() -> None:
     hall = Hall(processes=1)
-    hall.offered(Wish(evaluates=False))
+    hall.comes(Wish(evaluates=False))
     assert hall.offered(Wish(evaluates=True)) == Offer(HOST - 1, (), True, b"the scenario")
     assert hall.declined(Wish()).reason == "no-clients"
 
@@ -78,7 +125,7 @@ def test_who_would_only_evaluate_may_when_nobody_else_does() -> None:
 )
 def test_what_cannot_be_had_is_declined_and_nothing_is_taken(wish: Wish, reason: str, detail: str) -> None:
     hall = Hall()
-    hall.offered(Wish(((2, 3),), evaluates=False))
+    hall.comes(Wish(((2, 3),), evaluates=False))
     declined = hall.declined(wish)
     assert declined.reason == reason and re.search(detail, declined.detail)
     assert hall.offered(Wish(count=4)) == Offer(HOST - 1, ((0, 1), (4, 5)), True, b"the scenario")

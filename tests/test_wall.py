@@ -73,7 +73,7 @@ def test_an_evaluator_that_goes_has_missed_nothing_when_another_comes(tmp_path: 
 
 def test_a_run_whose_clients_are_all_gone_ends_by_name_and_can_be_resumed(tmp_path: Path) -> None:
     what = wall(stop={"rounds": 100_000})
-    with Serving(what, tmp_path / "run", patience_s=0.5) as server:
+    with Serving(what, tmp_path / "run", patience_s=0.5, evaluator="own") as server:
         client = seedbus("client", "--connect", server.watcher.endpoint)
         wait_for(lambda: server.watcher.rounds > 5)
         client.kill()

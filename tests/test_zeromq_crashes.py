@@ -214,7 +214,7 @@ async def test_a_thread_that_is_building_is_not_waited_for(tmp_path: Path) -> No
 
     async with listening("inproc", tmp_path) as (hub, context):
         hub.start(Desk((0, 3)))
-        worker = cluster._Thread(hub.endpoint, build, context)
+        worker = cluster._Thread(hub.endpoint, build, context, None)
         await until(is_building.is_set)
         began = time.monotonic()
         worker.close()

@@ -93,26 +93,28 @@ def test_a_run_is_the_same_in_any_number_of_processes(
 
 def test_a_run_is_the_same_in_three_terminals(tmp_path: Path, in_memory: dict[str, Results]) -> None:
     what = lossy(**WORLDS["hiso"])
-    with Serving(what, tmp_path / "run") as server:
+    with Serving(what, tmp_path / "run", evaluator="own") as server:
         endpoint = ("--connect", server.watcher.endpoint)
-        clients = [seedbus("client", *endpoint, "--clients", "0-2,5", "--no-evaluator")]
+        clients = [seedbus("client", *endpoint, "--clients", "0-2,5")]
         wait_for(lambda: any(event == "joined" for event, _ in server.watcher.events))
         clients.append(seedbus("client", *endpoint, "--clients", 4))
         results = server.results()
         told = [client.communicate(timeout=60)[1] for client in clients]
     assert [client.returncode for client in clients] == [0, 0]
-    assert "clients 4, evaluates False" in told[0] and "clients 4, evaluates True" in told[1]
+    assert "clients 4, evaluates False" in told[0] and "clients 4, evaluates False" in told[1]
     assert outcome(results) == outcome(in_memory["hiso"])
 
 
 def test_a_run_is_the_same_with_a_socket_for_every_client(tmp_path: Path, in_memory: dict[str, Results]) -> None:
     what = lossy(**WORLDS["hiso"])
-    with Serving(what, tmp_path / "run") as server:
+    with Serving(what, tmp_path / "run", evaluator="own") as server:
         client = seedbus("client", "--connect", server.watcher.endpoint, "--clients", 8, "--socket-per-client")
         results = server.results()
         assert client.wait(60) == 0
         client.communicate()
-    assert results.summary["traffic"]["transport"]["sessions"]["join"]["messages"] == 8
+    assert results.summary["traffic"]["transport"]["sessions"]["join"]["messages"] == 8 + 1, (
+        "the server's own process joins too"
+    )
     assert outcome(results) == outcome(in_memory["hiso"])
 
 
@@ -244,7 +246,7 @@ def test_a_person_is_shown_the_first_few_refusals() -> None:
 
 
 def test_a_process_that_asks_for_too_many_clients_is_told_how_many_are_left(tmp_path: Path) -> None:
-    with Serving(small(), tmp_path / "run") as server:
+    with Serving(small(), tmp_path / "run", evaluator="own") as server:
         command = seedbus("client", "--connect", server.watcher.endpoint, "--clients", 9)
         _, told = command.communicate(timeout=60)
         assert command.returncode == Exit.PEER and "9 clients are asked for and 8 are left" in told
@@ -271,7 +273,7 @@ def test_what_is_no_choice_of_clients_is_refused_in_one_sentence(clients: str) -
     command = seedbus("client", "--connect", "tcp://127.0.0.1:1", f"--clients={clients}")
     _, told = command.communicate(timeout=60)
     assert command.returncode == Exit.USAGE
-    assert told == f"seedbus: --clients {clients}: expected how many, like 25, or which, like 0-24 or 0-9,40-49\n"
+    assert told == f"seedbus: --clients {clients}: expected how many, like 25, which, like 0-24 or 0-9,40-49, or none\n"
 
 
 def test_too_low_a_limit_on_files_is_refused_before_anything_begins() -> None:

@@ -28,6 +28,7 @@ from worlds import go, scenario
 
 from seedbus.agents.followers import prove
 from seedbus.bus import HOST, Declined, Envelope, Kind, Offer, Wish, encode
+from seedbus.bus.transport import ANYBODY, OPERATOR, Rights
 from seedbus.bus.zeromq import Hub, Limits, parcel
 from seedbus.bus.zeromq.parcel import Type
 from seedbus.bus.zeromq.port import MISSED
@@ -46,7 +47,7 @@ class Door(Desk):
         self._scenario = scenario
         self.why: list[str] = []
 
-    def greet(self, wish: Wish) -> Offer | Declined:
+    def greet(self, wish: Wish, rights: Rights = OPERATOR) -> Offer | Declined:
         answer = super().greet(wish)
         return replace(answer, scenario=self._scenario) if isinstance(answer, Offer) else answer
 
@@ -59,7 +60,8 @@ class Door(Desk):
 @asynccontextmanager
 async def hub_at(door: Door, *, redelivers: bool = True, **options: Any) -> AsyncIterator[tuple[Hub, int]]:
     """A hub, and its port."""
-    hub = Hub("tcp://127.0.0.1:*", bytes(8), limits=Limits(HEARTBEAT_S, **options), redelivers=redelivers)
+    limits, anybody = Limits(HEARTBEAT_S, **options), lambda is_own, user: ANYBODY
+    hub = Hub("tcp://127.0.0.1:*", bytes(8), limits=limits, redelivers=redelivers, rights=anybody)
     hub.start(door)
     try:
         yield hub, int(hub.endpoint.rpartition(":")[2])
@@ -180,7 +182,7 @@ def test_a_process_that_stands_still_is_found_out_and_comes_again(tmp_path: Path
     gate = Gate()
     with ServerProcess(WHAT, tmp_path / "run") as server:
         good = Worker(WHAT, server.endpoint, ((0, 3),), gate)
-        clients = ["--clients", "4-7", "--no-evaluator", "--quiet"]
+        clients = ["--clients", "4-7", "--quiet"]
         stopped = seedbus("client", "--connect", server.endpoint, *clients)
         try:
             gate.open_to(5)
@@ -203,7 +205,7 @@ def test_a_process_that_stands_still_is_found_out_and_comes_again(tmp_path: Path
 
 def test_a_member_that_only_pings_is_followed_by_one_that_works(tmp_path: Path) -> None:
     """In simulated time everybody waits for it, but not for ever."""
-    with Arena(WHAT, tmp_path / "run", {"answer_s": 3.0}) as arena:
+    with Arena(WHAT, tmp_path / "run", answer_s=3.0) as arena:
         arena.vacate()
         guest = pinging(arena.server.port, arena.proof, lambda: arena.server.ask()["gone"] >= 2)
         arena.gate.open_to(2**32)

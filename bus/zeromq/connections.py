@@ -10,9 +10,11 @@ as soon as it has ended, while what it sent, and the word that it is no more, ma
 
 from __future__ import annotations
 
+import os
 import socket
 import struct
-from collections.abc import Callable, Collection, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -21,9 +23,13 @@ import zmq
 from zmq.utils.monitor import parse_monitor_message
 
 from seedbus.bus.envelope import SHORT
-from seedbus.bus.zeromq.sockets import MOST_UP, is_crowded
+from seedbus.bus.zeromq.parcel import HELLO_BYTES
+from seedbus.bus.zeromq.sockets import CURVE, INPROC, PLAIN, Wire, is_crowded, most_open
 
 EVENTS = 300  # taken note of before others get their turn
+STRANGERS = 256  # connections without a session that there are at a time; fewer, where few files may be open
+STRANGERS_OF_A_HOST = 128
+STRANGERS_STRIKES = 10  # refused frames after which a connection without a session is hung up on
 KEPT = 3  # calls of `idle` after which one that has ended is forgotten
 # a failure to accept is not asked for: at the limit of open files there are 100,000 of them a second
 _FAILURES = {
@@ -42,9 +48,12 @@ _RESET = struct.pack("ii", 1, 0)  # linger for no time: what the peer has not se
 class Connection:
     """One connection. name: the address of the other end; peer: its routing id, once it has said something.
 
+    is_own: it came in by the socket that only processes of this
+    user find; user: the key that it was let in with.
     whole: messages that came over it; refused: frames of them that were; age: calls of `idle` that found it idle, or
-    over; most: bytes of a message that it may send. As of the last look for floods: seen: messages; received: the bytes
-    by then; suspicions: looks since then that found too many more bytes, and no message.
+    over; most: bytes of a message that it may send; strikes: refused frames after which it is hung up on; wire: what
+    its frames take. As of the last look for floods: seen: messages; received: the bytes by then; suspicions: looks
+    since then that found too many more bytes, and no message.
     """
 
     descriptor: int
@@ -56,10 +65,20 @@ class Connection:
     whole: int = 0
     refused: int = 0
     age: int = 0
-    most: int = MOST_UP
+    has_session: bool = False
+    is_member: bool = False
+    most: int = HELLO_BYTES
+    strikes: int = STRANGERS_STRIKES
+    wire: Wire = PLAIN
+    is_own: bool = False
+    user: str = ""
     seen: int = 0
     received: int = 0
     suspicions: int = 0
+
+    @property
+    def host(self) -> str:
+        return self.name.rpartition(":")[0]
 
     @property
     def sent_bytes(self) -> int:
@@ -103,21 +122,25 @@ class Meter:
 class Connections:
     """The connections that a socket has accepted.
 
-    ended: called with each that has ended; failed: with why one that was tried came to nothing; crowded: with one that
-    leaves too few files for everything else.
+    own: the path of the socket that only processes of this user find, if there is one. ended: called with each that has
+    ended; failed: with why one that was tried came to nothing; crowded: with one that leaves too few files for
+    everything else.
     """
 
     def __init__(
         self,
         owner: zmq.Socket[bytes],
+        own: str,
         ended: Callable[[Connection], None],
         failed: Callable[[str], None],
         crowded: Callable[[Connection], None],
     ) -> None:
-        self._owner, self._ended, self._failed, self._crowded = owner, ended, failed, crowded
+        self._owner, self._own = owner, own
+        self._ended, self._failed, self._crowded = ended, failed, crowded
         self._monitor = owner.get_monitor_socket(zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | sum(_FAILURES))
         self._open: dict[int, list[Connection]] = {}  # by descriptor: those that nobody has said of that they ended
         self._peers: dict[bytes, Connection] = {}
+        self._strangers: dict[Connection, None] = {}  # those without a session, the oldest first
         self._is_reading = False
 
     def received(self, peer: bytes, frame: zmq.Frame) -> Connection:
@@ -131,6 +154,7 @@ class Connections:
     def hang_up(self, connection: Connection) -> None:
         """End a connection; ZeroMQ frees all that it held of it."""
         connection.is_hung_up = True
+        self._strangers.pop(connection, None)
         if not connection.is_over and connection.descriptor >= 0 and _name(connection.descriptor) == connection.name:
             with suppress(OSError), _borrowed(connection.descriptor) as borrowed:
                 borrowed.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
@@ -154,11 +178,39 @@ class Connections:
                     found.append((connection, received - connection.received))
         return found
 
-    def idle(self, ticks: int, busy: Collection[Connection]) -> list[Connection]:
+    def has_session(self, connection: Connection, has_one: bool) -> None:
+        """Note whether a connection has a session now: without one it is a stranger's."""
+        connection.has_session = has_one
+        if has_one:
+            self._strangers.pop(connection, None)
+        elif not (connection.is_own or connection.is_over or connection.is_hung_up):
+            self._strangers[connection] = None
+
+    @property
+    def has_many_strangers(self) -> bool:
+        """Whether it is worth a look whether there are too many."""
+        return len(self._strangers) > STRANGERS_OF_A_HOST
+
+    def too_many(self) -> list[Connection]:
+        """Connections of strangers beyond what there may be at a time, of one host and of all, the oldest first; ours
+        to hang up.
+
+        To be called once what is there has been read: a process that has something to say has said it by then, and is
+        none of them.
+        """
+        hosts = Counter(each.host for each in self._strangers)
+        left, most, found = len(self._strangers), min(STRANGERS, most_open() // 4), []
+        for each in self._strangers:
+            if left > most or hosts[each.host] > STRANGERS_OF_A_HOST:
+                left, hosts[each.host] = left - 1, hosts[each.host] - 1
+                found.append(each)
+        return found
+
+    def idle(self, ticks: int) -> list[Connection]:
         """Connections that have been found without a session for more than so many calls; ours to hang up."""
         present, found = self._present(), []
         for connection in present:
-            connection.age = 0 if connection in busy else connection.age + 1
+            connection.age = 0 if connection.has_session else connection.age + 1
             if connection.age == ticks + 1:
                 found.append(connection)
         for connection in [each for each in self._peers.values() if each.is_over]:
@@ -202,9 +254,9 @@ class Connections:
         elif event == zmq.EVENT_ACCEPTED:
             connections = self._open.setdefault(value, [])
             if not connections or connections[-1].has_come:
-                connections.append(Connection(value, ""))
+                connections.append(self._made(value))
             connections[-1].has_come, connections[-1].name = True, _name(value)
-            if is_crowded(value):
+            if is_crowded(value) and not connections[-1].is_own:
                 self._crowded(connections[-1])
         elif value in self._open:
             connection = self._open[value].pop(0)
@@ -212,6 +264,7 @@ class Connections:
                 del self._open[value]
             self._ended(connection)
             connection.is_over, connection.age = True, 0
+            self._strangers.pop(connection, None)
 
     def _first(self, peer: bytes, frame: zmq.Frame) -> Connection:
         """The connection of a first message. It may be here before the word that its connection came."""
@@ -219,17 +272,28 @@ class Connections:
             descriptor = int(frame.get(zmq.SRCFD))
         except zmq.ZMQError:  # inproc has none, and ZeroMQ tells none of a peer that speaks ZMTP 1 or 2
             is_inproc = self._owner.get_string(zmq.LAST_ENDPOINT).startswith("inproc:")
-            self._peers[peer] = Connection(-1, HERE if is_inproc else OLD, peer, is_over=not is_inproc)
-            return self._peers[peer]
+            self._peers[peer] = made = Connection(-1, HERE if is_inproc else OLD, peer, is_over=not is_inproc)
+            made.is_own, made.wire = is_inproc, INPROC if is_inproc else PLAIN
+            return made
         self.read_events()
         if peer in self._peers:  # to whom that led has read on, and was here before
             return self._peers[peer]
         connections = self._open.setdefault(descriptor, [])
         if not connections or connections[-1].peer:
-            connections.append(Connection(descriptor, _name(descriptor), has_come=False))
-        connections[-1].peer = peer
-        self._peers[peer] = connections[-1]
-        return connections[-1]
+            connections.append(self._made(descriptor))
+            connections[-1].has_come = False
+        connection = connections[-1]
+        connection.peer = peer
+        with suppress(zmq.ZMQError):  # without keys there is none
+            connection.user, connection.wire = str(frame.get("User-Id")), CURVE
+        self._peers[peer] = connection
+        return connection
+
+    def _made(self, descriptor: int) -> Connection:
+        made = Connection(descriptor, _name(descriptor))
+        made.is_own = bool(self._own) and _own_path(descriptor) == self._own
+        self.has_session(made, False)
+        return made
 
     def _present(self) -> list[Connection]:
         """Those that are there, as far as is known."""
@@ -252,6 +316,14 @@ def _name(descriptor: int) -> str:
         peer = connection.getpeername()
         return f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "a process of this machine"
     return "a peer that has gone"
+
+
+def _own_path(descriptor: int) -> str:
+    """The path of this end, where the connection is one within this machine; read from the system, not from a peer."""
+    with suppress(OSError), _borrowed(descriptor) as connection:
+        if connection.family == socket.AF_UNIX:
+            return os.fsdecode(connection.getsockname())
+    return ""
 
 
 def _ends(descriptor: int) -> tuple[object, object] | None:

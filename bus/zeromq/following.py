@@ -10,6 +10,7 @@ import zmq
 from seedbus.bus.clock import wall_seconds
 from seedbus.bus.errors import RemoteError
 from seedbus.bus.transport import MOST_CLIENTS, Recruit, Wish
+from seedbus.bus.zeromq.keys import Identity
 from seedbus.bus.zeromq.labour import Labour
 from seedbus.bus.zeromq.link import Link
 
@@ -36,11 +37,13 @@ def follow(
     leash: int | None = None,
     most_clients: int = MOST_CLIENTS,
     code_of: Callable[[BaseException], str] = farewell_code,
+    identity: Identity | None = None,
 ) -> None:
     """Serve as followers until the run is over: one link for each wish.
 
     patience_s: how long a server may be away; leash: a descriptor whose end ends this process too; most_clients: that
-    an offer may hold where the wish was for a share; code_of: what the hub is told of an error that ends this process.
+    an offer may hold where the wish was for a share; code_of: what the hub is told of an error that ends this process;
+    identity: the keys to show, where the server asks for some.
     Raises `ServerGone`, `BadServer`, `Turned`, `BadEndpoint`, and whatever building followers raises.
     """
     own = context is None
@@ -51,18 +54,8 @@ def follow(
     links: list[Link] = []
     try:
         for wish in wishes:
-            links.append(
-                Link(
-                    context,
-                    endpoint,
-                    wish,
-                    recruit,
-                    labour,
-                    patience_s=patience_s,
-                    note=note,
-                    most_clients=most_clients,
-                )
-            )
+            options: dict[str, Any] = {"patience_s": patience_s, "note": note, "identity": identity}
+            links.append(Link(context, endpoint, wish, recruit, labour, most_clients=most_clients, **options))
         poller.register(labour.descriptor, zmq.POLLIN)
         if leash is not None:
             poller.register(leash, zmq.POLLIN)

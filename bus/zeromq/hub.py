@@ -7,10 +7,11 @@ Rules
 - What a host has not answered when it goes is delivered again to whoever comes in its place, or (in real time, where
   its clients have left) answered with nothing.
 - Every peer has an outbox of its own. Sending never blocks; a peer that takes nothing, or says nothing, for three
-  heartbeats is gone. So is one that was offered clients and does not join, after a while that is shorter if somebody
-  else asks for them.
-- Whatever a stranger sends is counted and otherwise without effect; whoever goes on sending what is refused is hung up
-  on.
+  heartbeats is gone. So is one that was offered clients and does not join in time, or owes an answer for too long.
+- What a peer may ask for depends on the connection that it came over (`Rights`), never on what it says. A session that
+  lives is nobody else's to take.
+- Whatever a stranger sends is counted and otherwise without effect. Its bytes, its connections, its offers and the time
+  that reading it takes are limited before it has proved anything; going on beyond them ends its connection.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ import zmq
 from seedbus.bus.clock import wall_seconds
 from seedbus.bus.envelope import LOWEST_ADDRESS, SHORT
 from seedbus.bus.errors import MalformedParcel
-from seedbus.bus.transport import Answered, Declined, Offer, Reception, Wish
+from seedbus.bus.transport import NOT_YET, OPERATOR, Answered, Declined, Offer, Reception, Rights, Wish
 from seedbus.bus.zeromq import parcel, sockets
-from seedbus.bus.zeromq.connections import OLD, Connection
-from seedbus.bus.zeromq.parcel import NO_SESSION, Parcel, Type
+from seedbus.bus.zeromq.connections import OLD, STRANGERS_STRIKES, Connection
+from seedbus.bus.zeromq.keys import KeyPair
+from seedbus.bus.zeromq.parcel import HELLO_BYTES, NO_SESSION, Parcel, Type
 from seedbus.bus.zeromq.port import STRIKES, Port
 from seedbus.bus.zeromq.routes import Routes
 from seedbus.bus.zeromq.session import Delivery, Limits, Session
@@ -36,6 +38,9 @@ from seedbus.bus.zeromq.session import Delivery, Limits, Session
 PINGS = 32  # from one session within a heartbeat; a link sends one
 FAREWELLS_S = 1.0
 LINGER_MS = 500
+OFFERS = 256, 4096  # that are open at a time to peers that have not joined: at least, and at most one a client
+JOIN_BYTES = 32  # of a JOIN for each span of clients
+SILENT = 1  # heartbeats without a word after which somebody else may take a session up
 STRANGERS = LOWEST_ADDRESS - 1  # the address that the bytes of no session are booked under
 
 
@@ -44,7 +49,11 @@ class Hub:
 
     run: eight bytes that tell this run from every other; redelivers: whether what a host that is gone has not answered
     waits for the next (simulated time), or is answered with nothing; on_tick: called once a heartbeat; report_limit:
-    bytes that a REPORT may have, so that members may send longer parcels than strangers. Raises `BadEndpoint`.
+    bytes that a REPORT may have, so that members may send longer parcels than strangers.
+
+    rights: what a peer may ask for, by whether it came in by `own`, an address that only processes of this user find,
+    and by its key; None: nothing. keys: the server's, which whoever comes to `endpoint` must know; None: no encryption.
+    offers: how many may be open at a time. Raises `BadEndpoint`.
     """
 
     is_wire = True
@@ -59,28 +68,43 @@ class Hub:
         report_limit: int = SHORT,
         context: zmq.Context[Any] | None = None,
         on_tick: Callable[[Reception], None] = lambda reception: None,
+        rights: Callable[[bool, str], Rights | None] = lambda is_own, user: OPERATOR,
+        own: str = "",
+        keys: KeyPair | None = None,
+        offers: int = OFFERS[0],
     ) -> None:
         self._run, self._on_tick = run, on_tick
         self._limits = limits or Limits()
         self._own_context = context is None
         self._context = context or zmq.Context()
         self._most = sockets.most_up(report_limit)
+        self._rights, self._offers = rights, max(OFFERS[0], min(offers, OFFERS[1]))
         self._port = Port(
-            self._context, endpoint, self._most, heard=self._heard, left=self._left, refused=self._refused
+            self._context,
+            endpoint,
+            self._most,
+            own=own,
+            keys=keys,
+            heard=self._heard,
+            left=self._left,
+            refused=self._refused,
         )
         self.endpoint = self._port.endpoint
         self._sessions: dict[bytes, Session] = {}
         self._peers: dict[bytes, Session] = {}
         self._hosts: dict[int, Session] = {}
+        self._guests: dict[bytes, Session] = {}  # sessions without rights of their own that have not joined, in order
+        self.stalls = 0
+        """How many sessions ended because they owed an answer for too long."""
         self._routes = Routes(redelivers)
         self._gone_bytes: Counter[tuple[int, bool]] = Counter()
-        self._reception: Reception | None = None
+        self._greeter: Reception | None = None
         self._is_closing = False
 
     # -- the transport
 
     def start(self, reception: Reception) -> None:
-        self._reception = reception
+        self._greeter = reception
         self._port.start(self._limits.heartbeat_s, self._tick)
 
     def reaches(self, address: int) -> bool:
@@ -137,6 +161,7 @@ class Hub:
             if frames != 1:
                 raise MalformedParcel("frames", f"a parcel of {frames} frames; it is one")
             if len(last) > connection.most:
+                self._port.strike(connection, 0 if connection.is_member else STRANGERS_STRIKES)
                 raise MalformedParcel("too-long", f"{len(last):,} bytes; it may send {connection.most:,} at once")
             self._received(peer, connection, size, parcel.read(sockets.content(last)))
         except MalformedParcel as error:
@@ -184,8 +209,14 @@ class Hub:
         self._port.strike(connection, frames)
 
     def _refused(self, name: str, reason: str, detail: str) -> None:
-        assert self._reception is not None
         self._reception.refused(name, reason, detail)
+
+    @property
+    def _reception(self) -> Reception:
+        """Where processes introduce themselves; nobody is heard before there is one."""
+        if self._greeter is None:
+            raise RuntimeError("a hub reads nothing before it is started")
+        return self._greeter
 
     # -- who comes and goes
 
@@ -193,79 +224,127 @@ class Hub:
         run, wish = parcel.read_hello(got.content)
         if peer in self._peers:
             raise MalformedParcel("greeted-already", "a HELLO over a connection that has a session")
-        if got.session in self._sessions:
-            self._gone(self._sessions[got.session], "it came anew")
-        answer = self._greeted(wish) if run in (b"", self._run) else _ANOTHER_RUN
+        rights = self._rights(connection.is_own, connection.user) or _NO_RIGHTS
+        answer = self._greeted(got.session, run, wish, connection, rights)
         if isinstance(answer, Declined):
             self._decline(peer, answer.reason, answer.detail)
             raise MalformedParcel(answer.reason, answer.detail)
-        session = Session(os.urandom(parcel.SESSION_BYTES), peer, connection, answer, self._port)
+        session = Session(os.urandom(parcel.SESSION_BYTES), peer, connection, answer, rights, self._port)
         self._gone_bytes[STRANGERS, True] -= size
-        session.up = size + sockets.greeting(self.endpoint)
-        session.down = sockets.greeting(self.endpoint)
+        session.up, session.down = size + connection.wire.up, connection.wire.down
+        connection.most = self._most if rights.is_own else HELLO_BYTES + JOIN_BYTES * len(answer.spans)
+        self._port.has_session(connection, True)
         self._sessions[session.id] = self._peers[peer] = self._hosts[answer.host] = session
+        if not rights.is_own:
+            self._guests[session.id] = session
         session.put(Type.OFFER, parcel.offer(self._run, answer, round(self._limits.heartbeat_s * 1000)))
+        if len(self._guests) > self._offers:
+            self._gone(next(iter(self._guests.values())), "too many others have been offered clients since")
 
-    def _greeted(self, wish: Wish) -> Offer | Declined:
-        """What somebody is offered; who has not joined for long makes room, the longest first."""
-        assert self._reception is not None
-        while isinstance(answer := self._reception.greet(wish), Declined) and answer.reason in _HELD_BY_OTHERS:
-            idlers = [each for each in self._sessions.values() if each.stands_in_the_way(wish, self._limits)]
-            if not idlers:
-                break
-            idler = max(idlers, key=Session.waited_s)
-            self._gone(idler, f"it has not joined for {idler.waited_s():.0f} s, and another asks for its clients")
-        return answer
+    def _greeted(
+        self, before: bytes, run: bytes, wish: Wish, connection: Connection, rights: Rights
+    ) -> Offer | Declined:
+        if rights is _NO_RIGHTS:
+            return Declined("not-authorised", "its key is not authorised, or not any more")
+        if run not in (b"", self._run):
+            return Declined("another-run", "this server runs another run than the one that this process was part of")
+        return self._freed(before, connection, rights) or self._reception.greet(wish, rights)
+
+    def _freed(self, before: bytes, connection: Connection, rights: Rights) -> Declined | None:
+        """End the session that a process says it had before, unless it may be another process's."""
+        session = self._sessions.get(before)
+        if session is None:
+            return None
+        is_its_own = rights.is_own or (connection.user and connection.user == session.connection.user)
+        if not (is_its_own or session.connection.is_over or session.silent > SILENT):
+            return Declined("taken", "its session goes on over another connection")
+        self._gone(session, "it came anew")
+        return None
 
     def _posted(self, session: Session, frames: list[bytes]) -> None:
         """JOINs; once all of its clients have joined, it gets what was waiting for them."""
-        assert self._reception is not None
         if not frames:
             raise MalformedParcel("empty", "a POST of nothing")
-        for frame in frames:
+        if session.joins:
+            raise MalformedParcel("joined-already", "a JOIN after another that waits to be admitted")
+        for number, frame in enumerate(frames):
             if session.is_member:
                 raise MalformedParcel("joined-already", "a JOIN of a host that has joined")
-            answers, session.is_member = self._reception.admit(session.offer.host, frame)
+            answer = self._reception.admit(session.offer.host, frame)
+            if isinstance(answer, Declined):
+                if answer.reason == NOT_YET:
+                    session.joins = frames[number:]
+                else:
+                    self._decline(session.peer, answer.reason, answer.detail)
+                    self._gone(session, answer.detail)
+                return
+            answers, session.is_member = answer
             session.up -= parcel.entry_bytes(len(frame))
             session.post(answers)
             if session.is_member:
-                session.connection.most = self._most
-                self._routes.open(session)
+                self._became_member(session)
             elif answers:
                 self._gone(session, "its JOIN was refused")
                 return
 
+    def _became_member(self, session: Session) -> None:
+        connection = session.connection
+        connection.is_member, connection.most, connection.strikes = True, self._most, STRIKES
+        self._guests.pop(session.id, None)
+        self._routes.open(session)
+        if session.rights.evaluates:
+            self._admit_waiting()
+
+    def _admit_waiting(self) -> None:
+        """The run knows its x₀ now: those whose JOINs waited for that may be admitted."""
+        for session in list(self._guests.values()):
+            if session.joins and session.id in self._sessions:
+                frames, session.joins = session.joins, []
+                try:
+                    self._posted(session, frames)
+                except MalformedParcel as error:
+                    self._refuse(session, session.connection, 1, error)
+
     def _gone(self, session: Session, why: str) -> None:
         """Forget a session. What it has not answered waits for whoever comes for the same addresses."""
-        assert self._reception is not None
         del self._sessions[session.id], self._peers[session.peer], self._hosts[session.offer.host]
+        self._guests.pop(session.id, None)
         self._settle_bytes(session)
-        self._reception.gone(session.offer.host, f"{session.connection.name}: {why}")
+        self.stalls += session.has_stalled
+        connection = session.connection
+        connection.is_member = False
+        self._port.has_session(connection, False)
+        self._reception.gone(session.offer.host, f"{connection.name}: {why}")
         if not session.is_member:
-            self._port.strike(session.connection)  # it kept others from its clients, for nothing
+            self._port.strike(connection)  # an offer for nothing
         self._routes.shut(session)
 
     def _left(self, connection: Connection, why: str) -> None:
-        for session in [each for each in self._sessions.values() if each.connection is connection]:
-            if not session.said_farewell:  # at the end of a run they all have
-                self._gone(session, why)
+        session = self._peers.get(connection.peer)
+        if session is not None and not session.said_farewell:  # at the end of a run they all have
+            self._gone(session, why)
 
     def _tick(self) -> None:
         """Once a heartbeat: who has said, taken or done nothing for too long."""
         for session in list(self._sessions.values()):
+            if session.id not in self._sessions:
+                continue  # another's end was its own
             session.drain()
+            connection = session.connection
             why = session.beat(self._limits)
+            if connection.user and self._rights(connection.is_own, connection.user) != session.rights:
+                why = "its key was revoked, or has other rights now"
             if why is not None:
                 self._gone(session, why)
-        self._port.hang_up_on_idlers({session.connection for session in self._sessions.values()})
-        assert self._reception is not None
+        self._port.hang_up_on_idlers()
         self._on_tick(self._reception)
 
     def _decline(self, peer: bytes, reason: str, detail: str) -> None:
         """A word to a stranger; if it cannot be said at once, it is not."""
         data = parcel.parcel(Type.DECLINE, NO_SESSION, parcel.decline(reason, detail))
         if self._port.send(peer, data):
-            self._gone_bytes[STRANGERS, False] += sockets.on_wire(len(data), self.endpoint)
+            wire = sockets.PLAIN if self._port.keys is None else sockets.CURVE
+            self._gone_bytes[STRANGERS, False] += wire.bytes_of(len(data))
 
     def _settle_bytes(self, session: Session) -> None:
         self._gone_bytes[session.offer.host, True] += session.up
@@ -283,5 +362,4 @@ class Hub:
             self._port.wait(int(min(left_ms, 50)))
 
 
-_ANOTHER_RUN = Declined("another-run", "this server runs another run than the one that this process was part of")
-_HELD_BY_OTHERS = frozenset({"taken", "no-clients", "too-many"})
+_NO_RIGHTS = Rights(spans=())

@@ -30,6 +30,7 @@ from seedbus.bus.errors import BadServer, MalformedEnvelope, MalformedParcel, Se
 from seedbus.bus.transport import MOST_CLIENTS, NO_CLIENTS, Follower, Offer, Recruit, Wish, misfit
 from seedbus.bus.zeromq import parcel, sockets
 from seedbus.bus.zeromq.connections import Meter
+from seedbus.bus.zeromq.keys import Identity
 from seedbus.bus.zeromq.labour import Labour
 from seedbus.bus.zeromq.parcel import NO_SESSION, Parcel, Type
 
@@ -58,11 +59,13 @@ class Link:
         patience_s: float,
         note: Callable[..., None],
         most_clients: int = MOST_CLIENTS,
+        identity: Identity | None = None,
     ) -> None:
         self._context, self._endpoint, self._wish, self._recruit = context, endpoint, wish, recruit
         self._labour, self._patience_s, self._note = labour, patience_s, note
-        self._first_wish, self._most_clients = wish, most_clients
+        self._first_wish, self._most_clients, self._identity = wish, most_clients, identity
         self._malformed = 0
+        self._was_welcomed = False
         self._run, self._session = b"", NO_SESSION
         self._offer: Offer | None = None
         self._follower: Follower | None = None
@@ -114,7 +117,7 @@ class Link:
     # -- the socket
 
     def _connect(self) -> None:
-        self.socket = sockets.make(self._context, zmq.DEALER)
+        self.socket = sockets.make(self._context, zmq.DEALER, identity=self._identity)
         sockets.connect(self.socket, self._endpoint)
         now = wall_seconds()
         self._heard, self._beat, self._retry = now, now + self._heartbeat_s, float("inf")
@@ -203,6 +206,8 @@ class Link:
         self._turned = Turned(self._endpoint, reason, detail)
         if reason not in _WAITING:
             raise self._turned
+        if not self._was_welcomed:  # somebody else was faster: others may be left
+            self._wish = self._first_wish
         self._lost(f"it says {reason}")
 
     def _offered(self, got: Parcel) -> None:
@@ -226,9 +231,9 @@ class Link:
         self._offer = offer
 
         def build() -> Callable[[], None]:
-            if self._follower is None or before is None or replace(before, host=offer.host) != offer:
+            if self._follower is None or before is None or replace(before, host=offer.host, nonce=offer.nonce) != offer:
                 self._follower = self._recruit(offer)
-            return partial(self._join, stay, self._follower.join(offer.host))
+            return partial(self._join, stay, self._follower.join(offer.host, offer.nonce))
 
         self._labour.do(build)
 
@@ -247,6 +252,7 @@ class Link:
             self._awaits_welcome = False
             if kind is Kind.REFUSE:
                 self._session = NO_SESSION  # it is over there, and nothing more is to be said
+            self._was_welcomed = self._was_welcomed or kind is Kind.WELCOME
             follower, self._back_off_s, self._turned = self._follower, BACK_OFF_S[0], None
             self._labour.do(lambda: follower.welcome(frame))
 

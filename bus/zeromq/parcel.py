@@ -3,7 +3,7 @@
     [protocol × 16 + type : 1] [session : 8] [what the type says]
 
     HELLO     link → hub   msgpack: run, spans, count, evaluates           session: the one before, or zeros
-    OFFER     hub → link   msgpack: run, host, spans, evaluates, heartbeat in ms, scenario
+    OFFER     hub → link   msgpack: run, host, spans, evaluates, heartbeat in ms, nonce, scenario
     DECLINE   hub → link   msgpack: reason, detail                         also: this session is none of mine
     PING      link → hub   PONG  hub → link                                proof of life, one a heartbeat
     POST      both ways    entries: envelopes of who comes and goes
@@ -39,6 +39,9 @@ SESSION_BYTES = 8
 HEAD = 1 + SESSION_BYTES
 NO_SESSION = bytes(SESSION_BYTES)
 MOST_ANSWERS = 64  # entries in answer to one delivery
+HELLO_BYTES = 4096  # of a HELLO, at most
+HELLO_SPANS = 64
+NONCE_LIMIT = 64
 _SCENARIO_LIMIT = 2**22
 HEARTBEAT_MS = (10, 60_000)
 """The shortest and the longest heartbeat that a link accepts of a hub."""
@@ -91,14 +94,19 @@ def hello(run: bytes, wish: Wish) -> bytes:
 
 
 def read_hello(content: Bytes) -> tuple[bytes, Wish]:
+    if len(content) > HELLO_BYTES - HEAD:
+        raise MalformedParcel("too-long", f"a HELLO of {HEAD + len(content):,} bytes; it has at most {HELLO_BYTES:,}")
     run, spans, count, evaluates = _fields(content, [bytes, bytes, int, int])
+    if len(spans) > 8 * HELLO_SPANS:
+        raise MalformedParcel("bad-spans", f"{len(spans) // 8} spans; a HELLO has at most {HELLO_SPANS}")
     if len(run) not in (0, SESSION_BYTES) or not 0 <= count < 2**32 or evaluates not in (0, 1):
         raise MalformedParcel("bad-hello", "its run, its count or its evaluator is out of range")
     return run, Wish(_spans(spans), count, bool(evaluates))
 
 
 def offer(run: bytes, offered: Offer, heartbeat_ms: int) -> bytes:
-    return _pack([run, offered.host, _column(offered.spans), int(offered.evaluates), heartbeat_ms, offered.scenario])
+    spans, evaluates = _column(offered.spans), int(offered.evaluates)
+    return _pack([run, offered.host, spans, evaluates, heartbeat_ms, offered.nonce, offered.scenario])
 
 
 def farewell(code: str) -> bytes:
@@ -114,15 +122,18 @@ def read_farewell(content: Bytes) -> str:
 
 
 def read_offer(content: Bytes) -> tuple[bytes, Offer, int]:
-    run, host, spans, evaluates, heartbeat_ms, scenario = _fields(content, [bytes, int, bytes, int, int, bytes])
+    types = [bytes, int, bytes, int, int, bytes, bytes]
+    run, host, spans, evaluates, heartbeat_ms, nonce, scenario = _fields(content, types)
     if not LOWEST_ADDRESS <= host < EVALUATOR or len(run) != SESSION_BYTES or evaluates not in (0, 1):
         raise MalformedParcel("bad-offer", "its host, its run or its evaluator is out of range")
+    if len(nonce) > NONCE_LIMIT:
+        raise MalformedParcel("bad-offer", f"a nonce of {len(nonce):,} bytes; at most {NONCE_LIMIT} are accepted")
     shortest, longest = HEARTBEAT_MS
     if not shortest <= heartbeat_ms <= longest:
         raise MalformedParcel(
             "bad-offer", f"a heartbeat of {heartbeat_ms:,} ms; {shortest} to {longest:,} ms are accepted"
         )
-    return run, Offer(host, _spans(spans), bool(evaluates), scenario), heartbeat_ms
+    return run, Offer(host, _spans(spans), bool(evaluates), scenario, nonce), heartbeat_ms
 
 
 def decline(reason: str, detail: str) -> bytes:

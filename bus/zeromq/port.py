@@ -9,15 +9,18 @@ from typing import Any
 
 import zmq
 
+from seedbus.bus.clock import wall_seconds
 from seedbus.bus.envelope import SHORT
 from seedbus.bus.zeromq import sockets
 from seedbus.bus.zeromq.connections import Connection, Connections
-from seedbus.bus.zeromq.ticker import Ticker
+from seedbus.bus.zeromq.keys import DOMAIN, KeyPair
+from seedbus.bus.zeromq.ticker import REST_S, Ticker
 
 MISSED = 3  # heartbeats after which a peer is gone
-STRIKES = 100  # refused frames after which a connection is hung up on
+STRIKES = 100  # refused frames after which a member is hung up on
 BUDGET = 500  # messages read before others get their turn
 REFUSALS = 50  # before nothing is read for a moment
+STRANGERS_S = 0.002  # that reading strangers' messages may take before nothing is read for four times as long
 
 Heard = Callable[[bytes, Connection, int, zmq.Frame, int], None]
 
@@ -25,10 +28,11 @@ Heard = Callable[[bytes, Connection, int, zmq.Frame, int], None]
 class Port:
     """Where peers connect to.
 
-    most: bytes of a message that anybody may send; heard: called with each: its peer's routing id, its connection, how
-    many frames it has, the last of them, and its bytes on the wire; left: with each connection over which nothing comes
-    any more, and why; refused: with whoever did what is not acted upon, a word and a sentence. refusals: what has been
-    refused lately; whoever refuses counts it here.
+    own: an address that only processes of this user find, where they need no key; keys: the server's, for whoever
+    comes to `endpoint`. most: bytes of a message that a member may send; heard: called with each: its peer's routing
+    id, its connection, how many frames it has, the last of them, and its bytes on the wire; left: with each connection
+    over which nothing comes any more, and why; refused: with whoever did what is not acted upon, a word and a sentence.
+    refusals: what has been refused lately; whoever refuses counts it here.
     """
 
     def __init__(
@@ -37,14 +41,23 @@ class Port:
         endpoint: str,
         most: int,
         *,
+        own: str = "",
+        keys: KeyPair | None = None,
         heard: Heard,
         left: Callable[[Connection, str], None],
         refused: Callable[[str, str, str], None],
     ) -> None:
-        self._heard, self._left, self._refused = heard, left, refused
+        self._heard, self._left, self._refused, self.keys = heard, left, refused, keys
         self._socket = sockets.make(context, zmq.ROUTER, most)
-        self._connections = Connections(self._socket, self._ended, self._no_handshake, self._crowded)
+        self._connections = Connections(
+            self._socket, own.removeprefix("ipc://"), self._ended, self._no_handshake, self._crowded
+        )
         try:
+            if own and own != endpoint:
+                sockets.bind(self._socket, own)  # what is set after it holds for the other address only
+            if keys is not None:
+                self._socket.curve_server, self._socket.zap_domain = True, DOMAIN.encode()
+                self._socket.curve_publickey, self._socket.curve_secretkey = keys.public, keys.secret
             sockets.bind(self._socket, endpoint)
         except BaseException:
             self._connections.close()
@@ -55,6 +68,7 @@ class Port:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ticker: Ticker | None = None
         self.refusals = 0
+        self._strangers_s = 0.0
         self._is_resting = self._is_closing = False
 
     def start(self, heartbeat_s: float, tick: Callable[[], None]) -> None:
@@ -125,26 +139,36 @@ class Port:
     def _rest(self) -> None:
         """Take nothing for a moment: simulated time passes only while nothing comes in."""
         assert self._loop is not None and self._ticker is not None
-        self._is_resting, self.refusals = True, 0
+        rest_s = max(REST_S, 4 * self._strangers_s)
+        self._is_resting, self.refusals, self._strangers_s = True, 0, 0.0
         self._loop.remove_reader(self._descriptor)
         self._loop.remove_reader(self._connections.descriptor)
-        self._ticker.rest()
+        self._ticker.rest(rest_s)
 
     def _read(self) -> None:
         """Read what is there; the descriptor tells of a change only once, so nothing may be left unnoticed."""
         for _ in range(BUDGET):
             if self._socket.closed or self._is_resting or not self._read_one():
                 return
-            if self.refusals > REFUSALS and not self._is_closing:
+            if self._is_worn and not self._is_closing:
                 self._rest()
         assert self._loop is not None
         self._loop.call_soon(self._read)
+
+    @property
+    def _is_worn(self) -> bool:
+        """Whether what is refused, or said by strangers, has had its share of this loop."""
+        return self.refusals > REFUSALS or self._strangers_s > STRANGERS_S
 
     def _read_events(self) -> None:
         if not self._socket.closed and not self._is_resting and self._connections.read_events():
             assert self._loop is not None
             self._loop.call_soon(self._read_events)
-        if self.refusals > REFUSALS and not self._is_resting and not self._is_closing:
+        if self._connections.has_many_strangers and not self._socket.closed and not self._is_resting:
+            self._read_some()
+            for connection in self._connections.too_many():
+                self._hang_up(connection, "too-many-connections", "there are too many connections of strangers")
+        if self._is_worn and not self._is_resting and not self._is_closing:
             self._rest()
 
     def _read_one(self) -> bool:
@@ -154,13 +178,16 @@ class Port:
             return False
         last = self._socket.recv(copy=False)
         connection = self._connections.received(peer, last)
-        frames, size = 1, sockets.on_wire(len(last), self.endpoint)
+        began_s = 0.0 if connection.is_member else wall_seconds()
+        frames, size = 1, connection.wire.bytes_of(len(last))
         while last.more:  # one after the other, for there may be very many
             last = self._socket.recv(copy=False)
-            frames, size = frames + 1, size + sockets.on_wire(len(last), self.endpoint)
-            if frames == STRIKES:  # more of the like comes in while this is being read
-                self._hang_up(connection, "too-many-refusals", f"a parcel of {STRIKES} frames and more")
+            frames, size = frames + 1, size + connection.wire.bytes_of(len(last))
+            if frames == connection.strikes:  # more of the like comes in while this is being read
+                self._hang_up(connection, "too-many-refusals", f"a parcel of {frames} frames and more")
         self._heard(peer, connection, frames, last, size)
+        if began_s:
+            self._strangers_s += wall_seconds() - began_s
         return True
 
     def _read_some(self) -> None:
@@ -175,12 +202,16 @@ class Port:
         self.refusals += 1
         before = connection.refused
         connection.refused += max(1, frames)
-        if before < STRIKES <= connection.refused:
-            self._hang_up(connection, "too-many-refusals", f"{STRIKES} of its frames were refused")
+        if before < connection.strikes <= connection.refused:
+            self._hang_up(connection, "too-many-refusals", f"{connection.strikes} of its frames were refused")
 
-    def hang_up_on_idlers(self, busy: set[Connection]) -> None:
+    def has_session(self, connection: Connection, has_one: bool) -> None:
+        """Note whether a connection has a session now."""
+        self._connections.has_session(connection, has_one)
+
+    def hang_up_on_idlers(self) -> None:
         """Once a heartbeat: end the connections that nobody needs."""
-        for connection in self._connections.idle(MISSED, busy):
+        for connection in self._connections.idle(MISSED):
             self._hang_up(connection, "said-nothing", f"no HELLO for {MISSED} heartbeats")
 
     def _hang_up(self, connection: Connection, reason: str, detail: str) -> None:

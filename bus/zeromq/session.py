@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from seedbus.bus.clock import wall_seconds
 from seedbus.bus.envelope import FRAME_LIMIT
 from seedbus.bus.errors import MalformedParcel
-from seedbus.bus.transport import NO_CLIENTS, Answered, Offer, Wish, addresses
-from seedbus.bus.zeromq import parcel, sockets
+from seedbus.bus.transport import Answered, Offer, Rights, addresses
+from seedbus.bus.zeromq import parcel
 from seedbus.bus.zeromq.connections import Connection
 from seedbus.bus.zeromq.parcel import Type
 from seedbus.bus.zeromq.port import MISSED, Port
@@ -24,14 +24,14 @@ OUTBOX = WINDOW + 2 * FRAME_LIMIT  # bytes that wait for one peer
 class Limits:
     """When a peer that lives is gone all the same.
 
-    answer_s: it owes an answer; join_s: it was offered clients and has not joined; yield_s: the same, while somebody
-    else asks for them.
+    answer_s: it owes an answer; own_answer_s: the same, of a process of the operator's own; join_s: it was offered
+    clients and has not joined.
     """
 
     heartbeat_s: float = 2.0
-    answer_s: float = 3600.0
+    answer_s: float = 300.0
+    own_answer_s: float = 3600.0
     join_s: float = 300.0
-    yield_s: float = 20.0
 
 
 @dataclass(slots=True)
@@ -54,7 +54,8 @@ class Delivery:
 class Session:
     """id: the eight bytes in its parcels; peer: its routing id; connection: what it came over.
 
-    is_dismissed: it was told that the run is over, and owes a FAREWELL.
+    joins: JOINs that wait until the run knows its x₀; has_stalled: it was gone for not answering; is_dismissed: it was
+    told that the run is over, and owes a FAREWELL.
     outbox: parcels that ZeroMQ would not take yet. silent, stuck: heartbeats since it last said or took something;
     pings: PINGs since the last heartbeat.
     up, down: bytes on the wire that belong to no envelope and have no row yet.
@@ -64,9 +65,12 @@ class Session:
     peer: bytes
     connection: Connection
     offer: Offer
+    rights: Rights
     port: Port
+    joins: list[bytes] = field(default_factory=list)
     is_member: bool = False
     is_dismissed: bool = False
+    has_stalled: bool = False
     said_farewell: bool = False
     outbox: deque[bytes] = field(default_factory=deque)
     outbox_bytes: int = 0
@@ -132,7 +136,7 @@ class Session:
     def put(self, type: Type, *content: bytes) -> None:
         """Send a parcel, or let it wait."""
         data = parcel.parcel(type, self.id, *content)
-        self.down += sockets.on_wire(len(data), self.port.endpoint)
+        self.down += self.connection.wire.bytes_of(len(data))
         self.outbox.append(data)
         self.outbox_bytes += len(data)
         self.drain()
@@ -194,16 +198,10 @@ class Session:
             return f"it took nothing for {MISSED} heartbeats; {self.outbox_bytes:,} bytes wait"
         if self.outbox_bytes > OUTBOX:
             return f"{self.outbox_bytes:,} bytes wait for it"
-        if not self.is_member and self.waited_s() > limits.join_s:
+        if not (self.is_member or self.joins) and self.waited_s() > limits.join_s:
             return f"it lives, and has not joined for {limits.join_s:.0f} s"
-        if self.is_member and self.waited_s() > limits.answer_s:
-            return f"it lives, and has not answered for {limits.answer_s:.0f} s"
+        answer_s = limits.own_answer_s if self.rights.is_own else limits.answer_s
+        if self.is_member and self.waited_s() > answer_s:
+            self.has_stalled = True
+            return f"it lives, and has not answered for {answer_s:.0f} s"
         return None
-
-    def stands_in_the_way(self, wish: Wish, limits: Limits) -> bool:
-        """Whether it has an offer of what somebody else wishes, and has made nothing of it for too long."""
-        if self.is_member or self.waited_s() <= limits.yield_s:
-            return False
-        if wish.spans:
-            return any(a <= last and first <= b for a, b in self.offer.spans for first, last in wish.spans)
-        return self.offer.evaluates if wish.count == NO_CLIENTS else bool(self.offer.spans)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 import socket
 import stat
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,12 @@ import zmq
 
 from seedbus.bus.envelope import FRAME_LIMIT, SHORT
 from seedbus.bus.errors import BadEndpoint, TooFewFiles
+from seedbus.bus.zeromq.keys import Identity
 
 BATCH = SHORT  # bytes at which a batch is closed; what is longer than that travels alone
 MOST_UP = SHORT + BATCH  # bytes of a parcel that a hub accepts, unless its run has longer reports
 MOST_DOWN = FRAME_LIMIT + BATCH
 WATERMARK = 64  # parcels that ZeroMQ keeps for a peer, each way; more wait in an outbox of ours, which is watched
-GREETING = 107  # bytes of ZMTP 3.1's greeting and READY command, each way, without security and without an identity
 _SERVER = "a server's address, like tcp://host:5555"
 _FREE = "a free address of this machine, like tcp://*:5555"
 FILES_APART = 64  # descriptors that a process needs beside its connections'
@@ -41,10 +42,15 @@ def allow_files(wanted: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
+def most_open() -> int:
+    """How many files this process may have open."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 2**20 if soft == resource.RLIM_INFINITY else soft
+
+
 def is_crowded(descriptor: int) -> bool:
     """Whether one with this number leaves too few for what else a process opens: each gets the lowest that is free."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return soft != resource.RLIM_INFINITY and descriptor >= soft - min(FILES_APART, soft // 4)
+    return descriptor >= most_open() - min(FILES_APART, most_open() // 4)
 
 
 def most_up(report_limit: int) -> int:
@@ -52,12 +58,17 @@ def most_up(report_limit: int) -> int:
     return max(report_limit, SHORT) + BATCH
 
 
-def make(context: zmq.Context[Any], kind: int, most: int = MOST_DOWN) -> zmq.Socket[bytes]:
-    """A ROUTER or a DEALER with the settings that both need. most: bytes of a parcel that it accepts."""
+def make(
+    context: zmq.Context[Any], kind: int, most: int = MOST_DOWN, identity: Identity | None = None
+) -> zmq.Socket[bytes]:
+    """A ROUTER or a DEALER with the settings that both need.
+
+    most: bytes of a parcel that it accepts; identity: a DEALER's keys, if its server asks for some.
+    """
     made: zmq.Socket[bytes] = context.socket(kind)
     made.linger = 0  # −1, the default, would hang the end of the process on a peer that does not read
     made.sndhwm = made.rcvhwm = WATERMARK
-    made.maxmsgsize = most
+    made.maxmsgsize = most + CURVE.sealed
     made.handshake_ivl = 5000
     made.heartbeat_ivl = 0  # ZeroMQ's own heartbeats tell the server nothing; ours do, and are counted to the byte
     if kind == zmq.ROUTER:
@@ -65,6 +76,9 @@ def make(context: zmq.Context[Any], kind: int, most: int = MOST_DOWN) -> zmq.Soc
         made.rcvhwm = max(2, WATERMARK * MOST_UP // most)  # what one peer can have waiting to be read is bounded
         made.backlog = 4096
     else:
+        if identity is not None:
+            made.curve_serverkey, made.curve_publickey = identity.server_key, identity.own.public
+            made.curve_secretkey = identity.own.secret
         made.immediate = 1  # nothing is queued for a connection that does not stand
         made.reconnect_ivl, made.reconnect_ivl_max = 100, 10_000
     return made
@@ -140,13 +154,22 @@ def content(frame: zmq.Frame) -> bytes | memoryview:
     return frame.bytes if len(frame) < SHORT else frame.buffer
 
 
-def on_wire(size: int, endpoint: str) -> int:
-    """Bytes that a frame of `size` takes: ZMTP 3.1 puts flags and a length of 1 or 8 before it, but for inproc."""
-    if endpoint.startswith("inproc:"):
-        return size
-    return size + (2 if size < 256 else 9)
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """What ZMTP 3.1 adds to frames. up, down: bytes of opening a connection, from who connects and to it; sealed: what
+    encryption adds to a frame."""
+
+    up: int
+    down: int
+    sealed: int = 0
+    is_framed: bool = True
+
+    def bytes_of(self, size: int) -> int:
+        """What a frame of `size` takes: flags and a length of 1 or 8 stand before it."""
+        size += self.sealed
+        return size + (2 if size < 256 else 9) if self.is_framed else size
 
 
-def greeting(endpoint: str) -> int:
-    """Bytes that opening a connection takes, each way."""
-    return 0 if endpoint.startswith("inproc:") else GREETING
+INPROC = Wire(0, 0, is_framed=False)
+PLAIN = Wire(107, 107)  # a greeting and a READY, without an identity
+CURVE = Wire(567, 301, sealed=33)  # a greeting, HELLO and INITIATE; a greeting, WELCOME and READY (RFC 25 and 26)

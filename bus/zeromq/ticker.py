@@ -13,13 +13,14 @@ from seedbus.bus.clock import wall_seconds
 WATCH_S = 0.01
 SOON_S = 0.005
 REST_S = 0.002
+MOST_REST_S = 0.05
 ALARMS = 3  # a second and a third look, soon after the first, tell what goes on from what has happened
 GROWTH = 4 * 2**20  # bytes of memory within a look or two that are worth an alarm
 
 
 class Ticker:
     """Calls `tick` on the loop every `every_s` seconds, `alarm` when the memory of the process grows fast, and `rested`
-    some milliseconds after it was asked to."""
+    some time after it was asked to."""
 
     def __init__(
         self,
@@ -34,12 +35,14 @@ class Ticker:
         os.set_blocking(self._reading, False)
         os.set_blocking(self._writing, False)
         self._wake, self._is_over = threading.Event(), False
+        self._rest_s = REST_S
         self._thread = threading.Thread(target=self._beat, args=(every_s,), name="heartbeat", daemon=True)
         loop.add_reader(self._reading, self._beaten)
         self._thread.start()
 
-    def rest(self) -> None:
-        """Ask for a call of `rested`."""
+    def rest(self, seconds: float) -> None:
+        """Ask for a call of `rested` after so long."""
+        self._rest_s = seconds
         self._wake.set()
 
     def close(self) -> None:
@@ -56,7 +59,7 @@ class Ticker:
             sign = b""
             if self._wake.wait(min(SOON_S if alarms else WATCH_S, max(0.0, due_s - wall_seconds()))):
                 self._wake.clear()
-                threading.Event().wait(REST_S)
+                threading.Event().wait(min(self._rest_s, MOST_REST_S))
                 sign = b","
             now = _resident()
             if now > before + GROWTH:

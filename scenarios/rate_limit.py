@@ -15,7 +15,7 @@ from seedbus.bus.clock import wall_seconds
 
 STRANGERS = {"joined": 1000, "gone": 20, "refused": 20}
 """Of what a server is told. A process that joins has shown that it computes the run's bits; it may go again."""
-OF_A_SERVER = 1000
+OF_A_SERVER = 100
 """Of each kind that a client is told: a server may hang up on it, or send it nonsense, as often as it likes."""
 
 Event = tuple[str, Mapping[str, Any]]

@@ -51,7 +51,11 @@ def joins(seedbus: Command, answer: Answer, *arguments: object) -> tuple[Said, F
     [
         (("--clients", "3-5"), {"spans": column(3, 6)}, "it offers 4 clients; accepted are exactly the 3 asked for"),
         (("--clients", "3-5"), {"spans": column(0, 2)}, "it offers 3 clients; accepted are exactly the 3 asked for"),
-        (("--clients", "3-5"), {"spans": b"", "evaluates": 1}, "it offers 0 clients; accepted are exactly the 3"),
+        (
+            ("--clients", "3-5", "--evaluator"),
+            {"spans": b"", "evaluates": 1},
+            "it offers 0 clients; accepted are exactly the 3",
+        ),
         (("--clients", 1), {"spans": column(0, 2**24 - 1)}, "it offers 16,777,216 clients; accepted are at most 1"),
         ((), {"spans": column(0, 2**24 - 1)}, "it offers 16,777,216 clients; accepted are at most 1,000,000"),
         (("--max-clients", 2), {"spans": column(0, 2)}, "it offers 3 clients; accepted are at most 2"),
@@ -224,7 +228,7 @@ def test_notes_that_a_server_causes_come_to_an_end(seedbus: Command) -> None:
     answers = {Type.POST: [nonsense], Type.ANSWER: [bye]}
     offer = offering(EVERYTHING)
     said, _ = joins(seedbus, lambda got: answers.get(got.type, []) or offer(got))
-    assert said.code == 0 and said.err.count("malformed:") == 100, said.err[-300:]
+    assert said.code == 0 and 100 <= said.err.count("malformed:") < 120, said.err[-300:]  # one more a second
 
 
 def test_a_client_opens_no_file_of_a_fault(seedbus: Command, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+import statistics
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
@@ -95,13 +96,13 @@ class Member:
         until_s = time.monotonic() + seconds
         await self.until(lambda: time.monotonic() > until_s)
 
-    async def until(self, is_over: Callable[[], bool], *, pings: int = 1) -> float:
+    async def until(self, is_over: Callable[[], bool], *, pings: int = 1, step_s: float = HEARTBEAT_S / 4) -> float:
         """Live on, until something has come about; how long that took."""
         began = time.monotonic()
         while not is_over():
             for _ in range(pings):
                 self.say(Type.PING)
-            await asyncio.sleep(HEARTBEAT_S / 4)
+            await asyncio.sleep(step_s)
             assert time.monotonic() < began + 60
         return time.monotonic() - began
 
@@ -112,9 +113,26 @@ async def test_whoever_says_nothing_is_gone_after_three_heartbeats() -> None:
         member = Member(port)
         await member.offered()
         took_s = await member.until(lambda: bool(door.why), pings=0)
-        assert MISSED * HEARTBEAT_S <= took_s
+        assert (MISSED - 0.1) * HEARTBEAT_S < took_s
         assert "said nothing for 3 heartbeats" in door.why[0]
         member.peer.close()
+
+
+async def test_silence_is_noticed_after_three_heartbeats_whenever_in_one_it_begins() -> None:
+    """Not four: the moment at which it begins counts, and not the heartbeat after it."""
+    took = []
+    for phase in range(3):
+        door = Door(b"")
+        async with hub_at(door) as (_, port):
+            member = Member(port)
+            await member.offered()
+            await asyncio.sleep(HEARTBEAT_S * (1 + phase / 3))
+            member.say(Type.PING)
+            took.append(await member.until(lambda: bool(door.why), pings=0, step_s=0.002))  # noqa: B023
+            member.peer.close()
+    beats = [each / HEARTBEAT_S for each in took]
+    print("\ngone after so many heartbeats:", ", ".join(f"{each:.2f}" for each in sorted(beats)))
+    assert min(beats) > MISSED - 0.1 and statistics.median(beats) < MISSED + 0.4
 
 
 async def test_whoever_takes_nothing_is_gone() -> None:

@@ -31,9 +31,10 @@ from seedbus.bus.zeromq import parcel, sockets
 from seedbus.bus.zeromq.connections import OLD, STRANGERS_STRIKES, Connection
 from seedbus.bus.zeromq.keys import KeyPair
 from seedbus.bus.zeromq.parcel import HELLO_BYTES, NO_SESSION, Parcel, Type
-from seedbus.bus.zeromq.port import STRIKES, Port
+from seedbus.bus.zeromq.port import MISSED, STRIKES, Port
 from seedbus.bus.zeromq.routes import Routes
 from seedbus.bus.zeromq.session import Delivery, Limits, Session
+from seedbus.bus.zeromq.ticker import LOOKS
 
 PINGS = 32  # from one session within a heartbeat; a link sends one
 FAREWELLS_S = 1.0
@@ -100,12 +101,14 @@ class Hub:
         self._gone_bytes: Counter[tuple[int, bool]] = Counter()
         self._greeter: Reception | None = None
         self._is_closing = False
+        self._looked_s = 0.0
 
     # -- the transport
 
     def start(self, reception: Reception) -> None:
         self._greeter = reception
-        self._port.start(self._limits.heartbeat_s, self._tick)
+        self._looked_s = wall_seconds()
+        self._port.start(self._limits.heartbeat_s, self._tick, self._look)
 
     def reaches(self, address: int) -> bool:
         return self._routes.reaches(address)
@@ -185,7 +188,7 @@ class Hub:
             self._bidden_farewell(session, parcel.read_farewell(got.content))
         else:
             raise MalformedParcel("wrong-way", f"a {got.type.name}, which only a hub sends")
-        session.silent = 0
+        session.heard()
         if session.outbox:
             session.drain()
 
@@ -324,8 +327,18 @@ class Hub:
         if session is not None and not session.said_farewell:  # at the end of a run they all have
             self._gone(session, why)
 
+    def _look(self) -> None:
+        """Several times a heartbeat: end the sessions of peers that say nothing any more."""
+        now_s, interval_s = wall_seconds(), self._limits.heartbeat_s / LOOKS
+        # while this process stood still it heard nobody: that is not their silence
+        passed_s = min(now_s - self._looked_s, 2 * interval_s)
+        self._looked_s = now_s
+        for session in list(self._sessions.values()):
+            if session.id in self._sessions and session.is_silent(passed_s / self._limits.heartbeat_s):
+                self._gone(session, f"it said nothing for {MISSED} heartbeats")
+
     def _tick(self) -> None:
-        """Once a heartbeat: who has said, taken or done nothing for too long."""
+        """Once a heartbeat: who has taken or done nothing for too long."""
         for session in list(self._sessions.values()):
             if session.id not in self._sessions:
                 continue  # another's end was its own

@@ -65,14 +65,13 @@ class Port:
             raise
         self.endpoint = endpoint if endpoint.startswith("inproc:") else self._socket.get_string(zmq.LAST_ENDPOINT)
         self._descriptor = int(self._socket.FD)
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._ticker: Ticker | None = None
+        self._started: tuple[asyncio.AbstractEventLoop, Ticker] | None = None
         self.refusals = 0
         self._strangers_s = 0.0
         self._is_resting = self._is_closing = False
 
-    def start(self, heartbeat_s: float, tick: Callable[[], None]) -> None:
-        """Read on the loop that runs; tick: called every heartbeat."""
+    def start(self, heartbeat_s: float, tick: Callable[[], None], look: Callable[[], None]) -> None:
+        """Read on the loop that runs; tick: called every heartbeat; look: several times in each."""
 
         def beat() -> None:
             if self._is_resting:
@@ -80,9 +79,16 @@ class Port:
             self._alarm()
             tick()
 
-        self._loop = asyncio.get_running_loop()
-        self._ticker = Ticker(self._loop, heartbeat_s, beat, self._alarm, self._listen)
+        loop = asyncio.get_running_loop()
+        self._started = loop, Ticker(loop, heartbeat_s, beat, look, self._alarm, self._listen)
         self._listen()
+
+    @property
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        """The loop that this is read on."""
+        if self._started is None:
+            raise RuntimeError("a port reads nothing before it is started")
+        return self._started[0]
 
     @property
     def is_closed(self) -> bool:
@@ -91,9 +97,9 @@ class Port:
     def stop(self) -> bool:
         """No more reading but by `wait`; returns whether there was any."""
         self._is_closing = True
-        if self._ticker is None:
+        if self._started is None:
             return False
-        self._ticker.close()
+        self._started[1].close()
         self._rest()
         return True
 
@@ -116,7 +122,7 @@ class Port:
 
     def look_again(self) -> None:
         """Whoever has sent must: it may have swallowed the descriptor's one notice of input."""
-        if self._loop is not None and not self._is_closing and not self._is_resting:
+        if self._started is not None and not self._is_closing and not self._is_resting:
             self._loop.call_soon(self._read)
 
     # -- receiving
@@ -129,7 +135,6 @@ class Port:
 
     def _listen(self) -> None:
         """Be told of input, and take what is there: of that the descriptors tell no more."""
-        assert self._loop is not None
         self._is_resting = False
         self._loop.add_reader(self._descriptor, self._read)
         self._loop.add_reader(self._connections.descriptor, self._read_events)
@@ -138,12 +143,12 @@ class Port:
 
     def _rest(self) -> None:
         """Take nothing for a moment: simulated time passes only while nothing comes in."""
-        assert self._loop is not None and self._ticker is not None
         rest_s = max(REST_S, 4 * self._strangers_s)
         self._is_resting, self.refusals, self._strangers_s = True, 0, 0.0
         self._loop.remove_reader(self._descriptor)
         self._loop.remove_reader(self._connections.descriptor)
-        self._ticker.rest(rest_s)
+        if self._started is not None:
+            self._started[1].rest(rest_s)
 
     def _read(self) -> None:
         """Read what is there; the descriptor tells of a change only once, so nothing may be left unnoticed."""
@@ -152,7 +157,6 @@ class Port:
                 return
             if self._is_worn and not self._is_closing:
                 self._rest()
-        assert self._loop is not None
         self._loop.call_soon(self._read)
 
     @property
@@ -162,7 +166,6 @@ class Port:
 
     def _read_events(self) -> None:
         if not self._socket.closed and not self._is_resting and self._connections.read_events():
-            assert self._loop is not None
             self._loop.call_soon(self._read_events)
         if self._connections.has_many_strangers and not self._socket.closed and not self._is_resting:
             self._read_some()

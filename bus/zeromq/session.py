@@ -56,7 +56,8 @@ class Session:
 
     joins: JOINs that wait until the run knows its x₀; has_stalled: it was gone for not answering; is_dismissed: it was
     told that the run is over, and owes a FAREWELL.
-    outbox: parcels that ZeroMQ would not take yet. silent, stuck: heartbeats since it last said or took something;
+    outbox: parcels that ZeroMQ would not take yet. silent, stuck: heartbeats since it last said something (with their
+    fractions), or took something;
     pings: PINGs since the last heartbeat.
     up, down: bytes on the wire that belong to no envelope and have no row yet.
     """
@@ -74,13 +75,14 @@ class Session:
     said_farewell: bool = False
     outbox: deque[bytes] = field(default_factory=deque)
     outbox_bytes: int = 0
-    silent: int = 0
+    silent: float = 0.0
     stuck: int = 0
     pings: int = 0
     up: int = 0
     down: int = 0
     _taken: int = 0
     _came: int = 0
+    _has_spoken: bool = False
     _held_back: deque[Delivery] = field(default_factory=deque)
     _held_bytes: int = 0
     _unanswered: deque[Delivery] = field(default_factory=deque)
@@ -184,16 +186,30 @@ class Session:
 
     # -- whether it stays
 
+    def heard(self) -> None:
+        """A whole message has come from it."""
+        self.silent, self._has_spoken = 0.0, True
+
+    def is_silent(self, passed: float) -> bool:
+        """Whether it has said nothing for too long; passed: heartbeats, or a part of one, since this was last asked."""
+        self.silent += passed
+        if self.silent < MISSED:
+            return False
+        came = self.connection.received_bytes
+        if came == self._came:
+            return True
+        self._came, self.silent = came, 0.0
+        return False
+
     def beat(self, limits: Limits) -> str | None:
         """A heartbeat has passed; returns why the peer is gone, if it is."""
         self.pings = 0
         taken, came = self.connection.sent_bytes, self.connection.received_bytes
-        self.silent = self.silent + 1 if came == self._came else 1  # what moves may be a message that is not whole yet
-        self._came = came
+        if came != self._came and not self._has_spoken:
+            self.silent = 0.0  # what moves may be a message that is not whole yet
+        self._came, self._has_spoken = came, False
         self.stuck = self.stuck + 1 if self.outbox and taken == self._taken else 0
         self._taken = taken
-        if self.silent > MISSED:
-            return f"it said nothing for {MISSED} heartbeats"
         if self.stuck > MISSED:
             return f"it took nothing for {MISSED} heartbeats; {self.outbox_bytes:,} bytes wait"
         if self.outbox_bytes > OUTBOX:

@@ -15,22 +15,24 @@ SOON_S = 0.005
 REST_S = 0.002
 MOST_REST_S = 0.05
 ALARMS = 3  # a second and a third look, soon after the first, tell what goes on from what has happened
+LOOKS = 16  # in every heartbeat
 GROWTH = 4 * 2**20  # bytes of memory within a look or two that are worth an alarm
 
 
 class Ticker:
-    """Calls `tick` on the loop every `every_s` seconds, `alarm` when the memory of the process grows fast, and `rested`
-    some time after it was asked to."""
+    """Calls `tick` on the loop every `every_s` seconds, `look` `LOOKS` times as often, `alarm` when the memory of the
+    process grows fast, and `rested` some time after it was asked to."""
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         every_s: float,
         tick: Callable[[], None],
+        look: Callable[[], None],
         alarm: Callable[[], None],
         rested: Callable[[], None],
     ) -> None:
-        self._loop, self._calls = loop, {b"!": alarm, b",": rested, b".": tick}
+        self._loop, self._calls = loop, {b"!": alarm, b",": rested, b"?": look, b".": tick}
         self._reading, self._writing = os.pipe()
         os.set_blocking(self._reading, False)
         os.set_blocking(self._writing, False)
@@ -55,6 +57,7 @@ class Ticker:
 
     def _beat(self, every_s: float) -> None:
         due_s, before, alarms = wall_seconds() + every_s, _resident(), 0
+        look_s = wall_seconds()
         while not self._is_over:
             sign = b""
             if self._wake.wait(min(SOON_S if alarms else WATCH_S, max(0.0, due_s - wall_seconds()))):
@@ -68,6 +71,8 @@ class Ticker:
                 before = now
             if alarms:
                 sign, alarms = sign + b"!", alarms - 1
+            if wall_seconds() >= look_s:
+                sign, look_s = sign + b"?", wall_seconds() + every_s / LOOKS
             if wall_seconds() >= due_s:
                 sign, due_s = sign + b".", wall_seconds() + every_s
             with suppress(BlockingIOError):  # it is full of what nobody has read: there is notice enough

@@ -100,7 +100,7 @@ def server_command(
     resume: Resume = None,
     patience: Patience = 60.0,
     join_within: JoinWithin = 300.0,
-    answer_within: AnswerWithin = 300.0,
+    answer_within: AnswerWithin = None,
     keys: ServerKeys = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="No keys, though other machines can reach this server.")

@@ -30,6 +30,7 @@ Name = Literal["memory", "inproc", "ipc", "tcp"]
 HEARING_S = 0.2  # that followers on a thread may take to hear of the end
 FILES_EACH = 2  # descriptors for a connection: its socket, and what is open beside it
 SERVER_KEY = "server"
+LEAST_S = 10.0  # that a process may owe an answer, if nothing else is said
 STALLS = 3  # processes in a row, without a round between them, that were gone because they did not answer
 
 
@@ -42,7 +43,8 @@ class Placement:
     expect: how many of those, to share out the clients among them
     patience_s: how long one may be away
     join_s: how long one that was offered clients may take to build what they need
-    answer_s: how long one that somebody else started may owe an answer
+    answer_s: how long one that somebody else started may owe an answer; None: as long as `patience_s`, and `LEAST_S`
+        at least
     memory: the folder of what clients remember
     spoil: makes bad followers of good ones, where these are in this process
     keys: the folder with the server's keys and the table of those that it lets in; None: no encryption
@@ -56,12 +58,16 @@ class Placement:
     expect: int = 1
     patience_s: float = 60.0
     join_s: float = 300.0
-    answer_s: float = 300.0
+    answer_s: float | None = None
     heartbeat_s: float = 2.0
     memory: Path | None = None
     spoil: Callable[[Recruit], Recruit] | None = None
     keys: Path | None = None
     evaluator: Literal["own", "keys", "anybody"] = "own"
+
+    @property
+    def answer_within_s(self) -> float:
+        return max(self.patience_s, LEAST_S) if self.answer_s is None else self.answer_s
 
     @property
     def is_here(self) -> bool:
@@ -282,7 +288,7 @@ def is_public(bind: str) -> bool:
 def _limits(placement: Placement) -> Limits:
     from seedbus.bus.zeromq import Limits
 
-    return Limits(placement.heartbeat_s, join_s=placement.join_s, answer_s=placement.answer_s)
+    return Limits(placement.heartbeat_s, join_s=placement.join_s, answer_s=placement.answer_within_s)
 
 
 class _Guard:
@@ -322,7 +328,7 @@ class _Guard:
         if stalls - self._stalls >= STALLS:
             raise Unfinishable(
                 f"round {reception.rounds_closed}: {STALLS} processes joined and did not answer for "
-                f"{self._placement.answer_s:.0f} s each; every closed round is kept (--answer-within sets how long)"
+                f"{self._placement.answer_within_s:.0f} s each; every closed round is kept (--answer-within sets how long)"
             )
 
 

@@ -57,8 +57,10 @@ Patience = Annotated[
 ]
 JoinWithin = Annotated[float, typer.Option(min=1, metavar="SECONDS", help="How long a process may take to join.")]
 AnswerWithin = Annotated[
-    float,
-    typer.Option(min=1, metavar="SECONDS", help="How long a process that you did not start may owe an answer."),
+    float | None,
+    typer.Option(
+        min=1, metavar="SECONDS", help="How long a process may owe an answer before it is gone; default: --patience."
+    ),
 ]
 KEYS = "SEEDBUS_KEYS"
 ServerKeys = Annotated[

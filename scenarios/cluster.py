@@ -328,7 +328,8 @@ class _Guard:
         if stalls - self._stalls >= STALLS:
             raise Unfinishable(
                 f"round {reception.rounds_closed}: {STALLS} processes joined and did not answer for "
-                f"{self._placement.answer_within_s:.0f} s each; every closed round is kept (--answer-within sets how long)"
+                f"{self._placement.answer_within_s:.0f} s each (--answer-within); "
+                "every closed round is kept"
             )
 
 

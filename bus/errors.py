@@ -130,12 +130,13 @@ class BadServer(RemoteError):
 class ServerGone(RemoteError):
     """No server answers."""
 
-    def __init__(self, endpoint: str, seconds: float) -> None:
-        self.endpoint, self.seconds = endpoint, seconds
-        super().__init__(endpoint, seconds)
+    def __init__(self, endpoint: str, seconds: float, hint: str = "") -> None:
+        self.endpoint, self.seconds, self.hint = endpoint, seconds, hint
+        super().__init__(endpoint, seconds, hint)
 
     def __str__(self) -> str:
-        return f"no server answers at {self.endpoint}; gave up after {self.seconds:.0f} s"
+        hint = f" ({self.hint})" if self.hint else ""
+        return f"no server answers at {self.endpoint}; gave up after {self.seconds:.0f} s{hint}"
 
 
 class Turned(RemoteError):

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import socket
+import threading
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +17,7 @@ import pytest
 from commands import Command, Said
 from fake_server import HOST, SCENARIO, SESSION, Answer, FakeServer, declining, offering
 from hostile_parcels import column
+from hostile_peers import MORE, frame, greeting, ready
 from small_language import write
 
 from seedbus.agents import messages
@@ -250,3 +255,25 @@ def test_a_worker_of_the_servers_own_process_trusts_it(tmp_path: Path) -> None:
     with pytest.raises(NotAllowed):
         read_scenario(offer, "tcp://a:1", Limits())
     assert os.environ["SEEDBUS_DATA"] not in str(tmp_path / "private")
+
+
+@pytest.mark.parametrize("size", [0, 32])
+def test_a_message_that_never_ends_costs_a_client_little_memory(seedbus: Command, size: int) -> None:
+    """ZeroMQ hands over whole messages only, and frames of nothing take thirty times their bytes."""
+
+    def pour(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection, suppress(OSError):
+            connection.sendall(greeting() + ready(b"ROUTER"))
+            connection.recv(4096)
+            for _ in range(2000):
+                connection.sendall(frame(bytes(size), MORE) * (2**18 // (size + 9)))
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        pourer = threading.Thread(target=pour, args=(listener,), daemon=True)
+        pourer.start()
+        said = seedbus("client", "--connect", f"tcp://127.0.0.1:{listener.getsockname()[1]}", "--patience", 20)
+        pourer.join(20)
+    assert said.code == 7 and "bytes of a message that does not end" in said.err, said.err
+    taken = re.search(r"take ([0-9,]+) of memory", said.err)
+    assert taken is not None and int(taken[1].replace(",", "")) < 2**30

@@ -119,6 +119,34 @@ class Meter:
         return _counted(self._descriptor, offset)
 
 
+class Outgoing:
+    """What becomes of the connection that a DEALER makes. failure: the last event of a handshake that failed, or 0."""
+
+    def __init__(self, dealer: zmq.Socket[bytes]) -> None:
+        self._dealer, self._descriptor, self.failure = dealer, -1, 0
+        self._monitor = dealer.get_monitor_socket(zmq.EVENT_CONNECTED | zmq.EVENT_DISCONNECTED | sum(_FAILURES))
+
+    def read_events(self) -> None:
+        """Take note of what has happened."""
+        with suppress(zmq.Again):
+            while True:
+                event: dict[str, Any] = dict(parse_monitor_message(self._monitor.recv_multipart(zmq.NOBLOCK)))
+                if event["event"] in _FAILURES:
+                    self.failure = int(event["event"])
+                else:
+                    self._descriptor = int(event["value"]) if event["event"] == zmq.EVENT_CONNECTED else -1
+
+    @property
+    def received_bytes(self) -> int | None:
+        """Bytes that have come over it, whole messages or not, as far as the system tells."""
+        return _counted(self._descriptor, _TCP_INFO_BYTES_RECEIVED)
+
+    def close(self) -> None:
+        if not self._monitor.closed:
+            self._dealer.disable_monitor()
+            self._monitor.close(linger=0)
+
+
 class Connections:
     """The connections that a socket has accepted.
 

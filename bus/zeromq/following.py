@@ -54,7 +54,12 @@ def follow(
     links: list[Link] = []
     try:
         for wish in wishes:
-            options: dict[str, Any] = {"patience_s": patience_s, "note": note, "identity": identity}
+            options: dict[str, Any] = {
+                "patience_s": patience_s,
+                "note": note,
+                "identity": identity,
+                "is_watched": len(wishes) == 1,
+            }
             links.append(Link(context, endpoint, wish, recruit, labour, most_clients=most_clients, **options))
         poller.register(labour.descriptor, zmq.POLLIN)
         if leash is not None:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from math import inf
 from typing import Any
 
 import zmq
@@ -29,16 +30,20 @@ from seedbus.bus.envelope import FRAME_LIMIT, SHORT, Kind
 from seedbus.bus.errors import BadServer, MalformedEnvelope, MalformedParcel, ServerGone, Turned
 from seedbus.bus.transport import MOST_CLIENTS, NO_CLIENTS, Follower, Offer, Recruit, Wish, misfit
 from seedbus.bus.zeromq import parcel, sockets
-from seedbus.bus.zeromq.connections import Meter
+from seedbus.bus.zeromq.connections import Meter, Outgoing
 from seedbus.bus.zeromq.keys import Identity
 from seedbus.bus.zeromq.labour import Labour
 from seedbus.bus.zeromq.parcel import NO_SESSION, Parcel, Type
+from seedbus.bus.zeromq.sockets import MOST_DOWN
+from seedbus.bus.zeromq.ticker import resident_bytes
 
 MISSED = 3
 FIRST_HEARTBEAT_S = 2.0  # until a hub says how often
 BACK_OFF_S = (0.1, 5.0)
 PARCEL_BYTES = 60_000
 LINGER_MS = 500
+LOOK_S = 0.25  # between looks for a message that does not end
+UNFINISHED, GROWN, DEARER = 2**18, 2**26, 8  # such a message: bytes of it, and of memory, and how much dearer these are
 MALFORMED = 100  # parcels that make no sense, from one hub
 UNDONE = 2**29  # bytes of deliveries that are not answered; a hub sends far fewer
 UNDONE_EACH = 33  # bytes that a delivery takes beside its own
@@ -60,11 +65,14 @@ class Link:
         note: Callable[..., None],
         most_clients: int = MOST_CLIENTS,
         identity: Identity | None = None,
+        is_watched: bool = False,
     ) -> None:
         self._context, self._endpoint, self._wish, self._recruit = context, endpoint, wish, recruit
         self._labour, self._patience_s, self._note = labour, patience_s, note
         self._first_wish, self._most_clients, self._identity = wish, most_clients, identity
         self._malformed = 0
+        self._is_watched, self._outgoing = is_watched, list[Outgoing]()
+        self._look, self._failure = inf, 0
         self._was_welcomed = False
         self._run, self._session = b"", NO_SESSION
         self._offer: Offer | None = None
@@ -76,6 +84,8 @@ class Link:
         self._outbox: deque[bytes] = deque()
         self._undone: deque[int] = deque()
         self._undone_bytes = 0
+        self._whole = 0
+        self._looked: tuple[int, int | None, int] = -1, None, 0
         self._was_offered = self._awaits_welcome = False
         self._stay = 0
         self.is_over = False
@@ -91,13 +101,15 @@ class Link:
     def due_s(self) -> float:
         """When `tick` has something to do."""
         patient_until = self._alone_since + self._patience_s if self._is_alone else float("inf")
-        return min(self._heard + MISSED * self._heartbeat_s, self._beat, self._retry, patient_until)
+        return min(self._heard + MISSED * self._heartbeat_s, self._beat, self._retry, self._look, patient_until)
 
     def tick(self) -> None:
         """What time brings: a PING, or the conclusion that nobody is there. Raises `ServerGone`, `Turned`."""
         now = wall_seconds()
+        for outgoing in self._outgoing:
+            self._watch(outgoing, now)
         if self._is_alone and now >= self._alone_since + self._patience_s:
-            raise self._turned or ServerGone(self._endpoint, self._patience_s)
+            raise self._turned or ServerGone(self._endpoint, self._patience_s, self._handshake_failure())
         if now >= self._retry:
             self._connect()
         elif now >= self._heard + MISSED * self._heartbeat_s:
@@ -110,6 +122,35 @@ class Link:
                 self._heard = now  # though it may be a long message that is not whole yet
         self.drain()
 
+    def _watch(self, outgoing: Outgoing, now: float) -> None:
+        """Look whether the server lets this process in, and whether it sends a message that never ends.
+
+        Frames of nothing take ZeroMQ thirty times their bytes, and it hands over whole messages only. Raises `Turned`,
+        `BadServer`.
+        """
+        outgoing.read_events()
+        if outgoing.failure == zmq.EVENT_HANDSHAKE_FAILED_AUTH and not self._run:
+            raise Turned(self._endpoint, "not-authorised", "its keys do not include this process's")
+        if now < self._look:
+            return
+        self._look = now + LOOK_S
+        state = self._whole, outgoing.received_bytes, resident_bytes()
+        whole, received, resident = self._looked
+        if state[0] != whole or state[1] is None or received is None or state[1] < received:
+            self._looked = state
+            return
+        came, grown = state[1] - received, state[2] - resident
+        if came > MOST_DOWN + SHORT or (came > UNFINISHED and grown > max(GROWN, DEARER * came)):
+            raise BadServer(self._endpoint, f"{came:,} bytes of a message that does not end take {grown:,} of memory")
+
+    def _handshake_failure(self) -> str:
+        """What may be the reason why nobody answers."""
+        if not (self._failure or any(outgoing.failure for outgoing in self._outgoing)):
+            return ""
+        if self._identity is None:
+            return "somebody is there who ends the connection: a server with keys, perhaps; then --server-key is needed"
+        return "somebody is there who ends the connection: a server with another key than --server-key, or with none"
+
     @property
     def has_more_to_send(self) -> bool:
         return bool(self._outbox)
@@ -118,8 +159,10 @@ class Link:
 
     def _connect(self) -> None:
         self.socket = sockets.make(self._context, zmq.DEALER, identity=self._identity)
-        sockets.connect(self.socket, self._endpoint)
         now = wall_seconds()
+        if self._is_watched:
+            self._outgoing, self._look = [Outgoing(self.socket)], now
+        sockets.connect(self.socket, self._endpoint)
         self._heard, self._beat, self._retry = now, now + self._heartbeat_s, float("inf")
         self._before, self._session, self._meter = self._session, NO_SESSION, None
         self._outbox.clear()
@@ -134,7 +177,7 @@ class Link:
     def _lost(self, why: str) -> None:
         """Give up this socket; another follows, later each time."""
         now = wall_seconds()
-        self.socket.close()
+        self._hang_up()
         if self._is_alone:
             self._session = self._before
         else:
@@ -167,7 +210,15 @@ class Link:
 
     def close(self) -> None:
         if not self.socket.closed:
-            self.socket.close(linger=LINGER_MS)
+            self._hang_up(LINGER_MS)
+
+    def _hang_up(self, linger_ms: int | None = None) -> None:
+        for outgoing in self._outgoing:
+            outgoing.read_events()
+            outgoing.close()
+            self._failure = outgoing.failure or self._failure
+        self._outgoing, self._look = [], inf
+        self.socket.close(linger=linger_ms)
 
     # -- receiving
 
@@ -178,6 +229,7 @@ class Link:
                 frame = self.socket.recv(zmq.NOBLOCK, copy=False)
             except zmq.Again:
                 return
+            self._whole += 1
             try:
                 self._received(parcel.read(sockets.content(frame)), frame)
             except (MalformedParcel, MalformedEnvelope) as error:

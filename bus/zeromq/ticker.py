@@ -56,7 +56,7 @@ class Ticker:
         os.close(self._writing)
 
     def _beat(self, every_s: float) -> None:
-        due_s, before, alarms = wall_seconds() + every_s, _resident(), 0
+        due_s, before, alarms = wall_seconds() + every_s, resident_bytes(), 0
         look_s = wall_seconds()
         while not self._is_over:
             sign = b""
@@ -64,7 +64,7 @@ class Ticker:
                 self._wake.clear()
                 threading.Event().wait(min(self._rest_s, MOST_REST_S))
                 sign = b","
-            now = _resident()
+            now = resident_bytes()
             if now > before + GROWTH:
                 alarms = ALARMS
             if now > before + GROWTH or now < before:
@@ -87,7 +87,7 @@ class Ticker:
                 call()
 
 
-def _resident() -> int:
+def resident_bytes() -> int:
     """Bytes of memory that this process has, as far as the system tells."""
     try:
         with open("/proc/self/statm", "rb") as file:

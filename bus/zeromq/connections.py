@@ -30,6 +30,7 @@ EVENTS = 300  # taken note of before others get their turn
 STRANGERS = 256  # connections without a session that there are at a time; fewer, where few files may be open
 STRANGERS_OF_A_HOST = 128
 STRANGERS_STRIKES = 10  # refused frames after which a connection without a session is hung up on
+APART = 1024  # bytes that come beside a message: a greeting, and what stands before frames
 KEPT = 3  # calls of `idle` after which one that has ended is forgotten
 # a failure to accept is not asked for: at the limit of open files there are 100,000 of them a second
 _FAILURES = {
@@ -41,6 +42,7 @@ HERE = "this process"
 OLD = "a peer of an older ZMTP"
 _TCP_INFO_BYTES_ACKED = 120  # offsets of tcpi_bytes_acked and tcpi_bytes_received in Linux' struct tcp_info
 _TCP_INFO_BYTES_RECEIVED = 128
+_SINK = bytearray(2**16)
 _RESET = struct.pack("ii", 1, 0)  # linger for no time: what the peer has not sent yet is not waited for
 
 
@@ -187,6 +189,10 @@ class Connections:
             with suppress(OSError), _borrowed(connection.descriptor) as borrowed:
                 borrowed.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
                 borrowed.shutdown(socket.SHUT_RDWR)
+                while borrowed.recv_into(
+                    _SINK, 0, socket.MSG_DONTWAIT
+                ):  # or ZeroMQ would read on, thirty times as dear
+                    pass
 
     def flooding(self) -> list[tuple[Connection, int]]:
         """Connections over which so many bytes have come, and no whole message; ours to hang up.
@@ -200,7 +206,7 @@ class Connections:
                 continue
             if connection.whole != connection.seen:
                 connection.seen, connection.received, connection.suspicions = connection.whole, received, 0
-            elif received - connection.received > 2 * connection.most:
+            elif received - connection.received > connection.most * (2 if connection.is_member else 1) + APART:
                 connection.suspicions += 1
                 if connection.suspicions > 1 or not connection.whole:
                     found.append((connection, received - connection.received))

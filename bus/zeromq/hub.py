@@ -28,7 +28,7 @@ from seedbus.bus.envelope import LOWEST_ADDRESS, SHORT
 from seedbus.bus.errors import MalformedParcel
 from seedbus.bus.transport import NOT_YET, OPERATOR, Answered, Declined, Offer, Reception, Rights, Wish
 from seedbus.bus.zeromq import parcel, sockets
-from seedbus.bus.zeromq.connections import OLD, STRANGERS_STRIKES, Connection
+from seedbus.bus.zeromq.connections import OLD, Connection
 from seedbus.bus.zeromq.keys import KeyPair
 from seedbus.bus.zeromq.parcel import HELLO_BYTES, NO_SESSION, Parcel, Type
 from seedbus.bus.zeromq.port import STRIKES, Port
@@ -160,7 +160,7 @@ class Hub:
             if frames != 1:
                 raise MalformedParcel("frames", f"a parcel of {frames} frames; it is one")
             if len(last) > connection.most:
-                self._port.strike(connection, 0 if connection.is_member else STRANGERS_STRIKES)
+                frames = 1 if connection.is_member else connection.strikes  # a stranger is hung up on for it
                 raise MalformedParcel("too-long", f"{len(last):,} bytes; it may send {connection.most:,} at once")
             self._received(peer, connection, size, parcel.read(sockets.content(last)))
         except MalformedParcel as error:
@@ -203,7 +203,7 @@ class Hub:
     def _refuse(self, session: Session | None, connection: Connection, frames: int, error: MalformedParcel) -> None:
         """Count what was refused; whoever has sent too much of it is hung up on."""
         name = connection.name if session is None else f"host {session.offer.host} at {connection.name}"
-        if connection.refused < STRIKES:
+        if connection.refused < connection.strikes:
             self._refused(name, error.reason, str(error))
         self._port.strike(connection, frames)
 

@@ -181,6 +181,9 @@ def _names() -> Iterator[Case]:
         yield Case(
             f"identity-{name}", lambda port, own=identity: Peer(port, Identity=own).send(PING), {"stale-session": 1}
         )
+    for name, user in {"of-noise": b"\xff\xfe", "like-a-key": b"k" * 40, "of-nobody": b""}.items():
+        properties = {"User-Id": user}
+        yield Case(f"user-{name}", lambda port, own=properties: Peer(port, **own).send(PING), {"stale-session": 1})
     for kind in (b"REQ", b"ROUTER"):
         yield Case(
             f"socket-type-{kind.decode()}", lambda port, own=kind: Peer(port, own).send(PING), {"stale-session": 1}

@@ -172,7 +172,7 @@ class Hub:
             return
         session = self._peers.get(peer)
         if session is None or session.id != got.session:
-            self._decline(peer, "stale-session", "this session is over")
+            self._decline(connection, "stale-session", "this session is over")
             raise MalformedParcel("stale-session", f"a {got.type.name} of a session that is not this connection's")
         if got.type is Type.ANSWER:
             session.answer(*parcel.read_answers(got.content))
@@ -226,7 +226,7 @@ class Hub:
         rights = self._rights(connection.is_own, connection.user) or _NO_RIGHTS
         answer = self._greeted(got.session, run, wish, connection, rights)
         if isinstance(answer, Declined):
-            self._decline(peer, answer.reason, answer.detail)
+            self._decline(connection, answer.reason, answer.detail)
             raise MalformedParcel(answer.reason, answer.detail)
         session = Session(os.urandom(parcel.SESSION_BYTES), peer, connection, answer, rights, self._port)
         self._gone_bytes[STRANGERS, True] -= size
@@ -274,7 +274,7 @@ class Hub:
                 if answer.reason == NOT_YET:
                     session.joins = frames[number:]
                 else:
-                    self._decline(session.peer, answer.reason, answer.detail)
+                    self._decline(session.connection, answer.reason, answer.detail)
                     self._gone(session, answer.detail)
                 return
             answers, session.is_member = answer
@@ -338,12 +338,11 @@ class Hub:
         self._port.hang_up_on_idlers()
         self._on_tick(self._reception)
 
-    def _decline(self, peer: bytes, reason: str, detail: str) -> None:
+    def _decline(self, connection: Connection, reason: str, detail: str) -> None:
         """A word to a stranger; if it cannot be said at once, it is not."""
         data = parcel.parcel(Type.DECLINE, NO_SESSION, parcel.decline(reason, detail))
-        if self._port.send(peer, data):
-            wire = sockets.PLAIN if self._port.keys is None else sockets.CURVE
-            self._gone_bytes[STRANGERS, False] += wire.bytes_of(len(data))
+        if self._port.send(connection.peer, data):
+            self._gone_bytes[STRANGERS, False] += connection.wire.bytes_of(len(data))
 
     def _settle_bytes(self, session: Session) -> None:
         self._gone_bytes[session.offer.host, True] += session.up

@@ -9,12 +9,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-from hostile_parcels import hello
+from hostile_parcels import TOO_LONG, hello
 from hostile_peers import COMMAND, LONG, MORE, Caller, Case, Peer, frame, greeting, ready
 
-from seedbus.bus.zeromq.parcel import NO_SESSION, Type, parcel
-from seedbus.bus.zeromq.sockets import MOST_UP
+from seedbus.bus.zeromq.parcel import HELLO_BYTES, NO_SESSION, Type, parcel
+from seedbus.bus.zeromq.sockets import CURVE, MOST_UP
 
+MOST = MOST_UP + CURVE.sealed  # of any frame, whatever it holds
 PING = parcel(Type.PING, NO_SESSION)
 REFUSED = {"no-handshake": 1}
 SILENT = {"said-nothing": 1}
@@ -78,9 +79,11 @@ def _other_protocols() -> Iterator[Case]:
         "ready-without-greeting": ready(),
         "zmtp-0": greeting(0) + ready(),
     }
-    messages = {"http-post": 16, "tls-hello": 1, "smtp": 1, "much-noise": 21}  # that these bytes are by chance
+    one, many = {"old-zmtp": 1}, {"old-zmtp": 10, "too-many-refusals": 1}
+    messages = {"http-post": many, "tls-hello": one, "smtp": one}  # that these bytes are by chance
+    messages["much-noise"] = many | {"old-zmtp": 8}  # some of more than one frame
     for name, data in waits.items():
-        old = {"old-zmtp": messages[name]} if name in messages else {}
+        old = messages.get(name, {})
         yield Case(name, _sends(data), UNGREETED | old, True, True)
     yield Case("zmtp-2", _sends(greeting(2) + ready()), SILENT, True, True)
     dumb = {"zeros": bytes(4096), "zmtp-1": greeting(1) + ready(), "parcels-without-zmtp": PING * 20}
@@ -143,10 +146,16 @@ def _frames() -> Iterator[Case]:
     yield Case("greeted-then-only-flags", _greeted(b"\0"), SILENT, True, True)
     yield Case("greeted-then-an-unfinished-message", _greeted(frame(PING, MORE)), SILENT, True, True)
     yield Case("zmtp-pings-for-ever", _greeted(frame(b"\x04PING\x00\x64", COMMAND) * 5), SILENT, True, True)
-    for name, size in {"2-gib": 2**31, "8-eib": 2**63, "16-eib": 2**64 - 1, "one-too-many": MOST_UP + 1}.items():
+    for name, size in {"2-gib": 2**31, "8-eib": 2**63, "16-eib": 2**64 - 1, "one-too-many": MOST + 1}.items():
         yield Case(f"frame-of-{name}", _greeted(struct.pack(">BQ", LONG, size)), {}, True)
-    yield Case("frame-over-the-limit", _greeted(frame(bytes(MOST_UP + 1))), {}, True)
-    yield Case("frame-at-the-limit", _greeted(frame(bytes(MOST_UP))), {"protocol": 1})
+    yield Case("frame-over-the-limit", _greeted(frame(bytes(MOST + 1))), {}, True)
+    for name, size in {
+        "at": MOST,
+        "that-members-have-at": MOST_UP,
+        "that-strangers-have-over": HELLO_BYTES + 1,
+    }.items():
+        yield Case(f"frame-{name}-the-limit", _greeted(frame(bytes(size))), TOO_LONG, True)
+    yield Case("frame-that-strangers-have-at-the-limit", _greeted(frame(bytes(HELLO_BYTES))), {"protocol": 1})
     yield Case("frame-in-the-long-form", _greeted(struct.pack(">BQ", LONG, 3) + b"abc"), {"short-parcel": 1})
     yield Case("frame-with-reserved-flags", _greeted(b"\xf8\x03abc"), {"short-parcel": 1})
     yield Case("zmtp-ping-cut-short", _greeted(frame(b"\x04PING", COMMAND)), SILENT, True, True)
@@ -172,6 +181,9 @@ def _names() -> Iterator[Case]:
         yield Case(
             f"identity-{name}", lambda port, own=identity: Peer(port, Identity=own).send(PING), {"stale-session": 1}
         )
+    for name, user in {"of-noise": b"\xff\xfe", "like-a-key": b"k" * 40, "of-nobody": b""}.items():
+        properties = {"User-Id": user}
+        yield Case(f"user-{name}", lambda port, own=properties: Peer(port, **own).send(PING), {"stale-session": 1})
     for kind in (b"REQ", b"ROUTER"):
         yield Case(
             f"socket-type-{kind.decode()}", lambda port, own=kind: Peer(port, own).send(PING), {"stale-session": 1}
@@ -179,7 +191,7 @@ def _names() -> Iterator[Case]:
     for name, data in {"dealer": PING, "guest": hello(b"", b"", 0, 1)}.items():
         old = b"\x01\0" + bytes([len(data) + 1, 0]) + data  # a length that counts the flags, then these
         yield Case(f"a-{name}-of-zmtp-1", _closes(old, _half), REFUSED | {"old-zmtp": 1}, True)
-    often = {"old-zmtp": 100, "too-many-refusals": 1}
+    often = {"old-zmtp": 10, "too-many-refusals": 1}
     yield Case("noise-of-zmtp-1", _closes(b"\x01\0" + b"\x04\0abc" * 200, _half), REFUSED | often, True)
     yield Case("req-envelope", lambda port: Peer(port, b"REQ").send(b"", PING), {"frames": 1})
 

@@ -28,7 +28,7 @@ from seedbus.scenarios.reference import BEGIN, inserted
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
-COMMANDS = ["run", "server", "client", "check", "list", "schema", "replay", "report", "compare", "stress"]
+COMMANDS = ["run", "server", "client", "keys", "check", "list", "schema", "replay", "report", "compare", "stress"]
 
 
 def test_json_is_one_object_on_stdout_and_nothing_else(seedbus: Command) -> None:

@@ -12,7 +12,7 @@ import pytest
 from bus_harness import Desk
 from clusters import Following, Serving
 from hostile_peers import MORE, Peer, frame
-from standing import WIRES, listening, until
+from standing import WIRES, listening
 from tcp_proxy import CountingProxy
 from test_zeromq_bytes import carried, port
 from worlds import scenario
@@ -22,7 +22,7 @@ from seedbus.algorithms.decomfl import DeComFL
 from seedbus.bus import Kind, Wish, read_ledger
 from seedbus.bus.envelope import SHORT
 from seedbus.bus.ledger import Fate
-from seedbus.bus.zeromq.sockets import MOST_UP
+from seedbus.bus.zeromq.parcel import HELLO_BYTES
 from seedbus.scenarios.cluster import Placement
 from seedbus.scenarios.results import Results
 from seedbus.scenarios.run import run
@@ -154,16 +154,13 @@ def test_what_is_slow_to_come_counts_as_life(tmp_path: Path) -> None:
 
 
 async def test_strangers_may_send_no_more_than_in_any_other_run(tmp_path: Path) -> None:
-    """Of one message, whole or not; ZeroMQ itself cuts off what is longer than a member's."""
+    """Of one message, whole or not: of a HELLO's length, and then they are hung up on; ZeroMQ itself cuts off what is
+    longer than a member's."""
     async with listening("tcp", tmp_path, report_limit=50 * MILLION) as (hub, _):
         desk, port = Desk((0, 3)), int(hub.endpoint.rpartition(":")[2])
         hub.start(desk)
-        with await asyncio.to_thread(Peer, port) as peer:
-            await asyncio.to_thread(peer.send, bytes(MOST_UP + 1))
-            await until(lambda: desk.refusals == ["too-long"])
-            await asyncio.to_thread(peer.send, bytes(MOST_UP))
-            await until(lambda: desk.refusals == ["too-long", "protocol"])
-        with await asyncio.to_thread(Peer, port) as peer:
-            await asyncio.to_thread(peer.raw, frame(bytes(2**20), MORE) * 20)
-            assert await asyncio.to_thread(peer.is_hung_up)
-        assert desk.refusals == ["too-long", "protocol", "unfinished-message"]
+        for message in (frame(bytes(HELLO_BYTES)) + frame(bytes(HELLO_BYTES + 1)), frame(bytes(2**20), MORE) * 20):
+            with await asyncio.to_thread(Peer, port) as peer:
+                await asyncio.to_thread(peer.raw, message)
+                assert await asyncio.to_thread(peer.is_hung_up)
+        assert desk.refusals == ["protocol", "too-long", "too-many-refusals", "unfinished-message"]

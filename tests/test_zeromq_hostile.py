@@ -15,7 +15,8 @@ from hostile_peers import Case
 from worlds import go, scenario
 
 MOST_GROWTH = 50 * 10**6
-WHAT = scenario(task={"name": "quadratic", "dimension": 50}, stop={"rounds": len(STRANGERS) + 50})
+# a step of the arena is a round or two
+WHAT = scenario(task={"name": "quadratic", "dimension": 50}, stop={"rounds": 2 * len(STRANGERS) + 100})
 SAME = ("digest", "ledger_hash", "metrics", "rounds", "reason")
 
 

@@ -152,20 +152,21 @@ class Outgoing:
 class Connections:
     """The connections that a socket has accepted.
 
-    own: the path of the socket that only processes of this user find, if there is one. ended: called with each that has
-    ended; failed: with why one that was tried came to nothing; crowded: with one that leaves too few files for
-    everything else.
+    own: the path of the socket that only processes of this user find, if there is one; has_keys: whether those who come
+    by another have proved a key. ended: called with each that has ended; failed: with why one that was tried came to
+    nothing; crowded: with one that leaves too few files for everything else.
     """
 
     def __init__(
         self,
         owner: zmq.Socket[bytes],
         own: str,
+        has_keys: bool,
         ended: Callable[[Connection], None],
         failed: Callable[[str], None],
         crowded: Callable[[Connection], None],
     ) -> None:
-        self._owner, self._own = owner, own
+        self._owner, self._own, self._has_keys = owner, own, has_keys
         self._ended, self._failed, self._crowded = ended, failed, crowded
         self._monitor = owner.get_monitor_socket(zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | sum(_FAILURES))
         self._open: dict[int, list[Connection]] = {}  # by descriptor: those that nobody has said of that they ended
@@ -318,7 +319,7 @@ class Connections:
             connections[-1].has_come = False
         connection = connections[-1]
         connection.peer = peer
-        with suppress(zmq.ZMQError):  # without keys there is none
+        if self._has_keys and not connection.is_own:  # without keys it would be what a peer says of itself
             connection.user, connection.wire = str(frame.get("User-Id")), CURVE
         self._peers[peer] = connection
         return connection

@@ -28,7 +28,7 @@ from seedbus.bus.envelope import LOWEST_ADDRESS, SHORT
 from seedbus.bus.errors import MalformedParcel
 from seedbus.bus.transport import NOT_YET, OPERATOR, Answered, Declined, Offer, Reception, Rights, Wish
 from seedbus.bus.zeromq import parcel, sockets
-from seedbus.bus.zeromq.connections import OLD, STRANGERS_STRIKES, Connection
+from seedbus.bus.zeromq.connections import OLD, Connection
 from seedbus.bus.zeromq.keys import KeyPair
 from seedbus.bus.zeromq.parcel import HELLO_BYTES, NO_SESSION, Parcel, Type
 from seedbus.bus.zeromq.port import MISSED, STRIKES, Port
@@ -164,7 +164,7 @@ class Hub:
             if frames != 1:
                 raise MalformedParcel("frames", f"a parcel of {frames} frames; it is one")
             if len(last) > connection.most:
-                self._port.strike(connection, 0 if connection.is_member else STRANGERS_STRIKES)
+                frames = 1 if connection.is_member else connection.strikes  # a stranger is hung up on for it
                 raise MalformedParcel("too-long", f"{len(last):,} bytes; it may send {connection.most:,} at once")
             self._received(peer, connection, size, parcel.read(sockets.content(last)))
         except MalformedParcel as error:
@@ -176,7 +176,7 @@ class Hub:
             return
         session = self._peers.get(peer)
         if session is None or session.id != got.session:
-            self._decline(peer, "stale-session", "this session is over")
+            self._decline(connection, "stale-session", "this session is over")
             raise MalformedParcel("stale-session", f"a {got.type.name} of a session that is not this connection's")
         if got.type is Type.ANSWER:
             session.answer(*parcel.read_answers(got.content))
@@ -207,7 +207,7 @@ class Hub:
     def _refuse(self, session: Session | None, connection: Connection, frames: int, error: MalformedParcel) -> None:
         """Count what was refused; whoever has sent too much of it is hung up on."""
         name = connection.name if session is None else f"host {session.offer.host} at {connection.name}"
-        if connection.refused < STRIKES:
+        if connection.refused < connection.strikes:
             self._refused(name, error.reason, str(error))
         self._port.strike(connection, frames)
 
@@ -230,7 +230,7 @@ class Hub:
         rights = self._rights(connection.is_own, connection.user) or _NO_RIGHTS
         answer = self._greeted(got.session, run, wish, connection, rights)
         if isinstance(answer, Declined):
-            self._decline(peer, answer.reason, answer.detail)
+            self._decline(connection, answer.reason, answer.detail)
             raise MalformedParcel(answer.reason, answer.detail)
         session = Session(os.urandom(parcel.SESSION_BYTES), peer, connection, answer, rights, self._port)
         self._gone_bytes[STRANGERS, True] -= size
@@ -278,7 +278,7 @@ class Hub:
                 if answer.reason == NOT_YET:
                     session.joins = frames[number:]
                 else:
-                    self._decline(session.peer, answer.reason, answer.detail)
+                    self._decline(session.connection, answer.reason, answer.detail)
                     self._gone(session, answer.detail)
                 return
             answers, session.is_member = answer
@@ -352,12 +352,11 @@ class Hub:
         self._port.hang_up_on_idlers()
         self._on_tick(self._reception)
 
-    def _decline(self, peer: bytes, reason: str, detail: str) -> None:
+    def _decline(self, connection: Connection, reason: str, detail: str) -> None:
         """A word to a stranger; if it cannot be said at once, it is not."""
         data = parcel.parcel(Type.DECLINE, NO_SESSION, parcel.decline(reason, detail))
-        if self._port.send(peer, data):
-            wire = sockets.PLAIN if self._port.keys is None else sockets.CURVE
-            self._gone_bytes[STRANGERS, False] += wire.bytes_of(len(data))
+        if self._port.send(connection.peer, data):
+            self._gone_bytes[STRANGERS, False] += connection.wire.bytes_of(len(data))
 
     def _settle_bytes(self, session: Session) -> None:
         self._gone_bytes[session.offer.host, True] += session.up

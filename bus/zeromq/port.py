@@ -47,10 +47,15 @@ class Port:
         left: Callable[[Connection, str], None],
         refused: Callable[[str, str, str], None],
     ) -> None:
-        self._heard, self._left, self._refused, self.keys = heard, left, refused, keys
+        self._heard, self._left, self._refused = heard, left, refused
         self._socket = sockets.make(context, zmq.ROUTER, most)
         self._connections = Connections(
-            self._socket, own.removeprefix("ipc://"), self._ended, self._no_handshake, self._crowded
+            self._socket,
+            own.removeprefix("ipc://"),
+            keys is not None,
+            self._ended,
+            self._no_handshake,
+            self._crowded,
         )
         try:
             if own and own != endpoint:

@@ -52,7 +52,7 @@ def telling(frame: bytes, made: Recruit) -> Recruit:
 class _Telling:
     def __init__(self, frame: bytes, good: Follower, offer: Offer) -> None:
         self._frame, self._good = frame, good
-        self.join: Callable[[int], list[bytes]] = good.join
+        self.join: Callable[[int, bytes], list[bytes]] = good.join
         self.welcome: Callable[[bytes], None] = good.welcome
 
     def handle(self, frame: bytes) -> list[bytes]:

@@ -28,7 +28,7 @@ from seedbus.agents.admission import bound
 from seedbus.agents.errors import Unfinishable
 from seedbus.agents.followers import prove
 from seedbus.agents.messages import Join, Span
-from seedbus.bus import Kind, decode, encode
+from seedbus.bus import Kind, Wish, decode, encode
 from seedbus.bus.transport import NO_CLIENTS
 from seedbus.bus.zeromq import parcel
 from seedbus.bus.zeromq.connections import STRANGERS_OF_A_HOST
@@ -116,9 +116,14 @@ def test_strangers_neither_evaluate_nor_say_what_x0_is_nor_keep_anybody_out(
         evaluator.set()
         assert [liar.told() for liar in liars] == [Kind.REFUSE] * 6
         idle = [stranger(port(server), column(0, 7)) for _ in range(6)]
-        honest, left = Following(WHAT, server.watcher.endpoint), server.watcher.gone
+        gate, left = Gate(), server.watcher.gone
+        honest = Following(WHAT, server.watcher.endpoint, Wish(evaluates=False), gate=gate)
         wait_for(lambda: server.watcher.joined == 2)
         assert server.watcher.gone == left, "six hold offers of the same clients, and lose nothing but those"
+        for each in idle:
+            each.peer.close()
+        wait_for(lambda: server.watcher.gone == left + 6)
+        gate.open_to(2**32)  # what is delivered to the clients still comes to the process that joined with them
         results = server.results()
         honest.join(10)
         assert honest.failure is None and len(idle) == 6

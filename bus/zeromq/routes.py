@@ -42,6 +42,7 @@ class Routes:
     def shut(self, session: Session) -> None:
         """A host is gone: what it leaves unanswered is delivered anew."""
         for address in session.addresses:
-            self._sessions.pop(address, None)
+            if self._sessions.get(address) is session:  # others may have had an offer of the same
+                del self._sessions[address]
         for delivery in session.leave():
             self.deliver(delivery)

@@ -236,7 +236,10 @@ def test_nobody_comes_in_without_a_key_that_is_authorised(
         turned = [Following(WHAT, server.watcher.endpoint, identity=each, patience_s=1.0) for each in identities]
         for each in turned:
             each.join(20)
-            assert isinstance(each.failure, ServerGone)
+        plain, unknown, mistaken = (each.failure for each in turned)
+        assert isinstance(plain, ServerGone) and "--server-key is needed" in str(plain)
+        assert isinstance(unknown, Turned) and unknown.reason == "not-authorised"
+        assert isinstance(mistaken, ServerGone) and "another key than --server-key" in str(mistaken)
         wait_for(lambda: any(refusal.reason == "not-authorised" for refusal in server.watcher.refusals))
         assert not server.watcher.joined
         keyed.entries["late"] = Entry("late", stranger.public, None, True)

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from seedbus.bus import HOST, Offer, Wish
 from seedbus.bus.envelope import LOWEST_ADDRESS
 from seedbus.bus.errors import MalformedParcel
+from seedbus.bus.transport import WISH_SPANS
 from seedbus.bus.zeromq import parcel
 from seedbus.bus.zeromq.parcel import (
     HEAD,
     HELLO_BYTES,
-    HELLO_SPANS,
     MOST_ANSWERS,
     NO_SESSION,
     PROTOCOL,
@@ -68,7 +68,7 @@ def test_a_hello_is_read_as_it_was_written(run: bytes, wish: Wish) -> None:
 
 
 def test_a_hello_has_so_many_spans_and_no_more() -> None:
-    wish = Wish(tuple((client, client) for client in range(0, 2 * HELLO_SPANS, 2)))
+    wish = Wish(tuple((client, client) for client in range(0, 2 * WISH_SPANS, 2)))
     assert parcel.read_hello(parcel.hello(RUN, wish)) == (RUN, wish)
     with pytest.raises(MalformedParcel, match="65 spans"):
         parcel.read_hello(parcel.hello(RUN, Wish((*wish.spans, (1000, 1000)))))

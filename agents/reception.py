@@ -28,7 +28,7 @@ from seedbus.algorithms.contract import BadPayload
 from seedbus.bus import EVALUATOR, HOST, Bus, Declined, Kind, MalformedEnvelope, Offer, Wish, decode
 from seedbus.bus.envelope import LOWEST_ADDRESS
 from seedbus.bus.spans import Span, SpanSet, merged
-from seedbus.bus.transport import NO_CLIENTS, NOT_YET, OPERATOR, Rights, addresses
+from seedbus.bus.transport import NO_CLIENTS, NOT_YET, OPERATOR, WISH_SPANS, Rights, addresses
 
 NONCE_BYTES = 16
 
@@ -74,6 +74,7 @@ class Reception:
         self.was_complete = False
         clients = coordinator.participation.clients
         self._free = SpanSet([(0, clients - 1)])  # clients that no process has joined with
+        self._fresh = self._free.copy()  # those of them that nobody has been offered, or whose last offer is over
         self._is_evaluator_free = True
         self.missing = set(range(clients)) | {EVALUATOR}
         """Those whom no process hosts that has joined; not to be written to."""
@@ -90,6 +91,8 @@ class Reception:
             return Declined("no-clients", f"all {self._coordinator.participation.clients} clients have their processes")
         nonce = b"" if rights.evaluates else os.urandom(NONCE_BYTES)
         offer = Offer(host, spans, evaluates, self._scenario, nonce)
+        for span in spans:
+            self._fresh.discard(span)
         self._guests[host] = _Guest(offer, rights)
         return offer
 
@@ -122,6 +125,7 @@ class Reception:
         guest.joined.update(clients)
         for span in spans:
             self._free.discard(span)
+            self._fresh.discard(span)
         guest.is_member = len(guest.joined) == sum(last - first + 1 for first, last in guest.offer.spans)
         if guest.is_member:
             self._is_evaluator_free = self._is_evaluator_free and not guest.offer.evaluates
@@ -134,6 +138,9 @@ class Reception:
         guest = self._guests.pop(host)
         for span in _spans(sorted(guest.joined)):
             self._free.add(span)
+        for span in guest.offer.spans:
+            for part in self._free.within(span):
+                self._fresh.add(part)
         if guest.is_member:
             self._is_evaluator_free = self._is_evaluator_free or guest.offer.evaluates
             self.missing.update(guest.addresses)
@@ -180,14 +187,14 @@ class Reception:
             return self._wished(wish, rights)
         if wish.count == NO_CLIENTS:
             return ()
-        free, unoffered = _within(self._free, rights), _within(self._unoffered(), rights)
+        free, chosen = _within(self._free, rights), _within(self._fresh, rights)
         if free and wish.count > free.size:
             return Declined("too-many", f"{wish.count} clients are asked for and {free.size} are left")
-        if unoffered and wish.count <= unoffered.size:
+        if chosen and wish.count <= chosen.size:
             others = len(self._guests)
         else:  # what is left has been offered; whoever joins first has it
-            unoffered, others = free, len(self.hosts)
-        return unoffered.lowest(wish.count or -(-unoffered.size // max(1, self._processes - others)))
+            chosen, others = free, len(self.hosts)
+        return chosen.lowest(wish.count or -(-chosen.size // max(1, self._processes - others)))[:WISH_SPANS]
 
     def _wished(self, wish: Wish, rights: Rights) -> tuple[Span, ...] | Declined:
         """These clients and no others, if they may be had."""

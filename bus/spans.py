@@ -60,6 +60,12 @@ class SpanSet:
         here = self._spans[start][1]
         return None if here >= last else here + 1
 
+    def within(self, span: Span) -> list[Span]:
+        """The parts of a span that are in the set."""
+        first, last = span
+        start, end = self._touched(first, last)
+        return [(max(first, here), min(last, there)) for here, there in self._spans[start:end]]
+
     def gaps(self, end: int = 2**32) -> Iterator[Span]:
         """The spans of what is below `end` and not in the set."""
         begin = 0

@@ -22,6 +22,7 @@ from seedbus.bus.spans import merged as merged
 
 Answered = Callable[[list[bytes]], None]
 _Made = TypeVar("_Made")
+WISH_SPANS = 64  # of clients, that a wish and an offer have at most: a process asks again for what it was offered
 NO_CLIENTS = 2**32 - 1  # the count in the wish of a process that hosts the evaluator and nobody else
 MOST_CLIENTS = 2**24  # that a run may have
 

@@ -14,7 +14,7 @@ from seedbus.agents.observer import Nobody
 from seedbus.algorithms.directions import set_threads
 from seedbus.bus import Offer, Wish
 from seedbus.bus.spans import Span, merged
-from seedbus.bus.transport import MOST_CLIENTS, NO_CLIENTS, Follower, count_of
+from seedbus.bus.transport import MOST_CLIENTS, NO_CLIENTS, WISH_SPANS, Follower, count_of
 from seedbus.bus.zeromq import follow
 from seedbus.bus.zeromq.keys import Identity
 from seedbus.bus.zeromq.sockets import check_files
@@ -110,7 +110,10 @@ def spans_of(text: str) -> tuple[tuple[Span, ...], int]:
             expected = "expected how many, like 25, which, like 0-24 or 0-9,40-49, or none"
             raise ScenarioError(f"--clients {text}", [expected])
         spans.append((int(found[1]), int(found[2] or found[1])))
-    return merged(spans), 0
+    chosen = merged(spans)
+    if len(chosen) > WISH_SPANS:
+        raise ScenarioError("--clients", [f"these are {len(chosen)} spans; expected {WISH_SPANS} at most"])
+    return chosen, 0
 
 
 def _one_each(spans: Sequence[Span], count: int, evaluates: bool) -> list[Wish]:

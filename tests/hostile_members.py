@@ -63,7 +63,7 @@ def spoiled(made: Recruit) -> Recruit:
 class _Spoiled:
     def __init__(self, good: Follower, offer: Offer) -> None:
         self._good = good
-        self._proof = Join.unpack(decode(good.join(offer.host)[0])).proofs
+        self._proof = Join.unpack(decode(good.join(offer.host, b"")[0])).proofs
 
     def join(self, host: int, nonce: bytes = b"") -> list[bytes]:
         return self._good.join(host, nonce)

@@ -10,7 +10,7 @@ from hall import Hall, joining
 
 from seedbus.agents import messages
 from seedbus.agents.messages import Span
-from seedbus.bus import EVALUATOR, HOST, SERVER, Envelope, Kind, Wish, decode, encode
+from seedbus.bus import EVALUATOR, HOST, SERVER, Declined, Envelope, Kind, Wish, decode, encode
 from seedbus.bus.envelope import FORMAT
 
 
@@ -111,7 +111,9 @@ def test_who_is_not_what_it_should_be_is_refused_by_reason(name: str) -> None:
     frame, reason = BAD[name]
     hall = Hall()
     hall.offered(Wish(count=2))
-    (answer,), is_member = hall.reception.admit(HOST, frame)
+    admitted = hall.reception.admit(HOST, frame)
+    assert not isinstance(admitted, Declined)
+    (answer,), is_member = admitted
     assert messages.unpack_refuse(decode(answer))[0] == reason and not is_member
     assert hall.coordinator.refusals.clients == {(HOST, reason): 1} and hall.told.refusals == [reason]
     assert hall.reception.missing == {*range(6), EVALUATOR}

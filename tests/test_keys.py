@@ -94,7 +94,7 @@ def test_a_table_that_others_may_write_lets_nobody_in(tmp_path: Path, mode: int)
     assert table.rights(public) == STRANGER and table.complaint == ""
 
 
-BAD_TABLES = {
+BAD_TABLES: dict[str, tuple[str | bytes, str]] = {
     "no-toml": ("[[key", "a table of keys in TOML"),
     "no-text": (b"\xff\xfe", "it is no text"),
     "deep": ("x = " + "[" * 50_000, "a table of keys in TOML"),
@@ -208,7 +208,7 @@ def keyed(tmp_path: Path) -> Keyed:
 @pytest.fixture
 def serving(tmp_path: Path, keyed: Keyed) -> Callable[..., Serving]:
     def made(what: Any = WHAT, **placement: Any) -> Serving:
-        options = {"keys": keyed.folder, "evaluator": "keys", "heartbeat_s": 0.3} | placement
+        options: dict[str, Any] = {"keys": keyed.folder, "evaluator": "keys", "heartbeat_s": 0.3} | placement
         return Serving(what, tmp_path / "run", **options)
 
     return made

@@ -17,13 +17,13 @@ from seedbus.bus import HOST, Offer, Wish
 from seedbus.bus.envelope import LOWEST_ADDRESS
 from seedbus.bus.errors import MalformedParcel
 from seedbus.bus.text import printable
+from seedbus.bus.transport import WISH_SPANS
 from seedbus.bus.zeromq import parcel
 from seedbus.bus.zeromq.parcel import (
     FAREWELLS,
     HEAD,
     HEARTBEAT_MS,
     HELLO_BYTES,
-    HELLO_SPANS,
     MOST_ANSWERS,
     NO_SESSION,
     PROTOCOL,
@@ -71,7 +71,7 @@ def test_a_hello_is_read_as_it_was_written(run: bytes, wish: Wish) -> None:
 
 
 def test_a_hello_has_so_many_spans_and_no_more() -> None:
-    wish = Wish(tuple((client, client) for client in range(0, 2 * HELLO_SPANS, 2)))
+    wish = Wish(tuple((client, client) for client in range(0, 2 * WISH_SPANS, 2)))
     assert parcel.read_hello(parcel.hello(RUN, wish)) == (RUN, wish)
     with pytest.raises(MalformedParcel, match="65 spans"):
         parcel.read_hello(parcel.hello(RUN, Wish((*wish.spans, (1000, 1000)))))

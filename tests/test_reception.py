@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from seedbus.agents.messages import Span
 from seedbus.agents.refusals import TOLD
 from seedbus.bus import EVALUATOR, HOST, Declined, Kind, Offer, Wish, decode
-from seedbus.bus.transport import NO_CLIENTS, NOT_YET, STRANGER, Rights
+from seedbus.bus.transport import NO_CLIENTS, NOT_YET, STRANGER, WISH_SPANS, Rights
 
 
 def test_who_wishes_certain_clients_gets_them() -> None:
@@ -236,3 +236,22 @@ def test_a_process_that_only_evaluates_takes_no_clients_when_it_comes_again() ->
     hall.reception.gone(hall.offered(Wish()).host, "the server came anew")
     offer = hall.offered(Wish(count=NO_CLIENTS))
     assert offer.spans == () and offer.evaluates
+
+
+def test_a_process_is_offered_no_more_spans_than_it_may_ask_for_again() -> None:
+    hall = Hall(clients=400, processes=1)
+    for client in range(0, 400, 2):
+        hall.comes(Wish(((client, client),), evaluates=False))
+    left = [hall.comes(Wish(evaluates=False)).spans for _ in range(4)]
+    assert [len(spans) for spans in left] == [WISH_SPANS] * 3 + [200 - 3 * WISH_SPANS]
+
+
+def test_what_was_offered_and_came_to_nothing_is_offered_first_again() -> None:
+    hall = Hall(clients=6, processes=3)
+    first, second = hall.offered(Wish(count=2)), hall.offered(Wish(count=2))
+    overlapping = hall.offered(Wish(((1, 2),)))
+    hall.reception.gone(first.host, "it gave up")
+    assert hall.comes(Wish(((1, 1),))).spans == ((1, 1),)
+    hall.reception.gone(overlapping.host, "it gave up")
+    assert hall.offered(Wish(count=4)).spans == ((0, 0), (2, 2), (4, 5)), "nobody else's, and none that has joined"
+    assert second.spans == ((2, 3),)

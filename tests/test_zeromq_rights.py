@@ -242,3 +242,19 @@ def test_processes_that_join_and_answer_nothing_end_a_run_without_rounds(now: Si
         guard.check(there, stalls)
     with pytest.raises(Unfinishable, match=r"round 4: 3 processes joined and did not answer for 5 s each"):
         guard.check(there, STALLS)
+
+
+async def test_connections_that_come_and_go_faster_than_they_are_heard_of_are_not_taken_for_others() -> None:
+    """Of 400, one after the other, none is there at the end, and nobody is hung up on in the place of another."""
+    door = Door(b"")
+    async with hub_at(door) as (_, port):
+
+        def come_and_go() -> None:
+            for _ in range(400):
+                with Peer(port) as peer:
+                    peer.send(b"x").send(b"x").end()
+                    peer.is_hung_up()
+
+        await asyncio.to_thread(come_and_go)
+        await until(lambda: len(door.refusals) >= 800)
+    assert door.refusals == ["short-parcel"] * 800

@@ -40,6 +40,7 @@ _FAILURES = {
 }
 HERE = "this process"
 OLD = "a peer of an older ZMTP"
+GONE = "a peer that has gone"
 _TCP_INFO_BYTES_ACKED = 120  # offsets of tcpi_bytes_acked and tcpi_bytes_received in Linux' struct tcp_info
 _TCP_INFO_BYTES_RECEIVED = 128
 _SINK = bytearray(2**16)
@@ -170,6 +171,7 @@ class Connections:
         self._ended, self._failed, self._crowded = ended, failed, crowded
         self._monitor = owner.get_monitor_socket(zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | sum(_FAILURES))
         self._open: dict[int, list[Connection]] = {}  # by descriptor: those that nobody has said of that they ended
+        self._over: dict[int, Connection] = {}  # by descriptor: the one that ended last
         self._peers: dict[bytes, Connection] = {}
         self._strangers: dict[Connection, None] = {}  # those without a session, the oldest first
         self._is_reading = False
@@ -248,6 +250,12 @@ class Connections:
             connection.age = 0 if connection.has_session else connection.age + 1
             if connection.age == ticks + 1:
                 found.append(connection)
+        for connections in self._open.values():
+            for connection in [each for each in connections if not each.has_come]:
+                connection.age += 1
+                if connection.age > KEPT:  # it came and went before it was heard of
+                    connections.remove(connection)
+                    connection.is_over, connection.age = True, 0
         for connection in [each for each in self._peers.values() if each.is_over]:
             connection.age += 1
             if connection.age > KEPT:
@@ -288,15 +296,18 @@ class Connections:
             self._failed(_FAILURES[event])
         elif event == zmq.EVENT_ACCEPTED:
             connections = self._open.setdefault(value, [])
-            if not connections or connections[-1].has_come:
-                connections.append(self._made(value))
-            connections[-1].has_come, connections[-1].name = True, _name(value)
-            if is_crowded(value) and not connections[-1].is_own:
-                self._crowded(connections[-1])
-        elif value in self._open:
+            connection = next((each for each in connections if not each.has_come), None)
+            if connection is None:
+                connections.append(connection := self._made(value))
+            connection.has_come = True
+            self.has_session(connection, connection.has_session)
+            if is_crowded(value) and not connection.is_own:
+                self._crowded(connection)
+        elif self._open.get(value):
             connection = self._open[value].pop(0)
             if not self._open[value]:
                 del self._open[value]
+            self._over[value] = connection
             self._ended(connection)
             connection.is_over, connection.age = True, 0
             self._strangers.pop(connection, None)
@@ -313,26 +324,32 @@ class Connections:
         self.read_events()
         if peer in self._peers:  # to whom that led has read on, and was here before
             return self._peers[peer]
-        connections = self._open.setdefault(descriptor, [])
-        if not connections or connections[-1].peer:
-            connections.append(self._made(descriptor))
-            connections[-1].has_come = False
-        connection = connections[-1]
+        connection = self._of(descriptor)
         connection.peer = peer
         if self._has_keys and not connection.is_own:  # without keys it would be what a peer says of itself
             connection.user, connection.wire = str(frame.get("User-Id")), CURVE
         self._peers[peer] = connection
         return connection
 
+    def _of(self, descriptor: int) -> Connection:
+        """The connection with this descriptor over which nothing whole has come before."""
+        over, connections = self._over.get(descriptor), self._open.get(descriptor, [])
+        if over is not None and not (over.peer or connections) and _name(descriptor) in (over.name, GONE):
+            return over  # it has ended already, and is heard of only now
+        if not connections or connections[-1].peer:
+            connections = self._open.setdefault(descriptor, connections)
+            connections.append(self._made(descriptor))
+            connections[-1].has_come = False
+        return connections[-1]
+
     def _made(self, descriptor: int) -> Connection:
         made = Connection(descriptor, _name(descriptor))
         made.is_own = bool(self._own) and _own_path(descriptor) == self._own
-        self.has_session(made, False)
         return made
 
     def _present(self) -> list[Connection]:
         """Those that are there, as far as is known."""
-        newest = [connections[-1] for connections in self._open.values()]
+        newest = [connections[-1] for connections in self._open.values() if connections]
         return [connection for connection in newest if connection.has_come and not connection.is_hung_up]
 
 
@@ -350,7 +367,7 @@ def _name(descriptor: int) -> str:
     with suppress(OSError), _borrowed(descriptor) as connection:
         peer = connection.getpeername()
         return f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "a process of this machine"
-    return "a peer that has gone"
+    return GONE
 
 
 def _own_path(descriptor: int) -> str:

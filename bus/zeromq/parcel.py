@@ -32,7 +32,7 @@ import msgpack
 from seedbus.bus.envelope import ARRAY_LIMIT, EVALUATOR, FRAME_LIMIT, LOWEST_ADDRESS
 from seedbus.bus.errors import MalformedParcel
 from seedbus.bus.text import printable
-from seedbus.bus.transport import Offer, Span, Wish
+from seedbus.bus.transport import WISH_SPANS, Offer, Span, Wish
 
 PROTOCOL = 1
 SESSION_BYTES = 8
@@ -40,7 +40,6 @@ HEAD = 1 + SESSION_BYTES
 NO_SESSION = bytes(SESSION_BYTES)
 MOST_ANSWERS = 64  # entries in answer to one delivery
 HELLO_BYTES = 4096  # of a HELLO, at most
-HELLO_SPANS = 64
 NONCE_LIMIT = 64
 _SCENARIO_LIMIT = 2**22
 HEARTBEAT_MS = (10, 60_000)
@@ -97,8 +96,8 @@ def read_hello(content: Bytes) -> tuple[bytes, Wish]:
     if len(content) > HELLO_BYTES - HEAD:
         raise MalformedParcel("too-long", f"a HELLO of {HEAD + len(content):,} bytes; it has at most {HELLO_BYTES:,}")
     run, spans, count, evaluates = _fields(content, [bytes, bytes, int, int])
-    if len(spans) > 8 * HELLO_SPANS:
-        raise MalformedParcel("bad-spans", f"{len(spans) // 8} spans; a HELLO has at most {HELLO_SPANS}")
+    if len(spans) > 8 * WISH_SPANS:
+        raise MalformedParcel("bad-spans", f"{len(spans) // 8} spans; a HELLO has at most {WISH_SPANS}")
     if len(run) not in (0, SESSION_BYTES) or not 0 <= count < 2**32 or evaluates not in (0, 1):
         raise MalformedParcel("bad-hello", "its run, its count or its evaluator is out of range")
     return run, Wish(_spans(spans), count, bool(evaluates))

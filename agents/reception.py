@@ -190,10 +190,10 @@ class Reception:
         free, chosen = _within(self._free, rights), _within(self._fresh, rights)
         if free and wish.count > free.size:
             return Declined("too-many", f"{wish.count} clients are asked for and {free.size} are left")
-        if chosen and wish.count <= chosen.size:
-            others = len(self._guests)
-        else:  # what is left has been offered; whoever joins first has it
-            chosen, others = free, len(self.hosts)
+        sharing = [guest for guest in self._guests.values() if guest.offer.spans]  # not who only evaluates
+        if not chosen or wish.count > chosen.size:  # what is left has been offered; whoever joins first has it
+            chosen, sharing = free, [guest for guest in sharing if guest.is_member]
+        others = len(sharing)
         return chosen.lowest(wish.count or -(-chosen.size // max(1, self._processes - others)))[:WISH_SPANS]
 
     def _wished(self, wish: Wish, rights: Rights) -> tuple[Span, ...] | Declined:

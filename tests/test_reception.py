@@ -36,6 +36,12 @@ def test_who_does_not_say_gets_its_share_and_the_last_what_is_left() -> None:
     assert hall.declined(Wish()) == Declined("no-clients", "all 5 clients have their processes")
 
 
+def test_a_process_that_only_evaluates_takes_nobodys_share() -> None:
+    hall = Hall(clients=5, processes=2)
+    hall.comes(Wish(count=NO_CLIENTS))
+    assert [hall.comes(Wish(evaluates=False)).spans for _ in range(2)] == [((0, 2),), ((3, 4),)]
+
+
 def test_an_offer_keeps_nobody_out_and_the_first_that_joins_has_the_clients() -> None:
     hall = Hall(clients=4, processes=2)
     idle = [hall.offered(Wish(evaluates=False), STRANGER) for _ in range(6)]

@@ -146,7 +146,8 @@ class Outgoing:
 
     def close(self) -> None:
         if not self._monitor.closed:
-            self._dealer.disable_monitor()
+            if not self._dealer.closed:
+                self._dealer.disable_monitor()
             self._monitor.close(linger=0)
 
 

@@ -162,7 +162,11 @@ class Link:
         now = wall_seconds()
         if self._is_watched:
             self._outgoing, self._look = [Outgoing(self.socket)], now
-        sockets.connect(self.socket, self._endpoint)
+        try:
+            sockets.connect(self.socket, self._endpoint)
+        except BaseException:
+            self._hang_up()  # what is left open would keep the context from ending
+            raise
         self._heard, self._beat, self._retry = now, now + self._heartbeat_s, float("inf")
         self._before, self._session, self._meter = self._session, NO_SESSION, None
         self._outbox.clear()

@@ -369,6 +369,7 @@ def _stolen_session(arena: Arena) -> str:
                         stays.remove(stay)
                 time.sleep(0.2)
         evicted = arena.gone() - before
+        arena.wait_for(lambda: not arena.is_open, 60)  # the worker behind the proxy has no other way
     return f"{len(stolen)} HELLOs with a worker's session ({evicted} stays ended)"
 
 

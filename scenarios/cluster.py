@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from seedbus.bus.zeromq.keys import Identity, KeyPair
 
 Name = Literal["memory", "inproc", "ipc", "tcp"]
+LONGEST_PLACE = 80  # bytes of a folder's name that leave room for a socket's
 HEARING_S = 0.2  # that followers on a thread may take to hear of the end
 FILES_EACH = 2  # descriptors for a connection: its socket, and what is open beside it
 SERVER_KEY = "server"
@@ -182,7 +183,9 @@ def placed(
 def _own_address(placement: Placement) -> Iterator[str]:
     """An address in a folder that only this user may enter, where one is needed."""
     if placement.transport == "ipc" or (placement.bind is not None and placement.evaluator != "anybody"):
-        with tempfile.TemporaryDirectory(prefix="seedbus-") as folder:
+        # a socket's path has 107 bytes at most, and clusters have long folders for what is temporary
+        place = None if len(os.fsencode(tempfile.gettempdir())) <= LONGEST_PLACE else "/tmp"
+        with tempfile.TemporaryDirectory(prefix="seedbus-", dir=place) as folder:
             yield f"ipc://{folder}/own"
     else:
         yield ""

@@ -313,13 +313,18 @@ def test_only_ipc_needs_a_folder_for_its_address(
     made: list[str] = []
 
     class Folder(tempfile.TemporaryDirectory[str]):
-        def __init__(self, prefix: str) -> None:
+        def __init__(self, prefix: str, dir: str | None) -> None:
             made.append(prefix)
-            super().__init__(prefix=prefix)
+            super().__init__(prefix=prefix, dir=dir)
 
     monkeypatch.setattr(tempfile, "TemporaryDirectory", Folder)
     run(small(), tmp_path / "run", placement=Placement(way))
     assert len(made) == folders
+
+
+def test_a_long_folder_for_what_is_temporary_is_no_obstacle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / ("x" * 100)))
+    assert run(small(), tmp_path / "run", placement=Placement("ipc")).summary["reason"]
 
 
 def test_worker_processes_need_a_way_between_processes(tmp_path: Path) -> None:

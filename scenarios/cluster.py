@@ -147,7 +147,7 @@ def placed(
                 rights=door.rights,
                 own=door.own,
                 keys=door.keys,
-                offers=scenario.participation.clients,
+                offers=scenario.participation.clients,  # each may come with a socket of its own
             )
             hubs.append(hub)
             observer.noted("listening", endpoint=hub.endpoint, who=_who(placement, hub.endpoint, door))

@@ -155,8 +155,9 @@ class Connections:
     """The connections that a socket has accepted.
 
     own: the path of the socket that only processes of this user find, if there is one; has_keys: whether those who come
-    by another have proved a key. ended: called with each that has ended; failed: with why one that was tried came to
-    nothing; crowded: with one that leaves too few files for everything else.
+    by another have proved a key; crowd: strangers that may be there at a time in any case, of one host too. ended:
+    called with each that has ended; failed: with why one that was tried came to nothing; crowded: with one that leaves
+    too few files for everything else.
     """
 
     def __init__(
@@ -164,11 +165,13 @@ class Connections:
         owner: zmq.Socket[bytes],
         own: str,
         has_keys: bool,
+        crowd: int,
         ended: Callable[[Connection], None],
         failed: Callable[[str], None],
         crowded: Callable[[Connection], None],
     ) -> None:
         self._owner, self._own, self._has_keys = owner, own, has_keys
+        self._most, self._most_of_a_host = max(STRANGERS, crowd), max(STRANGERS_OF_A_HOST, crowd)
         self._ended, self._failed, self._crowded = ended, failed, crowded
         self._monitor = owner.get_monitor_socket(zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | sum(_FAILURES))
         self._open: dict[int, list[Connection]] = {}  # by descriptor: those that nobody has said of that they ended
@@ -227,7 +230,7 @@ class Connections:
     @property
     def has_many_strangers(self) -> bool:
         """Whether it is worth a look whether there are too many."""
-        return len(self._strangers) > STRANGERS_OF_A_HOST
+        return len(self._strangers) > self._most_of_a_host
 
     def too_many(self) -> list[Connection]:
         """Connections of strangers beyond what there may be at a time, of one host and of all, the oldest first; ours
@@ -237,9 +240,9 @@ class Connections:
         none of them.
         """
         hosts = Counter(each.host for each in self._strangers)
-        left, most, found = len(self._strangers), min(STRANGERS, most_open() // 4), []
+        left, most, found = len(self._strangers), min(self._most, most_open() // 2), []
         for each in self._strangers:
-            if left > most or hosts[each.host] > STRANGERS_OF_A_HOST:
+            if left > most or hosts[each.host] > self._most_of_a_host:
                 left, hosts[each.host] = left - 1, hosts[each.host] - 1
                 found.append(each)
         return found

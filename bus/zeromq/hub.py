@@ -54,7 +54,7 @@ class Hub:
 
     rights: what a peer may ask for, by whether it came in by `own`, an address that only processes of this user find,
     and by its key; None: nothing. keys: the server's, which whoever comes to `endpoint` must know; None: no encryption.
-    offers: how many may be open at a time. Raises `BadEndpoint`.
+    offers: how many may be open at a time, and how many strangers may come at once. Raises `BadEndpoint`.
     """
 
     is_wire = True
@@ -72,7 +72,7 @@ class Hub:
         rights: Callable[[bool, str], Rights | None] = lambda is_own, user: OPERATOR,
         own: str = "",
         keys: KeyPair | None = None,
-        offers: int = OFFERS[0],
+        offers: int = 0,
     ) -> None:
         self._run, self._on_tick = run, on_tick
         self._limits = limits or Limits()
@@ -86,6 +86,7 @@ class Hub:
             self._most,
             own=own,
             keys=keys,
+            crowd=min(offers, OFFERS[1]),
             heard=self._heard,
             left=self._left,
             refused=self._refused,

@@ -29,10 +29,11 @@ class Port:
     """Where peers connect to.
 
     own: an address that only processes of this user find, where they need no key; keys: the server's, for whoever
-    comes to `endpoint`. most: bytes of a message that a member may send; heard: called with each: its peer's routing
-    id, its connection, how many frames it has, the last of them, and its bytes on the wire; left: with each connection
-    over which nothing comes any more, and why; refused: with whoever did what is not acted upon, a word and a sentence.
-    refusals: what has been refused lately; whoever refuses counts it here.
+    comes to `endpoint`; crowd: strangers that may be there at a time in any case. most: bytes of a message that a
+    member may send; heard: called with each: its peer's routing id, its connection, how many frames it has, the last of
+    them, and its bytes on the wire; left: with each connection over which nothing comes any more, and why; refused:
+    with whoever did what is not acted upon, a word and a sentence. refusals: what has been refused lately; whoever
+    refuses counts it here.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class Port:
         *,
         own: str = "",
         keys: KeyPair | None = None,
+        crowd: int = 0,
         heard: Heard,
         left: Callable[[Connection, str], None],
         refused: Callable[[str, str, str], None],
@@ -53,6 +55,7 @@ class Port:
             self._socket,
             own.removeprefix("ipc://"),
             keys is not None,
+            crowd,
             self._ended,
             self._no_handshake,
             self._crowded,

@@ -106,6 +106,7 @@ FAULTS: dict[str, Document] = {
     "dropout": {"probability": 0.3, "when": "after-training"},
     "dropout-landing": {"rates": [0.1, 0.6], "when": "before-landing"},
     "duplicate": {"probability": 0.2, "copies": 3},
+    "hostile": {"fraction": 0.25},
     "late-joiners": {"fraction": 0.5, "at_round": 3, "spread_rounds": 4},
     "partition": {"fraction": 0.5, "for_rounds": 4, "every_rounds": 8},
     "ramp": {"start": 2, "stages": [{"rounds": 8, "target": 8}]},

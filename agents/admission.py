@@ -35,6 +35,11 @@ def proofs_for(proofs: Mapping[str, bytes], join: Join, nonce: bytes) -> Mapping
     return {name: of_member[name] if join.proofs.get(name) == of_member[name] else proofs[name] for name in proofs}
 
 
+def shows(join: Join, proofs: Mapping[str, bytes], nonce: bytes) -> bool:
+    """Whether a process shows what it must."""
+    return dict(join.proofs) == proofs_for(proofs, join, nonce)
+
+
 def why_not(
     join: Join, proofs: Mapping[str, bytes], clients: int, version: int, members: Container[int]
 ) -> tuple[str, str] | None:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from seedbus.agents import messages
+from seedbus.agents.admission import shows
 from seedbus.agents.coordinator import Coordinator
 from seedbus.agents.downloads import pack_notes, version_of
 from seedbus.agents.observer import Observer
@@ -109,6 +110,11 @@ class Reception:
                 raise BadPayload("it joins for nobody")
         except (MalformedEnvelope, BadPayload) as error:
             return self._refuse(frame, host, "bad-join", str(error))
+        if not guest.rights.evaluates and not shows(join, self._coordinator.proofs, guest.offer.nonce):
+            _, refusal = self._coordinator.joined(join, nonce=guest.offer.nonce, decides=False)
+            if refusal is not None:  # before anything is done that takes as long as there are clients
+                self._observer.refused(refusal)
+                return self._refuse(frame, host, refusal.reason, refusal.detail, refusal)
         clients = _clients(join, len(guest.addresses))
         if clients is None or not set(clients) <= set(guest.addresses) - guest.joined:
             return self._refuse(frame, host, "claims-another", f"host {host} joins for clients that are not its own")
@@ -191,10 +197,18 @@ class Reception:
         if free and wish.count > free.size:
             return Declined("too-many", f"{wish.count} clients are asked for and {free.size} are left")
         sharing = [guest for guest in self._guests.values() if guest.offer.spans]  # not who only evaluates
-        if not chosen or wish.count > chosen.size:  # what is left has been offered; whoever joins first has it
-            chosen, sharing = free, [guest for guest in sharing if guest.is_member]
-        others = len(sharing)
-        return chosen.lowest(wish.count or -(-chosen.size // max(1, self._processes - others)))[:WISH_SPANS]
+        if chosen and wish.count <= chosen.size:
+            spans = chosen.lowest(wish.count or self._share(chosen, len(sharing), rights))
+            if len(spans) <= WISH_SPANS:
+                return spans
+        # what is left has been offered, or offers have broken it up: they bind nobody, and whoever joins first has it
+        members = sum(guest.is_member for guest in sharing)
+        return free.lowest(wish.count or self._share(free, members, rights))[:WISH_SPANS]
+
+    def _share(self, clients: SpanSet, others: int, rights: Rights) -> int:
+        """How many of these a process gets that does not say; others: those who share them with it."""
+        processes = self._processes - others if rights.spans is None else 1  # a key's clients are its own
+        return -(-clients.size // max(1, processes))
 
     def _wished(self, wish: Wish, rights: Rights) -> tuple[Span, ...] | Declined:
         """These clients and no others, if they may be had."""

@@ -30,9 +30,10 @@ def own_folder(*names: str) -> Path | None:
 
 @dataclass(frozen=True, slots=True)
 class Roots:
-    """The directories under which a scenario may name folders."""
+    """The directories under which a scenario may name folders. published: models that it may name otherwise."""
 
     folders: Sequence[Path]
+    published: frozenset[str] = frozenset()
 
     def locate(self, named: str) -> Path | None:
         """The folder that a scenario names, without links; None: there is none inside the roots.
@@ -54,7 +55,7 @@ class Roots:
         folder = None if is_name and not self.folders else self.locate(named)
         if folder is not None:
             return str(folder)
-        if not is_name or os.path.exists(named):  # a folder of this name elsewhere would be taken for the model
+        if not is_name or named not in self.published:  # of other names it would show what folders there are
             raise self._refusal(named)
         return named
 

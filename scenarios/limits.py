@@ -26,6 +26,7 @@ from seedbus.bus.transport import count_of
 from seedbus.models.errors import DataError, NotAllowed, is_out_of_memory
 from seedbus.models.roots import Roots, own_roots
 from seedbus.models.task import tasks
+from seedbus.models.weights import PUBLISHED
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.loading import validate
 from seedbus.scenarios.schema import Scenario
@@ -42,7 +43,7 @@ _UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "
 class Limits:
     """What a user allows. roots: where a scenario may name folders; max_memory: in bytes; None: no limit of its own."""
 
-    roots: Roots = field(default_factory=lambda: Roots(own_roots()))
+    roots: Roots = field(default_factory=lambda: Roots(own_roots(), PUBLISHED))
     tasks: frozenset[str] | None = None
     max_dimension: int | None = None
     max_memory: int | None = None

@@ -10,6 +10,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import zmq
+
 from seedbus.agents.observer import Nobody
 from seedbus.algorithms.directions import set_threads
 from seedbus.bus import Offer, Wish
@@ -56,11 +58,15 @@ def serve(
     `ScenarioError`, `NotAllowed`.
     """
     if leash:
-        line = sys.stdin.buffer.readline()
+        line = sys.stdin.buffer.readline() if sys.stdin is not None else b""
         if not line:
             return  # whoever started this process is gone already
-        secrets = json.loads(line)
-        identity = Identity.unpacked(secrets) if secrets else None
+        try:
+            secrets = json.loads(line)
+            identity = Identity.unpacked(secrets) if secrets else None
+        except (ValueError, TypeError, KeyError, AttributeError, zmq.ZMQError):
+            expected = "standard input does not begin with a line of keys; expected `{}` at least: this option is for "
+            raise ScenarioError("--leash", [expected + "processes that start workers of their own"]) from None
     set_threads(1)  # other workers have the other cores
     bound: dict[bytes, Any] = {}
 

@@ -79,6 +79,32 @@ def test_a_proof_serves_for_the_offer_that_it_was_made_for_and_for_no_other() ->
     assert not isinstance(again, Declined) and [decode(frame).kind for frame in again[0]] == [Kind.REFUSE]
 
 
+def test_offers_of_every_second_client_leave_an_honest_share_whole() -> None:
+    hall = Hall(clients=900, processes=1)
+    for start in range(0, 900, 128):
+        every_second = tuple((client, client) for client in range(start, min(start + 128, 900), 2))
+        hall.offered(Wish(every_second), STRANGER)
+    assert hall.comes(Wish(), rights=STRANGER).spans == ((0, 899),)
+
+
+def test_a_keys_clients_are_all_its_own_where_it_does_not_say_how_many() -> None:
+    hall = Hall(clients=50, processes=2)
+    halves = [hall.comes(Wish(), rights=Rights(spans=(span,))).spans for span in ((0, 24), (25, 49))]
+    assert halves == [((0, 24),), ((25, 49),)]
+
+
+def test_a_false_proof_is_refused_before_anything_takes_as_long_as_there_are_clients() -> None:
+    hall = Hall(clients=1_000_000, processes=1)
+    offer = hall.offered(Wish(), STRANGER)
+    tracemalloc.start()
+    try:
+        refused = hall.reception.admit(offer.host, hall.joining(offer, Span(0, 999_999, 0), x0=b"a false x0 digest"))
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
+    assert not isinstance(refused, Declined) and [decode(frame).kind for frame in refused[0]] == [Kind.REFUSE]
+
+
 def test_a_key_hosts_the_clients_that_it_is_authorised_for() -> None:
     hall, rights = Hall(clients=6, processes=1), Rights(spans=((1, 2), (5, 5)))
     assert hall.declined(Wish(((0, 1),)), rights).reason == "not-authorised"

@@ -312,8 +312,8 @@ class Connections:
             if not self._open[value]:
                 del self._open[value]
             self._over[value] = connection
-            self._ended(connection)
             connection.is_over, connection.age = True, 0
+            self._ended(connection)
             self._strangers.pop(connection, None)
 
     def _first(self, peer: bytes, frame: zmq.Frame) -> Connection:

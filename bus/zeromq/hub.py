@@ -26,7 +26,7 @@ import zmq
 from seedbus.bus.clock import wall_seconds
 from seedbus.bus.envelope import LOWEST_ADDRESS, SHORT
 from seedbus.bus.errors import MalformedParcel
-from seedbus.bus.transport import NOT_YET, OPERATOR, Answered, Declined, Offer, Reception, Rights, Wish
+from seedbus.bus.transport import NOT_YET, OPERATOR, Answered, Declined, Offer, Reception, Rights, Wish, count_of
 from seedbus.bus.zeromq import parcel, sockets
 from seedbus.bus.zeromq.connections import OLD, Connection
 from seedbus.bus.zeromq.keys import KeyPair
@@ -40,8 +40,8 @@ PINGS = 32  # from one session within a heartbeat; a link sends one
 FAREWELLS_S = 1.0
 LINGER_MS = 500
 OFFERS = 256, 4096  # that are open at a time to peers that have not joined: at least, and at most one a client
-JOIN_BYTES = 32  # of a JOIN for each span of clients
-SILENT = 1  # heartbeats without a word after which somebody else may take a session up
+JOIN_BYTES = 32  # of a JOIN for each client: each may stand at a version of its own
+SILENT = 2  # heartbeats without a word after which somebody else may take a session up
 STRANGERS = LOWEST_ADDRESS - 1  # the address that the bytes of no session are booked under
 
 
@@ -228,6 +228,8 @@ class Hub:
         run, wish = parcel.read_hello(got.content)
         if peer in self._peers:
             raise MalformedParcel("greeted-already", "a HELLO over a connection that has a session")
+        if connection.is_over and connection.descriptor >= 0:  # nobody is there, and its number may be another's by now
+            raise MalformedParcel("gone", "a HELLO over a connection that has ended")
         rights = self._rights(connection.is_own, connection.user) or _NO_RIGHTS
         answer = self._greeted(got.session, run, wish, connection, rights)
         if isinstance(answer, Declined):
@@ -236,14 +238,21 @@ class Hub:
         session = Session(os.urandom(parcel.SESSION_BYTES), peer, connection, answer, rights, self._port)
         self._gone_bytes[STRANGERS, True] -= size
         session.up, session.down = size + connection.wire.up, connection.wire.down
-        connection.most = self._most if rights.is_own else HELLO_BYTES + JOIN_BYTES * len(answer.spans)
+        most = self._most if rights.is_own else HELLO_BYTES + JOIN_BYTES * count_of(answer.spans)
+        connection.most = min(self._most, most)
         self._port.has_session(connection, True)
         self._sessions[session.id] = self._peers[peer] = self._hosts[answer.host] = session
         if not rights.is_own:
             self._guests[session.id] = session
         session.put(Type.OFFER, parcel.offer(self._run, answer, round(self._limits.heartbeat_s * 1000)))
         if len(self._guests) > self._offers:
-            self._gone(next(iter(self._guests.values())), "too many others have been offered clients since")
+            self._port.read_events()  # those whose connections have ended are no guests any more
+        if len(self._guests) > self._offers:
+            # of the host that has most of them: nobody is sent away for what another host does
+            hosts = Counter(each.connection.host for each in self._guests.values())
+            busiest = max(hosts, key=hosts.__getitem__)
+            oldest = next(each for each in self._guests.values() if each.connection.host == busiest)
+            self._gone(oldest, "too many others have been offered clients since")
 
     def _greeted(
         self, before: bytes, run: bytes, wish: Wish, connection: Connection, rights: Rights
@@ -269,8 +278,11 @@ class Hub:
         """JOINs; once all of its clients have joined, it gets what was waiting for them."""
         if not frames:
             raise MalformedParcel("empty", "a POST of nothing")
-        if session.joins:
-            raise MalformedParcel("joined-already", "a JOIN after another that waits to be admitted")
+        if session.joins:  # a long JOIN comes in parts
+            if sum(map(len, session.joins + frames)) > session.connection.most:
+                raise MalformedParcel("too-long", "more JOINs than its clients need")
+            session.joins += frames
+            return
         for number, frame in enumerate(frames):
             if session.is_member:
                 raise MalformedParcel("joined-already", "a JOIN of a host that has joined")

@@ -64,6 +64,8 @@ class KeyPair:
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             _write_new(folder / (name + SECRET), self.secret, 0o600)
+            with suppress(FileNotFoundError):
+                (folder / (name + PUBLIC)).unlink()  # of a secret that is no more
             _write_new(folder / (name + PUBLIC), self.public, 0o644)
         except FileExistsError:
             raise BadKey(str(folder / (name + SECRET)), "it is there already", "a name that is free") from None
@@ -140,7 +142,7 @@ class Entry:
 class Table:
     """The keys that a server lets in, as the file says just now. Several threads may ask.
 
-    A file that cannot be read lets nobody in, and `complaint` says why.
+    A file that cannot be read lets nobody in, and `complaint` says why; those who are in stay until it can be read.
     """
 
     def __init__(self, path: Path) -> None:
@@ -150,8 +152,12 @@ class Table:
         self._entries: dict[str, Entry] = {}
         self._lock = threading.Lock()
 
+    def admits(self, key: str) -> bool:
+        """Whether the owner of a key is let in just now."""
+        return self.rights(key) is not None and not self.complaint
+
     def rights(self, key: str) -> Rights | None:
-        """What the owner of a key may ask for; None: it is not let in, or not any more."""
+        """What the owner of a key may ask for; None: nothing, or nothing any more."""
         self._look()
         entry = self._entries.get(key)
         return None if entry is None else entry.rights
@@ -177,8 +183,8 @@ class Table:
             try:
                 self._entries = {entry.public.decode(): entry for entry in read_table(self.path)}
                 self.complaint = ""
-            except BadKey as error:
-                self._entries, self.complaint = {}, str(error)
+            except (BadKey, OSError, ValueError) as error:
+                self.complaint = printable(str(error), 600)
 
 
 def read_table(path: Path) -> list[Entry]:
@@ -190,7 +196,7 @@ def read_table(path: Path) -> list[Entry]:
         raise BadKey(str(path), f"others may write it (mode {mode & 0o777:o})", f"`chmod 600 {path}`")
     try:
         table = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # of a number with very many digits, too
         raise BadKey(str(path), printable(str(error)), "a table of keys in TOML") from None
     entries = table.pop("key", [])
     if table or not isinstance(entries, list):
@@ -239,12 +245,12 @@ def clients_of(text: str) -> tuple[Span, ...] | None:
 class Doorkeeper:
     """Answers ZeroMQ's question about each key that was proved, on a thread of its own.
 
-    rights: what a key may ask for, None: nothing. A question that fails lets nobody in and ends nothing. turned_away:
+    admits: whether the owner of a key is let in. A question that fails lets nobody in and ends nothing. turned_away:
     keys that were not let in, until somebody takes them.
     """
 
-    def __init__(self, context: zmq.Context[Any], rights: Callable[[str], Rights | None]) -> None:
-        self._rights = rights
+    def __init__(self, context: zmq.Context[Any], admits: Callable[[str], bool]) -> None:
+        self._admits = admits
         self.turned_away: list[str] = []
         self._authenticator = ThreadAuthenticator(context)
         self._authenticator.start()
@@ -254,7 +260,7 @@ class Doorkeeper:
         """What pyzmq calls; an exception here would end its thread for good."""
         try:
             name = key.decode("ascii")
-            if self._rights(name) is not None:
+            if self._admits(name):
                 return True
             if len(self.turned_away) < 100:
                 self.turned_away.append(name)

@@ -262,7 +262,7 @@ class Link:
         self._turned = Turned(self._endpoint, reason, detail)
         if reason not in _WAITING:
             raise self._turned
-        if not self._was_welcomed:  # somebody else was faster: others may be left
+        if reason == "taken" and not self._was_welcomed:  # somebody else was faster: others may be left
             self._wish = self._first_wish
         self._lost(f"it says {reason}")
 
@@ -294,8 +294,16 @@ class Link:
         self._labour.do(build)
 
     def _join(self, stay: int, joins: list[bytes]) -> None:
-        if stay == self._stay:
-            self._put(Type.POST, parcel.entries(joins))
+        """Send JOINs, in parcels that a hub accepts."""
+        if stay != self._stay:
+            return
+        batch: list[bytes] = []
+        for join in joins:
+            if batch and sum(map(len, batch)) + len(join) > PARCEL_BYTES:
+                self._put(Type.POST, parcel.entries(batch))
+                batch = []
+            batch.append(join)
+        self._put(Type.POST, parcel.entries(batch))
 
     def _posted(self, frame: bytes) -> None:
         kind = decode(frame).kind

@@ -142,7 +142,7 @@ def test_a_table_that_vanishes_lets_nobody_in(tmp_path: Path) -> None:
 
 
 def test_a_question_that_fails_lets_nobody_in_and_ends_no_thread() -> None:
-    def fail(key: str) -> Rights | None:
+    def fail(key: str) -> bool:
         raise OSError("no such table")
 
     context = zmq.Context[Any]()

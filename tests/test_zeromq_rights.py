@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from bus_harness import Desk
 from clusters import Following, Serving
 from gates import Gate
 from hostile_arena import Worker
@@ -28,9 +29,9 @@ from seedbus.agents.admission import bound
 from seedbus.agents.errors import Unfinishable
 from seedbus.agents.followers import prove
 from seedbus.agents.messages import Join, Span
-from seedbus.bus import Kind, Wish, decode, encode
-from seedbus.bus.transport import NO_CLIENTS
-from seedbus.bus.zeromq import parcel
+from seedbus.bus import HOST, Envelope, Kind, Wish, decode, encode
+from seedbus.bus.transport import NO_CLIENTS, STRANGER
+from seedbus.bus.zeromq import Hub, Limits, parcel
 from seedbus.bus.zeromq.connections import STRANGERS_OF_A_HOST
 from seedbus.bus.zeromq.parcel import Type
 from seedbus.scenarios import cluster
@@ -258,3 +259,21 @@ async def test_connections_that_come_and_go_faster_than_they_are_heard_of_are_no
         await asyncio.to_thread(come_and_go)
         await until(lambda: len(door.refusals) >= 800)
     assert door.refusals == ["short-parcel"] * 800
+
+
+@pytest.mark.parametrize(("size", "is_let_in"), [(900 * 12, True), (900 * 40, False)])
+async def test_a_join_may_say_of_each_client_where_it_stands(size: int, is_let_in: bool) -> None:
+    """Clients that come back after some rounds stand at as many versions as there are clients."""
+    desk = Desk((0, 899))
+    hub = Hub("tcp://127.0.0.1:*", bytes(8), limits=Limits(HEARTBEAT_S), rights=lambda is_own, user: STRANGER)
+    hub.start(desk)
+    try:
+        member = Member(int(hub.endpoint.rpartition(":")[2]))
+        await member.offered()
+        long = encode(Envelope(Kind.JOIN, HOST, 0, 0, [[[0, 899]], bytes(size)]))[0]
+        member.say(Type.POST, parcel.entry(long))
+        await until(lambda: bool(desk.hosts) or "too-long" in desk.refusals)
+        assert bool(desk.hosts) == is_let_in
+        member.peer.close()
+    finally:
+        await hub.close()

@@ -80,6 +80,11 @@ class Connection:
     suspicions: int = 0
 
     @property
+    def is_gone(self) -> bool:
+        """Whether the system has no such connection any more."""
+        return self.is_over or (self.descriptor >= 0 and _name(self.descriptor) != self.name)
+
+    @property
     def host(self) -> str:
         return self.name.rpartition(":")[0]
 

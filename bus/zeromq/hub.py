@@ -246,7 +246,8 @@ class Hub:
             self._guests[session.id] = session
         session.put(Type.OFFER, parcel.offer(self._run, answer, round(self._limits.heartbeat_s * 1000)))
         if len(self._guests) > self._offers:
-            self._port.read_events()  # those whose connections have ended are no guests any more
+            for each in [each for each in self._guests.values() if each.connection.is_gone]:
+                self._gone(each, "its connection ended")  # of which word may come later
         if len(self._guests) > self._offers:
             # of the host that has most of them: nobody is sent away for what another host does
             hosts = Counter(each.connection.host for each in self._guests.values())

@@ -220,10 +220,6 @@ class Port:
         """Note whether a connection has a session now."""
         self._connections.has_session(connection, has_one)
 
-    def read_events(self) -> None:
-        """Take note of connections that have come and ended."""
-        self._connections.read_events()
-
     def hang_up_on_idlers(self) -> None:
         """Once a heartbeat: end the connections that nobody needs."""
         for connection in self._connections.idle(MISSED):

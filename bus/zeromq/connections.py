@@ -51,8 +51,7 @@ _RESET = struct.pack("ii", 1, 0)  # linger for no time: what the peer has not se
 class Connection:
     """One connection. name: the address of the other end; peer: its routing id, once it has said something.
 
-    is_own: it came in by the socket that only processes of this
-    user find; user: the key that it was let in with.
+    is_own: it came in by the socket that only processes of this user find; user: the key that it was let in with.
     whole: messages that came over it; refused: frames of them that were; age: calls of `idle` that found it idle, or
     over; most: bytes of a message that it may send; strikes: refused frames after which it is hung up on; wire: what
     its frames take. As of the last look for floods: seen: messages; received: the bytes by then; suspicions: looks

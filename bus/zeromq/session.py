@@ -57,8 +57,7 @@ class Session:
     joins: JOINs that wait until the run knows its x₀; has_stalled: it was gone for not answering; is_dismissed: it was
     told that the run is over, and owes a FAREWELL.
     outbox: parcels that ZeroMQ would not take yet. silent, stuck: heartbeats since it last said something (with their
-    fractions), or took something;
-    pings: PINGs since the last heartbeat.
+    fractions), or took something; pings: PINGs since the last heartbeat.
     up, down: bytes on the wire that belong to no envelope and have no row yet.
     """
 

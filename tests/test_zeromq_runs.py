@@ -135,7 +135,12 @@ def test_a_run_may_change_its_transport_when_it_is_resumed(
 PROPOSED = {
     "seedbus run": Placement("tcp"),
     "seedbus run --workers 2": Placement("tcp", 2),
-    "seedbus server --bind 'tcp://*:5555' --expect-workers 3": Placement("tcp", bind="tcp://*:5555", expect=3),
+    "seedbus server --bind 'tcp://*:5555' --expect-workers 3 --insecure": Placement(
+        "tcp", bind="tcp://*:5555", expect=3
+    ),
+    "seedbus server --bind tcp://127.0.0.1:5555 --expect-workers 1 --keys k --answer-within 90 --evaluator keys": Placement(
+        "tcp", bind="tcp://127.0.0.1:5555", keys=Path("k"), answer_s=90, evaluator="keys"
+    ),
 }
 
 

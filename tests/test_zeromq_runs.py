@@ -133,13 +133,11 @@ def test_a_run_may_change_its_transport_when_it_is_resumed(
 
 
 PROPOSED = {
-    "seedbus run": Placement("tcp"),
-    "seedbus run --workers 2": Placement("tcp", 2),
-    "seedbus server --bind 'tcp://*:5555' --expect-workers 3 --insecure": Placement(
-        "tcp", bind="tcp://*:5555", expect=3
-    ),
-    "seedbus server --bind tcp://127.0.0.1:5555 --expect-workers 1 --keys k --answer-within 90 --evaluator keys": Placement(
-        "tcp", bind="tcp://127.0.0.1:5555", keys=Path("k"), answer_s=90, evaluator="keys"
+    "run": Placement("tcp"),
+    "run --workers 2": Placement("tcp", 2),
+    "server --bind 'tcp://*:5555' --expect-workers 3 --insecure": Placement("tcp", bind="tcp://*:5555", expect=3),
+    "server --bind tcp://localhost:5555 --expect-workers 1 --keys k --answer-within 90 --evaluator keys": Placement(
+        "tcp", bind="tcp://localhost:5555", keys=Path("k"), answer_s=90, evaluator="keys"
     ),
 }
 
@@ -154,7 +152,7 @@ def test_who_stops_a_run_is_told_by_which_command_it_goes_on(
     monkeypatch.setattr("seedbus.scenarios.run._run", stop)
     with pytest.raises(Interrupted) as caught:
         run(small(), tmp_path / "run", placement=PROPOSED[command])
-    assert str(caught.value).endswith(f"go on with `{command} --resume {tmp_path / 'run'}`")
+    assert str(caught.value).endswith(f"go on with `seedbus {command} --resume {tmp_path / 'run'}`")
 
 
 def _stop_at(patch: pytest.MonkeyPatch, round: int) -> None:

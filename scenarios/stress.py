@@ -177,13 +177,15 @@ def shrink(failing: dict[str, Any], still_fails: Callable[[dict[str, Any]], bool
 
 def _problem(drawn: dict[str, Any], where: Path, until_s: float, verdict: Verdict | None = None) -> str | None:
     """What is wrong with a scenario's run, or None. Raises `NoTime`."""
+    left_s = until_s - wall_seconds()
     try:
-        with _at_most(min(until_s - wall_seconds(), RUN_S)):
+        with _at_most(min(left_s, RUN_S)):
             results = _checked(drawn, where)
     except TooFew:
         return None  # a scenario can be drawn that nobody can finish; it says so and ends
     except (Exception, Interrupted, _Alarm) as error:
-        if wall_seconds() >= until_s:
+        # the alarm may ring a moment before the clock says so
+        if wall_seconds() >= until_s or (isinstance(error, KeyboardInterrupt) and left_s < RUN_S):
             raise NoTime from None
         if isinstance(error, KeyboardInterrupt):
             return f"Broken: the run has not ended after {RUN_S:.0f} s"

@@ -35,9 +35,17 @@ def proofs_for(proofs: Mapping[str, bytes], join: Join, nonce: bytes) -> Mapping
     return {name: of_member[name] if join.proofs.get(name) == of_member[name] else proofs[name] for name in proofs}
 
 
-def shows(join: Join, proofs: Mapping[str, bytes], nonce: bytes) -> bool:
-    """Whether a process shows what it must."""
-    return dict(join.proofs) == proofs_for(proofs, join, nonce)
+def false_proof(join: Join, proofs: Mapping[str, bytes]) -> tuple[str, str] | None:
+    """Which proof of a JOIN is not what it must be, in one word and in a sentence. proofs: as for `why_not`."""
+    for name, their in join.proofs.items():
+        our = proofs.get(name, their)
+        if our != their:
+            return name, _PROOFS[name].format(theirs=their.hex(), ours=our.hex())
+    if "losses" in proofs and "losses" not in join.proofs:
+        return "losses", "it shows no compiled losses, and the run's are compiled"
+    if "losses" in join.proofs and "x0" in proofs and "losses" not in proofs:
+        return "losses", "it shows compiled losses, and the run's are not compiled"
+    return None
 
 
 def why_not(
@@ -47,12 +55,9 @@ def why_not(
     clients, version: how many clients the run has, and where it is; members: those that take part just now."""
     if join.sender == EVALUATOR:
         return "claims-another", "the evaluator joins for clients"
-    for name, their in join.proofs.items():
-        our = proofs.get(name, their)
-        if our != their:
-            return name, _PROOFS[name].format(theirs=their.hex(), ours=our.hex())
-    if "losses" in proofs and "losses" not in join.proofs:
-        return "losses", "it shows no compiled losses, and the run's are compiled"
+    false = false_proof(join, proofs)
+    if false is not None:
+        return false
     last = clients - 1
     for span in join.spans:
         if join.sender >= 0 and (span.first, span.last) != (join.sender, join.sender):

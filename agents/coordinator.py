@@ -134,6 +134,14 @@ class Coordinator:
         except ReportRefused as error:
             return [], self.refused(join.sender, error.reason, str(error))
 
+    def objected(self, join: Join, nonce: bytes) -> Refusal | None:
+        """What is false of the proofs of a process that would join, counted; nothing else changes."""
+        try:
+            self._joining.check(join, nonce)
+            return None
+        except ReportRefused as error:
+            return self.refused(join.sender, error.reason, str(error))
+
     def left(self, clients: Iterable[int]) -> None:
         """Clients are gone; nobody waits for them, and none is asked until it has joined again."""
         self._joining.left(clients)

@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from seedbus.agents import messages
-from seedbus.agents.admission import shows
 from seedbus.agents.coordinator import Coordinator
 from seedbus.agents.downloads import pack_notes, version_of
 from seedbus.agents.observer import Observer
@@ -110,11 +109,10 @@ class Reception:
                 raise BadPayload("it joins for nobody")
         except (MalformedEnvelope, BadPayload) as error:
             return self._refuse(frame, host, "bad-join", str(error))
-        if not guest.rights.evaluates and not shows(join, self._coordinator.proofs, guest.offer.nonce):
-            _, refusal = self._coordinator.joined(join, nonce=guest.offer.nonce, decides=False)
-            if refusal is not None:  # before anything is done that takes as long as there are clients
-                self._observer.refused(refusal)
-                return self._refuse(frame, host, refusal.reason, refusal.detail, refusal)
+        refusal = self._coordinator.objected(join, guest.offer.nonce)
+        if refusal is not None:  # before anything is done that takes as long as there are clients
+            self._observer.refused(refusal)
+            return self._refuse(frame, host, refusal.reason, refusal.detail, refusal)
         clients = _clients(join, len(guest.addresses))
         if clients is None or not set(clients) <= set(guest.addresses) - guest.joined:
             return self._refuse(frame, host, "claims-another", f"host {host} joins for clients that are not its own")

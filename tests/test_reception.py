@@ -105,6 +105,14 @@ def test_a_false_proof_is_refused_before_anything_takes_as_long_as_there_are_cli
     assert not isinstance(refused, Declined) and [decode(frame).kind for frame in refused[0]] == [Kind.REFUSE]
 
 
+@pytest.mark.parametrize("more", [{}, {"losses": b"of a compiler"}], ids=["as-it-should-be", "with-losses-of-its-own"])
+def test_a_join_for_clients_of_others_makes_none_of_them_a_member(more: dict[str, bytes]) -> None:
+    hall = Hall(clients=4, processes=2)
+    stranger = hall.offered(Wish(((0, 1),)), STRANGER)
+    hall.reception.admit(stranger.host, hall.joining(stranger, Span(2, 3, 0), **more))
+    assert hall.coordinator.versions == {} and hall.told.refusals
+
+
 def test_a_key_hosts_the_clients_that_it_is_authorised_for() -> None:
     hall, rights = Hall(clients=6, processes=1), Rights(spans=((1, 2), (5, 5)))
     assert hall.declined(Wish(((0, 1),)), rights).reason == "not-authorised"

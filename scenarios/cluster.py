@@ -8,7 +8,7 @@ import shlex
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -18,20 +18,18 @@ from seedbus.agents.errors import Unfinishable
 from seedbus.agents.observer import Observer
 from seedbus.bus import MemoryTransport, Reception, Recruit, Transport, Wish
 from seedbus.bus.clock import wall_seconds
-from seedbus.bus.errors import BadKey
-from seedbus.bus.transport import ANYBODY, OPERATOR, STRANGER, Rights
+from seedbus.scenarios.access import Access, is_public
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.schema import Scenario
 
 if TYPE_CHECKING:
     from seedbus.bus.zeromq import Limits
-    from seedbus.bus.zeromq.keys import Identity, KeyPair
+    from seedbus.bus.zeromq.keys import Identity
 
 Name = Literal["memory", "inproc", "ipc", "tcp"]
 LONGEST_PLACE = 80  # bytes of a folder's name that leave room for a socket's
 HEARING_S = 0.2  # that followers on a thread may take to hear of the end
 FILES_EACH = 2  # descriptors for a connection: its socket, and what is open beside it
-SERVER_KEY = "server"
 LEAST_S = 10.0  # that a process may owe an answer, if nothing else is said
 STALLS = 3  # processes in a row, without a round between them, that were gone because they did not answer
 
@@ -134,46 +132,53 @@ def placed(
     with _own_address(placement) as own, zmq.Context() as context:
         context.max_sockets = 65_535
         guard, helpers, hubs = _Guard(placement), list[Workers | _Thread](), list[Hub]()
-        door = _Door(placement, own, context)
+        access = Access(
+            own,
+            context,
+            transport=placement.transport,
+            bind=placement.bind,
+            keys=placement.keys,
+            evaluator=placement.evaluator,
+        )
 
         def on_tick(reception: Reception) -> None:
-            door.tell(reception)
+            access.tell(reception)
             for helper in helpers:
                 helper.check(reception)
             guard.check(reception, hubs[-1].stalls)
 
         def connect(run: bytes) -> Transport:
             hub = Hub(
-                door.endpoint,
+                access.endpoint,
                 run,
                 limits=_limits(placement),
                 redelivers=is_virtual,
                 report_limit=report_limit,
                 context=context,
                 on_tick=on_tick,
-                rights=door.rights,
-                own=door.own,
-                keys=door.keys,
+                rights=access.rights,
+                own=access.own,
+                keys=access.keys,
                 offers=scenario.participation.clients,  # each may come with a socket of its own
             )
             hubs.append(hub)
-            observer.noted("listening", endpoint=hub.endpoint, who=_who(placement, hub.endpoint, door))
+            observer.noted("listening", endpoint=hub.endpoint, who=_who(placement, hub.endpoint, access))
             hosted = _hosted(placement, scenario)
             if hosted:
                 # by the address that nobody else finds, unless a run is to show what another one carries
-                inside = hub.endpoint if placement.workers and placement.transport == "tcp" else door.own
+                inside = hub.endpoint if placement.workers and placement.transport == "tcp" else access.own
                 workers = Workers(
                     hosted,
                     inside,
                     observer,
                     patience_s=placement.patience_s,
                     memory=placement.memory if placement.workers else None,
-                    identity=door.identity,
+                    identity=access.identity,
                 )
                 helpers.append(workers)
                 workers.start()
             elif recruit is not None:
-                helpers.append(_Thread(hub.endpoint, recruit, context, door.identity))
+                helpers.append(_Thread(hub.endpoint, recruit, context, access.identity))
             return hub
 
         try:
@@ -183,7 +188,7 @@ def placed(
                 helper.close()
             for hub in hubs:
                 hub.end()  # it has ended already, unless the run did before it began
-            door.close()
+            access.close()
 
 
 @contextmanager
@@ -210,93 +215,13 @@ def _hosted(placement: Placement, scenario: Scenario) -> list[list[str]]:
     return shares
 
 
-def _who(placement: Placement, endpoint: str, door: _Door) -> str:
+def _who(placement: Placement, endpoint: str, access: Access) -> str:
     if placement.bind is not None:
         command = f"seedbus client --connect {endpoint.replace('0.0.0.0', 'THIS-HOST')}"
-        if door.keys is not None:
-            command += f" --server-key '{door.keys.public.decode()}'"
+        if access.keys is not None:
+            command += f" --server-key '{access.keys.public.decode()}'"
         return f"clients join by `{command}`, and the run begins when all have"
     return f"{placement.workers} workers are starting" if placement.workers else "the clients are in this process"
-
-
-class _Door:
-    """Where a run's server listens, with which keys, and what those who come in may ask for.
-
-    own: an address in a folder that only this user may enter: whoever comes that way is the operator's. keys: the
-    server's; identity: those of this run's own processes, where they come by an address that others reach too.
-    """
-
-    def __init__(self, placement: Placement, own: str, context: Any) -> None:
-        from seedbus.bus.zeromq.keys import TABLE, Doorkeeper, Identity, KeyPair, Table
-
-        self.own, self.keys, self.identity = own, None, None
-        self._trusts_all = placement.bind is not None and placement.evaluator == "anybody"
-        self._table: Table | None = None
-        self._complaint = ""
-        if placement.bind is not None:
-            self.endpoint = placement.bind
-            if placement.keys is not None:
-                self.keys, self._table = server_keys(placement.keys), Table(placement.keys / TABLE)
-        elif placement.transport == "inproc":
-            self.endpoint = "inproc://seedbus"
-        elif placement.transport == "ipc":
-            self.endpoint = own
-        else:
-            self.endpoint = "tcp://127.0.0.1:*"
-            self.keys, own_keys = KeyPair.new(), KeyPair.new()
-            self.identity = Identity(own_keys, self.keys.public)
-        self._doorkeeper = None if self.keys is None else Doorkeeper(context, self._admits)
-
-    def rights(self, is_own: bool, user: str) -> Rights | None:
-        if is_own:
-            return OPERATOR
-        if self._trusts_all:
-            return ANYBODY
-        return STRANGER if self.keys is None else self._rights_of(user)
-
-    def _rights_of(self, user: str) -> Rights | None:
-        if self.identity is not None:
-            return OPERATOR if user.encode() == self.identity.own.public else None
-        return None if self._table is None else self._table.rights(user)
-
-    def _admits(self, user: str) -> bool:
-        return self._rights_of(user) is not None if self._table is None else self._table.admits(user)
-
-    def tell(self, reception: Reception) -> None:
-        """Name the keys that were turned away, and a table that lets nobody in."""
-        if self._doorkeeper is None:
-            return
-        while self._doorkeeper.turned_away:
-            key = self._doorkeeper.turned_away.pop()
-            reception.refused(f"key {key}", "not-authorised", "this key is not authorised")
-        complaint = "" if self._table is None else self._table.complaint
-        if complaint and complaint != self._complaint:
-            reception.refused("the table of keys", "not-authorised", f"{complaint}; until then nobody is let in")
-        self._complaint = complaint
-        if not self._doorkeeper.is_alive:
-            raise Unfinishable("the thread that checks keys has ended; every closed round is kept")
-
-    def close(self) -> None:
-        if self._doorkeeper is not None:
-            self._doorkeeper.close()
-
-
-def server_keys(folder: Path) -> KeyPair:
-    """The keys of the servers of this user; made, if there are none. Raises `BadKey`."""
-    from seedbus.bus.zeromq.keys import SECRET, KeyPair
-
-    if not (folder / f"{SERVER_KEY}{SECRET}").exists():
-        with suppress(BadKey):  # another server was faster: what follows says what is wrong otherwise
-            KeyPair.new().save(folder, SERVER_KEY)
-    return KeyPair.load(folder / f"{SERVER_KEY}{SECRET}")
-
-
-def is_public(bind: str) -> bool:
-    """Whether processes of other machines may reach an endpoint."""
-    if not bind.startswith("tcp://"):
-        return False
-    host = bind.removeprefix("tcp://").rpartition(":")[0].strip("[]")
-    return host not in ("localhost", "lo", "::1") and not host.startswith("127.")
 
 
 def _limits(placement: Placement) -> Limits:

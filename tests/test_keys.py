@@ -33,7 +33,7 @@ from seedbus.bus.zeromq.keys import (
     read_table,
     write_table,
 )
-from seedbus.scenarios.cluster import server_keys
+from seedbus.scenarios.access import server_keys
 from seedbus.scenarios.run import run
 
 WHAT = lossy(stop={"rounds": 60})

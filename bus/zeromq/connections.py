@@ -10,21 +10,20 @@ as soon as it has ended, while what it sent, and the word that it is no more, ma
 
 from __future__ import annotations
 
-import os
 import socket
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
-from seedbus.bus.envelope import SHORT
+from seedbus.bus.zeromq.descriptors import BYTES_ACKED, BYTES_RECEIVED, GONE, borrowed, counted, name_of, own_path
 from seedbus.bus.zeromq.parcel import HELLO_BYTES
-from seedbus.bus.zeromq.sockets import CURVE, INPROC, PLAIN, Wire, is_crowded, most_open
+from seedbus.bus.zeromq.sockets import CURVE, FAILURES, INPROC, PLAIN, Wire, is_crowded, most_open
 
 EVENTS = 300  # taken note of before others get their turn
 STRANGERS = 256  # connections without a session that there are at a time; fewer, where few files may be open
@@ -32,17 +31,8 @@ STRANGERS_OF_A_HOST = 128
 STRANGERS_STRIKES = 10  # refused frames after which a connection without a session is hung up on
 APART = 1024  # bytes that come beside a message: a greeting, and what stands before frames
 KEPT = 3  # calls of `idle` after which one that has ended is forgotten
-# a failure to accept is not asked for: at the limit of open files there are 100,000 of them a second
-_FAILURES = {
-    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL: "it ended before its greeting did",
-    zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL: "it does not speak ZMTP",
-    zmq.EVENT_HANDSHAKE_FAILED_AUTH: "it could not prove who it is",
-}
 HERE = "this process"
 OLD = "a peer of an older ZMTP"
-GONE = "a peer that has gone"
-_TCP_INFO_BYTES_ACKED = 120  # offsets of tcpi_bytes_acked and tcpi_bytes_received in Linux' struct tcp_info
-_TCP_INFO_BYTES_RECEIVED = 128
 _SINK = bytearray(2**16)
 _RESET = struct.pack("ii", 1, 0)  # linger for no time: what the peer has not sent yet is not waited for
 
@@ -81,7 +71,7 @@ class Connection:
     @property
     def is_gone(self) -> bool:
         """Whether the system has no such connection any more."""
-        return self.is_over or (self.descriptor >= 0 and _name(self.descriptor) != self.name)
+        return self.is_over or (self.descriptor >= 0 and name_of(self.descriptor) != self.name)
 
     @property
     def host(self) -> str:
@@ -90,69 +80,16 @@ class Connection:
     @property
     def sent_bytes(self) -> int:
         """Bytes that the other end has taken, as far as the system tells."""
-        return self._moved(_TCP_INFO_BYTES_ACKED)
+        return self._moved(BYTES_ACKED)
 
     @property
     def received_bytes(self) -> int:
         """Bytes that have come from the other end, whole messages or not, as far as the system tells."""
-        return self._moved(_TCP_INFO_BYTES_RECEIVED)
+        return self._moved(BYTES_RECEIVED)
 
     def _moved(self, offset: int) -> int:
-        is_there = not self.is_over and self.descriptor >= 0 and _name(self.descriptor) == self.name
-        return _counted(self.descriptor, offset) or 0 if is_there else 0
-
-
-class Meter:
-    """Whether anything moves over the connection that a message came over, though nothing may be whole yet."""
-
-    def __init__(self, frame: zmq.Frame) -> None:
-        self._descriptor = -1
-        with suppress(zmq.ZMQError):  # inproc has none
-            self._descriptor = int(frame.get(zmq.SRCFD))
-        self._ends, self._received = _ends(self._descriptor), self._count(_TCP_INFO_BYTES_RECEIVED)
-        self._acked = self._count(_TCP_INFO_BYTES_ACKED)
-
-    def has_moved(self, sent: int) -> bool:
-        """Whether there were bytes since this was last asked: from the other end; or to it, of something long.
-
-        sent: bytes that this end has sent, all in all. Something short is taken by the other end's system alone.
-        """
-        received, acked = self._received, self._acked
-        self._received, self._acked = self._count(_TCP_INFO_BYTES_RECEIVED), self._count(_TCP_INFO_BYTES_ACKED)
-        has_taken = self._acked != acked and sent - (acked or 0) > SHORT
-        return (self._received != received or has_taken) and _ends(self._descriptor) == self._ends
-
-    def _count(self, offset: int) -> int | None:
-        return _counted(self._descriptor, offset)
-
-
-class Outgoing:
-    """What becomes of the connection that a DEALER makes. failure: the last event of a handshake that failed, or 0."""
-
-    def __init__(self, dealer: zmq.Socket[bytes]) -> None:
-        self._dealer, self._descriptor, self.failure = dealer, -1, 0
-        self._monitor = dealer.get_monitor_socket(zmq.EVENT_CONNECTED | zmq.EVENT_DISCONNECTED | sum(_FAILURES))
-
-    def read_events(self) -> None:
-        """Take note of what has happened."""
-        with suppress(zmq.Again):
-            while True:
-                event: dict[str, Any] = dict(parse_monitor_message(self._monitor.recv_multipart(zmq.NOBLOCK)))
-                if event["event"] in _FAILURES:
-                    self.failure = int(event["event"])
-                else:
-                    self._descriptor = int(event["value"]) if event["event"] == zmq.EVENT_CONNECTED else -1
-
-    @property
-    def received_bytes(self) -> int | None:
-        """Bytes that have come over it, whole messages or not, as far as the system tells."""
-        return _counted(self._descriptor, _TCP_INFO_BYTES_RECEIVED)
-
-    def close(self) -> None:
-        if not self._monitor.closed:
-            if not self._dealer.closed:
-                self._dealer.disable_monitor()
-            self._monitor.close(linger=0)
+        is_there = self.descriptor >= 0 and not self.is_gone
+        return counted(self.descriptor, offset) or 0 if is_there else 0
 
 
 class Connections:
@@ -177,7 +114,7 @@ class Connections:
         self._owner, self._own, self._has_keys = owner, own, has_keys
         self._most, self._most_of_a_host = max(STRANGERS, crowd), max(STRANGERS_OF_A_HOST, crowd)
         self._ended, self._failed, self._crowded = ended, failed, crowded
-        self._monitor = owner.get_monitor_socket(zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | sum(_FAILURES))
+        self._monitor = owner.get_monitor_socket(zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | sum(FAILURES))
         self._open: dict[int, list[Connection]] = {}  # by descriptor: those that nobody has said of that they ended
         self._over: dict[int, Connection] = {}  # by descriptor: the one that ended last
         self._peers: dict[bytes, Connection] = {}
@@ -196,12 +133,12 @@ class Connections:
         """End a connection; ZeroMQ frees all that it held of it."""
         connection.is_hung_up = True
         self._strangers.pop(connection, None)
-        if not connection.is_over and connection.descriptor >= 0 and _name(connection.descriptor) == connection.name:
-            with suppress(OSError), _borrowed(connection.descriptor) as borrowed:
-                borrowed.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-                borrowed.shutdown(socket.SHUT_RDWR)
+        if connection.descriptor >= 0 and not connection.is_gone:
+            with suppress(OSError), borrowed(connection.descriptor) as end:
+                end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+                end.shutdown(socket.SHUT_RDWR)
                 # what the system holds is thrown away: read by ZeroMQ, frames of nothing would take thirty times that
-                while borrowed.recv_into(_SINK, 0, socket.MSG_DONTWAIT):
+                while end.recv_into(_SINK, 0, socket.MSG_DONTWAIT):
                     pass
 
     def flooding(self) -> list[tuple[Connection, int]]:
@@ -211,7 +148,7 @@ class Connections:
         """
         found = []
         for connection in self._present():
-            received = _counted(connection.descriptor, _TCP_INFO_BYTES_RECEIVED)
+            received = counted(connection.descriptor, BYTES_RECEIVED)
             if received is None:
                 continue
             if connection.whole != connection.seen:
@@ -299,8 +236,8 @@ class Connections:
             self._is_reading = False
 
     def _happened(self, event: Any, value: int) -> None:
-        if event in _FAILURES:
-            self._failed(_FAILURES[event])
+        if event in FAILURES:
+            self._failed(FAILURES[event])
         elif event == zmq.EVENT_ACCEPTED:
             connections = self._open.setdefault(value, [])
             connection = next((each for each in connections if not each.has_come), None)
@@ -341,7 +278,7 @@ class Connections:
     def _of(self, descriptor: int) -> Connection:
         """The connection with this descriptor over which nothing whole has come before."""
         over, connections = self._over.get(descriptor), self._open.get(descriptor, [])
-        if over is not None and not (over.peer or connections) and _name(descriptor) in (over.name, GONE):
+        if over is not None and not (over.peer or connections) and name_of(descriptor) in (over.name, GONE):
             return over  # it has ended already, and is heard of only now
         if not connections or connections[-1].peer:
             connections = self._open.setdefault(descriptor, connections)
@@ -350,51 +287,11 @@ class Connections:
         return connections[-1]
 
     def _made(self, descriptor: int) -> Connection:
-        made = Connection(descriptor, _name(descriptor))
-        made.is_own = bool(self._own) and _own_path(descriptor) == self._own
+        made = Connection(descriptor, name_of(descriptor))
+        made.is_own = bool(self._own) and own_path(descriptor) == self._own
         return made
 
     def _present(self) -> list[Connection]:
         """Those that are there, as far as is known."""
         newest = [connections[-1] for connections in self._open.values() if connections]
         return [connection for connection in newest if connection.has_come and not connection.is_hung_up]
-
-
-@contextmanager
-def _borrowed(descriptor: int) -> Iterator[socket.socket]:
-    """A socket of our own over a connection of ZeroMQ's, which stays open. Raises `OSError` if it is none any more."""
-    connection = socket.socket(fileno=descriptor)  # a duplicate would take a file, and there may be none left
-    try:
-        yield connection
-    finally:
-        connection.detach()
-
-
-def _name(descriptor: int) -> str:
-    with suppress(OSError), _borrowed(descriptor) as connection:
-        peer = connection.getpeername()
-        return f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "a process of this machine"
-    return GONE
-
-
-def _own_path(descriptor: int) -> str:
-    """The path of this end, where the connection is one within this machine; read from the system, not from a peer."""
-    with suppress(OSError), _borrowed(descriptor) as connection:
-        if connection.family == socket.AF_UNIX:
-            return os.fsdecode(connection.getsockname())
-    return ""
-
-
-def _ends(descriptor: int) -> tuple[object, object] | None:
-    """The addresses of both ends: another connection that has got the same number has others."""
-    with suppress(OSError, ValueError), _borrowed(descriptor) as connection:
-        return connection.getsockname(), connection.getpeername()
-    return None
-
-
-def _counted(descriptor: int, offset: int) -> int | None:
-    with suppress(OSError, ValueError, struct.error), _borrowed(descriptor) as connection:
-        if connection.family in (socket.AF_INET, socket.AF_INET6):
-            info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
-            return int(struct.unpack_from("=Q", info, offset)[0])
-    return None

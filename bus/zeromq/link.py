@@ -30,12 +30,10 @@ from seedbus.bus.envelope import FRAME_LIMIT, SHORT, Kind
 from seedbus.bus.errors import BadServer, MalformedEnvelope, MalformedParcel, ServerGone, Turned
 from seedbus.bus.transport import MOST_CLIENTS, NO_CLIENTS, Follower, Offer, Recruit, Wish, misfit
 from seedbus.bus.zeromq import parcel, sockets
-from seedbus.bus.zeromq.connections import Meter, Outgoing
 from seedbus.bus.zeromq.keys import Identity
 from seedbus.bus.zeromq.labour import Labour
+from seedbus.bus.zeromq.outgoing import Meter, Outgoing
 from seedbus.bus.zeromq.parcel import NO_SESSION, Parcel, Type
-from seedbus.bus.zeromq.sockets import MOST_DOWN
-from seedbus.bus.zeromq.ticker import resident_bytes
 
 MISSED = 3
 FIRST_HEARTBEAT_S = 2.0  # until a hub says how often
@@ -43,7 +41,6 @@ BACK_OFF_S = (0.1, 5.0)
 PARCEL_BYTES = 60_000
 LINGER_MS = 500
 LOOK_S = 0.25  # between looks for a message that does not end
-UNFINISHED, GROWN, DEARER = 2**18, 2**26, 8  # such a message: bytes of it, and of memory, and how much dearer these are
 MALFORMED = 100  # parcels that make no sense, from one hub
 UNDONE = 2**29  # bytes of deliveries that are not answered; a hub sends far fewer
 UNDONE_EACH = 33  # bytes that a delivery takes beside its own
@@ -85,7 +82,6 @@ class Link:
         self._undone: deque[int] = deque()
         self._undone_bytes = 0
         self._whole = 0
-        self._looked: tuple[int, int | None, int] = -1, None, 0
         self._was_offered = self._awaits_welcome = False
         self._stay = 0
         self.is_over = False
@@ -125,8 +121,7 @@ class Link:
     def _watch(self, outgoing: Outgoing, now: float) -> None:
         """Look whether the server lets this process in, and whether it sends a message that never ends.
 
-        Frames of nothing take ZeroMQ thirty times their bytes, and it hands over whole messages only. Raises `Turned`,
-        `BadServer`.
+        Raises `Turned`, `BadServer`.
         """
         outgoing.read_events()
         if outgoing.failure == zmq.EVENT_HANDSHAKE_FAILED_AUTH and not self._run:
@@ -134,14 +129,9 @@ class Link:
         if now < self._look:
             return
         self._look = now + LOOK_S
-        state = self._whole, outgoing.received_bytes, resident_bytes()
-        whole, received, resident = self._looked
-        if state[0] != whole or state[1] is None or received is None or state[1] < received:
-            self._looked = state
-            return
-        came, grown = state[1] - received, state[2] - resident
-        if came > MOST_DOWN + SHORT or (came > UNFINISHED and grown > max(GROWN, DEARER * came)):
-            raise BadServer(self._endpoint, f"{came:,} bytes of a message that does not end take {grown:,} of memory")
+        why = outgoing.unfinished(self._whole)
+        if why is not None:
+            raise BadServer(self._endpoint, why)
 
     def _handshake_failure(self) -> str:
         """What may be the reason why nobody answers."""

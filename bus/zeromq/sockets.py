@@ -21,6 +21,12 @@ MOST_DOWN = FRAME_LIMIT + BATCH
 WATERMARK = 64  # parcels that ZeroMQ keeps for a peer, each way; more wait in an outbox of ours, which is watched
 _SERVER = "a server's address, like tcp://host:5555"
 _FREE = "a free address of this machine, like tcp://*:5555"
+# a failure to accept is not asked for: at the limit of open files there are 100,000 of them a second
+FAILURES = {
+    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL: "it ended before its greeting did",
+    zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL: "it does not speak ZMTP",
+    zmq.EVENT_HANDSHAKE_FAILED_AUTH: "it could not prove who it is",
+}
 FILES_APART = 64  # descriptors that a process needs beside its connections'
 
 

@@ -15,6 +15,7 @@ from seedbus.bus import Kind, Offer, Wish
 from seedbus.bus.transport import Follower
 from seedbus.bus.zeromq import follow
 from seedbus.scenarios.cluster import Placement
+from seedbus.scenarios.reading import dump
 from seedbus.scenarios.results import Results
 from seedbus.scenarios.run import bind, recruit, run
 from seedbus.scenarios.schema import Scenario
@@ -150,3 +151,33 @@ def goes_and_comes(what: Scenario, folder: Path, stays: Wish, goes: str, comes: 
             client.join(10)
             assert client.failure is None
     return results
+
+
+def free_endpoint(what: Scenario, folder: Path) -> str:
+    """An address of this machine at which a server has listened and does no more. what: a short run."""
+    with Serving(what, folder) as server:
+        Following(what, server.watcher.endpoint)
+        server.results()
+    return server.watcher.endpoint
+
+
+def stopped_and_resumed(what: Scenario, folder: Path, endpoint: str, by: int) -> tuple[Results, int, str, list[str]]:
+    """A run whose server is ended by a signal after sixty rounds and resumed at the same address, as real processes.
+
+    Its two client processes outlive it. Returns the results, the exit code and the last words of the first server, and
+    what each client said. Fails where one of the others does not end well.
+    """
+    (folder / "what.yaml").write_text(dump(what.resolved()))
+    bound = ("--bind", endpoint, "--expect-workers", 2, "-q")
+    first = seedbus("server", folder / "what.yaml", *bound, "--out", folder / "run")
+    clients = [seedbus("client", "--connect", endpoint, "--patience", 30) for _ in range(2)]
+    log = folder / "run" / "log.jsonl"
+    wait_for(lambda: log.exists() and log.read_text().count('"round"') > 60)
+    kill(first.pid, by)
+    _, last_words = first.communicate(timeout=10)
+    again = seedbus("server", *bound, "--resume", folder / "run")
+    _, told = again.communicate(timeout=60)
+    assert again.returncode == 0, told
+    said = [client.communicate(timeout=60)[1] for client in clients]
+    assert [client.returncode for client in clients] == [0, 0], said
+    return Results.read(folder / "run"), first.returncode, last_words, said

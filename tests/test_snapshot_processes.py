@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
-from clusters import Following, Serving, Watcher, goes_and_comes
-from processes import seedbus, wait_for
+from clusters import Following, Serving, Watcher, free_endpoint, goes_and_comes, stopped_and_resumed
+from processes import wait_for
 from tcp_proxy import CountingProxy
 from test_snapshots import rough
 from test_zeromq_crashes import _port, alike, killing
@@ -16,9 +17,7 @@ from worlds import DECOMFL, HISO, outcome, scenario
 
 from seedbus.bus import Wish
 from seedbus.scenarios.cluster import Placement
-from seedbus.scenarios.reading import dump
 from seedbus.scenarios.replay import replay
-from seedbus.scenarios.results import Results
 from seedbus.scenarios.run import run
 from seedbus.scenarios.schema import Scenario
 
@@ -72,25 +71,9 @@ def test_workers_killed_with_half_snapshots_leave_no_trace(tmp_path: Path) -> No
 def test_clients_outlive_a_server_that_is_killed_with_snapshots_under_way(tmp_path: Path) -> None:
     what = crowd(300)
     whole = run(what, tmp_path / "whole")
-    (tmp_path / "what.yaml").write_text(dump(what.resolved()))
-    with Serving(crowd(1), tmp_path / "port") as server:  # a port that is free
-        endpoint = server.watcher.endpoint
-        Following(crowd(1), endpoint)
-        server.results()
-    bound = ("--bind", endpoint, "--expect-workers", 2, "-q")
-    first = seedbus("server", tmp_path / "what.yaml", *bound, "--out", tmp_path / "run")
-    clients = [seedbus("client", "--connect", endpoint, "--patience", 30) for _ in range(2)]
-    journal = tmp_path / "run" / "log.jsonl"
-    wait_for(lambda: journal.exists() and journal.read_text().count('"round"') > 60)
-    first.kill()
-    first.communicate()
-    again = seedbus("server", *bound, "--resume", tmp_path / "run")
-    _, told = again.communicate(timeout=60)
-    assert again.returncode == 0, told
-    for client in clients:
-        _, told = client.communicate(timeout=60)
-        assert client.returncode == 0, told
-    assert alike(Results.read(tmp_path / "run"), whole)
+    endpoint = free_endpoint(crowd(1), tmp_path / "port")
+    results, *_ = stopped_and_resumed(what, tmp_path, endpoint, signal.SIGKILL)
+    assert alike(results, whole)
 
 
 @pytest.mark.parametrize("source", ["evaluator", "peer"])

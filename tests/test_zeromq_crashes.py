@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from bus_harness import Desk, Follower
-from clusters import Following, Serving, Watcher
+from clusters import Following, Serving, Watcher, free_endpoint, stopped_and_resumed
 from processes import is_alive, kill, seedbus, wait_for, workers_of
 from standing import echo, listening, until
 from tcp_proxy import CountingProxy
@@ -101,25 +101,10 @@ def test_a_network_that_breaks_and_stalls_leaves_no_trace(tmp_path: Path) -> Non
 def test_clients_outlive_a_server_that_is_killed_and_resumed(tmp_path: Path) -> None:
     what = long(400)
     whole = run(what, tmp_path / "whole")
-    (tmp_path / "what.yaml").write_text(dump(what.resolved()))
-    with Serving(lossy(), tmp_path / "port") as server:  # a port that is free
-        endpoint = server.watcher.endpoint
-        Following(lossy(), endpoint)
-        server.results()
-    bound = ("--bind", endpoint, "--expect-workers", 2, "-q")
-    first = seedbus("server", tmp_path / "what.yaml", *bound, "--out", tmp_path / "run")
-    clients = [seedbus("client", "--connect", endpoint, "--patience", 30) for _ in range(2)]
-    journal = tmp_path / "run" / "log.jsonl"
-    wait_for(lambda: journal.exists() and journal.read_text().count('"round"') > 60)
-    first.kill()
-    first.communicate()
-    again = seedbus("server", *bound, "--resume", tmp_path / "run")
-    _, told = again.communicate(timeout=60)
-    assert again.returncode == 0, told
-    for client in clients:
-        _, told = client.communicate(timeout=60)
-        assert client.returncode == 0 and "the run is over" in told, told
-    assert alike(Results.read(tmp_path / "run"), whole)
+    endpoint = free_endpoint(lossy(), tmp_path / "port")
+    results, _, _, said = stopped_and_resumed(what, tmp_path, endpoint, signal.SIGKILL)
+    assert all("the run is over" in told for told in said), said
+    assert alike(results, whole)
 
 
 @pytest.mark.parametrize(

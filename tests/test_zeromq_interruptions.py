@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clusters import Following, Serving, Watcher
-from processes import kill, seedbus, wait_for
+from clusters import Following, Serving, Watcher, free_endpoint, stopped_and_resumed
 from worlds import HISO, lossy, outcome
 
 from seedbus.bus import Wish
-from seedbus.scenarios.reading import dump
 from seedbus.scenarios.results import Results
 from seedbus.scenarios.run import run
 from seedbus.scenarios.schema import Scenario
@@ -66,24 +64,9 @@ def test_clients_of_a_server_that_fails_in_mid_run_join_the_resumed_one(tmp_path
 def test_clients_of_a_server_that_is_told_to_stop_join_the_resumed_one(tmp_path: Path, by: signal.Signals) -> None:
     what = long(400)
     whole = run(what, tmp_path / "whole")
-    (tmp_path / "what.yaml").write_text(dump(what.resolved()))
-    with Serving(lossy(), tmp_path / "port") as server:  # a port that is free
-        endpoint = server.watcher.endpoint
-        Following(lossy(), endpoint)
-        server.results()
-    bound = ("--bind", endpoint, "--expect-workers", 2, "-q")
-    first = seedbus("server", tmp_path / "what.yaml", *bound, "--out", tmp_path / "run")
-    clients = [seedbus("client", "--connect", endpoint, "--patience", 30) for _ in range(2)]
-    journal = tmp_path / "run" / "log.jsonl"
-    wait_for(lambda: journal.exists() and journal.read_text().count('"round"') > 60)
-    kill(first.pid, by)
-    _, told = first.communicate(timeout=10)
-    assert first.returncode == 130 and "--resume" in told, told
-    again = seedbus("server", *bound, "--resume", tmp_path / "run")
-    _, told = again.communicate(timeout=60)
-    assert again.returncode == 0, told
-    for client in clients:
-        _, told = client.communicate(timeout=60)
-        assert client.returncode == 0, told
+    endpoint = free_endpoint(lossy(), tmp_path / "port")
+    results, code, last_words, said = stopped_and_resumed(what, tmp_path, endpoint, by)
+    assert code == 130 and "--resume" in last_words, last_words
+    for told in said:
         assert told.count("the server is gone: trying for 30 s") == 1 and told.count("the run is over") == 1, told
-    assert alike(Results.read(tmp_path / "run"), whole)
+    assert alike(results, whole)

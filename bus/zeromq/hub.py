@@ -245,13 +245,17 @@ class Hub:
         if not rights.is_own:
             self._guests[session.id] = session
         session.put(Type.OFFER, parcel.offer(self._run, answer, round(self._limits.heartbeat_s * 1000)))
+        self._make_room()
+
+    def _make_room(self) -> None:
+        """End offers beyond what there may be at a time: of those that are gone, then of the host that has most."""
         if len(self._guests) > self._offers:
             for each in [each for each in self._guests.values() if each.connection.is_gone]:
                 self._gone(each, "its connection ended")  # of which word may come later
         if len(self._guests) > self._offers:
-            # of the host that has most of them: nobody is sent away for what another host does
             hosts = Counter(each.connection.host for each in self._guests.values())
             busiest = max(hosts, key=hosts.__getitem__)
+            # nobody is sent away for what another host does
             oldest = next(each for each in self._guests.values() if each.connection.host == busiest)
             self._gone(oldest, "too many others have been offered clients since")
 

@@ -27,9 +27,8 @@ import sys
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, get_args
@@ -177,17 +176,19 @@ def shrink(failing: dict[str, Any], still_fails: Callable[[dict[str, Any]], bool
 
 def _problem(drawn: dict[str, Any], where: Path, until_s: float, verdict: Verdict | None = None) -> str | None:
     """What is wrong with a scenario's run, or None. Raises `NoTime`."""
+    _import_all()
     left_s = until_s - wall_seconds()
+    alarm = _AlarmClock(min(left_s, RUN_S))
     try:
-        with _at_most(min(left_s, RUN_S)):
+        with alarm:
             results = _checked(drawn, where)
     except TooFew:
         return None  # a scenario can be drawn that nobody can finish; it says so and ends
     except (Exception, Interrupted, _Alarm) as error:
-        # the alarm may ring a moment before the clock says so
-        if wall_seconds() >= until_s or (isinstance(error, KeyboardInterrupt) and left_s < RUN_S):
+        # What was interrupted may raise anything. The alarm may ring a moment before the clock says so.
+        if wall_seconds() >= until_s or (alarm.has_rung and left_s < RUN_S):
             raise NoTime from None
-        if isinstance(error, KeyboardInterrupt):
+        if alarm.has_rung or isinstance(error, KeyboardInterrupt):
             return f"Broken: the run has not ended after {RUN_S:.0f} s"
         last = traceback.extract_tb(error.__traceback__)[-1]
         return f"{type(error).__name__}: {error} ({Path(last.filename).name}, {last.name})"
@@ -197,22 +198,37 @@ def _problem(drawn: dict[str, Any], where: Path, until_s: float, verdict: Verdic
     return None
 
 
-@contextmanager
-def _at_most(seconds: float) -> Iterator[None]:
-    """Raises `_Alarm` in what takes longer, on the main thread alone: a signal comes there."""
-    if seconds <= 0:
-        raise NoTime
+@cache
+def _import_all() -> None:
+    """Load what runs load as they need it: an import that an alarm interrupts leaves half a package behind."""
+    import numba  # noqa: F401
+    import pyarrow.parquet  # noqa: F401
+    import torch  # noqa: F401
 
-    def ring(*_: object) -> None:
-        raise _Alarm
 
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
+class _AlarmClock:
+    """Raises `_Alarm` in what takes longer than `seconds`, on the main thread alone: a signal comes there.
+
+    has_rung: whether it did; what is interrupted may turn `_Alarm` into another exception, or finish all the same.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        if seconds <= 0:
+            raise NoTime
+        self._seconds = seconds
+        self.has_rung = False
+
+    def __enter__(self) -> None:
+        self._before = signal.signal(signal.SIGALRM, self._ring)
+        signal.setitimer(signal.ITIMER_REAL, self._seconds)
+
+    def __exit__(self, *_: object) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.signal(signal.SIGALRM, self._before)
+
+    def _ring(self, *_: object) -> None:
+        self.has_rung = True
+        raise _Alarm
 
 
 def _kind(problem: str | None) -> str | None:

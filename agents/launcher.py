@@ -13,18 +13,18 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from seedbus.agents.coordinator import Coordinator
+from seedbus.agents.availability import Population, Presence
 from seedbus.agents.errors import JournalDamaged, RunFolderError, Unfinishable
-from seedbus.agents.journal import Journal
-from seedbus.agents.journal_file import FILE
-from seedbus.agents.lag import Lag
+from seedbus.agents.journal.file import FILE
+from seedbus.agents.journal.journal import Journal
 from seedbus.agents.messages import AnyAlgorithm, tally
 from seedbus.agents.observer import Observer
-from seedbus.agents.outages import Outage, Outages
-from seedbus.agents.participation import Participation
-from seedbus.agents.population import Population, Presence
-from seedbus.agents.server import Server
-from seedbus.agents.stopping import Cadence, Stop
+from seedbus.agents.policies.participation import Participation
+from seedbus.agents.policies.snapshot_budget import Lag
+from seedbus.agents.server.coordinator import Coordinator
+from seedbus.agents.server.outages import Outage, Outages
+from seedbus.agents.server.server import Server
+from seedbus.agents.server.stopping import Cadence, Stop
 from seedbus.algorithms.contract import Vector
 from seedbus.algorithms.directions import reference, selftest, set_threads
 from seedbus.bus import (

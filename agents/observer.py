@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from seedbus.agents.coordinator import Closed
 from seedbus.agents.refusals import Refusal
+from seedbus.agents.server.coordinator import Closed
 
 
 class Observer(Protocol):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from seedbus.bus.draws import bits
+from seedbus.bus.keyed_random import bits
 
 
 def of_directions(seed: int, round: int) -> int:

@@ -1,4 +1,4 @@
-"""Finds what a folder defines: a new algorithm, method or fault is a new file, and nobody keeps a list."""
+"""Finds what a folder defines: a new algorithm, method, task or fault is a new file, and nobody keeps a list."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The bytes that an attacker needs, written by hand: ZMTP 3.1 without security, a few parcels, a few envelopes.
 
-Nothing here is imported from Seedbus, so the same bytes go to any version of it; bus/zeromq/parcel.py is the format.
+Nothing here is imported from Seedbus, so the same bytes go to any version of it; bus/zeromq/packet.py is the format.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ LAG = {1: 10, 10: 55, 100: 505}  # mean lag: clients
 
 def scenario(task: str, algorithm: str, rounds: int, seed: int, *, dropout: float = 0.0, clients: int = 50) -> Any:
     """A run of one condition."""
-    from seedbus.scenarios.loading import validate
+    from seedbus.scenarios.schema.loading import validate
 
     setting = TASKS[task]
     rate = setting["rates"][list(ALGORITHMS).index(algorithm)]
@@ -55,7 +55,7 @@ def scenario(task: str, algorithm: str, rounds: int, seed: int, *, dropout: floa
 
 def measured(job: tuple[str, str, int, int, dict[str, Any]]) -> tuple[float, float, float]:
     """Final accuracy, kilobytes per client and round, and the share of them that is catch-up."""
-    from seedbus.scenarios.run import run
+    from seedbus.scenarios.running.run import run
 
     task, algorithm, rounds, seed, condition = job
     with tempfile.TemporaryDirectory() as folder:

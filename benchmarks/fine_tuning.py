@@ -16,8 +16,8 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-from seedbus.scenarios.loading import load
-from seedbus.scenarios.run import run
+from seedbus.scenarios.running.run import run
+from seedbus.scenarios.schema.loading import load
 
 LAST = 3  # evaluations of a pilot whose mean decides
 

@@ -21,10 +21,10 @@ import numpy as np
 import torch
 from rows import Row, Skip
 
-from seedbus.algorithms.decomfl import DeComFL
-from seedbus.algorithms.hiso import HiSo
-from seedbus.algorithms.scalar import ScalarOnly
-from seedbus.algorithms.wire import ScalarCommit, Term
+from seedbus.algorithms.scalar_only.base import ScalarOnly
+from seedbus.algorithms.scalar_only.decomfl import DeComFL
+from seedbus.algorithms.scalar_only.hiso import HiSo
+from seedbus.algorithms.scalar_only.payloads import ScalarCommit, Term
 
 MODELS = {"OPT-125M": 125_239_296, "OPT-350M": 331_196_416, "OPT-1.3B": 1_315_758_080}
 PERTURBATIONS, COMMITS = 10, 100

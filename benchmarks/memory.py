@@ -99,9 +99,9 @@ class Party:
     """One process's clients: a replica, which they share, and the model."""
 
     def __init__(self, folder: Path, case: Case, revert: str, size: int) -> None:
-        from seedbus.models.language_model import LanguageModel
         from seedbus.models.partitions import Iid
-        from seedbus.scenarios.discovery import algorithms
+        from seedbus.models.tasks.language_model import LanguageModel
+        from seedbus.scenarios.schema.discovery import algorithms
 
         made = {} if revert == "gradient" else {"revert": revert}
         described: Any = algorithms()[case.algorithm["name"]]

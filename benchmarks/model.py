@@ -80,8 +80,8 @@ def document(point: Point) -> dict[str, Any]:
 def rounds(point: Point) -> NDArray[np.float64]:
     """CPU milliseconds of each round but the first ones, [rounds − WARM]."""
     from seedbus.agents.observer import Nobody
-    from seedbus.scenarios.loading import validate
-    from seedbus.scenarios.run import run
+    from seedbus.scenarios.running.run import run
+    from seedbus.scenarios.schema.loading import validate
 
     closed: list[float] = []
 
@@ -143,7 +143,7 @@ def measured_how(turns: int) -> str:
 
 def plots(costs: Costs, found: Mapping[Point, float]) -> list[str]:
     """A plot for each axis: the model's line, the points that were fitted, and those that were not."""
-    from seedbus.scenarios.figures import Line, lines
+    from seedbus.scenarios.reporting.figures import Line, lines
 
     drawn = []
     for axis, points in CHECKED.items():

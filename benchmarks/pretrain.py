@@ -27,9 +27,9 @@ from numpy.typing import NDArray
 from torch.nn.functional import cross_entropy
 
 from seedbus.models.errors import DataError
-from seedbus.models.prompts import PROMPTS
 from seedbus.models.streams import stream
-from seedbus.models.text_files import Sample, read
+from seedbus.models.text.files import Sample, read
+from seedbus.models.text.prompts import PROMPTS
 
 VOCABULARY, CONTEXT, BATCH = 4096, 64, 16
 SIZES: dict[str, Any] = {"num_hidden_layers": 4, "num_attention_heads": 4}

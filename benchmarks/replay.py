@@ -22,14 +22,14 @@ from plain import Commit, Follower, Recipe
 from rows import Row
 
 from seedbus.algorithms.contract import Replica
-from seedbus.algorithms.decomfl import DeComFL
 from seedbus.algorithms.directions import Kind
-from seedbus.algorithms.directions.lanes import QUANTILES, add_quantiles
-from seedbus.algorithms.directions.pieces import BLOCKS, ONE, kernel, philox_words
+from seedbus.algorithms.directions.kernels import BLOCKS, ONE, kernel, philox_words
+from seedbus.algorithms.directions.llvm_ops import QUANTILES, add_quantiles
 from seedbus.algorithms.directions.quantiles import SIZE, quantiles
-from seedbus.algorithms.hiso import HiSo
-from seedbus.algorithms.scalar import ScalarOnly
-from seedbus.algorithms.wire import ScalarCommit, Term
+from seedbus.algorithms.scalar_only.base import ScalarOnly
+from seedbus.algorithms.scalar_only.decomfl import DeComFL
+from seedbus.algorithms.scalar_only.hiso import HiSo
+from seedbus.algorithms.scalar_only.payloads import ScalarCommit, Term
 
 COMMITS, PERTURBATIONS, PLAIN_COMMITS = 100, 10, 2
 MODELS = {"MNIST CNN": 28_938, "Fashion CNN": 1_206_590}

@@ -96,7 +96,7 @@ def as_in_papers(network: Any) -> Any:
     """ReLU before pooling, and not in place; torch's own pooling."""
     from torch import nn
 
-    from seedbus.models.networks import Halving
+    from seedbus.models.images.networks import Halving
 
     layers: list[nn.Module] = []
     for layer in network:
@@ -114,9 +114,9 @@ def plain(model: str, algorithm: str, rounds: int) -> dict[str, float]:
     import torch
     from plain import Batch, Commit, Follower, Recipe, borrow, federated_round, flat
 
-    from seedbus.models.image_problem import ImageProblem
-    from seedbus.scenarios.loading import validate
-    from seedbus.scenarios.run import bind
+    from seedbus.models.images.problem import ImageProblem
+    from seedbus.scenarios.running.run import bind
+    from seedbus.scenarios.schema.loading import validate
 
     problem = bind(validate(document(model, algorithm, rounds, ""), "a benchmark"))
     assert isinstance(problem, ImageProblem)
@@ -156,13 +156,13 @@ def plain(model: str, algorithm: str, rounds: int) -> dict[str, float]:
 
 def ours(model: str, algorithm: str, rounds: int, forward: str) -> dict[str, float]:
     """Seedbus, with its journal, its ledger and its evaluator."""
-    from seedbus.agents.evaluator import Evaluator
+    from seedbus.agents.client.evaluator import Evaluator
+    from seedbus.agents.client.replicas import Replicas
     from seedbus.agents.observer import Nobody
-    from seedbus.agents.replicas import Replicas
     from seedbus.algorithms.directions.numba_backend import NumbaDirections
-    from seedbus.models.image_problem import ImageObjective
-    from seedbus.scenarios.loading import validate
-    from seedbus.scenarios.run import run
+    from seedbus.models.images.problem import ImageObjective
+    from seedbus.scenarios.running.run import run
+    from seedbus.scenarios.schema.loading import validate
 
     meter = Meter()
 
@@ -250,7 +250,7 @@ def flops(model: str, batch: int) -> int:
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
-    from seedbus.models import networks
+    from seedbus.models.images import networks
 
     network = {"mnist-cnn": networks.mnist_cnn, "fashion-cnn": networks.fashion_cnn}[model]()
     with torch.inference_mode(), FlopCounterMode(display=False) as counter:

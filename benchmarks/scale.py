@@ -20,8 +20,8 @@ from typing import Any
 from rows import Row
 
 from seedbus.agents.observer import Nobody
-from seedbus.scenarios.loading import validate
-from seedbus.scenarios.run import run
+from seedbus.scenarios.running.run import run
+from seedbus.scenarios.schema.loading import validate
 
 COHORT = 50
 LONG = {"distribution": "exponential", "mean": 36_000.0}

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 from model import page
 
-from seedbus.scenarios.figures import Line, lines
+from seedbus.scenarios.reporting.figures import Line, lines
 
 SCENARIO = """
 name: soak

@@ -10,8 +10,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from seedbus.agents.stopping import averages as moving
-from seedbus.scenarios.compare import Run
+from seedbus.agents.server.stopping import averages as moving
+from seedbus.scenarios.reporting.compare import Run
 
 
 def averages(folder: Path) -> list[tuple[int, float]]:

@@ -27,8 +27,8 @@ FIRST = """
 import os, sys
 from pathlib import Path
 from seedbus.agents.observer import Nobody
-from seedbus.scenarios.loading import load
-from seedbus.scenarios.run import run
+from seedbus.scenarios.schema.loading import load
+from seedbus.scenarios.running.run import run
 
 class First(Nobody):
     def round_closed(self, closed, now_ns, bytes_so_far):

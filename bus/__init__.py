@@ -1,10 +1,8 @@
 """How bytes move: envelopes, a bus that counts them, simulated time, links, rules and the ledger."""
 
-from seedbus.bus.agenda import Event
 from seedbus.bus.bus import Bus
 from seedbus.bus.clock import Clock, VirtualClock, WallClock
 from seedbus.bus.codec import decode, encode
-from seedbus.bus.draws import Luck
 from seedbus.bus.envelope import EVALUATOR, HOST, SERVER, Envelope, Kind, Tally
 from seedbus.bus.errors import (
     BusError,
@@ -17,10 +15,12 @@ from seedbus.bus.errors import (
     RemoteError,
     UnknownAddress,
 )
+from seedbus.bus.event_queue import Event
+from seedbus.bus.fault_hooks import PASS, Passage, Rule, Rules, Silence, Verdict
+from seedbus.bus.keyed_random import Luck
 from seedbus.bus.ledger import Fate, Ledger, ledger_hash, read_ledger
 from seedbus.bus.mailbox import Mailbox
 from seedbus.bus.network import Compute, Drag, Duration, Links, Network, Pace, Slowed, Throttle
-from seedbus.bus.rules import PASS, Passage, Rule, Rules, Silence, Verdict
 from seedbus.bus.transport import (
     Declined,
     Follower,

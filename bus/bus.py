@@ -13,18 +13,18 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from seedbus.bus.answers import SETS_BACK, Answers
 from seedbus.bus.clock import Clock
 from seedbus.bus.codec import Encoder, encode
 from seedbus.bus.envelope import NO_TALLY, PLAN, REFUSE, REPORT, SERVER, SHORT, Envelope, Kind, Tally
 from seedbus.bus.errors import MalformedEnvelope
+from seedbus.bus.fault_hooks import Rules, Verdict
+from seedbus.bus.in_flight import Answer, Flight, next_key
 from seedbus.bus.ledger import DELIVERED, DROPPED, INSTRUMENT, REFUSED, Fate, Ledger, Row
-from seedbus.bus.letters import opened, said
 from seedbus.bus.mailbox import Mailbox
 from seedbus.bus.network import Links
-from seedbus.bus.rules import Rules, Verdict
+from seedbus.bus.opening import opened, said
+from seedbus.bus.pending_replies import SETS_BACK, Answers
 from seedbus.bus.transport import Transport
-from seedbus.bus.under_way import Answer, Flight, next_key
 
 
 def _untallied(envelope: Envelope) -> Tally:

@@ -22,8 +22,8 @@ from concurrent.futures import Executor
 from contextvars import Context
 from typing import Any, Protocol, TypeVar, TypeVarTuple
 
-from seedbus.bus.agenda import FIRST, LAST_NS, Agenda, Event
 from seedbus.bus.errors import Deadlock, EndOfTime
+from seedbus.bus.event_queue import FIRST, LAST_NS, Agenda, Event
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")

@@ -18,11 +18,11 @@ from typing import Annotated, Any, Literal, NamedTuple, Protocol, runtime_checka
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from seedbus.bus.draws import Key, Luck, uniform
 from seedbus.bus.envelope import SERVER
-from seedbus.bus.rules import Rules
-from seedbus.bus.under_way import Key as MessageKey
-from seedbus.bus.under_way import drawn_by
+from seedbus.bus.fault_hooks import Rules
+from seedbus.bus.in_flight import Key as MessageKey
+from seedbus.bus.in_flight import drawn_by
+from seedbus.bus.keyed_random import Key, Luck, uniform
 
 _NORMAL = NormalDist()
 _LONGEST_S = 10**6  # a single draw: a heavy tail must not outrun the clock

@@ -2,7 +2,7 @@
 
 from seedbus.models.errors import DataError
 from seedbus.models.partitions import Dirichlet, Iid, Natural, Partition, Shards
-from seedbus.models.task import SPLITS, Objective, Problem, Task, tasks
+from seedbus.models.task import SPLITS, Objective, Problem, Task
 
 __all__ = [
     "SPLITS",
@@ -15,5 +15,4 @@ __all__ = [
     "Problem",
     "Shards",
     "Task",
-    "tasks",
 ]

@@ -25,22 +25,22 @@ if not (_FOLDER / "bus").is_dir():
     __path__.append(str(_FOLDER.parent))
 
 if TYPE_CHECKING:
-    from seedbus.scenarios.compare import Comparison, compare
-    from seedbus.scenarios.loading import load
-    from seedbus.scenarios.replay import Replayed, replay
-    from seedbus.scenarios.results import Results
-    from seedbus.scenarios.run import run
-    from seedbus.scenarios.schema import Scenario
+    from seedbus.scenarios.reporting.compare import Comparison, compare
+    from seedbus.scenarios.reporting.results import Results
+    from seedbus.scenarios.running.replay import Replayed, replay
+    from seedbus.scenarios.running.run import run
+    from seedbus.scenarios.schema.loading import load
+    from seedbus.scenarios.schema.scenario import Scenario
 
 _HOMES = {
-    "Comparison": "compare",
-    "Replayed": "replay",
-    "Results": "results",
-    "Scenario": "schema",
-    "compare": "compare",
-    "load": "loading",
-    "replay": "replay",
-    "run": "run",
+    "Comparison": "reporting.compare",
+    "Replayed": "running.replay",
+    "Results": "reporting.results",
+    "Scenario": "schema.scenario",
+    "compare": "reporting.compare",
+    "load": "schema.loading",
+    "replay": "running.replay",
+    "run": "running.run",
 }
 
 __all__ = ["Comparison", "Replayed", "Results", "Scenario", "compare", "load", "replay", "run"]

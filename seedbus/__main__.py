@@ -10,7 +10,7 @@ def main() -> None:
     """The entry point of the command."""
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        from seedbus.scenarios.cli import main as command
+        from seedbus.scenarios.cli.main import main as command
 
         command()
     except KeyboardInterrupt:

@@ -14,8 +14,8 @@ from commands import Command, Said
 from small_language import write_model, write_sets
 from worlds import scenario
 
-from seedbus.scenarios import cli
-from seedbus.scenarios.reading import dump
+from seedbus.scenarios.cli import main as cli
+from seedbus.scenarios.schema.yaml_text import dump
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -46,7 +46,7 @@ def make(opt: Path, texts: Path) -> Any:
 
     def made(dataset: str = "sst2", **fields: Any) -> Any:
         chosen = {"model": str(opt), "dataset": dataset, "data": str(texts / dataset), "answer_tokens": 4}
-        from seedbus.models.language_model import LanguageModel
+        from seedbus.models.tasks.language_model import LanguageModel
 
         return LanguageModel.model_validate(chosen | fields)
 

@@ -13,8 +13,8 @@ import pytest
 from costs import NAMES, WARM, Point, counts, fit, mean_lag
 
 from seedbus.algorithms.directions.numba_backend import NumbaDirections
-from seedbus.scenarios.loading import validate
-from seedbus.scenarios.run import run
+from seedbus.scenarios.running.run import run
+from seedbus.scenarios.schema.loading import validate
 
 POINT = Point(clients=4, cohort=4, perturbations=3, steps=2, dimension=300)
 COSTS = np.array([2.0, 1.5e-6, 7e-7, 0.08, 0.003, 3.0])

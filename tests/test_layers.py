@@ -139,7 +139,14 @@ def test_every_public_module_says_what_it_is(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["seedbus", "seedbus.bus", "seedbus.agents.server", "seedbus.agents.launcher", "seedbus.scenarios.schema"]
+    "module",
+    [
+        "seedbus",
+        "seedbus.bus",
+        "seedbus.agents.server.server",
+        "seedbus.agents.launcher",
+        "seedbus.scenarios.schema.scenario",
+    ],
 )
 def test_importing_it_imports_nothing_heavy(module: str) -> None:
     heavy = ("torch", "pandas", "sklearn", "zmq")

@@ -12,8 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from seedbus.algorithms.directions import numba_fold
 from seedbus.algorithms.directions.contract import Kind, Vector, check_stream
 from seedbus.algorithms.directions.folding import Law, Moves
-from seedbus.algorithms.directions.philox import key_words
-from seedbus.algorithms.directions.pieces import (
+from seedbus.algorithms.directions.kernels import (
     BLOCKS,
     ONE,
     PIECE,
@@ -25,6 +24,7 @@ from seedbus.algorithms.directions.pieces import (
     groups,
     kernel,
 )
+from seedbus.algorithms.directions.philox import key_words
 from seedbus.algorithms.directions.quantiles import SIZE, quantiles
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from seedbus.algorithms.directions.contract import Vector
 from seedbus.algorithms.directions.folding import Law, Moves
-from seedbus.algorithms.directions.pieces import PIECE, ROOM, add_all, check_float32, groups, inlined, kernel
+from seedbus.algorithms.directions.kernels import PIECE, ROOM, add_all, check_float32, groups, inlined, kernel
 
 
 @inlined

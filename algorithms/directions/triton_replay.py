@@ -25,17 +25,17 @@ import triton.language as tl
 from numpy.typing import NDArray
 from torch import Tensor
 
-from seedbus.algorithms.block import shares
 from seedbus.algorithms.contract import CommitGap
-from seedbus.algorithms.decomfl import DeComFL
 from seedbus.algorithms.directions.contract import check_stream
 from seedbus.algorithms.directions.philox import key_words
 from seedbus.algorithms.directions.triton_backend import as_stored, check_tensors, float32, launch, table
 from seedbus.algorithms.directions.triton_kernels import direction, read, stored, unsigned, write
-from seedbus.algorithms.hiso import HiSo
-from seedbus.algorithms.mezo import MeZO
-from seedbus.algorithms.scalar import ScalarOnly
-from seedbus.algorithms.wire import ScalarCommit, Scalars
+from seedbus.algorithms.scalar_only.base import ScalarOnly
+from seedbus.algorithms.scalar_only.block import shares
+from seedbus.algorithms.scalar_only.decomfl import DeComFL
+from seedbus.algorithms.scalar_only.hiso import HiSo
+from seedbus.algorithms.scalar_only.mezo import MeZO
+from seedbus.algorithms.scalar_only.payloads import ScalarCommit, Scalars
 
 IS_FIRST: Final = tl.constexpr(1)  # of its term: the directions of a term have one divisor
 IS_OWN: Final = tl.constexpr(2)  # of the commit's round, and no late report

@@ -1,7 +1,7 @@
 """The ZeroMQ transport: a hub at the server, and a link in every process of followers."""
 
-from seedbus.bus.zeromq.following import follow
-from seedbus.bus.zeromq.hub import Hub
-from seedbus.bus.zeromq.session import Limits
+from seedbus.bus.zeromq.server.hub import Hub
+from seedbus.bus.zeromq.server.session import Limits
+from seedbus.bus.zeromq.worker.serve import follow
 
 __all__ = ["Hub", "Limits", "follow"]

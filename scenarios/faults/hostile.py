@@ -10,7 +10,7 @@ from pydantic import Field
 
 from seedbus.agents import chunks, messages
 from seedbus.agents.chunks import Chunk, Title
-from seedbus.agents.forging import Occasion
+from seedbus.agents.client.forging import Occasion
 from seedbus.bus import EVALUATOR, HOST, Envelope, Kind, Luck, encode
 from seedbus.scenarios.faults.selector import Clients
 

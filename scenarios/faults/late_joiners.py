@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from seedbus.agents.population import Returns
+from seedbus.agents.availability import Returns
 from seedbus.bus import Luck
 from seedbus.scenarios.faults.presence import Toggling
 from seedbus.scenarios.faults.selector import Chosen

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from pydantic import Field
 
-from seedbus.agents.population import Returns
+from seedbus.agents.availability import Returns
 from seedbus.scenarios.faults.selector import Chosen
 
 

@@ -1,0 +1,1 @@
+"""A process of clients: its replicas, its clients' state, and the evaluator."""

@@ -1,0 +1,1 @@
+"""The journal: every commit, durable before anybody hears of it, and all that a resumed run needs."""

@@ -1,0 +1,28 @@
+"""Whoever has been heard least."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from seedbus.agents.policies.selection.known import Known
+from seedbus.bus.keyed_random import sample, uniform
+
+
+class Rarest(BaseModel):
+    """Of some candidates drawn uniformly, those of whom the fewest reports have counted; ties by lot."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    needs_known: ClassVar[bool] = True
+
+    policy: Literal["rarest"] = "rarest"
+    candidates: int = Field(default=3, ge=1, le=1000, description="candidates for every place in the cohort")
+
+    def choose(self, members: Sequence[int], count: int, known: Known, seed: int, round: int) -> list[int]:
+        """`count` of the members, ascending."""
+        size = min(len(members), count * self.candidates)
+        drawn = [members[place] for place in sample(len(members), size, seed, "cohort", round)]
+        drawn.sort(key=lambda client: (known.reports[client], uniform(seed, "rarest", round, client)))
+        return sorted(drawn[:count])

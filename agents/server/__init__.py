@@ -1,0 +1,1 @@
+"""The server: the coordinator decides without awaits, the server carries it out."""

@@ -1,0 +1,61 @@
+"""Who is a member of a run, and at which version the server believes everybody to be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from seedbus.agents.server.commit_window import Slowest
+from seedbus.agents.server.member_index import Members
+
+
+class Places:
+    """versions: of all who ever joined; members: of them, those who are there."""
+
+    def __init__(self, clients: int) -> None:
+        self.versions: dict[int, int] = {}
+        self.members = Members(clients)
+        self._slowest = Slowest()
+        self._moved: set[int] = set()
+
+    def enter(self, came: Iterable[tuple[int, int]]) -> None:
+        """Clients join, at versions; those who were members already are there from now on."""
+        came = list(came)
+        new = [client for client, _ in came if client not in self.members]
+        for client, version in came:
+            self.move(client, version)
+        for client in new:
+            self._slowest.add(self.versions[client])
+        self.members.update(new)
+
+    def move(self, client: int, version: int) -> None:
+        if client in self.members:
+            self._slowest.discard(self.versions[client])
+            self._slowest.add(version)
+        self.versions[client] = version
+        self._moved.add(client)
+
+    def leave(self, client: int) -> None:
+        if client in self.members:
+            self.members.discard(client)
+            self._slowest.discard(self.versions[client])
+            self._moved.add(client)
+
+    def slowest(self, default: int) -> int:
+        """The lowest version of a member, or `default` if there are none."""
+        return self._slowest.among(default)
+
+    def take_moved(self) -> list[tuple[int, int]]:
+        """(client, version) of those that joined, moved or left since the last call; who left has ~version."""
+        moved = [(c, self.versions[c] if c in self.members else ~self.versions[c]) for c in sorted(self._moved)]
+        self._moved.clear()
+        return moved
+
+    def restore(self, known: Mapping[int, int], *, with_members: bool) -> None:
+        """known: what `take_moved` gave, all in all; with_members: whether who was a member is one again."""
+        self.versions.clear()
+        self.versions.update((client, max(version, ~version)) for client, version in known.items())
+        if with_members:
+            self.members.update(client for client, version in known.items() if version >= 0)
+        self._slowest = Slowest()
+        for client in self.members:
+            self._slowest.add(self.versions.setdefault(client, 0))

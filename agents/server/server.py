@@ -1,0 +1,273 @@
+"""The server: carries out what the coordinator decides. It holds no model.
+
+Order of a round's end, on which recovery rests: aggregate → journal (durable) → tell the evaluator → next round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from seedbus.agents import messages
+from seedbus.agents.availability import Population
+from seedbus.agents.client.worker import build_facts
+from seedbus.agents.journal.journal import Checkpoint, Entry, Journal
+from seedbus.agents.observer import Observer
+from seedbus.agents.server.arrivals import Comings
+from seedbus.agents.server.coordinator import Closed, Coordinator
+from seedbus.agents.server.outages import Outages, Phase
+from seedbus.agents.server.registration import Reception
+from seedbus.agents.server.snapshots import Outgoing
+from seedbus.algorithms.contract import BadPayload
+from seedbus.bus import EVALUATOR, SERVER, Bus, Envelope, Kind, MalformedEnvelope
+from seedbus.bus.envelope import DOWN, UP
+from seedbus.bus.event_queue import LAST
+
+
+class Server:
+    """One run's server on a bus. reception: where the processes of its followers introduce themselves."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        coordinator: Coordinator,
+        population: Population,
+        outages: Outages,
+        journal: Journal,
+        observer: Observer,
+    ) -> None:
+        self.bus, self.coordinator, self.journal, self.observer = bus, coordinator, journal, observer
+        self._population, self._outages = population, outages
+        self._comings = Comings(bus, coordinator, population, observer, self._until, self._until_time)
+        self._mailbox = bus.open(SERVER, "the server")
+        self.unsaved_metrics: list[dict[str, Any]] = []
+        self._unpublished: Closed | None = None
+        self._disk = ThreadPoolExecutor(1, thread_name_prefix="journal")
+
+    def reception(self, scenario: bytes, processes: int) -> Reception:
+        """Where this server's followers come in; scenario: what they are told; processes: how many share them."""
+        self._reception = Reception(
+            self.bus,
+            self.coordinator,
+            self.observer,
+            scenario=scenario,
+            processes=processes,
+            held=lambda: self.bus.answers.stands,
+            halves=lambda: self.bus.answers.halves,
+            came=self._came,
+        )
+        return self._reception
+
+    def restore(self, checkpoint: Checkpoint, log: Iterable[Any]) -> None:
+        """Go on from a checkpoint; before `run`."""
+        coordinator, bus, population, coming = checkpoint.state
+        self.coordinator.restore(coordinator, log, checkpoint.known, checkpoint.snapshot)
+        self._population.unpack(population)
+        self._comings.unpack(coming)
+        self.bus.answers.stands, self.bus.answers.halves = dict(checkpoint.held), dict(checkpoint.halves)
+        self.bus.ledger.restore(checkpoint.segments, checkpoint.rows)
+        self.bus.restore(bus)
+        round, version, cohort, reported, has_commit = checkpoint.last
+        last = self.coordinator.history.since(version - 1)[0] if has_commit else None
+        if not self.bus.clock.is_virtual:  # what the evaluator was asked and had not answered is not asked again
+            self.bus.answers.stands[EVALUATOR] = version - has_commit
+            self.coordinator.progress.awaited = 0
+        self._unpublished = Closed(round, version, tuple(cohort), tuple(reported), last)
+
+    async def run(self) -> str:
+        """The whole run; returns why it ended.
+
+        Only a run that ends so tells its followers. One that is interrupted, or fails, may be resumed: they are to call
+        again, and not to believe that it is over.
+        """
+        try:
+            await self._assemble()
+            while (reason := self.coordinator.finished()) is None:
+                await self._round()
+            await self._until(lambda: self.coordinator.progress.awaited == 0)
+            for host in self._reception.hosts:
+                self.bus.transport.post(host, self.bus.book(messages.bye(host)))
+            return reason
+        finally:
+            self._disk.shutdown()
+
+    async def _assemble(self) -> None:
+        """Wait for all followers; then measure x₀, or take up a run that stopped after its last durable round."""
+        began_ns = self.bus.clock.now_ns
+        self.bus.clock.hold()  # nothing is simulated while processes come, and real time counts from when they are here
+        await self._until(lambda: not self._reception.missing)
+        self.bus.clock.release()
+        self.bus.clock.now_ns = began_ns
+        self.journal.note(build_facts(self.coordinator.proofs))
+        if self._unpublished is None:
+            self.bus.send(self.coordinator.ask_evaluator())
+            await self._until(lambda: not self.coordinator.awaits_metric)
+        else:
+            await self._publish(self._unpublished)
+
+    def _came(self, plans: list[Outgoing]) -> None:
+        """A process has come or gone, and there may be plans to send anew."""
+        self._send(plans)
+        if not self.bus.clock.is_virtual:
+            self._comings.owed.clear()  # a process that comes brings them, and one that is gone has nobody to introduce
+        self._mailbox.put(None)
+
+    async def _round(self) -> None:
+        await self._comings.gather(lambda: not self._reception.missing)
+        now_ns = self.bus.clock.now_ns
+        plans = self.coordinator.open_round(now_ns)
+        await self._until(lambda: not self.coordinator.snapshots.awaits_evaluator)
+        self._send(plans)
+        round, deadline_ns = self.coordinator.round, self.coordinator.deadline_ns
+        alarm = None
+        if deadline_ns is not None:
+            alarm = self.bus.clock.at(now_ns + deadline_ns, (round,), lambda: self._mailbox.put(round), LAST)
+        crashes = await self._crashes("asking") or await self._gathered() or await self._crashes("committing")
+        if alarm is not None:
+            alarm.cancel()
+        if crashes:
+            self.coordinator.crashed()
+            return
+        closed = self.coordinator.close_round(self.bus.clock.now_ns)
+        self._send(closed.told)  # now: while it is under way, a checkpoint has it
+        await self._keep(closed)
+        await self._publish(closed)
+
+    async def _gathered(self) -> bool:
+        """Wait until the round is over; true if the server crashed before."""
+        coordinator = self.coordinator
+        await self._until(lambda: coordinator.is_round_over or coordinator.is_half_in)
+        if await self._crashes("gathering"):
+            return True
+        await self._until(lambda: coordinator.is_round_over)
+        return False
+
+    async def _crashes(self, phase: Phase, round: int | None = None) -> bool:
+        """Whether the server crashes here; it is back by then."""
+        round = self.coordinator.round if round is None else round
+        lasts_ns = self._outages.begins_ns(round, phase)
+        if lasts_ns is None:
+            return False
+        self.observer.noted("server-crashed", round=round, phase=phase, away_s=lasts_ns / 1e9)
+        self._outages.is_away = True
+        await self._until_time(self.bus.clock.now_ns + lasts_ns)
+        self._outages.is_away = False
+        return True
+
+    async def _until_time(self, latest_ns: int, is_done: Callable[[], bool] = lambda: False) -> None:
+        """Wait until that instant, or until something is done."""
+        if is_done():
+            return
+        passed: list[None] = []
+
+        def ring() -> None:
+            passed.append(None)
+            self._mailbox.put(None)
+
+        alarm = self.bus.clock.at(latest_ns, (self.coordinator.round,), ring, LAST)
+        await self._until(lambda: is_done() or bool(passed))
+        alarm.cancel()
+
+    async def _publish(self, closed: Closed) -> None:
+        """What follows once a round is durable; a resumed run begins with it."""
+        await self._crashes("publishing", closed.round)
+        question = self.coordinator.published(closed, sum(self._bytes()))
+        self.observer.round_closed(closed, self.bus.clock.now_ns, self.coordinator.progress.bytes)
+        if question is not None:
+            self.bus.send(question)
+        await self._until(lambda: not self.coordinator.awaits_metric)
+
+    async def _keep(self, closed: Closed) -> None:
+        """Make the round durable, on the journal's own thread. In simulated time nothing is half done then."""
+        await self.bus.answers.all_given()
+        self.bus.book_link_bytes()
+        ledger, commit, answers = self.bus.ledger, closed.commit, self.bus.answers
+        entry = Entry(
+            round=closed.round,
+            version=closed.version,
+            cohort=closed.cohort,
+            reported=closed.reported,
+            course=closed.course.pack(),
+            commit=None if commit is None else self.coordinator.algorithm.pack_log([commit]).body,
+            is_dense=self.coordinator.algorithm.is_dense,
+            known=self.coordinator.take_moved(),
+            held=[(client, answers.stands.get(client, 0)) for client in sorted(answers.moved)],
+            halves=[(client, answers.halves[client]) for client in sorted(answers.moved & answers.halves.keys())],
+            snapshot=self.coordinator.snapshots.take_new(),
+            metrics=self.unsaved_metrics,
+            rows=ledger.take_new(),
+            is_rotated=ledger.is_full,
+            segments=ledger.segments + ledger.is_full,
+            state=[
+                self.coordinator.checkpoint(),
+                self.bus.checkpoint(),
+                self._population.pack(),
+                self._comings.pack(),
+            ],
+        )
+        self.unsaved_metrics = []
+        answers.moved.clear()
+        self._comings.turned_away.clear()
+
+        def write() -> None:
+            if entry.is_rotated:
+                ledger.write_segment()  # first the file, then the journal that vouches for it
+            self.journal.append(entry)
+
+        await self.bus.clock.offload(self._disk, write)
+
+    async def _until(self, is_done: Callable[[], bool]) -> None:
+        self._send(self.coordinator.take_outbox())
+
+        def act(letter: Envelope | MalformedEnvelope | int | None) -> bool:
+            self._read(letter)
+            self._send(self.coordinator.take_outbox())
+            return is_done()
+
+        if not is_done():
+            await self._mailbox.read(act)
+
+    def _read(self, letter: Envelope | MalformedEnvelope | int | None) -> None:
+        """Act upon one letter; whatever is wrong with it is counted and named, and stops nothing."""
+        coordinator = self.coordinator
+        if letter is None:
+            return  # somebody came or went: whoever waits looks again
+        if isinstance(letter, int):
+            coordinator.deadline_passed(letter)
+        elif isinstance(letter, MalformedEnvelope):
+            self.observer.refused(
+                coordinator.refused(SERVER if letter.peer is None else letter.peer, "malformed", str(letter))
+            )
+        elif letter.kind in UP:
+            refusal = coordinator.reported(letter, self.bus.clock.now_ns)
+            if refusal is not None:
+                self.observer.refused(refusal)
+        else:
+            try:
+                self._read_other(letter)
+            except BadPayload as error:
+                self.observer.refused(coordinator.refused(letter.client, "bad-payload", str(error)))
+
+    def _read_other(self, letter: Envelope) -> None:
+        if letter.kind is Kind.JOIN:
+            self._send(self._comings.joined(messages.Join.unpack(letter), letter.round))
+        elif letter.kind is Kind.EVALUATION and letter.client == EVALUATOR:
+            line, refusals = self.coordinator.evaluated(letter, self.bus.clock.now_ns, *self._bytes())
+            for refusal in refusals:
+                self.observer.refused(refusal)
+            if line is not None:
+                self.unsaved_metrics.append(line)
+                self.observer.measured(line)
+        else:
+            detail = f"a {letter.kind.name} from {letter.client} is not for the server"
+            self.observer.refused(self.coordinator.refused(letter.client, "wrong-kind", detail))
+
+    def _send(self, outgoing: Iterable[Outgoing]) -> None:
+        for envelope, tally in outgoing:
+            self.bus.send(envelope, tally)
+
+    def _bytes(self) -> tuple[int, int]:
+        """Bytes of the algorithm so far, from clients and to them, without the digests of verification."""
+        up, down = (sum(map(self.bus.sent_bytes, kinds)) for kinds in (UP, DOWN))
+        return up, down

@@ -1,0 +1,72 @@
+"""QSGD: a vector's norm, and for each coordinate a sign and one of s levels, at random; FedPAQ sends updates so.
+
+Alistarh, Grubic, Li, Tomioka, Vojnovic. "QSGD: Communication-Efficient SGD via Gradient Quantization and Encoding",
+NeurIPS 2017, arXiv:1610.02132, §3.1; Reisizadeh, Mokhtari, Hassani, Jadbabaie, Pedarsani. "FedPAQ", AISTATS 2020,
+arXiv:1909.13014, example 1 and Algorithm 1 (several local steps, some of the clients, Q(x_i − x)):
+
+    Q_s(v)_j = ‖v‖₂·sgn(v_j)·ξ_j,   ξ_j = (l + 1)/s with probability s|v_j|/‖v‖₂ − l, and else l/s;   l = ⌊s|v_j|/‖v‖₂⌋
+
+E[Q_s(v)] = v, and E‖Q_s(v) − v‖² ≤ min(d/s², √d/s)·‖v‖². **Ours**: sign and level are one number of ⌈log₂(2s + 1)⌉
+bits, in the place of Elias' code; a whole vector is one bucket.
+
+On the wire: [‖v‖₂, float32, rounded up; levels from −s to s, as level + s].
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from seedbus.algorithms.aggregation.vectors import lengths
+from seedbus.algorithms.contract import BadPayload, Vector
+from seedbus.algorithms.dense.compression.contract import Compression, floats, parts
+from seedbus.algorithms.dense.compression.packing import pack, packed_bytes, unpack
+from seedbus.algorithms.dense.draws import uniforms
+
+
+class Qsgd(Compression):
+    """QSGD, FedPAQ's quantiser (arXiv:1610.02132, arXiv:1909.13014): the norm, and a sign and a level a coordinate."""
+
+    kind: Literal["qsgd"] = "qsgd"
+    levels: int = Field(default=127, ge=1, lt=2**15, description="s; a coordinate takes ⌈log₂(2s + 1)⌉ bits, here 8")
+
+    @property
+    def _bits(self) -> int:
+        return (2 * self.levels).bit_length()
+
+    def encode(self, vector: Vector, key: int) -> list[Any]:
+        length = _above(vector)
+        codes = np.full(vector.size, self.levels, np.uint16)
+        if math.isfinite(length) and length > 0:
+            level = np.abs(vector, dtype=np.float64)
+            level *= self.levels / length
+            level += uniforms(key, "qsgd", vector.size)
+            whole = np.minimum(level, self.levels).astype(np.int32)  # s and a rounding error is s
+            np.negative(whole, out=whole, where=vector < 0)
+            codes = (whole + self.levels).astype(np.uint16)
+        return [np.array([length], "<f4").tobytes(), pack(codes, self._bits)]
+
+    def decode(self, body: Any, dimension: int) -> Vector:
+        raw, packed = parts(body, 4, packed_bytes(dimension, self._bits))
+        length = float(floats(raw)[0])
+        if length < 0:
+            raise BadPayload("a vector's norm is negative")
+        codes = unpack(packed, dimension, self._bits)
+        if codes.max(initial=0) > 2 * self.levels:
+            raise BadPayload(f"a level above {self.levels}")
+        with np.errstate(invalid="ignore"):
+            return ((codes.astype(np.float64) - self.levels) * (length / self.levels)).astype(np.float32)
+
+    def most_bytes(self, dimension: int) -> int:
+        return packed_bytes(dimension, self._bits) + 64
+
+
+def _above(vector: Vector) -> float:
+    """‖v‖₂ as the float32 at or above it: no level is above s then, and none has to be cut off."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        exact = lengths([vector])[0]
+        rounded = np.float32(exact)
+        return float(np.nextafter(rounded, np.float32(np.inf)) if rounded < exact else rounded)

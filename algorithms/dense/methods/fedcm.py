@@ -1,0 +1,42 @@
+"""FedCM: clients step along the federation's last direction as well as along their own.
+
+Xu, Wang, Wang, Yao. "FedCM: Federated Learning with Client-level Momentum", arXiv:2106.10874, Algorithm 1:
+
+    server → client   θ and Δ_t
+    client            K times: w ← w − η(α·g + (1 − α)·Δ_t)
+    server            Δ_{t+1} = −(1/(ηK))·Σ ω_i Δ_i,   θ ← θ + η_g Σ ω_i Δ_i
+
+Δ_t is a second vector on the way down. It travels without its 1/K, by which every client divides for itself: how many
+steps an epoch has, only the client knows. α = 1 is FedAvg to the bit.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+
+from seedbus.algorithms.contract import Vector
+from seedbus.algorithms.dense.methods.method import Local, Method, Server
+
+
+class FedCM(Method):
+    """FedCM (arXiv:2106.10874): momentum at the client, which costs a second vector down."""
+
+    name: Literal["fedcm"] = "fedcm"
+    gradient_share: float = Field(
+        default=0.1, gt=0, le=1, description="α, the gradient's share of a step; the rest is the last direction's"
+    )
+
+    @property
+    def companions(self) -> dict[str, float]:
+        return {"fedcm.direction": 0.0}
+
+    def direct(self, direction: Vector, local: Local) -> None:
+        if self.gradient_share < 1:
+            direction *= np.float32(self.gradient_share)
+            direction += np.float32((1 - self.gradient_share) / local.steps) * local.fields["fedcm.direction"]
+
+    def learn(self, server: Server) -> None:
+        server.shared["fedcm.direction"] = server.update * np.float32(-1 / server.plan.learning_rate)

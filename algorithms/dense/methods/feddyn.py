@@ -1,0 +1,46 @@
+"""FedDyn: local losses that are bent until all clients have one stationary point.
+
+Acar, Zhao, Matas Navarro, Mattina, Whatmough, Saligrama. "Federated Learning Based on Dynamic Regularization",
+ICLR 2021, arXiv:2111.04263, Algorithm 1:
+
+    client   min_w  F_i(w) − ⟨h_i, w⟩ + (α/2)‖w − θ‖²;   h_i ← h_i − α(w_i − θ)
+    server   h ← h − (α/N) Σ_{i∈C} (w_i − θ),   θ ← mean of w_i − h/α
+
+Every client remembers h_i, and loses it with its state; the server keeps h. N is how many members there are. h/α is
+what the server holds, so a round costs it a sum: s ← s − (|C|/N)·Δ, θ ← θ + η_g·Δ − s, with Δ = Σ ω_i Δ_i; with weights
+other than uniform both are sums of weighted updates.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from seedbus.algorithms.contract import Vector
+from seedbus.algorithms.dense.methods.fedprox import pull
+from seedbus.algorithms.dense.methods.method import Local, Method, Server
+
+
+class FedDyn(Method):
+    """FedDyn (arXiv:2111.04263): dynamic regularisation, with a vector that every client remembers."""
+
+    defaults: ClassVar = {"weighting": "uniform"}
+
+    name: Literal["feddyn"] = "feddyn"
+    regularisation: float = Field(default=0.1, gt=1e-18, lt=1e18, description="α of the dynamic regulariser")
+
+    def correct(self, gradient: Vector, local: Local) -> None:
+        pull(gradient, local, self.regularisation)
+        gradient -= local.remembered("feddyn.h")
+
+    def finish(self, local: Local) -> None:
+        local.memory["feddyn.h"] = local.remembered("feddyn.h") - np.float32(self.regularisation) * local.update
+
+    def move(self, server: Server) -> bool:
+        s = server.vector("feddyn.s")
+        s -= np.float32(server.reporters / server.members) * server.update
+        server.x += np.float32(server.plan.server_learning_rate) * server.update
+        server.x -= s
+        return True

@@ -1,0 +1,33 @@
+"""FedLC: logits calibrated by how often a client sees a class.
+
+Zhang, Li, Li, Xu, Wu, Ding, Wu. "Federated Learning with Label Distribution Skew via Logits Calibration", ICML 2022,
+arXiv:2209.00189, equation 7:
+
+    L(y; f) = −log( e^{f_y − τ n_y^{−1/4}} / Σ_c e^{f_c − τ n_c^{−1/4}} )
+
+n_c: the client's samples of class c. A class that it has none of has n_c^{−1/4} = ∞ and drops out of the sum.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from seedbus.algorithms.dense.methods.method import Local, Method
+
+
+class FedLC(Method):
+    """FedLC (arXiv:2209.00189): a margin for each class in the local cross-entropy."""
+
+    name: Literal["fedlc"] = "fedlc"
+    margin: float = Field(default=1.0, gt=0, lt=1e37, description="τ, the scale of the margins n_c^{−1/4}")
+
+    def logits(self, logits: Any, local: Local) -> Any:
+        counts = local.objective.counts()
+        known = np.zeros(logits.shape[1])
+        known[: counts.size] = counts
+        with np.errstate(divide="ignore"):
+            margins = self.margin * known**-0.25  # ∞ where there is none
+        return logits - logits.new_tensor(margins.tolist())

@@ -1,0 +1,42 @@
+"""FedMLB: what a client's early blocks make must suit the global model's later ones.
+
+Kim, Kim, Han. "Multi-Level Branched Regularization for Federated Learning", ICML 2022, arXiv:2207.06936, equations 3–7.
+A hybrid path leaves the local network after its block n and goes on through the frozen later blocks of the model as it
+was received; with the mean over all n but the last:
+
+    L = CE(q, y) + λ₁·mean_n CE(q_n, y) + λ₂·mean_n KL(q_n ‖ q)
+
+The gradient passes through the frozen blocks to the local ones before them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from seedbus.algorithms.dense.methods.method import Local, Method
+from seedbus.algorithms.objective import Outputs
+
+
+class FedMLB(Method):
+    """FedMLB (arXiv:2207.06936): hybrid paths of local early and global later blocks."""
+
+    name: Literal["fedmlb"] = "fedmlb"
+    hybrid: float = Field(default=1.0, ge=0, lt=1e37, description="λ₁, weight of the hybrid paths' cross-entropy")
+    likeness: float = Field(
+        default=1.0, ge=0, lt=1e37, description="λ₂, weight of the divergence from the hybrid paths"
+    )
+
+    def loss(self, loss: Any, outputs: Outputs, local: Local) -> Any:
+        from torch.nn.functional import nll_loss
+
+        own = outputs.logits.log_softmax(dim=1)
+        paths = [
+            local.objective.through(hidden, number, local.start).log_softmax(dim=1)
+            for number, hidden in enumerate(outputs.hidden)
+        ]
+        for path in paths:
+            divergence = (path.exp() * (path - own)).sum(dim=1).mean()
+            loss = loss + (self.hybrid * nll_loss(path, outputs.labels) + self.likeness * divergence) / len(paths)
+        return loss

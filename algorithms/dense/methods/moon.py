@@ -1,0 +1,44 @@
+"""MOON: a client's features stay near those of the global model, and away from its own former ones.
+
+Li, He, Song. "Model-Contrastive Federated Learning", CVPR 2021, arXiv:2103.16257, equations 3–4:
+
+    L + μ·( −log( e^{s(q, q_glob)/T} / (e^{s(q, q_glob)/T} + e^{s(q, q_prev)/T}) ) ),   s: cosine
+
+q: the features of a sample under the local model; q_glob: under the model as received; q_prev: under what the client's
+own had become when it took part last. Who takes part for the first time has no q_prev: for q_prev = q_glob the term's
+gradient is 0, and it is left out.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from seedbus.algorithms.dense.methods.method import Local, Method
+from seedbus.algorithms.objective import Outputs
+
+PREVIOUS = "moon.previous"
+
+
+class Moon(Method):
+    """MOON (arXiv:2103.16257): contrastive learning between models; clients remember their last one."""
+
+    name: Literal["moon"] = "moon"
+    contrast: float = Field(default=1.0, ge=0, lt=1e37, description="μ, weight of the contrastive term")
+    temperature: float = Field(default=0.5, gt=0, lt=1e37, description="T of the contrastive term")
+
+    def loss(self, loss: Any, outputs: Outputs, local: Local) -> Any:
+        if PREVIOUS not in local.memory:
+            return loss
+        from torch.nn.functional import cosine_similarity, softplus
+
+        own = outputs.features
+        near, far = (
+            cosine_similarity(own, local.outputs(at).features, dim=1) / self.temperature
+            for at in (local.start, local.memory[PREVIOUS])
+        )
+        return loss + self.contrast * softplus(far - near).mean()  # −log(eᵃ/(eᵃ + eᵇ)) = log(1 + e^{b−a})
+
+    def finish(self, local: Local) -> None:
+        local.memory[PREVIOUS] = local.x.copy()

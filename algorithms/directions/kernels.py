@@ -1,0 +1,168 @@
+"""What every compiled kernel is made of: one direction, added to one piece of a vector.
+
+Compiled by Numba for this machine's processor: float32, no fast-math. A piece is small enough for the innermost
+caches. Its Philox words are made a few blocks at a time (that loop vectorises) and used at once, so that the look-ups
+of one handful wait for the table while the processor computes the next. The table is the upper half of the quantiles'
+for `gaussian`. What isn't there, as this table for `rademacher`, has no elements: so a kernel is compiled once, for
+every kind, law and replica, and decides between its loops where a piece begins.
+
+Kernels take whole groups of 128 coordinates, and whoever calls them pads the end of a vector.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+from numba import float32, uint32, uint64
+
+from seedbus.algorithms.directions.contract import ALIGNMENT, Vector
+from seedbus.algorithms.directions.llvm_ops import QUANTILES, SIGNS, WORDS, add_quantiles, add_signs, sum_signs
+from seedbus.algorithms.directions.philox import MULTIPLIERS, ROUNDS, WEYL
+
+BLOCKS = 32  # of Philox at once, 512 bytes: look-ups wait for memory while the next words are computed
+PIECE = 128 * BLOCKS  # coordinates, 16 KiB of each vector: no more than `rademacher` has from so many blocks
+TOGETHER = 16  # directions of `rademacher` that are summed without leaving the registers
+ROOM = TOGETHER * 4 * BLOCKS  # words that `add_all` needs
+
+NOTHING = np.empty(0, np.float32)
+
+M0, M1 = (np.uint64(multiplier) for multiplier in MULTIPLIERS)
+W0, W1 = (np.uint32(weyl) for weyl in WEYL)
+FLOAT32 = np.dtype(np.float32)
+WORD, ONE = np.uint64(32), np.float32(1)
+
+Kernel = Callable[..., Any]
+
+
+def kernel(function: Kernel) -> Kernel:
+    """Called from Python: compiled once for this processor, and kept on disk if there is a place for it."""
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+    function.__qualname__ += f"-{_sources()}"  # Numba keeps kernels by name, and looks for changes in their file alone
+    try:
+        compiled: Kernel = numba.njit(function, cache=True, **options)
+    except RuntimeError:  # an installation that nobody may write to, and no home
+        compiled = numba.njit(function, **options)
+    return compiled
+
+
+@lru_cache(maxsize=1)
+def _sources() -> str:
+    """A digest of the files that every kernel is compiled from."""
+    folder = Path(__file__).parent
+    parts = (folder.joinpath(name).read_bytes() for name in ("llvm_ops.py", "philox.py", "kernels.py"))
+    return hashlib.blake2b(b"".join(parts), digest_size=4).hexdigest()
+
+
+def inlined(function: Kernel) -> Kernel:
+    """Part of a kernel, inlined into it."""
+    compiled: Kernel = numba.njit(function, nogil=True, forceinline=True, error_model="numpy")
+    return compiled
+
+
+@inlined
+def philox_words(words, block, step, p, domain, low, high):  # type: ignore[no-untyped-def]
+    """words [4 · BLOCKS] = the stream of one direction from Philox block `block` on."""
+    for b in range(BLOCKS):
+        c0, c1, c2, c3 = uint32(block + b), uint32(step), uint32(p), uint32(domain)
+        k0, k1 = uint32(low), uint32(high)
+        for _ in range(ROUNDS):
+            product0, product1 = M0 * uint64(c0), M1 * uint64(c2)
+            c0, c1 = uint32(product1 >> WORD) ^ c1 ^ k0, uint32(product1)
+            c2, c3 = uint32(product0 >> WORD) ^ c3 ^ k1, uint32(product0)
+            k0, k1 = uint32(k0 + W0), uint32(k1 + W1)
+        words[4 * b], words[4 * b + 1], words[4 * b + 2], words[4 * b + 3] = c0, c1, c2, c3
+
+
+@inlined
+def add(out, x, scale, words, start, step, p, low, high, table, factor):  # type: ignore[no-untyped-def]
+    """out = x + scale · z · factor over one piece (`gaussian`: z / factor); x may be out; start: in coordinates."""
+    if table.size:
+        for first in range(0, out.size, 8 * BLOCKS):
+            philox_words(words, (start + first) // 8, step, p, 0, low, high)
+            last = min(first + 8 * BLOCKS, out.size)
+            if factor.size:
+                for i in range(first, last, QUANTILES):
+                    add_quantiles(out, x, scale, words, table, factor, i, (i - first) // 2)
+            else:
+                for i in range(first, last, QUANTILES):
+                    add_quantiles(out, x, scale, words, table, None, i, (i - first) // 2)
+    else:
+        for first in range(0, out.size, 128 * BLOCKS):
+            philox_words(words, (start + first) // 128, step, p, 1, low, high)
+            last = min(first + 128 * BLOCKS, out.size)
+            if factor.size:
+                for i in range(first, last, SIGNS):
+                    add_signs(out, x, scale, words, factor, i, (i - first) // SIGNS)
+            else:
+                for i in range(first, last, SIGNS):
+                    add_signs(out, x, scale, words, None, i, (i - first) // SIGNS)
+
+
+@inlined
+def add_all(out, scales, words, start, step, low, high, table, divisor):  # type: ignore[no-untyped-def]
+    """out = (Σ_p scales[p] · z(p)) / divisor over one piece; words: ROOM of them, to work in."""
+    out[:] = float32(0)
+    if table.size:
+        for p in range(scales.size):
+            add(out, out, scales[p], words, start, step, p, low, high, table, divisor[:0])
+    else:
+        for first in range(0, scales.size, TOGETHER):
+            count = min(TOGETHER, scales.size - first)
+            for p in range(count):
+                philox_words(words[4 * BLOCKS * p :], start // 128, step, first + p, 1, low, high)
+            for i in range(0, out.size, SIGNS * WORDS):
+                sum_signs(out, scales, first, count, words, 4 * BLOCKS, i, i // SIGNS)
+    for i in range(divisor.size):
+        out[i] /= divisor[i]
+
+
+@inlined
+def divide_by(divisor, room, table):  # type: ignore[no-untyped-def]
+    """What `add` takes as its factor for a piece's divisor: that, or for `rademacher` 1 / divisor, made in `room`."""
+    if table.size:
+        return divisor
+    factor = room[: divisor.size]
+    for i in range(factor.size):
+        factor[i] = ONE / divisor[i]
+    return factor
+
+
+def check_float32(out: Vector, *others: Vector | None) -> None:
+    """Raise ValueError unless every vector is contiguous float32 of shape [d]: another would be compiled for anew."""
+    shape = (out.size,)
+    for vector in (out, *others):
+        if vector is None or (vector.dtype == FLOAT32 and vector.shape == shape and vector.flags.c_contiguous):
+            continue
+        raise ValueError(
+            f"compiled directions take contiguous float32 vectors of one shape: {vector.dtype} of {vector.shape} "
+            f"beside {out.dtype} of {out.shape} (`reference` takes other types)"
+        )
+
+
+def groups(start: int, *vectors: Vector | None, written: int = 1) -> Iterator[tuple[int, list[Vector]]]:
+    """Where to begin and the vectors: first the whole groups of 128 coordinates, then what is left, padded with ones.
+
+    For None there is a vector without elements. The first `written` of them get their ends back.
+    """
+    size = max(vector.size for vector in vectors if vector is not None)
+    whole = size // ALIGNMENT * ALIGNMENT
+    yield start, [NOTHING if vector is None else vector[:whole] for vector in vectors]
+    if whole == size:
+        return
+    ends = [NOTHING if vector is None else _padded(vector[whole:]) for vector in vectors]
+    yield start + whole, ends
+    for vector, end in zip(vectors[:written], ends, strict=False):
+        if vector is not None:
+            vector[whole:] = end[: size - whole]
+
+
+def _padded(end: Vector) -> Vector:
+    group = np.ones(ALIGNMENT, np.float32)
+    group[: end.size] = end
+    return group

@@ -1,0 +1,293 @@
+"""The scalar-only family: a round sends one seed and K·P gradient scalars, whatever the dimension.
+
+DeComFL (arXiv:2405.15861, Algorithms 1–4) and the generalised framework of HiSo (arXiv:2506.02370, Algorithm 1):
+
+    client, step k    g[k,p] = (f(x+μz) − f(x))/μ  or  (f(x+μz) − f(x−μz))/2μ,   z = z(seed, k, p), rounded for the wire
+                      Δ = Σ_p (g[k,p]/P) z,  x ← x − ηΔ           never in the replica; only g is reported
+    server            ḡ = mean of g over the cohort, or a robust rule in its place;         rounded for the wire
+    follower, each k  Δ = Σ_p (ḡ[k,p]/P) z,  x ← x − ηΔ
+
+Invariant: client and follower share `step`, so there is one definition of an update; every operation is a separate
+float32 one, in this order, on every backend (seedbus.algorithms.directions). Everybody computes with scalars as they
+travel (seedbus.algorithms.scalar_only.precision), the client that measured them too.
+
+A member of the family is a subclass that says which fields a replica has beside x (`companions`), what divides its
+directions (`divisor`), how Δ moves x (`step`) and what a follower learns from Δ (`learn`). If it also says these in
+numbers (`law`), replay is compiled whole (seedbus.algorithms.scalar_only.replay); else NumPy folds, to the same bits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from seedbus.algorithms.aggregation.rules import Aggregation, Mean
+from seedbus.algorithms.contract import Declined, Overdue, Packed, Replica, ReportRefused, Vector, unseen
+from seedbus.algorithms.directions import Directions, Law, directions, for_blocks, reference
+from seedbus.algorithms.objective import PASSES, Objective
+from seedbus.algorithms.scalar_only import payloads as wire
+from seedbus.algorithms.scalar_only.block import Block, descend, shares
+from seedbus.algorithms.scalar_only.local import measured
+from seedbus.algorithms.scalar_only.payloads import ScalarCommit, ScalarPlan, Scalars, Term
+from seedbus.algorithms.scalar_only.perturbed import WAYS
+from seedbus.algorithms.scalar_only.precision import FORMATS, Format, Precision
+from seedbus.algorithms.scalar_only.replay import fused
+from seedbus.algorithms.schedule import Scheduled, at, values
+
+Count = Annotated[int, Field(ge=1, lt=2**16)]
+Positive = Annotated[float, Field(gt=1e-37, lt=1e37)]  # float32 holds it, neither as 0 nor as inf
+Estimator = Literal["forward", "central", "projection"]
+
+ABSURD = 1e12  # a scalar beyond this is a fault and not a gradient; float32 would still hold it
+
+
+class ScalarOnly(BaseModel):
+    """What DeComFL, HiSo and their relatives share: hyperparameters, estimation, aggregation and replay."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    most_clients: ClassVar[int | None] = None
+
+    perturbations: Scheduled[Count] = Field(default=10, description="P, directions per local step; may change by round")
+    local_steps: Scheduled[Count] = Field(default=1, description="K, local steps per round; may change by round")
+    learning_rate: Scheduled[Positive] = Field(default=1e-3, description="η; may change by round")
+    smoothing: Scheduled[Positive] = Field(default=1e-3, description="μ of the finite difference; may change by round")
+    estimator: Scheduled[Estimator] = Field(
+        default="forward",
+        description="finite differences, forward (P + 1 evaluations a step) or central (2P); or projection: of the "
+        "gradient, by backpropagation (as many as 3); may change by round",
+    )
+    directions: Literal["gaussian", "rademacher"] = Field(
+        default="gaussian", description="distribution of z's coordinates: standard normal, or ±1"
+    )
+    aggregation: Aggregation = Field(
+        default=Mean(), description="how the cohort's scalars become one: a rule, or just its name"
+    )
+    revert: Literal["copy", "light"] = Field(
+        default="copy",
+        description="where losses are taken: at a copy of x, or layer by layer, with the memory of one layer more than "
+        "x and more work; the same bits",
+    )
+    precision: Precision = Field(default="float32", description="format of scalars on the wire; bytes: 4, 2 and 2")
+
+    @model_validator(mode="after")
+    def _reportable(self) -> Self:
+        most = max(values(self.local_steps)) * max(values(self.perturbations))
+        if most > wire.REPORTABLE:
+            raise ValueError(f"local_steps × perturbations is {most}; a report holds at most {wire.REPORTABLE} scalars")
+        if self.revert == "light" and "projection" in values(self.estimator):
+            raise ValueError("revert: light makes no gradients; estimator: projection needs revert: copy")
+        return self
+
+    # -- what a member of the family says of itself
+
+    def caveats(self) -> list[str]:
+        """What a person who chose these hyperparameters should be told; a sentence each."""
+        return []
+
+    def companions(self) -> dict[str, float]:
+        """The fields of a replica beside x, with their initial values."""
+        return {}
+
+    def divisor(self, fields: Mapping[str, Vector], out: Vector) -> Vector | None:
+        """What divides every direction of a round (into `out`), or None for isotropic ones."""
+        return None
+
+    def step(self, block: Block, learning_rate: float) -> None:
+        """x ← x − η·Δ, with Δ in block.delta. Local and global steps alike."""
+        descend(block, block.delta, learning_rate)
+
+    def learn(self, block: Block, is_last_step: bool) -> None:
+        """What a follower, and only a follower, learns from the Δ of one global step."""
+
+    def law(self) -> Law | None:
+        """The three above in numbers, for the compiled replay; None where numbers cannot say it."""
+        return Law()
+
+    @property
+    def fewest_reports(self) -> int:
+        """The lowest quorum of a scenario: what `aggregation` needs to keep its promise."""
+        return self.aggregation.fewest
+
+    # -- the contract
+
+    def sized(self, dimension: int) -> Self:
+        return self
+
+    @property
+    def needs_outputs(self) -> bool:
+        return False
+
+    def replica(self, x0: Vector) -> Replica:
+        return Replica(
+            0, {"x": x0.copy(), **{name: np.full_like(x0, value) for name, value in self.companions().items()}}
+        )
+
+    def plan(self, round: int, version: int, seed: int) -> ScalarPlan:
+        steps, perturbations = at(self.local_steps, round), at(self.perturbations, round)
+        return ScalarPlan(round, version, seed, steps, perturbations, float(np.float32(at(self.learning_rate, round))))
+
+    def reachable(self, plan: ScalarPlan, cohort: Sequence[int]) -> list[int]:
+        return list(cohort)
+
+    def evaluations(self, round: int) -> int:
+        perturbations = at(self.perturbations, round)
+        each = {"forward": perturbations + 1, "central": 2 * perturbations, "projection": PASSES}
+        return at(self.local_steps, round) * each[at(self.estimator, round)]
+
+    def local(self, replica: Replica, memory: Any, plan: ScalarPlan, objective: Objective) -> tuple[Scalars, Any]:
+        """K local steps from the replica; returns the gradient scalars, float32 [K, P], as they will travel."""
+        (found,) = self.local_together(replica, [memory], plan, [objective])
+        if isinstance(found, Declined):
+            raise found
+        return found
+
+    def local_together(
+        self, replica: Replica, memories: Sequence[Any], plan: ScalarPlan, objectives: Sequence[Objective]
+    ) -> list[tuple[Scalars, Any] | Declined]:
+        """With `revert: copy` each perturbed point of the first step is made once, for all the clients' losses."""
+        start = WAYS[self.revert](self, self._backend(replica.x), replica, plan)
+        found = measured(self, start, plan, objectives)
+        return [each if isinstance(each, Declined) else (each, own) for each, own in zip(found, memories, strict=True)]
+
+    def check(self, plan: ScalarPlan, report: Scalars) -> None:
+        if report.shape != plan.shape:
+            raise ReportRefused("shape", f"its scalars have shape {report.shape}, not K × P = {plan.shape}")
+        largest = float(np.abs(report).max())
+        if not math.isfinite(largest):
+            raise ReportRefused("not-finite", "it holds a scalar that is not a finite number")
+        if largest > ABSURD:
+            raise ReportRefused(
+                "absurd", f"it holds a scalar of magnitude {largest:.3g}; at most {ABSURD:.0g} is accepted"
+            )
+
+    def first_state(self, x0: Callable[[], Vector]) -> None:
+        """A server of scalars has no model."""
+
+    def aggregate(
+        self,
+        state: Any,
+        plan: ScalarPlan,
+        reports: Mapping[int, Scalars],
+        *,
+        share: float = 1.0,
+        late: Sequence[Overdue] = (),
+        members: int = 0,
+    ) -> tuple[ScalarCommit, Any]:
+        """ḡ: the cohort's scalars, clients in order, made one by `aggregation` in float64, and rounded for the wire.
+
+        A term of its own for each late round: of n reports, Σ_i w·Δ(g_i) is Δ(mean g) with the weight n·w.
+        """
+        own = Term(plan.round, plan.seed, np.zeros((1, 1), np.float32), 0.0)
+        if reports:
+            combined, state = self.aggregation.combine(_rows(reports), state)
+            scalars = self._format.rounded(combined).reshape(plan.shape)
+            own = Term(plan.round, plan.seed, scalars, float(np.float32(share)))
+        terms = [own]
+        for overdue in late:
+            mean = self._format.rounded(Mean().combine(_rows(overdue.reports), None)[0]).reshape(overdue.plan.shape)
+            weight = float(np.float32(overdue.weight * len(overdue.reports)))
+            terms.append(Term(overdue.plan.round, overdue.plan.seed, mean, weight))
+        return ScalarCommit(plan.version + 1, plan.round, plan.learning_rate, tuple(terms)), state
+
+    def peak(self, plan: ScalarPlan, reports: Mapping[int, Scalars]) -> None:
+        """Nobody's scalars depend on the others'."""
+
+    @property
+    def takes_late(self) -> bool:
+        return True
+
+    def numbers(self, report: Scalars) -> Scalars:
+        return report
+
+    def saying(self, report: Scalars, numbers: Vector) -> Scalars:
+        return numbers.astype(np.float32, copy=False)
+
+    def apply(self, replica: Replica, commits: Sequence[ScalarCommit]) -> None:
+        """Fold commits, fused: each block of coordinates folds them all, so x, H and m are read and written once."""
+        fresh = self.missing(replica.version, commits)
+        if not fresh:
+            return
+        backend = self._backend(replica.x)
+
+        def fold(span: slice) -> None:
+            block = Block(replica.fields, span)
+            with np.errstate(over="ignore", invalid="ignore"):  # a diverging run overflows to inf, alike everywhere
+                for commit in fresh:
+                    for term in commit.terms:
+                        self._fold(block, backend, commit, term)
+
+        for_blocks(replica.dimension, fused(self, backend, replica, fresh) or fold)
+        replica.version = fresh[-1].version
+
+    @property
+    def is_dense(self) -> bool:
+        return False
+
+    def missing(self, version: int, commits: Sequence[ScalarCommit]) -> Sequence[ScalarCommit]:
+        return unseen(version, commits)
+
+    def point(self, replica: Replica, newest: ScalarCommit | None) -> Vector:
+        return replica.x
+
+    def diagnostics(self, replica: Replica) -> dict[str, float]:
+        return {}
+
+    def report_bytes(self, dimension: int) -> int:
+        return 0
+
+    def count_scalars(self, body: Any) -> int:
+        return wire.count_scalars(body, self._format)
+
+    def pack_plan(self, plan: ScalarPlan) -> Packed:
+        return wire.pack_plan(plan)
+
+    def unpack_plan(self, body: Any, round: int, version: int) -> ScalarPlan:
+        return wire.unpack_plan(body, round, version)
+
+    def pack_report(self, plan: ScalarPlan, report: Scalars) -> Packed:
+        return wire.pack_report(report, self._format)
+
+    def unpack_report(self, body: Any, plan: ScalarPlan) -> Scalars:
+        return wire.unpack_report(body, plan, self._format)
+
+    def pack_commits(self, commits: Sequence[ScalarCommit]) -> Packed:
+        return wire.pack_commits(commits, self._format)
+
+    def pack_log(self, commits: Sequence[ScalarCommit]) -> Packed:
+        return self.pack_commits(commits)
+
+    def unpack_commits(self, body: Any) -> list[ScalarCommit]:
+        return wire.unpack_commits(body, self._format)
+
+    # -- the mathematics
+
+    @property
+    def _format(self) -> Format:
+        return FORMATS[self.precision]
+
+    def _backend(self, x: Vector) -> Directions:
+        return directions(self.directions) if x.dtype == np.float32 else reference(self.directions)
+
+    def _fold(self, block: Block, backend: Directions, commit: ScalarCommit, term: Term) -> None:
+        if not term.weight:
+            return
+        is_own, weight, rate = commit.effect(term)
+        root = self.divisor(block.fields, block.root)
+        for k, part in enumerate(shares(term.scalars, weight, block.delta.dtype.type)):
+            backend.accumulate(block.delta, part, seed=term.seed, step=k, start=block.start, divisor=root)
+            if is_own:
+                self.step(block, rate)
+                self.learn(block, k + 1 == len(term.scalars))
+            else:
+                descend(block, block.delta, rate)
+
+
+def _rows(reports: Mapping[int, Scalars]) -> NDArray[np.float64]:
+    """Reports as rows, clients in order."""
+    rows = np.stack([reports[client] for client in sorted(reports)]).reshape(len(reports), -1)
+    return rows.astype(np.float64)

@@ -1,0 +1,97 @@
+"""HiSo: Hessian-informed scalar-only communication.
+
+"Converge Faster, Talk Less: Hessian-Informed Federated Zeroth-Order Optimization", arXiv:2506.02370,
+Algorithms 1, 2, 2a, 2b and equations 8–12.
+
+    z(r,k,p) = u(r,k,p) / sqrt(H_r)                       one H_r for all k of a round
+    Δ[k]     = (1/P) Σ_p ḡ[k,p] z(r,k,p),   x ← x − ηΔ[k]
+    H        ← (1−ν)H + ν(Δ[k]² + ε)                      eq. 12, for k = 0 … K−1; H_{r+1} is H after the last
+
+H is a field of the replica: it is never sent, every follower rebuilds it from the same scalars. The mean over P is
+taken first and squared after. Equation 113 carries a 1/τ that the algorithms do not; the algorithms stand. There is no
+momentum (§4.2, footnote).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Literal
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from seedbus.algorithms.contract import Replica, Vector
+from seedbus.algorithms.directions import Hessian, Law
+from seedbus.algorithms.scalar_only.base import Positive, ScalarOnly
+from seedbus.algorithms.scalar_only.block import Block
+from seedbus.algorithms.schedule import values
+
+
+class HiSo(ScalarOnly):
+    """HiSo (arXiv:2506.02370): DeComFL with directions scaled by a diagonal Hessian that every follower rebuilds."""
+
+    name: Literal["hiso"] = "hiso"
+    nu: float = Field(default=0.05, ge=0, le=1, description="ν, weight of the newest Δ² in H; 0 is DeComFL to the bit")
+    epsilon: Positive = Field(default=1e-8, description="ε added to Δ², so that H stays above 0")
+    hessian_step: Literal["every", "last"] = Field(
+        default="every",
+        description="fold every local step into H (eq. 12) or only the last (Algorithm 2a, line 6)",
+    )
+    clip: tuple[Positive, Positive] | None = Field(
+        default=None, description="lower and upper bound on every H_j (Assumption 4); none: off"
+    )
+
+    @model_validator(mode="after")
+    def _sound(self) -> HiSo:
+        if self.directions == "rademacher" and min(values(self.perturbations)) == 1:
+            raise ValueError("rademacher directions have u² = 1 and tell H nothing at perturbations: 1; use gaussian")
+        if self.clip is not None and self.clip[0] > self.clip[1]:
+            raise ValueError(f"clip: the lower bound {self.clip[0]} is above the upper bound {self.clip[1]}")
+        return self
+
+    def caveats(self) -> list[str]:
+        if self.directions == "gaussian":
+            return []
+        return ["rademacher directions have u² = 1, so single perturbations tell HiSo's H nothing; gaussian ones do"]
+
+    @property
+    def takes_late(self) -> bool:
+        return False  # its directions are scaled by the H of their round, which a replica no longer has
+
+    def companions(self) -> dict[str, float]:
+        lowest, highest = self.clip or (1.0, 1.0)
+        return {"hessian": min(max(1.0, lowest), highest)}
+
+    def divisor(self, fields: Mapping[str, Vector], out: Vector) -> Vector | None:
+        return np.sqrt(fields["hessian"], out=out)
+
+    def learn(self, block: Block, is_last_step: bool) -> None:
+        if self.hessian_step == "last" and not is_last_step:
+            return
+        hessian, real = block.fields["hessian"], block.delta.dtype.type
+        fresh = np.multiply(block.delta, block.delta, out=block.delta)
+        np.add(fresh, real(self.epsilon), out=fresh)
+        np.multiply(fresh, real(self.nu), out=fresh)
+        np.multiply(hessian, real(1 - self.nu), out=hessian)
+        np.add(hessian, fresh, out=hessian)
+        if self.clip is not None:
+            np.clip(hessian, real(self.clip[0]), real(self.clip[1]), out=hessian)
+
+    def law(self) -> Law | None:
+        lowest, highest = self.clip or (-math.inf, math.inf)
+        return Law(hessian=Hessian(1 - self.nu, self.nu, self.epsilon, lowest, highest, self.hessian_step == "last"))
+
+    def diagnostics(self, replica: Replica) -> dict[str, float]:
+        """H's spread, beside the spread that an H without any information has: the noise of its own average.
+
+        With equal scalars Δ_j² = s·u_j²/H_j. A plain average of u² has the variance 2ν/(2−ν), and the 1/H_j, which
+        pulls a large H_j back, halves it (to first order in ν; scalars that vary from round to round add to it).
+        """
+        hessian = replica.fields["hessian"].astype(np.float64)
+        mean = float(hessian.mean())
+        return {
+            "hessian_mean": mean,
+            "hessian_cv": float(hessian.std()) / mean if mean else 0.0,
+            "hessian_cv_null": math.sqrt(self.nu / (2 - self.nu)),
+        }

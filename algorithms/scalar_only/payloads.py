@@ -1,0 +1,225 @@
+"""How the scalar-only family looks on the wire: raw little-endian columns, every length checked on the way in.
+
+    plan      [seed, K, P, η]
+    report    [scalars]
+    commits   segments of at most 64 commits in lists of at most 64 segments; a segment holds its columns:
+              [first version, terms per commit, rounds, η, weights, shapes, seeds, scalars]
+
+A column that says the same for all is sent once; one that says nothing new (one term a commit, weight 1, consecutive
+rounds) is empty or a single number. So 50 missed rounds of 10 scalars are little more than 50 seeds and 500 scalars.
+
+Scalars are in the run's format (scalar_only.precision), which does not travel: both ends know the scenario.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seedbus.algorithms.contract import BadPayload, Packed
+from seedbus.algorithms.scalar_only.precision import FLOAT32, Format
+
+SEGMENT = 64
+REPORTABLE = 16_000  # scalars in a report: they fit the 64 KiB that a server accepts from a client
+Scalars = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarPlan:
+    """What a participant is told. seed keys the directions; learning_rate is a float32 value."""
+
+    round: int
+    version: int
+    seed: int
+    steps: int
+    perturbations: int
+    learning_rate: float
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.steps, self.perturbations
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """Gradient scalars of one round, float32 [K, P], of values that the run's format holds; their directions' seed and
+    their weight."""
+
+    round: int
+    seed: int
+    scalars: Scalars
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarCommit:
+    """One transition of every replica: a normal round is one term of weight 1."""
+
+    version: int
+    round: int
+    learning_rate: float
+    terms: tuple[Term, ...]
+
+    def effect(self, term: Term) -> tuple[bool, float, float]:
+        """Whether a term is of the commit's own round; what its scalars weigh; and η for it.
+
+        A late report's weight is in its η, for it moves x alone: neither momentum nor H learn from it.
+        """
+        if term.round == self.round:
+            return True, term.weight, self.learning_rate
+        return False, 1.0, float(np.float32(self.learning_rate * term.weight))
+
+
+def pack_plan(plan: ScalarPlan) -> Packed:
+    return Packed([plan.seed, plan.steps, plan.perturbations, _column([plan.learning_rate], "<f4")], seeds=1)
+
+
+def unpack_plan(body: Any, round: int, version: int) -> ScalarPlan:
+    seed, steps, perturbations, rate = _fields(body, 4, "a plan")
+    _whole(seed, "a seed", 0, 2**64)
+    if _whole(steps, "K", 1, 2**16) * _whole(perturbations, "P", 1, 2**16) > REPORTABLE:
+        raise BadPayload(f"K × P is {steps} × {perturbations}; a report holds at most {REPORTABLE} scalars")
+    learning_rate = float(_finite(_read(rate, "<f4", 1, "η"), "η")[0])
+    return ScalarPlan(round, version, seed, steps, perturbations, learning_rate)
+
+
+def pack_report(scalars: Scalars, form: Format = FLOAT32) -> Packed:
+    return Packed([_column(form.narrow(scalars), form.dtype)], scalars=scalars.size)
+
+
+def count_scalars(body: Any, form: Format = FLOAT32) -> int:
+    return len(body[0]) // form.width if isinstance(body, list) and body and isinstance(body[0], bytes) else 0
+
+
+def unpack_report(body: Any, plan: ScalarPlan, form: Format = FLOAT32) -> Scalars:
+    """NaN and Inf pass here: an algorithm's `check` refuses them, with a reason that is counted."""
+    (scalars,) = _fields(body, 1, "a report")
+    return form.widen(_read(scalars, form.dtype, plan.steps * plan.perturbations, "scalars")).reshape(plan.shape)
+
+
+def pack_commits(commits: Sequence[ScalarCommit], form: Format = FLOAT32) -> Packed:
+    """commits: a stretch of the log, so their versions follow each other; each one's first term is of its own round."""
+    segments = [_pack_segment(commits[start : start + SEGMENT], form) for start in range(0, len(commits), SEGMENT)]
+    pages = [segments[start : start + SEGMENT] for start in range(0, len(segments), SEGMENT)]
+    terms = [term for commit in commits for term in commit.terms]
+    return Packed(pages, scalars=sum(term.scalars.size for term in terms), seeds=len(terms))
+
+
+def unpack_commits(body: Any, form: Format = FLOAT32) -> list[ScalarCommit]:
+    if not isinstance(body, list) or not all(isinstance(page, list) for page in body):
+        raise BadPayload("commits are not lists of segments")
+    commits = [commit for page in body for segment in page for commit in _unpack_segment(segment, form)]
+    if any(later.version != earlier.version + 1 for earlier, later in pairwise(commits)):
+        raise BadPayload("commits do not follow each other")
+    return commits
+
+
+def _pack_segment(commits: Sequence[ScalarCommit], form: Format) -> list[Any]:
+    terms = [term for commit in commits for term in commit.terms]
+    counts = [len(commit.terms) for commit in commits]
+    rounds = [term.round for term in terms]
+    consecutive = rounds == list(range(rounds[0], rounds[0] + len(rounds)))
+    weights = [term.weight for term in terms]
+    return [
+        commits[0].version,
+        b"" if set(counts) == {1} else _column(counts, "<u2"),
+        rounds[0] if consecutive else _column(rounds, "<u4"),
+        _once([commit.learning_rate for commit in commits], "<f4"),
+        b"" if set(weights) == {1.0} else _column(weights, "<f4"),
+        _once([number for term in terms for number in term.scalars.shape], "<u2", width=2),
+        _column([term.seed for term in terms], "<u8"),
+        b"".join(_column(form.narrow(term.scalars), form.dtype) for term in terms),
+    ]
+
+
+def _unpack_segment(segment: Any, form: Format) -> Iterator[ScalarCommit]:
+    version, counts, rounds, rates, weights, shapes, seeds, scalars = _fields(segment, 8, "a segment")
+    if not isinstance(seeds, bytes) or not seeds or len(seeds) % 8:
+        raise BadPayload("a segment's seeds are not a column of 64-bit numbers")
+    total = len(seeds) // 8
+    per_commit = [1] * total if counts == b"" else _read(counts, "<u2", None, "terms per commit").tolist()
+    if sum(per_commit) != total or 0 in per_commit or len(per_commit) > SEGMENT:
+        raise BadPayload(f"a segment's {total} terms do not divide into its {len(per_commit)} commits")
+    if isinstance(rounds, bytes):
+        of_round = _read(rounds, "<u4", total, "rounds").tolist()
+    else:
+        of_round = list(range(_whole(rounds, "a round", 0, 2**32 - total + 1), rounds + total))
+    rate = _finite(_spread(rates, "<f4", len(per_commit), "η"), "η").tolist()
+    weight = [1.0] * total if weights == b"" else _finite(_read(weights, "<f4", total, "weights"), "weights").tolist()
+    shape = _spread(shapes, "<u2", total, "shapes", width=2).reshape(total, 2).tolist()
+    if min(map(min, shape)) == 0:
+        raise BadPayload("shapes: a term without scalars")
+    seed = _read(seeds, "<u8", total, "seeds").tolist()
+    flat = _finite(form.widen(_read(scalars, form.dtype, sum(k * p for k, p in shape), "scalars")), "scalars")
+    ends = np.cumsum([k * p for k, p in shape]).tolist()
+    terms = [
+        Term(of_round[i], seed[i], flat[ends[i] - k * p : ends[i]].reshape(k, p), weight[i])
+        for i, (k, p) in enumerate(shape)
+    ]
+    _whole(version, "a version", 1, 2**32 - len(per_commit) + 1)
+    first = 0
+    for number, count in enumerate(per_commit):
+        own = tuple(terms[first : first + count])
+        yield ScalarCommit(version + number, own[0].round, rate[number], own)
+        first += count
+
+
+def _column(values: Any, dtype: str) -> bytes:
+    return np.ascontiguousarray(values, dtype=dtype).tobytes()
+
+
+def _once(values: Sequence[float], dtype: str, width: int = 1) -> bytes:
+    """A column, or just its first row of `width` numbers if all its rows are the same."""
+    column = _column(values, dtype)
+    row = column[: np.dtype(dtype).itemsize * width]
+    return row if column == row * (len(values) // width) else column
+
+
+def _spread(column: Any, dtype: str, rows: int, what: str, width: int = 1) -> NDArray[Any]:
+    """The inverse of `_once`."""
+    one = np.dtype(dtype).itemsize * width
+    repeated = column * rows if isinstance(column, bytes) and len(column) == one else column
+    return _read(repeated, dtype, rows * width, what)
+
+
+def _read(column: Any, dtype: str, count: int | None, what: str) -> NDArray[Any]:
+    if not isinstance(column, bytes):
+        raise BadPayload(f"{what}: {type(column).__name__} where a byte string belongs")
+    size, native = _types(dtype)
+    if len(column) % size or (count is not None and len(column) != count * size):
+        expected = f"{count * size}" if count is not None else f"a multiple of {size}"
+        raise BadPayload(f"{what}: {len(column)} bytes where {expected} belong")
+    return np.frombuffer(column, dtype).astype(native)
+
+
+@cache
+def _types(dtype: str) -> tuple[int, np.dtype[Any]]:
+    """Bytes of an element, and the type that it has in memory."""
+    return np.dtype(dtype).itemsize, np.dtype(dtype).newbyteorder("=")
+
+
+def _finite(numbers: NDArray[Any], what: str) -> NDArray[Any]:
+    if not np.isfinite(numbers).all():
+        raise BadPayload(f"{what}: a number that is not finite")
+    return numbers
+
+
+def _fields(body: Any, count: int, what: str) -> list[Any]:
+    if not isinstance(body, list) or len(body) != count:
+        size = len(body) if isinstance(body, list) else type(body).__name__
+        raise BadPayload(f"{what} has {count} fields, not {size}")
+    return body
+
+
+def _whole(value: Any, what: str, lowest: int, limit: int) -> int:
+    if type(value) is not int:
+        raise BadPayload(f"{what} is {type(value).__name__}, not a whole number")
+    if not lowest <= value < limit:
+        raise BadPayload(f"{what} is {value}, outside {lowest} … {limit - 1}")
+    return value

@@ -1,0 +1,1 @@
+"""Where data comes from: folders, file formats, arrays prepared once, and mini-batches."""

@@ -1,0 +1,103 @@
+"""Where image sets in MNIST's layout come from: a folder of the user's, a cache, or once from the hub.
+
+    1. $SEEDBUS_DATA/<name>/       the four idx files, plain or .gz; a folder that is there is used or refused
+    2. $SEEDBUS_CACHE/<name>/      (default ~/.cache/seedbus) what an earlier run fetched
+    3. the Hugging Face hub        through `datasets`, an optional extra; then written to 2
+
+What 1 holds as .gz is unpacked into $SEEDBUS_CACHE/unpacked/ by the first process that reads it.
+
+The invariant: a set is used only if images and labels are equally many and every label is one of its classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seedbus.models.data import idx
+from seedbus.models.data.roots import own_folder
+from seedbus.models.errors import DataError
+
+STEMS = {
+    "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
+    "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
+}
+
+_REVISIONS = {  # commits of the hub: what was looked at once is what is fetched
+    "ylecun/mnist": "77f3279092a1c1579b2250db8eafed0ad422088c",
+    "zalando-datasets/fashion_mnist": "531be5e2ccc9dba0c201ad3ae567a4f3d16ecdd2",
+}
+
+
+def read_images(
+    name: str, hub: str, split: str, size: tuple[int, int], classes: int
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """One split of an image set: pixels [n, height, width, 1] and labels [n]. split: "train" or "test".
+
+    hub: the set's name on the Hugging Face hub. Raises `DataError` for what is missing, damaged or out of range.
+    """
+    images_path, labels_path = image_paths(name, hub, split)
+    pixels, labels = idx.read(images_path, 3), idx.read(labels_path, 1)
+    if pixels.shape[1:] != size:
+        found, expected = ("{}×{}".format(*shape) for shape in (pixels.shape[1:], size))
+        raise DataError(images_path, f"images of {found}", f"{expected} for {name}")
+    if len(pixels) != len(labels):
+        raise DataError(
+            labels_path, f"{len(labels)} labels", f"{len(pixels)}, one for each image of {images_path.name}"
+        )
+    beyond = np.flatnonzero(labels >= classes)
+    if beyond.size:
+        raise DataError(
+            labels_path, f"label {labels[beyond[0]]} at sample {beyond[0]}", f"labels 0 to {classes - 1} for {name}"
+        )
+    return pixels[..., None], labels.astype(np.int64)
+
+
+def image_paths(name: str, hub: str, split: str) -> list[Path]:
+    """The files of the split's images and labels; fetched now where there are none. Raises `DataError`."""
+    folder = _folder(name, hub)
+    return [idx.find(folder, stem) for stem in STEMS[split]]
+
+
+def _folder(name: str, hub: str) -> Path:
+    own = own_folder(name)
+    if own is not None:
+        return own
+    cache = idx.cache_folder() / name
+    if not all((cache / stem).is_file() for stems in STEMS.values() for stem in stems):
+        _fetch(name, hub, cache)
+    return cache
+
+
+def _fetch(name: str, hub: str, folder: Path) -> None:
+    """Fetch a set from the hub and keep it in the folder as idx files."""
+    try:
+        import datasets
+
+        splits: Mapping[str, Any] = datasets.load_dataset(hub, revision=_REVISIONS[hub])
+        arrays = {split: _arrays(splits[split]) for split in STEMS}
+    except Exception as error:  # the hub's client raises unrelated types, ImportError too, for one fact: no data came
+        raise _cannot_fetch(name, hub, error) from error
+    for split, stems in STEMS.items():
+        for stem, array in zip(stems, arrays[split], strict=True):
+            idx.write(folder / stem, array)
+
+
+def _arrays(rows: Iterable[Mapping[str, Any]]) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    pairs = [(np.asarray(row["image"], dtype=np.uint8), row["label"]) for row in rows]
+    return np.stack([image for image, _ in pairs]), np.array([label for _, label in pairs], dtype=np.uint8)
+
+
+def _cannot_fetch(name: str, hub: str, error: Exception) -> DataError:
+    stems = ", ".join(stem for stems in STEMS.values() for stem in stems)
+    reason = (str(error).splitlines() or [""])[0]
+    return DataError(
+        f"data set {name}",
+        f"no local files, and fetching {hub} from the Hugging Face hub failed ({type(error).__name__}: {reason})",
+        f"the idx files {stems} (plain or .gz), downloaded into a folder {name}/ of the directory that the environment "
+        'variable SEEDBUS_DATA names; or a network and `pip install "seedbus[hub]"`',
+    )

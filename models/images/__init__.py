@@ -1,0 +1,1 @@
+"""Problems that classify images and other samples, and their networks."""

@@ -1,0 +1,1 @@
+"""The parameters of a torch module as one flat vector."""

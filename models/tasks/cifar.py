@@ -1,0 +1,138 @@
+"""CIFAR-10 and CIFAR-100 (Krizhevsky 2009): 50,000 and 10,000 colour images of 32×32, ten and a hundred classes.
+
+They are read from the official binary version, unpacked where SEEDBUS_DATA points: `cifar-10-batches-bin/` with
+`data_batch_1.bin` to `data_batch_5.bin` and `test_batch.bin`, and `cifar-100-binary/` with `train.bin` and `test.bin`,
+of whose two labels the fine one is used. A file is records of the label, or coarse and fine label, and 3 × 1,024 bytes:
+red, green and blue. The first process that needs a set writes it channel by pixel into the cache, where all map it.
+
+Augmentation is random crops of the image in a black frame of four pixels, and random mirroring. FedACG's paper (Kim et
+al. 2024) names none; its authors' code crops and mirrors like this, and besides turns images by up to 10 degrees.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from seedbus.models.data.prepared import Arrays, data_folder, prepared
+from seedbus.models.errors import DataError
+from seedbus.models.images.task import Images, ImageTask
+from seedbus.models.streams import stream
+
+if TYPE_CHECKING:
+    from torch import nn
+
+SIDE, FRAME = 32, 4  # pixels
+_SOURCE = "the binary version as https://www.cs.toronto.edu/~kriz/cifar.html has it, unpacked"
+_Model = Literal["resnet-18", "softmax"]
+
+
+class CifarTask(ImageTask, frozen=True):
+    """What the two sets share."""
+
+    model: _Model = Field("resnet-18", description="ResNet-18 with group norms, or softmax regression")
+    augmentation: Literal["none", "crop-flip"] = Field(
+        "crop-flip", description="what is done to training batches: nothing, or random crops and mirroring"
+    )
+
+    folder: ClassVar[str]
+    files: ClassVar[dict[str, tuple[str, ...]]]
+    """The names of the files by split."""
+    label_bytes: ClassVar[int]
+    """How many a record begins with; the last one counts."""
+    classes: ClassVar[int]
+
+    @property
+    def dimension(self) -> int:
+        if self.model == "softmax":
+            return (3 * SIDE**2 + 1) * self.classes
+        return 11_168_832 + 513 * self.classes
+
+    def network(self) -> nn.Module:
+        from seedbus.models.images import networks, resnet
+
+        return networks.softmax(3 * SIDE**2, self.classes) if self.model == "softmax" else resnet.resnet18(self.classes)
+
+    def load(self) -> tuple[Images, Images]:
+        """50,000 images to train on (validation included) and 10,000 to test on. Raises `DataError`."""
+        return self._split("train"), self._split("test")
+
+    def augmented(
+        self, stored: NDArray[np.uint8], *, seed: int, client: int, round: int, step: int
+    ) -> NDArray[np.uint8]:
+        """The batch [b, 32, 32, 3], every image cropped out of its black frame, half of them mirrored."""
+        if self.augmentation == "none":
+            return stored
+        rng = stream("augmentation", seed, client, round, step)
+        tops, lefts = rng.integers(0, 2 * FRAME + 1, (2, len(stored)))
+        mirrored = rng.integers(0, 2, len(stored)).astype(bool)
+        framed = np.pad(stored, ((0, 0), (FRAME, FRAME), (FRAME, FRAME), (0, 0)))
+        rows, columns = tops[:, None] + np.arange(SIDE), lefts[:, None] + np.arange(SIDE)
+        columns[mirrored] = columns[mirrored, ::-1]
+        cropped: NDArray[np.uint8] = framed[np.arange(len(stored))[:, None, None], rows[:, :, None], columns[:, None]]
+        return cropped
+
+    def _split(self, split: str) -> Images:
+        paths = [data_folder(self.folder, _SOURCE) / name for name in self.files[split]]
+        for path in paths:
+            if not path.is_file():
+                raise DataError(path, "no such file", _SOURCE)
+        arrays = prepared(f"{self.name} 1", paths, {"pixels": 4, "labels": 1}, lambda: self._parse(paths))
+        return Images(arrays["pixels"], arrays["labels"].astype(np.int64))
+
+    def _parse(self, paths: list[Path]) -> Arrays:
+        records = np.concatenate([self._records(path) for path in paths])
+        planes = records[:, self.label_bytes :].reshape(-1, 3, SIDE, SIDE)
+        return {
+            "pixels": np.ascontiguousarray(planes.transpose(0, 2, 3, 1)),
+            "labels": records[:, self.label_bytes - 1],
+        }
+
+    def _records(self, path: Path) -> NDArray[np.uint8]:
+        """[n, bytes of a record]. Raises `DataError`."""
+        size = self.label_bytes + 3 * SIDE**2
+        try:
+            content = np.fromfile(path, dtype=np.uint8)
+        except OSError as error:
+            raise DataError(path, f"a file that cannot be read ({error.strerror})", "a readable file") from error
+        if content.size == 0 or content.size % size:
+            raise DataError(path, f"{content.size} bytes", f"records of {size} bytes, one at least")
+        records = content.reshape(-1, size)
+        labels = records[:, self.label_bytes - 1]
+        beyond = np.flatnonzero(labels >= self.classes)
+        if beyond.size:
+            raise DataError(path, f"label {labels[beyond[0]]} at sample {beyond[0]}", f"labels 0 to {self.classes - 1}")
+        return records
+
+
+class Cifar10(CifarTask, frozen=True):
+    """Ten kinds of animals and vehicles in colour, 32×32."""
+
+    name: Literal["cifar-10"] = "cifar-10"
+
+    folder: ClassVar[str] = "cifar-10-batches-bin"
+    files: ClassVar[dict[str, tuple[str, ...]]] = {
+        "train": tuple(f"data_batch_{number}.bin" for number in range(1, 6)),
+        "test": ("test_batch.bin",),
+    }
+    label_bytes: ClassVar[int] = 1
+    classes: ClassVar[int] = 10
+    mean: ClassVar[tuple[float, ...]] = (0.4914, 0.4822, 0.4465)
+    deviation: ClassVar[tuple[float, ...]] = (0.2470, 0.2435, 0.2616)
+
+
+class Cifar100(CifarTask, frozen=True):
+    """A hundred kinds of things in colour, 32×32; the fine labels."""
+
+    name: Literal["cifar-100"] = "cifar-100"
+
+    folder: ClassVar[str] = "cifar-100-binary"
+    files: ClassVar[dict[str, tuple[str, ...]]] = {"train": ("train.bin",), "test": ("test.bin",)}
+    label_bytes: ClassVar[int] = 2
+    classes: ClassVar[int] = 100
+    mean: ClassVar[tuple[float, ...]] = (0.5071, 0.4865, 0.4409)
+    deviation: ClassVar[tuple[float, ...]] = (0.2673, 0.2564, 0.2762)

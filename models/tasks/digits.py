@@ -1,0 +1,65 @@
+"""Handwritten digits, 1,797 images of 8×8 (UCI, as bundled with scikit-learn): real data that nothing has to fetch.
+
+The set has no test split of its own. **Ours**: 297 images, the same in every run whatever the seed, are the test set.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from seedbus.models.errors import DataError
+from seedbus.models.images.task import Images, ImageTask
+from seedbus.models.streams import stream
+
+if TYPE_CHECKING:
+    from torch import nn
+
+_DIMENSIONS = {"softmax": 650, "cnn": 1_898}
+_TEST_SAMPLES = 297
+
+
+class Digits(ImageTask, frozen=True):
+    """8×8 handwritten digits: seconds on a laptop, no download."""
+
+    name: Literal["digits"] = "digits"
+    model: Literal["softmax", "cnn"] = Field("cnn", description="softmax regression, or a CNN of 1,898 parameters")
+
+    white: ClassVar[int] = 16
+    mean: ClassVar[float] = 0.305
+    deviation: ClassVar[float] = 0.376
+
+    @property
+    def dimension(self) -> int:
+        return _DIMENSIONS[self.model]
+
+    def network(self) -> nn.Module:
+        from seedbus.models.images import networks
+
+        return networks.digits_cnn() if self.model == "cnn" else networks.softmax(64, 10)
+
+    def load(self) -> tuple[Images, Images]:
+        """1,500 images to train on (validation included) and 297 to test on. Raises `DataError`."""
+        table = _table()
+        images = Images(table[:, :-1].reshape(-1, 8, 8, 1).astype(np.uint8), table[:, -1].astype(np.int64))
+        order = stream("test", self.name).permutation(images.labels.size)
+        return images.take(np.sort(order[_TEST_SAMPLES:])), images.take(np.sort(order[:_TEST_SAMPLES]))
+
+
+def _table() -> NDArray[np.float64]:
+    """scikit-learn's file, [1797, 65]: 64 pixels from 0 to 16, and the digit. Raises `DataError`.
+
+    The file alone: to import scikit-learn takes longer than to import torch, and what it says is the same.
+    """
+    package = find_spec("sklearn")
+    if package is None or package.origin is None:
+        raise DataError("task digits", "no scikit-learn", "it to be installed")
+    file = Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
+    if not file.is_file():
+        raise DataError("task digits", f"no {file}", "the file that scikit-learn brings along")
+    return np.loadtxt(file, delimiter=",")

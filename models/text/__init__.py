@@ -1,0 +1,1 @@
+"""Problems on text: pretrained language models, sentence encoders, prompts, tokens and files."""

@@ -1,0 +1,141 @@
+"""A sentence encoder with its classifier, bound to data.
+
+Here what fills a row up is masked, for attention looks both ways. Where the encoder is frozen, a text's vector is
+computed once, by itself: it does not depend on which other texts were asked for before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, normalize
+
+from seedbus.models.parameters.flat import initial_values
+from seedbus.models.parameters.trained_vector import TrainedVector
+from seedbus.models.partitions import Partition
+from seedbus.models.streams import stream
+from seedbus.models.task import Vector
+from seedbus.models.tasks.sentence_encoder import TEXTS, SentenceEncoder
+from seedbus.models.text.language_network import draw_lora, load, peft_model
+from seedbus.models.text.problem import TextProblem, identity, roomy
+from seedbus.models.text.tokens import chunks
+from seedbus.models.text.training import Full, Lora
+
+EVALUATION_TOKENS = 8_192
+Given = tuple[list[tuple[str, int]], Tensor]
+
+
+class SentenceProblem(TextProblem[Given]):
+    """See `task.Problem`; for one thread. A batch is named: (split, index) of its samples, and their labels."""
+
+    def __init__(self, task: SentenceEncoder, *, seed: int, clients: int, partition: Partition) -> None:
+        expected = task.dimension
+        super().__init__(task, seed=seed, clients=clients, partition=partition)
+        self.task = task
+        self.module, self.tokenizer = _network(task, seed)
+        self.hold(TrainedVector(self.module), expected)
+        self._is_frozen = not any(p.requires_grad for p in self.module["encoder"].parameters())
+        self._vectors: dict[str, Tensor] = {}
+        self._tokens: dict[str, list[int]] = {}
+
+    def load(self) -> TrainedVector:
+        """See `text_problem.TextProblem`. Raises `DataError`."""
+        return TrainedVector(_network(self.task, self.seed)[0])
+
+    def identity(self) -> bytes:
+        """See `text_problem.identity`."""
+        return identity(self, self.tokenizer, special=True)
+
+    def evaluate(self, x: Vector, split: str) -> dict[str, float]:
+        """{"loss", "accuracy"}: means over samples."""
+        samples = self.taken(split)
+        chosen = [int(index) for index in self.task.measured(len(samples))]
+        lengths = [max(len(text) for text in self._texts(split, index)) for index in chosen]
+        loss, correct = 0.0, 0
+        for group in chunks(lengths, EVALUATION_TOKENS):
+            keys = [(split, chosen[place]) for place in group]
+            labels = torch.tensor([samples[index].label for _, index in keys])
+            with torch.inference_mode(), self.trained.at(x):
+                logits = self._logits(keys)
+            loss += float(cross_entropy(logits, labels, reduction="none").double().sum())
+            correct += int((logits.argmax(dim=1) == labels).sum())
+        return {"loss": loss / len(chosen), "accuracy": correct / len(chosen)}
+
+    def given(self, indices: NDArray[np.int64]) -> Given:
+        """Training samples by name, and their labels."""
+        labels = [self.splits["train"][index].label for index in indices]
+        return [("train", int(index)) for index in indices], torch.tensor(labels)
+
+    def mean(self, given: Given) -> Tensor:
+        """The mean cross-entropy over the samples of a batch."""
+        return cross_entropy(self._logits(given[0]), given[1])
+
+    def _texts(self, split: str, index: int) -> list[str]:
+        fields = self.splits[split][index].fields
+        return [fields[name] for name in TEXTS[self.task.dataset]]
+
+    def _logits(self, keys: Sequence[tuple[str, int]]) -> Tensor:
+        """Logits [n, classes] of the samples of those names."""
+        columns = [self._encoded(texts) for texts in zip(*(self._texts(*key) for key in keys), strict=True)]
+        if len(columns) == 2:
+            columns.append((columns[0] - columns[1]).abs())
+        logits: Tensor = self.module["head"](torch.cat(columns, dim=1))
+        return logits
+
+    def _encoded(self, texts: Sequence[str]) -> Tensor:
+        """Unit vectors [n, width] of the texts."""
+        if not self._is_frozen:
+            return self._forward(texts)
+        for text in texts:
+            if text not in self._vectors:
+                with torch.no_grad():
+                    self._vectors[text] = self._forward([text])[0]
+        return torch.stack([self._vectors[text] for text in texts])
+
+    def _forward(self, texts: Sequence[str]) -> Tensor:
+        rows = [self._tokenized(text) for text in texts]
+        width = max(map(len, rows))
+        ids = torch.tensor([row + [0] * (width - len(row)) for row in rows])
+        mask = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows])
+        with roomy(ids.shape, "task.batch_size"):
+            states = self.module["encoder"](input_ids=ids, attention_mask=mask).last_hidden_state
+            sums = (states * mask[..., None]).sum(dim=1)
+            return normalize(sums / mask.sum(dim=1, keepdim=True))
+
+    def _tokenized(self, text: str) -> list[int]:
+        if text not in self._tokens:
+            found = self.tokenizer(text, truncation=True, max_length=self.task.max_length)
+            self._tokens[text] = found["input_ids"]
+        return self._tokens[text]
+
+
+def _network(task: SentenceEncoder, seed: int) -> tuple[nn.ModuleDict, Any]:
+    """The encoder and the head, and the encoder's tokenizer."""
+    encoder, tokenizer = load(task.model, "float32", "AutoModel", add_pooling_layer=False)
+    parts = {"encoder": _prepared(encoder, task, seed), "head": _head(encoder, task, seed)}
+    return nn.ModuleDict(parts), tokenizer
+
+
+def _prepared(encoder: Any, task: SentenceEncoder, seed: int) -> Any:
+    """The encoder with `requires_grad` on what is trained of it."""
+    encoder.requires_grad_(isinstance(task.train, Full))
+    if isinstance(task.train, Lora):
+        targets = list(task.train.targets)
+        encoder = peft_model(
+            encoder, "LoraConfig", r=task.train.rank, lora_alpha=task.train.alpha, target_modules=targets
+        )
+        draw_lora(encoder, task.name, seed)
+    return encoder
+
+
+def _head(encoder: Any, task: SentenceEncoder, seed: int) -> nn.Module:
+    width = encoder.config.hidden_size * (1 if len(TEXTS[task.dataset]) == 1 else 3)
+    head = nn.Linear(width, task.classes)
+    drawn = torch.from_numpy(initial_values(head, stream("x0", task.name, seed)))
+    head.weight.data, head.bias.data = drawn[: head.weight.numel()].view(head.weight.shape), drawn[-task.classes :]
+    return head

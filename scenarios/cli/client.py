@@ -1,0 +1,104 @@
+"""`seedbus client` on the command line."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from seedbus.scenarios.cli.errors import plain_errors
+from seedbus.scenarios.cli.options import Patience, Quiet
+from seedbus.scenarios.reporting.terminal import say
+
+
+def client(
+    connect: Annotated[str, typer.Option(help="Where the server is, e.g. tcp://host:5555.")],
+    clients: Annotated[
+        str, typer.Option(help="How many clients to host (25), which (0-24,30-39), or none; default: its share.")
+    ] = "",
+    evaluator: Annotated[
+        bool, typer.Option(help="Host the evaluator too, if this process's key is authorised for it.")
+    ] = False,
+    server_key: Annotated[
+        str, typer.Option(metavar="KEY", help="The server's public key, or its file: without it nothing is encrypted.")
+    ] = "",
+    key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="This process's secret key; default: the one of `seedbus keys`.")
+    ] = None,
+    patience: Patience = 60.0,
+    socket_per_client: Annotated[
+        bool, typer.Option("--socket-per-client", help="A connection for each client; slow, for tests.")
+    ] = False,
+    memory: Annotated[
+        Path | None,
+        typer.Option(help="A folder for what clients remember of earlier rounds; default: it ends with the process."),
+    ] = None,
+    data: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="ROOT",
+            help="A directory in which data and models lie, beside those of SEEDBUS_DATA; may be given again. The "
+            "server's scenario cannot name a folder outside of these.",
+        ),
+    ] = None,
+    tasks: Annotated[
+        str, typer.Option(metavar="NAMES", help="Tasks that the server may name, like digits,mnist; default: all.")
+    ] = "",
+    max_dimension: Annotated[
+        int | None, typer.Option(min=1, help="Coordinates that the model may have; default: as memory allows.")
+    ] = None,
+    max_memory: Annotated[
+        str,
+        typer.Option(
+            metavar="BYTES",
+            help="Memory that this process may take, like 4GiB: of an estimate before anything is loaded, and then by "
+            "the system (RLIMIT_DATA); default: an estimate of at most the machine's memory.",
+        ),
+    ] = "",
+    max_clients: Annotated[
+        int, typer.Option(min=1, max=2**24, help="Clients that a share may have, where --clients does not say.")
+    ] = 1_000_000,
+    leash: Annotated[bool, typer.Option("--leash", hidden=True)] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Host clients of a server that another terminal runs, until its run is over.
+
+    The server is not trusted: what its scenario asks for beyond --data, --tasks and the --max options is refused before
+    anything is loaded, with exit code 9, and the server is told no more than that.
+    """
+    with plain_errors():
+        from seedbus.scenarios.cli.keys import identity
+        from seedbus.scenarios.reporting.rate_limit import OF_A_SERVER, RateLimit
+        from seedbus.scenarios.running.limits import Limits, bytes_of, folders_of, tasks_of
+        from seedbus.scenarios.running.worker import serve, spans_of
+
+        limit = RateLimit({}, OF_A_SERVER)
+
+        def note(event: str, **facts: Any) -> None:
+            if not quiet:
+                for told, what in limit.admitted(event, facts):
+                    say(f"{told}: " + ", ".join(f"{name} {value}" for name, value in what.items()), to_stderr=True)
+
+        if data:  # for the tasks' own places, too
+            roots = [*map(str, folders_of(data)), *filter(None, [os.environ.get("SEEDBUS_DATA")])]
+            os.environ["SEEDBUS_DATA"] = os.pathsep.join(roots)
+        most = bytes_of(max_memory, "--max-memory") if max_memory else None
+        limits = Limits(tasks=tasks_of(tasks), max_dimension=max_dimension, max_memory=most, max_clients=max_clients)
+        spans, count = spans_of(clients)
+        serve(
+            connect,
+            spans,
+            count,
+            evaluates=evaluator,
+            patience_s=patience,
+            socket_per_client=socket_per_client,
+            memory=memory,
+            leash=leash,
+            limits=None if leash else limits,  # the server that started this process is its own
+            note=note,
+            identity=identity(server_key, key),
+        )
+        if not quiet:
+            say("the run is over", to_stderr=True)

@@ -1,0 +1,76 @@
+"""`seedbus compare` on the command line."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from seedbus.scenarios.cli.errors import plain_errors
+from seedbus.scenarios.cli.options import TableFormat
+from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.reporting.terminal import say
+
+_DIGITS = 18  # of a round's number
+
+
+def compare(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Runs' folders, e.g. runs/quickstart-1.")],
+    target: Annotated[
+        str, typer.Option(metavar="METRIC=VALUE", help="Rounds and bytes until the moving average meets it.")
+    ] = "",
+    at: Annotated[str, typer.Option(metavar="ROUNDS", help="Show the metric at these rounds too, e.g. 50,100.")] = "",
+    out: Annotated[Path | None, typer.Option(help="Write the table and its plots to this HTML file.")] = None,
+    output: Annotated[
+        TableFormat, typer.Option("--format", help="text, a table in Markdown, or one JSON object on stdout.")
+    ] = TableFormat.text,
+) -> None:
+    """Put runs side by side: what they reach, by when, for how many bytes; seeds of one scenario are one row."""
+    with plain_errors():
+        metric, value = _target(target)
+        rounds = _rounds(at)
+        if out is not None and not out.name:
+            raise ScenarioError(f"--out {out}", ["it names no file; expected one like comparison.html"])
+        from seedbus.scenarios.reporting import compare as comparing
+        from seedbus.scenarios.reporting import compare_page
+        from seedbus.scenarios.reporting.results import write
+
+        comparison = comparing.compare(runs, metric, value, rounds)
+        if out is not None:
+            try:
+                write(out, compare_page.page(comparison))
+            except OSError as error:  # of a file beside it, which nobody asked for
+                raise OSError(error.errno, error.strerror, str(out)) from None
+        for note in comparison.notes:
+            say(f"seedbus: note: {note}", to_stderr=True)
+        if output is TableFormat.json:
+            typer.echo(json.dumps(comparison.json()))
+        elif output is TableFormat.markdown:
+            typer.echo(compare_page.markdown(comparison))
+        else:
+            compare_page.show(comparison)
+
+
+def _target(text: str) -> tuple[str | None, float | None]:
+    """metric=value; nothing of nothing."""
+    if not text:
+        return None, None
+    metric, _, number = text.partition("=")
+    try:
+        value = float(number)
+    except ValueError:
+        value = math.nan
+    if not metric or not math.isfinite(value):
+        raise ScenarioError(f"--target {text}", ["expected a metric and a number, like accuracy=0.8"])
+    return metric, value
+
+
+def _rounds(text: str) -> list[int]:
+    """Whole numbers, with commas between."""
+    parts = [part.strip() for part in text.split(",")] if text else []
+    if not all(part.isascii() and part.isdecimal() and len(part) <= _DIGITS for part in parts):
+        raise ScenarioError(f"--at {text}", ["expected numbers of rounds, like 50,100,200"])
+    return sorted({int(part) for part in parts})

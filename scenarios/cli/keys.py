@@ -1,0 +1,148 @@
+"""The command `seedbus keys`: make keys, and say which of them a server lets in."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from seedbus.scenarios.cli.errors import plain_errors
+from seedbus.scenarios.cli.options import KEYS, Format, KeysFolder, Output
+from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.reporting.terminal import say
+
+if TYPE_CHECKING:
+    from seedbus.bus.zeromq.keys import Identity
+
+CLIENT_KEY = "client"
+
+keys = typer.Typer(
+    help="Make keys, and say which of them a server lets in. A server that runs hears of changes by itself.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+)
+_Name = Annotated[str, typer.Argument(help="What the key is called.")]
+
+
+@keys.command("new")
+def new_command(name: _Name = CLIENT_KEY, folder: KeysFolder = None) -> None:
+    """Make a pair of keys: NAME.secret, which stays on this machine, and NAME.public, which may be shown."""
+    with plain_errors():
+        from seedbus.bus.zeromq.keys import PUBLIC, SECRET, KeyPair
+
+        where = keys_folder(folder)
+        pair = KeyPair.new()
+        pair.save(where, name)
+        say(pair.public.decode())
+        say(f"written: {where / (name + SECRET)} and {name + PUBLIC}", to_stderr=True)
+
+
+@keys.command("list")
+def list_command(folder: KeysFolder = None, output: Output = Format.text) -> None:
+    """List this machine's own keys, and those that its servers let in."""
+    with plain_errors():
+        from seedbus.bus.zeromq.keys import SECRET, TABLE, KeyPair, read_table
+
+        where = keys_folder(folder)
+        own = {path.stem: KeyPair.load(path).public.decode() for path in sorted(where.glob(f"*{SECRET}"))}
+        entries = read_table(where / TABLE)
+        if output is Format.json:
+            authorised = [
+                {"name": each.name, "public": each.public.decode(), "clients": each.spans, "evaluator": each.evaluator}
+                for each in entries
+            ]
+            say(json.dumps({"own": own, "authorised": authorised}))
+            return
+        for name, public in own.items():
+            say(f"own         {public}  {name}")
+        for each in entries:
+            clients = "all clients" if each.spans is None else "clients " + each.clients
+            say(f"authorised  {each.public.decode()}  {each.name}: {clients}{', evaluator' * each.evaluator}")
+        if not own and not entries:
+            say(f"no keys in {where}; `seedbus keys new` makes some", to_stderr=True)
+
+
+@keys.command("authorise")
+def authorise_command(
+    key: Annotated[str, typer.Argument(help="A public key, or the file of one.")],
+    name: Annotated[str, typer.Option(help="What it is called from now on.")],
+    clients: Annotated[str, typer.Option(help="Which clients it may host (0-24,40), or all.")] = "all",
+    evaluator: Annotated[bool, typer.Option("--evaluator", help="It may host the evaluator, and decides x₀.")] = False,
+    folder: KeysFolder = None,
+) -> None:
+    """Let a key in, at once. A name that is known gets this key in the place of its old one."""
+    with plain_errors():
+        from seedbus.bus.zeromq.keys import TABLE, Entry, check_name, clients_of, public_key, read_table, write_table
+
+        check_name(name)
+        try:
+            spans = clients_of(clients)
+        except ValueError:
+            raise ScenarioError(f"--clients {clients}", ["expected which, like 0-24 or 0-9,40-49, or all"]) from None
+        table = keys_folder(folder) / TABLE
+        entry = Entry(name, public_key(key), spans, evaluator)
+        others = [each for each in read_table(table) if each.name != name]
+        twice = next((each.name for each in others if each.public == entry.public), None)
+        if twice is not None:
+            raise ScenarioError(
+                f"--name {name}", [f"this key is called {twice} already; `seedbus keys revoke {twice}`"]
+            )
+        write_table(table, [*others, entry])
+        say(f"{name} is authorised in {table}", to_stderr=True)
+
+
+@keys.command("revoke")
+def revoke_command(name: _Name, folder: KeysFolder = None) -> None:
+    """Let a key in no more: processes that came with it are sent away within a heartbeat."""
+    with plain_errors():
+        from seedbus.bus.zeromq.keys import TABLE, read_table, write_table
+
+        table = keys_folder(folder) / TABLE
+        entries = read_table(table)
+        left = [each for each in entries if each.name != name]
+        if len(left) == len(entries):
+            known = ", ".join(each.name for each in entries) or "none"
+            raise ScenarioError(f"keys revoke {name}", [f"no such key in {table}; expected one of: {known}"])
+        write_table(table, left)
+        say(f"{name} is revoked in {table}", to_stderr=True)
+
+
+def keys_folder(said: Path | None) -> Path:
+    """Where keys are, if nothing is said."""
+    if said is not None:
+        return said
+    if os.environ.get(KEYS):
+        return Path(os.environ[KEYS])
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "seedbus" / "keys"
+
+
+def guarded(bind: str, said: Path | None, insecure: bool) -> Path | None:
+    """The folder of a server's keys: what was said, or the usual one where other machines can reach the server."""
+    from seedbus.scenarios.running.access import is_public
+
+    if insecure:
+        if said is not None:
+            raise ScenarioError("--insecure", ["it means no keys, and --keys names some; expected one of them"])
+        if is_public(bind):
+            say(
+                f"seedbus: warning: --insecure: whoever reaches {bind} can read this run, join it and keep it from "
+                "its end",
+                to_stderr=True,
+            )
+        return None
+    return keys_folder(None) if said is None and is_public(bind) else said
+
+
+def identity(server_key: str, key: Path | None) -> Identity | None:
+    """What a client process shows, if its server has a key. Raises `BadKey`, `ScenarioError`."""
+    from seedbus.bus.zeromq.keys import SECRET, Identity, KeyPair, public_key
+
+    if not server_key:
+        if key is not None:
+            raise ScenarioError(f"--key {key}", ["whom to show it to is not known; expected --server-key too"])
+        return None
+    path = key if key is not None else keys_folder(None) / f"{CLIENT_KEY}{SECRET}"
+    return Identity(KeyPair.load(path), public_key(server_key))

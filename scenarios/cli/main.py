@@ -1,0 +1,280 @@
+"""The command line: `seedbus run`, `server`, `client`, `check`, `list`, `schema`, `replay`, `report`,
+`compare`, `stress`.
+
+Errors of a person are one sentence on stderr and an exit code (`Exit`); a traceback is always a bug of ours. Heavy
+imports wait until a command needs them.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from seedbus.scenarios.cli.client import client
+from seedbus.scenarios.cli.compare import compare
+from seedbus.scenarios.cli.errors import plain_errors
+from seedbus.scenarios.cli.keys import keys as keys_app
+from seedbus.scenarios.cli.options import (
+    AnswerWithin,
+    Evaluates,
+    Format,
+    JoinWithin,
+    Out,
+    Output,
+    Patience,
+    Quiet,
+    Resume,
+    RunFolder,
+    Runnable,
+    ScenarioArgument,
+    ServerKeys,
+    Set,
+    Way,
+)
+from seedbus.scenarios.cli.stress import stress
+from seedbus.scenarios.errors import Exit, ScenarioError
+from seedbus.scenarios.reporting.terminal import accept_all_text, note, say
+
+_UsageError: Any = typer.BadParameter.__base__  # click's; typer brings its own click, or uses the one that is there
+
+app = typer.Typer(
+    name="seedbus",
+    help="Federated learning as messages: run a scenario, count every byte, replay any round.",
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+)
+
+
+app.command("compare")(compare)
+app.command("stress")(stress)
+app.add_typer(keys_app, name="keys")
+
+
+@app.command("run")
+def run_command(
+    scenario: Runnable = None,
+    settings: Set = None,
+    out: Out = None,
+    resume: Resume = None,
+    transport: Annotated[
+        Way | None, typer.Option(help="How bytes move; the same bits on all. Default: what the scenario says.")
+    ] = None,
+    workers: Annotated[
+        int, typer.Option(min=0, max=1024, help="Processes that share the clients; 0: all in this one.")
+    ] = 0,
+    patience: Patience = 60.0,
+    join_within: JoinWithin = 300.0,
+    output: Output = Format.text,
+    quiet: Quiet = False,
+) -> None:
+    """Run a scenario to its end, or go on with one that stopped."""
+    with plain_errors():
+        from seedbus.scenarios.running.cluster import Placement
+
+        what = _asked("seedbus run", scenario, settings, out, resume)
+        way = transport.value if transport is not None else what.transport
+        if workers and way in ("memory", "inproc"):
+            if transport is not None:
+                raise ScenarioError(f"--transport {way}", ["worker processes need ipc or tcp"])
+            way = "ipc"
+        where = Placement(Way(way).value, workers, patience_s=patience, join_s=join_within)
+        _run(what, out, resume, where, output, quiet)
+
+
+@app.command("server")
+def server_command(
+    scenario: Runnable = None,
+    bind: Annotated[str, typer.Option(help="Where clients connect to.")] = "tcp://127.0.0.1:5555",
+    expect_workers: Annotated[
+        int, typer.Option(min=1, help="Processes that share the clients, where they don't say how many they take.")
+    ] = 1,
+    settings: Set = None,
+    out: Out = None,
+    resume: Resume = None,
+    patience: Patience = 60.0,
+    join_within: JoinWithin = 300.0,
+    answer_within: AnswerWithin = None,
+    keys: ServerKeys = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="No keys, though other machines can reach this server.")
+    ] = False,
+    evaluator: Annotated[
+        Evaluates,
+        typer.Option(help="Who evaluates: a process of this server's own, or a key that is authorised for it."),
+    ] = Evaluates.own,
+    output: Output = Format.text,
+    quiet: Quiet = False,
+) -> None:
+    """Run a scenario's server; clients come from other terminals, by `seedbus client`.
+
+    Where other machines can reach it, only keys come in that were authorised (`seedbus keys`).
+    """
+    with plain_errors():
+        from seedbus.scenarios.cli.keys import guarded
+        from seedbus.scenarios.running.cluster import Placement
+
+        what = _asked("seedbus server", scenario, settings, out, resume)
+        where = Placement(
+            "tcp",
+            bind=bind,
+            expect=expect_workers,
+            patience_s=patience,
+            join_s=join_within,
+            answer_s=answer_within,
+            keys=guarded(bind, keys, insecure),
+            evaluator=evaluator.value,
+        )
+        _run(what, out, resume, where, output, quiet)
+
+
+app.command("client")(client)
+
+
+@app.command("check")
+def check_command(scenario: ScenarioArgument, settings: Set = None, output: Output = Format.text) -> None:
+    """Check a scenario without running it, and show it with every default filled in."""
+    with plain_errors():
+        from seedbus.scenarios.schema.loading import load
+        from seedbus.scenarios.schema.yaml_text import dump
+
+        what = load(scenario, settings)
+        what.check()
+        _warn(what)
+        resolved = what.resolved()
+        typer.echo(json.dumps(resolved) if output is Format.json else dump(resolved).rstrip())
+
+
+@app.command("list")
+def list_command(output: Output = Format.text) -> None:
+    """List the scenarios that come with Seedbus."""
+    with plain_errors():
+        from seedbus.scenarios.schema.loading import library
+        from seedbus.scenarios.schema.yaml_text import parse
+
+        found = {name: parse(item.read_text("utf-8"))["description"] for name, item in library().items()}
+        if output is Format.json:
+            typer.echo(json.dumps(found, ensure_ascii=False))
+            return
+        width = max(map(len, found))
+        for name, description in found.items():
+            say(f"{name:<{width}}  {description}")
+
+
+@app.command("schema")
+def schema_command() -> None:
+    """Print the JSON Schema of scenario files, for editors."""
+    with plain_errors():
+        from seedbus.scenarios.schema.scenario import json_schema
+
+        typer.echo(json.dumps(json_schema(), indent=2, ensure_ascii=False))
+
+
+@app.command("replay")
+def replay_command(
+    run: RunFolder,
+    round: Annotated[int | None, typer.Option(help="The model after so many rounds; default: the last.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the model here, as safetensors.")] = None,
+    output: Output = Format.text,
+) -> None:
+    """Rebuild the model of any round from a run's journal, and print its digest."""
+    with plain_errors():
+        from seedbus.scenarios.running.replay import replay
+
+        model = replay(run, round)
+        if out is not None:
+            model.save(out)
+        found = {"round": model.round, "version": model.replica.version, "digest": model.digest}
+        if output is Format.json:
+            typer.echo(json.dumps(found | {"out": None if out is None else str(out)}))
+        else:
+            say(f"round {model.round}, version {model.replica.version}: digest {model.digest}")
+            if out is not None:
+                say(f"written to {out}")
+
+
+@app.command("report")
+def report_command(run: RunFolder, output: Output = Format.text) -> None:
+    """Show the closing table of a finished run again, and write its plots to RUN/report.html."""
+    with plain_errors():
+        from seedbus.scenarios.reporting.page import PAGE, write_page
+        from seedbus.scenarios.reporting.report import show
+        from seedbus.scenarios.reporting.results import Results
+
+        results = Results.read(run)
+        try:
+            write_page(results)
+        except OSError as error:  # perhaps a medium that cannot be written: there is the table all the same
+            note(f"{run / PAGE} cannot be written ({error.strerror})")
+        show(results.summary, as_json=output is Format.json)
+
+
+def main() -> None:
+    """The entry point of the command."""
+    accept_all_text()
+    try:
+        code = app(sys.argv[1:] or ["--help"], prog_name="seedbus", standalone_mode=False)
+    except _UsageError as error:
+        command = error.ctx.command_path if error.ctx is not None else "seedbus"
+        say(f"seedbus: {error.format_message().rstrip('.')}; see `{command} --help`", to_stderr=True)
+        code = Exit.USAGE
+    except typer.Abort:  # Ctrl-C outside of a command's own work; some versions of typer return its code
+        code = Exit.INTERRUPTED
+    sys.exit(code)
+
+
+def _asked(
+    command: str, scenario: str | None, settings: list[str] | None, out: Path | None, resume: Path | None
+) -> Any:
+    """The scenario that a command is to run."""
+    if resume is None and scenario is None:
+        raise ScenarioError(command, ["name a scenario (`seedbus list` shows them), or --resume RUN"])
+    if resume is not None and out is not None:
+        raise ScenarioError(command, ["give --out for a new run or --resume for an old one, not both"])
+    if scenario is None and settings:
+        raise ScenarioError(command, ["--resume goes on with the run as it is; --set would change it"])
+    from seedbus.scenarios.running.run_folder import scenario_of
+    from seedbus.scenarios.schema.loading import load
+
+    return scenario_of(resume) if resume is not None and scenario is None else load(str(scenario), settings)
+
+
+def _run(what: Any, out: Path | None, resume: Path | None, where: Any, output: Format, quiet: bool) -> None:
+    from seedbus.scenarios.reporting.report import show
+    from seedbus.scenarios.running.run import run
+
+    _warn(what)
+    with _watched(what, quiet) as observer:
+        results = run(what, resume or out, resume=resume is not None, observer=observer, placement=where)
+    show(results.summary, as_json=output is Format.json)
+    if "diverged" in results.summary["refusals"]:
+        raise typer.Exit(Exit.DIVERGED)
+    if results.missed:
+        raise typer.Exit(Exit.MISSED)
+
+
+def _warn(scenario: Any) -> None:
+    for sentence in scenario.algorithm.caveats():
+        note(sentence)
+
+
+@contextmanager
+def _watched(scenario: Any, quiet: bool) -> Iterator[Any]:
+    if quiet:
+        from seedbus.scenarios.reporting.progress import Quiet
+
+        yield Quiet()
+        return
+    from seedbus.scenarios.reporting.progress import watch
+
+    watcher = watch(scenario)
+    try:
+        yield watcher
+    finally:
+        watcher.close()

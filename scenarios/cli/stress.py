@@ -1,0 +1,147 @@
+"""`seedbus stress` on the command line: seeds by the hundred, over the machine's cores."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import multiprocessing
+import multiprocessing.connection
+import os
+import signal
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from seedbus.scenarios.cli.errors import plain_errors
+from seedbus.scenarios.errors import Exit
+from seedbus.scenarios.reporting.terminal import say
+
+if TYPE_CHECKING:
+    from seedbus.scenarios.stress.stress import Verdict
+
+MARGIN_S = 5.0  # beyond its minutes, after which what still runs is killed
+
+
+def stress(
+    seed: Annotated[int, typer.Option(min=0, help="The first seed; each seed is a scenario.")] = 0,
+    scenarios: Annotated[
+        int | None, typer.Option(min=1, help="How many; default: 100, or what the minutes allow.")
+    ] = None,
+    minutes: Annotated[
+        float | None, typer.Option(min=0.01, help="Go on for so long; what is not examined by then is cut short.")
+    ] = None,
+    workers: Annotated[int, typer.Option(min=1, max=256, help="Processes.")] = os.cpu_count() or 1,
+    keep: Annotated[Path, typer.Option(help="Where the scenario of a failure is written.")] = Path("."),
+) -> None:
+    """Run random scenarios and check what must be true of every run; a failure is told by its seed and made small."""
+    with plain_errors():
+        count = scenarios if scenarios is not None or minutes is not None else 100
+        total, failures = Total(), 0
+        try:
+            for verdict in examined(seed, count, minutes, workers):
+                total.add(verdict)
+                if verdict.problem is not None:
+                    failures += 1
+                    path = keep / f"stress-{verdict.seed}.yaml"
+                    _write(path, verdict)
+                    say(f"seed {verdict.seed}: {verdict.problem}; its smallest scenario is in {path}")
+                elif total.scenarios % 50 == 0:
+                    say(total.line())
+        finally:  # Ctrl-C too ends with what was found so far
+            say(total.line())
+            say("faults: " + ", ".join(f"{name} {number:,}" for name, number in sorted(total.faults.items())))
+            say(f"{failures} failures" if failures else "no failure")
+    if failures:
+        raise typer.Exit(Exit.DIVERGED)
+
+
+class Total:
+    """What has been examined so far."""
+
+    def __init__(self) -> None:
+        from seedbus.bus.clock import wall_seconds
+
+        self._now = wall_seconds
+        self.began, self.scenarios, self.rounds, self.messages = self._now(), 0, 0, 0
+        self.first: int | None = None
+        self.last = 0
+        self.faults: Counter[str] = Counter()
+
+    def add(self, verdict: Verdict) -> None:
+        if verdict.is_cut:
+            return
+        self.scenarios += 1
+        self.rounds += verdict.rounds
+        self.messages += verdict.messages
+        self.faults += verdict.faults
+        self.first = verdict.seed if self.first is None else min(self.first, verdict.seed)
+        self.last = max(self.last, verdict.seed)
+
+    def line(self) -> str:
+        minutes = (self._now() - self.began) / 60
+        seeds = "no seed" if self.first is None else f"seeds {self.first} to {self.last}"
+        return (
+            f"{seeds}: {self.scenarios:,} scenarios, {self.rounds:,} rounds, "
+            f"{self.messages:,} messages in {minutes:.1f} min ({self.rounds / minutes:,.0f} rounds/min)"
+        )
+
+
+def examined(seed: int, count: int | None, minutes: float | None, workers: int) -> Iterator[Verdict]:
+    """Verdicts as they come, seed by seed, over processes. No process outlives this, nor this process's own end."""
+    from seedbus.bus.clock import wall_seconds
+    from seedbus.scenarios.stress.stress import examine
+
+    until_s = math.inf if minutes is None else wall_seconds() + 60 * minutes
+    seeds = itertools.count(seed) if count is None else iter(range(seed, seed + count))
+    context = multiprocessing.get_context("spawn")
+    with (
+        TemporaryDirectory(prefix="stress-", ignore_cleanup_errors=True) as folder,
+        ProcessPoolExecutor(workers, mp_context=context, initializer=_end_with_parent) as pool,
+    ):
+        under_way: set[Future[Verdict]] = set()
+        try:
+            while True:
+                is_time = wall_seconds() < until_s
+                for number in itertools.islice(seeds, 2 * workers - len(under_way) if is_time else 0):
+                    under_way.add(pool.submit(examine, number, Path(folder), until_s))
+                if not under_way:
+                    return
+                left_s = None if minutes is None else max(0.0, until_s + MARGIN_S - wall_seconds())
+                done, under_way = wait(under_way, left_s, return_when=FIRST_COMPLETED)
+                if not done:
+                    return  # what is in hand does not even hear of the end
+                yield from sorted((each.result() for each in done), key=lambda verdict: verdict.seed)
+        finally:
+            if under_way:
+                pool.shutdown(wait=False, cancel_futures=True)
+                for child in multiprocessing.active_children():
+                    child.kill()
+
+
+def _end_with_parent() -> None:
+    """In a process of the pool: end when the one that started it does, however that ends; Ctrl-C is for that one."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+
+    def watch(sentinel: int) -> None:
+        multiprocessing.connection.wait([sentinel])
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    if parent is not None:
+        threading.Thread(target=watch, args=(parent.sentinel,), name="leash", daemon=True).start()
+
+
+def _write(path: Path, verdict: Verdict) -> None:
+    from seedbus.scenarios.reporting.results import write
+    from seedbus.scenarios.schema.yaml_text import dump
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    smallest = json.loads(json.dumps(verdict.smallest))
+    write(path, f"# {verdict.problem}\n" + dump(smallest))

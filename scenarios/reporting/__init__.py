@@ -1,0 +1,1 @@
+"""What a run tells: results, tables, pages, progress, and comparisons."""

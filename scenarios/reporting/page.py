@@ -1,0 +1,131 @@
+"""`report.html`: a run's closing table and its plots on one page, which needs nothing but itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from seedbus.agents.server.stopping import rounds_done
+from seedbus.scenarios.reporting.figures import MOST_POINTS, Line, bars, in_bytes, lines, picked
+from seedbus.scenarios.reporting.report import groups, title
+from seedbus.scenarios.reporting.results import Results, write
+from seedbus.scenarios.reporting.round_table import History
+from seedbus.scenarios.reporting.statistics import Table, histogram
+
+PAGE = "report.html"
+_SHOWN = ("accuracy", "loss", "gap")
+_STRETCHES = 100
+_UNITS = {"accuracy": "accuracy (share of samples)"}
+_STYLE = """
+body { font: 15px/1.45 system-ui, sans-serif; color: #1c2430; background: #fff; margin: 2rem auto; max-width: 75rem;
+       padding: 0 1rem; }
+h1 { font-size: 1.4rem; margin-bottom: .2rem; }
+table { border-collapse: collapse; margin: 1rem 0 2rem; }
+td { padding: .15rem .8rem .15rem 0; vertical-align: top; }
+th { padding: .15rem .8rem .3rem 0; text-align: left; vertical-align: bottom; }
+td:first-child { font-weight: 600; white-space: nowrap; }
+tbody + tbody td { border-top: 0; }
+tbody tr:first-child td { border-top: 1px solid #d5dae1; padding-top: .4rem; }
+main { display: grid; grid-template-columns: repeat(auto-fit, minmax(30rem, 1fr)); gap: 1.5rem; }
+figure { margin: 0; } figcaption { font-weight: 600; }
+svg { width: 100%; height: auto; } text { font-size: 12px; fill: #3c4654; } text.name { font-size: 13px; }
+.grid { stroke: #e2e6ec; } .legend { margin: .2rem 0 0; font-size: 13px; } .legend span { margin-right: 1rem; }
+"""
+
+
+def page(summary: Mapping[str, Any], measured: Sequence[Mapping[str, Any]], history: History, table: Table) -> str:
+    """The whole page. measured: the lines of metrics, oldest first; table: of the clients."""
+    plots = [*_metrics(measured), *_rounds(summary, history), *_clients(history, table), _traffic(summary)]
+    return document(title(summary), _table(summary), plots)
+
+
+def document(title: str, table: str, plots: Sequence[str]) -> str:
+    """A whole page: its title, a table in HTML, and figures."""
+    return (
+        f'<!DOCTYPE html>\n<html lang="en">\n<head><meta charset="utf-8"><title>{escape(title)}</title>'
+        f"<style>{_STYLE}</style></head>\n<body>\n<h1>{escape(title)}</h1>\n{table}\n"
+        f"<main>\n{''.join(plots)}</main>\n</body>\n</html>\n"
+    )
+
+
+def write_page(results: Results) -> None:
+    """Into the run's folder. Raises `OSError`, and what reading the run raises."""
+    write(results.folder / PAGE, page(results.summary, results.lines, results.history, results.table))
+
+
+def _table(summary: Mapping[str, Any]) -> str:
+    parts = []
+    for group in groups(summary):
+        rows = "".join(f"<tr><td>{escape(name)}</td><td>{escape(value)}</td></tr>\n" for name, value in group)
+        parts.append(f"<tbody>\n{rows}</tbody>\n")
+    return f"<table>\n{''.join(parts)}</table>"
+
+
+def _metrics(measured: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Each metric over rounds and over bytes."""
+    seen = [measured[place] for place in picked(len(measured)).tolist()] if measured else []
+    rounds = [rounds_done(line) for line in seen]
+    sent = [line["bytes_up"] + line["bytes_down"] for line in seen]
+    unit, unit_name = in_bytes(max(sent, default=0))
+    found = []
+    for name in [each for each in _SHOWN if seen and each in seen[-1]]:
+        drawn = [each for each in (name, f"{name}_ema") if each in seen[-1]]
+        labels = {name: name, f"{name}_ema": "moving average"}
+        values = {each: [_finite(line.get(each)) for line in seen] for each in drawn}
+        axes = (
+            ("rounds", "rounds", rounds),
+            ("bytes", f"plans and reports sent, all clients ({unit_name})", [each / unit for each in sent]),
+        )
+        for over, x_name, x in axes:
+            drawn_lines = [Line(labels[each], x, values[each]) for each in drawn]
+            found.append(lines(f"{name.capitalize()} over {over}", x_name, _UNITS.get(name, name), drawn_lines))
+    return found
+
+
+def _rounds(summary: Mapping[str, Any], history: History) -> list[str]:
+    """How long rounds took; of many rounds, the median and the longest of each stretch."""
+    took_s = (history.closed_ns - history.opened_ns) / 1e9
+    clock = "simulated" if summary["clock"] == "virtual" else "real"
+    if took_s.size <= MOST_POINTS:
+        drawn = [Line("each round", np.arange(took_s.size), took_s, is_dotted=True)]
+    else:
+        stretches = np.array_split(took_s, _STRETCHES)
+        middle = [float(part.mean()) for part in np.array_split(np.arange(took_s.size), _STRETCHES)]
+        each = f"of {took_s.size / _STRETCHES:.0f} rounds"
+        drawn = [
+            Line(f"median {each}", middle, [float(np.median(part)) for part in stretches]),
+            Line(f"longest {each}", middle, [float(part.max()) for part in stretches]),
+        ]
+    return [lines("How long rounds took", "round", f"seconds ({clock})", drawn)]
+
+
+def _clients(history: History, table: Table) -> list[str]:
+    """Who took part, how far behind clients were, and how old late reports."""
+    places = picked(history.clients)
+    drawn = [Line(name, places + 1, np.sort(table[name])[::-1][places]) for name in ("asked", "answered", "counted")]
+    found = [
+        lines("Participation per client", "clients, each line with its most active first", "rounds", drawn),
+        bars("Lag", "commits that a client had missed when it was asked", "times", histogram(history.lags)),
+    ]
+    if history.staleness.size:
+        ages = np.concatenate([np.zeros(int(history.is_counted.sum()), np.int64), history.staleness])
+        found.append(bars("Staleness", "commits made since a counted report started", "reports", histogram(ages)))
+    return found
+
+
+def _traffic(summary: Mapping[str, Any]) -> str:
+    """Bytes by kind; in a plan, what clients had missed stands apart."""
+    kinds = {name: each["bytes"] for name, each in summary["traffic"]["by_kind"].items()}
+    caught_up = summary["traffic"]["catchup_bytes"]
+    if caught_up:
+        kinds = {"catch-up": caught_up} | kinds | {"plan": kinds.get("plan", 0) - caught_up}
+    unit, unit_name = in_bytes(max(kinds.values(), default=0))
+    scaled = {name: size / unit for name, size in sorted(kinds.items(), key=lambda pair: -pair[1])}
+    return bars("Bytes by kind of message", "kind of message", f"headers and payloads ({unit_name})", scaled)
+
+
+def _finite(value: Any) -> float:
+    return float("nan") if value is None else float(value)

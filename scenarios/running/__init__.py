@@ -1,0 +1,1 @@
+"""Running a scenario: its folder, its processes, and its replay."""

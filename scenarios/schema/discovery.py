@@ -1,0 +1,18 @@
+"""The algorithms and faults there are."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel
+
+from seedbus.algorithms.dense.base import ALGORITHMS as DENSE
+from seedbus.algorithms.discovery import discover
+
+
+def algorithms() -> dict[str, type[BaseModel]]:
+    """Every algorithm by its name in a scenario."""
+    return dict(sorted((discover("seedbus.algorithms.scalar_only", "name") | DENSE).items()))
+
+
+def faults() -> dict[str, type[BaseModel]]:
+    """Every fault by its name in a scenario."""
+    return discover("seedbus.scenarios.faults", "fault")

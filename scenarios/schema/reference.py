@@ -1,0 +1,94 @@
+"""The tables of `docs/reference.md`: every field of a scenario, out of the classes that do the work.
+
+`python -m seedbus.scenarios.schema.reference FILE` writes them between the two marks of the file.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic_core import PydanticUndefined
+
+from seedbus.scenarios.reporting.results import write
+from seedbus.scenarios.schema.scenario import Scenario
+from seedbus.scenarios.sentences import models_in, words_of
+
+BEGIN, END = "<!-- fields: generated -->", "<!-- fields: end -->"
+_TAGS = ("name", "kind", "distribution", "fault", "rule")
+_TYPES = {"integer": "whole number", "number": "number", "string": "text", "boolean": "`true` or `false`"}
+_BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
+
+
+def tables() -> str:
+    """Markdown: a heading and a table for every model that a scenario is made of."""
+    found: dict[type[BaseModel], list[str]] = {}
+    _collect(Scenario, "", found)
+    return "\n".join(_table(model, paths) for model, paths in found.items())
+
+
+def inserted(text: str) -> str:
+    """The text with the tables of today between its marks."""
+    before, _, rest = text.partition(BEGIN)
+    return f"{before}{BEGIN}\n\n{tables()}\n{END}{rest.partition(END)[2]}"
+
+
+def _collect(model: type[BaseModel], path: str, found: dict[type[BaseModel], list[str]]) -> None:
+    found.setdefault(model, []).append(path)
+    for name, field in model.model_fields.items():
+        for deeper in models_in(field.annotation):
+            _collect(deeper, f"{path}.{name}".lstrip("."), found)
+
+
+def _table(model: type[BaseModel], paths: list[str]) -> str:
+    where = ", ".join(f"`{path}`" for path in dict.fromkeys(paths) if path) or "A scenario"
+    names = [str(model.model_fields[tag].default) for tag in _TAGS if tag in model.model_fields]
+    variant = "".join(f": {name}" for name in names if name in words_of(model))
+    schema = model.model_json_schema()
+    lines = [
+        f"### {where}{variant}\n",
+        f"{(model.__doc__ or '').partition(chr(10))[0]}\n",
+        "| field | accepts | default | |",
+        "|---|---|---|---|",
+    ]
+    for name, field in model.model_fields.items():
+        accepts = _accepts(schema["properties"][name])
+        lines.append(f"| `{name}` | {accepts} | {_plain(field.default)} | {field.description or 'which it is'} |")
+    return "\n".join([*lines, ""])
+
+
+def _accepts(schema: dict[str, Any]) -> str:
+    """A property of a JSON Schema in words."""
+    if "const" in schema or "enum" in schema:
+        return " or ".join(f"`{value}`" for value in schema.get("enum", [schema.get("const")]))
+    if "anyOf" in schema:
+        return " or ".join(_accepts(each) for each in schema["anyOf"])
+    if "prefixItems" in schema:
+        return f"[{', '.join(_accepts(each) for each in schema['prefixItems'])}]"
+    if schema.get("type") == "array":
+        return f"list of {_accepts(schema['items'])}"
+    if "$ref" in schema.get("additionalProperties", {}):
+        return "a mapping from names, see below"
+    if "additionalProperties" in schema and schema.get("type") == "object":
+        return "a schedule, from round to value"
+    if schema.get("type") == "null":
+        return "nothing"
+    bounds = " and ".join(f"{sign} {schema[name]:,}" for name, sign in _BOUNDS.items() if name in schema)
+    return f"{_TYPES.get(schema.get('type', ''), 'see below')} {bounds}".strip()
+
+
+def _plain(default: Any) -> str:
+    if default is PydanticUndefined:
+        return "required"
+    if not isinstance(default, BaseModel):
+        return f"`{json.dumps(default, ensure_ascii=False)}`"
+    changed = {name: getattr(default, name) for name in default.model_fields_set}
+    return f"{type(default).__name__.lower()}" + "".join(f", `{name}: {value}`" for name, value in changed.items())
+
+
+if __name__ == "__main__":
+    file = Path(sys.argv[1])
+    write(file, inserted(file.read_text(encoding="utf-8")))

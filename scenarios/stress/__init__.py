@@ -1,0 +1,1 @@
+"""`seedbus stress`: random scenarios, and what must be true of every one of them."""

@@ -1,0 +1,118 @@
+"""An evaluator that lies, for `seedbus stress`.
+
+It is no fault that a scenario may have. The evaluator belongs to whoever runs the server: what it says is the truth
+that replicas are compared with, so there is no run without it whose result one with a lying evaluator could be held to.
+What can be asked is that a server which hears it goes on, or stops with a sentence.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from seedbus.agents import messages
+from seedbus.agents.messages import Evaluation
+from seedbus.bus import EVALUATOR, Envelope, Follower, Kind, MalformedEnvelope, Offer, Recruit, decode, encode
+from seedbus.bus.keyed_random import uniform
+
+T = TypeVar("T")
+_SHARE = 0.3  # of what it answers is a lie
+_NAMES = (
+    "event",
+    "self",
+    "method_name",
+    "round",
+    "time_s",
+    "[/nope]",
+    "\x1b]0;title\x07",
+    "",
+    "a" * 4000,
+    "\ud7ff\u202e",
+)
+_VALUES = (math.nan, math.inf, -math.inf, 1e308, -0.0)
+
+
+def lying(seed: int, made: Recruit) -> Recruit:
+    """Followers whose evaluator lies."""
+    return lambda offer: _Lying(made(offer), seed, offer)
+
+
+class _Lying:
+    def __init__(self, good: Follower, seed: int, offer: Offer) -> None:
+        self._good, self._seed = good, seed
+        self.join, self.welcome = good.join, good.welcome
+
+    def handle(self, frame: bytes) -> list[bytes]:
+        answers = self._good.handle(frame)
+        try:
+            asked = decode(frame)
+        except MalformedEnvelope:
+            return answers
+        if asked.client != EVALUATOR or asked.kind is not Kind.COMMIT:
+            return answers
+        draw = _Draw(self._seed, frame)
+        return draw.lie(asked, answers) if draw.number() < _SHARE else answers
+
+
+class _Draw:
+    """What is drawn for one answer."""
+
+    def __init__(self, seed: int, frame: bytes) -> None:
+        self._seed, self._count = seed, 0
+        self._key = hashlib.blake2b(frame, digest_size=8).hexdigest()
+
+    def number(self) -> float:
+        self._count += 1
+        return uniform(self._seed, "lying evaluator", self._key, self._count)
+
+    def one(self, choices: Sequence[T]) -> T:
+        return choices[int(len(choices) * self.number())]
+
+    def lie(self, asked: Envelope, answers: list[bytes]) -> list[bytes]:
+        """What it says in the place of an EVALUATION, or of nothing."""
+        honest = Evaluation.unpack(decode(answers[0])) if answers else Evaluation(asked.round, asked.base)
+        _, _, round, version, _ = asked
+        value, false = self.one(_VALUES), bytes(self.one((0, 1, 7, 8, 9, 500, 5_000)))
+        evaluation: Envelope = Evaluation(round, version, honest.metrics, honest.digests).pack()
+        changed: list[Evaluation] = [
+            Evaluation(round, version, {**honest.metrics, self.one(_NAMES): value}, honest.digests),
+            Evaluation(round, version, {self.one(_NAMES): value}, honest.digests),
+            Evaluation(round, version, dict.fromkeys(honest.metrics, value), honest.digests),
+            Evaluation(round, version, {f"m{number}": value for number in range(64)}, {}),
+            Evaluation(round, version + self.one((1, 10**6)), honest.metrics, honest.digests),
+            Evaluation(round + self.one((1, 10**6)), version, honest.metrics, honest.digests),
+            Evaluation(round, version, honest.metrics, dict.fromkeys(honest.digests, false)),
+            Evaluation(round, version, honest.metrics, {name: false for name in _NAMES}),
+            Evaluation(round, version, honest.metrics, {}),
+            Evaluation(round, version, {}, honest.digests),
+            Evaluation(round, version, {}, {}),
+        ]
+        bodies: list[list[Any]] = [
+            [],
+            [[]] * 64,
+            ["loss"],
+            [[1], bytes(8), []],
+            [["loss"], b"", []],
+            [[], b"", [["x"]]],
+        ]
+        strange = [
+            evaluation._replace(body=self.one(bodies)),
+            evaluation._replace(client=self.one((0, -3))),
+            *(
+                evaluation._replace(kind=kind)
+                for kind in (Kind.REPORT, Kind.DECLINE, Kind.PULL, Kind.PIECE, Kind.COMMIT)
+            ),
+            messages.Join(EVALUATOR, (messages.Span(0, 0, 0),), bytes(8), bytes(8)).pack(),
+        ]
+        frames: list[list[bytes]] = [
+            [],
+            answers * 3,
+            [*answers, encode(self.one(changed).pack())[0]],
+            [encode(self.one(strange))[0], *answers],
+            [b"", *answers],
+            [answers[0][:-1] if answers else b"\xc1"],
+        ]
+        mild = self.number() < 0.7
+        return [encode(self.one(changed).pack())[0]] if mild else self.one(frames)

@@ -1,0 +1,268 @@
+"""What clients remember: it lives with the client, wherever that is, and is made again bit for bit."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from clusters import Following, Serving, Watcher
+from processes import kill, workers_of
+from test_recovery import _cut, _Power
+from test_zeromq_crashes import alike
+from worlds import outcome, scenario
+
+from seedbus.agents.client.client_state import KEPT, Memories
+from seedbus.agents.errors import Forgotten
+from seedbus.agents.journal.journal import Journal
+from seedbus.agents.journal.reader import KEPT_EVERY
+from seedbus.bus import Kind, read_ledger
+from seedbus.scenarios.reporting.results import Results
+from seedbus.scenarios.running.cluster import Placement
+from seedbus.scenarios.running.run import MEMORY, run
+from seedbus.scenarios.schema.scenario import Scenario
+
+SCAFFOLD: dict[str, Any] = {"name": "scaffold", "learning_rate": 0.05, "local_steps": 2}
+FEDDC: dict[str, Any] = {"name": "feddc", "local_steps": 2}
+TROUBLE: list[dict[str, Any]] = [
+    {"fault": "drop", "probability": 0.15},
+    {"fault": "duplicate", "probability": 0.3},
+    {"fault": "delay", "probability": 0.3, "by": {"distribution": "constant", "value": 0.7}},
+]
+
+
+def world(algorithm: Any = SCAFFOLD, **changes: Any) -> Scenario:
+    """Plans and reports that come late, or twice, or never."""
+    participation = {"clients": 6, "cohort": 4, "deadline_s": 0.4}
+    return scenario(**({"algorithm": algorithm, "participation": participation, "faults": TROUBLE} | changes))
+
+
+def quiet(algorithm: Any = SCAFFOLD, **changes: Any) -> Scenario:
+    """Nothing goes wrong."""
+    network = {"latency": {"distribution": "constant", "value": 0.05}}
+    return scenario(**({"algorithm": algorithm, "network": network, "participation": {"clients": 4}} | changes))
+
+
+# one client's chain
+
+
+@pytest.fixture(params=["folder", "process"])
+def memories(request: pytest.FixtureRequest, tmp_path: Path) -> Memories:
+    return Memories(tmp_path / "memory" if request.param == "folder" else None)
+
+
+def test_a_round_begins_with_what_the_last_one_left_and_begins_so_again(memories: Memories) -> None:
+    assert memories.before(3, 0) is None
+    memories.keep(3, 0, {"a": b"0"})
+    assert memories.before(3, 0) is None and memories.before(3, 4) == {"a": b"0"}
+    memories.keep(3, 4, {"a": b"4"})
+    memories.keep(3, 4, {"a": b"again"})
+    assert memories.before(3, 4) == {"a": b"0"} and memories.before(3, 5) == {"a": b"4"}
+    assert memories.before(4, 5) is None, "another client"
+
+
+def test_work_for_an_earlier_round_that_came_later_stays_where_it_was(memories: Memories) -> None:
+    for round in (1, 5, 4):
+        memories.keep(0, round, [round])
+    assert [memories.before(0, round) for round in (1, 5, 4, 6)] == [None, [1], [5], [4]]
+
+
+def test_who_loses_its_memory_starts_anew_and_what_it_did_before_can_be_done_again(memories: Memories) -> None:
+    memories.keep(0, 1, "one")
+    memories.keep(0, 2, "two")
+    for _ in range(2):
+        memories.forget(0, 4)
+        assert memories.before(0, 4) is None and memories.before(0, 2) == "one"
+    memories.keep(0, 4, "four")
+    memories.forget(0, 4)
+    assert memories.before(0, 4) is None and memories.before(0, 5) == "four"
+    memories.forget(0, 6)
+    assert memories.before(0, 6) is None
+
+
+def test_who_has_nothing_loses_nothing_the_second_time_either(memories: Memories) -> None:
+    memories.forget(0, 2)
+    memories.keep(0, 2, "two")
+    memories.forget(0, 2)
+    assert memories.before(0, 3) == "two"
+
+
+def test_some_are_kept_and_older_work_is_new_work(memories: Memories) -> None:
+    for round in range(KEPT + 2):
+        memories.keep(0, round, round)
+    assert [memories.before(0, round) for round in range(3, KEPT + 3)] == list(range(2, KEPT + 2))
+    assert [memories.before(0, round) for round in (1, 2)] == [KEPT + 1, KEPT + 1]
+
+
+def test_a_run_that_is_resumed_too_early_for_what_is_kept_says_so(tmp_path: Path) -> None:
+    for round in range(KEPT + 2):
+        Memories(tmp_path).keep(0, round, round)
+    assert len(list((tmp_path / "0").iterdir())) == KEPT
+    with pytest.raises(Forgotten, match="client 0 does not remember any more what it knew before round 2"):
+        Memories(tmp_path).before(0, 2)
+
+
+def test_another_process_finds_the_same(tmp_path: Path) -> None:
+    first = Memories(tmp_path)
+    first.keep(7, 10, "ten")
+    first.keep(71, 9, "nine")
+    first.forget(7, 11)
+    first.keep(7, 12, "twelve")
+    (tmp_path / "7" / "9-9.unfinished").write_bytes(b"x")
+    again = Memories(tmp_path)
+    assert [again.before(7, round) for round in (10, 12, 13)] == [None, None, "twelve"]
+    assert again.before(71, 10) == "nine"
+
+
+# whole runs
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    return run(world(), tmp_path_factory.mktemp("run") / "whole")
+
+
+def test_without_memory_the_same_run_ends_elsewhere(
+    tmp_path: Path, whole: Results, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without which the rest of this file would prove little."""
+    assert len(whole.summary["traffic"]["fates"]) >= 3, whole.summary["traffic"]["fates"]
+    monkeypatch.setattr(Memories, "before", lambda *_: None)
+    assert run(world(), tmp_path / "run").digest != whole.digest
+
+
+BARE = {
+    "fault": "crash",
+    "fraction": 0.5,
+    "at_round": 2,
+    "for_rounds": 2,
+    "every_rounds": 4,
+    "returns": "without-state",
+}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "faults"), [(SCAFFOLD, TROUBLE), (SCAFFOLD, [*TROUBLE, BARE]), (FEDDC, [BARE])], ids=str
+)
+def test_a_run_cut_off_again_and_again_ends_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: dict[str, Any], faults: list[Any]
+) -> None:
+    """Sometimes after clients have worked for the round that is lost, sometimes before."""
+    what = world(algorithm, faults=faults, stop={"rounds": 12})
+    expected, cuts, resume = outcome(run(what, tmp_path / "whole")), 0, False
+    while True:
+        with monkeypatch.context() as patch:
+            _cut(patch, Journal, "append", 2 + cuts % 2, before=cuts % 3 > 0)
+            patch.setattr("seedbus.agents.launcher._Crew.tidy", lambda self: None)
+            try:
+                results = run(what, tmp_path / "cut", resume=resume)
+                break
+            except _Power:
+                cuts, resume = cuts + 1, True
+    assert cuts > 5
+    assert outcome(results) == expected
+
+
+class _Killing(Watcher):
+    """Kills a worker once every client has worked."""
+
+    kills = 0
+
+    def round_closed(self, closed: Any, now_ns: int, bytes_so_far: int) -> None:
+        super().round_closed(closed, now_ns, bytes_so_far)
+        workers = workers_of(os.getpid())
+        if self.rounds >= 6 and not self.kills and len(workers) == 2:
+            kill(workers[0], signal.SIGKILL)
+            self.kills += 1
+
+
+def test_what_a_killed_worker_knew_lives_on(tmp_path: Path, whole: Results) -> None:
+    watcher = _Killing()
+    results = run(world(), tmp_path / "run", observer=watcher, placement=Placement("tcp", 2, heartbeat_s=0.2))
+    assert watcher.kills == 1
+    assert alike(results, whole)
+
+
+def test_who_comes_back_to_a_server_that_was_away_knows_what_it_knew(tmp_path: Path) -> None:
+    """Clients of a terminal without a folder: they remember for as long as their process lives."""
+    from tcp_proxy import CountingProxy
+
+    what = quiet(participation={"clients": 2}, stop={"rounds": 60})
+    whole = run(what, tmp_path / "whole")
+    with Serving(what, tmp_path / "run") as server:
+        with CountingProxy(int(server.watcher.endpoint.rpartition(":")[2])) as proxy:
+            client, cut = Following(what, proxy.endpoint), threading.Event()
+            while server.is_alive():
+                if server.watcher.rounds >= 20 and not cut.is_set():
+                    proxy.cut()
+                    cut.set()
+                server.join(0.01)
+            results = server.results()
+            client.join(10)
+    assert client.failure is None and cut.is_set() and server.watcher.gone >= 1
+    assert alike(results, whole)
+
+
+def test_a_report_that_is_lost_was_made_all_the_same(tmp_path: Path) -> None:
+    """The server takes no notice, and the client goes on from where it is."""
+    faults = [{"fault": "drop", "kind": "report", "clients": [2], "at_round": 1, "for_rounds": 1}]
+    participation = {"clients": 4, "deadline_s": 1.0}
+    run(quiet(participation=participation, faults=faults, stop={"rounds": 2}), tmp_path / "run")
+    assert (read_ledger(tmp_path / "run" / "messages")["kind"] == Kind.REPORT).sum() == 8
+    kept = Memories(tmp_path / "run" / MEMORY)
+    first, second = kept.before(2, 1)["scaffold.c"], kept.before(2, 2)["scaffold.c"]
+    assert first != second and np.isfinite(np.frombuffer(second, "<f4")).all()
+
+
+@pytest.mark.parametrize(("returns", "is_lost"), [("with-state", False), ("without-state", True)])
+def test_a_crash_costs_a_client_its_memory_if_it_costs_its_state(tmp_path: Path, returns: str, is_lost: bool) -> None:
+    crash = {"fault": "crash", "clients": [1], "at_round": 3, "for_rounds": 2, "returns": returns}
+    what = quiet(faults=[crash], stop={"rounds": 6}, participation={"clients": 4, "deadline_s": 5.0})
+    run(what, tmp_path / "run")
+    memory = Memories(tmp_path / "run" / MEMORY)
+    assert (memory.before(1, 5) is None) == is_lost and memory.before(0, 5) is not None
+    assert memory.before(1, 6) is not None
+
+
+REPLACED = {"fault": "replacement", "active": 3, "every_rounds": 4, "probability": 1.0, "returns": "without-state"}
+
+
+@pytest.mark.parametrize(("name", "cares"), [("scaffold", True), ("feddyn", True), ("feddc", True), ("fedacg", False)])
+def test_a_newcomer_knows_nothing_and_fedacg_does_not_mind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, cares: bool
+) -> None:
+    """Half of the clients are replaced again and again: what a method remembers of them begins at nothing each time."""
+    what = quiet({"name": name, "local_steps": 2}, participation={"clients": 6}, faults=[REPLACED], stop={"rounds": 12})
+    known: dict[tuple[int, int], bool] = {}
+    before = Memories.before
+
+    def note(self: Memories, client: int, round: int) -> Any:
+        found = before(self, client, round)
+        known[client, round] = found is not None
+        return found
+
+    monkeypatch.setattr(Memories, "before", note)
+    run(what, tmp_path / "run")
+    newcomers = {
+        min(each for each in known if each[0] == client and each[1] // 4 == epoch)
+        for client, epoch in {(client, round // 4) for client, round in known}
+    }
+    assert len(newcomers) == 3 * 3 and len(known) > 3 * len(newcomers)
+    if not cares:
+        assert not any(known.values()) and not (tmp_path / "run" / MEMORY).exists()
+        return
+    assert {each for each in known if not known[each]} == newcomers
+
+
+def test_a_dense_journal_keeps_the_newest_model_and_some(tmp_path: Path) -> None:
+    run(quiet(participation={"clients": 1}, stop={"rounds": KEPT_EVERY + 3}), tmp_path / "run")
+    journal = Journal.open(tmp_path / "run", for_writing=False)
+    try:
+        kept = [version for version, *_, commit in [(each[1], each[-1]) for each in journal.rounds()] if commit]
+    finally:
+        journal.close()
+    assert kept == [KEPT_EVERY, KEPT_EVERY + 3]

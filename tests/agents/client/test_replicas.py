@@ -1,0 +1,151 @@
+"""The replicas of a process: shared by version, exact, and folded no more often than need be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from seedbus.agents.client.replicas import Replicas
+from seedbus.algorithms.contract import CommitGap, Replica
+from seedbus.algorithms.dense.base import FedAvg
+from seedbus.algorithms.dense.payloads import DenseCommit
+from seedbus.algorithms.scalar_only.decomfl import DeComFL
+
+X0 = np.linspace(-1, 1, 300, dtype=np.float32)
+
+
+class Counting(DeComFL):
+    """Counts the commits that are really folded."""
+
+    def apply(self, replica: Replica, commits: Sequence[Any]) -> None:
+        before = replica.version
+        super().apply(replica, commits)
+        FOLDED.append(replica.version - before)
+
+
+FOLDED: list[int] = []
+ALGORITHM = Counting(perturbations=2, momentum=0.5)
+
+
+def log(length: int) -> list[Any]:
+    commits: list[Any] = []
+    for round in range(length):
+        scalars = np.array([[round + 1.0, -2.0]], np.float32)
+        commits.append(ALGORITHM.aggregate(None, ALGORITHM.plan(round, round, 7 * round), {0: scalars})[0])
+    return commits
+
+
+def replicas(*, private: bool = False) -> Replicas:
+    FOLDED.clear()
+    return Replicas(ALGORITHM, lambda: ALGORITHM.replica(X0), private=private)
+
+
+def direct(commits: Sequence[Any]) -> str:
+    replica = ALGORITHM.replica(X0)
+    ALGORITHM.apply(replica, commits)
+    return replica.digest()
+
+
+@pytest.mark.parametrize("private", [False, True])
+def test_whatever_others_hold_a_client_gets_its_own_version_to_the_bit(private: bool) -> None:
+    held, commits = replicas(private=private), log(6)
+    for client, version in ((0, 4), (1, 3), (2, 5), (3, 4), (1, 6), (4, 1), (0, 5)):
+        replica = held.advance(client, commits[:version], version)
+        assert (replica.version, replica.digest()) == (version, direct(commits[:version]))
+        assert held.version(client) == version
+    for client, version in ((1, 6), (2, 5), (3, 4), (4, 1), (0, 5)):  # and keeps it when others move on
+        assert held.get(client).digest() == direct(commits[:version])
+
+
+def test_a_client_that_lagged_starts_from_whoever_is_nearest() -> None:
+    held, commits = replicas(), log(50)
+    for version in range(1, 51):  # every round asks a client that was never asked before
+        held.advance(version, commits[:version], version)
+    assert sum(FOLDED) == 50
+
+
+def test_clients_at_one_version_share_one_replica_unless_they_are_private() -> None:
+    commits = log(3)
+    shared, private = replicas(), replicas(private=True)
+    assert shared.advance(0, commits, 3) is shared.advance(1, commits, 3)
+    assert private.advance(0, commits, 3) is not private.advance(1, commits, 3)
+
+
+def test_a_gap_leaves_a_client_where_it_was() -> None:
+    held, commits = replicas(), log(5)
+    held.advance(0, commits[:2], 2)
+    for missed, version in ((commits[3:], 5), (commits[2:4], 5)):
+        with pytest.raises(CommitGap):
+            held.advance(0, missed, version)
+    assert held.get(0).digest() == direct(commits[:2])
+
+
+@pytest.mark.parametrize("private", [False, True])
+def test_clients_stand_where_they_are_told_to_whatever_they_held_before(private: bool) -> None:
+    held, commits = replicas(private=private), log(6)
+    held.advance(0, commits[:3], 3)
+    held.advance(1, commits[:5], 5)
+    held.advance(7, commits[:2], 2)
+    held.stand_at({0: 3, 1: 4, 2: 6, 3: 0}, commits)
+    assert {client: held.version(client) for client in range(4)} == {0: 3, 1: 4, 2: 6, 3: 0}
+    for client, version in ((0, 3), (1, 4), (2, 6), (3, 0)):
+        assert held.get(client).digest() == direct(commits[:version])
+        assert held.advance(client, commits, 6).digest() == direct(commits)
+
+
+def test_who_stands_where_it_stood_keeps_its_replica() -> None:
+    held, commits = replicas(), log(4)
+    replica = held.advance(0, commits, 4)
+    FOLDED.clear()
+    held.stand_at({0: 4, 1: 4}, commits)
+    assert held.get(0) is replica and held.get(1) is replica
+    assert FOLDED == []
+
+
+def test_a_process_hosts_those_that_it_was_told_of() -> None:
+    held, commits = replicas(), log(4)
+    assert 0 not in held and held.version(0) == 0
+    held.stand_at({0: 2, 5: 4}, commits)
+    assert 0 in held and 5 in held and 1 not in held
+    held.advance(5, commits, 4)
+    held.stand_at({0: 2}, commits)
+    assert 5 not in held and held.version(5) == 0
+
+
+def test_the_log_is_folded_only_for_those_that_are_asked() -> None:
+    held, commits = replicas(), log(40)
+    held.stand_at({client: 40 for client in range(100)}, commits)
+    assert FOLDED == []
+    for client in range(100):
+        held.get(client)
+    assert sum(FOLDED) == 40
+
+
+def test_a_gap_after_standing_somewhere_leaves_a_client_there() -> None:
+    held, commits = replicas(), log(5)
+    held.stand_at({0: 2}, commits[:2])
+    with pytest.raises(CommitGap):
+        held.advance(0, commits[3:], 5)
+    assert held.get(0).digest() == direct(commits[:2])
+    assert held.advance(0, commits[2:], 5).digest() == direct(commits)
+
+
+@pytest.mark.parametrize("private", [False, True])
+def test_a_dense_commit_is_a_replica_even_for_a_process_that_has_no_other(private: bool) -> None:
+    """It took another's place, whose client stood at version 2 and is asked there again; the log has version 3."""
+    dense: Any = FedAvg().sized(2)
+    commits = [DenseCommit(version, version - 1, (np.full(2, version, np.float32),)) for version in (1, 2, 3)]
+    held = Replicas(dense, lambda: dense.replica(np.zeros(2, np.float32)), private=private)
+    held.stand_at({0: 2, 1: 3}, commits[2:])
+    with pytest.raises(CommitGap):
+        held.advance(0, [], 2)
+    for misleading in ([commits[0]], [commits[2]]):
+        with pytest.raises(CommitGap):
+            held.advance(0, misleading, 2)
+    for _ in range(2):
+        assert held.advance(0, [commits[1]], 2).x.tolist() == [2, 2]
+    assert held.advance(1, [], 3).x.tolist() == [3, 3]
+    assert held.get(0).x.tolist() == [2, 2]

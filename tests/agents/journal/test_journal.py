@@ -1,0 +1,200 @@
+"""The journal: durable, one process at a time, and never silently wrong."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seedbus.agents.errors import JournalDamaged, RunFolderError
+from seedbus.agents.journal.file import FILE
+from seedbus.agents.journal.journal import Entry, Journal
+
+
+def entry(round: int, **changes: Any) -> Entry:
+    fields: dict[str, Any] = {
+        "round": round,
+        "version": round + 1,
+        "cohort": [1, 2],
+        "reported": [2],
+        "commit": [[b"commit", round]],
+        "known": [(2, round)],
+        "held": [(1, round), (2, round)],
+        "metrics": [{"round": round, "loss": 0.5}],
+        "rows": bytes([round]) * 8,
+        "segments": 0,
+        "is_rotated": False,
+        "state": [["coordinator", round], ["bus"]],
+    }
+    return Entry(**(fields | changes))
+
+
+def filled(folder: Path, rounds: int = 5) -> Path:
+    journal = Journal.create(folder, {"scenario": "{}"})
+    for round in range(rounds):
+        journal.append(entry(round))
+    journal.close()
+    return folder
+
+
+def test_a_checkpoint_gives_back_the_last_whole_round(tmp_path: Path) -> None:
+    journal = Journal.open(filled(tmp_path / "run"))
+    checkpoint = journal.checkpoint()
+    assert checkpoint is not None
+    assert checkpoint.state == [["coordinator", 4], ["bus"]]
+    assert checkpoint.rows == b"".join(bytes([round]) * 8 for round in range(5))
+    assert checkpoint.known == {2: 4}
+    assert checkpoint.held == {1: 4, 2: 4}
+    assert checkpoint.last == (4, 5, [1, 2], [2], True)
+    assert [line["round"] for line in checkpoint.metrics] == [0, 1, 2, 3, 4]
+    journal.close()
+
+
+def test_a_new_journal_has_no_checkpoint(tmp_path: Path) -> None:
+    journal = Journal.create(tmp_path / "run", {})
+    assert journal.checkpoint() is None
+    journal.close()
+
+
+def test_what_a_client_holds_is_what_was_said_last_for_it_may_lose_it(tmp_path: Path) -> None:
+    journal = Journal.create(tmp_path / "run", {})
+    journal.append(entry(0, held=[(1, 7)]))
+    journal.append(entry(1, held=[(1, 3)]))
+    checkpoint = journal.checkpoint()
+    assert checkpoint is not None
+    assert checkpoint.held == {1: 3}
+    journal.close()
+
+
+def test_rows_that_went_into_a_segment_leave_the_journal(tmp_path: Path) -> None:
+    journal = Journal.create(tmp_path / "run", {})
+    journal.append(entry(0))
+    journal.append(entry(1, is_rotated=True, segments=1))
+    journal.append(entry(2, segments=1))
+    checkpoint = journal.checkpoint()
+    assert checkpoint is not None
+    assert (checkpoint.segments, checkpoint.rows) == (1, bytes([2]) * 8)
+    journal.close()
+
+
+def test_a_round_that_fails_half_way_leaves_nothing_behind(tmp_path: Path) -> None:
+    journal = Journal.create(tmp_path / "run", {})
+    journal.append(entry(0))
+    with pytest.raises(TypeError):
+        journal.append(entry(1, known=[(1, 1)], held=[(1, "two")]))
+    assert len(list(journal.rounds())) == 1
+    checkpoint = journal.checkpoint()
+    assert checkpoint is not None
+    assert checkpoint.last[0] == 0
+    journal.append(entry(1))
+    assert len(list(journal.rounds())) == 2
+    journal.close()
+
+
+@pytest.mark.parametrize("column", ["body", "chain"])
+@pytest.mark.parametrize("round", [0, 2, 4])
+def test_a_flipped_bit_is_found_and_so_is_where(tmp_path: Path, column: str, round: int) -> None:
+    folder = filled(tmp_path / "run")
+    database = sqlite3.connect(folder / FILE)
+    (blob,) = database.execute(f"SELECT {column} FROM rounds WHERE round = ?", (round,)).fetchone()
+    database.execute(f"UPDATE rounds SET {column} = ? WHERE round = ?", (bytes([blob[0] ^ 1]) + blob[1:], round))
+    database.commit()
+    database.close()
+    journal = Journal.open(folder)
+    sound = []
+    with pytest.raises(JournalDamaged, match=rf"its first {round} rounds are sound") as raised:
+        for found in journal.rounds():
+            sound.append(found[0])
+    assert sound == list(range(round))
+    assert raised.value.good == round
+    journal.close()
+
+
+@pytest.mark.parametrize("after", range(7))
+def test_rounds_from_any_version_on_are_read_alone_and_verified(tmp_path: Path, after: int) -> None:
+    journal = Journal.create(tmp_path / "run", {"scenario": "{}"})
+    versions = [1, 1, 2, 2, 2, 3, 4, 5, 5]  # a round without a commit leaves the version as it is
+    for round, version in enumerate(versions):
+        made = version > ([0, *versions])[round]
+        journal.append(entry(round, version=version, commit=[[b"commit", version]] if made else None))
+    found = [commit[0][1] for *_, commit in journal.rounds(after) if commit is not None]
+    assert found == list(range(after + 1, 6))
+    journal.close()
+    database = sqlite3.connect(tmp_path / "run" / FILE)
+    database.execute("UPDATE rounds SET body = x'00' WHERE round = 7")
+    database.commit()
+    database.close()
+    journal = Journal.open(tmp_path / "run", for_writing=False)
+    if after < 5:
+        with pytest.raises(JournalDamaged, match="round 7 does not verify"):
+            list(journal.rounds(after))
+    journal.close()
+
+
+def test_a_snapshot_and_what_clients_have_of_it_are_kept_and_vouched_for(tmp_path: Path) -> None:
+    journal = Journal.create(tmp_path / "run", {"scenario": "{}"})
+    journal.append(entry(0, snapshot=b"first", halves=[(1, b"a"), (2, b"b")]))
+    journal.append(entry(1, halves=[(1, b""), (3, b"c")]))
+    journal.close()
+    journal = Journal.open(tmp_path / "run")
+    checkpoint = journal.checkpoint()
+    assert checkpoint is not None
+    assert (checkpoint.snapshot, checkpoint.halves) == (b"first", {2: b"b", 3: b"c"})
+    journal.append(entry(2, snapshot=b""))
+    checkpoint = journal.checkpoint()
+    assert checkpoint is not None and checkpoint.snapshot == b""
+    journal.append(entry(3, snapshot=b"second"))
+    journal.close()
+    database = sqlite3.connect(tmp_path / "run" / FILE)
+    database.execute("UPDATE snapshot SET packed = x'7365636f6e65'")
+    database.commit()
+    database.close()
+    journal = Journal.open(tmp_path / "run")
+    with pytest.raises(JournalDamaged, match="the checkpoint does not verify"):
+        journal.checkpoint()
+    journal.close()
+
+
+def test_a_missing_round_is_found(tmp_path: Path) -> None:
+    folder = filled(tmp_path / "run")
+    database = sqlite3.connect(folder / FILE)
+    database.execute("DELETE FROM rounds WHERE round = 3")
+    database.commit()
+    database.close()
+    journal = Journal.open(folder)
+    with pytest.raises(JournalDamaged, match="round 3 does not verify"):
+        list(journal.rounds())
+    journal.close()
+
+
+def test_a_run_belongs_to_one_process_at_a_time(tmp_path: Path) -> None:
+    journal = Journal.open(filled(tmp_path / "run"))
+    with pytest.raises(RunFolderError, match="another process is running here"):
+        Journal.open(tmp_path / "run")
+    journal.close()
+    Journal.open(tmp_path / "run").close()
+
+
+def test_reading_needs_no_lock(tmp_path: Path) -> None:
+    journal = Journal.open(filled(tmp_path / "run"))
+    reader = Journal.open(tmp_path / "run", for_writing=False)
+    assert len(list(reader.rounds())) == 5
+    reader.close()
+    journal.close()
+
+
+def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path: Path) -> None:
+    with pytest.raises(RunFolderError, match="there is a run here already"):
+        Journal.create(filled(tmp_path / "run"), {})
+
+
+def test_every_append_reaches_the_disk_before_it_returns(tmp_path: Path) -> None:
+    journal = Journal.create(tmp_path / "run", {})
+    modes = (
+        journal._database.execute("PRAGMA synchronous").fetchone(),
+        journal._database.execute("PRAGMA journal_mode").fetchone(),
+    )
+    assert modes == ((2,), ("wal",))
+    journal.close()

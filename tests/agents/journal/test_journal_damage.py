@@ -1,0 +1,239 @@
+"""A journal torn or flipped at any byte is an exact prefix of what was written, or is refused; never anything else."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from contextlib import closing, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_journal import entry
+from worlds import lossy, outcome
+
+from seedbus.agents.errors import JournalDamaged, RunFolderError
+from seedbus.agents.journal.digests import Seals
+from seedbus.agents.journal.file import FILE
+from seedbus.agents.journal.journal import Journal
+from seedbus.scenarios.running.run import run
+
+WAL = f"{FILE}-wal"
+ROUNDS, PAGE = 6, 4096
+HEADER, FRAME = 32, 24 + PAGE  # bytes of a write-ahead log before its first frame, and of a frame
+
+
+class _Killed(BaseException):
+    pass
+
+
+def held(journal: Journal) -> Any:
+    """All that a resumed run would go on from, verified."""
+    checkpoint = journal.checkpoint()
+    return journal.facts(), journal.metrics(), checkpoint, list(journal.rounds())
+
+
+def grown(folder: Path, keep: Path) -> list[Any]:
+    """A journal that was never closed, copied to `keep` as a kill would leave it; what it held after every change."""
+    with closing(Journal.create(folder, {"scenario": "{}", "x0": "00"})) as journal:
+        states = [held(journal)]
+        journal.note({"run": "0123456789abcdef"})
+        states.append(held(journal))
+        for round in range(ROUNDS):
+            fill: dict[str, Any] = {"is_rotated": True, "segments": 1} if round == 3 else {"segments": round // 3}
+            rows = {"rows": bytes([round]) * 1500, "held": [(client, round) for client in range(40)]}
+            journal.append(entry(round, **rows, **fill))
+            states.append(held(journal))
+        journal.rotated(2)
+        states.append(held(journal))
+        shutil.copytree(folder, keep)
+    return states
+
+
+def frames(log: bytes) -> list[int]:
+    """Where each transaction of a write-ahead log ends: a frame that commits says how long the file then is."""
+    ends = [at + FRAME for at in range(HEADER, len(log), FRAME) if any(log[at + 4 : at + 8])]
+    assert (len(log) - HEADER) % FRAME == 0 and len(ends) > ROUNDS
+    return ends
+
+
+def judged(folder: Path, states: list[Any]) -> str:
+    """What becomes of a damaged journal: the number of a state that was, or the word for how it is refused."""
+    try:
+        with closing(Journal.open(folder)) as journal:
+            found = held(journal)
+    except JournalDamaged as error:
+        assert str(folder / FILE) in str(error) and f"first {error.good} rounds are sound" in str(error)
+        assert error.good <= ROUNDS and "\n" not in str(error)
+        return "refused"
+    except RunFolderError as error:  # its header says that it is of a kind that cannot be written
+        assert str(folder / FILE) in str(error)
+        return "unwritable"
+    assert found in states, "it was never like this"
+    return str(states.index(found))
+
+
+class Bench:
+    """A folder that holds a damaged copy of a journal, again and again."""
+
+    def __init__(self, base: Path) -> None:
+        self.base, self.folder = base, base / "damaged"
+        self.states = grown(base / "run", base / "kept")
+        self.database, self.log = ((base / "kept" / name).read_bytes() for name in (FILE, WAL))
+
+    def with_(self, database: bytes, log: bytes | None) -> str:
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir()
+        (self.folder / FILE).write_bytes(database)
+        if log is not None:
+            (self.folder / WAL).write_bytes(log)
+        return judged(self.folder, self.states)
+
+
+@pytest.fixture
+def bench(memory: Path) -> Bench:
+    return Bench(memory)
+
+
+def flipped(content: bytes, at: int, mask: int = 1) -> bytes:
+    return content[:at] + bytes([content[at] ^ mask]) + content[at + 1 :]
+
+
+STEPS = [101, pytest.param(1, marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("how", ["cut", "flipped"])
+def test_a_log_damaged_anywhere_in_its_last_record_is_the_prefix_before_it(bench: Bench, how: str, step: int) -> None:
+    *_, begins, ends = frames(bench.log)
+    assert ends == len(bench.log)
+    found = Counter(
+        bench.with_(bench.database, bench.log[:at] if how == "cut" else flipped(bench.log, at))
+        for at in range(begins, ends, step)
+    )
+    print(f"{how} at {found.total()} offsets: {dict(found)}")
+    before = str(len(bench.states) - 2)
+    assert set(found) == {before}, "a log says of every frame whether it is whole"
+    assert bench.with_(bench.database, bench.log) == str(len(bench.states) - 1)
+
+
+@pytest.mark.parametrize("step", [1009, pytest.param(61, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("how", ["cut", "flipped"])
+def test_a_log_damaged_anywhere_is_an_exact_prefix(bench: Bench, how: str, step: int) -> None:
+    ends, found = frames(bench.log), Counter[str]()
+    for at in range(0, len(bench.log), step):
+        kind = bench.with_(bench.database, bench.log[:at] if how == "cut" else flipped(bench.log, at))
+        found[kind] += 1
+        whole = sum(end <= at for end in ends) if at >= HEADER else 0
+        assert kind == str(whole), f"at {at}"
+    print(f"{how} at {found.total()} offsets: {dict(found)}")
+
+
+def test_a_log_that_lags_behind_its_file_is_refused_or_an_exact_prefix(bench: Bench) -> None:
+    """The file has all changes already, the log is cut: pages of before would lie over pages of after."""
+    whole = Path(shutil.copytree(bench.base / "kept", bench.base / "copied"))
+    with closing(Journal.open(whole)):
+        pass  # the last to close it moves the log into the file
+    assert not (whole / WAL).exists()
+    copied, found = (whole / FILE).read_bytes(), Counter[str]()
+    for end in [0, HEADER, *(HEADER + FRAME * number for number in range(1, (len(bench.log) - HEADER) // FRAME + 1))]:
+        kind = bench.with_(copied, bench.log[:end])
+        assert kind != "unwritable", f"at {end}"
+        found[kind] += 1
+    print(f"a log cut at {found.total()} frames under a newer file: {dict(found)}")
+    assert found["refused"] > ROUNDS > len(found) - 2
+
+
+@pytest.mark.parametrize("step", [53, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("mask", [1, 0xFF])
+def test_a_file_with_a_flipped_byte_is_refused_or_none_of_what_it_holds_was_hit(
+    bench: Bench, mask: int, step: int
+) -> None:
+    with closing(Journal.open(bench.base / "kept")):
+        pass
+    database, found = (bench.base / "kept" / FILE).read_bytes(), Counter[str]()
+    used = [at for at, byte in enumerate(database) if byte]
+    for at in [*used[::step], *range(0, len(database), 10 * step)]:
+        kind = bench.with_(flipped(database, at, mask), None)
+        assert kind in ("refused", "unwritable", str(len(bench.states) - 1)), f"at {at}"
+        assert kind != "unwritable" or at < 100, f"at {at}: only the header says what may be written"
+        if kind.isdigit():
+            goes_on(bench.folder, bench.states[-1], at)
+        found[kind] += 1
+    print(f"flipped at {found.total()} offsets: {dict(found)}")
+    assert found["refused"] > 10
+
+
+def goes_on(folder: Path, state: Any, at: int) -> None:
+    """What was taken for sound stays so when it is written on, or is found then: nothing is overwritten unseen."""
+    facts, metrics, checkpoint, rounds = state
+    added = entry(ROUNDS, rows=b"x" * 9000, held=[(client, ROUNDS) for client in range(300)])
+    try:
+        with closing(Journal.open(folder)) as journal:
+            journal.append(added)
+        with closing(Journal.open(folder)) as journal:
+            found = held(journal)
+    except JournalDamaged:
+        return
+    assert found[0] == facts and found[1] == [*metrics, *added.metrics] and found[3][:-1] == rounds, f"at {at}"
+    assert found[2] == replace(
+        checkpoint,
+        state=added.state,
+        segments=added.segments,
+        rows=checkpoint.rows + added.rows,
+        metrics=found[1],
+        known=checkpoint.known | dict(added.known),
+        held=checkpoint.held | dict(added.held),
+        last=(ROUNDS, ROUNDS + 1, [1, 2], [2], True),
+    ), f"at {at}"
+
+
+def test_members_at_other_versions_add_up_to_another_seal() -> None:
+    members = {-2: 4, 0: 0, 1: 4, 2: 3, 10**6: 4}
+    whole = Seals().moved("known", {}, members.items())
+    for client, version in members.items():
+        others = {name: value for name, value in members.items() if name != client}
+        for changed in (others, others | {client: version + 1}, members | {5: 0}, others | {client + 7: version}):
+            assert Seals().moved("known", {}, changed.items()) != whole
+        stepped = Seals().moved("known", {}, (others | {client: 1}).items())
+        assert stepped.moved("known", {client: 1}, [(client, version)]) == whole
+    assert Seals().moved("held", {}, members.items()) != whole
+    swapped = members | {1: members[2], 2: members[1]}
+    assert Seals().moved("known", {}, swapped.items()) != whole
+
+
+@pytest.mark.parametrize("count", [4, pytest.param(60, marks=pytest.mark.slow)])
+def test_a_run_whose_journal_is_torn_goes_on_and_ends_alike_or_is_refused(
+    memory: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    what = lossy(stop={"rounds": 12})
+    whole = outcome(run(what, memory / "whole"))
+    killed = stopped(memory, monkeypatch, what)
+    log, found = (killed / WAL).read_bytes(), Counter[str]()
+    begins = frames(log)[-4]
+    for number in range(count):
+        at = begins + (len(log) - begins) * number // count
+        for how, content in (("cut", log[:at]), ("flipped", flipped(log, at))):
+            folder = Path(shutil.copytree(killed, memory / f"{how}-{number}"))
+            (folder / WAL).write_bytes(content)
+            assert outcome(run(what, folder, resume=True)) == whole
+            found[how] += 1
+    print(f"{found.total()} torn journals: every run ended alike")
+
+
+def stopped(base: Path, monkeypatch: pytest.MonkeyPatch, what: Any) -> Path:
+    """A run's folder as a kill after the eighth round leaves it."""
+    append = Journal.append
+
+    def until_eight(self: Journal, entry: Any) -> None:
+        append(self, entry)
+        if entry.round == 7:
+            shutil.copytree(self.folder, base / "killed")
+            raise _Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "append", until_eight)
+        with suppress(_Killed):
+            run(what, base / "run")
+    return base / "killed"

@@ -1,0 +1,295 @@
+"""Whom a round asks and when it is over: every policy, decided by the coordinator without a loop."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from coordinator_cases import cohort_of, coordinator, report
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from seedbus.agents.policies.participation import Deadline, Participation
+from seedbus.agents.policies.selection.known import Known
+from seedbus.agents.policies.selection.power_of_choice import PowerOfChoice
+from seedbus.agents.policies.selection.rarest import Rarest
+from seedbus.agents.policies.selection.uniform import Uniform
+from seedbus.agents.server.coordinator import Coordinator
+from seedbus.agents.server.member_index import Members
+
+SELECTIONS: list[Any] = [Uniform(), Rarest(), Rarest(candidates=1), PowerOfChoice(), PowerOfChoice(candidates=10)]
+each_selection = pytest.mark.parametrize("selection", SELECTIONS, ids=str)
+EVERYBODY = range(1000)
+
+
+def known(heard: dict[int, tuple[int, float]]) -> Known:
+    """heard: client → (reports, norm of the latest)."""
+    found = Known()
+    found.unpack([[client, reports, worth] for client, (reports, worth) in heard.items()])
+    return found
+
+
+# selection
+
+
+@each_selection
+@given(
+    members=st.sets(st.integers(0, 60), min_size=1),
+    heard=st.dictionaries(st.integers(0, 60), st.tuples(st.integers(1, 9), st.floats(0, 9))),
+    data=st.data(),
+)
+def test_a_policy_fills_the_cohort_with_different_members_in_order(
+    selection: Any, members: set[int], heard: dict[int, tuple[int, float]], data: st.DataObject
+) -> None:
+    count, present = data.draw(st.integers(0, len(members))), Members(61)
+    present.update(members)
+    chosen = selection.choose(present, count, known(heard), 7, 3)
+    assert len(chosen) == count and set(chosen) <= members and chosen == sorted(set(chosen))
+
+
+@each_selection
+def test_a_choice_depends_on_seed_round_members_and_what_is_known_alone(selection: Any) -> None:
+    heard = {client: (1 + client % 3, client / 7) for client in EVERYBODY}
+
+    def choose(seed: int = 7, round: int = 3, members: Any = EVERYBODY, of: Any = heard) -> list[int]:
+        found: list[int] = selection.choose(members, 30, known(of), seed, round)
+        return found
+
+    backwards = dict(reversed(heard.items()))
+    assert choose() == choose() == choose(of=backwards)
+    assert choose() not in (choose(seed=8), choose(round=4), choose(members=range(500)))
+    turned = {client: (9 - reports, -worth) for client, (reports, worth) in heard.items()}
+    looks = selection.needs_known and selection.candidates > 1
+    assert (choose() != choose(of=turned)) is looks
+
+
+@pytest.mark.parametrize("selection", [Uniform(), Rarest(), PowerOfChoice()], ids=str)
+def test_a_choice_looks_at_no_more_members_however_many_there_are(selection: Any) -> None:
+    class Counted(Members):
+        looks = 0
+
+        def __getitem__(self, place: Any) -> Any:
+            self.looks += 1
+            return super().__getitem__(place)
+
+        def __iter__(self) -> Any:
+            raise AssertionError("it looks at everybody")
+
+    for clients in (100, 100_000):
+        members = Counted(clients)
+        members.update(range(clients))
+        selection.choose(members, 10, Known(), 7, 3)
+        assert members.looks == 10 * getattr(selection, "candidates", 1)
+
+
+def test_the_rarest_are_those_of_whom_the_fewest_reports_have_counted() -> None:
+    heard = {0: (5, 0.0), 1: (2, 0.0), 2: (2, 0.0), 3: (1, 0.0)}
+    everybody = Rarest(candidates=100)
+    assert everybody.choose(range(6), 2, known(heard), 7, 3) == [4, 5], "never heard"
+    assert everybody.choose(range(4), 1, known(heard), 7, 3) == [3]
+    assert everybody.choose(range(4), 3, known(heard), 7, 3) == [1, 2, 3]
+    drawn = {tuple(everybody.choose(range(3), 1, known(heard), 7, round)) for round in range(30)}
+    assert drawn == {(1,), (2,)}, "ties by lot"
+
+
+def test_power_of_choice_takes_the_largest_latest_reports_and_first_those_never_heard() -> None:
+    heard = {0: (9, 0.5), 1: (1, 3.0), 2: (1, 3.0), 3: (1, 7.0)}
+    everybody = PowerOfChoice(candidates=100)
+    assert everybody.choose(range(5), 1, known(heard), 7, 3) == [4], "never heard"
+    assert everybody.choose(range(5), 2, known(heard), 7, 3) == [3, 4]
+    assert everybody.choose(range(4), 3, known(heard), 7, 3) == [1, 2, 3]
+    drawn = {tuple(everybody.choose(range(3), 1, known(heard), 7, round)) for round in range(30)}
+    assert drawn == {(1,), (2,)}, "ties by lot"
+
+
+@pytest.mark.parametrize("selection", [Rarest(), PowerOfChoice()], ids=str)
+def test_a_choice_is_among_candidates_that_are_drawn_uniformly(selection: Any) -> None:
+    """Three candidates a place: who would be chosen of all is chosen when it is drawn, in 3 of 10 rounds."""
+    heard = {client: (2, 1.0) for client in range(100) if client != 42}
+    chosen = [42 in selection.choose(range(100), 10, known(heard), 7, round) for round in range(400)]
+    assert abs(sum(chosen) / 400 - 0.3) < 0.07
+
+
+def test_what_is_known_is_how_many_reports_counted_and_the_norm_of_the_latest() -> None:
+    made = coordinator(policy={"selection": {"policy": "power-of-choice", "candidates": 2}})
+    first = cohort_of(made)
+    for client in first:
+        made.reported(report(made, client, [3.0, 4.0]))
+        made.reported(report(made, client, [30.0, 40.0]))
+    made.close_round()
+    assert made._rounds._known.worth == dict.fromkeys(first, 5.0)
+    assert made._rounds._known.reports == dict.fromkeys(first, 1)
+    second = cohort_of(made)
+    assert not set(second) & set(first), "never heard"
+    made.reported(report(made, second[0], [math.inf, 4.0]))
+    assert second[0] not in made._rounds._known.worth
+
+
+@pytest.mark.parametrize("policy", ["rarest", "power-of-choice"])
+def test_a_restored_coordinator_goes_on_choosing_alike(policy: str) -> None:
+    options: dict[str, Any] = {"clients": 30, "cohort": 5, "policy": {"selection": {"policy": policy}}}
+    made, other = coordinator(**options), coordinator(**options)
+    for _ in range(8):
+        for client in cohort_of(made):
+            made.reported(report(made, client, [float(client % 4), 1.0]))
+        made.close_round()
+    other.restore(made.checkpoint(), made.history.since(0), dict(made.versions))
+    assert other.checkpoint() == made.checkpoint() and cohort_of(other) == cohort_of(made)
+
+
+def test_with_the_rarest_everybody_is_heard_equally_often() -> None:
+    made = coordinator(clients=30, cohort=3, policy={"selection": {"policy": "rarest", "candidates": 10}})
+    for _ in range(40):
+        for client in cohort_of(made):
+            made.reported(report(made, client))
+        made.close_round()
+    assert set(made._rounds._known.reports.values()) == {4} and len(made._rounds._known.reports) == 30
+
+
+# over-selection and quorum
+
+
+@pytest.mark.parametrize(
+    ("clients", "cohort", "over", "asked"),
+    [(100, 10, 1.3, 13), (1000, 100, 1.1, 110), (100, 3, 1.1, 4), (100, 90, 1.3, 100), (10, 1, 1.0, 1)],
+)
+def test_over_selection_asks_so_many_times_the_cohort(clients: int, cohort: int, over: float, asked: int) -> None:
+    policy = Participation(clients=clients, cohort=cohort, over_selection=over)
+    assert policy.asked == asked and policy.size == cohort
+    assert len(policy.draw(range(clients), Known(), 7, 3)) == asked
+    assert len(policy.draw(range(2, 4), Known(), 7, 3)) == min(asked, 2)
+
+
+def test_over_selection_closes_with_as_many_reports_as_were_wanted_and_the_rest_is_late() -> None:
+    made = coordinator(clients=20, cohort=5, policy={"over_selection": 1.6})
+    cohort = cohort_of(made)
+    assert len(cohort) == 8
+    made.reported(report(made, cohort[0], [math.nan, 0.0]))
+    late = [report(made, client) for client in cohort[6:]]
+    for client in cohort[1:6]:
+        assert not made.is_round_over
+        assert made.reported(report(made, client)) is None
+    assert made.is_round_over
+    assert made.close_round().reported == tuple(cohort[1:6])
+    made.open_round()
+    assert [refusal.reason for refusal in map(made.reported, late) if refusal] == ["late", "late"]
+
+
+def test_over_selection_waits_for_no_more_than_can_come() -> None:
+    made = coordinator(clients=20, cohort=5, policy={"over_selection": 1.2})
+    cohort = cohort_of(made)
+    for client in cohort:
+        made.reported(report(made, client, [math.nan, 0.0] if client in cohort[:3] else None))
+    assert made.is_round_over and len(made.close_round().reported) == 3
+
+
+@pytest.mark.parametrize(("reports", "has_commit"), [(1, False), (2, True)])
+def test_over_selection_with_a_deadline_makes_a_commit_of_a_quorum(reports: int, has_commit: bool) -> None:
+    made = coordinator(clients=20, cohort=5, quorum=2, policy={"over_selection": 1.6, "deadline_s": 1})
+    for client in cohort_of(made)[:reports]:
+        made.reported(report(made, client))
+    made.deadline_passed(0)
+    assert (made.close_round().commit is not None) is has_commit
+
+
+# the deadline that learns
+
+
+@pytest.mark.parametrize(
+    ("quantile", "factor", "times", "after"),
+    [
+        (0.5, 1.0, [40, 10, 30, 20], 20),
+        (0.9, 1.5, list(range(10, 110, 10)), 135),
+        (1.0, 2.0, [1, 5, 3], 10),
+        (0.01, 1.0, [7, 9], 7),
+        (0.55, 1.0, list(range(1, 101)), 55),
+        (0.25, 1.1, [15], 16),
+    ],
+)
+def test_a_deadline_is_a_quantile_of_the_times_times_a_factor(
+    quantile: float, factor: float, times: list[int], after: int
+) -> None:
+    """The nearest rank: the smallest time that so large a share of all is no longer than."""
+    assert Deadline(quantile=quantile, factor=factor).after_ns(times) == after
+
+
+def learning(**deadline: Any) -> Coordinator:
+    return coordinator(policy={"deadline_s": 10, "deadline": {"quantile": 0.5, "factor": 2.0, "window": 4} | deadline})
+
+
+def answered(made: Coordinator, *after_s: float) -> None:
+    """A round in which so many of the cohort answer, after these times; the others do not."""
+    opened_ns = 10**12
+    cohort = [envelope.client for envelope, _ in made.open_round(opened_ns)]
+    for client, seconds in zip(cohort, after_s, strict=False):
+        assert made.reported(report(made, client), opened_ns + round(seconds * 1e9)) is None
+    made.deadline_passed(made.round)
+    made.close_round()
+
+
+def test_a_deadline_learns_from_the_latest_answers() -> None:
+    made = learning()
+    assert made.deadline_ns == 10 * 10**9, "nothing is known yet"
+    answered(made, 1.0, 2.0, 3.0)
+    assert made.deadline_ns == 4 * 10**9, "twice the median of 1, 2, 3"
+    answered(made, 0.5, 0.6)
+    assert made.deadline_ns == 1.2 * 10**9, "of 2, 3, 0.5, 0.6 the second"
+    answered(made, 9.0, 9.0, 9.0)
+    assert made.deadline_ns == 10 * 10**9, "no more than deadline_s"
+
+
+def test_a_deadline_that_nobody_keeps_is_learnt_anew() -> None:
+    made = learning()
+    answered(made, 0.001, 0.001, 0.001)
+    assert made.deadline_ns == 2 * 10**6
+    answered(made)
+    assert made.deadline_ns == 10 * 10**9
+
+
+def test_answers_that_come_late_teach_the_deadline_too() -> None:
+    made = coordinator(policy={"deadline_s": 10, "deadline": {"quantile": 1.0, "factor": 1.0}, "late": {}})
+    slow, *quick = [envelope.client for envelope, _ in made.open_round(0)]
+    for client in quick:
+        made.reported(report(made, client), 10**9)
+    late = report(made, slow)
+    made.deadline_passed(0)
+    made.close_round()
+    made.open_round(2 * 10**9)
+    assert made.deadline_ns == 10**9
+    made.reported(late, 3 * 10**9)
+    assert made.deadline_ns == 3 * 10**9
+
+
+def test_a_restored_coordinator_keeps_what_its_deadline_learnt() -> None:
+    made, other = learning(), learning()
+    answered(made, 1.0, 2.0, 3.0)
+    other.restore(made.checkpoint(), made.history.since(0), dict(made.versions))
+    assert other.deadline_ns == made.deadline_ns == 4 * 10**9
+    for each in (made, other):
+        answered(each, 0.5, 0.6)
+    assert other.checkpoint() == made.checkpoint()
+
+
+# what a scenario may say
+
+
+@pytest.mark.parametrize(
+    ("said", "complaint"),
+    [
+        ({"over_selection": 0.9}, "over_selection"),
+        ({"quorum": 6}, r"quorum \(6\) is larger than the cohort \(5\)"),
+        ({"deadline": {}}, "set deadline_s too"),
+        ({"buffer": 3}, "buffer needs late"),
+        ({"buffer": 6, "late": {}}, r"buffer \(6\) is not between quorum \(1\) and cohort \(5\)"),
+        ({"buffer": 1, "quorum": 2, "late": {}}, r"buffer \(1\) is not between quorum \(2\) and cohort \(5\)"),
+        ({"buffer": 3, "late": {}, "over_selection": 1.3}, "give over_selection or buffer, not both"),
+        ({"late": {"max_staleness": 0}}, "max_staleness"),
+        ({"late": {"discount": -1}}, "discount"),
+        ({"selection": {"policy": "best"}}, "best"),
+    ],
+)
+def test_a_policy_that_cannot_be_kept_is_refused_with_what_would_be(said: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ValidationError, match=complaint):
+        Participation(clients=20, cohort=5, **said)

@@ -1,0 +1,138 @@
+"""The commits that a server holds: none too few, and none that a snapshot or the journal can stand in for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seedbus.agents.server.client_positions import Places
+from seedbus.agents.server.commit_window import History, Slowest
+
+
+class Archive:
+    """Where all commits are, as a journal has them: all but the newest for certain."""
+
+    def __init__(self) -> None:
+        self.all: list[int] = []
+        self.asked: list[tuple[int, int]] = []
+
+    def __call__(self, after: int, last: int) -> list[Any]:
+        assert last < max(2, len(self.all)), "the newest is on its way to the disk"
+        self.asked.append((after, last))
+        return self.all[after:last]
+
+
+def made(commits: int | None = None, size: int | None = None) -> tuple[History, Archive]:
+    archive = Archive()
+    return History(archive, commits, size), archive
+
+
+def append(history: History, archive: Archive, size: int = 1) -> None:
+    archive.all.append(len(archive.all) + 1)
+    history.append(archive.all[-1], size)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 9), st.integers(0, 40)), max_size=40),
+    st.one_of(st.none(), st.integers(1, 10)),
+    st.one_of(st.none(), st.integers(1, 40)),
+)
+def test_whatever_was_let_go_any_stretch_can_be_had(
+    steps: list[tuple[int, int]], commits: int | None, size: int | None
+) -> None:
+    history, archive = made(commits, size)
+    for bytes_, slowest in steps:
+        append(history, archive, bytes_)
+        history.prune(min(slowest, history.version))
+        assert 1 <= len(history) <= history.version
+        if commits is not None:
+            assert len(history) <= max(1, commits)
+    for after in range(history.version + 1):
+        assert history.since(after) == archive.all[after:]
+        for last in range(after, history.version + 1):
+            assert history.between(after, last) == archive.all[after:last]
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=40), st.integers(1, 10), st.integers(1, 40))
+def test_a_follower_is_beyond_the_budget_if_it_misses_too_many_commits_or_bytes(
+    sizes: list[int], commits: int, size: int
+) -> None:
+    history, archive = made(commits, size)
+    for bytes_ in sizes:
+        append(history, archive, bytes_)
+    for version in range(len(sizes) + 1):
+        missed = sizes[version:]
+        assert history.is_beyond(version) == (len(missed) > 1 and (len(missed) > commits or sum(missed) > size))
+
+
+def test_without_a_budget_nobody_is_beyond_it_and_the_slowest_pins_history() -> None:
+    history, archive = made()
+    for _ in range(50):
+        append(history, archive)
+        history.prune(3)
+    assert not history.is_beyond(0) and len(history) == 47
+    assert history.since(3) == archive.all[3:] and archive.asked == []
+    assert history.since(0) == archive.all and archive.asked == [(0, 3)]
+
+
+def test_with_a_budget_who_never_took_part_pins_nothing() -> None:
+    history, archive = made(commits=10)
+    for _ in range(500):
+        append(history, archive)
+        history.prune(0)
+    assert len(history) == 10
+
+
+def test_without_an_archive_everything_is_held() -> None:
+    history = History()
+    for number in range(9):
+        history.append(number)
+        history.prune(history.version)
+    assert history.since(0) == list(range(9))
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 9)), max_size=60))
+def test_the_slowest_is_the_lowest_version_that_is_there(steps: list[tuple[bool, int]]) -> None:
+    slowest, model = Slowest(), Counter[int]()
+    for is_more, version in steps:
+        if is_more:
+            slowest.add(version)
+            model[version] += 1
+        elif model[version]:
+            slowest.discard(version)
+            model[version] -= 1
+        assert slowest.among(77) == min((version for version, count in model.items() if count), default=77)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["enter", "move", "leave"]), st.integers(0, 5), st.integers(0, 9)), max_size=60)
+)
+def test_places_know_the_slowest_member_whoever_comes_moves_and_goes(steps: list[tuple[str, int, int]]) -> None:
+    places, known = Places(6), dict[int, int]()
+    for step, client, version in steps:
+        if step == "enter":
+            places.enter([(client, version)])
+        elif step == "leave":
+            places.leave(client)
+        elif client in places.versions:
+            places.move(client, version)
+        known.update(places.take_moved())
+        assert places.slowest(77) == min((places.versions[member] for member in places.members), default=77)
+        other = Places(6)
+        other.restore(known, with_members=True)
+        assert (other.versions, list(other.members)) == (places.versions, list(places.members))
+        assert other.slowest(77) == places.slowest(77)
+
+
+def test_a_hundred_thousand_at_one_version_cost_as_much_as_one() -> None:
+    places = Places(100_000)
+    places.enter((client, 0) for client in range(100_000))
+    for version in range(1, 200):
+        for client in range(5):
+            places.move(client, version)
+        assert places.slowest(0) == 0
+        assert len(places._slowest._heap) <= version + 1
+        assert len(places._slowest._counts) == 2

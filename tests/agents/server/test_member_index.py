@@ -1,0 +1,94 @@
+"""Members against a sorted list, and how little they cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seedbus.agents.server.member_index import Members
+
+CLIENTS = 40
+clients = st.integers(0, CLIENTS - 1)
+steps = st.one_of(
+    st.tuples(st.just("add"), clients),
+    st.tuples(st.just("discard"), clients),
+    st.tuples(st.just("update"), st.lists(clients, max_size=10)),
+    st.tuples(st.just("look"), st.none()),
+    st.tuples(st.just("without"), st.lists(clients, max_size=10)),
+)
+
+
+def assert_alike(members: Members, truth: set[int], size: int = CLIENTS) -> None:
+    ordered = sorted(truth)
+    assert len(members) == len(ordered)
+    assert [members[place] for place in range(len(ordered))] == list(members) == members[:] == ordered
+    assert [client in members for client in range(-1, size + 1)] == [client in truth for client in range(-1, size + 1)]
+    for outside in (len(ordered), -1):
+        with pytest.raises(IndexError):
+            members[outside]
+
+
+@given(st.lists(steps, max_size=20))
+def test_they_are_a_sorted_list_whatever_happens_to_them(history: list[tuple[str, object]]) -> None:
+    members, truth = Members(CLIENTS), set[int]()
+    for what, whom in history:
+        if isinstance(whom, int):
+            {"add": members.add, "discard": members.discard}[what](whom)
+            {"add": truth.add, "discard": truth.discard}[what](whom)
+        elif what == "update" and isinstance(whom, list):
+            members.update(whom)
+            truth.update(whom)
+        elif isinstance(whom, list):
+            with members.without(whom) as rest:
+                assert_alike(rest, truth - set(whom))
+        else:
+            assert_alike(members, truth)
+    assert_alike(members, truth)
+
+
+@given(st.integers(1, 70), st.data())
+def test_any_number_of_clients_will_do(size: int, data: st.DataObject) -> None:
+    members, truth = Members(size), data.draw(st.sets(st.integers(0, size - 1)))
+    members.update(truth)
+    assert_alike(members, truth, size)
+
+
+def test_who_was_left_out_is_back_even_after_a_failure() -> None:
+    members = Members(5)
+    members.update([0, 2, 3])
+    with pytest.raises(KeyError), members.without([2, 4]) as rest:
+        assert list(rest) == [0, 3]
+        raise KeyError
+    assert members[:] == [0, 2, 3]
+
+
+class _Counted(list[int]):
+    """A list that counts how often it is looked at."""
+
+    looks = 0
+
+    def __getitem__(self, place):  # type: ignore[no-untyped-def]
+        self.looks += 1
+        return super().__getitem__(place)
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        pytest.param(lambda members: members[49_999], id="the n-th"),
+        pytest.param(lambda members: members.discard(7), id="leaving"),
+        pytest.param(lambda members: members.add(50_001), id="joining"),
+        pytest.param(lambda members: members.update([3, 7]), id="coming back"),
+    ],
+)
+def test_among_a_hundred_thousand_everything_costs_a_few_steps(act: Callable[[Members], object]) -> None:
+    members = Members(100_000)
+    members.update(client for client in range(100_000) if client != 50_001)
+    assert members[50_001] == 50_002
+    tree = members._tree = _Counted(members._tree or [])
+    act(members)
+    assert members._tree is tree and tree.looks <= 4 * 17
+    assert members[49_990:50_010] == list(members)[49_990:50_010]

@@ -1,0 +1,367 @@
+"""The server's side of snapshots, without a loop: who may pull what, who gives it, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from coordinator_cases import ALGORITHM, PROOF, cohort_of, coordinator, report
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from seedbus.agents import chunks, messages
+from seedbus.agents.chunks import Chunk, Title
+from seedbus.agents.client.snapshot_source import Source
+from seedbus.agents.messages import Join, Span
+from seedbus.agents.policies.snapshot_budget import Lag
+from seedbus.agents.server.coordinator import Coordinator
+from seedbus.agents.server.snapshots import GENEROSITY
+from seedbus.algorithms.contract import Replica
+from seedbus.bus import EVALUATOR, Envelope, Kind, Tally
+
+SIZE, WINDOW = 64, 3
+X0 = np.linspace(-1, 1, 200, dtype=np.float32)  # 800 bytes, 13 chunks
+
+
+class Stage:
+    """Three clients, all asked in every round; client 2 comes after so many rounds."""
+
+    def __init__(self, source: str = "evaluator", rounds: int = 5, **options: Any) -> None:
+        lag = Lag(snapshot_after_commits=2, source=source, chunk_bytes=SIZE, window=WINDOW)
+        self.made: Coordinator = coordinator(clients=3, cohort=3, lag=lag, **options)
+        self.truth: Replica = ALGORITHM.replica(X0)
+        self.plans: list[Envelope] = []
+        self.made.left([2])
+        for _ in range(rounds):
+            self.open()
+            for client in (0, 1):
+                assert self.made.reported(report(self.made, client)) is None
+            self.close()
+        self.made.joined(Join(2, (Span(2, 2, 0),), **PROOF), is_due=True)
+
+    def open(self) -> list[Envelope]:
+        self.plans = [envelope for envelope, _ in self.made.open_round()]
+        return self.plans
+
+    def close(self) -> None:
+        commit = self.made.close_round().commit
+        if commit is not None:
+            ALGORITHM.apply(self.truth, [commit])
+
+    def sent(self) -> list[Envelope]:
+        return [envelope for envelope, _ in self.made.take_outbox()]
+
+    def give(self, asked: Envelope) -> None:
+        """The source does as it is asked."""
+        for piece in Source().pieces(asked, self.truth):
+            assert self.made.reported(piece) is None
+
+    def awaits(self) -> bool:
+        return self.made.snapshots.awaits_evaluator
+
+    def holds(self) -> bool:
+        return self.made.snapshots.held is not None
+
+    def feed(self) -> list[Envelope]:
+        """Let whoever is asked give pieces, until nobody is any more; returns what else is sent."""
+        others: list[Envelope] = []
+        while sent := self.sent():
+            for envelope in sent:
+                if envelope.kind is Kind.FETCH:
+                    self.give(envelope)
+                else:
+                    others.append(envelope)
+        return others
+
+    @property
+    def title(self) -> Title:
+        return chunks.title_of(self.truth, SIZE)
+
+    def offered(self) -> Title:
+        """Client 2 is offered a snapshot."""
+        self.open()
+        (offer,) = self.feed()
+        title = chunks.unpack(offer)
+        assert title == (self.title, WINDOW)
+        return self.title
+
+    def pull(self, *wanted: int, client: int = 2, title: Title | None = None) -> Any:
+        return self.made.reported(chunks.pull(title or self.title, wanted, client, self.made.round))
+
+
+def reason(refusal: Any) -> str:
+    assert refusal is not None
+    return str(refusal.reason)
+
+
+def test_who_lags_is_offered_a_snapshot_and_the_others_get_their_plans() -> None:
+    stage = Stage()
+    assert [plan.client for plan in stage.open()] == [0, 1]
+    (offer,) = stage.feed()
+    assert (offer.kind, offer.client, offer.base) == (Kind.SNAPSHOT, 2, 5)
+    assert stage.pull(0, 1, 2) is None
+    sent = stage.made.take_outbox()
+    whole = b"".join(field.tobytes() for _, field in sorted(stage.truth.fields.items()))
+    for index, (envelope, tally) in enumerate(sent):
+        assert chunks.unpack(envelope) == Chunk(stage.title, index, whole[SIZE * index : SIZE * (index + 1)])
+        assert tally == Tally(catchup_bytes=tally.catchup_bytes) and tally.catchup_bytes > SIZE
+    assert len(sent) == 3
+
+
+def test_who_has_installed_it_gets_the_rest_in_its_plan() -> None:
+    stage = Stage()
+    stage.offered()
+    plans, refusal = stage.made.joined(Join(2, (Span(2, 2, 5),), **PROOF))
+    assert refusal is None
+    ((plan, _),) = plans
+    assert (plan.kind, plan.client, ALGORITHM.unpack_commits(plan.body[1])) == (Kind.PLAN, 2, [])
+
+
+def test_a_snapshot_serves_until_it_is_older_than_the_budget() -> None:
+    stage = Stage()
+    stage.offered()
+    versions = []
+    for _ in range(6):
+        for client in (0, 1):
+            stage.made.reported(report(stage.made, client))
+        stage.close()
+        stage.open()
+        versions += [envelope.base for envelope in stage.feed()]
+    assert versions == [5, 5, 8, 8, 8, 11]
+
+
+def test_nothing_is_fetched_for_nobody() -> None:
+    stage = Stage(rounds=2)
+    assert len(stage.open()) == 3 and stage.sent() == []
+
+
+@pytest.mark.parametrize(
+    ("wanted", "word"),
+    [((13,), "no-chunk"), ((2**31,), "no-chunk"), ((0, 1, 2, 3), "bad-payload"), ((0, 2, 1), "bad-payload")],
+)
+def test_absurd_chunks_are_refused(wanted: tuple[int, ...], word: str) -> None:
+    stage = Stage()
+    stage.offered()
+    assert reason(stage.pull(*wanted)) == word
+    assert stage.sent() == []
+
+
+def test_only_who_was_offered_a_snapshot_pulls_it() -> None:
+    stage = Stage()
+    assert reason(stage.pull(0)) == "no-snapshot"
+    title = stage.offered()
+    assert reason(stage.pull(0, client=0)) == "not-offered"
+    assert reason(stage.pull(0, client=7)) == "not-a-member"
+    others = (Title(4, 13, title.digest), Title(5, 13, b"x" * 16))
+    for other in others:  # it is not where it was believed to be: it is told again what it is to do
+        assert stage.pull(0, client=0, title=other) is None
+        assert [(envelope.kind, envelope.client) for envelope in stage.sent()] == [(Kind.PLAN, 0)]
+    assert reason(stage.pull(0, client=0, title=others[0])) == "no-snapshot"
+    assert stage.sent() == []
+
+
+def test_an_offer_is_good_for_a_few_times_all_chunks() -> None:
+    stage = Stage()
+    title = stage.offered()
+    sent = 0
+    for _ in range(2 * GENEROSITY * title.count):
+        if stage.pull(0, 1, 2) is not None:
+            break
+        sent += len(stage.sent())
+    assert title.count < sent <= GENEROSITY * title.count
+    assert reason(stage.pull(0, 1, 2)) == "pulls-again"
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    st.sampled_from([Kind.PULL, Kind.PIECE]),
+    st.sampled_from([EVALUATOR, 0, 1, 2, 3, 9]),
+    st.integers(0, 7),
+    st.recursive(
+        st.one_of(st.integers(-2, 2**32), st.binary(max_size=20), st.floats(), st.text(max_size=3)),
+        lambda inner: st.lists(inner, max_size=4),
+        max_leaves=8,
+    ).filter(lambda body: isinstance(body, list)),
+)
+def test_whatever_comes_is_refused_or_harmless(kind: Kind, client: int, base: int, body: Any) -> None:
+    stage = Stage("peer")
+    stage.open()
+    before = stage.made.snapshots.pack()
+    refusal = stage.made.reported(Envelope(kind, client, stage.made.round, base, body))
+    assert refusal is not None or client == EVALUATOR
+    assert stage.made.snapshots.held is None and stage.made.snapshots.pack() == before
+
+
+def test_a_description_of_the_evaluator_comes_before_a_peer_is_asked() -> None:
+    stage = Stage("peer")
+    stage.open()
+    (asked,) = stage.sent()
+    assert (asked.kind, asked.client, asked.body) == (Kind.FETCH, EVALUATOR, [SIZE, []])
+    assert stage.awaits()
+    stage.give(asked)
+    assert not stage.awaits() and stage.sent() == []
+    stage.made.reported(report(stage.made, 1))
+    (asked,) = stage.sent()
+    assert (asked.client, asked.base, asked.body) == (1, 5, [SIZE, [[0, 2]]])
+    stage.give(asked)
+    (offer,) = stage.feed()
+    assert (offer.kind, offer.client) == (Kind.SNAPSHOT, 2)
+
+
+def _peer_asked() -> tuple[Stage, Envelope]:
+    stage = Stage("peer")
+    stage.open()
+    stage.give(stage.sent()[0])
+    stage.made.reported(report(stage.made, 1))
+    return stage, stage.sent()[0]
+
+
+def _damaged(piece: Envelope) -> Envelope:
+    *rest, data = piece.body
+    return Envelope(piece.kind, piece.client, piece.round, piece.base, [*rest, bytes([data[0] ^ 1]) + data[1:]])
+
+
+def test_pieces_that_nobody_asked_for_are_refused() -> None:
+    stage, asked = _peer_asked()
+    title = stage.title
+    good = Source().pieces(asked, stage.truth)
+    cases: list[tuple[Envelope, str]] = [
+        (_damaged(good[0]), "bad-payload"),
+        (chunks.cut(stage.truth, title, 9, SIZE).pack(Kind.PIECE, 1, 5), "not-fetched"),
+        (Chunk(title, 0, b"short").pack(Kind.PIECE, 1, 5), "bad-payload"),
+        (Chunk(title, 0, bytes(SIZE + 1)).pack(Kind.PIECE, 1, 5), "bad-payload"),
+        (Chunk(Title(5, 12, title.digest), 0, bytes(SIZE)).pack(Kind.PIECE, 1, 5), "not-fetched"),
+        (Chunk(Title(4, 13, title.digest), 0, bytes(SIZE)).pack(Kind.PIECE, 1, 5), "not-fetched"),
+        (chunks.cut(stage.truth, title, 0, SIZE).pack(Kind.PIECE, 0, 5), "not-fetched"),
+        (chunks.description(title, 1, 5), "not-fetched"),
+    ]
+    for piece, word in cases:
+        assert reason(stage.made.reported(piece)) == word
+    for piece in good:
+        assert stage.made.reported(piece) is None
+    assert reason(stage.made.reported(good[0])) == "not-fetched"
+    assert [offer.client for offer in stage.feed()] == [2]
+
+
+def test_a_peer_that_has_moved_on_is_replaced_by_the_evaluator_at_once() -> None:
+    stage, asked = _peer_asked()
+    assert stage.made.reported(chunks.description(Title(5, 0, b""), 1, asked.round)) is None
+    (asked,) = stage.sent()
+    assert asked.client == EVALUATOR
+    stage.give(asked)
+    assert [offer.kind for offer in stage.feed()] == [Kind.SNAPSHOT]
+
+
+def test_a_peer_that_leaves_is_replaced_by_the_evaluator_at_once() -> None:
+    stage, _ = _peer_asked()
+    stage.made.left([1])
+    assert [asked.client for asked in stage.sent()] == [EVALUATOR]
+
+
+def test_a_peer_that_does_not_deliver_is_replaced_in_the_next_round() -> None:
+    stage, asked = _peer_asked()
+    stage.made.deadline_passed(stage.made.round)
+    stage.close()
+    assert stage.made.reported(Source().pieces(asked, stage.truth)[0]) is not None
+    stage.open()
+    (asked,) = stage.sent()
+    assert (asked.client, asked.body) == (EVALUATOR, [SIZE, [[0, 2]]])
+
+
+def test_with_nobody_left_who_could_be_the_peer_the_evaluator_is() -> None:
+    stage = Stage("peer")
+    stage.open()
+    stage.give(stage.sent()[0])
+    stage.made.left([0, 1])
+    assert [(asked.kind, asked.client) for asked in stage.sent()] == [(Kind.FETCH, EVALUATOR)]
+
+
+def test_who_finds_a_snapshot_bad_replays_and_a_peers_is_given_up() -> None:
+    stage, asked = _peer_asked()
+    stage.give(asked)
+    stage.feed()
+    assert stage.holds()
+    assert reason(stage.pull()) == "bad-snapshot"
+    (plan,) = stage.sent()
+    assert (plan.kind, plan.client, len(ALGORITHM.unpack_commits(plan.body[1]))) == (Kind.PLAN, 2, 5)
+    assert not stage.holds() and stage.made.snapshots.take_new() == b""
+    stage.made.deadline_passed(stage.made.round)
+    stage.close()
+    stage.open()
+    assert [asked.client for asked in stage.sent()] == [EVALUATOR]
+
+
+def test_if_the_evaluator_has_none_whoever_lags_replays() -> None:
+    stage = Stage()
+    stage.open()
+    stage.sent()
+    assert stage.made.reported(chunks.description(Title(5, 0, b""), EVALUATOR, 5)) is None
+    (plan,) = stage.sent()
+    assert (plan.kind, len(messages.unpack_plan(ALGORITHM, plan)[1])) == (Kind.PLAN, 5)
+    assert not stage.awaits()
+
+
+def test_a_restored_server_holds_the_same_snapshot_and_serves_it_alike() -> None:
+    stage = Stage()
+    title = stage.offered()
+    stage.pull(0, 1)
+    stage.sent()
+    stage.made.deadline_passed(stage.made.round)
+    stage.close()
+    packed = stage.made.snapshots.take_new()
+    assert packed and stage.made.snapshots.take_new() is None
+    other = Stage(rounds=0)
+    commits = stage.made.history.since(0)
+    other.made.restore(stage.made.checkpoint(), commits, dict(stage.made.versions), packed)
+    assert other.made.snapshots.pack() == stage.made.snapshots.pack()
+    answers = []
+    for made in (stage.made, other.made):
+        assert made.reported(chunks.pull(title, (7, 12), 2, 5)) is None
+        answers.append([envelope for envelope, _ in made.take_outbox()])
+    assert answers[0] == answers[1] and len(answers[0]) == 2
+
+
+def test_who_joins_after_a_snapshot_may_still_lose_its_place_twice() -> None:
+    stage = Stage()
+    stage.offered()
+    words = []
+    for version in (5, 0, 0, 0):
+        _, refusal = stage.made.joined(Join(2, (Span(2, 2, version),), **PROOF))
+        words.append(None if refusal is None else refusal.reason)
+    assert words == [None, None, None, "joins-again"]
+
+
+def test_cohorts_are_drawn_as_without_snapshots() -> None:
+    stage = Stage()
+    assert cohort_of(stage.made) == [0, 1]
+    assert stage.made.missing == [0, 1, 2]
+
+
+def test_a_server_that_crashed_asks_its_source_anew() -> None:
+    stage, asked = _peer_asked()
+    pieces = Source().pieces(asked, stage.truth)
+    assert stage.made.reported(pieces[0]) is None
+    stage.made.checkpoint()
+    stage.made.crashed()
+    assert reason(stage.made.reported(pieces[1])) == "not-fetched"
+    stage.open()
+    (again,) = stage.sent()
+    assert (again.kind, again.client) == (Kind.FETCH, EVALUATOR)
+
+
+def test_who_has_installed_it_gets_its_plan_even_where_it_was_told_to_introduce_itself() -> None:
+    stage = Stage()
+    stage.offered()
+    plans, refusal = stage.made.joined(Join(2, (Span(2, 2, 5),), **PROOF), is_due=True)
+    assert refusal is None and [(plan.kind, plan.client) for plan, _ in plans] == [(Kind.PLAN, 2)]
+
+
+def test_who_was_told_nothing_before_its_round_closed_is_asked_again() -> None:
+    stage = Stage("peer", policy={"buffer": 2, "late": {"max_staleness": 100}})
+    assert 2 not in [plan.client for plan in stage.open()] and 2 in stage.made.missing
+    for client in (0, 1):
+        assert stage.made.reported(report(stage.made, client)) is None
+    stage.close()
+    stage.open()
+    assert 2 in stage.made.missing

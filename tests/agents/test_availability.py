@@ -1,0 +1,135 @@
+"""Who is there when several faults have a say, and that a resumed run knows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import msgpack
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_schedules import CLIENTS, anything, moments
+
+from seedbus.agents.availability import RETURNS, Moves, Population, Presence, Returns
+from seedbus.bus import Kind, Luck
+
+
+@dataclass(frozen=True)
+class Away:
+    """Clients that are away in the given spans of rounds, the last one not included."""
+
+    spans: Sequence[tuple[int, int, int]]
+    is_announced: bool = True
+    returns: Returns = "with-state"
+
+    def schedule(self, clients: int, luck: Luck) -> _Spans:
+        return _Spans(self.spans)
+
+
+class _Spans:
+    is_by_rounds = True
+
+    def __init__(self, spans: Sequence[tuple[int, int, int]]) -> None:
+        self._spans, self.absent = spans, set[int]()
+        self._last = -1
+
+    @property
+    def is_over(self) -> bool:
+        return all(until <= self._last for _, _, until in self._spans)
+
+    def advance(self, round: int, now_ns: int) -> Iterable[int]:
+        before, self._last = self.absent, round
+        self.absent = {client for client, since, until in self._spans if since <= round < until}
+        return before ^ self.absent
+
+    def next_ns(self) -> None:
+        return None
+
+
+span = st.tuples(st.integers(0, 3), st.integers(0, 9), st.integers(0, 12))
+aways = st.builds(Away, st.lists(span, max_size=5), st.booleans(), st.sampled_from(RETURNS))
+
+
+def walk(population: Population, rounds: Iterable[int]) -> list[Moves]:
+    return [population.advance(round, 0) for round in rounds]
+
+
+@given(presences=st.lists(aways, min_size=1, max_size=4))
+@settings(max_examples=200, deadline=None)
+def test_a_client_is_there_while_nothing_keeps_it_away_and_brings_the_worst_that_it_met(presences: list[Away]) -> None:
+    def keeping(client: int, round: int) -> list[Away]:
+        return [each for each in presences if any(c == client and s <= round < u for c, s, u in each.spans)]
+
+    population = Population(presences, 1, 4)
+    worst = {client: 0 for client in range(4) if keeping(client, 0)}
+    assert population.at_start == set(worst)
+    for each in presences:
+        worst |= {c: max(worst[c], RETURNS.index(each.returns)) for c in worst if each in keeping(c, 0)}
+    for round in range(1, 14):
+        moves, arrived, left = population.advance(round, 0), [], []
+        for client in range(4):
+            before, now = keeping(client, round - 1), keeping(client, round)
+            if before and not now:
+                arrived.append((client, RETURNS[worst.pop(client)]))
+            elif now:
+                worst[client] = max(worst.get(client, 0), *(RETURNS.index(each.returns) for each in now))
+            was_said, is_said = (any(each.is_announced for each in those) for those in (before, now))
+            if is_said and not was_said:
+                left.append(client)
+            assert (client in population.away) == bool(now)
+            assert population.has_left(client) == is_said
+        assert moves.arrived == arrived
+        assert set(left) <= set(moves.left) <= {client for client in range(4) if population.has_left(client)}
+        away = [client for client in range(4) if keeping(client, round)]
+        assert population.in_time == 4 - len(away)
+    assert population.is_over and not population.away
+
+
+@given(presences=st.lists(st.one_of(anything, aways), max_size=4), at=moments, cut=st.integers(0, 12))
+@settings(max_examples=200, deadline=None)
+def test_one_jump_on_resuming_leads_to_where_all_the_steps_led(
+    presences: list[Presence], at: list[tuple[int, int]], cut: int
+) -> None:
+    whole, made = (Population(presences, 5, CLIENTS) for _ in range(2))
+    for round, now_ns in at[:cut]:
+        whole.advance(round, now_ns)
+    made.unpack(msgpack.unpackb(msgpack.packb(whole.pack()), strict_map_key=False))
+    for round, now_ns in at[cut:]:
+        assert made.advance(round, now_ns) == whole.advance(round, now_ns)
+        assert made.next_ns() == whole.next_ns() and made.pack() == whole.pack()
+        assert set(made.away) == set(whole.away) and made.in_time == whole.in_time
+    assert made.at_start == whole.at_start
+
+
+@given(presences=st.lists(anything, min_size=1, max_size=3), at=moments)
+@settings(max_examples=100, deadline=None)
+def test_who_is_told_of_is_who_came_and_who_went(presences: list[Presence], at: list[tuple[int, int]]) -> None:
+    population = Population(presences, 5, CLIENTS)
+    away = set(population.away)
+    for round, now_ns in at:
+        moves = population.advance(round, now_ns)
+        assert {client for client, _ in moves.arrived} == away - set(population.away)
+        assert {client for client in set(population.away) - away if population.has_left(client)} <= set(moves.left)
+        away = set(population.away)
+
+
+def test_what_travels_to_or_from_whom_is_away_is_lost_and_nothing_else() -> None:
+    population = Population([Away([(1, 0, 5)], is_announced=False)], 1, 3)
+    for client in range(3):
+        for kind in (Kind.PLAN, Kind.REPORT):
+            for arriving in (True, False):
+                assert population.stops((kind, client, 2, 0, 0), arriving) == (client == 1)
+    population.advance(5, 0)
+    assert not population.stops((Kind.PLAN, 1, 5, 0, 0), False)
+
+
+def test_only_what_could_be_forgotten_is_kept_of_those_who_are_away() -> None:
+    steady = Away([(client, 0, 100) for client in range(1000)], returns="without-state")
+    passing = Away([(7, 2, 3)], returns="from-another-run")
+    population = Population([steady, passing], 1, 1000)
+    walk(population, range(2))
+    assert population.pack() == [1, 0, []]
+    walk(population, range(2, 4))
+    assert population.pack() == [3, 0, [(7, 2)]]
+    assert population.advance(100, 0).arrived[7] == (7, "from-another-run")
+    assert population.pack() == [100, 0, []]

@@ -1,0 +1,214 @@
+"""Rules of aggregation: against their definitions, on any rows; and that few enough liars change little."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import msgpack
+import numpy as np
+import pytest
+from algorithm_cases import bits, make, seed_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from seedbus.algorithms.aggregation.rules import Clipped, Krum, Mean, Median, TrimmedMean
+
+Matrix = NDArray[np.float64]
+numbers = st.floats(-(2.0**40), 2.0**40, width=32)
+ROBUST = [Median(), TrimmedMean(f=2), TrimmedMean(trim=0.25), Krum(f=2), Krum(f=2, multi=4), Clipped(quantile=0.7)]
+ALL = [Mean(), *ROBUST, Krum(), Krum(multi=3), TrimmedMean()]
+
+
+@st.composite
+def matrices(draw: st.DrawFn, fewest: int = 1) -> Matrix:
+    clients, values = draw(st.integers(fewest, 9)), draw(st.integers(1, 4))
+    flat = draw(st.lists(numbers, min_size=clients * values, max_size=clients * values))
+    return np.array(flat).reshape(clients, values)
+
+
+def combined(rule: Any, rows: Any, state: Any = None) -> list[float]:
+    found: list[float] = rule.combine(np.array(rows, np.float64), state)[0].tolist()
+    return found
+
+
+def crowd(honest: int, liars: int, lie: float, values: int = 6) -> Matrix:
+    """Honest rows around 1, …, values with a spread of a tenth, and rows of lies among them."""
+    rows = np.random.default_rng(4).normal(np.arange(1, values + 1), 0.1, (honest + liars, values))
+    rows[:: (honest + liars) // liars][:liars] = lie
+    return rows
+
+
+# definitions
+
+
+@given(rows=matrices())
+def test_the_mean_is_the_exact_sum_by_the_number(rows: Matrix) -> None:
+    assert combined(Mean(), rows) == [math.fsum(column) / len(rows) for column in rows.T.tolist()]
+
+
+@given(rows=matrices())
+def test_the_median_is_the_middle_value_or_the_mean_of_the_two(rows: Matrix) -> None:
+    ordered = [sorted(column) for column in rows.T.tolist()]
+    middle = [(column[(len(rows) - 1) // 2] + column[len(rows) // 2]) / 2 for column in ordered]
+    assert combined(Median(), rows) == middle
+
+
+@given(rows=matrices(), f=st.integers(0, 6))
+def test_a_trimmed_mean_leaves_out_the_outermost_and_never_all(rows: Matrix, f: int) -> None:
+    cut = min(f, (len(rows) - 1) // 2)
+    kept = [sorted(column)[cut : len(rows) - cut] for column in rows.T.tolist()]
+    assert combined(TrimmedMean(f=f), rows) == [math.fsum(column) / len(column) for column in kept]
+
+
+@pytest.mark.parametrize(
+    ("trim", "clients", "cut"), [(0.0, 10, 0), (0.07, 100, 7), (0.2, 10, 2), (0.1, 4, 1), (0.29, 100, 29), (0.49, 3, 1)]
+)
+def test_a_share_is_cut_in_whole_reports_rounded_up(trim: float, clients: int, cut: int) -> None:
+    rows = np.arange(clients)[:, None] ** 2.0
+    assert combined(TrimmedMean(trim=trim), rows) == combined(TrimmedMean(f=cut), rows)
+
+
+@given(rows=matrices(3), multi=st.integers(1, 9), data=st.data())
+def test_krum_is_what_its_definition_says(rows: Matrix, multi: int, data: st.DataObject) -> None:
+    f = data.draw(st.integers(0, (len(rows) - 3) // 2))
+    scores = []
+    for i, row in enumerate(rows):
+        others = [math.fsum(((row - other) ** 2).tolist()) for j, other in enumerate(rows) if j != i]
+        scores.append(math.fsum(sorted(others)[: len(rows) - f - 2]))
+    best = sorted(sorted(range(len(rows)), key=lambda i: (scores[i], i))[: min(multi, len(rows) - f)])
+    assert combined(Krum(f=f, multi=multi), rows) == combined(Mean(), rows[best])
+
+
+def test_krum_without_a_number_of_liars_takes_the_most_that_the_reports_allow() -> None:
+    rows = crowd(9, 4, 1e6)
+    assert combined(Krum(), rows) == combined(Krum(f=5), rows)
+    assert combined(Krum(), rows[:1]) == rows[0].tolist()
+    assert combined(Krum(), rows[:2]) == rows[0].tolist()
+    assert combined(Krum(), [[0.0], [5.0], [5.5]]) == [5.0]
+
+
+def test_equal_scores_go_to_the_lower_client() -> None:
+    assert combined(Krum(f=0), [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [0.0, 0.0]]) == [1.0, 0.0]
+
+
+def test_clipping_by_hand() -> None:
+    rule = Clipped(quantile=0.5, window=2)
+    first, state = rule.combine(np.array([[1.0, -2.0], [3.0, 8.0]]), None)
+    assert state == [2.0] and first.tolist() == [1.5, 0.0], "clipped to its own quantile: nothing came before"
+    second, state = rule.combine(np.array([[6.0, -9.0], [1.0, 8.0]]), state)
+    assert state == [2.0, 6.0] and second.tolist() == [1.5, 0.0], "to 2, what the round before found"
+    third, state = rule.combine(np.array([[5.0, -9.0], [1.0, 0.5]]), state)
+    assert state == [6.0, 1.0] and third.tolist() == [2.5, -1.75], "to 4, the median of both; the oldest is forgotten"
+
+
+@given(rounds=st.lists(matrices(), min_size=1, max_size=12), window=st.integers(1, 4))
+def test_clipping_remembers_a_number_for_each_of_the_last_rounds(rounds: list[Matrix], window: int) -> None:
+    rule, state = Clipped(window=window), None
+    for number, rows in enumerate(rounds, start=1):
+        before = bits(state)
+        found, later = rule.combine(rows, state)
+        assert bits(state) == before and len(later) == min(number, window)
+        limit = np.median(state) if state else later[-1]
+        assert (np.abs(found) <= limit).all()
+        assert msgpack.unpackb(msgpack.packb(later)) == later
+        state = later
+
+
+# what all rules keep
+
+
+@pytest.mark.parametrize("rule", ALL, ids=repr)
+@settings(max_examples=30)
+@given(row=st.lists(numbers, min_size=1, max_size=4), clients=st.integers(1, 9))
+def test_where_all_agree_that_is_the_result(rule: Any, row: list[float], clients: int) -> None:
+    unlimited = [1e13] if isinstance(rule, Clipped) else None
+    assert combined(rule, [row] * clients, unlimited) == pytest.approx(row, rel=1e-15)
+
+
+@pytest.mark.parametrize("rule", ALL, ids=repr)
+@settings(max_examples=40)
+@given(rows=matrices(), state=st.none() | st.just([3.0, 1.0]))
+def test_a_result_lies_among_the_values_and_never_depends_on_how_rows_lie_in_memory(
+    rule: Any, rows: Matrix, state: Any
+) -> None:
+    found = rule.combine(rows, state)
+    assert bits(found) == bits(rule.combine(np.asfortranarray(rows), state))
+    slack = 1e-9 * (np.abs(rows).max() + 1)
+    low, high = rows.min(axis=0), rows.max(axis=0)
+    if not isinstance(rule, Clipped):
+        assert (low - slack <= found[0]).all() and (found[0] <= high + slack).all()
+
+
+@pytest.mark.parametrize("rule", [Mean(), Median(), TrimmedMean(f=1), Clipped()], ids=repr)
+def test_which_client_says_what_is_the_same_to_a_rule_of_single_values(rule: Any) -> None:
+    rows = crowd(5, 1, -3.0, values=3)
+    assert len({rule.combine(rows[list(order)], None)[0].tobytes() for order in itertools.permutations(range(6))}) == 1
+
+
+@pytest.mark.parametrize("lie", [-1e12, 1e12, 50.0, -50.0])
+@pytest.mark.parametrize("rule", ROBUST, ids=repr)
+def test_two_liars_of_eleven_move_a_robust_rule_by_little_and_the_mean_by_much(rule: Any, lie: float) -> None:
+    rows, truth = crowd(9, 2, lie), np.arange(1, 7)
+    state = [10.0] if isinstance(rule, Clipped) else None
+    found, mean = rule.combine(rows, state)[0], Mean().combine(rows, None)[0]
+    most = 10.0 * 2 / 11 + 1.5 if isinstance(rule, Clipped) else 0.5
+    assert np.abs(found - truth).max() < most < np.abs(mean - truth).max()
+
+
+def test_liars_cannot_raise_the_limit_beyond_what_the_honest_say() -> None:
+    rule, state = Clipped(quantile=0.7), list[float]()
+    for _ in range(30):
+        _, state = rule.combine(crowd(9, 2, 1e12), state)
+    assert max(state) < 7
+
+
+# in an algorithm
+
+
+def committed(algorithm: Any, rows: Any) -> list[float]:
+    reports = {client: np.array([row], np.float32) for client, row in enumerate(rows)}
+    plan = algorithm.plan(0, 0, seed_of(0))
+    found: list[float] = algorithm.aggregate(None, plan, reports)[0].terms[0].scalars[0].tolist()
+    return found
+
+
+@pytest.mark.parametrize(("precision", "expected"), [("float32", 1 + 2**-12), ("float16", 1.0), ("bfloat16", 1.0)])
+def test_what_is_committed_is_rounded_once_to_what_travels(precision: str, expected: float) -> None:
+    algorithm = make("decomfl", precision=precision, perturbations=1)
+    assert committed(algorithm, [[1.0], [1 + 2**-11]]) == [expected]
+
+
+def test_a_tie_is_not_made_by_way_of_float32() -> None:
+    """The mean is just above half way between two numbers of float16; as a float32 it is half way: even is below."""
+    rows = [[1 + 2**-11], [1 + 2**-11 + 2**-23], *([[1 + 2**-11]] * 6)]
+    mean = np.mean(np.array(rows, np.float32).astype(np.float64))
+    assert mean > 1 + 2**-11 == np.float32(mean)
+    assert committed(make("decomfl", precision="float16", perturbations=1), rows) == [1 + 2**-10]
+
+
+@pytest.mark.parametrize("name", ["decomfl", "hiso", "mezo"])
+@pytest.mark.parametrize("rule", ["mean", "median", "trimmed-mean", "krum", "clipped"])
+def test_a_bare_word_is_the_rule_with_its_defaults(name: str, rule: str) -> None:
+    said, written = make(name, aggregation=rule), make(name, aggregation={"rule": rule})
+    assert said == written and said.aggregation.rule == rule
+
+
+@pytest.mark.parametrize(
+    "aggregation",
+    [
+        "medain",
+        {"rule": "median", "f": 1},
+        {"rule": "trimmed-mean", "trim": 0.5},
+        {"rule": "trimmed-mean", "f": -1},
+        {"rule": "krum", "multi": 0},
+        {"rule": "clipped", "quantile": 0.0},
+        {"rule": "clipped", "window": 0},
+    ],
+)
+def test_a_rule_that_could_not_work_is_refused(aggregation: Any) -> None:
+    with pytest.raises(ValidationError, match="aggregation"):
+        make("decomfl", aggregation=aggregation)

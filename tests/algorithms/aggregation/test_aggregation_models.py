@@ -1,0 +1,77 @@
+"""Rules of aggregation on updates of models: the same as on scalars, but for rounding, and fast enough for millions."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from algorithm_cases import bits
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_aggregation import ALL, Matrix, crowd, matrices
+
+from seedbus.algorithms.aggregation import vectors as coordinates
+from seedbus.algorithms.aggregation.rules import Clipped, Krum, Mean, Median, TrimmedMean
+
+BY_VALUE = [rule for rule in ALL if not isinstance(rule, Clipped)]
+ROBUST = [Median(), TrimmedMean(f=2), Krum(f=2), Krum(f=2, multi=4), Clipped(quantile=0.7)]
+
+
+def blended(rule: Any, rows: Any, state: Any = None) -> Any:
+    return rule.blend(list(np.asarray(rows, np.float32)), state)[0]
+
+
+@pytest.mark.parametrize("rule", BY_VALUE, ids=repr)
+@settings(max_examples=40, deadline=None)
+@given(rows=matrices())
+def test_a_rule_finds_for_models_what_it_finds_for_scalars(rule: Any, rows: Matrix) -> None:
+    found, truth = blended(rule, rows), rule.combine(rows, None)[0]
+    assert found.dtype == np.float64
+    assert np.abs(found - truth).max() <= 1e-14 * (1 + np.abs(rows).max())
+
+
+@pytest.mark.parametrize("rule", ROBUST, ids=repr)
+def test_neither_blocks_nor_how_rows_lie_in_memory_change_a_result(rule: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = np.random.default_rng(3).normal(size=(7, 1001)).astype(np.float32)
+    whole = blended(rule, rows)
+    strided = np.asfortranarray(rows)
+    assert bits(rule.blend([strided[i] for i in range(7)], None)[0]) == bits(whole)
+    monkeypatch.setattr(coordinates, "BLOCK", 64)
+    assert np.abs(blended(rule, rows) - whole).max() < 1e-15
+
+
+@pytest.mark.parametrize("lie", [-1e12, 1e12, 50.0])
+@pytest.mark.parametrize("rule", ROBUST, ids=repr)
+def test_two_liars_of_eleven_move_a_robust_rule_by_little_and_the_mean_by_much(rule: Any, lie: float) -> None:
+    rows, truth = crowd(9, 2, lie), np.arange(1, 7)
+    found, mean = blended(rule, rows, [10.0] if isinstance(rule, Clipped) else None), blended(Mean(), rows)
+    assert np.abs(found - truth).max() < 2.5 < np.abs(mean - truth).max()
+
+
+def test_clipping_updates_by_hand() -> None:
+    """Norms 5, 13 and 10; each is shortened as a whole."""
+    rule, rows = Clipped(quantile=0.5, window=2), np.array([[3, 4], [5, -12], [-6, 8]], np.float32)
+    first, state = rule.blend(list(rows), None)
+    assert state == [10.0] and first == pytest.approx((rows[0] + rows[1] * 10 / 13 + rows[2]) / 3)
+    second, state = rule.blend(list(rows * 2), state)
+    assert state == [10.0, 20.0] and second == pytest.approx((rows[0] * 2 + rows[1] * 10 / 13 + rows[2]) / 3)
+    third, state = rule.blend(list(rows), state)
+    assert state == [20.0, 10.0] and third == pytest.approx(rows.mean(axis=0)), "to 15, the median of both"
+    nothing, _ = rule.blend(list(rows), [0.0])
+    assert not nothing.any()
+
+
+@given(rows=matrices(), limit=st.floats(1e-3, 1e6))
+def test_no_update_counts_for_more_than_the_limit(rows: Matrix, limit: float) -> None:
+    assert np.linalg.norm(blended(Clipped(), rows, [limit])) <= limit * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("rule", [Mean(), Median(), TrimmedMean(), Krum(multi=3), Clipped()], ids=repr)
+def test_ten_models_of_a_million_coordinates_are_no_work(rule: Any) -> None:
+    row = np.random.default_rng(1).standard_normal(1_206_590, np.float32)
+    updates = [np.roll(row, shift) for shift in range(10)]
+    began = time.process_time()
+    rule.blend(updates, None)
+    assert time.process_time() - began < 1.5

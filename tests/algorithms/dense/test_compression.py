@@ -1,0 +1,302 @@
+"""Codecs: both sides reckon with what comes out, it is unbiased where the paper says so, and no peer can break one."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+import numpy as np
+import pytest
+from algorithm_cases import bits, make, over_the_wire, seed_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+from test_dense_theory import START, Bowl, D, federate
+from worlds import go, scenario
+
+from seedbus.algorithms.contract import BadPayload
+from seedbus.algorithms.dense.compression.contract import Compression
+from seedbus.algorithms.dense.compression.packing import pack, packed_bytes, unpack
+from seedbus.algorithms.dense.draws import uniforms
+from seedbus.scenarios.running.replay import replay
+
+CODECS: dict[str, Any] = {
+    "fedcom": "fedcom",
+    "fedcom-3": {"kind": "fedcom", "bits": 3},
+    "qsgd": "qsgd",
+    "qsgd-1": {"kind": "qsgd", "levels": 1},
+    "qsgd-16": {"kind": "qsgd", "levels": 16},
+    "top-k": "top-k",
+    "top-k-1": {"kind": "top-k", "fraction": 0.01},
+    "top-k-100": {"kind": "top-k", "fraction": 1.0},
+}
+each_codec = pytest.mark.parametrize("name", CODECS)
+vectors = npst.arrays(
+    np.float32, st.integers(1, 70), elements=st.floats(-(2.0**40), 2.0**40, width=32, allow_subnormal=False)
+)
+TRIALS = 2000
+
+
+@cache
+def codec(name: str) -> Compression:
+    found: Compression = make("fedavg", compression=CODECS[name]).compression
+    return found
+
+
+def sent(name: str, vector: Any, key: int = 1) -> Any:
+    """What arrives."""
+    body = over_the_wire(codec(name).encode(vector, key))
+    return codec(name).decode(body, vector.size)
+
+
+# the round trip
+
+
+@each_codec
+@settings(deadline=None, max_examples=30)
+@given(vector=vectors, key=st.integers(0, 2**64 - 1))
+def test_a_vector_travels_alike_whoever_asks_and_fits_in_its_bytes(name: str, vector: Any, key: int) -> None:
+    body = codec(name).encode(vector, key)
+    assert bits(codec(name).encode(vector.copy(), key)) == bits(body)
+    arrived = sent(name, vector, key)
+    assert (arrived.dtype, arrived.shape) == (np.float32, vector.shape)
+    assert bits(codec(name).decode(body, vector.size)) == bits(arrived)
+    assert np.isfinite(arrived).all()
+    assert sum(map(len, body)) + 16 <= codec(name).most_bytes(vector.size)
+
+
+@pytest.mark.parametrize("name", ["fedcom", "qsgd", "qsgd-16"])
+def test_another_key_is_another_draw(name: str) -> None:
+    vector = np.cos(np.arange(200, dtype=np.float32))
+    assert bits(sent(name, vector, 1)) != bits(sent(name, vector, 2))
+
+
+@each_codec
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_does_not_come_out_finite(name: str, wrong: float) -> None:
+    vector = np.cos(np.arange(200, dtype=np.float32))
+    vector[17] = wrong
+    assert not np.isfinite(sent(name, vector)).all()
+
+
+@pytest.mark.parametrize(("name", "each"), [("fedcom", 8), ("fedcom-3", 3), ("qsgd", 8), ("qsgd-1", 2), ("qsgd-16", 6)])
+def test_a_level_takes_the_fewest_whole_bits(name: str, each: int) -> None:
+    body = codec(name).encode(np.cos(np.arange(803, dtype=np.float32)), 1)
+    assert len(body[1]) == math.ceil(803 * each / 8)
+
+
+@given(width=st.integers(1, 16), numbers=st.lists(st.integers(0, 2**16 - 1), max_size=40))
+def test_packed_numbers_come_out_as_they_went_in(width: int, numbers: list[int]) -> None:
+    small = np.array([number % (1 << width) for number in numbers], np.uint16)
+    whole = sum(int(number) << (width * place) for place, number in enumerate(small))
+    packed = pack(small, width)
+    assert packed == whole.to_bytes(packed_bytes(len(numbers), width), "little")
+    assert unpack(packed, len(numbers), width).tolist() == small.tolist()
+
+
+def test_draws_are_what_they_always_were() -> None:
+    assert uniforms(7, "test", 3).tolist() == DRAWN
+    assert uniforms(7, "test", 2).tolist() == DRAWN[:2]
+    many = uniforms(2**64 - 1, "test", 100_000)
+    assert 0 < many.min() and many.max() < 1
+    assert abs(many.mean() - 0.5) < 5 / math.sqrt(12 * many.size), "five standard errors"
+
+
+DRAWN = [0.5417192770401016, 0.35024614760186523, 0.08333222346846014]
+
+
+# what the papers promise
+
+
+@pytest.mark.parametrize(("name", "steps"), [("fedcom", 255), ("fedcom-3", 7), ("qsgd", 127), ("qsgd-1", 1)])
+def test_rounding_at_random_is_unbiased(name: str, steps: int) -> None:
+    """By Hoeffding: a draw is one of two neighbours, so means further off have a probability below one in a million."""
+    vector = (np.cos(3 * np.arange(40)) * np.linspace(0, 2, 40)).astype(np.float32)
+    made = codec(name)
+    arrived = np.array([made.decode(made.encode(vector, seed_of(trial)), 40) for trial in range(TRIALS)], np.float64)
+    whole = float(np.linalg.norm(vector) if name.startswith("qsgd") else np.ptp(vector))
+    most = whole / steps * math.sqrt(math.log(2 * 40 / 1e-6) / (2 * TRIALS))
+    assert np.abs(arrived.mean(axis=0) - vector).max() <= most
+    assert np.ptp(arrived, axis=0).max() <= whole / steps * (1 + 1e-5)
+    assert np.abs(vector - arrived[0]).max() > 3 * most, "a single draw is not"
+
+
+@pytest.mark.parametrize("bits_", [1, 3, 8, 16])
+def test_fedcom_is_off_by_less_than_its_step(bits_: int) -> None:
+    vector = np.cos(3 * np.arange(999)).astype(np.float32)
+    made = make("fedavg", compression={"kind": "fedcom", "bits": bits_}).compression
+    arrived = made.decode(made.encode(vector, 5), vector.size)
+    step = float(vector.max() - vector.min()) / (2**bits_ - 1)
+    assert 0 < np.abs(arrived - vector).max() < step * (1 + 1e-6)
+    assert len(np.unique(arrived)) <= 2**bits_
+
+
+@pytest.mark.parametrize("levels", [1, 16, 300])
+def test_qsgds_error_is_within_the_papers_bound(levels: int) -> None:
+    vector = np.cos(3 * np.arange(400)).astype(np.float32)
+    made = make("fedavg", compression={"kind": "qsgd", "levels": levels}).compression
+    arrived = [made.decode(made.encode(vector, key), 400).astype(np.float64) for key in range(200)]
+    error = np.mean([((each - vector) ** 2).sum() for each in arrived])
+    length = float(np.linalg.norm(vector.astype(np.float64)))
+    assert 0 < error <= min(400 / levels**2, math.sqrt(400) / levels) * length**2
+    grid = np.array(arrived) * levels / length
+    assert np.abs(grid - grid.round()).max() < 1e-3, "a whole number of levels"
+
+
+@settings(deadline=None)
+@given(vector=vectors, percent=st.integers(1, 100))
+def test_top_k_keeps_the_largest_to_the_bit_and_of_equals_the_first(vector: Any, percent: int) -> None:
+    made = make("fedavg", compression={"kind": "top-k", "fraction": percent / 100}).compression
+    kept = sorted(range(vector.size), key=lambda j: (-abs(vector[j]), j))[: math.ceil(percent * vector.size / 100)]
+    expected = np.zeros_like(vector)
+    expected[kept] = vector[kept]
+    assert bits(made.decode(made.encode(vector, 0), vector.size)) == bits(expected)
+    assert made.scalars(vector.size) == len(kept)
+
+
+# what a peer may send
+
+
+BODIES = st.recursive(
+    st.one_of(st.none(), st.integers(-5, 2**40), st.floats(), st.text(max_size=3), st.binary(max_size=60)),
+    lambda inner: st.lists(inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@each_codec
+@settings(deadline=None, max_examples=50)
+@given(body=BODIES, dimension=st.integers(1, 20))
+def test_no_body_does_anything_but_decode_or_be_refused(name: str, body: Any, dimension: int) -> None:
+    try:
+        found = codec(name).decode(body, dimension)
+    except BadPayload:
+        return
+    assert found.dtype == np.float32 and found.shape == (dimension,)
+
+
+@each_codec
+@settings(deadline=None, max_examples=50)
+@given(data=st.data())
+def test_a_body_of_the_right_lengths_decodes_or_is_refused(name: str, data: st.DataObject) -> None:
+    good = codec(name).encode(np.ones(9, np.float32), 0)
+    body = [data.draw(st.binary(min_size=len(part), max_size=len(part))) for part in good]
+    try:
+        assert codec(name).decode(body, 9).shape == (9,)
+    except BadPayload:
+        return
+
+
+def float32(*values: float) -> bytes:
+    return np.array(values, "<f4").tobytes()
+
+
+def index(*values: int) -> bytes:
+    return np.array(values, "<u4").tobytes()
+
+
+@pytest.mark.parametrize(
+    ("compression", "body", "says"),
+    [
+        ("fedcom", [float32(0, 1)], "2 byte strings"),
+        ("fedcom", [float32(0, 1), b"\0\0"], "2 bytes where 3"),
+        ("fedcom", [float32(1, 0), b"\0\0\0"], "below its smallest"),
+        ({"kind": "fedcom", "bits": 3}, [float32(0, 1), b"\0\xff"], "after the last"),
+        ("qsgd", [float32(-1), b"\0\0\0"], "negative"),
+        ("qsgd", [float32(1), b"\0\xff\0"], "above 127"),
+        ({"kind": "qsgd", "levels": 1}, [float32(1), b"\xc0"], "after the last"),
+        ({"kind": "top-k", "fraction": 0.6}, [index(1, 1), float32(1, 1)], "ascend"),
+        ({"kind": "top-k", "fraction": 0.6}, [index(2, 0), float32(1, 1)], "ascend"),
+        ({"kind": "top-k", "fraction": 0.6}, [index(1, 3), float32(1, 1)], "ascend"),
+        ({"kind": "top-k", "fraction": 0.6}, [index(1), float32(1)], "4 bytes where 8"),
+    ],
+)
+def test_a_malformed_vector_is_refused_with_what_is_wrong(compression: Any, body: Any, says: str) -> None:
+    with pytest.raises(BadPayload, match=says):
+        make("fedavg", compression=compression).compression.decode(body, 3)
+
+
+# in training
+
+
+def test_top_k_of_everything_is_fedavg_to_the_bit() -> None:
+    assert bits(federate("fedavg", compression=CODECS["top-k-100"]).models) == bits(federate("fedavg").models)
+
+
+@pytest.mark.parametrize(
+    ("compression", "within"),
+    [({"kind": "fedcom", "bits": 16}, 2e-4), ({"kind": "qsgd", "levels": 2**15 - 1}, 1e-3)],
+)
+def test_many_levels_are_fedavg_within_their_step(compression: Any, within: float) -> None:
+    away = np.abs(federate("fedavg", compression=compression).models - federate("fedavg").models).max()
+    assert 0 < away < within
+    few = {"kind": "fedcom", "bits": 2}
+    assert np.abs(federate("fedavg", compression=few).models - federate("fedavg").models).max() > 10 * within
+
+
+def test_what_is_lost_is_added_to_the_next_update() -> None:
+    algorithm = make("fedavg", compression={"kind": "top-k", "fraction": 0.1}, error_feedback=True).sized(D)
+    plain = make("fedavg").sized(D)
+    replica, memory, lost = algorithm.replica(START), None, np.zeros(D, np.float32)
+    for round in range(2):
+        plan = algorithm.plan(round, 0, 0)
+        update = plain.local(replica, None, plan, Bowl(0, round))[0].vectors[0]
+        report, memory = algorithm.local(replica, memory, plan, Bowl(0, round))
+        wanted = update + lost
+        assert np.flatnonzero(report.vectors[0]).tolist() == sorted(np.argsort(-np.abs(wanted))[:3].tolist())
+        lost = wanted - report.vectors[0]
+        assert memory == {"error": lost.tobytes()}
+    forgetful, _ = algorithm.local(replica, None, plan, Bowl(0, 1))
+    assert bits(forgetful.vectors) != bits(report.vectors), "or it would make no difference"
+
+
+def test_error_feedback_brings_top_k_nearer_to_fedavg() -> None:
+    """Rounds in which everybody takes part, so that what is kept is soon sent."""
+    everybody = [tuple(range(5))] * 40
+    slow: dict[str, Any] = {"weighting": "uniform", "learning_rate": 2e-3}
+    few = slow | {"compression": {"kind": "top-k", "fraction": 0.05}}
+    truth = federate("fedavg", everybody, **slow).models[-1]
+    kept, lost = (federate("fedavg", everybody, error_feedback=on, **few).models[-1] for on in (True, False))
+    assert np.abs(kept - truth).mean() < 0.5 * np.abs(lost - truth).mean()
+
+
+def test_a_report_counts_the_numbers_that_travel() -> None:
+    algorithm = make("scaffold", compression={"kind": "top-k", "fraction": 0.1}).sized(D)
+    plan = algorithm.plan(0, 0, 0)
+    report, _ = algorithm.local(algorithm.replica(START), None, plan, Bowl(0, 0))
+    packed = algorithm.pack_report(plan, report)
+    assert packed.scalars == algorithm.count_scalars(packed.body) == 2 * 3
+
+
+@pytest.mark.parametrize("compression", ["fedcom", "qsgd", {"kind": "top-k", "fraction": 0.05}], ids=str)
+def test_a_run_sends_fewer_bytes_up_and_is_repeatable(tmp_path: Path, compression: Any) -> None:
+    def totals(name: str, **fields: Any) -> tuple[str, int]:
+        results = go(tmp_path / name, scenario(algorithm={"name": "fedavg", "learning_rate": 0.05, **fields}))
+        return results.digest, results.summary["traffic"]["by_kind"]["report"]["bytes"]
+
+    small = totals("small", compression=compression, error_feedback=True)
+    assert totals("again", compression=compression, error_feedback=True) == small
+    assert replay(tmp_path / "small").digest == small[0]
+    assert small[1] < 0.45 * totals("plain")[1]
+
+
+@pytest.mark.slow
+@each_codec
+def test_a_million_coordinates_take_less_than_a_tenth_of_a_second(name: str) -> None:
+    vector, times = np.cos(np.arange(1_200_000, dtype=np.float32)), []
+    for key in range(5):
+        began = process_time()
+        codec(name).decode(codec(name).encode(vector, key), vector.size)
+        times.append(process_time() - began)
+    assert min(times) < 0.1
+
+
+def test_a_codec_may_be_a_bare_word() -> None:
+    assert make("fedavg", compression="qsgd") == make("fedavg", compression={"kind": "qsgd"})
+    with pytest.raises(ValueError, match="'fedcom', 'qsgd', 'top-k'"):
+        make("fedavg", compression="zip")
+    with pytest.raises(ValueError, match="error_feedback needs compression"):
+        make("fedavg", error_feedback=True)

@@ -1,0 +1,135 @@
+"""Late reports and buffers of dense updates: FedBuff as its paper has it, and the same bits wherever clients live."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from algorithm_cases import bits, make
+from numpy.typing import NDArray
+from test_recovery import _cut, _Power
+from worlds import outcome, scenario
+
+from seedbus.agents.journal.journal import Journal
+from seedbus.algorithms.contract import Overdue
+from seedbus.algorithms.dense.payloads import DenseReport
+from seedbus.bus import EVALUATOR, Kind, read_ledger
+from seedbus.scenarios.running.cluster import Placement
+from seedbus.scenarios.running.replay import replay
+from seedbus.scenarios.running.run import run
+from seedbus.scenarios.schema.scenario import Scenario
+
+D = 11
+SLOW = {"latency": {"distribution": "lognormal", "median": 0.2, "sigma": 1.0}}
+POLICIES: dict[str, dict[str, Any]] = {
+    "late": {"clients": 8, "cohort": 4, "deadline_s": 0.5, "late": {"discount": 0.5}},
+    "buffer": {"clients": 8, "cohort": 5, "deadline_s": 3.0, "buffer": 2, "late": {"discount": 0.5}},
+}
+
+
+def said(client: int, round: int, samples: int = 3) -> DenseReport:
+    vectors = np.random.default_rng([client, round]).normal(size=(1, D)).astype(np.float32)
+    return DenseReport(samples, vectors, [[]], np.zeros(0, np.float32))
+
+
+def test_a_buffer_of_updates_is_fedbuffs_step() -> None:
+    """Algorithm 1 of Nguyen et al. (arXiv:2106.06639): w ← w + η_g·(1/K) Σ s(τ_i)·Δ_i, s(τ) = (1 + τ)^−½, K = 5.
+
+    Two reports are fresh, two are of one commit before and one is of four before.
+    """
+    algorithm = make("fedavg", weighting="uniform", server_learning_rate=0.7).sized(D)
+    start = np.linspace(-1, 1, D).astype(np.float32)
+    fresh, one, four = {3: said(3, 9), 0: said(0, 9)}, {5: said(5, 8), 1: said(1, 8)}, {2: said(2, 5)}
+    stale: list[tuple[int, dict[int, DenseReport]]] = [(1, one), (4, four)]
+    late = [Overdue(algorithm.plan(9 - t, 9 - t, 0), each, (1 + t) ** -0.5 / 5) for t, each in stale]
+    plan = algorithm.plan(9, 9, 0)
+    commit, _ = algorithm.aggregate(algorithm.first_state(start.copy), plan, fresh, share=2 / 5, late=late, members=8)
+    truth: NDArray[np.float64] = start.astype(np.float64)
+    for staleness, reports in [(0, fresh), *stale]:
+        for report in reports.values():
+            truth = truth + 0.7 / 5 / math.sqrt(1 + staleness) * report.vectors[0].astype(np.float64)
+    assert np.abs(commit.fields[0] - truth).max() < 1e-6
+    backwards = dict(reversed(fresh.items()))
+    again, _ = algorithm.aggregate(algorithm.first_state(start.copy), plan, backwards, share=2 / 5, late=late)
+    assert bits(again) == bits(commit)
+
+
+def test_what_is_late_weighs_what_it_says_beside_a_rule_and_samples_count_among_the_fresh_alone() -> None:
+    fresh, late = {i: said(i, 1, samples) for i, samples in ((0, 1), (1, 3), (2, 4))}, {4: said(4, 0, 1000)}
+    rows = {client: report.vectors[0].astype(np.float64) for client, report in (fresh | late).items()}
+    for fields, own in (
+        ({}, (rows[0] + 3 * rows[1] + 4 * rows[2]) / 8),
+        ({"aggregation": "median"}, np.median([rows[0], rows[1], rows[2]], axis=0)),
+    ):
+        algorithm = make("fedavg", **fields).sized(D)
+        plan, overdue = algorithm.plan(1, 1, 0), [Overdue(algorithm.plan(0, 0, 0), late, 0.25)]
+        state = algorithm.first_state(lambda: np.zeros(D, np.float32))
+        commit, _ = algorithm.aggregate(state, plan, fresh, late=overdue)
+        assert np.abs(commit.fields[0] - (own + 0.25 * rows[4])).max() < 1e-6
+
+
+def world(name: str, policy: str, **fields: Any) -> Scenario:
+    return scenario(algorithm={"name": name, "local_steps": 2} | fields, participation=POLICIES[policy], network=SLOW)
+
+
+@pytest.mark.parametrize(
+    ("name", "policy", "workers"),
+    [("fedavg", "late", 2), ("scaffold", "buffer", 2), ("fedadam", "buffer", 0), ("fedcm", "late", 0)],
+)
+def test_late_reports_count_alike_in_one_process_and_in_two(
+    tmp_path: Path, name: str, policy: str, workers: int
+) -> None:
+    what = world(name, policy)
+    whole = run(what, tmp_path / "whole")
+    assert whole.summary["staleness"]["max"] >= 1
+    assert whole.summary["version"] > 15 and set(whole.summary["refusals"]) <= {"late"}
+    results = run(what, tmp_path / "again", placement=Placement("tcp", workers))
+    assert results.digest == whole.digest and outcome(results)[1] == outcome(whole)[1]
+    assert replay(tmp_path / "whole").digest == whole.digest
+
+
+def test_reports_that_wait_for_a_commit_outlive_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    what = world("scaffold", "buffer")
+    whole, resume = outcome(run(what, tmp_path / "whole")), False
+    for cuts in range(30):
+        with monkeypatch.context() as patch:
+            _cut(patch, Journal, "append", 2, before=cuts % 2 > 0)
+            patch.setattr("seedbus.agents.launcher._Crew.tidy", lambda self: None)
+            try:
+                results = run(what, tmp_path / "cut", resume=resume)
+                break
+            except _Power:
+                resume = True
+    assert cuts > 10
+    assert outcome(results) == whole
+
+
+# how many bytes it costs
+
+
+@pytest.mark.parametrize(
+    ("name", "down", "up"),
+    [
+        ("fedavg", 1, 1),
+        ("fedacg", 1, 1),
+        ("fedadam", 1, 1),
+        ("feddyn", 1, 1),
+        ("fedcm", 2, 1),
+        ("feddc", 2, 2),
+        ("scaffold", 2, 2),
+    ],
+)
+def test_every_vector_that_travels_is_in_the_ledger(tmp_path: Path, name: str, down: int, up: int) -> None:
+    """Four clients, ten rounds, 300 coordinates; in the first round there is no model to send yet: all know x₀."""
+    run(
+        scenario(algorithm={"name": name}, participation={"clients": 4}, stop={"rounds": 10}, verify=False),
+        tmp_path / "run",
+    )
+    rows = read_ledger(tmp_path / "run" / "messages")
+    size, own = rows["payload_bytes"], (rows["sender"] != EVALUATOR) & (rows["recipient"] != EVALUATOR)
+    plans, reports = (int(size[own & (rows["kind"] == kind)].sum()) for kind in (Kind.PLAN, Kind.REPORT))
+    assert plans == pytest.approx(down * 4 * 9 * 1200, rel=0.03)
+    assert reports == pytest.approx(up * 4 * 10 * 1200, rel=0.03)

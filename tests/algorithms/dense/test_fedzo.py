@@ -1,0 +1,172 @@
+"""FedZO: what it estimates, what it costs, and that nobody else knows its directions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from algorithm_cases import Quadratic, bits, make, seed_of
+from test_dense_theory import START, D, N, federate
+
+from seedbus.algorithms.directions import reference
+from seedbus.scenarios.running.run import run
+from seedbus.scenarios.schema.loading import load
+
+DIMENSION = 6
+TRIALS = 60
+
+
+class Bowl:
+    """½ Σ_j a_j (x_j − c_j)², with a key."""
+
+    samples, steps_an_epoch = 1, 1
+    curvature, centre = np.linspace(1, 3, DIMENSION), np.cos(np.arange(DIMENSION))
+
+    def __init__(self, key: int) -> None:
+        self.point, self.key, self.seen = np.zeros(DIMENSION, np.float32), key, list[Any]()
+
+    def loss(self, step: int) -> float:
+        self.seen.append(self.point.astype(np.float64))
+        away = self.seen[-1] - self.centre
+        return float(self.curvature @ away**2) / 2
+
+    def gradient(self, step: int, criterion: Any = None) -> Any:
+        raise AssertionError("there is no gradient")
+
+
+@cache
+def algorithm_of(**fields: Any) -> Any:
+    return make("fedzo", learning_rate=1.0, local_steps=1, **fields).sized(DIMENSION)
+
+
+def estimates(key: int, **fields: Any) -> tuple[Any, Bowl]:
+    """The gradient estimate at x = 0 that one local step goes along, float64 [d]."""
+    algorithm = algorithm_of(**fields)
+    bowl = Bowl(key)
+    report, _ = algorithm.local(algorithm.replica(np.zeros(DIMENSION, np.float32)), None, algorithm.plan(0, 0, 0), bowl)
+    return -report.vectors[0].astype(np.float64), bowl
+
+
+@pytest.mark.parametrize("sphere", ["unit", "sqrt-d"])
+@pytest.mark.parametrize("estimator", ["forward", "central"])
+def test_the_estimate_is_unbiased_for_the_smoothed_gradient(sphere: str, estimator: str) -> None:
+    """A quadratic's smoothed gradient is its gradient, for v is symmetric. The means of all trials are within five
+    standard errors: by Student's t of 59 degrees, all six of them with a probability above 1 − 4·10⁻⁵."""
+    fields: dict[str, Any] = {"sphere": sphere, "estimator": estimator, "perturbations": 60, "smoothing": 0.1}
+    found = np.array([estimates(seed_of(trial), **fields)[0] for trial in range(TRIALS)])
+    truth = -Bowl.curvature * Bowl.centre
+    error = found.std(axis=0, ddof=1) / math.sqrt(TRIALS)
+    assert (np.abs(found.mean(axis=0) - truth) < 5 * error).all()
+    assert error.max() < np.abs(truth).max() / 10, "or it would show nothing"
+
+
+@pytest.mark.parametrize(("sphere", "radius"), [("unit", 1.0), ("sqrt-d", math.sqrt(DIMENSION))])
+def test_points_are_on_the_sphere_and_directions_uniform(sphere: str, radius: float) -> None:
+    _, bowl = estimates(9, sphere=sphere, estimator="central", perturbations=2000, smoothing=0.01)
+    v = np.array(bowl.seen) / 0.01
+    assert np.abs(np.linalg.norm(v, axis=1) - radius).max() < 1e-4 * radius
+    assert np.abs(v[::2] + v[1::2]).max() < 1e-5, "x + μv and x − μv"
+    moments = v[::2].T @ v[::2] / 2000 * DIMENSION / radius**2
+    assert np.abs(moments - np.eye(DIMENSION)).max() < 5 * math.sqrt(2 / 2000), "E[vvᵀ] = radius²/d"
+
+
+def equation4(loss: Callable[[Any], float], at: Any, key: int, mu: float, *, step: int = 0, **fields: Any) -> Any:
+    """A step's estimate, written once more: float64 [d]."""
+    expected = np.zeros_like(at)
+    for n in range(fields["perturbations"]):
+        z = np.zeros_like(at)
+        reference("gaussian").fill(z, seed=key, step=step, perturbation=n)
+        v, factor = z / np.linalg.norm(z), z.size / mu
+        if fields["sphere"] == "sqrt-d":
+            v, factor = v * math.sqrt(z.size), 1 / mu
+        behind = loss(at) if fields["estimator"] == "forward" else loss(at - mu * v)
+        rise = (loss(at + mu * v) - behind) / (1 if fields["estimator"] == "forward" else 2)
+        expected += factor * rise * v / fields["perturbations"]
+    return expected
+
+
+@pytest.mark.parametrize("estimator", ["forward", "central"])
+@pytest.mark.parametrize("sphere", ["unit", "sqrt-d"])
+def test_an_estimate_is_equation_4(sphere: str, estimator: str) -> None:
+    fields: dict[str, Any] = {"sphere": sphere, "estimator": estimator, "perturbations": 3}
+    found, _ = estimates(77, smoothing=0.5, **fields)
+
+    def loss(at: Any) -> float:
+        return float(Bowl.curvature @ (at - Bowl.centre) ** 2) / 2
+
+    expected = equation4(loss, np.zeros(DIMENSION), 77, 0.5, **fields)
+    assert np.abs(found - expected).max() < 1e-5 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize(("fields", "each"), [({}, 21), ({"estimator": "central", "perturbations": 4}, 8)])
+def test_a_step_takes_so_many_losses_and_no_gradient(fields: dict[str, Any], each: int) -> None:
+    algorithm = make("fedzo", local_steps=3, **fields).sized(7)
+    own = Quadratic(7, 0, 0)
+    algorithm.local(algorithm.replica(np.zeros(7, np.float32)), None, algorithm.plan(0, 0, 0), own)
+    assert own.evaluations == algorithm.evaluations(0) == 3 * each
+    assert make("fedprox", local_steps=3, also=[{"name": "fedzo", **fields}]).evaluations(0) == 3 * each
+    assert make("fedavg", local_steps=3).evaluations(0) == 9
+
+
+def test_directions_are_a_clients_own_and_of_each_step_others() -> None:
+    assert bits(estimates(1)[0]) == bits(estimates(1)[0])
+    assert np.abs(estimates(1)[0] - estimates(2)[0]).max() > 1e-3
+    algorithm = make("fedzo", local_steps=2, perturbations=1, learning_rate=1e-30).sized(DIMENSION)
+    bowl = Bowl(3)
+    algorithm.local(algorithm.replica(np.zeros(DIMENSION, np.float32)), None, algorithm.plan(0, 0, 5), bowl)
+    assert np.abs(bowl.seen[1] - bowl.seen[3]).max() > 1e-5
+
+
+class Slope:
+    """test_dense_theory's losses as FedZO sees them: ½ Σ a (x − c)²."""
+
+    def __init__(self, client: int, round: int) -> None:
+        self.point, self._client, self._round = np.zeros(D, np.float32), client, round
+        self.samples, self.key, self.steps_an_epoch = 1, seed_of(100 * round + client), 1
+
+    def loss(self, step: int) -> float:
+        return self.at(self.point.astype(np.float64), step)
+
+    def at(self, x: Any, step: int = 0) -> float:
+        where = np.arange(D)
+        away = x - np.cos(2 * where + 3 * self._client + 0.1 * step + 0.01 * self._round)
+        return float((1.5 + np.sin(where + self._client)) @ away**2) / 2
+
+
+def test_with_many_directions_it_walks_where_gradients_lead(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("test_dense_theory.Bowl", Slope)
+    found = federate("fedzo", perturbations=100, estimator="central").models
+    monkeypatch.undo()
+    truth = federate("fedavg", weighting="uniform").models
+    assert N == 5 and np.abs(found[-1] - truth[-1]).max() < 0.25 * np.abs(truth[-1] - START).max()
+
+
+def test_softmax_regression_learns_without_gradients(tmp_path: Path) -> None:
+    fields = ["algorithm={name: fedzo, local_steps: 5, perturbations: 20, learning_rate: 0.05}", "stop.rounds=8"]
+    results = run(load("quickstart", [*fields, "participation.clients=10", "participation.cohort=5"]), tmp_path / "run")
+    assert results.summary["metrics"]["accuracy"] > 0.5
+
+
+def test_dzopa_steps_from_the_mean_along_estimates_at_the_clients_own_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    """x_i ← x̄ − η·e_i(x_i), everybody in every round, written out once more."""
+    monkeypatch.setattr("test_dense_theory.Bowl", Slope)
+    everybody = [tuple(range(N))] * 4
+    estimator: dict[str, Any] = {"perturbations": 5, "estimator": "central", "sphere": "unit"}
+    fields: dict[str, Any] = {"local_steps": 1, "learning_rate": 0.1, "smoothing": 0.1, **estimator}
+    found = federate("dzopa", everybody, **fields)
+    mean, own = START.astype(np.float64), [START.astype(np.float64)] * N
+    for round in range(4):
+        steps = []
+        for client in range(N):
+            loss, key = Slope(client, round).at, seed_of(100 * round + client)
+            steps.append(0.1 * equation4(loss, own[client], key, 0.1, **estimator))
+        own = [mean - step for step in steps]
+        mean = np.mean(own, axis=0)
+        assert np.abs(found.models[round] - mean).max() < 1e-4
+    assert np.abs(federate("fedzo", everybody, **fields).models[-1] - mean).max() > 1e-2
+    assert np.abs(np.frombuffer(found.memory[2]["dzopa.x"], "<f4") - own[2]).max() < 1e-4

@@ -1,0 +1,185 @@
+"""The exchange of norms before an over-the-air sum: who is told what, what it costs, and that nothing loses it."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from algorithm_cases import make
+from comings import churn
+from coordinator_cases import coordinator
+from test_dense_theory import START, Bowl, D
+from test_recovery import _cut, _Power
+from worlds import go, outcome, scenario
+
+from seedbus.agents import messages
+from seedbus.agents.journal.journal import Entry, Journal
+from seedbus.bus import Bus, Fate, Kind, read_ledger
+from seedbus.scenarios.reporting.results import Results
+from seedbus.scenarios.running.cluster import Placement
+from seedbus.scenarios.running.run import run
+from seedbus.scenarios.schema.scenario import Scenario
+
+AIR = {"kind": "aircomp", "threshold": 0.7}
+SILENT = {"kind": "aircomp", "snr_db": None, "threshold": 0.0}
+VECTOR = 4  # bytes of one norm; msgpack adds two to a byte string and one to an array
+
+
+def airy(name: str = "fedavg", channel: Any = AIR, **changes: Any) -> Scenario:
+    algorithm: dict[str, Any] = {"name": name, "learning_rate": 0.05, "channel": channel}
+    return scenario(**{"algorithm": algorithm, "participation": {"clients": 8}, "stop": {"rounds": 12}} | changes)
+
+
+def stormy() -> Scenario:
+    """Messages are lost and late, clients drop out and come and go, and many answers miss the deadline."""
+    faults = [
+        {"fault": "drop", "probability": 0.15},
+        {"fault": "straggler", "fraction": 0.3, "factor": {"distribution": "constant", "value": 4.0}},
+        {"fault": "dropout", "probability": 0.1, "when": "after-training"},
+        churn(),
+    ]
+    compute = {"evaluation": {"distribution": "exponential", "mean": 0.005}}
+    participation = {"clients": 8, "deadline_s": 0.6, "quorum": 2}
+    world = {"faults": faults, "compute": compute, "participation": participation, "stop": {"rounds": 20}}
+    return airy("scaffold", **world)
+
+
+def rows_of(results: Results, kind: Kind) -> list[dict[str, int]]:
+    columns = read_ledger(results.folder / "messages")
+    here = np.flatnonzero(columns["kind"] == kind)
+    return [{name: int(column[row]) for name, column in columns.items()} for row in here]
+
+
+# what a server says
+
+
+def gathered(norms: list[float]) -> tuple[Any, list[int]]:
+    """A coordinator whose cohort has reported vectors of such lengths, and the cohort."""
+    algorithm = make("fedavg", channel=SILENT).sized(D)
+    made = coordinator(4, 4, quorum=2, algorithm=algorithm, state=algorithm.first_state(START.copy))
+    cohort = [envelope.client for envelope, _ in made.open_round()]
+    plan = algorithm.plan(made.round, made.version, 0)
+    for client, norm in zip(cohort, norms, strict=False):
+        report, _ = algorithm.local(algorithm.replica(START), None, plan, Bowl(client, 0))
+        long = algorithm.saying(report, report.vectors * np.float32(norm / report.norms[0]))
+        assert made.reported(messages.pack_report(algorithm, client, plan, long, {})) is None
+    return made, cohort
+
+
+def test_the_whole_cohort_is_told_the_largest_norm_of_those_who_were_heard() -> None:
+    made, cohort = gathered([0.5, 3.0, 1.0])
+    made.deadline_passed(made.round)
+    told = made.close_round().told
+    assert [(envelope.kind, envelope.client, envelope.round, envelope.base) for envelope, _ in told] == [
+        (Kind.PEAK, client, 0, 0) for client in cohort
+    ], "the fourth too, who was not heard"
+    for envelope, tally in told:
+        (raw,) = envelope.body
+        assert np.frombuffer(raw, "<f4") == pytest.approx([3.0], rel=1e-6) and tally.scalars == 1
+
+
+def test_a_round_without_a_commit_and_a_run_without_a_channel_have_no_peak() -> None:
+    made, _ = gathered([0.5])
+    made.deadline_passed(made.round)
+    closed = made.close_round()
+    assert closed.commit is None and closed.told == ()
+    plain = coordinator(3, 3)
+    plain.open_round()
+    assert plain.close_round().told == ()
+
+
+# what it costs
+
+
+@pytest.mark.parametrize(("name", "vectors"), [("fedavg", 1), ("scaffold", 2)])
+def test_a_round_costs_the_bytes_of_the_exchange(tmp_path: Path, name: str, vectors: int) -> None:
+    """‖Δ_i‖ of each of M_t goes up and Δ_max comes down to each, 4 bytes a vector beside what msgpack needs."""
+    results = go(tmp_path / "run", airy(name))
+    peaks, plans, reports = (rows_of(results, kind) for kind in (Kind.PEAK, Kind.PLAN, Kind.REPORT))
+    whom = [{(row["round"], row["recipient"]) for row in rows} for rows in (peaks, plans)]
+    assert whom[0] == whom[1] and len(peaks) == len(plans) > 20, "all of M_t, in every round with a commit"
+    assert {row["payload_bytes"] for row in peaks} == {1 + 2 + VECTOR * vectors}
+    assert {row["scalars"] for row in peaks} == {vectors}
+    same = airy(name, SILENT)
+    bare = airy(name, None, algorithm={"name": name, "learning_rate": 0.05, "weighting": "uniform"})
+    with_norms, without = (go(tmp_path / key, what) for key, what in (("norms", same), ("none", bare)))
+    sizes = [
+        {row["payload_bytes"] - row["digest_bytes"] for row in rows_of(r, Kind.REPORT)} for r in (results, without)
+    ]
+    assert [len(size) for size in sizes] == [1, 1]
+    assert sizes[0].pop() - sizes[1].pop() == 2 + VECTOR * vectors
+    assert len(reports) == len(peaks)
+    assert rows_of(without, Kind.PEAK) == []
+    assert with_norms.digest == without.digest, "at infinite SNR, with everybody, the same algorithm to the bit"
+
+
+def test_it_is_counted_as_bytes_down_in_the_table_and_of_each_client(tmp_path: Path) -> None:
+    results = go(tmp_path / "run", airy())
+    down = results.summary["traffic"]["down"]
+    peaks, plans = rows_of(results, Kind.PEAK), rows_of(results, Kind.PLAN)
+    assert down["bytes"] == sum(row["header_bytes"] + row["payload_bytes"] for row in [*peaks, *plans])
+    assert down["messages"] == len(peaks) + len(plans)
+    assert results.clients["bytes_down"].sum() == down["bytes"] == results.metrics["bytes_down"].iloc[-1]
+    assert results.summary["traffic"]["by_kind"]["peak"]["messages"] == len(peaks)
+
+
+def test_infinite_snr_over_the_air_is_fedzo_with_the_same_cohorts_to_the_bit(tmp_path: Path) -> None:
+    fields: dict[str, Any] = {"name": "fedzo", "learning_rate": 0.05, "perturbations": 3, "local_steps": 2}
+    found = [
+        go(tmp_path / str(number), airy(algorithm={**fields, **channel}, participation={"clients": 8, "cohort": 3}))
+        for number, channel in enumerate(({}, {"channel": SILENT}))
+    ]
+    assert found[0].digest == found[1].digest and found[0].summary["version"] == 12
+
+
+# that nothing loses it
+
+
+def test_the_bits_and_the_messages_are_the_same_in_two_processes(tmp_path: Path) -> None:
+    what = stormy()
+    here = run(what, tmp_path / "here")
+    there = run(what, tmp_path / "there", placement=Placement("tcp", workers=2))
+    assert outcome(here) == outcome(there)
+    fates = {row["fate"] for row in rows_of(here, Kind.PEAK)}
+    assert {Fate.DELIVERED, Fate.DROPPED} <= fates
+    assert 0 < here.summary["version"] < 20 and "unexpected" not in (here.folder / "log.jsonl").read_text()
+
+
+@pytest.mark.parametrize(
+    ("owner", "method", "first", "before"),
+    [
+        (Journal, "append", 1, False),
+        (Journal, "append", 2, True),
+        (Bus, "send", 23, True),
+        (Bus, "_deliver", 11, False),
+        (Bus, "_speak", 17, True),
+        (Bus, "_settle", 29, False),
+    ],
+)
+def test_a_run_cut_off_again_and_again_ends_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: type, method: str, first: int, before: bool
+) -> None:
+    what = stormy()
+    whole = outcome(run(what, tmp_path / "whole"))
+    under_way, append = [0], Journal.append
+
+    def look(self: Journal, entry: Entry) -> None:
+        under_way[0] += any(flight[2] == Kind.PEAK for flight in entry.state[1][2])
+        append(self, entry)
+
+    for cuts in itertools.count():
+        with monkeypatch.context() as patch:
+            patch.setattr(Journal, "append", look)
+            # later each time, or a life could end where it began
+            _cut(patch, owner, method, first + 3 * cuts, before=before)
+            patch.setattr("seedbus.agents.launcher._Crew.tidy", lambda self: None)
+            try:
+                results = run(what, tmp_path / "cut", resume=cuts > 0)
+                break
+            except _Power:
+                pass
+    assert cuts > 1 and under_way[0] > 0, "a checkpoint has held some on their way"
+    assert outcome(results) == whole

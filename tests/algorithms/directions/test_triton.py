@@ -1,0 +1,204 @@
+"""Triton's directions against the NumPy reference, bit for bit: on a GPU, or in Triton's interpreter without one."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from triton_device import DEVICE, HAS_GPU, Ferried, assert_alike, fetched, running, sent
+
+from seedbus.algorithms.directions import Kind, reference, selftest
+from seedbus.algorithms.directions.triton_backend import TritonDirections
+from seedbus.algorithms.scalar_only.precision import FORMATS
+
+KINDS: tuple[Kind, ...] = ("gaussian", "rademacher")
+STREAM: dict[str, Any] = {"seed": 2**63 + 5, "step": 2**32 - 1}
+
+words = st.integers(0, 2**32 - 1)
+floats = st.floats(width=32, allow_nan=False, allow_infinity=False)
+each_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+@pytest.fixture(autouse=True)
+def _running() -> Iterator[None]:
+    with running():
+        yield
+
+
+def both(kind: Kind, size: int, method: str, *arguments: Any, **keywords: Any) -> list[np.ndarray]:
+    """What the reference and Triton make of a vector of NaNs."""
+    results = []
+    for source in (reference(kind), Ferried(kind)):
+        out = np.full(size, np.nan, np.float32)
+        getattr(source, method)(out, *arguments, **keywords)
+        results.append(out)
+    return results
+
+
+@each_kind
+@settings(max_examples=25, deadline=None)
+@given(
+    size=st.one_of(st.integers(0, 300), st.integers(1000, 3000)),
+    groups=st.one_of(st.integers(0, 2**20), st.integers(0, 2**28 - 30)),
+    seed=st.integers(0, 2**64 - 1),
+    step=words,
+    perturbation=words,
+    coefficients=st.lists(floats, max_size=5),
+    is_divided=st.booleans(),
+    magnitude=st.sampled_from([1e-44, 1e-38, 1e-3, 1.0, 1e20, 3e38]),
+)
+def test_triton_is_the_reference_bit_for_bit(
+    kind: Kind,
+    size: int,
+    groups: int,
+    seed: int,
+    step: int,
+    perturbation: int,
+    coefficients: list[float],
+    is_divided: bool,
+    magnitude: float,
+) -> None:
+    stream = {"seed": seed, "step": step, "start": 128 * groups}
+    generator = np.random.default_rng(size)
+    x = (generator.uniform(-1, 1, size) * magnitude).astype(np.float32)
+    divisor = np.sqrt(generator.uniform(1e-8, 4, size).astype(np.float32)) if is_divided else None
+    scale = coefficients[0] if coefficients else 1e-3
+    assert_alike(*both(kind, size, "fill", perturbation=perturbation, **stream))
+    assert_alike(*both(kind, size, "accumulate", coefficients, divisor=divisor, **stream))
+    assert_alike(*both(kind, size, "perturb", x, scale, perturbation=perturbation, divisor=divisor, **stream))
+
+
+@each_kind
+def test_subnormals_are_kept_and_overflow_is_the_same(kind: Kind) -> None:
+    tiny, _ = both(kind, 3001, "perturb", np.zeros(3001, np.float32), 1e-41, perturbation=1, **STREAM)
+    assert np.count_nonzero(tiny) > 2900 and np.abs(tiny).max() < np.finfo(np.float32).smallest_normal
+    assert_alike(*both(kind, 3001, "perturb", np.zeros(3001, np.float32), 1e-41, perturbation=1, **STREAM))
+    subnormal = np.full(3001, 1e-41, np.float32)
+    assert_alike(*both(kind, 3001, "accumulate", [1e-20, 1e-41], divisor=np.full(3001, 1e20, np.float32), **STREAM))
+    assert_alike(*both(kind, 3001, "accumulate", [1e-3, -1e-3], divisor=subnormal, **STREAM))
+    beyond, _ = both(kind, 3001, "accumulate", [3e38] * 6, **STREAM)
+    assert np.isinf(beyond).any() and (kind == "rademacher" or np.isnan(beyond).any() or np.isfinite(beyond).any())
+    assert_alike(*both(kind, 3001, "accumulate", [3e38] * 6, **STREAM))
+    strange = np.resize(np.array([np.inf, -np.inf, np.nan, -0.0, 3e38], np.float32), 3001)
+    assert_alike(*both(kind, 3001, "perturb", strange, 3e38, perturbation=0, **STREAM))
+
+
+@each_kind
+def test_products_are_rounded_before_they_are_added(kind: Kind) -> None:
+    """A fused multiply-add would keep the product's lost bits: a quarter of the coordinates would differ."""
+    generator = np.random.default_rng(5)
+    x, root = (generator.uniform(0.5, 2, 6000).astype(np.float32) for _ in range(2))
+    z, ours = both(kind, 6000, "fill", perturbation=3, **STREAM)
+    assert_alike(ours, z)
+    fused = (x.astype(np.float64) + np.float64(np.float32(0.3)) * (z / root).astype(np.float64)).astype(np.float32)
+    expected, moved = both(kind, 6000, "perturb", x, 0.3, perturbation=3, divisor=root, **STREAM)
+    assert_alike(moved, expected)
+    assert np.count_nonzero(moved != fused) > 500
+
+
+@each_kind
+def test_a_vector_may_be_perturbed_in_place(kind: Kind) -> None:
+    x = np.linspace(0, 1, 5001, dtype=np.float32)
+    expected, _ = both(kind, 5001, "perturb", x, 0.1, perturbation=3, **STREAM)
+    there = sent(x)
+    TritonDirections(kind).perturb(there, there, 0.1, perturbation=3, **STREAM)
+    assert_alike(fetched(there), expected)
+
+
+def test_the_self_test_has_the_digest_of_every_other_backend() -> None:
+    assert selftest(Ferried) == selftest(reference)
+
+
+# bfloat16
+
+
+def test_what_is_written_as_bfloat16_is_rounded_once_to_nearest_even() -> None:
+    """Upper halves of every exponent, infinity's and the NaNs' too, with lower ones below, at and above the tie."""
+    uppers = np.arange(0, 1 << 16, 1 if HAS_GPU else 27, dtype=np.uint32) << np.uint32(16)
+    x = np.concatenate([(uppers + np.uint32(lower)).view(np.float32) for lower in (0, 1, 0x7FFF, 0x8000, 0x8001)])
+    expected = np.empty_like(x)
+    reference("rademacher").perturb(expected, x, 0.0, perturbation=0, **STREAM)
+    out = torch.empty(x.size, dtype=torch.bfloat16, device=DEVICE)
+    TritonDirections("rademacher").perturb(out, sent(x), 0.0, perturbation=0, **STREAM)
+    narrow = FORMATS["bfloat16"]
+    assert_alike(fetched(out), narrow.widen(narrow.narrow(expected)))
+
+
+@each_kind
+def test_a_bfloat16_model_is_perturbed_in_float32(kind: Kind) -> None:
+    narrow = FORMATS["bfloat16"]
+    x = narrow.rounded(np.linspace(-2, 2, 3001))
+    root = np.linspace(0.5, 2, 3001, dtype=np.float32)
+    keywords = {"perturbation": 7, **STREAM}
+    expected, _ = both(kind, 3001, "perturb", x, 1e-2, divisor=root, **keywords)
+    for dtype, result in ((torch.float32, expected), (torch.bfloat16, narrow.widen(narrow.narrow(expected)))):
+        out = torch.empty(3001, dtype=dtype, device=DEVICE)
+        TritonDirections(kind).perturb(out, sent(x).to(torch.bfloat16), 1e-2, divisor=sent(root), **keywords)
+        assert_alike(fetched(out), result)
+
+
+# what is refused
+
+
+@pytest.mark.parametrize(
+    ("stream", "reason"),
+    [
+        ({"start": 64}, "multiple of 128"),
+        ({"start": 2**39}, "end at"),
+        ({"seed": 2**64}, "64 bits"),
+        ({"step": 2**32}, "32 bits"),
+        ({"perturbation": -1}, "32 bits"),
+    ],
+)
+def test_what_the_counter_cannot_say_is_refused(stream: dict[str, int], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        Ferried("gaussian").fill(np.empty(10, np.float32), **{"seed": 1, "step": 2, "perturbation": 3} | stream)
+
+
+def test_tensors_that_no_kernel_takes_are_refused() -> None:
+    out, source = torch.empty(10, device=DEVICE), TritonDirections("gaussian")
+    for wrong, reason in (
+        (torch.ones(9, device=DEVICE), "9 coordinates"),
+        (torch.ones(10, dtype=torch.float64, device=DEVICE), "not torch.float64"),
+        (torch.ones(2, 5, device=DEVICE), r"not torch.float32 of \(2, 5\)"),
+        (torch.ones(20, device=DEVICE)[::2], "contiguous"),
+    ):
+        with pytest.raises(ValueError, match=reason):
+            source.perturb(out, wrong, 1.0, seed=1, step=2, perturbation=0)
+        with pytest.raises(ValueError, match=reason):
+            source.accumulate(out, [1.0], seed=1, step=2, divisor=wrong)
+    elsewhere = torch.empty(10, device="cpu" if HAS_GPU else "meta")
+    with pytest.raises(ValueError, match="Triton's kernels run"):
+        source.fill(elsewhere, seed=1, step=2, perturbation=0)
+
+
+# machine code
+
+
+@pytest.mark.slow
+def test_no_machine_code_fuses_flushes_or_approximates(tmp_path: Path) -> None:
+    """What Triton compiles for a GPU, read without one: float32 arithmetic is rounded to nearest and by itself."""
+    pytest.importorskip("triton.backends.nvidia", reason="this Triton compiles for no NVIDIA GPU")
+    script = Path(__file__).parents[2] / "support" / "triton_machine_code.py"
+    environment = {**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    for kernel, instructions in json.loads(done.stdout).items():
+        arithmetic = {name for name in instructions if name.split(".")[0] in {"add", "sub", "mul", "div", "sqrt"}}
+        if kernel.startswith("fused"):
+            assert "fma.rn.f32" in instructions  # so the others' lack of it means something
+            continue
+        assert arithmetic <= {f"{name}.rn.f32" for name in ("add", "sub", "mul", "div", "sqrt")}, kernel
+        assert not {name for name in instructions if name.startswith(("fma", "mad")) or "ftz" in name}, kernel
+        assert "add.rn.f32" in arithmetic, kernel
+        assert ("div.rn.f32" in arithmetic) == ("divided" in kernel or "hessian" in kernel), kernel

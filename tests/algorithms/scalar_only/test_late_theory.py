@@ -1,0 +1,205 @@
+"""A late term does to the model what the dense formula says, and to nothing else of it.
+
+In the float64 reference, with scalars and weights that float32 holds exactly: what is compared is the algebra.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from algorithm_cases import bits, make, over_the_wire, seed_of, x0
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_scalar_theory import DIMENSION, RATE, drawn
+
+from seedbus.agents.client.replicas import Replicas
+from seedbus.algorithms.contract import Overdue
+from seedbus.algorithms.scalar_only.payloads import ScalarCommit
+
+SHAPES = {"local_steps": {0: 1, 1: 3, 2: 2}, "perturbations": {0: 2, 1: 4, 2: 1, 3: 8}}
+ROUNDS = 5
+VARIANTS: list[dict[str, Any]] = [{}, {"momentum": 0.75}, {"momentum": 0.5, "dampening": False}]
+each_variant = pytest.mark.parametrize("momentum", VARIANTS, ids=str)
+
+
+def decomfl(**fields: Any) -> Any:
+    return make("decomfl", **{"learning_rate": RATE} | SHAPES | fields)
+
+
+def told(algorithm: Any, round: int, version: int) -> Any:
+    return algorithm.plan(round, version, seed_of(round))
+
+
+def said(plan: Any, client: int) -> Any:
+    """A client's scalars: multiples of 2⁻⁸, so that neither their sum nor a mean over four is ever rounded."""
+    generator = np.random.default_rng([plan.round, client])
+    return (generator.integers(-999, 999, plan.shape) / 2**8).astype(np.float32)
+
+
+def direction(plan: Any, scalars: Any) -> list[Any]:
+    """Δ[k] = (1/P) Σ_p g[k,p] z(k,p), for each k."""
+    return [
+        sum(g * drawn(plan.seed, k, p) for p, g in enumerate(row)) / len(row)
+        for k, row in enumerate(np.asarray(scalars, np.float64))
+    ]
+
+
+class Dense:
+    """The model as a vector that is moved by hand."""
+
+    def __init__(self, beta: float, damping: float) -> None:
+        self.x, self.m, self._beta, self._damping = x0(DIMENSION, np.float64), np.zeros(DIMENSION), beta, damping
+
+    def own(self, plan: Any, reports: Mapping[int, Any], share: float = 1.0) -> None:
+        for k in range(plan.steps):
+            moves = [direction(plan, report)[k] for report in reports.values()]
+            self.m = self._beta * self.m + self._damping * share * np.mean(moves, axis=0)
+            self.x = self.x - RATE * self.m
+
+    def late(self, plan: Any, reports: Mapping[int, Any], weight: float) -> None:
+        """x ← x − η Σ_i weight·Δ(g_i): what each late client says, one by one."""
+        for report in reports.values():
+            self.x = self.x - RATE * weight * sum(direction(plan, report))
+
+
+def dense(momentum: Mapping[str, Any]) -> Dense:
+    beta = momentum.get("momentum", 0.0)
+    return Dense(beta, 1 - beta if momentum.get("dampening", True) else 1.0)
+
+
+@each_variant
+def test_late_terms_move_the_model_as_the_dense_formula_says(momentum: dict[str, Any]) -> None:
+    """In every round four answer in time; two of the round before and one of two rounds before come late."""
+    algorithm, truth = decomfl(**momentum), dense(momentum)
+    plans = [told(algorithm, round, round) for round in range(ROUNDS)]
+    log: list[ScalarCommit] = []
+    for round, plan in enumerate(plans):
+        fresh = {client: said(plan, client) for client in range(4)}
+        overdue = []
+        for since, who in ((2, (6,)), (1, (4, 5))):
+            if round >= since:
+                old = plans[round - since]
+                overdue.append(Overdue(old, {client: said(old, client) for client in who}, 0.5**since / 8))
+        log.append(algorithm.aggregate(None, plan, fresh, late=overdue)[0])
+        truth.own(plan, fresh)
+        for late in overdue:
+            truth.late(late.plan, late.reports, late.weight)
+    assert {term.scalars.shape for term in log[-1].terms} == {(2, 8), (2, 1)}
+    assert {commit.terms[-1].scalars.shape for commit in log} == {(1, 2), (3, 4), (2, 1), (2, 8)}
+    for received in (log, algorithm.unpack_commits(over_the_wire(algorithm.pack_commits(log).body))):
+        replica = algorithm.replica(x0(DIMENSION, np.float64))
+        algorithm.apply(replica, received)
+        assert np.abs(truth.x - x0(DIMENSION, np.float64)).max() > 0.5
+        np.testing.assert_allclose(replica.x, truth.x, rtol=0, atol=1e-10)
+        if momentum:
+            np.testing.assert_allclose(replica.fields["momentum"], truth.m, rtol=0, atol=1e-10)
+
+
+@each_variant
+def test_a_buffer_of_fresh_and_late_reports_is_their_weighted_mean(momentum: dict[str, Any]) -> None:
+    """Four of a buffer: two fresh with weight 1/4 each, two late with s/4."""
+    algorithm, truth = decomfl(**momentum), dense(momentum)
+    first, second = told(algorithm, 1, 0), told(algorithm, 2, 1)
+    fresh, late = {0: said(second, 0), 3: said(second, 3)}, {1: said(first, 1), 2: said(first, 2)}
+    replica = algorithm.replica(x0(DIMENSION, np.float64))
+    replica.version = 1
+    overdue = [Overdue(first, late, 0.5 / 4)]
+    algorithm.apply(replica, [algorithm.aggregate(None, second, fresh, share=0.5, late=overdue)[0]])
+    truth.own(second, fresh, share=0.5)
+    truth.late(first, late, 0.125)
+    np.testing.assert_allclose(replica.x, truth.x, rtol=0, atol=1e-10)
+
+
+@each_variant
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_momentum_does_not_advance_for_a_late_report(momentum: dict[str, Any], dtype: Any) -> None:
+    algorithm = decomfl(**momentum)
+    first, second, third = (told(algorithm, round, round) for round in range(3))
+    own = [algorithm.aggregate(None, plan, {0: said(plan, 0)})[0] for plan in (first, second)]
+    late = [Overdue(first, {1: said(first, 1)}, 0.25)]
+    plain, mixed = algorithm.replica(x0(DIMENSION, dtype)), algorithm.replica(x0(DIMENSION, dtype))
+    algorithm.apply(plain, own)
+    algorithm.apply(mixed, [own[0], algorithm.aggregate(None, second, {0: said(second, 0)}, late=late)[0]])
+    assert mixed.digests()["x"] != plain.digests()["x"]
+    before = mixed.copy()
+    algorithm.apply(mixed, [algorithm.aggregate(None, third, {}, share=0.0, late=late)[0]])
+    assert mixed.digests()["x"] != before.digests()["x"] and mixed.version == 3
+    if momentum:
+        for replica in (before, mixed):
+            assert replica.digests()["momentum"] == plain.digests()["momentum"]
+
+
+# commits of an asynchronous round, which may hold nothing of its own
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> tuple[Any, list[ScalarCommit]]:
+    """Rounds with or without reports of their own, with late reports of any earlier ones, under changing K and P."""
+    algorithm = decomfl(**draw(st.sampled_from(VARIANTS)))
+    plans, log = list[Any](), list[ScalarCommit]()
+    for round in range(draw(st.integers(1, 7))):
+        plan = told(algorithm, round, len(log))
+        fresh = draw(st.integers(0, 3))
+        overdue = [
+            Overdue(plans[old], {client: said(plans[old], client) for client in range(draw(st.integers(1, 2)))}, weight)
+            for old in sorted(draw(st.sets(st.integers(0, round - 1), max_size=3)) if round else ())
+            for weight in [draw(st.sampled_from([0.5, 0.1, 1.0, 3**-0.5]))]
+        ]
+        plans.append(plan)
+        if fresh or overdue:
+            share = draw(st.sampled_from([1.0, 1 / 3])) if fresh and overdue else float(fresh > 0)
+            reports = {client: said(plan, client) for client in range(fresh)}
+            log.append(algorithm.aggregate(None, plan, reports, share=share, late=overdue)[0])
+    return algorithm, log
+
+
+@settings(deadline=None, max_examples=60)
+@given(logs(), st.sets(st.integers(0, 7)), st.booleans())
+def test_a_log_with_late_terms_folds_alike_however_it_travels_and_whoever_lags(
+    made: tuple[Any, list[ScalarCommit]], cuts: set[int], private: bool
+) -> None:
+    algorithm, log = made
+    assert bits(algorithm.unpack_commits(over_the_wire(algorithm.pack_commits(log).body))) == bits(log)
+    whole = algorithm.replica(x0(DIMENSION))
+    for commit in log:
+        algorithm.apply(whole, [commit])
+    assert [whole.version, *(commit.version for commit in log)] == [len(log), *range(1, len(log) + 1)]
+    replicas = Replicas(algorithm, lambda: algorithm.replica(x0(DIMENSION)), private=private)
+    for client, version in enumerate([*sorted(cut for cut in cuts if cut < len(log)), len(log)]):
+        for stop in (version, len(log)):
+            sent = algorithm.pack_commits(log[replicas.version(client) : stop]).body
+            replicas.advance(client, algorithm.unpack_commits(over_the_wire(sent)), stop)
+        assert bits(replicas.get(client)) == bits(whole)
+
+
+def test_a_commit_of_late_reports_alone_says_of_which_round_it_is() -> None:
+    algorithm = decomfl()
+    old, now = told(algorithm, 0, 0), told(algorithm, 4, 1)
+    commit, _ = algorithm.aggregate(None, now, {}, share=0.0, late=[Overdue(old, {0: said(old, 0)}, 0.5)])
+    (received,) = algorithm.unpack_commits(over_the_wire(algorithm.pack_commits([commit]).body))
+    assert bits(received) == bits(commit)
+    assert (received.round, received.version, [term.round for term in received.terms]) == (4, 2, [4, 0])
+
+
+def test_what_late_terms_cost_is_a_seed_their_scalars_and_a_weight_each() -> None:
+    """Twenty ordinary commits of ten scalars, and the same with a late term each."""
+    algorithm = decomfl(local_steps=1, perturbations=10)
+    plans = [told(algorithm, round, round) for round in range(21)]
+    plain = [algorithm.aggregate(None, plan, {0: said(plan, 0)})[0] for plan in plans]
+    late = [
+        algorithm.aggregate(None, now, {0: said(now, 0)}, late=[Overdue(old, {1: said(old, 1)}, 0.5)])[0]
+        for old, now in pairwise(plans)
+    ]
+    sizes = [size(algorithm.pack_commits(commits).body) for commits in (plain[1:], late)]
+    per_commit = 8 + 40 + (2 + 2 * 4 + 2 * 4)  # seed and scalars; how many terms, and each one's round and weight
+    assert 0 <= sizes[1] - sizes[0] - 20 * per_commit <= 12
+
+
+def size(value: Sequence[Any]) -> int:
+    import msgpack
+
+    return len(msgpack.packb(value))

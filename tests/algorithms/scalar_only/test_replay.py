@@ -1,0 +1,208 @@
+"""The compiled replay against the definition that it is a twin of (`divisor`, `step` and `learn`), bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from algorithm_cases import make, seed_of, x0
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from seedbus.algorithms.contract import Replica
+from seedbus.algorithms.directions import Directions, Kind, Law, compiled, directions, for_blocks, reference
+from seedbus.algorithms.directions.kernels import PIECE
+from seedbus.algorithms.scalar_only import base as scalar
+from seedbus.algorithms.scalar_only.base import ScalarOnly
+from seedbus.algorithms.scalar_only.block import Block
+from seedbus.algorithms.scalar_only.decomfl import DeComFL
+from seedbus.algorithms.scalar_only.hiso import HiSo
+from seedbus.algorithms.scalar_only.payloads import ScalarCommit, Term
+from seedbus.algorithms.scalar_only.replay import AT_ONCE, fused
+
+LAWS: dict[str, tuple[str, dict[str, Any]]] = {
+    "plain": ("decomfl", {}),
+    "mezo": ("mezo", {}),
+    "momentum": ("decomfl", {"momentum": 0.9}),
+    "undampened": ("decomfl", {"momentum": 0.7, "dampening": False}),
+    "hessian": ("hiso", {}),
+    "last": ("hiso", {"hessian_step": "last", "nu": 0.3}),
+    "clip": ("hiso", {"nu": 0.5, "clip": [0.6, 0.9]}),
+    "forgetful": ("hiso", {"nu": 1.0, "epsilon": 1e-30}),
+    "frozen": ("hiso", {"nu": 0.0}),
+}
+KINDS: tuple[Kind, ...] = ("gaussian", "rademacher")
+each_law = pytest.mark.parametrize("law", LAWS)
+each_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+def algorithm_of(law: str, kind: Kind) -> Any:
+    name, fields = LAWS[law]
+    return make(name, directions=kind, **({"perturbations": 2} | fields))
+
+
+def log(
+    length: int, *, steps: int = 2, perturbations: int = 3, magnitude: float = 1.0, is_late: bool = False
+) -> list[ScalarCommit]:
+    """Commits of which some weigh less than 1, and, if is_late, some hold terms of earlier rounds or nothing at all."""
+    generator, commits = np.random.default_rng(length + 10 * steps), []
+
+    def drawn(*shape: int) -> Any:
+        return (generator.standard_normal(shape) * magnitude).clip(-3e38, 3e38).astype(np.float32)
+
+    for version in range(length):
+        own = 0.0 if is_late and version % 5 == 4 else 0.7 if version % 3 == 1 else 1.0
+        terms = [Term(version, seed_of(version), drawn(steps, perturbations), own)]
+        if is_late and version % 2:
+            terms += [Term(version - 1 - early, seed_of(900 + early), drawn(3, 2), 0.3) for early in range(version % 4)]
+        commits.append(ScalarCommit(version + 1, version, float(np.float32(0.1 / (version + 1))), tuple(terms)))
+    return commits
+
+
+def replayed(algorithm: ScalarOnly, backend: Directions, commits: Sequence[ScalarCommit], start: Any) -> Replica:
+    """A replay that takes the compiled way or fails where there is a backend for it, and else the defined way."""
+    replica = algorithm.replica(start)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scalar, "directions", lambda kind: backend)
+        assert (fused(algorithm, backend, replica, commits) is not None) == (
+            type(backend) is type(compiled("gaussian"))
+        )
+        algorithm.apply(replica, commits)
+    return replica
+
+
+def same(left: Replica, right: Replica) -> bool:
+    assert left.fields.keys() == right.fields.keys()
+    return all(left.fields[name].tobytes() == right.fields[name].tobytes() for name in left.fields)
+
+
+@each_law
+@each_kind
+@settings(max_examples=12, deadline=None)
+@given(
+    dimension=st.one_of(st.integers(1, 700), st.integers(PIECE - 130, PIECE + 130), st.just(20_011)),
+    length=st.integers(1, 7),
+    steps=st.integers(1, 3),
+    perturbations=st.integers(1, 5),
+    magnitude=st.sampled_from([0.0, 1e-42, 1e-20, 1.0, 1e12, 1e19, 1e38]),
+    is_late=st.booleans(),
+)
+def test_the_compiled_replay_is_the_definition_bit_for_bit(
+    law: str, kind: Kind, dimension: int, length: int, steps: int, perturbations: int, magnitude: float, is_late: bool
+) -> None:
+    algorithm = algorithm_of(law, kind)
+    commits = log(length, steps=steps, perturbations=perturbations, magnitude=magnitude, is_late=is_late)
+    ours, theirs = (replayed(algorithm, of(kind), commits, x0(dimension)) for of in (compiled, reference))
+    assert same(ours, theirs)
+
+
+@each_law
+@each_kind
+def test_a_replica_that_holds_no_numbers_any_more_is_folded_alike(law: str, kind: Kind) -> None:
+    """Infinities and what becomes of them: in x, m and H at the start, and by an overflow on the way."""
+    algorithm, start = algorithm_of(law, kind), x0(1_003)
+    start[::7], start[3::11], start[5::13] = np.inf, -np.inf, np.nan
+    commits = log(3) + [
+        ScalarCommit(version, version, 1e30, (Term(version, seed_of(version), np.full((2, 3), 3e38, np.float32)),))
+        for version in range(4, 8)
+    ]
+    ours, theirs = (replayed(algorithm, of(kind), commits, start) for of in (compiled, reference))
+    assert same(ours, theirs)
+    assert not np.isfinite(ours.x).any()
+
+
+@each_law
+@each_kind
+@pytest.mark.parametrize(("threads", "block"), [(1, 128), (3, 1_152), (2, 65_536)])
+def test_neither_threads_nor_blocks_change_a_bit_of_it(law: str, kind: Kind, threads: int, block: int) -> None:
+    algorithm, commits = algorithm_of(law, kind), log(4, is_late=True)
+    whole, cut = (algorithm.replica(x0(20_011)) for _ in range(2))
+    algorithm.apply(whole, commits)
+    fold = fused(algorithm, compiled(kind), cut, commits)
+    assert fold is not None
+    for_blocks(cut.dimension, fold, threads=threads, block=block)
+    assert same(whole, cut)
+
+
+@pytest.mark.parametrize("law", ["momentum", "hessian"])
+def test_a_log_longer_than_one_call_takes_is_folded_to_its_end(law: str) -> None:
+    algorithm, commits = algorithm_of(law, "gaussian"), log(2 * AT_ONCE + 3, steps=1, perturbations=2)
+    ours, theirs = (replayed(algorithm, of("gaussian"), commits, x0(130)) for of in (compiled, reference))
+    assert same(ours, theirs)
+    one_by_one = algorithm.replica(x0(130))
+    for commit in commits:
+        algorithm.apply(one_by_one, [commit])
+    assert same(ours, one_by_one)
+
+
+def test_a_commit_without_weight_moves_nothing() -> None:
+    algorithm = make("decomfl")
+    replica = algorithm.replica(x0())
+    algorithm.apply(replica, [ScalarCommit(1, 0, 0.1, (Term(0, 1, np.zeros((1, 1), np.float32), 0.0),))])
+    assert replica.version == 1
+    assert same(replica, algorithm.replica(x0()))
+
+
+# who is folded by it
+
+
+class Doubled(DeComFL):
+    """A relative that says only in NumPy what it does differently."""
+
+    def step(self, block: Block, learning_rate: float) -> None:
+        super().step(block, 2 * learning_rate)
+
+
+class Inherited(Doubled):
+    """Its law would be its grandfather's, and its step is its father's."""
+
+
+class Stubborn(HiSo):
+    """A relative that learns nothing."""
+
+    def learn(self, block: Block, is_last_step: bool) -> None:
+        pass
+
+
+class Outspoken(Doubled):
+    """A relative whose law is newer than its step."""
+
+    def law(self) -> Law | None:
+        return None if self.momentum else DeComFL.law(self)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "is_fused"),
+    [
+        (DeComFL(), True),
+        (HiSo(), True),
+        (Doubled(), False),
+        (Inherited(), False),
+        (Stubborn(), False),
+        (Outspoken(), True),
+        (Outspoken(momentum=0.5), False),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_relative_with_a_step_of_its_own_and_no_law_is_folded_by_its_step(
+    algorithm: ScalarOnly, is_fused: bool
+) -> None:
+    replica = algorithm.replica(x0())
+    assert (fused(algorithm, directions("gaussian"), replica, log(2)) is not None) == is_fused
+
+
+def test_a_relatives_own_step_is_what_moves_its_replicas() -> None:
+    ours, theirs = Doubled().replica(x0()), DeComFL().replica(x0())
+    commits = log(1)
+    Doubled().apply(ours, commits)
+    DeComFL().apply(theirs, [ScalarCommit(1, 0, 2 * commits[0].learning_rate, commits[0].terms)])
+    assert same(ours, theirs)
+
+
+def test_float64_and_machines_without_a_compiler_are_folded_by_the_definition() -> None:
+    algorithm = DeComFL()
+    wide = algorithm.replica(x0(300, np.float64))
+    assert fused(algorithm, algorithm._backend(wide.x), wide, log(2)) is None
+    assert fused(algorithm, reference("gaussian"), algorithm.replica(x0()), log(2)) is None

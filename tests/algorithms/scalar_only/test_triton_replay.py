@@ -1,0 +1,226 @@
+"""Replay in Triton against the algorithms' own `apply`, bit for bit: on a GPU, or in the interpreter without one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from algorithm_cases import CONFIGURATIONS, make, rehearse, seed_of, x0
+from triton_device import DEVICE, HAS_GPU, assert_alike, fetched, replay, running, sent
+
+from seedbus.algorithms.contract import CommitGap, Vector
+from seedbus.algorithms.directions.triton_kernels import COUNT
+from seedbus.algorithms.scalar_only.base import ScalarOnly
+from seedbus.algorithms.scalar_only.payloads import ScalarCommit, Term
+from seedbus.algorithms.scalar_only.precision import FORMATS
+
+DIMENSION = 70_003 if HAS_GPU else 403  # odd
+NARROW = FORMATS["bfloat16"]
+Types = Mapping[str, torch.dtype]
+ALL_NARROW = {"x": torch.bfloat16, "momentum": torch.bfloat16, "hessian": torch.bfloat16}
+DEFAULTS: dict[str, Any] = {}
+CASES = [
+    pytest.param(name, fields, id=f"{name}-{title}")
+    for name in ("decomfl", "hiso", "mezo")
+    for title, fields in [("defaults", DEFAULTS), *CONFIGURATIONS[name].items()]
+    if "aggregation" not in fields  # which makes other scalars and no other replay
+]
+OF_EACH_KIND = [
+    ("decomfl", {"directions": "rademacher"}),
+    ("decomfl", {"momentum": 0.9}),
+    ("decomfl", {"momentum": 0.9, "dampening": False}),
+    ("hiso", {}),
+    ("hiso", {"hessian_step": "last", "clip": [0.9, 1.1]}),
+]
+each = pytest.mark.parametrize(("name", "fields"), OF_EACH_KIND)
+if_fast = pytest.mark.skipif(False, reason="") if HAS_GPU else pytest.mark.slow  # the interpreter takes its time
+
+
+@pytest.fixture(autouse=True)
+def _running() -> Iterator[None]:
+    with running():
+        yield
+
+
+def log_of(takes_late: bool, scale: float = 1.0, rate: float = 0.1) -> list[ScalarCommit]:
+    """Four commits of several shapes and weights, late terms and a round without weight among them."""
+    generator = np.random.default_rng(7)
+
+    def term(round: int, steps: int, perturbations: int, weight: float = 1.0) -> Term:
+        scalars = (generator.normal(size=(steps, perturbations)) * scale).astype(np.float32)
+        return Term(round, seed_of(round), scalars, float(np.float32(weight)))
+
+    terms = [
+        (term(0, 1, 2),),
+        (term(1, 2, 1, 0.7), *([term(0, 1, 2, 0.15)] if takes_late else [])),
+        (term(2, 1, 1, 0.0), *([term(0, 2, 1, 0.3), term(1, 1, 1, 0.1)] if takes_late else [])),
+        (term(4, 2, 2),),
+    ]
+    eta = float(np.float32(rate))
+    return [ScalarCommit(i + 1, parts[0].round, eta / (1 << i), parts) for i, parts in enumerate(terms)]
+
+
+def applied(algorithm: Any, commits: Sequence[ScalarCommit], start: Vector) -> dict[str, Vector]:
+    """The reference: what `apply` makes of a replica that begins at `start`."""
+    replica = algorithm.replica(start)
+    algorithm.apply(replica, commits)
+    fields: dict[str, Vector] = replica.fields
+    return fields
+
+
+def replayed(
+    algorithm: Any, parts: Sequence[Sequence[ScalarCommit]], start: Vector, types: Types | None = None
+) -> dict[str, Vector]:
+    """What Triton makes of it, the commits folded in those parts."""
+    types = types or {}
+    tensors = {
+        name: sent(field).to(types.get(name, torch.float32)) for name, field in algorithm.replica(start).fields.items()
+    }
+    for part in parts:
+        replay(tensors, algorithm, part)
+    return {name: fetched(tensor) for name, tensor in tensors.items()}
+
+
+def narrowed(vector: Vector) -> Vector:
+    """The nearest bfloat16 of each coordinate, as float32."""
+    return NARROW.widen(NARROW.narrow(vector))
+
+
+def assert_all_alike(ours: dict[str, Vector], theirs: dict[str, Vector]) -> None:
+    assert set(ours) == set(theirs)
+    for name in theirs:
+        assert_alike(ours[name], theirs[name])
+
+
+def differing(ours: dict[str, Vector], theirs: dict[str, Vector]) -> int:
+    return sum(int(np.count_nonzero(ours[name] != theirs[name])) for name in theirs)
+
+
+# float32
+
+
+@if_fast
+@pytest.mark.parametrize(("name", "fields"), CASES)
+def test_replay_is_apply_bit_for_bit(name: str, fields: dict[str, Any]) -> None:
+    run = rehearse(make(name, **{"perturbations": 2} | fields), 6, dimension=DIMENSION)
+    ours = replayed(run.algorithm, [run.commits], x0(DIMENSION))
+    assert_all_alike(ours, run.replica.fields)
+    assert not np.array_equal(ours["x"], x0(DIMENSION))
+
+
+@each
+def test_replay_goes_on_from_program_to_program(name: str, fields: dict[str, Any]) -> None:
+    algorithm, start = make(name, **fields), x0(2 * COUNT + 7)
+    log = log_of(False)[:2]
+    assert_all_alike(replayed(algorithm, [log], start), applied(algorithm, log, start))
+
+
+@each
+def test_late_terms_and_weights_are_folded_as_apply_does(name: str, fields: dict[str, Any]) -> None:
+    algorithm = make(name, **fields)
+    log, start = log_of(algorithm.takes_late), x0(DIMENSION)
+    assert_all_alike(replayed(algorithm, [log], start), applied(algorithm, log, start))
+
+
+@if_fast
+@each
+@pytest.mark.parametrize(("scale", "rate"), [(1e30, 1e10), (1e-38, 1e-3), (3e38, 1e3)])
+def test_what_overflows_or_is_subnormal_is_alike(name: str, fields: dict[str, Any], scale: float, rate: float) -> None:
+    algorithm = make(name, **fields)
+    log, start = log_of(algorithm.takes_late, scale, rate), x0(DIMENSION) * np.float32(1e-38)
+    theirs = applied(algorithm, log, start)
+    assert_all_alike(replayed(algorithm, [log], start), theirs)
+    assert np.isfinite(theirs["x"]).all() == (scale < 1)
+
+
+@each
+@pytest.mark.parametrize("types", [{"x": torch.bfloat16}, ALL_NARROW])
+def test_it_does_not_matter_how_many_commits_are_folded_at_a_time(
+    name: str, fields: dict[str, Any], types: Types
+) -> None:
+    algorithm = make(name, **fields)
+    log, start = log_of(algorithm.takes_late), narrowed(x0(DIMENSION))
+    whole = replayed(algorithm, [log], start, types)
+    assert_all_alike(replayed(algorithm, [log[:1], [], log[1:3], log[3:]], start, types), whole)
+
+
+def test_a_model_of_no_coordinates_and_a_log_of_no_commits_are_left_alone() -> None:
+    algorithm, nothing = make("decomfl"), np.empty(0, np.float32)
+    assert replayed(algorithm, [log_of(True)], nothing)["x"].size == 0
+    assert_alike(replayed(algorithm, [[]], x0(DIMENSION))["x"], x0(DIMENSION))
+
+
+# bfloat16
+
+
+class Settling:
+    """Directions that round a block's fields to what they are stored in whenever a global step begins."""
+
+    def __init__(self, source: Any, fields: Mapping[str, Vector], types: Types) -> None:
+        self._source, self._fields, self._types = source, fields, types
+
+    def accumulate(self, *arguments: Any, **keywords: Any) -> None:
+        self.settle()
+        self._source.accumulate(*arguments, **keywords)
+
+    def settle(self) -> None:
+        for name, field in self._fields.items():
+            if self._types.get(name) is torch.bfloat16:
+                field[:] = narrowed(field)
+
+
+def settled(monkeypatch: pytest.MonkeyPatch, types: Types) -> None:
+    """From here on `apply` keeps fields in those types: the rule of bfloat16, said in terms of the reference."""
+    fold = ScalarOnly._fold
+
+    def folding(self: ScalarOnly, block: Any, backend: Any, commit: ScalarCommit, term: Term) -> None:
+        settling = Settling(backend, block.fields, types)
+        fold(self, block, settling, commit, term)  # type: ignore[arg-type]
+        settling.settle()
+
+    monkeypatch.setattr(ScalarOnly, "_fold", folding)
+    monkeypatch.setattr(
+        "seedbus.algorithms.scalar_only.base.fused", lambda *others: None
+    )  # which does not go by `_fold`
+
+
+@each
+@pytest.mark.parametrize("types", [{"x": torch.bfloat16}, ALL_NARROW])
+def test_bfloat16_is_rounded_after_every_global_step(
+    name: str, fields: dict[str, Any], types: Types, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    algorithm = make(name, **fields)
+    log, start = log_of(algorithm.takes_late), narrowed(x0(DIMENSION))
+    ours, wide = replayed(algorithm, [log], start, types), applied(algorithm, log, start)
+    settled(monkeypatch, types)
+    assert_all_alike(ours, applied(algorithm, log, start))
+    once = {field: narrowed(wide[field]) if field in types else wide[field] for field in wide}
+    assert differing(ours, once) > DIMENSION // 20  # one rounding at the end is something else
+
+
+# what is refused
+
+
+def test_fields_that_are_not_the_algorithms_are_refused() -> None:
+    x = torch.zeros(DIMENSION, device=DEVICE)
+    with pytest.raises(ValueError, match=r"HiSo has \['hessian', 'x'\], not \['x'\]"):
+        replay({"x": x}, make("hiso"), log_of(False))
+    with pytest.raises(ValueError, match="9 coordinates"):
+        replay({"x": x, "hessian": x[:9]}, make("hiso"), log_of(False))
+
+
+def test_a_gap_between_commits_is_refused() -> None:
+    log = log_of(True)
+    with pytest.raises(CommitGap, match="commit 2 is missing"):
+        replay({"x": torch.zeros(DIMENSION, device=DEVICE)}, make("decomfl"), [log[0], log[2]])
+
+
+def test_an_algorithm_that_might_move_x_otherwise_is_refused() -> None:
+    class Sideways(type(make("decomfl"))):  # type: ignore[misc]
+        pass
+
+    with pytest.raises(TypeError, match="Sideways has no replay on a GPU"):
+        replay({"x": torch.zeros(DIMENSION, device=DEVICE)}, Sideways(), log_of(True))

@@ -1,0 +1,336 @@
+"""What every algorithm keeps: an algorithm joins this suite by being a file in the folder."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import algorithm_cases
+import msgpack
+import numpy as np
+import pytest
+from algorithm_cases import CONFIGURATIONS, DIMENSION, Log, Rehearsal, bits, make, objective, over_the_wire, x0
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from seedbus.algorithms.contract import CommitGap, Replica, ReportRefused
+from seedbus.algorithms.directions import set_threads
+from seedbus.algorithms.directions.blocks import BLOCK
+from seedbus.algorithms.scalar_only.precision import FORMATS
+from seedbus.scenarios.schema.discovery import algorithms
+
+CASES = [pytest.param(make(name), id=name) for name in algorithms()] + [
+    pytest.param(make(name, **hyperparameters), id=f"{name}-{case}")
+    for name, cases in CONFIGURATIONS.items()
+    for case, hyperparameters in cases.items()
+]
+ROUNDS = 7
+each_algorithm = pytest.mark.parametrize("algorithm", CASES)
+
+
+@pytest.fixture(params=CASES, scope="module")
+def run(request: pytest.FixtureRequest) -> Rehearsal:
+    """Seven rounds of three clients (of one, where an algorithm is for one)."""
+    clients = min(3, getattr(request.param, "most_clients", None) or 3)
+    return algorithm_cases.rehearse(request.param, ROUNDS, clients=clients)
+
+
+@pytest.fixture
+def blocks_and_threads() -> Iterator[None]:
+    yield
+    algorithm_cases.set_block(BLOCK)
+    set_threads(1)
+
+
+def newcomer(run: Rehearsal) -> Replica:
+    replica: Replica = run.algorithm.replica(x0())
+    return replica
+
+
+def spoiled(algorithm: Any, report: Any, value: float) -> Any:
+    """A report in which one number is another."""
+    wrong = np.array(algorithm.numbers(report))
+    wrong.flat[-1] = value
+    return algorithm.saying(report, wrong)
+
+
+def of_shape(report: Any, values: Any) -> Any:
+    is_scalars = isinstance(report, np.ndarray)
+    return values if is_scalars else dataclasses.replace(report, vectors=values)
+
+
+# what it says of itself
+
+
+def test_every_algorithm_of_the_papers_is_found() -> None:
+    averaging = {"fedavg", "fedavgm", "fedprox", "fedacg", "feddyn", "fedcm", "feddc", "scaffold"}
+    adaptive = {"fedadam", "fedyogi", "fedadagrad"}
+    assert {"decomfl", "hiso", "mezo", "fedzo", "dzopa", "zone-s"} | averaging | adaptive <= set(algorithms())
+    assert set(CONFIGURATIONS) <= set(algorithms())
+
+
+@each_algorithm
+def test_it_is_frozen(algorithm: Any) -> None:
+    for field in type(algorithm).model_fields:
+        with pytest.raises(ValidationError, match="frozen"):
+            setattr(algorithm, field, getattr(algorithm, field))
+
+
+@each_algorithm
+def test_it_refuses_a_field_that_it_does_not_have(algorithm: Any) -> None:
+    with pytest.raises(ValidationError, match=r"(?s)learning_rat\b.*Extra inputs"):
+        type(algorithm)(learning_rat=0.1)
+
+
+@each_algorithm
+def test_it_describes_itself_and_every_field(algorithm: Any) -> None:
+    assert "arXiv" in (type(algorithm).__doc__ or "")
+    assert algorithm.name in algorithms()
+    for name, field in type(algorithm).model_fields.items():
+        assert name == "name" or field.description, f"{name} has no description"
+
+
+@each_algorithm
+def test_its_fields_survive_being_written_down(algorithm: Any) -> None:
+    assert type(algorithm).model_validate_json(algorithm.model_dump_json()) == algorithm
+
+
+# local work
+
+
+@each_algorithm
+def test_a_replica_begins_as_a_copy_of_x0_at_version_0(algorithm: Any) -> None:
+    start = x0()
+    replica = algorithm.replica(start)
+    assert replica.version == 0
+    assert bits(replica.x) == bits(x0())
+    assert {field.shape for field in replica.fields.values()} == {(DIMENSION,)}
+    for field in replica.fields.values():
+        field += 1
+    assert bits(start) == bits(x0())
+
+
+def test_local_work_leaves_the_replica_untouched_and_is_deterministic(run: Rehearsal) -> None:
+    replica = run.replica.copy()
+    before = bits(replica)
+    plan = run.algorithm.plan(ROUNDS, replica.version, 2**64 - 1)
+    first, _ = run.algorithm.local(replica, None, plan, objective(run.algorithm, 4, ROUNDS))
+    again, _ = run.algorithm.local(replica, None, plan, objective(run.algorithm, 4, ROUNDS))
+    assert bits(first) == bits(again)
+    assert bits(replica) == before
+    run.algorithm.check(plan, first)
+
+
+def test_local_work_evaluates_the_loss_as_often_as_it_says(run: Rehearsal) -> None:
+    for plan in run.plans:
+        own = objective(run.algorithm, 0, plan.round)
+        run.algorithm.local(run.replica, None, plan, own)
+        passes = own.steps_an_epoch if getattr(plan, "epochs", 0) else 1
+        assert own.evaluations == run.algorithm.evaluations(plan.round) * passes
+
+
+def test_diagnostics_are_figures_that_leave_the_replica_untouched(run: Rehearsal) -> None:
+    before = bits(run.replica)
+    assert all(np.isfinite(figure) for figure in run.algorithm.diagnostics(run.replica).values())
+    assert bits(run.replica) == before
+
+
+# the only transition
+
+
+def test_every_round_moves_every_field(run: Rehearsal) -> None:
+    """Without which the rest of this file would prove nothing."""
+    replica, moving = newcomer(run), set()
+    for commit in run.commits:
+        before = replica.digests()
+        run.algorithm.apply(replica, [commit])
+        moving |= {name for name, digest in replica.digests().items() if digest != before[name]}
+        assert replica.digests()["x"] != before["x"]
+    assert moving == set(replica.fields) - ({"hessian"} if getattr(run.algorithm, "nu", None) == 0 else set())
+
+
+@settings(deadline=None, max_examples=8)
+@given(cuts=st.sets(st.integers(1, ROUNDS - 1)), seen_again=st.integers(0, 2))
+def test_commits_fold_alike_one_by_one_all_at_once_and_in_chunks(
+    run: Rehearsal, cuts: set[int], seen_again: int
+) -> None:
+    replica = newcomer(run)
+    edges = [0, *sorted(cuts), ROUNDS]
+    for first, last in itertools.pairwise(edges):
+        run.algorithm.apply(replica, run.commits[max(first - seen_again, 0) : last])
+    assert bits(replica) == bits(run.replica)
+    assert replica.digest() == run.replica.digest()
+
+
+def test_a_commit_folded_twice_changes_nothing(run: Rehearsal) -> None:
+    replica = run.replica.copy()
+    for commit in run.commits:
+        run.algorithm.apply(replica, [commit])
+    assert bits(replica) == bits(run.replica)
+    late = newcomer(run)
+    run.algorithm.apply(late, [commit for commit in run.commits for _ in range(2)])
+    assert bits(late) == bits(run.replica)
+
+
+@pytest.mark.parametrize("offered", [[2], [1, 3], [1, 2, 4], [3, 1, 2]])
+def test_a_gap_is_refused_and_leaves_the_replica_untouched(run: Rehearsal, offered: list[int]) -> None:
+    replica = newcomer(run)
+    if run.algorithm.is_dense:  # a commit is a whole replica, and follows on none
+        run.algorithm.apply(replica, [run.commits[version - 1] for version in offered])
+        assert replica.version == max(offered)
+        return
+    with pytest.raises(CommitGap, match="is missing"):
+        run.algorithm.apply(replica, [run.commits[version - 1] for version in offered])
+    assert bits(replica) == bits(newcomer(run))
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("block", [128, 384, BLOCK])
+def test_neither_blocks_nor_threads_change_a_bit(
+    run: Rehearsal, block: int, threads: int, blocks_and_threads: None
+) -> None:
+    algorithm_cases.set_block(block)
+    set_threads(threads)
+    replica = newcomer(run)
+    run.algorithm.apply(replica, run.commits)
+    assert bits(replica) == bits(run.replica)
+    plan = run.algorithm.plan(0, 0, algorithm_cases.seed_of(0))
+    report, _ = run.algorithm.local(newcomer(run), None, plan, objective(run.algorithm, 0, 0))
+    assert bits(report) == bits(run.reports[0][0])
+
+
+def test_what_a_laggard_receives_brings_it_to_the_same_bits(run: Rehearsal) -> None:
+    for version in (0, 3, ROUNDS - 1, ROUNDS):
+        replica = newcomer(run)
+        run.algorithm.apply(replica, run.commits[:version])
+        missed = run.algorithm.missing(version, run.commits[version:])
+        run.algorithm.apply(
+            replica, run.algorithm.unpack_commits(over_the_wire(run.algorithm.pack_commits(missed).body))
+        )
+        assert replica.digest() == run.replica.digest()
+
+
+def test_a_client_is_never_handed_the_servers_own_vectors(run: Rehearsal) -> None:
+    """What a follower does to its replica changes no commit, and so nobody else's replica."""
+    before = bits(run.commits)
+    replica = newcomer(run)
+    run.algorithm.apply(replica, run.commits)
+    for field in replica.fields.values():
+        field += 1
+    assert bits(run.commits) == before
+
+
+def test_another_process_replays_to_the_same_digests(tmp_path: Path) -> None:
+    expected, paths = [], []
+    for number, (algorithm,) in enumerate(case.values for case in CASES):
+        run = algorithm_cases.rehearse(algorithm, 3, clients=1)
+        path = tmp_path / str(number)
+        path.write_bytes(Log(algorithm, DIMENSION, run.commits).pack())
+        expected.append(run.replica.digest())
+        paths.append(str(path))
+    command = [sys.executable, algorithm_cases.__file__, "2", "256", *paths]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert answer.stdout.split() == expected
+
+
+# the server
+
+
+def test_the_order_of_arrival_does_not_show_in_a_commit(run: Rehearsal) -> None:
+    for plan, reports, commit, state in zip(run.plans, run.reports, run.commits, run.states, strict=True):
+        backwards = dict(reversed(reports.items()))
+        assert bits(run.algorithm.aggregate(state, plan, backwards)[0]) == bits(commit)
+
+
+def test_the_servers_state_survives_a_checkpoint(run: Rehearsal) -> None:
+    for plan, reports, commit, state in zip(run.plans, run.reports, run.commits, run.states, strict=True):
+        kept = msgpack.unpackb(msgpack.packb(state))
+        assert bits(kept) == bits(state)
+        assert bits(run.algorithm.aggregate(kept, plan, reports)[0]) == bits(commit)
+
+
+def test_aggregating_leaves_state_and_reports_untouched(run: Rehearsal) -> None:
+    before = bits(run.states), bits(run.reports)
+    run.algorithm.aggregate(run.states[-1], run.plans[-1], run.reports[-1])
+    assert (bits(run.states), bits(run.reports)) == before
+
+
+def test_scalars_are_everywhere_as_they_travel(run: Rehearsal) -> None:
+    """In reports and in commits there is no number that the wire's format does not hold."""
+    if run.algorithm.is_dense:
+        received = [
+            run.algorithm.unpack_report(over_the_wire(run.algorithm.pack_report(plan, r).body), plan)
+            for plan, reports in zip(run.plans, run.reports, strict=True)
+            for r in reports.values()
+        ]
+        sent = [report for reports in run.reports for report in reports.values()]
+        assert [bits(report.vectors) for report in received] == [bits(report.vectors) for report in sent]
+        return
+    form = FORMATS[run.algorithm.precision]
+    sent = [report for reports in run.reports for report in reports.values()]
+    for scalars in sent + [term.scalars for commit in run.commits for term in commit.terms]:
+        assert bits(form.widen(form.narrow(scalars))) == bits(scalars)
+
+
+def test_a_commit_is_the_next_version_of_its_round(run: Rehearsal) -> None:
+    assert [commit.version for commit in run.commits] == list(range(1, ROUNDS + 1))
+    assert [commit.round for commit in run.commits] == list(range(ROUNDS))
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [(np.nan, "not-finite"), (np.inf, "not-finite"), (-np.inf, "not-finite"), (1e38, "absurd"), (-1e38, "absurd")],
+)
+def test_a_report_that_would_poison_the_model_is_refused_with_its_reason(
+    run: Rehearsal, value: float, reason: str
+) -> None:
+    wrong = spoiled(run.algorithm, run.reports[0][0], value)
+    received = run.algorithm.unpack_report(
+        over_the_wire(run.algorithm.pack_report(run.plans[0], wrong).body), run.plans[0]
+    )
+    with pytest.raises(ReportRefused) as refusal:
+        run.algorithm.check(run.plans[0], received)
+    is_narrow = getattr(run.algorithm, "precision", None) == "float16"
+    assert refusal.value.reason == ("not-finite" if is_narrow else reason)
+
+
+def test_a_report_of_another_shape_is_refused(run: Rehearsal) -> None:
+    report = run.reports[0][0]
+    values = run.algorithm.numbers(report)
+    for wrong in (values[:-1], values.reshape(-1), np.concatenate([values, values])):
+        with pytest.raises(ReportRefused) as refusal:
+            run.algorithm.check(run.plans[0], of_shape(report, wrong))
+        assert refusal.value.reason == "shape"
+
+
+# the wire
+
+
+def test_plans_reports_and_commits_come_out_as_they_went_in(run: Rehearsal) -> None:
+    algorithm = run.algorithm
+    for plan, reports in zip(run.plans, run.reports, strict=True):
+        told = algorithm.unpack_plan(over_the_wire(algorithm.pack_plan(plan).body), plan.round, plan.version)
+        assert algorithm.pack_plan(told) == algorithm.pack_plan(plan)
+        assert (told.round, told.version) == (plan.round, plan.version)
+        for report in reports.values():
+            answered = algorithm.unpack_report(over_the_wire(algorithm.pack_report(plan, report).body), told)
+            assert bits(answered) == bits(report)
+    for first in range(ROUNDS + 1):
+        packed = algorithm.pack_log(run.commits[first:])
+        assert bits(algorithm.unpack_commits(over_the_wire(packed.body))) == bits(run.commits[first:])
+
+
+def test_a_bit_that_differs_shows_in_the_digest_of_its_field(run: Rehearsal) -> None:
+    for name in run.replica.fields:
+        replica = run.replica.copy()
+        replica.fields[name].view(np.uint32)[DIMENSION - 1] ^= 1
+        differing = {key for key, digest in replica.digests().items() if digest != run.replica.digests()[key]}
+        assert differing == {name}
+        assert replica.digest() != run.replica.digest()
+    assert dataclasses.replace(run.replica, version=1).digest() != run.replica.digest()

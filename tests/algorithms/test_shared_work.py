@@ -1,0 +1,167 @@
+"""Clients that work together: less is computed, and every answer is the one that each would give alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from algorithm_cases import CONFIGURATIONS, DIMENSION, Quadratic, bits, make, x0
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_worker import Noting
+from worlds import go, scenario
+
+from seedbus.agents import messages
+from seedbus.agents.client import worker as followers
+from seedbus.agents.client.tampering import Tampering
+from seedbus.agents.client.worker import Followers
+from seedbus.algorithms.contract import Declined
+from seedbus.algorithms.directions.numba_backend import NumbaDirections
+from seedbus.algorithms.scalar_only.decomfl import DeComFL
+from seedbus.algorithms.shared_work import Together, one_by_one
+from seedbus.bus import HOST, Envelope, Kind, Offer, decode, encode
+from seedbus.models.partitions import Iid
+from seedbus.models.tasks.digits import Digits
+from seedbus.scenarios.faults.byzantine import Byzantine
+from seedbus.scenarios.schema.discovery import algorithms
+
+KINDS: dict[str, Any] = dict(algorithms())
+CASES = [(name, case) for name, cases in CONFIGURATIONS.items() if issubclass(KINDS[name], Together) for case in cases]
+ALGORITHM: Any = DeComFL(perturbations=3, local_steps=2, precision="float16")
+PROBLEM: Any = Digits(model="softmax", batch_size=8).bind(seed=1, clients=6, partition=Iid())
+LIARS = [Byzantine(attack="replay", clients=[1]), Byzantine(attack="scale", by=1e9, clients=[2])]
+
+
+class Cliff(Quadratic):
+    """Too steep for the wire, from one local step on."""
+
+    step, height = 0, 1e7
+
+    def loss(self, step: int) -> float:
+        return super().loss(step) * self._height(step)
+
+    def gradient(self, step: int, criterion: Any = None) -> Any:
+        return super().gradient(step, criterion) * np.float32(self._height(step))
+
+    def _height(self, step: int) -> float:
+        return self.height if step >= self.step else 1.0
+
+
+def objectives(round: int) -> list[Any]:
+    """Five clients' at one point; two are too steep for float16, at the first step or at the second."""
+    made = [(Cliff if client in (1, 3) else Quadratic)(DIMENSION, client, round) for client in range(5)]
+    made[3].step = 1  # type: ignore[attr-defined]
+    for objective in made:
+        objective.point = made[0].point
+    return made
+
+
+def outcome(found: Any) -> Any:
+    return (found.reason, str(found)) if isinstance(found, Declined) else bits(found)
+
+
+@pytest.mark.parametrize(("name", "case"), CASES)
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+def test_scalars_are_those_of_each_alone_to_the_bit(name: str, case: str, precision: str) -> None:
+    algorithm = make(name, **CONFIGURATIONS[name][case] | {"precision": precision})
+    replica = algorithm.replica(x0())
+    for round in (0, 3, 5):
+        plan, memories = algorithm.plan(round, 0, 99 + round), list(range(5))
+        before = bits(replica)
+        together = algorithm.local_together(replica, memories, plan, objectives(round))
+        alone = one_by_one(algorithm, replica, memories, plan, objectives(round))
+        assert [outcome(each) for each in together] == [outcome(each) for each in alone]
+        assert isinstance(algorithm, Together) and bits(replica) == before
+        if precision == "float16":
+            assert isinstance(together[1], Declined)
+            assert isinstance(together[3], Declined) == (plan.steps > 1)
+
+
+# a process
+
+
+def process(most: int, monkeypatch: pytest.MonkeyPatch, verify_every: int = 0) -> Followers:
+    monkeypatch.setattr(followers, "TOGETHER", most)
+    offer, tampering = Offer(HOST, ((0, 5),), True, b""), Tampering(LIARS, 1, 6)
+    options: dict[str, Any] = {"split": "test", "observer": Noting(), "tampering": tampering, "gathers": True}
+    made = Followers(offer, ALGORITHM, PROBLEM, verify_every=verify_every, **options)
+    made.welcome(encode(messages.welcome(ALGORITHM, HOST, 0, [0] * 7, []))[0])
+    return made
+
+
+def commits(first: int, last: int) -> list[Any]:
+    scalars = np.array([[0.5, -0.25, 0.125], [0.5, 2.0, -1.0]], np.float32)
+    return [ALGORITHM.aggregate(None, ALGORITHM.plan(r, r, 7 * r), {0: scalars})[0] for r in range(first, last)]
+
+
+def asked(client: int, round: int, version: int, missed: int, seed: int = 5) -> bytes:
+    plan = ALGORITHM.plan(round, version, seed)
+    return encode(messages.pack_plan(ALGORITHM, client, plan, commits(version - missed, version))[0])[0]
+
+
+some_frames = st.lists(
+    st.one_of(
+        st.builds(
+            lambda client, round, missed, seed: asked(client, round, round, missed * round, seed),
+            st.integers(0, 6),
+            st.integers(0, 2),
+            st.integers(0, 1),
+            st.integers(5, 6),
+        ),
+        st.sampled_from(
+            [
+                b"no envelope",
+                encode(Envelope(Kind.WAKE, 1, 1, 2, [0]))[0],
+                encode(messages.pack_commit(ALGORITHM, 1, 1, commits(0, 1), 0))[0],
+                encode(Envelope(Kind.PLAN, 2, 1, 1, [[1], []]))[0],
+            ]
+        ),
+    ),
+    max_size=14,
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(some_frames, st.integers(2, 6), st.sampled_from([0, 1]))
+def test_frames_are_answered_as_they_are_one_by_one(frames: list[bytes], most: int, verify_every: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        together, alone = (process(count, patch, verify_every) for count in (most, 1))
+    answers = [alone.handle(frame) for frame in frames]
+    assert list(together.handle_all(frames)) == answers
+    assert {client: together.host.replicas.get(client).digest() for client in range(6)} == {
+        client: alone.host.replicas.get(client).digest() for client in range(6)
+    }
+
+
+def test_a_cohort_at_one_version_makes_the_first_steps_points_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    perturbed, perturb = [0], NumbaDirections.perturb
+
+    def counted(self: Any, *arguments: Any, **where: Any) -> None:
+        perturbed[0] += 1
+        perturb(self, *arguments, **where)
+
+    monkeypatch.setattr(NumbaDirections, "perturb", counted)
+    frames = [asked(client, 0, 0, 0) for client in (0, 3, 4, 5)]
+    counts = []
+    for most, verify_every in ((64, 0), (2, 0), (1, 0), (64, 1)):
+        with monkeypatch.context() as patch:
+            made = process(most, patch, verify_every)
+        perturbed[0] = 0
+        assert {decode(answer).kind for (answer,) in made.handle_all(frames)} == {Kind.REPORT}
+        counts.append(perturbed[0])
+    # three perturbations a step: of the first step for a group, of the second for each client
+    assert counts == [3 + 12, 6 + 12, 12 + 12, 12 + 12]
+
+
+@pytest.mark.parametrize("verify", [False, True])
+def test_a_run_is_the_same_whoever_works_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verify: bool
+) -> None:
+    faults = [{"fault": "byzantine", "attack": "replay", "fraction": 0.3}, {"fault": "duplicate", "probability": 0.3}]
+    what = scenario(participation={"clients": 12, "cohort": 8}, faults=faults, verify=verify, network={})
+    together = go(tmp_path / "together", what).summary
+    monkeypatch.setattr(followers, "TOGETHER", 1)
+    alone = go(tmp_path / "alone", what).summary
+    assert (together["digest"], together["ledger_hash"]) == (alone["digest"], alone["ledger_hash"])

@@ -1,0 +1,236 @@
+"""How long messages take, worked out by hand; who suffers, by key and never by order."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+from collections.abc import Sequence
+
+import pytest
+from bus_harness import HORIZON_S, MS, SECOND, Harness, Hold, Lose, plan, report
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from seedbus.bus import EVALUATOR, HOST, PASS, Compute, Envelope, Fate, Kind, Network, Passage, Rule, Rules, Verdict
+from seedbus.bus.codec import encode
+from seedbus.bus.keyed_random import sample, uniform
+from seedbus.bus.ledger import Row
+from seedbus.bus.network import Constant, Duration, Exponential, Lognormal, Pareto, Uniform
+from seedbus.scenarios.faults.delay import Delay
+from seedbus.scenarios.faults.drop import Drop
+
+BIT_MS = 117  # the size of a payload whose whole frame has 125 bytes: a thousand bits, 1 ms at 1 Mbit/s
+FIFTY_MS = Constant(value=0.05)
+
+
+def sending(harness: Harness, envelopes: Sequence[Envelope], after_ns: int = 0) -> Harness:
+    for envelope in envelopes:
+        harness.send(envelope, after_ns)
+    harness.run()
+    return harness
+
+
+def test_a_frame_of_the_arithmetic_below_has_a_thousand_bits() -> None:
+    assert len(encode(report(size=BIT_MS))[0]) == len(encode(plan(3, 9, 9, size=BIT_MS))[0]) == 125
+
+
+def test_without_a_network_a_message_arrives_when_it_is_sent() -> None:
+    assert sending(Harness(), [plan(), report()], after_ns=7).arrivals_ns == [7, 7]
+
+
+def test_latency_is_paid_once_by_every_message() -> None:
+    harness = sending(Harness(Network(latency=FIFTY_MS)), [plan(0), plan(0, 1), report(1)], after_ns=3 * MS)
+    assert harness.arrivals_ns == [53 * MS] * 3
+
+
+def test_messages_queue_on_a_clients_own_uplink_and_then_pay_latency() -> None:
+    network = Network(latency=FIFTY_MS, up_mbps=1)
+    harness = sending(Harness(network), [report(0, round, size=BIT_MS) for round in range(3)])
+    assert harness.arrivals_ns == [51 * MS, 52 * MS, 53 * MS]
+
+
+def test_links_of_clients_and_of_directions_do_not_wait_for_each_other() -> None:
+    network = Network(up_mbps=1, down_mbps=4)
+    crowd = [make(client, size=BIT_MS) for make in (plan, report) for client in range(3)]
+    harness = sending(Harness(network), crowd)
+    assert harness.arrivals_ns == [MS // 4] * 3 + [MS] * 3
+
+
+def test_a_link_that_fell_idle_makes_nobody_wait() -> None:
+    harness = Harness(Network(up_mbps=1))
+    harness.bus.send(report(0, 0, size=BIT_MS))
+    harness.run(10 * MS)
+    harness.bus.send(report(0, 1, size=BIT_MS))
+    harness.run()
+    assert harness.arrivals_ns == [MS, 11 * MS]
+
+
+def test_a_link_that_is_busy_at_a_checkpoint_stays_busy_and_an_idle_one_is_forgotten() -> None:
+    harness, resumed = (Harness(Network(latency=FIFTY_MS, up_mbps=1)) for _ in range(2))
+    harness.bus.send(report(1, 0, size=0))
+    harness.bus.send(report(0, 0, size=BIT_MS))
+    harness.run(MS // 2)
+    resumed.bus.restore(harness.bus.checkpoint())
+    for each in (harness, resumed):
+        assert each.bus.links.busy == {(0, True): MS}
+        each.bus.send(report(0, 1, size=BIT_MS))
+        each.run()
+        assert each.arrivals_ns[-2:] == [51 * MS, 52 * MS]
+
+
+def test_a_dropped_message_took_its_links_time_all_the_same() -> None:
+    class LoseTheFirst:
+        def judge(self, passage: Passage) -> Verdict:
+            return Verdict(drop=passage.round == 0)
+
+    harness = sending(Harness(Network(up_mbps=1), [LoseTheFirst()]), [report(0, r, size=BIT_MS) for r in (0, 1)])
+    assert harness.arrivals_ns == [2 * MS]
+
+
+def test_a_part_of_a_nanosecond_on_the_link_is_a_whole_one() -> None:
+    assert sending(Harness(Network(up_mbps=7)), [report(size=BIT_MS)]).arrivals_ns == [math.ceil(1_000_000 / 7)]
+
+
+def test_instruments_have_ideal_links_and_no_faults() -> None:
+    network = Network(latency=FIFTY_MS, up_mbps=0.001, down_mbps=0.001)
+    envelopes = [Envelope(Kind.COMMIT, EVALUATOR, 0, 0), Envelope(Kind.BYE, HOST, 0, 0)]
+    harness = Harness(network, [Lose()])
+    harness.bus.open(HOST, "a host")
+    assert sending(harness, envelopes).fates == [Fate.DELIVERED] * 2 and harness.rows[0].arrived_ns == 0
+
+
+JITTER = Network(latency=Lognormal(median=0.02, sigma=1.5))
+TRAFFIC = [make(client, round) for make in (plan, report) for client in range(4) for round in range(10)]
+
+
+def by_message(harness: Harness) -> set[Row]:
+    return set(harness.rows)
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.permutations(TRAFFIC))
+def test_the_same_messages_suffer_the_same_in_whatever_order_they_are_sent(order: list[Envelope]) -> None:
+    rules: list[Rule] = [Lose(0.3), Hold(40 * MS, is_random=True), Lose(0.2, arriving=True)]
+    expected, actual = (sending(Harness(JITTER, rules, seed=5), envelopes) for envelopes in (TRAFFIC, order))
+    assert by_message(actual) == by_message(expected) and len(expected.rows) == len(TRAFFIC)
+
+
+def test_another_seed_is_another_fortune() -> None:
+    fortunes = [sending(Harness(JITTER, [Lose(0.3)], seed=seed), TRAFFIC) for seed in (1, 1, 2)]
+    assert fortunes[0].rows == fortunes[1].rows != fortunes[2].rows
+
+
+def test_a_retry_is_a_new_draw() -> None:
+    harness = sending(Harness(JITTER, [Lose(0.5)], seed=3), [plan(0, 0)] * 200)
+    arrivals = [row.arrived_ns for row in harness.rows if row.fate == Fate.DELIVERED]
+    assert 60 < len(arrivals) < 140 and len(set(arrivals)) == len(arrivals)
+
+
+def test_a_retry_after_a_checkpoint_is_not_mistaken_for_what_is_under_way() -> None:
+    harness, resumed = Harness(rules=[Hold(SECOND)]), Harness(rules=[Hold(SECOND)])
+    harness.bus.send(plan(0, 0))
+    resumed.bus.restore(harness.bus.checkpoint())
+    for each in (harness, resumed):
+        each.bus.send(plan(0, 0))
+        each.run()
+        assert each.fates == [Fate.DELIVERED] * 2
+
+
+def test_a_rule_is_asked_on_sending_and_on_arrival_with_all_that_it_may_know() -> None:
+    asked: list[tuple[object, ...]] = []
+
+    class Witness:
+        def __repr__(self) -> str:
+            return "Witness()"
+
+        def judge(self, passage: Passage) -> Verdict:
+            p = passage
+            asked.append((p.kind, p.client, p.round, p.occurrence, p.now_ns, p.arriving, p.draw("x")))
+            return PASS
+
+    sending(Harness(Network(latency=FIFTY_MS), [Hold(0), Witness()], seed=9), [report(2, 7)] * 2, after_ns=MS)
+    says = hashlib.blake2b(b"Witness()", digest_size=8).hexdigest()
+    draws = [uniform(9, "rule", says, 0, 2, "REPORT", 7, occurrence, "x") for occurrence in (0, 1)]
+    sent = [(Kind.REPORT, 2, 7, occurrence, MS, False, draws[occurrence]) for occurrence in (0, 1)]
+    assert asked == sent + [(*passage[:4], 51 * MS, True, passage[6]) for passage in sent]
+
+
+def test_a_rule_strikes_the_same_messages_whatever_other_rules_there_are() -> None:
+    def struck(rules: list[Rule]) -> set[tuple[int, int, int]]:
+        rows = sending(Harness(JITTER, rules, seed=5), TRAFFIC).rows
+        return {(row.kind, row.sender, row.round) for row in rows if row.fate == Fate.DROPPED}
+
+    alone = struck([Lose(0.3)])
+    assert alone == struck([Lose(0.0), Hold(MS), Lose(0.3)])
+    assert alone < struck([Lose(0.3), Lose(0.3)])  # two of a kind do not lose the same
+
+
+class Fixed:
+    """A verdict that is the same for every message."""
+
+    def __init__(self, delay_ns: int, drop: bool) -> None:
+        self.verdict = Verdict(delay_ns, drop)
+
+    def judge(self, passage: Passage) -> Verdict:
+        return self.verdict
+
+
+@pytest.mark.parametrize("drops", [False, True])
+def test_verdicts_combine_alike_in_every_order(drops: bool) -> None:
+    parts = [Fixed(3, False), Fixed(5, drops), Fixed(0, False)]
+    verdicts = {Rules(order, 0).judge((Kind.PLAN, 1, 0, 0, 0), 0) for order in itertools.permutations(parts)}
+    assert verdicts == {Verdict(8, drops)}
+
+
+def test_delays_add_and_drops_win() -> None:
+    assert sending(Harness(rules=[Hold(3 * MS), Hold(4 * MS)]), [plan()]).arrivals_ns == [7 * MS]
+    assert sending(Harness(rules=[Hold(3 * MS), Lose(), Hold(4 * MS)]), [plan()]).fates == [Fate.DROPPED]
+
+
+def test_faults_of_no_intensity_change_nothing_to_the_byte() -> None:
+    nothing: list[Rule] = [Drop(probability=0.0), Delay(by=Constant(value=0.0)), Delay(by=FIFTY_MS, probability=0.0)]
+    with_faults, without = (sending(Harness(JITTER, rules, seed=5), TRAFFIC) for rules in (nothing, []))
+    assert with_faults.rows == without.rows and with_faults.letters == without.letters
+
+
+DURATIONS: dict[str, tuple[Duration, float]] = {
+    "constant": (Constant(value=2.5), 2.5),
+    "uniform": (Uniform(low=1.0, high=4.0), 2.5),
+    "lognormal": (Lognormal(median=2.5, sigma=0.7), 2.5),
+    "exponential": (Exponential(mean=2.5 / math.log(2)), 2.5),
+    "pareto": (Pareto(minimum=2.5 / 2 ** (1 / 3), shape=3), 2.5),
+}
+
+
+@pytest.mark.parametrize("name", DURATIONS)
+def test_half_of_a_durations_draws_fall_below_its_median(name: str) -> None:
+    duration, median = DURATIONS[name]
+    draws = [duration.draw_s(4, "latency", number) for number in range(2000)]
+    assert duration.quantile(0.5) == pytest.approx(median)
+    assert draws == [duration.quantile(uniform(4, "latency", number)) for number in range(2000)]
+    assert name == "constant" or sum(draw < median for draw in draws) == pytest.approx(1000, abs=90)
+
+
+@pytest.mark.parametrize("heavy", [Pareto(minimum=1, shape=0.001), Lognormal(median=10**6, sigma=10)], ids=str)
+def test_no_tail_is_so_heavy_that_it_outruns_the_clock(heavy: Duration) -> None:
+    assert heavy.quantile(1 - 2**-53) == 10**6 and heavy.quantile(0.999) == 10**6
+    harness = sending(Harness(rules=[Delay(by=heavy)]), [plan(0, round) for round in range(50)])
+    assert all(letter.at_ns <= HORIZON_S * SECOND for letter in harness.letters)
+
+
+def test_compute_takes_the_clients_slowness_times_its_evaluations() -> None:
+    compute = Compute(evaluation=Constant(value=0.002), slowness=Constant(value=3))
+    assert compute.time_ns(0, client=1, round=4, evaluations=10) == 60 * MS
+    drawn = Compute(evaluation=Exponential(mean=1), slowness=Lognormal(median=1, sigma=1))
+    slowness, each = drawn.slowness.draw_s(8, "slowness", 1), drawn.evaluation.draw_s(8, "evaluation", 1, 4)
+    assert drawn.time_ns(8, client=1, round=4, evaluations=10) == round(slowness * each * 10 * SECOND)
+
+
+@settings(deadline=None)
+@given(st.integers(1, 60), st.integers(0, 2**64 - 1), st.data())
+def test_a_sample_has_distinct_members_in_order_and_is_keyed(members: int, seed: int, data: st.DataObject) -> None:
+    count = data.draw(st.integers(0, members))
+    chosen = sample(members, count, seed, "cohort", 3)
+    assert chosen == sorted(set(chosen)) and len(chosen) == count and set(chosen) <= set(range(members))
+    assert chosen == sample(members, count, seed, "cohort", 3)

@@ -1,0 +1,325 @@
+"""Simulated time: it jumps only when everybody waits, one event at a time, in an order that nobody's speed changes."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from seedbus.bus import Deadlock, EndOfTime, Mailbox, VirtualClock
+from seedbus.bus.event_queue import FIRST, LAST, LAST_NS
+
+SECOND = 10**9
+
+
+def noting(log: list[str], name: str) -> Callable[[], None]:
+    return lambda: log.append(name)
+
+
+async def forever() -> None:
+    await asyncio.Event().wait()
+
+
+def test_a_year_of_sleep_takes_no_real_time_to_speak_of() -> None:
+    clock = VirtualClock()
+    clock.run(asyncio.sleep(40 * 24 * 3600))
+    assert clock.now_ns == 40 * 24 * 3600 * SECOND
+
+
+def test_time_does_not_pass_while_anybody_can_run() -> None:
+    clock, seen = VirtualClock(), set[int]()
+
+    async def busy() -> None:
+        clock.at(1, (), lambda: None)
+        for _ in range(1000):
+            await asyncio.sleep(0)
+            seen.add(clock.now_ns)
+
+    clock.run(busy())
+    assert seen == {0}
+
+
+def test_time_jumps_to_the_next_event_and_not_past_it() -> None:
+    clock, seen = VirtualClock(), list[int]()
+
+    async def main() -> None:
+        for when_ns in (30, 10, 20):
+            clock.at(when_ns, (), lambda: seen.append(clock.now_ns))
+        await asyncio.sleep(1)
+
+    clock.run(main())
+    assert seen == [10, 20, 30] and clock.now_ns == SECOND
+
+
+@pytest.mark.parametrize("order", [*itertools.permutations(range(3))])
+def test_events_of_one_instant_happen_in_the_order_of_their_keys(order: tuple[int, ...]) -> None:
+    clock, log = VirtualClock(), list[str]()
+
+    async def main() -> None:
+        for key in order:
+            clock.at(5, (key, "x"), noting(log, str(key)))
+        await asyncio.sleep(1)
+
+    clock.run(main())
+    assert log == ["0", "1", "2"]
+
+
+def test_what_arrives_at_an_instant_comes_before_what_expires_then() -> None:
+    clock, log = VirtualClock(), list[str]()
+
+    async def main() -> None:
+        clock.at(5, (0,), noting(log, "deadline"), LAST)
+        clock.at(5, (9,), noting(log, "message"), FIRST)
+        clock.at(4, (9,), noting(log, "an earlier deadline"), LAST)
+        await asyncio.sleep(1)
+
+    clock.run(main())
+    assert log == ["an earlier deadline", "message", "deadline"]
+
+
+def test_an_event_happens_before_a_timer_of_the_same_instant() -> None:
+    clock, log = VirtualClock(), list[str]()
+
+    async def main() -> None:
+        clock.at(SECOND, (), noting(log, "event"))
+        await asyncio.sleep(1)
+        log.append("timer")
+
+    clock.run(main())
+    assert log == ["event", "timer"]
+
+
+def test_an_event_in_the_past_happens_now() -> None:
+    clock, seen = VirtualClock(now_ns=100), list[int]()
+
+    async def main() -> None:
+        clock.at(7, (), lambda: seen.append(clock.now_ns))
+        await asyncio.sleep(1)
+
+    clock.run(main())
+    assert seen == [100]
+
+
+def test_all_that_follows_from_an_event_is_done_before_the_next_of_the_same_instant() -> None:
+    clock, log = VirtualClock(), list[str]()
+    tasks: list[asyncio.Task[None]] = []
+
+    async def aftermath() -> None:
+        for _ in range(20):
+            await asyncio.sleep(0)
+        log.append("all that followed from the first")
+
+    def first() -> None:
+        log.append("first")
+        tasks.append(asyncio.get_running_loop().create_task(aftermath()))
+
+    async def main() -> None:
+        clock.at(5, (1,), first)
+        clock.at(5, (2,), noting(log, "second"))
+        await asyncio.sleep(1)
+
+    clock.run(main())
+    assert log == ["first", "all that followed from the first", "second"]
+
+
+def test_what_another_thread_asks_for_is_done_before_the_next_event() -> None:
+    clock, log = VirtualClock(), list[str]()
+
+    def first() -> None:  # as the work of a thread does that is over before anybody waits for it
+        asyncio.get_running_loop().call_soon_threadsafe(log.append, "asked for")
+
+    async def main() -> None:
+        clock.at(5, (1,), first)
+        clock.at(5, (2,), noting(log, "next"))
+        await asyncio.sleep(1)
+
+    clock.run(main())
+    assert log == ["asked for", "next"]
+
+
+def test_a_timer_that_an_event_sets_comes_before_later_events() -> None:
+    clock, log = VirtualClock(), list[str]()
+
+    def first() -> None:
+        asyncio.get_running_loop().call_later(10e-9, log.append, "timer")
+
+    async def main() -> None:
+        clock.at(5, (), first)
+        clock.at(99, (), noting(log, "later"))
+        await asyncio.sleep(1)
+
+    clock.run(main())
+    assert log == ["timer", "later"]
+
+
+def test_a_cancelled_event_never_happens_and_does_not_move_time() -> None:
+    clock, log = VirtualClock(), list[str]()
+
+    async def main() -> None:
+        clock.at(5, (), noting(log, "cancelled")).cancel()
+        clock.at(9, (), noting(log, "kept"))
+        await asyncio.sleep(0.000001)
+
+    clock.run(main())
+    assert log == ["kept"]
+    with pytest.raises(Deadlock, match=r"0\.000 simulated seconds"):
+        late = VirtualClock()
+        late.at(50 * SECOND, (), lambda: None).cancel()
+        late.run(forever())
+
+
+def test_a_deadlock_names_all_who_wait_and_since_when() -> None:
+    clock = VirtualClock()
+
+    async def main() -> None:
+        readers = [asyncio.create_task(Mailbox(name, clock).get()) for name in ("the server", "a host of 3 clients")]
+        clock.at(2 * SECOND, (), lambda: None)
+        await asyncio.gather(*readers)
+
+    with pytest.raises(Deadlock) as caught:
+        clock.run(main())
+    assert caught.value.waiting == ("the server", "a host of 3 clients") and caught.value.now_ns == 2 * SECOND
+    assert str(caught.value) == (
+        "nothing can happen any more at 2.000 simulated seconds; waiting: the server; a host of 3 clients"
+    )
+
+
+def test_who_has_its_letter_is_not_among_those_that_wait() -> None:
+    clock = VirtualClock()
+    served, starved = Mailbox("served", clock), Mailbox("starved", clock)
+
+    async def main() -> None:
+        clock.at(5, (), lambda: served.put("a letter"))
+        await asyncio.gather(served.get(), starved.get())
+
+    with pytest.raises(Deadlock) as caught:
+        clock.run(main())
+    assert caught.value.waiting == ("starved",)
+
+
+def test_time_stands_still_while_work_is_under_way_on_another_thread() -> None:
+    clock, log = VirtualClock(), list[str]()
+
+    def work(number: int) -> tuple[int, int]:
+        threading.Event().wait(0.05)  # real time passes, and would be enough for any event to happen
+        return number, threading.get_ident()
+
+    async def main() -> tuple[int, int]:
+        clock.at(1, (), noting(log, "event"))
+        sleeper = asyncio.create_task(asyncio.sleep(0.000001))
+        with ThreadPoolExecutor(1) as pool:
+            done = await clock.offload(pool, work, 42)
+        assert clock.now_ns == 0 and log == [] and not sleeper.done()
+        await sleeper
+        return done
+
+    number, thread = clock.run(main())
+    assert number == 42 and thread != threading.get_ident()
+    assert log == ["event"] and clock.now_ns == 1000
+
+
+def test_others_run_while_work_is_under_way() -> None:
+    clock, go = VirtualClock(), threading.Event()
+
+    async def main() -> bool:
+        asyncio.get_running_loop().call_soon(go.set)
+        with ThreadPoolExecutor(1) as pool:
+            return await clock.offload(pool, go.wait, 5.0)
+
+    assert clock.run(main()), "the work waited for something that only the loop could do"
+
+
+def test_an_error_of_work_outside_reaches_who_asked_and_time_goes_on() -> None:
+    clock = VirtualClock()
+
+    async def main() -> None:
+        with ThreadPoolExecutor(1) as pool, pytest.raises(ZeroDivisionError):
+            await clock.offload(pool, divmod, 1, 0)
+        await asyncio.sleep(1)
+
+    clock.run(main())
+    assert clock.now_ns == SECOND and not clock.is_held
+
+
+def test_events_near_the_end_of_time_are_exact_to_the_nanosecond() -> None:
+    clock, seen = VirtualClock(LAST_NS - SECOND), list[int]()
+    due = [LAST_NS - SECOND + offset for offset in (1, 2, 3, 1000, 10**6 + 1, 10**9 - 1, 10**9)]
+
+    async def main() -> None:
+        over = asyncio.Event()
+        for when_ns in reversed(due):
+            clock.at(when_ns, (1,), lambda: seen.append(clock.now_ns))
+        clock.at(due[-1], (2,), over.set)
+        await over.wait()
+
+    clock.run(main())
+    assert seen == due
+
+
+@pytest.mark.parametrize("start_s", [0, 1, 3600, 2**21, 2**22 - 2])
+def test_sleep_is_exact_to_a_nanosecond_wherever_it_starts(start_s: int) -> None:
+    clock, errors = VirtualClock(start_s * SECOND), list[int]()
+
+    async def main() -> None:
+        for delay_ns in (1_000, 123_457, 999_999_999):
+            began_ns = clock.now_ns
+            await asyncio.sleep(delay_ns / 1e9)
+            errors.append(abs(clock.now_ns - began_ns - delay_ns))
+
+    clock.run(main())
+    assert max(errors) <= 1
+
+
+def test_past_the_end_of_time_a_run_is_refused() -> None:
+    clock = VirtualClock()
+    clock.at(LAST_NS, (), lambda: None)
+    with pytest.raises(EndOfTime, match=r"time would reach 4,194,305 s; it ends at 4,194,304 s"):
+        clock.at(LAST_NS + SECOND, (), lambda: None)
+    with pytest.raises(EndOfTime):
+        VirtualClock().run(asyncio.sleep(2**23))
+
+
+def test_a_timeout_passes_in_simulated_time() -> None:
+    clock = VirtualClock()
+
+    async def main() -> None:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(600):
+                await forever()
+        async with asyncio.timeout(600):
+            await asyncio.sleep(599)
+
+    clock.run(main())
+    assert clock.now_ns == 1199 * SECOND
+
+
+def test_a_letter_survives_the_timeout_of_its_reader() -> None:
+    clock = VirtualClock()
+    mailbox = Mailbox("reader", clock)
+
+    async def main() -> object:
+        clock.at(SECOND, (), lambda: mailbox.put("a letter"))
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1):
+                await mailbox.get()
+                await forever()
+        mailbox.put("another")
+        async with asyncio.timeout(1):
+            return await mailbox.get()
+
+    assert clock.run(main()) == "another"
+
+
+def test_an_error_in_an_event_ends_the_run_and_is_raised() -> None:
+    clock = VirtualClock()
+
+    def broken() -> None:
+        raise ZeroDivisionError("an event that fails")
+
+    clock.at(5, (), broken)
+    with pytest.raises(ZeroDivisionError, match="an event that fails"):
+        clock.run(forever())

@@ -1,0 +1,125 @@
+"""Events happen in the order of instant, priority, key and adding, whatever is added while they do."""
+
+from __future__ import annotations
+
+import heapq
+from typing import NamedTuple
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seedbus.bus.event_queue import FIRST, LAST, LAST_NS, Agenda, Event
+
+
+class Said(NamedTuple):
+    """What is to be added: so long from when it is said, and what it makes others say when it happens."""
+
+    after_ns: int
+    priority: int
+    key: int
+    cancelled: bool
+    then: tuple[Said, ...]
+
+
+flat = st.builds(
+    Said, st.integers(-1, 3), st.sampled_from([FIRST, LAST]), st.integers(0, 3), st.booleans(), st.just(())
+)
+said = st.recursive(
+    flat,
+    lambda inner: st.builds(
+        Said,
+        st.integers(-1, 3),
+        st.sampled_from([FIRST, LAST]),
+        st.integers(0, 3),
+        st.booleans(),
+        st.lists(inner, max_size=3).map(tuple),
+    ),
+    max_leaves=12,
+)
+
+
+def by_agenda(plan: list[Said], latest_ns: int | None) -> list[tuple[int, int]]:
+    """(instant, number) of all that happens; in between, time is looked at up to `latest_ns` first."""
+    agenda, log, numbers = Agenda(), list[tuple[int, int]](), iter(range(10**6))
+
+    def add(each: Said) -> None:
+        def happen() -> None:
+            log.append((agenda.now_ns, number))
+            for one in each.then:
+                add(one)
+
+        number, event = next(numbers), Event(happen)
+        agenda.post(agenda.now_ns + each.after_ns, (each.key,), Event.happen, event, each.priority)
+        if each.cancelled:
+            event.cancel()
+
+    for each in plan:
+        add(each)
+    if latest_ns is not None:
+        while agenda.happen(latest_ns, 2):
+            pass
+        agenda.now_ns = latest_ns
+        for each in plan:
+            add(each)
+    while agenda.happen(None, 64):
+        pass
+    return log
+
+
+def by_heap(plan: list[Said], latest_ns: int | None) -> list[tuple[int, int]]:
+    """The same by one heap of all events."""
+    heap, log, numbers, now_ns = list[tuple[int, int, int, int, Said]](), list[tuple[int, int]](), iter(range(10**6)), 0
+
+    def add(each: Said) -> None:
+        number = next(numbers)
+        heapq.heappush(heap, (max(now_ns, now_ns + each.after_ns), each.priority, each.key, number, each))
+
+    def run(until_ns: int) -> None:
+        nonlocal now_ns
+        while heap and heap[0][0] <= until_ns:
+            due_ns, _, _, number, each = heapq.heappop(heap)
+            if not each.cancelled:
+                now_ns = due_ns
+                log.append((now_ns, number))
+                for one in each.then:
+                    add(one)
+
+    for each in plan:
+        add(each)
+    if latest_ns is not None:
+        run(latest_ns)
+        now_ns = latest_ns
+        for each in plan:
+            add(each)
+    run(LAST_NS)
+    return log
+
+
+@given(st.lists(said, max_size=8), st.none() | st.integers(0, 4))
+def test_events_happen_in_the_order_of_one_heap(plan: list[Said], latest_ns: int | None) -> None:
+    assert by_agenda(plan, latest_ns) == by_heap(plan, latest_ns)
+
+
+def test_what_is_due_before_the_next_instant_is_put_before_it() -> None:
+    agenda, log = Agenda(), list[str]()
+    agenda.post(9, (), log.append, "late")
+    assert not agenda.happen(5, 64) and agenda.now_ns == 0
+    agenda.post(7, (), log.append, "early")
+    agenda.post(9, (), log.append, "late too")
+    assert agenda.happen(None, 64) and log == ["early", "late", "late too"]
+
+
+def test_nothing_happens_after_something_follows_nor_after_the_end_of_time() -> None:
+    agenda, log = Agenda(), list[int]()
+
+    def act(number: int) -> None:
+        log.append(number)
+        agenda.is_followed |= number == 1
+
+    for number in range(5):
+        agenda.post(5, (number,), act, number)
+    agenda.post(LAST_NS + 1, (), act, 9)
+    assert agenda.happen(None, 64) and log == [0, 1]
+    assert agenda.happen(5, 64) and log == [0, 1, 2]
+    assert agenda.happen(None, 64) and log == [0, 1, 2, 3, 4], "what followed once has been done"
+    assert not agenda.happen(None, 64)

@@ -1,0 +1,58 @@
+"""A report counts at most once, however often it, and the plan that it answers, are carried."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from worlds import DECOMFL, scenario
+
+from seedbus.agents.client.worker import Followers
+from seedbus.bus import EVALUATOR, Kind, decode
+from seedbus.scenarios.running.cluster import Placement
+from seedbus.scenarios.running.run import run
+
+
+@contextmanager
+def repeating(patch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
+    """Every plan is handled one to five times, and every answer to it is carried one to five times."""
+    handle_all, draw, counted = Followers.handle_all, random.Random(7), {"reports": 0, "extra": 0}
+
+    def all_again(self: Followers, frames: Sequence[bytes]) -> Iterator[list[bytes]]:
+        return (again(self, frame) for frame in frames)
+
+    def again(self: Followers, frame: bytes) -> list[bytes]:
+        if decode(frame).client == EVALUATOR:
+            return next(handle_all(self, [frame]))
+        answers = [each for _ in range(draw.randint(1, 5)) for each in next(handle_all(self, [frame]))]
+        answers = [each for each in answers for _ in range(draw.randint(1, 5))]
+        counted["reports"] += len(answers)
+        counted["extra"] += len(answers) - 1
+        return answers
+
+    with patch.context() as patched:
+        patched.setattr(Followers, "handle_all", all_again)
+        yield counted
+
+
+@pytest.mark.parametrize("transport", ["memory", "tcp"])
+@pytest.mark.parametrize(
+    "rounds", [40, pytest.param(400, marks=pytest.mark.slow), pytest.param(4000, marks=pytest.mark.soak)]
+)
+def test_no_report_counts_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rounds: int, transport: Any) -> None:
+    what = scenario(algorithm=DECOMFL, stop={"rounds": rounds})
+    whole = run(what, tmp_path / "whole")
+    with repeating(monkeypatch) as counted:
+        results = run(what, tmp_path / "again", placement=Placement(transport))
+    refused = {reason: sum(peers.values()) for reason, peers in results.summary["refusals"].items()}
+    under_way = results.summary["traffic"]["fates"]["under_way"]
+    print(f"{counted['reports']:,} reports carried, {counted['extra']:,} too many, {refused} refused")
+    assert results.digest == whole.digest and results.summary["version"] == rounds
+    assert sum(refused.values()) + under_way == counted["extra"] and set(refused) <= {"duplicate", "late"}
+    assert counted["extra"] > 3 * rounds
+    sent = results.messages["kind"].value_counts()
+    assert sent[Kind.REPORT.name] == counted["reports"] and sent[Kind.PLAN.name] == 3 * rounds

@@ -1,0 +1,272 @@
+"""What faults do to messages, one at a time: worked out by hand, on a bus whose actors note what they get."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+from bus_harness import MS, SECOND, Copy, Flip, Harness, Hold, Lose, plan, report, reported
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seedbus.bus import PASS, Fate, Kind, MemoryTransport, Network, Passage, Rules, Verdict, encode
+from seedbus.bus.envelope import NO_TALLY
+from seedbus.bus.in_flight import Flight
+from seedbus.bus.network import Constant, Lognormal
+from seedbus.scenarios.faults.corrupt import Corrupt
+from seedbus.scenarios.faults.drop import Drop
+from seedbus.scenarios.faults.duplicate import Duplicate
+from seedbus.scenarios.faults.partition import Partition
+from seedbus.scenarios.faults.reorder import Reorder
+
+JITTER = Network(latency=Lognormal(median=0.02, sigma=1.0))
+TENTH = Network(latency=Constant(value=0.1))
+BIT_MS = 117  # the size of a payload whose whole frame takes 1 ms at 1 Mbit/s
+
+
+def counts(harness: Harness) -> list[dict[str, float]]:
+    return harness.bus.rules.counts()
+
+
+# -- duplicate
+
+
+def test_a_copy_has_a_row_and_a_latency_of_its_own_and_takes_none_from_the_message() -> None:
+    alone, copied = Harness(JITTER, seed=4), Harness(JITTER, [Duplicate(copies=3)], seed=4)
+    for harness in (alone, copied):
+        harness.bus.send(report(2, 7))
+        harness.bus.send(report(2, 7))  # a retry is another occurrence, and no copy
+        harness.run()
+    assert len(copied.rows) == 8 == len(set(copied.arrivals_ns)) and copied.fates == [Fate.DELIVERED] * 8
+    assert set(alone.arrivals_ns) < set(copied.arrivals_ns)
+    assert {row.header_bytes + row.payload_bytes for row in copied.rows} == {len(encode(report(2, 7))[0])}
+    assert counts(copied) == [{"duplicated": 6}]
+
+
+def test_copies_add_up_and_are_not_copied_again() -> None:
+    harness = Harness(rules=[Duplicate(copies=2), Copy(3)])
+    harness.bus.send(plan())
+    harness.run()
+    assert len(harness.letters) == 1 + 2 + 3
+    assert counts(harness) == [{"duplicated": 2}, {"duplicated": 3}]
+
+
+def test_every_copy_takes_its_links_time() -> None:
+    harness = Harness(Network(up_mbps=1), [Duplicate(copies=2)])
+    harness.bus.send(report(size=BIT_MS))
+    harness.run()
+    assert harness.arrivals_ns == [MS, 2 * MS, 3 * MS]
+
+
+def test_every_copy_is_lost_held_back_and_damaged_by_itself() -> None:
+    rules = [Duplicate(copies=999), Drop(probability=0.5), Reorder(window_s=1.0), Corrupt(probability=0.2)]
+    harness = Harness(rules=rules, seed=2)
+    harness.bus.send(plan())
+    harness.run()
+    fates = {fate: harness.fates.count(fate) for fate in set(harness.fates)}
+    assert sum(fates.values()) == 1000
+    assert fates[Fate.DROPPED] == pytest.approx(500, abs=60) and fates[Fate.REFUSED] == pytest.approx(100, abs=40)
+    assert len(set(harness.arrivals_ns)) == fates[Fate.DELIVERED] == len(harness.letters)
+
+
+@pytest.mark.parametrize(("make", "framing"), [(plan, [7, 7, 7]), (report, [7, 0, 0])])
+def test_the_wire_carries_every_copy_down_and_what_comes_up_once(make: Any, framing: list[int]) -> None:
+    class Framed(MemoryTransport):
+        is_wire = True
+
+        def framing_bytes(self, size: int) -> int:
+            return 7
+
+    harness = Harness(rules=[Duplicate(copies=2)], transport=Framed)
+    harness.bus.send(make())
+    harness.run()
+    assert [row.framing_bytes for row in harness.rows] == framing
+
+
+def test_a_client_asked_twice_answers_twice() -> None:
+    harness = Harness(rules=[Duplicate(kind="plan")], answers=reported)
+    harness.bus.send(plan(1, 5))
+    harness.run(SECOND)
+    assert [row.kind for row in harness.rows] == [Kind.PLAN, Kind.PLAN, Kind.REPORT, Kind.REPORT]
+
+
+# -- corrupt
+
+
+@pytest.mark.parametrize("bits", [1, 2, 50])
+def test_a_damaged_message_arrives_and_is_thrown_away_whatever_its_bits_would_say(bits: int) -> None:
+    harness = Harness(TENTH, [Corrupt(bits=bits, kind="report")], answers=reported, seed=bits)
+    for client in range(4):
+        harness.bus.send(plan(client, size=200))
+    harness.run()
+    reports = [row for row in harness.rows if row.kind == Kind.REPORT]
+    assert [(row.fate, row.arrived_ns) for row in reports] == [(Fate.REFUSED, 200 * MS)] * 4
+    assert harness.letters == [] and counts(harness) == [{"corrupted": 4}]
+
+
+def test_a_damaged_plan_reaches_no_client_and_brings_nobody_forward() -> None:
+    harness = Harness(rules=[Corrupt()], answers=reported)
+    harness.bus.send(plan(1, 1, base=4))
+    harness.run(SECOND)
+    assert harness.fates == [Fate.REFUSED] and harness.asked == [] and harness.bus.answers.stands == {}
+
+
+def test_a_bit_that_flips_twice_is_as_it_was() -> None:
+    once, twice = (Harness(rules=[Flip(place=0.5)] * times) for times in (1, 2))
+    for harness in (once, twice):
+        harness.bus.send(plan())
+        harness.run()
+    assert (once.fates, twice.fates) == ([Fate.REFUSED], [Fate.DELIVERED])
+
+
+@given(st.binary(min_size=1, max_size=60), st.lists(st.floats(0, 1, exclude_max=True), max_size=9))
+def test_flips_of_a_frame_cancel_in_any_order(frame: bytes, places: list[float]) -> None:
+    envelope = plan()
+
+    def flight() -> Flight:
+        return Flight(0, (Kind.PLAN, 0, 0, 0, 0), 0, 0, NO_TALLY, frame, envelope=envelope)
+
+    one, another, back = flight(), flight(), flight()
+    one.flip(places)
+    another.flip(places[::-1])
+    back.flip(places * 2)
+    assert one.frame == another.frame and len(one.frame) == len(frame)
+    assert one.is_damaged == (one.frame != frame) == (one.envelope is None)
+    assert (back.frame, back.is_damaged, back.envelope) == (frame, False, envelope)
+
+
+# -- reorder
+
+
+def test_messages_overtake_each_other_within_the_window_and_not_beyond() -> None:
+    harness = Harness(TENTH, [Reorder(window_s=0.5)], seed=1)
+    for round in range(50):
+        harness.bus.send(plan(0, round))
+    harness.run()
+    rounds = [letter.content.round for letter in harness.letters if not isinstance(letter.content, Exception)]
+    assert rounds != sorted(rounds) == list(range(50))
+    assert 100 * MS < min(harness.arrivals_ns) < 200 * MS and 500 * MS < max(harness.arrivals_ns) < 600 * MS
+
+
+# -- partition
+
+
+def sent_at(harness: Harness, *seconds: float, make: Any = plan, client: int = 0) -> list[float]:
+    """At which of these seconds what is sent arrives, less the tenth of a second that it takes."""
+    for second in seconds:
+        harness.send_at(round(second * SECOND), make(client, 3))
+    harness.run()
+    return [arrival / SECOND - 0.1 for arrival in harness.arrivals_ns]
+
+
+def test_a_partition_cuts_what_is_sent_and_what_is_under_way_and_heals() -> None:
+    harness = Harness(TENTH, [Partition(at_s=1.0, for_s=1.0)])
+    found = sent_at(harness, 0.5, 0.85, 0.95, 1.0, 1.5, 1.95, 1.999, 2.0, 5.0)
+    assert found == pytest.approx([0.5, 0.85, 2.0, 5.0])
+    assert counts(harness) == [{"dropped": 5}] and harness.fates.count(Fate.DROPPED) == 5
+
+
+def test_a_partition_comes_back() -> None:
+    harness = Harness(TENTH, [Partition(at_s=1.0, for_s=0.5, every_s=2.0)])
+    assert sent_at(harness, 0.7, 1.2, 2.0, 3.2, 4.0, 5.2) == pytest.approx([0.7, 2.0, 4.0])
+
+
+@pytest.mark.parametrize(("direction", "arrive"), [("up", [plan]), ("down", [report]), ("both", [])])
+def test_a_partition_may_be_one_sided(direction: Any, arrive: list[Any]) -> None:
+    harness = Harness(TENTH, [Partition(direction=direction, clients=[2])])
+    for make in (plan, report):
+        for client in (1, 2):
+            harness.bus.send(make(client))
+    harness.run()
+    assert {row.kind for row in harness.rows if row.fate == Fate.DELIVERED and 2 in (row.sender, row.recipient)} == {
+        make().kind for make in arrive
+    }
+    assert sum(row.fate == Fate.DELIVERED for row in harness.rows) == 2 + len(arrive)
+
+
+def test_a_partition_of_rounds_and_seconds_needs_both() -> None:
+    harness = Harness(TENTH, [Partition(at_round=3, for_rounds=1, at_s=1.0)])
+    harness.send_at(SECOND * 2, plan(0, 2))
+    assert sent_at(harness, 0.5, 2.0) == pytest.approx([0.5, 2.0])
+    assert [row.round for row in harness.rows if row.fate == Fate.DROPPED] == [3]
+
+
+def test_a_client_is_behind_the_cut_or_not_for_good() -> None:
+    harness = Harness(rules=[Partition(probability=0.5)], clients=200, seed=6)
+    for client, round in itertools.product(range(200), range(3)):
+        harness.bus.send(plan(client, round))
+    harness.run()
+    lost = [row.recipient for row in harness.rows if row.fate == Fate.DROPPED]
+    assert {lost.count(client) for client in range(200)} == {0, 3}
+    assert len(set(lost)) == pytest.approx(100, abs=30)
+
+
+# -- which messages
+
+
+def test_a_fault_of_some_seconds_strikes_by_the_time_of_sending() -> None:
+    harness = Harness(TENTH, [Drop(at_s=1.0, for_s=1.0)])
+    assert sent_at(harness, 0.95, 1.0, 1.99, 2.0) == pytest.approx([0.95, 2.0])
+
+
+def test_a_fault_of_one_kind_strikes_no_other() -> None:
+    struck = {}
+    for kind in (Kind.PLAN, Kind.REPORT, Kind.JOIN):
+        rules = Rules([Drop(kind=kind.name.lower())], 0)
+        struck[kind] = [each for each in Kind if rules.judge((each, 1, 0, 0, 0), 0).drop]
+    assert struck == {Kind.PLAN: [Kind.PLAN], Kind.REPORT: [Kind.REPORT], Kind.JOIN: [Kind.JOIN]}
+
+
+# -- together
+
+verdicts = st.builds(
+    Verdict,
+    delay_ns=st.integers(0, 9),
+    drop=st.booleans(),
+    copies=st.integers(0, 3),
+    flips=st.lists(st.sampled_from([0.1, 0.5, 0.9]), max_size=2).map(tuple),
+)
+
+
+class Fixed:
+    """The same verdict for everything, on sending."""
+
+    def __init__(self, verdict: Verdict) -> None:
+        self.verdict = verdict
+
+    def judge(self, passage: Passage) -> Verdict:
+        return PASS if passage.arriving else self.verdict
+
+
+@given(st.lists(verdicts, min_size=1, max_size=4), st.data())
+def test_verdicts_combine_in_no_order(parts: list[Verdict], data: st.DataObject) -> None:
+    order = data.draw(st.permutations(parts))
+    one, another = (Rules([Fixed(part) for part in each], 0) for each in (parts, order))
+    verdict = one.judge((Kind.PLAN, 1, 0, 0, 0), 0)
+    assert verdict == another.judge((Kind.PLAN, 1, 0, 0, 0), 0)
+    assert verdict.delay_ns == sum(part.delay_ns for part in parts)
+    assert verdict.drop == any(part.drop for part in parts)
+    assert verdict.copies == sum(part.copies for part in parts)
+    assert verdict.flips == tuple(sorted(place for part in parts for place in part.flips))
+
+
+def test_what_is_judged_on_arrival_can_only_be_lost() -> None:
+    late = Verdict(delay_ns=5, copies=2, flips=(0.5,))
+
+    class OnArrival:
+        def judge(self, passage: Passage) -> Verdict:
+            return late if passage.arriving else PASS
+
+    harness = Harness(rules=[OnArrival()])
+    harness.bus.send(plan())
+    harness.run()
+    assert harness.fates == [Fate.DELIVERED] and harness.arrivals_ns == [0] and counts(harness) == [{}]
+
+
+def test_what_each_fault_did_is_counted_by_its_place_in_the_scenario() -> None:
+    harness = Harness(rules=[Lose(0.0), Hold(3 * MS), Lose(), Drop(clients=[1])])
+    for client in (0, 1):
+        harness.bus.send(plan(client))
+    harness.run()
+    assert counts(harness) == [{}, {"delayed": 2, "delayed_s": 0.006}, {"dropped": 2}, {"dropped": 1}]

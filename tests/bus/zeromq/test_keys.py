@@ -1,0 +1,356 @@
+"""Keys: their files, the table of those that a server lets in, and who comes in by them."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zmq
+from clusters import Following, Serving
+from gates import Gate
+from hostile_parcels import column, hello
+from processes import wait_for
+from tcp_proxy import CountingProxy
+from test_zeromq_bytes import FAULTS, carried, port
+from worlds import HISO, lossy, outcome
+
+from seedbus.bus import Wish
+from seedbus.bus.errors import BadKey, ServerGone, Turned
+from seedbus.bus.transport import NO_CLIENTS, STRANGER, Rights
+from seedbus.bus.zeromq import packet as parcel
+from seedbus.bus.zeromq import sockets
+from seedbus.bus.zeromq.keys import (
+    TABLE,
+    Doorkeeper,
+    Entry,
+    Identity,
+    KeyPair,
+    Table,
+    read_table,
+    write_table,
+)
+from seedbus.scenarios.running.access import server_keys
+from seedbus.scenarios.running.run import run
+
+WHAT = lossy(stop={"rounds": 60})
+A, B = (f'public = "{letter * 40}"' for letter in "ab")
+
+
+# -- files
+
+
+@pytest.fixture(params=[0o000, 0o077, 0o777], ids=oct)
+def umask(request: pytest.FixtureRequest) -> Iterator[None]:
+    before = os.umask(request.param)
+    yield
+    os.umask(before)
+
+
+def test_a_secret_key_is_its_owners_whatever_the_umask(tmp_path: Path, umask: None) -> None:
+    pair = KeyPair.new()
+    pair.save(tmp_path, "one")
+    write_table(tmp_path / TABLE, [Entry("one", pair.public)])
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+    assert modes == {"one.secret": 0o600, "one.public": 0o644, TABLE: 0o600}
+    assert KeyPair.load(tmp_path / "one.secret") == pair and pair.secret.decode() not in repr(pair)
+    assert read_table(tmp_path / TABLE) == [Entry("one", pair.public)]
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o644, 0o610])
+def test_a_secret_that_others_may_read_is_refused(tmp_path: Path, mode: int) -> None:
+    KeyPair.new().save(tmp_path, "one")
+    (tmp_path / "one.secret").chmod(mode)
+    with pytest.raises(BadKey, match=rf"one\.secret cannot be used \(others may read it \(mode {mode:o}\)\); expected"):
+        KeyPair.load(tmp_path / "one.secret")
+
+
+@pytest.mark.parametrize("way", ["file", "link"])
+def test_a_secret_is_never_written_over_what_is_there(tmp_path: Path, way: str) -> None:
+    dear = tmp_path / "dear"
+    dear.write_text("dear")
+    secret = tmp_path / "keys" / "one.secret"
+    secret.parent.mkdir()
+    secret.symlink_to(dear) if way == "link" else secret.write_text("dear")
+    with pytest.raises(BadKey, match="it is there already"):
+        KeyPair.new().save(secret.parent, "one")
+    assert dear.read_text() == secret.read_text() == "dear"
+
+
+@pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
+def test_a_table_that_others_may_write_lets_nobody_in(tmp_path: Path, mode: int) -> None:
+    path, public = tmp_path / TABLE, "a" * 40
+    write_table(path, [Entry("one", public.encode())])
+    table = Table(path)
+    assert table.rights(public) == STRANGER
+    path.chmod(mode)
+    os.utime(path, (0, 0))
+    assert not table.admits(public) and f"others may write it (mode {mode:o})" in table.complaint
+    path.chmod(0o600)
+    os.utime(path, (1, 1))
+    assert table.rights(public) == STRANGER and table.complaint == ""
+
+
+BAD_TABLES: dict[str, tuple[str | bytes, str]] = {
+    "no-toml": ("[[key", "a table of keys in TOML"),
+    "no-text": (b"\xff\xfe", "it is no text"),
+    "deep": ("x = " + "[" * 50_000, "a table of keys in TOML"),
+    "other-parts": ("[keys]\n", "entries [[key]] and nothing else"),
+    "no-list": ('key = "all"\n', "entries [[key]] and nothing else"),
+    "no-key": ('[[key]]\nname = "one"\n', "key 1 cannot be used (its fields are others)"),
+    "more-fields": (f'[[key]]\nname = "one"\n{A}\nadmin = true\n', "its fields are others"),
+    "a-short-key": ('[[key]]\nname = "one"\npublic = "abc"\n', "public is 'abc'"),
+    "a-key-with-a-quote": (f'[[key]]\nname = "one"\npublic = "{"a" * 39}~"\n', "the 40 characters of a public key"),
+    "a-name-like-a-path": (f'[[key]]\nname = "../one"\n{A}\n', "name is '../one'"),
+    "a-name-with-escapes": (f'[[key]]\nname = "\\u001b[2J"\n{A}\n', "name is "),
+    "no-evaluator": (f'[[key]]\nname = "one"\n{A}\nevaluator = 1\n', "evaluator is 1"),
+    "clients-reversed": (f'[[key]]\nname = "one"\n{A}\nclients = "4-1"\n', "clients is '4-1'"),
+    "clients-a-number": (f'[[key]]\nname = "one"\n{A}\nclients = 1.5\n', "clients is 1.5"),
+    "clients-too-high": (f'[[key]]\nname = "one"\n{A}\nclients = "0-99999999"\n', "clients is '0-99999999'"),
+    "one-name-twice": (
+        f'[[key]]\nname = "one"\n{A}\n[[key]]\nname = "one"\n{B}\n',
+        "two of its entries have the same name",
+    ),
+    "one-key-twice": (f'[[key]]\nname = "one"\n{A}\n[[key]]\nname = "two"\n{A}\n', "have the same public"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_TABLES)
+def test_a_bad_table_is_one_sentence_and_lets_nobody_in(tmp_path: Path, name: str) -> None:
+    text, why = BAD_TABLES[name]
+    path = tmp_path / TABLE
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    path.chmod(0o600)
+    with pytest.raises(BadKey) as caught:
+        read_table(path)
+    said = str(caught.value)
+    assert said.startswith(str(path)) and why in said and said.isprintable() and len(said) < 600
+    table = Table(path)
+    assert table.rights("a" * 40) is None and table.complaint == said
+
+
+def test_a_table_that_vanishes_lets_nobody_in(tmp_path: Path) -> None:
+    path = tmp_path / TABLE
+    write_table(path, [Entry("one", b"a" * 40, ((0, 3),), True)])
+    table = Table(path)
+    assert table.rights("a" * 40) == Rights(((0, 3),), True)
+    path.unlink()
+    assert table.rights("a" * 40) is None
+
+
+def test_a_question_that_fails_lets_nobody_in_and_ends_no_thread() -> None:
+    def fail(key: str) -> bool:
+        raise OSError("no such table")
+
+    context = zmq.Context[Any]()
+    doorkeeper = Doorkeeper(context, fail)
+    try:
+        for key in (b"a" * 40, b"\xff" * 40, b""):
+            assert doorkeeper.callback("seedbus", key) is False
+        server, client = KeyPair.new(), KeyPair.new()
+        router = sockets.make(context, zmq.ROUTER)
+        router.curve_server, router.zap_domain = True, b"seedbus"
+        router.curve_publickey, router.curve_secretkey = server.public, server.secret
+        router.bind("tcp://127.0.0.1:*")
+        for _ in range(3):
+            dealer = sockets.make(context, zmq.DEALER, identity=Identity(client, server.public))
+            dealer.connect(router.get_string(zmq.LAST_ENDPOINT))
+            assert not dealer.poll(50, zmq.POLLOUT), "it is not let in"
+            dealer.close()
+        assert doorkeeper.is_alive
+        router.close()
+    finally:
+        doorkeeper.close()
+        context.term()
+
+
+# -- over the wire
+
+
+class Keyed:
+    """A folder with a server's keys and a table. holder: who has all rights."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.server = folder, server_keys(folder)
+        self.holder = KeyPair.new()
+        self.entries = {"holder": Entry("holder", self.holder.public, None, True)}
+        self.write()
+
+    def write(self) -> None:
+        write_table(self.folder / TABLE, self.entries.values())
+
+    def authorise(self, name: str, spans: Any = None, evaluator: bool = False) -> Identity:
+        pair = KeyPair.new()
+        self.entries[name] = Entry(name, pair.public, spans, evaluator)
+        self.write()
+        return self.shows(pair)
+
+    def revoke(self, name: str) -> None:
+        del self.entries[name]
+        self.write()
+
+    def shows(self, pair: KeyPair) -> Identity:
+        return Identity(pair, self.server.public)
+
+    @property
+    def all_rights(self) -> Identity:
+        return self.shows(self.holder)
+
+
+@pytest.fixture
+def keyed(tmp_path: Path) -> Keyed:
+    return Keyed(tmp_path / "keys")
+
+
+@pytest.fixture
+def serving(tmp_path: Path, keyed: Keyed) -> Callable[..., Serving]:
+    def made(what: Any = WHAT, **placement: Any) -> Serving:
+        options: dict[str, Any] = {"keys": keyed.folder, "evaluator": "keys", "heartbeat_s": 0.3} | placement
+        return Serving(what, tmp_path / "run", **options)
+
+    return made
+
+
+def test_the_ledger_holds_every_byte_of_an_encrypted_wire(keyed: Keyed, serving: Callable[..., Serving]) -> None:
+    what = lossy(algorithm=HISO, stop={"rounds": 60}, faults=FAULTS)
+    with serving(what, expect=2) as server, CountingProxy(port(server)) as proxy:
+        other = keyed.authorise("other")
+        clients = [Following(what, proxy.endpoint, identity=each) for each in (keyed.all_rights, other)]
+        results = server.results()
+        for client in clients:
+            client.join(10)
+            assert client.failure is None
+        counted = proxy.up, proxy.down
+    assert (carried(results, up=True), carried(results, up=False)) == counted
+
+
+def test_nobody_comes_in_without_a_key_that_is_authorised(
+    tmp_path: Path, keyed: Keyed, serving: Callable[..., Serving]
+) -> None:
+    stranger, other_server = KeyPair.new(), KeyPair.new()
+    identities = [None, keyed.shows(stranger), Identity(keyed.holder, other_server.public)]
+    with serving() as server:
+        turned = [Following(WHAT, server.watcher.endpoint, identity=each, patience_s=1.0) for each in identities]
+        for each in turned:
+            each.join(20)
+        plain, unknown, mistaken = (each.failure for each in turned)
+        assert isinstance(plain, ServerGone) and "--server-key is needed" in str(plain)
+        assert isinstance(unknown, Turned) and unknown.reason == "not-authorised"
+        assert isinstance(mistaken, ServerGone) and "another key than --server-key" in str(mistaken)
+        wait_for(lambda: any(refusal.reason == "not-authorised" for refusal in server.watcher.refusals))
+        assert not server.watcher.joined
+        keyed.entries["late"] = Entry("late", stranger.public, None, True)
+        keyed.write()
+        late = Following(WHAT, server.watcher.endpoint, identity=keyed.shows(stranger))
+        results = server.results()
+        late.join(10)
+        assert late.failure is None, "it was authorised while the server ran"
+    refusals = results.summary["refusals"]
+    assert set(refusals["not-authorised"]) == {f"key {stranger.public.decode()}"}
+    assert set(refusals["no-handshake"]) == {"a stranger"}
+    in_memory = run(WHAT, tmp_path / "memory")
+    assert results.digest == in_memory.digest and outcome(results)[1] == outcome(in_memory)[1]
+
+
+def test_a_key_hosts_its_clients_and_does_what_it_may(keyed: Keyed, serving: Callable[..., Serving]) -> None:
+    few, no_evaluator = keyed.authorise("few", ((0, 3),)), keyed.authorise("no-evaluator")
+    with serving() as server:
+        endpoint = server.watcher.endpoint
+        asks = Following(WHAT, endpoint, Wish(((0, 4),)), identity=few)
+        asks.join(20)
+        assert isinstance(asks.failure, Turned) and asks.failure.reason == "not-authorised"
+        assert "not authorised for client 4" in str(asks.failure)
+        wishes = Following(WHAT, endpoint, Wish((), NO_CLIENTS, True), identity=no_evaluator, patience_s=0.5)
+        wishes.join(20)
+        assert isinstance(wishes.failure, Turned) and wishes.failure.reason == "no-clients"
+        hosts = [Following(WHAT, endpoint, identity=few)]
+        hosts.append(Following(WHAT, endpoint, Wish(((4, 7),)), identity=keyed.all_rights))
+        server.results()
+        for host in hosts:
+            host.join(10)
+            assert host.failure is None
+    joined = {facts["clients"] for event, facts in server.watcher.events if event == "joined"}
+    assert joined == {"clients 0…3", "clients 4…7"}
+
+
+def test_a_key_that_is_revoked_is_gone_within_two_heartbeats_and_another_takes_its_place(
+    tmp_path: Path, keyed: Keyed, serving: Callable[..., Serving]
+) -> None:
+    gate, endangered = Gate(), keyed.authorise("endangered")
+    with serving() as server:
+        stays = Following(WHAT, server.watcher.endpoint, Wish(((0, 5),)), identity=keyed.all_rights, gate=gate)
+        goes = Following(WHAT, server.watcher.endpoint, Wish(((6, 7),)), identity=endangered, patience_s=1.0)
+        gate.open_to(20)
+        wait_for(lambda: server.watcher.rounds >= 20)
+        keyed.revoke("endangered")
+        began = time.monotonic()
+        wait_for(lambda: server.watcher.gone == 1)
+        assert time.monotonic() - began < 2 * 0.3 + 1.0, "of which a second is the machine's"
+        goes.join(20)
+        assert isinstance(goes.failure, ServerGone | Turned)
+        comes = Following(WHAT, server.watcher.endpoint, Wish(((6, 7),)), identity=keyed.authorise("new"))
+        gate.open_to(2**32)
+        results = server.results()
+        for each in (stays, comes):
+            each.join(10)
+            assert each.failure is None
+    (why,) = [facts["why"] for event, facts in server.watcher.events if event == "gone"]
+    assert why.endswith("its key was revoked, or has other rights now")
+    assert results.digest == run(WHAT, tmp_path / "memory").digest
+
+
+def test_a_table_that_goes_bad_in_mid_run_lets_nobody_in_and_sends_nobody_away(
+    tmp_path: Path, keyed: Keyed, serving: Callable[..., Serving]
+) -> None:
+    gate = Gate()
+    with serving() as server:
+        host = Following(WHAT, server.watcher.endpoint, identity=keyed.all_rights, gate=gate)
+        gate.open_to(20)
+        wait_for(lambda: server.watcher.rounds >= 20)
+        (keyed.folder / TABLE).write_text("[[key")
+        wait_for(lambda: any("until then nobody is let in" in str(each.detail) for each in server.watcher.refusals))
+        late = Following(WHAT, server.watcher.endpoint, identity=keyed.all_rights, patience_s=1.0)
+        late.join(20)
+        assert isinstance(late.failure, Turned) and not server.watcher.gone
+        gate.open_to(2**32)
+        results = server.results()
+        host.join(10)
+        assert host.failure is None
+    assert results.digest == run(WHAT, tmp_path / "memory").digest
+
+
+@pytest.mark.parametrize("text", ["x = " + "9" * 5000, "[" * 100_000, '"\\ud800" = 1'])
+def test_a_table_that_cannot_be_read_is_a_complaint_and_nothing_else(tmp_path: Path, text: str) -> None:
+    path = tmp_path / TABLE
+    write_table(path, [Entry("known", KeyPair.new().public)])
+    table = Table(path)
+    assert not table.admits("a" * 40) and not table.complaint
+    path.write_text(text)
+    assert not table.admits("a" * 40) and table.complaint.isprintable() and str(tmp_path) in table.complaint
+
+
+def test_a_new_secret_replaces_the_public_half_of_one_that_is_no_more(tmp_path: Path) -> None:
+    server_keys(tmp_path)
+    (tmp_path / "server.secret").unlink()
+    assert server_keys(tmp_path).public == (tmp_path / "server.public").read_bytes().strip()
+
+
+def test_a_routing_id_of_somebodys_key_gives_nobody_its_rights(keyed: Keyed, serving: Callable[..., Serving]) -> None:
+    """A name that a peer chooses is a name for ZeroMQ's own use."""
+    few = keyed.authorise("few", ((0, 3),))
+    with serving() as server, zmq.Context() as context:
+        dealer = sockets.make(context, zmq.DEALER, identity=few)
+        dealer.routing_id = keyed.holder.public
+        dealer.set_string(zmq.METADATA, f"X-User-Id:{keyed.holder.public.decode()}")
+        dealer.connect(server.watcher.endpoint)
+        dealer.send(hello(b"", column(0, 7), 0, 1))
+        assert dealer.poll(10_000)
+        answer = parcel.read(dealer.recv())
+        assert parcel.read_decline(answer.content)[0] == "not-authorised"
+        dealer.close()
+        Following(WHAT, server.watcher.endpoint, identity=keyed.all_rights)
+        server.results()

@@ -1,0 +1,227 @@
+"""A client's end of a connection, whatever a server puts into its parcels."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgpack
+import pytest
+import zmq
+from fake_server import HOST, RUN, SCENARIO, SESSION
+from hostile_parcels import column
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from seedbus.agents import messages
+from seedbus.agents.errors import JoinRefused
+from seedbus.agents.observer import Nobody
+from seedbus.bus import Kind, Wish, encode
+from seedbus.bus.errors import BadServer, MalformedEnvelope, MalformedParcel, Turned
+from seedbus.bus.zeromq import packet as parcel
+from seedbus.bus.zeromq.packet import Parcel, Type
+from seedbus.bus.zeromq.worker import link as links
+from seedbus.bus.zeromq.worker.link import Link
+from seedbus.scenarios.running.run import bind, recruit
+from seedbus.scenarios.schema.loading import validate
+
+WHAT = validate(SCENARIO, "a test")
+PROBLEM = bind(WHAT)
+OFFERED = [RUN, HOST, column(0, 3), 1, 2000, b"", b"{}"]
+
+
+class AtOnce:
+    """Does in the place of a thread what it is given, at once."""
+
+    def do(self, job: Callable[[], Callable[[], None] | None]) -> None:
+        done = job()
+        if done is not None:
+            done()
+
+    def handle(self, follower: Any, frames: Any, then: Callable[[list[list[bytes]]], None]) -> None:
+        then(list(follower.handle_all(frames)))
+
+
+@contextmanager
+def linked() -> Iterator[Link]:
+    """A link to where nobody listens, whose followers are real."""
+    made = Link(
+        zmq.Context.instance(),
+        "inproc://nobody",
+        Wish(),
+        recruit(WHAT, PROBLEM, Nobody()),
+        AtOnce(),  # type: ignore[arg-type]
+        patience_s=60,
+        note=lambda *_, **__: None,
+    )
+    try:
+        yield made
+    finally:
+        made.socket.close()
+
+
+def said(link: Link, type: Type, content: bytes, session: bytes = SESSION) -> None:
+    link._received(Parcel(type, session, content), zmq.Frame(b""))
+
+
+def offered(link: Link) -> None:
+    said(link, Type.OFFER, msgpack.packb(OFFERED))
+
+
+def posted(*frames: bytes) -> bytes:
+    return parcel.entries(frames)
+
+
+def welcomed(link: Link) -> None:
+    offered(link)
+    answer = messages.welcome(WHAT.algorithm, HOST, 0, [0] * 5)
+    said(link, Type.POST, posted(encode(answer)[0]))
+
+
+numbers = st.integers(-(2**63), 2**64 - 1) | st.integers(-3, 70) | st.sampled_from([2**16, 2**31, 2**32 - 1])
+plain = st.recursive(
+    numbers | st.binary(max_size=40) | st.text(max_size=5) | st.floats() | st.none() | st.booleans(),
+    lambda inner: st.lists(inner, max_size=9),
+    max_leaves=20,
+)
+envelopes = st.builds(
+    lambda kind, client, round, base, body: msgpack.packb([16 + kind, client, round, base, body]),
+    st.integers(0, 16),
+    st.sampled_from([HOST, -2, -1, 0, 1, 3, 4, 2**24]) | numbers,
+    st.integers(0, 4) | numbers,
+    st.integers(0, 4) | numbers,
+    st.lists(plain, max_size=9),
+)
+rates = st.binary(min_size=4, max_size=4) | st.just(b"\x00\x00\xc0\x7f")  # the last is NaN
+plans = st.builds(
+    lambda client, round, base, seed, steps, each, rate, more: msgpack.packb(
+        [16 + Kind.PLAN, client, round, base, [[seed, steps, each, rate], more]]
+    ),
+    st.integers(0, 4),
+    st.integers(0, 4),
+    st.integers(0, 2),
+    st.integers(0, 2**64 - 1),
+    st.sampled_from([0, 1, 2, 2**16 - 1, 10**9]),
+    st.sampled_from([0, 1, 2, 2**16 - 1, 10**9]),
+    rates,
+    st.lists(st.lists(st.lists(plain, max_size=8), max_size=2), max_size=2),
+)
+snapshots = st.builds(
+    lambda kind, client, base, body: msgpack.packb([16 + kind, client, 0, base, body]),
+    st.sampled_from([Kind.SNAPSHOT, Kind.FETCH, Kind.WAKE, Kind.PEAK, Kind.REFUSE]),
+    st.integers(-2, 4),
+    st.integers(0, 9),
+    st.tuples(numbers, st.binary(min_size=16, max_size=16), numbers, st.binary(max_size=8), st.binary(max_size=9)).map(
+        list
+    )
+    | st.tuples(numbers, st.binary(min_size=16, max_size=16), numbers).map(list)
+    | st.lists(plain, max_size=5),
+)
+frames = envelopes | plans | snapshots | st.binary(max_size=60)
+contents = st.one_of(
+    st.binary(max_size=80),
+    st.lists(frames, max_size=4).map(lambda each: posted(*each)),
+    st.tuples(st.integers(0, 3), st.lists(frames, max_size=4)).map(
+        lambda pair: b"".join(parcel.deliveries(pair[0], [(frame, b"") for frame in pair[1]]))
+    ),
+    st.lists(plain, max_size=7).map(msgpack.packb),
+)
+parcels = st.tuples(
+    st.sampled_from(list(Type)), contents, st.sampled_from([SESSION, SESSION, SESSION, b"another!", bytes(8)])
+)
+
+
+@pytest.mark.parametrize("begin", [lambda link: None, offered, welcomed], ids=["greeting", "joining", "a member"])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(st.lists(parcels, min_size=1, max_size=12))
+def test_whatever_a_server_sends_a_link_ignores_it_or_ends_in_a_sentence(
+    begin: Callable[[Link], None], received: list[tuple[Type, bytes, bytes]]
+) -> None:
+    with linked() as link:
+        begin(link)
+        for type, content, session in received:
+            try:
+                if not link.socket.closed and not link.is_over:
+                    said(link, type, content, session)
+            except (MalformedParcel, MalformedEnvelope):
+                continue
+            except (BadServer, Turned, JoinRefused) as error:
+                assert "\n" not in str(error)
+                break
+
+
+def test_deliveries_out_of_their_order_end_the_connection_and_not_the_process() -> None:
+    with linked() as link:
+        welcomed(link)
+        said(link, Type.DELIVER, b"".join(parcel.deliveries(7, [(b"", b"")])))
+        assert link.socket.closed and not link.is_over
+
+
+def test_a_server_that_says_one_thing_after_the_other_that_makes_no_sense_is_left() -> None:
+    context: zmq.Context[Any] = zmq.Context.instance()
+    with context.socket(zmq.ROUTER) as server, linked() as link:
+        server.linger = 0
+        port = server.bind_to_random_port("tcp://127.0.0.1")
+        link.socket.close()
+        link._endpoint = f"tcp://127.0.0.1:{port}"
+        link._connect()
+        link.drain()
+        while not server.poll(10):
+            link.drain()
+        peer, _ = server.recv_multipart()
+        with pytest.raises(BadServer, match=r"it sent 101 parcels that make no sense, the last one: 3 bytes; a"):
+            for _ in range(200):
+                server.send_multipart([peer, b"no\x1b"])
+                link.socket.poll(1000)
+                link.read()
+
+
+def test_a_process_is_welcomed_once() -> None:
+    with linked() as link:
+        welcomed(link)
+        with pytest.raises(MalformedParcel, match="a WELCOME where no JOIN waits for an answer"):
+            said(link, Type.POST, posted(encode(messages.welcome(WHAT.algorithm, HOST, 0, [0] * 5))[0]))
+
+
+def test_a_second_offer_builds_nothing() -> None:
+    with linked() as link:
+        offered(link)
+        follower = link._follower
+        said(link, Type.OFFER, msgpack.packb([*OFFERED[:6], b"[]"]))
+        assert link._follower is follower
+    with linked() as link, pytest.raises(BadServer, match="its offer names no session"):
+        said(link, Type.OFFER, msgpack.packb(OFFERED), bytes(8))
+
+
+def test_more_work_than_a_hub_hands_out_at_a_time_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Never(AtOnce):
+        def handle(self, follower: Any, frames: Any, then: Any) -> None:
+            pass
+
+    monkeypatch.setattr(links, "UNDONE", 10_000)
+    monkeypatch.setattr(links, "FRAME_LIMIT", 0)
+    with linked() as link:
+        welcomed(link)
+        link._labour = Never()  # type: ignore[assignment]
+        with pytest.raises(BadServer, match=r"bytes of work before any was done"):
+            for number in range(400):
+                said(link, Type.DELIVER, b"".join(parcel.deliveries(number, [(b"", b"")])))
+        assert len(link._undone) == 10_000 // links.UNDONE_EACH + 1
+
+
+def test_chunks_of_a_snapshot_take_no_more_memory_than_the_snapshot() -> None:
+    from seedbus.agents.chunks import Chunk, Title, offer
+
+    title = Title(9, 40, os.urandom(16))  # 40 chunks of a replica that has 80 bytes
+    with linked() as link:
+        welcomed(link)
+        assert link._follower is not None
+        downloads = link._follower.host.downloads  # type: ignore[attr-defined]
+        link._follower.handle(encode(offer(title, 8, 0, 1))[0])
+        for index in range(39):
+            chunk = Chunk(title, index, bytes(60_000)).pack(Kind.SNAPSHOT, 0, 1)
+            link._follower.handle(encode(chunk)[0])
+        held = sum(len(data) for shelf in downloads._shelves.values() for data in shelf.values())
+        assert held <= 2 * 80

@@ -1,0 +1,72 @@
+"""A server that is stopped, or fails, in mid-run does not tell its clients that the run is over: they come again."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from clusters import Following, Serving, Watcher, free_endpoint, stopped_and_resumed
+from worlds import HISO, lossy, outcome
+
+from seedbus.bus import Wish
+from seedbus.scenarios.reporting.results import Results
+from seedbus.scenarios.running.run import run
+from seedbus.scenarios.schema.scenario import Scenario
+
+HALVES = (Wish(((0, 3),)), Wish(((4, 7),), 0, False))
+
+
+def long(rounds: int) -> Scenario:
+    return lossy(algorithm=HISO, stop={"rounds": rounds}, evaluation={"every": 20})
+
+
+def alike(results: Results, whole: Results) -> bool:
+    """The same run, but for strangers who were refused: a connection whose session was the dead server's."""
+    (mine, my_lines), (theirs, their_lines) = outcome(results), outcome(whole)
+    mine["refusals"].pop("stale-session", None)
+    return bool(mine == theirs and my_lines == their_lines)
+
+
+class Failing(Watcher):
+    """Ends the server's run with an error once 20 rounds are closed."""
+
+    def round_closed(self, closed: Any, now_ns: int, bytes_so_far: int) -> None:
+        super().round_closed(closed, now_ns, bytes_so_far)
+        if self.rounds == 20:
+            raise RuntimeError("the disk is gone")
+
+
+def test_clients_of_a_server_that_fails_in_mid_run_join_the_resumed_one(tmp_path: Path) -> None:
+    what = long(40)
+    whole, told = run(what, tmp_path / "whole"), list[str]()
+    first = Serving(what, tmp_path / "run")
+    first.watcher = Failing()
+    with first:
+        endpoint = first.watcher.endpoint
+        note = lambda event, **facts: told.append(f"{event}: {facts}")  # noqa: E731
+        clients = [Following(what, endpoint, wish, note=note) for wish in HALVES]
+        with pytest.raises(RuntimeError, match="the disk is gone"):
+            first.results()
+    assert all(client.is_alive() for client in clients), "they believe that the run is over"
+    with Serving(what, tmp_path / "run", resume=True, bind=endpoint) as second:
+        results = second.results()
+    for client in clients:
+        client.join(10)
+        assert not client.is_alive() and client.failure is None
+    assert alike(results, whole)
+    assert sum("the server is gone" in line and "for 20 s" in line for line in told) == len(clients)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGINT])
+def test_clients_of_a_server_that_is_told_to_stop_join_the_resumed_one(tmp_path: Path, by: signal.Signals) -> None:
+    what = long(400)
+    whole = run(what, tmp_path / "whole")
+    endpoint = free_endpoint(lossy(), tmp_path / "port")
+    results, code, last_words, said = stopped_and_resumed(what, tmp_path, endpoint, by)
+    assert code == 130 and "--resume" in last_words, last_words
+    for told in said:
+        assert told.count("the server is gone: trying for 30 s") == 1 and told.count("the run is over") == 1, told
+    assert alike(results, whole)

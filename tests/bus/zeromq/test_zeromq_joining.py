@@ -1,0 +1,67 @@
+"""Who may join over the wire: only a process whose directions, arithmetic and x₀ are the run's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from clusters import Following, Serving
+from worlds import lossy
+
+from seedbus.agents.client.worker import Followers
+from seedbus.agents.errors import JoinRefused
+from seedbus.agents.observer import Nobody
+from seedbus.bus import Offer, Wish
+from seedbus.bus.transport import Follower
+from seedbus.bus.zeromq import follow
+from seedbus.scenarios.running.run import bind, recruit, run
+
+
+def other(what: Any, selftest: bytes | None = None, x0: bytes | None = None) -> Any:
+    """Followers that show another proof than they should."""
+    made = recruit(what, bind(what), Nobody())
+
+    def make(offer: Offer) -> Follower:
+        followers = made(offer)
+        assert isinstance(followers, Followers)
+        shown = {"selftest": selftest, "x0": x0}
+        followers.host._proof = {**followers.host._proof, **{name: each for name, each in shown.items() if each}}
+        return followers
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("proof", "sentence"),
+    [
+        ({"selftest": b"x" * 16}, r"\(selftest\): its directions or arithmetic differ .* another build"),
+        ({"x0": b"x" * 8}, r"\(x0\): its x₀ has digest 7878787878787878, the run's [0-9a-f]{16}: another task"),
+    ],
+)
+def test_a_process_that_would_compute_other_bits_is_refused_by_name(
+    tmp_path: Path, proof: dict[str, bytes], sentence: str
+) -> None:
+    what = lossy(stop={"rounds": 20})
+    whole = run(what, tmp_path / "whole")
+    with Serving(what, tmp_path / "run") as server:
+        endpoint = server.watcher.endpoint
+        first = Following(what, endpoint, Wish(((0, 3),)))
+        while not server.watcher.joined:
+            first.join(0.01)
+        with pytest.raises(JoinRefused, match=sentence):
+            follow(endpoint, [Wish(((4, 7),))], other(what, **proof), patience_s=10)
+        Following(what, endpoint, Wish(((4, 7),)))
+        results = server.results()
+    assert results.digest == whole.digest
+    (reason,) = proof
+    assert results.summary["refusals"][reason] == {"-4": 1}
+
+
+def test_the_first_process_must_show_the_servers_own_self_test(tmp_path: Path) -> None:
+    what = lossy(stop={"rounds": 5})
+    with Serving(what, tmp_path / "run") as server:
+        with pytest.raises(JoinRefused, match="another build"):
+            follow(server.watcher.endpoint, [Wish()], other(what, selftest=b"x" * 16), patience_s=10)
+        Following(what, server.watcher.endpoint)
+        assert server.results().summary["rounds"] == 5

@@ -1,0 +1,113 @@
+"""Slow links and slow beginnings: what takes its time is not silence, and what never comes is not waited for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+from bus_harness import Desk, Follower
+from gates import Gate
+from hostile_arena import Worker
+from hostile_server import ServerProcess
+from standing import echo, listening, until
+from tcp_proxy import CountingProxy
+from test_zeromq_stalling import WHAT, Door, Member, hub_at, pinging
+from worlds import go
+
+from seedbus.agents.client.worker import prove
+from seedbus.bus import Envelope, Kind, Wish, encode
+from seedbus.bus.zeromq import Hub, follow
+from seedbus.scenarios.running.run import bind
+
+RATE = 4e6
+LONG_S = 1.5  # that a welcome takes; whoever was silent so long would be gone twice over
+SAME = ("digest", "ledger_hash", "metrics", "rounds", "reason")
+
+
+class Laden(Desk):
+    """A reception with much to tell those who join."""
+
+    def admit(self, host: int, frame: bytes) -> tuple[list[bytes], bool]:
+        super().admit(host, frame)
+        return [encode(Envelope(Kind.WELCOME, host, 0, 0, [bytes(int(RATE * LONG_S))]))[0]], True
+
+
+@asynccontextmanager
+async def laden(folder: Path) -> AsyncIterator[tuple[Hub, Laden]]:
+    """A hub and its reception, and a follower at the end of a slow link."""
+    desk = Laden((0, 3))
+    async with listening("tcp", folder) as (hub, context):
+        hub.start(desk)
+        with CountingProxy(int(hub.endpoint.rpartition(":")[2]), rate=RATE) as proxy:
+            options = {"context": context, "patience_s": 5.0}
+            made = partial(Follower, handle=echo)
+            thread = threading.Thread(target=follow, args=(proxy.endpoint, [Wish()], made), kwargs=options)
+            thread.start()
+            await until(lambda: bool(desk.hosts))
+            yield hub, desk
+            for host in sorted(desk.hosts):
+                hub.post(host, encode(Envelope(Kind.BYE, host, 0, 0))[0])
+            await until(lambda: not thread.is_alive())
+
+
+async def test_a_welcome_that_is_long_under_way_is_waited_for(tmp_path: Path) -> None:
+    answers = list[list[bytes]]()
+    async with laden(tmp_path) as (hub, desk):
+        hub.deliver(1, b"a question", answers.append)
+        hub.flush()
+        await until(lambda: bool(answers))
+        assert len(desk.offers) == 1 and desk.gone_hosts == [] and answers == [echo(b"a question")]
+
+
+async def test_much_that_waits_behind_a_long_message_is_not_taken_for_a_peer_that_takes_nothing(tmp_path: Path) -> None:
+    answers = list[list[bytes]]()
+    async with laden(tmp_path) as (hub, desk):
+        for _ in range(200):  # more than ZeroMQ takes from us for one peer
+            hub.deliver(1, b"a question", answers.append)
+            hub.flush()
+        await until(lambda: len(answers) == 200)
+        assert len(desk.offers) == 1 and desk.gone_hosts == []
+
+
+async def test_who_has_joined_makes_room_for_nobody() -> None:
+    door = Door(b"")
+    async with hub_at(door) as (_, port):
+        first = Member(port)
+        await first.offered()
+        first.join()
+        await first.until(lambda: bool(door.hosts))
+        late = Member(port)
+        await first.until(lambda: door.refusals == ["no-clients"])
+        assert door.why == []
+        for member in (first, late):
+            member.peer.close()
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_stranger_that_never_joins_ends_no_run(tmp_path: Path, asked: bool) -> None:
+    """A worker that asks for its client has it at once; if none does, the stranger is gone after a while, and until
+    then nobody gives up."""
+    gate, join_s, is_over = Gate(), 300.0 if asked else 6.0, threading.Event()
+    with ServerProcess(WHAT, tmp_path / "run", heartbeat_s=0.5, patience_s=3.0, join_s=join_s) as server:
+        stays, leaves = Worker(WHAT, server.endpoint, ((0, 6),), gate), Worker(WHAT, server.endpoint, ((7, 7),))
+        gate.open_to(5)
+        server.wait_for(lambda: server.ask()["rounds"] >= 5, "begins")
+        leaves.end()
+        stranger = pinging(server.port, prove(WHAT.algorithm, bind(WHAT)), is_over.is_set, joins=False)
+        if not asked:
+            server.wait_for(lambda: server.ask()["gone"] >= 2, "gives the stranger up")
+        comes = Worker(WHAT, server.endpoint, ((7, 7),))
+        server.wait_for(lambda: server.ask()["joined"] >= 3, "lets the worker in")
+        assert server.ask()["gone"] == (1 if asked else 2)
+        gate.open_to(2**32)
+        summary = server.results()
+        is_over.set()
+        for worker in (stays, comes):
+            worker.end()
+        stranger.join(5)
+    undisturbed = go(tmp_path / "undisturbed", WHAT).summary
+    assert {name: summary[name] for name in SAME} == {name: undisturbed[name] for name in SAME}

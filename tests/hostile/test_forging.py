@@ -1,0 +1,86 @@
+"""Clients that break the protocol, where that met with what no honest client ever sends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from worlds import DECOMFL, scenario
+
+from seedbus.agents.client.downloads import version_of
+from seedbus.bus import Envelope, Kind, Offer, Recruit, decode, encode
+from seedbus.bus.transport import Follower
+from seedbus.scenarios.errors import Interrupted
+from seedbus.scenarios.running.cluster import Placement
+from seedbus.scenarios.running.run import run
+from seedbus.scenarios.stress.stress import _Inspector
+
+LIAR = 2
+
+
+def note(client: int = LIAR, version: int = 5, **changes: Any) -> bytes:
+    """What a client tells the simulation that it has of a snapshot of three chunks."""
+    fields = {"count": 3, "digest": bytes(16), "window": 4, "chunk_bytes": 64, "bits": b"\1", "wanted": [[1, 2]]}
+    return encode(Envelope(Kind.WAKE, client, 7, version, list((fields | changes).values())))[0]
+
+
+FALSE = {
+    "bytes": note()[:2] + b"\xff" * 20,
+    "cut short": note()[:-1],
+    "another's": note(client=LIAR + 1),
+    "a word": note(bits="bits"),
+    "no chunk": note(count=0, bits=b""),
+    "fewer than none": note(count=-5, bits=b""),
+    "a window of all there is": note(window=2**40, wanted=[[0, 2**32]]),
+    "other bits": note(bits=bytes(9)),
+}
+
+
+@pytest.mark.parametrize("frame", FALSE.values(), ids=FALSE)
+def test_a_note_that_is_none_is_of_no_version(frame: bytes) -> None:
+    assert version_of(note(), LIAR) == 5 and version_of(frame, LIAR) == 0
+
+
+def telling(frame: bytes, made: Recruit) -> Recruit:
+    """Followers of whom one notes this whenever it gets a snapshot."""
+    return lambda offer: _Telling(frame, made(offer), offer)
+
+
+class _Telling:
+    def __init__(self, frame: bytes, good: Follower, offer: Offer) -> None:
+        self._frame, self._good = frame, good
+        self.join: Callable[[int, bytes], list[bytes]] = good.join
+        self.welcome: Callable[[bytes], None] = good.welcome
+
+    def handle(self, frame: bytes) -> list[bytes]:
+        answers, asked = self._good.handle(frame), decode(frame)
+        is_told = asked.client == LIAR and asked.kind is Kind.SNAPSHOT
+        return [*answers, self._frame] if is_told else answers
+
+
+@pytest.mark.parametrize("frame", [FALSE["bytes"], FALSE["other bits"]], ids=["bytes", "other bits"])
+def test_a_run_in_which_a_client_noted_nonsense_can_be_resumed(tmp_path: Path, frame: bytes) -> None:
+    what = scenario(
+        algorithm=DECOMFL,
+        participation={"clients": 8, "cohort": 2, "deadline_s": 1.0},
+        lag={"snapshot_after_commits": 2, "chunk_bytes": 64, "window": 1},
+    )
+    where = Placement(spoil=partial(telling, frame))
+    whole = run(what, tmp_path / "whole", placement=where)
+    assert "SNAPSHOT" in set(whole.messages.query(f"recipient == {LIAR}")["kind"])
+    with pytest.raises(Interrupted):
+        run(what, tmp_path / "run", placement=where, observer=_Inspector(what, stop_after=15))
+    resumed = run(what, tmp_path / "run", resume=True, placement=where)
+    assert resumed.summary["version"] == whole.summary["version"]
+
+
+def test_an_answer_of_no_bytes_cannot_be_damaged_on_its_way(tmp_path: Path) -> None:
+    upwards = {"fault": "corrupt", "bits": 2, "direction": "up"}
+    what = scenario(
+        participation={"clients": 8, "cohort": 3, "deadline_s": 1.0},
+        faults=[{"fault": "hostile", "clients": [LIAR], "kinds": ["noise", "join"]}, upwards],
+    )
+    assert run(what, tmp_path / "run").summary["rounds"] == 20

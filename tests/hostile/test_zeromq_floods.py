@@ -1,0 +1,222 @@
+"""Floods: the run goes on meanwhile, the server's memory does not grow with them, and each flooder is named."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hostile_arena import WITHIN_S, Arena
+from hostile_guests import CLIENT, Guest
+from hostile_parcels import hello
+from hostile_peers import COMMAND, MORE, Caller, Peer, frame
+from hostile_wire import PING
+from worlds import go, scenario
+
+from seedbus.bus.zeromq.packet import HELLO_BYTES
+from seedbus.bus.zeromq.server.connections import STRANGERS_OF_A_HOST, STRANGERS_STRIKES
+
+MOST_GROWTH = 50 * 10**6
+MOST_SENT = 500 * 10**6
+WHAT = scenario(task={"name": "quadratic", "dimension": 50}, stop={"rounds": 1000})
+SLOW = pytest.mark.slow
+SAME = ("digest", "ledger_hash", "metrics", "rounds", "reason")
+CONNECT_FOR_EVER = """
+import socket, sys
+while True:
+    socket.create_connection(("127.0.0.1", int(sys.argv[1]))).close()
+"""
+WITHOUT_END = {
+    "frames-of-64-kib": frame(bytes(2**16), MORE),
+    "frames-of-nothing": frame(b"", MORE) * 50_000,
+    "frames-of-32-bytes": frame(bytes(32), MORE) * 2000,
+    "pings-of-zmtp": frame(b"\x04PING\0\x64", COMMAND) * 10_000,
+}
+
+
+@pytest.fixture(scope="module")
+def arena(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
+    with Arena(WHAT, tmp_path_factory.mktemp("floods") / "run") as arena:
+        yield arena
+
+
+@pytest.fixture
+def among(arena: Arena) -> Iterator[Arena]:
+    """The arena, with its run going on; afterwards nothing is left of what was there."""
+    resident, descriptors, threads = arena.before
+    with arena.going_on():
+        yield arena
+    arena.server.wait_for(lambda: arena.server.descriptors == descriptors, "closes what it opened", WITHIN_S)
+    growth = arena.server.peak - resident
+    print(f"{growth / 1e6:.1f} MB more at the most, {(arena.server.resident - resident) / 1e6:.1f} MB now")
+    assert growth < MOST_GROWTH
+    assert arena.server.threads == threads
+
+
+def pour(caller: Caller, data: bytes) -> int:
+    """Send the same again and again, until the other side hangs up; how many bytes that took."""
+    sent = 0
+    with caller:
+        while sent < MOST_SENT:
+            try:
+                caller.socket.sendall(data)
+            except OSError:
+                return sent
+            sent += len(data)
+    raise AssertionError(f"{sent:,} bytes were taken")
+
+
+@SLOW
+@pytest.mark.parametrize("name", WITHOUT_END)
+def test_a_message_that_never_ends_is_cut_off(among: Arena, name: str) -> None:
+    peer = Peer(among.server.port)
+    began = time.monotonic()
+    print(f"{pour(peer, WITHOUT_END[name]):,} bytes in {time.monotonic() - began:.2f} s")
+    settled(among, peer.name, {"unfinished-message": 1})
+
+
+@SLOW
+def test_many_messages_that_never_end_are_cut_off_at_once(among: Arena) -> None:
+    peers = [Peer(among.server.port) for _ in range(8)]
+    pourers = [threading.Thread(target=pour, args=(peer, WITHOUT_END["frames-of-64-kib"])) for peer in peers]
+    for pourer in pourers:
+        pourer.start()
+    for pourer in pourers:
+        pourer.join(WITHIN_S)
+    for peer in peers:
+        settled(among, peer.name, {"unfinished-message": 1})
+
+
+@SLOW
+def test_messages_of_very_many_frames_are_cut_off(among: Arena) -> None:
+    peer = Peer(among.server.port)
+    pour(peer, frame(b"", MORE) * 30_000 + frame(b""))
+    settled(among, peer.name, {"frames": 1, "too-many-refusals": 1})
+
+
+@SLOW
+@pytest.mark.parametrize(("size", "reason"), [(HELLO_BYTES, "said-nothing"), (2**17, "unfinished-message")])
+def test_a_frame_that_is_never_filled_is_a_flood_if_it_is_longer_than_any_hello(
+    among: Arena, size: int, reason: str
+) -> None:
+    """A stranger that says nothing whole, and no more than it may, is found out by its silence."""
+    with Peer(among.server.port).raw(frame(bytes(size))[:-1]) as peer:
+        settled(among, peer.name, {reason: 1})
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    "name, message, reason, count",
+    [
+        ("pings", PING, "stale-session", 50_000),
+        ("hellos", hello(b"", b"", 0, 0), "no-clients", 20_000),
+        ("noise", b"\xaa" * 20, "protocol", 50_000),
+    ],
+    ids=["pings", "hellos", "noise"],
+)
+def test_whoever_goes_on_and_on_is_hung_up_on(among: Arena, name: str, message: bytes, reason: str, count: int) -> None:
+    """A connection after the other, 500 messages each; nobody reads what the hub has to say to them."""
+    before, began = among.server.refusals(), time.monotonic()
+    for _ in range(count // 500):
+        with Peer(among.server.port).raw(frame(message) * 500) as peer:
+            assert peer.is_hung_up(WITHIN_S)
+    found = among.server.refusals() - before
+    print(f"{count:,} {name} over {count // 500} connections in {time.monotonic() - began:.2f} s: {dict(found)}")
+    assert found[reason] == STRANGERS_STRIKES * (count // 500) and found["too-many-refusals"] == count // 500
+
+
+@pytest.mark.parametrize("how", [Caller.close, Caller.reset], ids=["closed", "reset"])
+def test_ten_thousand_connections_come_and_go(among: Arena, how: Callable[[Caller], None]) -> None:
+    before, began = among.server.refusals("a stranger"), time.monotonic()
+    for _ in range(100):
+        for caller in [Caller(among.server.port) for _ in range(100)]:
+            how(caller)
+    expected = Counter({"no-handshake": 10_000})
+    among.server.wait_for(lambda: among.server.refusals("a stranger") - before == expected, "counts them all", 20)
+    print(f"{time.monotonic() - began:.2f} s")
+
+
+@pytest.mark.soak
+def test_three_hundred_that_say_nothing_are_hung_up_on(among: Arena) -> None:
+    """The oldest at once, as there may be so many of a host; the others after three heartbeats."""
+    before, callers = among.server.refusals(), []
+    for kind in (Caller, Peer):
+        for _ in range(150):
+            with suppress(ConnectionError):  # it may be hung up on before it has been greeted
+                callers.append(kind(among.server.port))
+    for caller in callers:
+        assert caller.is_hung_up(WITHIN_S)
+        caller.close()
+
+    def found() -> Counter[str]:
+        return among.server.refusals() - before
+
+    among.server.wait_for(lambda: found()["too-many-connections"] + found()["said-nothing"] == 300, "names them")
+    assert found()["too-many-connections"] >= 300 - STRANGERS_OF_A_HOST
+
+
+@pytest.mark.soak
+def test_connections_beyond_the_limit_on_files_are_hung_up_on(among: Arena) -> None:
+    limits = resource.prlimit(among.server.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(among.server.pid, resource.RLIMIT_NOFILE, (256, limits[1]))
+    try:
+        before = among.server.refusals()
+        callers = []
+        for _ in range(400):
+            with suppress(ConnectionError):  # it may be hung up on before it knows that it stands
+                callers.append(Caller(among.server.port))
+        for caller in callers:
+            assert caller.is_hung_up(WITHIN_S)
+            caller.close()
+
+        def found() -> Counter[str]:
+            return among.server.refusals() - before
+
+        among.server.wait_for(lambda: found()["too-many-connections"] + found()["said-nothing"] == 400, "names them")
+        assert found()["too-many-connections"] > 100
+    finally:
+        resource.prlimit(among.server.pid, resource.RLIMIT_NOFILE, limits)
+
+
+@SLOW
+def test_a_guests_message_that_never_ends_is_cut_off(arena: Arena) -> None:
+    """One that has said something whole before is looked at twice."""
+    arena.vacate()
+    resident, descriptors, _ = arena.before
+    for content in ("frames-of-64-kib", "frames-of-nothing"):
+        guest = Guest(arena.server.port, arena.proof)
+        pour(guest.peer, WITHOUT_END[content])
+        settled(arena, guest.peer.name, {"unfinished-message": 1})
+    arena.occupy()
+    arena.step()
+    print(f"{(arena.server.peak - resident) / 1e6:.1f} MB more at the most, for client {CLIENT}")
+    assert arena.server.peak - resident < MOST_GROWTH
+    arena.server.wait_for(lambda: arena.server.descriptors == descriptors, "closes what it opened", WITHIN_S)
+
+
+@pytest.mark.soak
+def test_the_run_ends_as_if_nobody_had_come_while_connections_go_on(arena: Arena, tmp_path: Path) -> None:
+    arena.gate.open_to(2**32)
+    arena.server.wait_for(lambda: arena.server.ask()["rounds"] > 950, "is nearly over")
+    # a process of its own, which does not hold up the good ones
+    flooder = subprocess.Popen([sys.executable, "-c", CONNECT_FOR_EVER, str(arena.server.port)])
+    try:
+        summary = arena.server.results()
+    finally:
+        flooder.kill()
+        flooder.wait()
+    undisturbed = go(tmp_path / "undisturbed", WHAT).summary
+    assert {name: summary[name] for name in SAME} == {name: undisturbed[name] for name in SAME}
+
+
+def settled(arena: Arena, name: str, reasons: dict[str, int]) -> None:
+    """Wait until a peer has been refused for this, and for nothing else."""
+    arena.server.wait_for(lambda: arena.server.refusals(name), "refuses something", WITHIN_S)
+    arena.server.wait_for(lambda: arena.server.refusals(name) == Counter(reasons), "refuses what it should", WITHIN_S)

@@ -1,0 +1,106 @@
+"""Fuzzed parcels over real sockets, while a run goes on: all refused, all counted, and nothing else happens."""
+
+from __future__ import annotations
+
+import random
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hostile_arena import Arena
+from hostile_peers import Peer, frame
+from worlds import go, scenario
+
+from seedbus.agents.messages import Join, Span
+from seedbus.bus import Envelope, Kind, Wish, encode
+from seedbus.bus.zeromq import packet as parcel
+from seedbus.bus.zeromq.packet import NO_SESSION, Type
+
+MOST_GROWTH = 50 * 10**6
+TOGETHER = 9  # frames over one connection: at ten it is hung up on
+ENVELOPES = [
+    encode(Join(-3, (Span(0, 7, 0),), b"s" * 16, b"x" * 8).pack())[0],
+    encode(Envelope(Kind.REPORT, 3, 5, 4, [b"\0" * 12]))[0],
+    encode(Envelope(Kind.EVALUATION, -2, 5, 4, [["loss"], b"\0" * 8, []]))[0],
+    encode(Envelope(Kind.PLAN, 3, 5, 4, [[7, 1, 3, b"\0" * 4], []]))[0],
+]
+CONTENTS = [
+    parcel.hello(b"", Wish()),
+    parcel.hello(b"", Wish(((0, 3), (5, 7)), 0, False)),
+    b"".join(map(parcel.entry, ENVELOPES)),
+    b"".join(parcel.deliveries(3, [(frame, b"") for frame in ENVELOPES])),
+    b"".join(parcel.answers(2, [ENVELOPES, [], ENVELOPES[:1]])),
+    parcel.decline("reason", "detail"),
+    b"",
+]
+
+
+def fuzzed(seed: int) -> Iterator[bytes]:
+    """Parcels that might be good, changed: bytes flipped, cut out, doubled, put in, or spliced with another's."""
+    draw = random.Random(seed)
+    while True:
+        session = NO_SESSION if draw.random() < 0.3 else draw.randbytes(8)
+        data = bytearray(parcel.parcel(draw.choice(list(Type)), session, draw.choice(CONTENTS)))
+        for _ in range(draw.randrange(5)):
+            at, end = sorted(draw.randrange(len(data) + 1) for _ in range(2))
+            match draw.randrange(5):
+                case 0:
+                    data[at : at + 1] = draw.randbytes(1)
+                case 1:
+                    del data[at:end]
+                case 2:
+                    data[at:at] = data[at:end]
+                case 3:
+                    data[at:at] = draw.randbytes(draw.randrange(40))
+                case 4:
+                    data[at:] = draw.choice(CONTENTS)[end:]
+        yield bytes(data) if draw.random() < 0.9 else draw.randbytes(draw.randrange(300))
+
+
+def send(port: int, frames: list[bytes]) -> None:
+    """Over a connection of their own, and wait until all have been taken."""
+    with Peer(port) as peer:
+        peer.raw(b"".join(map(frame, frames)))
+        peer.socket.shutdown(socket.SHUT_WR)
+        with suppress(ConnectionError):
+            while peer.socket.recv(2**16):
+                pass
+
+
+def told(arena: Arena) -> int:
+    """How many parcels the server has refused; that a connection was silent for too long is about none of them."""
+    return sum(count for reason, count in arena.server.refusals().items() if reason != "said-nothing")
+
+
+@pytest.mark.parametrize(
+    "count",
+    [
+        2_000,
+        pytest.param(100_000, marks=pytest.mark.slow),
+        pytest.param(1_000_000, marks=pytest.mark.soak),
+    ],
+)
+def test_fuzzed_parcels_change_nothing(tmp_path: Path, count: int) -> None:
+    what, parcels, began = scenario(stop={"rounds": 200}), fuzzed(11), time.monotonic()
+    with Arena(what, tmp_path / "run") as arena:
+        before, resident = told(arena), arena.server.resident
+        for first in range(0, count, TOGETHER):
+            send(arena.server.port, [next(parcels) for _ in range(min(TOGETHER, count - first))])
+            if first % (TOGETHER * 5000) == 0:
+                arena.step()
+        arena.server.wait_for(lambda: told(arena) >= before + count, "has refused them all")
+        refusals, growth = arena.server.refusals(), arena.server.resident - resident
+        took = time.monotonic() - began
+        print(f"{count:,} parcels at {count / took:,.0f}/s; {growth / 1e6:.1f} MB more; {dict(refusals)}")
+        assert told(arena) == before + count
+        assert growth < MOST_GROWTH
+        arena.gate.open_to(2**32)
+        summary = arena.server.results()
+    undisturbed = go(tmp_path / "undisturbed", what).summary
+    same = ("digest", "ledger_hash", "metrics", "rounds")
+    assert {name: summary[name] for name in same} == {name: undisturbed[name] for name in same}
+    booked = {reason: sum(summary["refusals"][reason].values()) for reason in refusals}
+    assert all(booked[reason] >= told for reason, told in refusals.items())

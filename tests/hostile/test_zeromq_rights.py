@@ -1,0 +1,280 @@
+"""What strangers may not do to a run: evaluate, say what x₀ is, keep others out, take sessions, use up connections."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from bus_harness import Desk
+from clusters import Following, Serving
+from gates import Gate
+from hostile_arena import Worker
+from hostile_parcels import column, hello
+from hostile_peers import Caller, Peer, greeting, ready
+from hostile_server import ServerProcess
+from processes import wait_for
+from standing import until
+from test_zeromq_bytes import port
+from test_zeromq_stalling import HEARTBEAT_S, Door, Member, hub_at
+from worlds import lossy, outcome, scenario
+
+from seedbus.agents.admission import bound
+from seedbus.agents.client.worker import prove
+from seedbus.agents.errors import Unfinishable
+from seedbus.agents.messages import Join, Span
+from seedbus.bus import HOST, Envelope, Kind, Wish, decode, encode
+from seedbus.bus.transport import NO_CLIENTS, STRANGER
+from seedbus.bus.zeromq import Hub, Limits
+from seedbus.bus.zeromq import packet as parcel
+from seedbus.bus.zeromq.packet import Type
+from seedbus.bus.zeromq.server.connections import STRANGERS_OF_A_HOST
+from seedbus.scenarios.reporting.results import Results
+from seedbus.scenarios.running import cluster
+from seedbus.scenarios.running.cluster import STALLS, Placement, _Guard
+from seedbus.scenarios.running.run import bind, run
+from seedbus.scenarios.running.workers import Workers
+
+WHAT = lossy(stop={"rounds": 20})
+
+
+class Stranger:
+    """A peer over tcp that wishes for clients and does with its offer what the test says."""
+
+    def __init__(self, port: int, spans: bytes = b"", count: int = 0, evaluates: int = 0) -> None:
+        self.peer = Peer(port).send(hello(b"", spans, count, evaluates))
+        self.answer = parcel.read(self.peer.receive())
+
+    @property
+    def declined(self) -> str:
+        """Why it got no offer, in a word."""
+        assert self.answer.type is Type.DECLINE
+        return parcel.read_decline(self.answer.content)[0]
+
+    def joining(self, proof: dict[str, bytes]) -> bytes:
+        """A JOIN of all that it was offered, with proofs for this very offer."""
+        _, offer, _ = parcel.read_offer(self.answer.content)
+        spans = tuple(Span(first, last, 0) for first, last in offer.spans)
+        return encode(Join(offer.host, spans, **bound(proof, offer.nonce)).pack())[0]
+
+    def post(self, frame: bytes) -> None:
+        self.peer.send(parcel.parcel(Type.POST, self.answer.session, parcel.entry(frame)))
+
+    def told(self) -> Kind:
+        """What kind of message its JOIN is answered with."""
+        while (got := parcel.read(self.peer.receive())).type is not Type.POST:
+            pass
+        return decode(parcel.read_entries(got.content)[0]).kind
+
+
+@pytest.fixture
+def stranger() -> Iterator[Callable[..., Stranger]]:
+    """Makes strangers, who stay until the test ends."""
+    with ExitStack() as stack:
+
+        def made(*arguments: Any, **options: Any) -> Stranger:
+            stranger = Stranger(*arguments, **options)
+            stack.callback(stranger.peer.close)
+            return stranger
+
+        yield made
+
+
+@pytest.fixture(scope="module")
+def in_memory(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    return run(WHAT, tmp_path_factory.mktemp("memory") / "run")
+
+
+@pytest.fixture
+def evaluator(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """What a server's own process waits for before it is started."""
+    may_start, start = threading.Event(), Workers.start
+
+    def later(self: Workers) -> None:
+        threading.Thread(target=lambda: may_start.wait(60) and start(self), daemon=True).start()
+
+    monkeypatch.setattr(Workers, "start", later)
+    return may_start
+
+
+def test_strangers_neither_evaluate_nor_say_what_x0_is_nor_keep_anybody_out(
+    tmp_path: Path, in_memory: Results, evaluator: threading.Event, stranger: Callable[..., Stranger]
+) -> None:
+    proof = prove(WHAT.algorithm, bind(WHAT))
+    with Serving(WHAT, tmp_path / "run", evaluator="own") as server:
+        assert stranger(port(server), count=NO_CLIENTS, evaluates=1).declined == "no-clients"
+        liars = [stranger(port(server), column(0, 7), evaluates=1) for _ in range(6)]
+        for liar in liars:
+            assert not parcel.read_offer(liar.answer.content)[1].evaluates
+            liar.post(liar.joining(proof | {"x0": b"a lie..."}))
+        time.sleep(0.1)
+        assert server.watcher.joined == 0, "nobody says what x0 is before the server's own process"
+        evaluator.set()
+        assert [liar.told() for liar in liars] == [Kind.REFUSE] * 6
+        idle = [stranger(port(server), column(0, 7)) for _ in range(6)]
+        gate, left = Gate(), server.watcher.gone
+        honest = Following(WHAT, server.watcher.endpoint, Wish(evaluates=False), gate=gate)
+        wait_for(lambda: server.watcher.joined == 2)
+        assert server.watcher.gone == left, "six hold offers of the same clients, and lose nothing but those"
+        for each in idle:
+            each.peer.close()
+        wait_for(lambda: server.watcher.gone == left + 6)
+        gate.open_to(2**32)  # what is delivered to the clients still comes to the process that joined with them
+        results = server.results()
+        honest.join(10)
+        assert honest.failure is None and len(idle) == 6
+    assert outcome(results)[1] == outcome(in_memory)[1] and results.digest == in_memory.digest
+    assert sum(results.summary["refusals"]["x0"].values()) == 6
+
+
+def test_what_was_recorded_of_a_process_that_joined_makes_nobody_a_member(
+    tmp_path: Path, in_memory: Results, stranger: Callable[..., Stranger]
+) -> None:
+    proof = prove(WHAT.algorithm, bind(WHAT))
+    with Serving(WHAT, tmp_path / "run", evaluator="own") as server:
+        recorded = stranger(port(server), column(7, 7))
+        said = recorded.joining(proof)
+        recorded.post(said)
+        assert recorded.told() is Kind.WELCOME, "it waited until the run knew its own x0"
+        assert server.watcher.joined == 2
+        conversation = recorded.peer.sent
+        recorded.peer.reset()
+        wait_for(lambda: server.watcher.gone == 1)
+        with Peer(port(server)).raw(conversation.removeprefix(greeting() + ready())):
+            wait_for(lambda: any(refusal.reason == "stale-session" for refusal in server.watcher.refusals))
+        wait_for(lambda: server.watcher.gone == 2)
+        replaying = stranger(port(server), column(7, 7))
+        assert parcel.read_offer(replaying.answer.content)[1].host == decode(said).client, "it names this very host"
+        replaying.post(said)
+        assert replaying.told() is Kind.REFUSE
+        assert server.watcher.joined == 2
+        Following(WHAT, server.watcher.endpoint)
+        assert server.results().digest == in_memory.digest
+
+
+async def test_a_session_that_lives_is_nobody_elses_to_take() -> None:
+    door, answers = Door(b""), list[list[bytes]]()
+    async with hub_at(door) as (hub, port):
+        owner = Member(port)
+        await owner.offered()
+        owner.join()
+        await owner.until(lambda: bool(door.hosts))
+        thieves = [Peer(port).send(hello(b"", b"", 0, 0, session=owner.session)) for _ in range(3)]
+        await owner.until(lambda: door.refusals == ["taken"] * 3)
+        hub.deliver(0, b"a question", answers.append)
+        hub.flush()
+        owner.say(Type.ANSWER, *parcel.answers(0, [[b"an answer"]]))
+        await owner.until(lambda: answers == [[b"an answer"]])
+        assert door.why == []
+        await asyncio.sleep(2.5 * HEARTBEAT_S)
+        back = Peer(port).send(hello(b"", b"", 0, 0, session=owner.session))
+        await until(lambda: len(door.offers) == 2)
+        for peer in (owner.peer, *thieves, back):
+            peer.close()
+
+
+def test_strangers_that_say_nothing_leave_room_for_whoever_works(tmp_path: Path) -> None:
+    what = scenario(task={"name": "quadratic", "dimension": 50}, stop={"rounds": 5})
+    with ServerProcess(what, tmp_path / "run", heartbeat_s=5.0) as server:
+        before, gate = server.descriptors, Gate()
+        gate.open_to(2**32)
+        silent = [Caller(server.port) for _ in range(300)]
+        worker = Worker(what, server.endpoint, ((0, 7),), gate)
+        too_many = len(silent) - STRANGERS_OF_A_HOST
+        server.wait_for(lambda: server.refusals()["too-many-connections"] >= too_many, "hangs up on the oldest")
+        assert server.descriptors <= before + STRANGERS_OF_A_HOST + 16
+        assert server.results()["rounds"] == 5
+        for caller in silent:
+            caller.close()
+        worker.end()
+
+
+class Waiting(SimpleNamespace):
+    """A reception whose run has begun and waits for clients."""
+
+    missing: Any
+    was_complete: bool = True
+    can_go_on: bool = False
+    could_go_on: bool = False
+    rounds_closed: int = 0
+
+
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """A wall clock of the test's own, in seconds."""
+    now = SimpleNamespace(s=0.0)
+    monkeypatch.setattr(cluster, "wall_seconds", lambda: now.s)
+    return now
+
+
+def test_an_offer_that_is_passed_along_for_ever_holds_up_the_end_of_a_run_once(now: SimpleNamespace) -> None:
+    guard, waiting = _Guard(Placement("tcp", patience_s=10.0, join_s=30.0)), Waiting(missing={7}, could_go_on=True)
+    for now.s in range(0, 40, 2):
+        guard.check(waiting, 0)
+    with pytest.raises(Unfinishable, match=r"no process has hosted 1 clients \(7\) for 40 s"):
+        for now.s in range(40, 46, 2):
+            guard.check(waiting, 0)
+
+
+def test_a_run_whose_clients_nobody_is_offered_ends_after_its_patience(now: SimpleNamespace) -> None:
+    guard, waiting = _Guard(Placement("tcp", patience_s=10.0, join_s=30.0)), Waiting(missing={3, 7})
+    for now.s in range(0, 12, 2):
+        guard.check(waiting, 0)
+    now.s = 12
+    with pytest.raises(Unfinishable, match=r"no process has hosted 2 clients \(3, 7\) for 10 s"):
+        guard.check(waiting, 0)
+
+
+def test_a_round_that_closes_gives_a_run_all_its_time_again(now: SimpleNamespace) -> None:
+    guard, waiting = _Guard(Placement("tcp", patience_s=10.0, join_s=30.0)), Waiting(missing={7}, could_go_on=True)
+    for now.s in range(0, 400, 2):
+        waiting.rounds_closed = now.s // 38
+        guard.check(waiting, now.s // 19)
+
+
+def test_processes_that_join_and_answer_nothing_end_a_run_without_rounds(now: SimpleNamespace) -> None:
+    guard, there = _Guard(Placement("tcp", answer_s=5.0)), Waiting(missing=set(), can_go_on=True, rounds_closed=4)
+    for stalls in range(STALLS):
+        guard.check(there, stalls)
+    with pytest.raises(Unfinishable, match=r"round 4: 3 processes joined and did not answer for 5 s each"):
+        guard.check(there, STALLS)
+
+
+async def test_connections_that_come_and_go_faster_than_they_are_heard_of_are_not_taken_for_others() -> None:
+    """Of 400, one after the other, none is there at the end, and nobody is hung up on in the place of another."""
+    door = Door(b"")
+    async with hub_at(door) as (_, port):
+
+        def come_and_go() -> None:
+            for _ in range(400):
+                with Peer(port) as peer:
+                    peer.send(b"x").send(b"x").end()
+                    peer.is_hung_up()
+
+        await asyncio.to_thread(come_and_go)
+        await until(lambda: len(door.refusals) >= 800)
+    assert door.refusals == ["short-parcel"] * 800
+
+
+@pytest.mark.parametrize(("size", "is_let_in"), [(900 * 12, True), (900 * 40, False)])
+async def test_a_join_may_say_of_each_client_where_it_stands(size: int, is_let_in: bool) -> None:
+    """Clients that come back after some rounds stand at as many versions as there are clients."""
+    desk = Desk((0, 899))
+    hub = Hub("tcp://127.0.0.1:*", bytes(8), limits=Limits(HEARTBEAT_S), rights=lambda is_own, user: STRANGER)
+    hub.start(desk)
+    try:
+        member = Member(int(hub.endpoint.rpartition(":")[2]))
+        await member.offered()
+        long = encode(Envelope(Kind.JOIN, HOST, 0, 0, [[[0, 899]], bytes(size)]))[0]
+        member.say(Type.POST, parcel.entry(long))
+        await until(lambda: bool(desk.hosts) or "too-long" in desk.refusals)
+        assert bool(desk.hosts) == is_let_in
+        member.peer.close()
+    finally:
+        await hub.close()

@@ -1,0 +1,154 @@
+"""The compiled loss: a part of the scenario, the same bits in every process, and refused where it cannot be had."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from clusters import Serving
+from processes import wait_for
+from test_recovery import _cut, _Power
+from worlds import go, reopened, scenario
+
+from seedbus.agents.client.worker import prove
+from seedbus.agents.errors import JoinRefused, RunFolderError
+from seedbus.agents.journal.journal import Journal
+from seedbus.agents.observer import Nobody
+from seedbus.bus import Wish
+from seedbus.bus.zeromq import follow
+from seedbus.models.errors import DataError
+from seedbus.models.images.problem import ImageProblem
+from seedbus.scenarios.running.cluster import Placement
+from seedbus.scenarios.running.run import hosted, recruit, run
+
+TASK: dict[str, Any] = {"name": "digits", "model": "cnn", "batch_size": 16}
+
+
+def what(forward: str, **changes: Any) -> Any:
+    document = {"task": TASK | {"forward": forward}, "verify": False, "evaluation": {"every": 50}}
+    return scenario(**document | changes)
+
+
+def test_without_a_compiler_a_compiled_run_is_refused_before_it_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    expected = "found no C.. compiler here; expected no-such-compiler and its headers, or task.forward: eager"
+    with pytest.raises(DataError, match=expected):
+        go(tmp_path / "run", what("compiled"))
+    assert not (tmp_path / "run").exists()
+    assert go(tmp_path / "run", what("eager", stop={"rounds": 2})).summary["rounds"] == 2
+
+
+def test_a_run_goes_on_only_as_it_began(tmp_path: Path) -> None:
+    go(tmp_path / "run", what("eager", stop={"rounds": 2}))
+    with pytest.raises(RunFolderError, match=r'task\.forward is "eager" there and "compiled" here'):
+        run(what("compiled", stop={"rounds": 2}), tmp_path / "run", resume=True)
+
+
+def test_a_process_compiles_before_its_first_loss_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Any] = []
+
+    def fake(loss: Any, inputs: Any, labels: Any) -> Any:
+        calls.append((tuple(inputs.shape), tuple(labels.shape)))
+        return lambda *batch: loss(*batch) * 2
+
+    monkeypatch.setattr("seedbus.models.images.problem.compiled", fake)
+    told: list[Any] = []
+    compiled, eager = (
+        hosted(what(forward), lambda event, **facts: told.append((event, facts))) for forward in ("compiled", "eager")
+    )
+    assert isinstance(compiled, ImageProblem) and isinstance(eager, ImageProblem)
+    told = [each for each in told if each[0] != "kernels"]  # which may have been compiled, too
+    assert told == [("compiling", {"what": "the loss of task digits"})] and calls == [((16, 1, 8, 8), (16,))]
+    for problem in (compiled, eager):
+        problem.flat.point[:] = problem.x0()
+    assert compiled.objective(3, 1).loss(0) == 2 * eager.objective(3, 1).loss(0)
+    # a client with less than a batch is not compiled for
+    compiled.parts[3] = eager.parts[3] = eager.parts[3][:15]
+    assert compiled.objective(3, 1).loss(0) == eager.objective(3, 1).loss(0)
+
+
+def in_one_place(factor: float) -> ImageProblem:
+    """A problem whose loss was "compiled" where everything comes out `factor` times as large."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            "seedbus.models.images.problem.compiled", lambda loss, *_: lambda *batch: loss(*batch) * np.float32(factor)
+        )
+        problem = hosted(SHARED, lambda event, **facts: None)
+    assert isinstance(problem, ImageProblem)
+    return problem
+
+
+SHARED = what("compiled", participation={"clients": 8, "cohort": 6}, stop={"rounds": 5})
+ONE_BIT = 1 + 2**-23
+
+
+REFUSED = r"\(losses\): its compiled losses have other bits .* with task.forward: eager nothing is compiled"
+
+
+def takes_part(endpoint: str, factor: float, first: int, last: int) -> None:
+    follow(endpoint, [Wish(((first, last),))], recruit(SHARED, in_one_place(factor), Nobody()), patience_s=20)
+
+
+def test_losses_are_proved_only_where_they_were_compiled() -> None:
+    eager = hosted(what("eager"), lambda event, **facts: None)
+    assert isinstance(eager, ImageProblem) and eager.probe() == b""
+    assert set(prove(SHARED.algorithm, eager)) == {"selftest", "x0"}
+    here, there = (prove(SHARED.algorithm, in_one_place(factor)) for factor in (1.0, ONE_BIT))
+    assert here == prove(SHARED.algorithm, in_one_place(1.0))
+    assert {name for name in here if here[name] != there[name]} == {"losses"}
+
+
+def test_a_process_whose_compiled_losses_differ_in_a_bit_is_refused(tmp_path: Path) -> None:
+    alone = _run_of(1.0, tmp_path / "alone")
+    with Serving(SHARED, tmp_path / "run") as server:
+        endpoint = server.watcher.endpoint
+
+        threading.Thread(target=takes_part, args=(endpoint, 1.0, 0, 3), daemon=True).start()
+        wait_for(lambda: server.watcher.joined > 0)
+        with pytest.raises(JoinRefused, match=REFUSED):
+            takes_part(endpoint, ONE_BIT, 4, 7)
+        threading.Thread(target=takes_part, args=(endpoint, 1.0, 4, 7), daemon=True).start()
+        results = server.results()
+    assert results.digest == alone and results.summary["refusals"]["losses"] == {"-4": 1}
+
+
+def _run_of(factor: float, folder: Path, **options: Any) -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("seedbus.scenarios.running.run.hosted", lambda scenario, note: in_one_place(factor))
+        return run(SHARED, folder, **options).digest
+
+
+def test_a_run_goes_on_only_where_its_compiled_losses_are_the_same(tmp_path: Path) -> None:
+    whole = _run_of(1.0, tmp_path / "run")
+    reopened(tmp_path / "run", {})
+    with pytest.raises(RunFolderError, match=r"begun with losses [0-9a-f]{16}, and this is losses [0-9a-f]{16}"):
+        _run_of(ONE_BIT, tmp_path / "run", resume=True)
+    assert _run_of(1.0, tmp_path / "run", resume=True) == whole
+
+
+def test_a_server_that_goes_on_knows_the_compiled_losses_that_its_run_began_with(tmp_path: Path) -> None:
+    whole = _run_of(1.0, tmp_path / "whole")
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(_Power):
+        _cut(patch, Journal, "append", 3, before=False)
+        _run_of(1.0, tmp_path / "run")
+    with Serving(SHARED, tmp_path / "run", resume=True) as server:
+        with pytest.raises(JoinRefused, match=REFUSED):
+            takes_part(server.watcher.endpoint, ONE_BIT, 0, 7)
+        threading.Thread(target=takes_part, args=(server.watcher.endpoint, 1.0, 0, 7), daemon=True).start()
+        assert server.results().digest == whole
+
+
+@pytest.mark.slow
+def test_a_compiled_run_has_the_same_bits_here_and_in_two_processes(tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's own, about itself
+        compiled = what("compiled", participation={"clients": 8, "cohort": 6}, stop={"rounds": 12})
+        here = go(tmp_path / "here", compiled).summary
+    spread = run(compiled, tmp_path / "spread", placement=Placement("tcp", workers=2)).summary
+    assert (here["digest"], here["rounds"]) == (spread["digest"], 12)

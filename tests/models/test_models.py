@@ -1,0 +1,273 @@
+"""Problems: what every task owes the algorithms, and what image tasks and quadratics owe besides."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from pydantic import ValidationError
+from small_data import SMALLER, all_sets
+from torch.nn.functional import cross_entropy
+
+from seedbus.models import DataError, Dirichlet, Iid, Task
+from seedbus.models.task import tasks
+from seedbus.models.tasks.digits import Digits
+from seedbus.models.tasks.mnist import Mnist
+from seedbus.models.tasks.null import Null
+from seedbus.models.tasks.quadratic import Quadratic, QuadraticProblem
+from seedbus.models.text.task import TextTask
+
+KINDS: dict[str, Any] = dict(tasks())
+TASKS = [
+    # a new task joins by itself; those that need weights do so in tests of their own
+    *(task(**SMALLER.get(name, {})) for name, task in KINDS.items() if not issubclass(task, TextTask)),
+    Digits(model="softmax", batch_size=7),
+    Mnist(model="softmax"),
+    Quadratic(dimension=5, noise=0.5),
+    Null(dimension=4, losses="keyed"),
+]
+contract = pytest.mark.parametrize("task", TASKS, ids=repr)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_sets(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A few samples where data sets are looked for."""
+    root = tmp_path_factory.mktemp("data")
+    all_sets(root)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # as a run does
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SEEDBUS_DATA", str(root))
+        yield
+    torch.set_num_threads(threads)
+
+
+def bind(task: Task, seed: int = 1, clients: int = 6) -> Any:
+    return task.bind(seed=seed, clients=clients, partition=Iid())
+
+
+def losses(problem: Any, x: Any, client: int, round: int, steps: Any) -> Any:
+    objective = problem.objective(client, round)
+    objective.point[:] = x
+    return [objective.loss(step) for step in steps]
+
+
+@contract
+def test_the_schema_knows_the_dimension_that_the_problem_has(task: Any) -> None:
+    problem = bind(task)
+    x0 = problem.x0()
+    assert task.dimension == problem.dimension == x0.size
+    assert x0.shape == (task.dimension,) and x0.dtype == np.float32
+
+
+@contract
+def test_the_initial_point_is_the_same_bits_whatever_clients_there_are_and_a_new_array(task: Any) -> None:
+    first, second = bind(task, clients=6).x0(), bind(task, clients=2).x0()
+    assert first.tobytes() == second.tobytes()
+    problem = bind(task)
+    problem.x0()[:] = 7
+    assert problem.x0().tobytes() == first.tobytes()
+    if task.name not in ("null", "blackbox-attack", "language-model"):  # at zero, or pretrained: neither has a seed
+        assert bind(task, seed=2).x0().tobytes() != first.tobytes()
+
+
+@contract
+def test_a_step_asked_twice_at_one_point_gives_the_same_bits(task: Any) -> None:
+    problem = bind(task)
+    first = losses(problem, problem.x0(), 3, 5, [0, 0, 1, 0])
+    assert all(type(loss) is float for loss in first) and first[0] == first[1] == first[3]
+    problem.evaluate(problem.x0() + 1, "test")
+    assert losses(problem, problem.x0(), 3, 5, [1, 0]) == [first[2], first[0]], "nor does the order of steps matter"
+
+
+@contract
+def test_losses_do_not_depend_on_who_else_is_asked(task: Any) -> None:
+    alone, crowd = bind(task), bind(task)
+    x = alone.x0()
+    for other in (0, 1, 4):
+        losses(crowd, x * 2, other, 5, [0, 1])
+    assert losses(alone, x, 2, 5, [0, 1]) == losses(crowd, x, 2, 5, [0, 1])
+
+
+@contract
+def test_metrics_are_finite_on_every_split_and_another_word_is_refused(task: Any) -> None:
+    problem = bind(task)
+    for split in ("train", "validation", "test"):
+        metrics = problem.evaluate(problem.x0(), split)
+        assert "loss" in metrics and all(math.isfinite(value) for value in metrics.values())
+    with pytest.raises(DataError, match="'dev'; expected one of train, validation, test"):
+        problem.evaluate(problem.x0(), "dev")
+
+
+@contract
+def test_named_tensors_hold_every_coordinate_and_share_nothing(task: Any) -> None:
+    problem = bind(task)
+    x = problem.x0()
+    tensors = problem.state_dict(x)
+    assert sum(tensor.size for tensor in tensors.values()) == x.size
+    assert all(tensor.flags.c_contiguous and tensor.flags.owndata for tensor in tensors.values())
+    before = {name: tensor.copy() for name, tensor in tensors.items()}
+    problem.objective(0, 0).point[:] = 5
+    x[:] = 5
+    assert all(np.array_equal(tensors[name], before[name]) for name in tensors)
+
+
+def test_tasks_are_found_by_their_names() -> None:
+    assert list(tasks()) == [
+        "blackbox-attack",
+        "cifar-10",
+        "cifar-100",
+        "digits",
+        "fashion-mnist",
+        "femnist",
+        "language-model",
+        "mnist",
+        "null",
+        "quadratic",
+        "sentence-encoder",
+        "shakespeare",
+    ]
+    assert all(task().name == name for name, task in KINDS.items())
+
+
+def test_every_field_says_what_it_is() -> None:
+    for task in tasks().values():
+        fields = task.model_json_schema()["properties"]
+        assert all(field.get("description") for name, field in fields.items() if name != "name"), task
+
+
+def test_listing_the_tasks_imports_neither_torch_nor_data_libraries() -> None:
+    script = (
+        "import sys; from seedbus.models.task import tasks; [task().dimension for task in tasks().values()]; "
+        "heavy = {'torch', 'sklearn', 'datasets', 'transformers', 'huggingface_hub', 'scipy'}; "
+        "assert not heavy & set(sys.modules), 'heavy imports'"
+    )
+    subprocess.run([sys.executable, "-W", "error", "-c", script], check=True)
+
+
+def test_words_and_values_that_a_task_does_not_know_are_refused() -> None:
+    for wrong in ({"modle": "cnn"}, {"model": "mnist-cnn"}, {"batch_size": 0}, {"validation": 0.9}, {"name": "mnist"}):
+        with pytest.raises(ValidationError):
+            Digits(**wrong)
+
+
+@pytest.mark.parametrize("name", ["null", "quadratic"])
+def test_a_partition_without_effect_is_refused(name: Any) -> None:
+    with pytest.raises(DataError, match=r"partition dirichlet.*expected kind: iid"):
+        KINDS[name]().bind(seed=0, clients=2, partition=Dirichlet(alpha=1.0))
+
+
+# Images
+
+
+def test_splits_are_disjoint_and_the_same_whatever_the_seed() -> None:
+    one, other = bind(Digits(), seed=1), bind(Digits(), seed=2)
+    sizes = {split: images.labels.size for split, images in one.splits.items()}
+    assert sizes == {"train": 1_350, "validation": 150, "test": 297}
+    for split, images in one.splits.items():
+        assert np.array_equal(images.pixels, other.splits[split].pixels)
+    assert sum(one.samples(client) for client in range(6)) == 1_350
+
+
+def test_evaluation_equals_a_computation_by_hand_and_weights_the_last_small_batch_rightly() -> None:
+    problem = bind(Digits())
+    x = problem.x0() * 3
+    metrics = problem.evaluate(x, "test")  # 297 samples: two batches of 128 and one of 41
+    tested = problem.splits["test"]
+    inputs = (torch.from_numpy(tested.pixels).permute(0, 3, 1, 2).double() / 16 - 0.305) / 0.376
+    module = Digits().network().double()
+    module.load_state_dict({name: torch.from_numpy(t) for name, t in problem.state_dict(x).items()})
+    logits, labels = module(inputs).detach(), torch.from_numpy(tested.labels)
+    assert metrics["loss"] == pytest.approx(float(cross_entropy(logits, labels)), rel=1e-6)
+    assert metrics["accuracy"] == float((logits.argmax(1) == labels).double().mean())
+
+
+def test_an_objective_is_the_mean_over_its_own_batch_and_no_more() -> None:
+    problem = bind(Digits(batch_size=9))
+    objective = problem.objective(2, 4)
+    objective.point[:] = problem.x0()
+    inputs, labels = objective.batch(step=3)
+    assert inputs.shape == (9, 1, 8, 8) and labels.shape == (9,)
+    by_sample = cross_entropy(problem.flat.module(inputs), labels, reduction="none")
+    assert objective.loss(3) == pytest.approx(float(by_sample.mean()), rel=1e-6)
+
+
+def test_a_client_with_fewer_samples_than_a_batch_uses_them_all() -> None:
+    problem = bind(Digits(batch_size=500))
+    assert problem.objective(0, 0).batch(0)[1].numel() == problem.samples(0) == 225
+
+
+def test_without_held_out_samples_there_is_no_validation_split() -> None:
+    with pytest.raises(DataError, match="no samples in the validation split; expected a larger `validation`"):
+        problem = bind(Digits(validation=0))
+        problem.evaluate(problem.x0(), "validation")
+
+
+def test_the_small_network_is_trainable() -> None:
+    problem = bind(Digits(), clients=1)
+    objective = problem.objective(0, 0)
+    objective.point[:] = problem.x0()
+    module = problem.flat.module.requires_grad_(True)
+    for step in range(250):
+        inputs, labels = objective.batch(step)
+        module.zero_grad()
+        cross_entropy(module(inputs), labels).backward()  # type: ignore[no-untyped-call]
+        with torch.no_grad():
+            for parameter in module.parameters():
+                parameter -= 0.2 * parameter.grad
+    module.requires_grad_(False)
+    assert problem.evaluate(objective.point.copy(), "test")["accuracy"] > 0.9
+
+
+# Quadratics
+
+
+def exact(task: Quadratic, clients: int = 4) -> QuadraticProblem:
+    return QuadraticProblem(task, seed=3, clients=clients, dtype=np.float64)
+
+
+def test_the_optimum_is_where_the_mean_gradient_vanishes_in_float64() -> None:
+    problem = exact(Quadratic(dimension=6, condition=100.0))
+    centers = np.stack([problem.center(client) for client in range(4)])
+    assert problem.optimum == pytest.approx(centers.mean(axis=0), abs=1e-14)
+    gradient = (problem.curvature * (problem.optimum - centers)).mean(axis=0)
+    assert np.abs(gradient).max() < 1e-14
+    assert problem.evaluate(problem.optimum, "test")["gap"] == 0.0
+    assert problem.curvature[[0, -1]].tolist() == [0.01, 1.0]
+
+
+def test_the_global_loss_is_the_mean_of_the_clients_losses() -> None:
+    problem = exact(Quadratic(dimension=6))
+    x = problem.x0()
+    assert x.dtype == np.float64
+    mean = np.mean([losses(problem, x, client, 0, [0]) for client in range(4)])
+    assert problem.evaluate(x, "train")["loss"] == pytest.approx(mean, rel=1e-14)
+
+
+def test_a_central_difference_is_exact_on_a_quadratic_in_float64() -> None:
+    problem = exact(Quadratic(dimension=6))
+    objective = problem.objective(1, 0)
+    x, z = problem.x0(), np.arange(6.0)
+    objective.point = x + 0.5 * z
+    above = objective.loss(0)
+    objective.point = x - 0.5 * z
+    assert above - objective.loss(0) == pytest.approx(z @ (problem.curvature * (x - problem.center(1))), rel=1e-13)
+
+
+def test_without_heterogeneity_all_clients_agree() -> None:
+    problem = exact(Quadratic(heterogeneity=0))
+    assert np.array_equal(problem.center(0), problem.center(1)) and problem.least_loss < 1e-28
+
+
+def test_gradient_noise_has_the_deviation_that_was_asked_for_and_is_fixed_within_a_step() -> None:
+    problem = exact(Quadratic(dimension=4_000, noise=2.0))
+    objective = problem.objective(0, 0)
+    assert objective.noise(0).std() == pytest.approx(1.0, rel=0.05)
+    assert np.array_equal(objective.noise(1), problem.objective(0, 0).noise(1))
+    assert not np.array_equal(objective.noise(1), problem.objective(0, 1).noise(1))
+    assert not np.array_equal(objective.noise(1), problem.objective(1, 0).noise(1))

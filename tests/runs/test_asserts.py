@@ -1,0 +1,59 @@
+"""Nothing depends on `assert`: with `python -O` there is none, and runs are the same."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from worlds import lossy, outcome, scenario
+
+from seedbus.agents.server.rounds import Rounds
+from seedbus.algorithms.contract import Declined
+from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.reporting.results import Results
+from seedbus.scenarios.running.cluster import Placement
+from seedbus.scenarios.running.run import run
+from seedbus.scenarios.schema.loading import load
+from seedbus.scenarios.schema.yaml_text import dump
+
+
+@pytest.mark.slow
+def test_without_asserts_a_run_over_tcp_has_the_same_bits(tmp_path: Path) -> None:
+    what = lossy(lag={"snapshot_after_commits": 2})
+    (tmp_path / "small.yaml").write_text(dump(what.resolved()), encoding="utf-8")
+    _command("run", str(tmp_path / "small.yaml"), "--workers", "2", "--out", str(tmp_path / "run"))
+    assert outcome(Results.read(tmp_path / "run")) == outcome(run(what, tmp_path / "again"))
+
+
+@pytest.mark.slow
+def test_without_asserts_the_quickstart_has_the_same_bits(tmp_path: Path) -> None:
+    five = "stop.rounds=5"
+    _command("run", "quickstart", "--set", five, "--out", str(tmp_path / "run"))
+    assert outcome(Results.read(tmp_path / "run")) == outcome(run(load("quickstart", [five]), tmp_path / "again"))
+
+
+def _command(*arguments: str) -> None:
+    """The command with its asserts taken out, and its workers' too."""
+    command, around = [sys.executable, "-m", "seedbus", *arguments, "--quiet"], os.environ | {"PYTHONOPTIMIZE": "1"}
+    subprocess.run(command, check=True, capture_output=True, timeout=120, env=around)
+
+
+def test_workers_that_no_transport_reaches_are_a_mistake_in_one_sentence(tmp_path: Path) -> None:
+    for placement in (Placement(workers=2), Placement(bind="tcp://127.0.0.1:5555"), Placement("inproc", workers=2)):
+        with pytest.raises(ScenarioError, match=r"^transport (memory|inproc): it reaches no other process; expected"):
+            run(scenario(), tmp_path / "run", placement=placement)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_round_that_is_not_open_cannot_be_closed() -> None:
+    what = scenario()
+    with pytest.raises(ValueError, match="round 0 cannot be closed: it is not open"):
+        Rounds(what.algorithm, what.participation, 1).close(0, 0)
+
+
+def test_a_reason_to_decline_that_no_server_knows_is_refused_where_it_is_made() -> None:
+    with pytest.raises(ValueError, match="'tired' is no reason to decline; overflow is accepted"):
+        Declined("tired", "a client has had enough")

@@ -1,0 +1,50 @@
+"""The guard: the table of what honest runs give is complete, notices a change, and is what the code gives."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import guard
+import pytest
+
+from seedbus.scenarios.schema.discovery import algorithms, faults
+
+TABLE = json.loads(guard.TABLE.read_text(encoding="utf-8"))["runs"]
+
+
+def test_every_algorithm_fault_and_transport_has_a_run_and_a_line_in_the_table() -> None:
+    runs = guard.runs()
+    assert runs.keys() == TABLE.keys()
+    made = [guard.BASE | changes for changes, _ in runs.values()]
+    assert {each["algorithm"]["name"] for each in made} == algorithms().keys()
+    assert {line["fault"] for each in made for line in each.get("faults", [])} == faults().keys()
+    assert {"everything-inproc", "everything-ipc", "everything-tcp", "everything-workers"} <= runs.keys()
+
+
+def test_what_a_fault_does_shows_in_its_line() -> None:
+    idle = [name for name, line in TABLE.items() if any(fault.keys() == {"fault"} for fault in line["faults"])]
+    assert not idle
+
+
+def test_a_learning_rate_that_is_another_is_noticed() -> None:
+    changes, way = guard.runs()["decomfl"]
+    found = guard.cells(changes | {"algorithm": guard.DECOMFL | {"learning_rate": 0.0101}}, way)
+    differing = [line.partition(":")[0] for line in guard.differences(found, TABLE["decomfl"], False)]
+    assert differing == ["digest", "halfway", "metrics"]
+
+
+def test_another_processor_excuses_digests_of_torch_and_nothing_else() -> None:
+    known = TABLE["digits-cnn"]
+    found = known | {"digest": "0", "halfway": "0", "metrics": "0"}
+    assert len(guard.differences(found, known, True)) == 3
+    assert not guard.differences(found, known, False)
+    assert guard.differences(found | {"up": 1}, known, False) == [f"up: {known['up']} → 1"]
+    assert guard.differences(TABLE["decomfl"] | {"digest": "0"}, TABLE["decomfl"], False)
+
+
+@pytest.mark.slow
+def test_no_bit_byte_or_message_of_an_honest_run_has_changed() -> None:
+    done = subprocess.run([sys.executable, guard.__file__, "--check"], capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, "\n".join(line for line in done.stdout.splitlines() if not line.startswith("ok"))

@@ -1,0 +1,276 @@
+"""Whole runs with late reports and asynchronous rounds: same bits everywhere, nothing counted twice, always an end."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from test_recovery import _cut, _Power
+from worlds import DECOMFL, go, outcome, scenario
+
+from seedbus.agents.journal.journal import Journal
+from seedbus.agents.launcher import history
+from seedbus.agents.server.coordinator import Coordinator
+from seedbus.agents.server.rounds import Rounds
+from seedbus.agents.server.server import Server
+from seedbus.algorithms.scalar_only.payloads import ScalarCommit
+from seedbus.bus import Bus, Ledger, ledger_hash, read_ledger
+from seedbus.scenarios.reporting.results import Results
+from seedbus.scenarios.running.cluster import Placement
+from seedbus.scenarios.running.replay import replay
+from seedbus.scenarios.running.run import run
+from seedbus.scenarios.schema.scenario import Scenario
+
+STRAGGLERS = [
+    {"fault": "drop", "probability": 0.15},
+    {"fault": "delay", "by": {"distribution": "pareto", "minimum": 0.2, "shape": 0.8}, "probability": 0.4},
+]
+CHANGING = DECOMFL | {
+    "perturbations": {0: 3, 5: 5, 10: 2, 14: 4, 20: 2, 25: 3},
+    "local_steps": {0: 1, 15: 2},
+    "learning_rate": {0: 0.01, 12: 0.005},
+}
+POLICIES: dict[str, dict[str, Any]] = {
+    "late": {"cohort": 4, "deadline_s": 0.5, "late": {"discount": 0.5, "max_staleness": 4}},
+    "everything": {
+        "cohort": 3,
+        "over_selection": 1.5,
+        "selection": {"policy": "rarest"},
+        "quorum": 3,
+        "deadline_s": 3,
+        "deadline": {"quantile": 0.8, "factor": 1.2, "window": 20},
+        "late": {"max_staleness": 3},
+    },
+    "buffer": {"cohort": 6, "buffer": 3, "quorum": 3, "deadline_s": 4, "late": {"max_staleness": 5}},
+    "buffer of two": {
+        "cohort": 8,
+        "buffer": 2,
+        "quorum": 2,
+        "deadline_s": 4,
+        "selection": {"policy": "power-of-choice"},
+        "late": {"max_staleness": 2},
+    },
+}
+each_policy = pytest.mark.parametrize("policy", POLICIES)
+
+
+def world(policy: str, **changes: Any) -> Scenario:
+    """Ten clients that lag, with schedules of K, P and η."""
+    said = {
+        "participation": {"clients": 10} | POLICIES[policy],
+        "algorithm": CHANGING,
+        "faults": STRAGGLERS,
+        "compute": {"evaluation": {"distribution": "exponential", "mean": 0.02}},
+        "stop": {"rounds": 30},
+    }
+    return scenario(**(said | changes))
+
+
+@pytest.fixture(scope="module")
+def in_memory(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Results]:
+    folder = tmp_path_factory.mktemp("memory")
+    return {name: run(world(name), folder / name) for name in POLICIES}
+
+
+def log_of(results: Results) -> list[ScalarCommit]:
+    with closing(Journal.open(results.folder, for_writing=False)) as journal:
+        return list(history(world("late").algorithm, journal))
+
+
+@each_policy
+def test_late_reports_count_in_such_a_run_and_no_replica_diverges(in_memory: dict[str, Results], policy: str) -> None:
+    """Without which the rest of this file would prove nothing."""
+    results, log = in_memory[policy], log_of(in_memory[policy])
+    late = [(commit, term) for commit in log for term in commit.terms if term.round != commit.round]
+    shapes = {(term.scalars.shape == commit.terms[0].scalars.shape) for commit, term in late if commit.terms[0].weight}
+    assert len(late) > 5 and shapes == {True, False}
+    assert set(results.summary["refusals"]) <= {"late"}
+    assert results.summary["traffic"]["catchup_bytes"] > 0
+    if "buffer" in policy:
+        assert any(commit.terms[0].weight < 1 for commit in log)
+
+
+@each_policy
+@pytest.mark.parametrize("transport", ["inproc", "ipc", "tcp"])
+def test_a_run_with_late_reports_is_the_same_on_every_transport(
+    tmp_path: Path, in_memory: dict[str, Results], policy: str, transport: Any
+) -> None:
+    results = run(world(policy, transport=transport), tmp_path / "run", placement=Placement(transport))
+    assert outcome(results) == outcome(in_memory[policy])
+    ours, theirs = (read_ledger(each.folder / "messages") for each in (results, in_memory[policy]))
+    assert ledger_hash(ours) == ledger_hash(theirs)
+
+
+@pytest.mark.parametrize("policy", ["everything", "buffer"])
+def test_a_run_with_late_reports_is_the_same_in_any_number_of_processes(
+    tmp_path: Path, in_memory: dict[str, Results], policy: str
+) -> None:
+    results = run(world(policy), tmp_path / "run", placement=Placement("tcp", 2))
+    assert outcome(results) == outcome(in_memory[policy])
+
+
+@each_policy
+def test_verification_changes_no_bit_of_a_run_with_late_reports(
+    tmp_path: Path, in_memory: dict[str, Results], policy: str
+) -> None:
+    assert go(tmp_path / "run", world(policy, verify=False)).digest == in_memory[policy].digest
+
+
+@each_policy
+def test_replay_rebuilds_the_model_of_any_round_from_the_journal(in_memory: dict[str, Results], policy: str) -> None:
+    results = in_memory[policy]
+    assert replay(results.folder).digest == results.digest
+    log = log_of(results)
+    for round in (1, 11, 16, 29):
+        rebuilt = replay(results.folder, round).replica
+        assert rebuilt.version == sum(commit.round < round for commit in log)
+
+
+# cut off and resumed
+
+POINTS = [
+    *((Journal, "append", at, before) for at in (6, 17) for before in (True, False)),
+    *((Bus, "_depart", 130, before) for before in (True, False)),
+    *((Bus, "_speak", 60, before) for before in (True, False)),
+    *((Coordinator, "reported", at, False) for at in (9, 40)),
+    *((Rounds, "close", 21, before) for before in (True, False)),
+    (Server, "_publish", 14, True),
+]
+
+
+def interrupted(monkeypatch: pytest.MonkeyPatch, what: Scenario, folder: Path, resume: bool, *cut: Any) -> bool:
+    """Run until the plug is pulled; false if the run ended before."""
+    with monkeypatch.context() as patch:
+        _cut(patch, *cut[:3], before=cut[3])
+        patch.setattr("seedbus.agents.launcher._Crew.tidy", lambda self: None)
+        try:
+            run(what, folder, resume=resume)
+        except _Power:
+            return True
+    return False
+
+
+@each_policy
+@pytest.mark.parametrize(("owner", "name", "at", "before"), POINTS)
+def test_a_run_cut_off_while_late_reports_are_kept_ends_alike(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    in_memory: dict[str, Results],
+    policy: str,
+    owner: type,
+    name: str,
+    at: int,
+    before: bool,
+) -> None:
+    monkeypatch.setattr("seedbus.agents.launcher.Ledger", partial(Ledger, segment_rows=40))
+    what = world(policy)
+    assert interrupted(monkeypatch, what, tmp_path / "cut", False, owner, name, at, before)
+    assert outcome(run(what, tmp_path / "cut", resume=True)) == outcome(in_memory[policy])
+
+
+@each_policy
+def test_a_run_cut_off_after_every_other_round_ends_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_memory: dict[str, Results], policy: str
+) -> None:
+    what, cuts, kept = world(policy), 0, list[int]()
+    while interrupted(monkeypatch, what, tmp_path / "cut", cuts > 0, Journal, "append", 3, cuts % 2 == 0):
+        cuts += 1
+        kept.append(_kept(tmp_path / "cut"))
+    assert cuts > 8 and (any(kept) or policy not in ("late", "buffer")), (
+        "some cuts came while reports were kept for later"
+    )
+    assert outcome(run(what, tmp_path / "cut", resume=True)) == outcome(in_memory[policy])
+
+
+def _kept(folder: Path) -> int:
+    """How many late reports a checkpoint holds."""
+    with closing(Journal.open(folder)) as journal:
+        checkpoint = journal.checkpoint()
+    assert checkpoint is not None
+    rounds = checkpoint.state[0][0]
+    return sum(len(reports) for _, _, reports in rounds[3])
+
+
+# the ledger, and an end whatever happens
+
+
+faults = st.lists(
+    st.one_of(
+        st.builds(lambda p: {"fault": "drop", "probability": p}, st.sampled_from([0.1, 0.35, 0.7, 1.0])),
+        st.builds(
+            lambda p, up: {
+                "fault": "delay",
+                "probability": p,
+                "direction": up,
+                "by": {"distribution": "pareto", "minimum": 0.5, "shape": 0.6},
+            },
+            st.sampled_from([0.3, 1.0]),
+            st.sampled_from(["up", "down", "both"]),
+        ),
+        st.just({"fault": "drop", "clients": [0, 1, 2, 3, 4, 5, 6]}),
+    ),
+    max_size=2,
+)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 2**63 - 1), policy=st.sampled_from(sorted(POLICIES)), faults=faults)
+def test_a_run_ends_and_its_ledger_balances_whatever_the_faults(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, policy: str, faults: Any
+) -> None:
+    results = go(tmp_path_factory.mktemp("run"), world(policy, seed=seed, faults=faults, stop={"rounds": 25}))
+    balances(results, world(policy))
+    assert results.summary["rounds"] == 25
+
+
+def balances(results: Results, what: Scenario) -> None:
+    """Every report that arrived was counted or refused; every scalar of a commit is one that was reported."""
+    assert set(results.summary["refusals"]) <= {"late"}
+    messages = results.messages
+    reports = messages[messages["kind"] == "REPORT"]
+    assert not reports.duplicated(["sender", "round"]).any()
+    plans = messages[messages["kind"] == "PLAN"].groupby("round").size()
+    assert (plans <= what.participation.asked).all()
+    arrived = Counter(reports[reports["fate"] == "DELIVERED"]["round"].tolist())
+    most = what.participation.staleness
+    for commit in log_of(results):
+        for term in commit.terms:
+            if term.weight:
+                assert arrived[term.round] > 0 and 0 <= commit.round - term.round <= most
+
+
+@pytest.mark.parametrize("policy", ["buffer", "buffer of two"])
+def test_asynchronous_rounds_go_on_though_a_third_of_all_messages_is_lost(tmp_path: Path, policy: str) -> None:
+    lossy = [{"fault": "drop", "probability": 0.35}, STRAGGLERS[1]]
+    results = go(tmp_path / "run", world(policy, faults=lossy, stop={"rounds": 60}))
+    balances(results, world(policy))
+    assert results.summary["version"] > 20
+    fates = results.summary["traffic"]["fates"]
+    assert fates["dropped"] > 0.3 * sum(fates.values()) - 20
+
+
+@pytest.mark.parametrize("policy", ["buffer", "buffer of two"])
+def test_no_more_than_the_cohort_is_at_work_at_any_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str
+) -> None:
+    """Between its plan's sending and its report's arrival a client is at work; it is not asked before."""
+    what = world(policy, faults=[], participation={"clients": 10, **POLICIES[policy], "deadline_s": None})
+    what = what.model_copy(update={"stop": what.stop.model_copy(update={"rounds": 80})})
+    asked: list[int] = []
+    opened = Rounds.open
+
+    def watch(self: Rounds, *arguments: Any) -> Any:
+        attempt = opened(self, *arguments)
+        asked.append(len(attempt.cohort) + len(self._overdue.busy(-1)))
+        assert not self._overdue.busy(-1) & set(attempt.cohort)
+        return attempt
+
+    monkeypatch.setattr(Rounds, "open", watch)
+    results = go(tmp_path / "run", what)
+    assert results.summary["version"] == 80 and set(asked) == {POLICIES[policy]["cohort"]}

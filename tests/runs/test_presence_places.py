@@ -1,0 +1,213 @@
+"""Clients that come and go in processes that come and go, in real time, and among peers that mean no good."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from clusters import Following, Serving, Watcher
+from comings import churn, coming, exponential
+from hall import Hall
+from processes import wait_for
+from test_zeromq_crashes import alike, killing
+from worlds import HISO, scenario
+
+from seedbus.agents.errors import Unfinishable
+from seedbus.agents.journal.journal import Entry, Journal
+from seedbus.agents.messages import Join, Span
+from seedbus.bus import HOST, Envelope, Kind, MemoryTransport, Offer, Wish, decode, encode
+from seedbus.scenarios.reporting.results import Results
+from seedbus.scenarios.running.cluster import Placement
+from seedbus.scenarios.running.replay import replay
+from seedbus.scenarios.running.run import run
+from seedbus.scenarios.schema.scenario import Scenario
+
+FAST = {"latency": {"distribution": "exponential", "mean": 0.002}}
+
+
+# -- processes
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("all at once", marks=pytest.mark.slow),
+        pytest.param("churn from another run", marks=pytest.mark.soak),
+        pytest.param("crash without state", marks=pytest.mark.soak),
+    ],
+)
+def test_a_worker_killed_while_its_clients_come_and_go_leaves_no_trace(tmp_path: Path, name: str) -> None:
+    task = {"name": "quadratic", "dimension": 20_000}
+    what = coming(name, task=task, algorithm=HISO, stop={"rounds": 300}, evaluation={"every": 50})
+    whole = run(what, tmp_path / "whole")
+    watcher, done, found = Watcher(), threading.Event(), list[int]()
+    killer = threading.Thread(target=lambda: found.append(killing(watcher, 5, 3, done)))
+    killer.start()
+    try:
+        results = run(what, tmp_path / "killed", observer=watcher, placement=Placement("tcp", 2))
+    finally:
+        done.set()
+        killer.join()
+    assert found[0] >= 3
+    assert alike(results, whole)
+
+
+class _Leaving(MemoryTransport):
+    """A process that is gone at the worst of moments: it has been woken, and another takes its place."""
+
+    def __init__(self, made: Callable[[Offer], Any], at: int) -> None:
+        super().__init__(made)
+        self._made, self._at, self._woken = made, at, 0
+
+    def start(self, reception: Any) -> None:
+        super().start(reception)
+        self._reception = reception
+
+    def deliver(self, address: int, frame: bytes, answered: Any, tail: bytes = b"") -> None:
+        self._woken += decode(frame).kind is Kind.WAKE
+        if self._woken == self._at and decode(frame).kind is Kind.WAKE:
+            self._reception.gone(HOST, "it was killed")
+            super().start(self._reception)
+        super().deliver(address, frame, answered, tail)
+
+
+@pytest.mark.parametrize("name", ["all at once", "churn from another run", "crash without state", "churn"])
+@pytest.mark.parametrize("at", [1, 4, 7])
+def test_a_process_that_is_replaced_as_its_clients_wake_leaves_no_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, at: int
+) -> None:
+    whole = run(coming(name), tmp_path / "whole")
+    monkeypatch.setattr("seedbus.scenarios.running.cluster.MemoryTransport", lambda made, **how: _Leaving(made, at))
+    assert alike(run(coming(name), tmp_path / "run"), whole)
+
+
+# -- peers that mean no good
+
+
+@dataclass
+class _Insisting:
+    """Followers of whom one client says to everything that it comes from another run."""
+
+    good: Any
+    version: int
+
+    def join(self, host: int, nonce: bytes = b"") -> list[bytes]:
+        self._proof = Join.unpack(decode(self.good.join(host, nonce)[0])).proofs
+        frames: list[bytes] = self.good.join(host, nonce)
+        return frames
+
+    def welcome(self, frame: bytes) -> None:
+        self.good.welcome(frame)
+
+    def handle(self, frame: bytes) -> list[bytes]:
+        asked: Envelope = decode(frame)
+        if asked.client != 1:
+            answers: list[bytes] = self.good.handle(frame)
+            return answers
+        return [encode(Join(1, (Span(1, 1, self.version),), **self._proof).pack())[0]]
+
+
+@pytest.mark.parametrize("version", [2**31, 0])
+@pytest.mark.parametrize("latency", [exponential(0.1), {"distribution": "constant", "value": 0.0}])
+def test_a_client_that_will_not_be_told_keeps_nobody_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int, latency: dict[str, Any]
+) -> None:
+    what = scenario(faults=[churn(0.3, 0.1, clients=[1])], network={"latency": latency}, stop={"rounds": 40})
+    monkeypatch.setattr(
+        "seedbus.scenarios.running.cluster.MemoryTransport",
+        lambda made, **how: MemoryTransport(lambda offer: _Insisting(made(offer), version)),
+    )
+    summary = run(what, tmp_path / "run").summary
+    assert summary["version"] == 40
+    assert summary["traffic"]["by_kind"].get("refuse", {"messages": 0})["messages"] <= 80
+    assert all(set(who) == {"1"} for who in summary["refusals"].values())
+
+
+# -- real time
+
+
+def wall(**changes: Any) -> Scenario:
+    participation = {"clients": 8, "cohort": 3, "deadline_s": 0.2} | changes.pop("participation", {})
+    world = {"clock": "wall", "network": FAST, "participation": participation, "algorithm": HISO}
+    return scenario(**(world | changes))
+
+
+def holds(results: Results) -> bool:
+    return replay(results.folder).digest == results.digest and "diverged" not in results.summary["refusals"]
+
+
+@pytest.mark.parametrize("transport", ["memory", "tcp"])
+@pytest.mark.parametrize("returns", ["with-state", "without-state", "from-another-run"])
+def test_comings_and_goings_in_real_time_end_and_replay(tmp_path: Path, transport: Any, returns: str) -> None:
+    faults = [churn(0.1, 0.1, initially=0.5, returns=returns), {"fault": "late-joiners", "clients": [7], "at_round": 9}]
+    results = run(wall(faults=faults), tmp_path / "run", placement=Placement(transport))
+    assert results.summary["rounds"] == 20 and results.summary["version"] > 5 and holds(results)
+    assert results.summary["traffic"]["by_kind"]["join"]["messages"] > 2
+
+
+def test_a_short_night_in_real_time_is_no_reason_to_give_up(tmp_path: Path) -> None:
+    night = {"fault": "diurnal", "low": 0.0, "high": 1.0, "period_s": 1.0}
+    what = wall(faults=[night], participation={"quorum": 3}, stop={"rounds": 150})
+    placement = Placement("tcp", heartbeat_s=0.2, patience_s=0.1)
+    results = run(what, tmp_path / "run", placement=placement)
+    assert results.summary["rounds"] == 150 and holds(results)
+    assert results.summary["simulated_s"] > 0.5
+
+
+def test_in_real_time_too_there_is_an_end_to_waiting_for_those_who_have_gone_for_good(tmp_path: Path) -> None:
+    with pytest.raises(Unfinishable, match="0 of 8 are there, and nobody comes or goes any more"):
+        run(wall(faults=[{"fault": "crash"}]), tmp_path / "run")
+
+
+def test_a_process_does_not_bring_whom_the_scenario_keeps_away(tmp_path: Path) -> None:
+    faults = [{"fault": "ramp", "start": 4, "stages": [{"rounds": 10, "target": 4}, {"rounds": 1, "target": 8}]}]
+    what = wall(faults=faults, stop={"rounds": 300}, evaluation={"every": 50})
+    with Serving(what, tmp_path / "run", patience_s=20) as server:
+        first = Following(what, server.watcher.endpoint, Wish(((0, 7),)), patience_s=10)
+        wait_for(lambda: server.watcher.rounds > 30 or not server.is_alive())
+        results = server.results()
+        first.join(10)
+    assert holds(results)
+    returned = [facts["client"] for event, facts in server.watcher.events if event == "returned"]
+    assert len(returned) == 4, "they came by themselves, when it was time"
+    assert results.summary["traffic"]["by_kind"]["join"]["messages"] == 4
+
+
+def test_who_is_away_as_its_process_joins_in_real_time_is_no_member() -> None:
+    hall = Hall(clients=4, processes=1, is_virtual=False)
+    away = {1}
+    hall.coordinator._joining.apart = away
+    hall.comes(Wish())
+    assert list(hall.coordinator._places.members) == [0, 2, 3]
+    away.clear()
+    assert hall.coordinator.joined(Join(1, (Span(1, 1, 0),), **hall.coordinator.proofs), is_due=True)[1] is None
+    assert list(hall.coordinator._places.members) == [0, 1, 2, 3]
+    hall.reception.gone(HOST, "…")
+    away.add(2)
+    hall.comes(Wish(), 0)
+    assert list(hall.coordinator._places.members) == [0, 1, 3]
+
+
+@pytest.mark.parametrize("transport", ["memory", "tcp"])
+def test_a_run_in_real_time_is_resumed_with_clients_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transport: Any
+) -> None:
+    faults = [churn(0.1, 0.1, initially=0.5), {"fault": "crash", "clients": [1, 2], "at_round": 5, "for_rounds": 9}]
+    what, where = wall(faults=faults), Placement(transport)
+    append = Journal.append
+
+    def stop(self: Journal, entry: Entry) -> None:
+        append(self, entry)
+        if entry.round == 10:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "append", stop)
+        with pytest.raises(KeyboardInterrupt):
+            run(what, tmp_path / "run", placement=where)
+    results = run(what, tmp_path / "run", resume=True, placement=where)
+    assert results.summary["rounds"] == 20 and holds(results)

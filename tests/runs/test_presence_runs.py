@@ -1,0 +1,270 @@
+"""Whole runs in which clients come and go: the same bits however they are carried and wherever they are cut off."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from comings import FAULTS, churn, coming, ramp
+from test_recovery import _cut, _Power
+from worlds import DECOMFL, lossy, outcome
+
+from seedbus.agents.errors import TooFew, Unfinishable
+from seedbus.agents.journal.journal import Entry, Journal
+from seedbus.agents.server.arrivals import Comings
+from seedbus.agents.server.server import Server
+from seedbus.bus import Bus, Fate, Kind, read_ledger
+from seedbus.scenarios.reporting.results import Results
+from seedbus.scenarios.running.cluster import Placement
+from seedbus.scenarios.running.run import run
+from seedbus.scenarios.schema.scenario import Scenario
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Results]:
+    folder = tmp_path_factory.mktemp("whole")
+    return {name: run(coming(name), folder / name.replace(" ", "-")) for name in FAULTS}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_nobody_diverges_and_the_run_comes_to_its_end(whole: dict[str, Results], name: str) -> None:
+    summary = whole[name].summary
+    assert "diverged" not in summary["refusals"] and summary["rounds"] == 25
+    assert summary["version"] > 5
+    rows = read_ledger(whole[name].folder / "messages")
+    joins = (rows["kind"] == Kind.JOIN) & (rows["sender"] >= 0)
+    assert joins.sum() >= 3, "whoever comes introduces itself"
+    assert summary["traffic"]["by_kind"]["join"]["messages"] == joins.sum()
+    assert (rows["header_bytes"] + rows["payload_bytes"])[joins].min() > 20
+    assert joins.sum() < 6 * 25
+
+
+def test_the_worlds_are_different(whole: dict[str, Results]) -> None:
+    assert len({results.summary["ledger_hash"] for results in whole.values()}) == len(whole)
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_run_cut_off_after_every_round_ends_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: dict[str, Results], name: str
+) -> None:
+    resume = False
+    for cuts in range(60):
+        with monkeypatch.context() as patch:
+            _cut(patch, Journal, "append", 1 + cuts % 2, before=False)
+            patch.setattr("seedbus.agents.launcher._Crew.tidy", lambda self: None)
+            try:
+                results = run(coming(name), tmp_path / "cut", resume=resume)
+                break
+            except _Power:
+                resume = True
+    assert cuts > 10
+    assert outcome(results) == outcome(whole[name])
+
+
+@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize(
+    ("owner", "method", "at", "before"),
+    [
+        (Bus, "wake", 1, True),
+        (Bus, "wake", 4, False),
+        (Comings, "joined", 3, True),
+        (Comings, "joined", 5, False),
+    ],
+)
+def test_a_run_cut_off_while_somebody_comes_ends_alike(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    whole: dict[str, Results],
+    name: str,
+    owner: type,
+    method: str,
+    at: int,
+    before: bool,
+) -> None:
+    with monkeypatch.context() as patch:
+        _cut(patch, owner, method, at, before=before)
+        with pytest.raises(_Power):
+            run(coming(name), tmp_path / "cut")
+    assert outcome(run(coming(name), tmp_path / "cut", resume=True)) == outcome(whole[name])
+
+
+def test_the_cuts_meet_with_joins_in_flight_and_with_clients_that_are_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, append = Counter[str](), Journal.append
+
+    def look(self: Journal, entry: Entry) -> None:
+        append(self, entry)
+        _, (_, _, flights, *_), _, expected = entry.state
+        seen["joins in flight"] += any(flight[2] == Kind.JOIN for flight in flights)
+        seen["refusals in flight"] += any(flight[2] == Kind.REFUSE for flight in flights)
+        seen["arrived and not joined"] += bool(expected)
+        seen["left"] += any(version < 0 for _, version in entry.known)
+
+    monkeypatch.setattr(Journal, "append", look)
+    for number, name in enumerate(FAULTS):
+        run(coming(name), tmp_path / str(number))
+    assert min(seen.values()) >= 5 and len(seen) == 4, seen
+
+
+@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("transport", ["inproc", "ipc", "tcp"])
+def test_who_is_there_is_the_same_on_every_transport(
+    tmp_path: Path, whole: dict[str, Results], name: str, transport: Any
+) -> None:
+    results = run(coming(name), tmp_path / "run", placement=Placement(transport))
+    assert outcome(results) == outcome(whole[name])
+
+
+@pytest.mark.parametrize("name", ["churn from another run", "crash without state", "all at once"])
+def test_who_is_there_is_the_same_in_two_processes(tmp_path: Path, whole: dict[str, Results], name: str) -> None:
+    results = run(coming(name), tmp_path / "run", placement=Placement("tcp", 2))
+    assert outcome(results) == outcome(whole[name])
+
+
+POLICIES: dict[str, dict[str, Any]] = {
+    "late": {"late": {}},
+    "buffer": {"late": {}, "buffer": 2},
+    "over-selection": {"over_selection": 2.0},
+    "rarest": {"selection": {"policy": "rarest"}},
+}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("name", ["churn", "churn without a word", "all at once"])
+def test_a_policy_and_comings_and_goings_get_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str, name: str
+) -> None:
+    participation = {"clients": 8, "cohort": 3, "deadline_s": 0.5} | POLICIES[policy]
+    what = coming(name, algorithm=DECOMFL, participation=participation)
+    results = run(what, tmp_path / "whole")
+    assert "diverged" not in results.summary["refusals"] and results.summary["version"] > 5
+    with monkeypatch.context() as patch:
+        _cut(patch, Journal, "append", 9, before=False)
+        with pytest.raises(_Power):
+            run(what, tmp_path / "cut")
+    assert outcome(run(what, tmp_path / "cut", resume=True)) == outcome(results)
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_whoever_has_left_is_not_asked_and_no_report_counts_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    said, count = list[tuple[int, int]](), Server._send
+
+    def send(self: Server, outgoing: Any) -> None:
+        plans = list(outgoing)
+        for envelope, _ in plans:
+            assert not self._population.has_left(envelope.client)
+        count(self, plans)
+
+    monkeypatch.setattr(Server, "_send", send)
+    run(coming(name), tmp_path / "run")
+    journal = Journal.open(tmp_path / "run", for_writing=False)
+    for round, _, cohort, reported, *_ in journal.rounds():
+        assert set(reported) <= set(cohort) and len(set(reported)) == len(reported)
+        said += [(round, client) for client in reported]
+    journal.close()
+    rows = read_ledger(tmp_path / "run" / "messages")
+    here = (rows["kind"] == Kind.REPORT) & (rows["fate"] == Fate.DELIVERED)
+    delivered = Counter(zip(rows["round"][here].tolist(), rows["sender"][here].tolist(), strict=True))
+    assert set(said) <= set(delivered) and len(said) == len(set(said))
+
+
+def test_who_comes_without_state_is_told_the_whole_log(tmp_path: Path) -> None:
+    fault = {"fault": "crash", "clients": [2], "at_round": 14, "for_rounds": 2, "returns": "without-state"}
+    everybody = {"clients": 8, "deadline_s": 3.0}
+    kept, lost = (
+        run(coming("crash", faults=[fault | {"returns": returns}], participation=everybody), tmp_path / returns)
+        for returns in ("with-state", "without-state")
+    )
+    assert kept.digest == lost.digest
+    rows = [read_ledger(results.folder / "messages") for results in (kept, lost)]
+    told = [each["catchup_bytes"][(each["kind"] == Kind.PLAN) & (each["recipient"] == 2)] for each in rows]
+    assert told[1].max() > 3 * told[0].max()
+
+
+def test_who_comes_from_another_run_is_refused_and_starts_anew(tmp_path: Path) -> None:
+    fault = {"fault": "crash", "clients": [2], "at_round": 5, "for_rounds": 2, "returns": "from-another-run"}
+    results = run(coming("crash", faults=[fault]), tmp_path / "run")
+    assert results.summary["refusals"]["foreign-version"] == {"2": 1}
+    rows = read_ledger(results.folder / "messages")
+    kinds = [int(kind) for kind in rows["kind"][np.maximum(rows["sender"], rows["recipient"]) == 2]]
+    session = [kind for kind in kinds if kind in (Kind.JOIN, Kind.REFUSE)]
+    assert session == [Kind.JOIN, Kind.REFUSE, Kind.JOIN]
+    assert set(rows["round"][rows["kind"] == Kind.JOIN].tolist()) <= {0, 7, 8}, "a JOIN says when it was"
+
+
+def quiet(**changes: Any) -> Scenario:
+    """No message is lost, and there is no deadline: a round that waits for whom it should not wait never ends."""
+    participation = {"clients": 8, "cohort": 4} | changes.pop("participation", {})
+    return coming("churn", participation=participation, **changes)
+
+
+@pytest.mark.parametrize("name", ["churn", "diurnal", "replacement", "ramp", "nobody at first", "late joiners"])
+def test_those_who_say_that_they_leave_are_not_waited_for(tmp_path: Path, name: str) -> None:
+    assert quiet(faults=FAULTS[name]) and run(quiet(faults=FAULTS[name]), tmp_path / "run").summary["rounds"] == 25
+
+
+def test_a_night_in_which_nobody_is_there_is_waited_for(tmp_path: Path) -> None:
+    night = {"fault": "diurnal", "low": 0.0, "high": 1.0, "period_s": 1000.0}
+    results = run(quiet(faults=[night], participation={"quorum": 4}, stop={"rounds": 1000}), tmp_path / "run")
+    assert results.summary["rounds"] == results.summary["version"] == 1000
+    assert results.summary["simulated_s"] > 1000
+
+
+def test_rounds_go_on_for_those_who_come_by_rounds_whatever_time_does(tmp_path: Path) -> None:
+    faults = [ramp(0, (5, 0), (5, 8)), churn(0.01, 0.01)]
+    results = run(quiet(faults=faults, participation={"quorum": 2}), tmp_path / "run")
+    assert 15 < results.summary["version"] < 20 and "joins-again" not in results.summary["refusals"]
+
+
+STUCK: dict[str, tuple[dict[str, Any], str]] = {
+    "nobody ever": (
+        {"faults": [{"fault": "crash"}], "participation": {"deadline_s": 1.0}},
+        "round 0 needs 1 clients (participation.quorum), and 0 of 8 are there, and nobody comes or goes any more",
+    ),
+    "all go for good": (
+        {"faults": [ramp(8, (5, 0))]},
+        "round 5 needs 1 clients (participation.quorum), and 0 of 8 are there, and nobody comes or goes any more",
+    ),
+    "too few stay": (
+        {"faults": [ramp(8, (5, 3))], "participation": {"quorum": 4}},
+        "round 5 needs 4 clients (participation.quorum), and 3 of 8 are there, and nobody comes or goes any more",
+    ),
+    "never enough at a time": (
+        {
+            "faults": [{"fault": "diurnal", "low": 0.0, "high": 0.5, "period_s": 10.0}],
+            "participation": {"quorum": 4, "cohort": 8},
+            "seed": 5,
+        },
+        "(participation.quorum), and at most",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STUCK)
+def test_a_quorum_that_can_never_be_is_given_up_with_a_sentence(tmp_path: Path, name: str) -> None:
+    changes, sentence = STUCK[name]
+    with pytest.raises(Unfinishable) as caught:
+        run(quiet(**changes), tmp_path / "run")
+    assert sentence in str(caught.value)
+    assert str(caught.value).endswith("lower the quorum, or change what faults say of who is there")
+
+
+def test_an_event_beyond_the_end_of_time_troubles_nobody_who_is_there(tmp_path: Path) -> None:
+    (tmp_path / "devices.csv").write_text("client,from_s,to_s\n1,0,1e12\n2,1e11,1e12\n")
+    faults = [{"fault": "trace", "file": str(tmp_path / "devices.csv")}]
+    assert run(quiet(faults=faults), tmp_path / "run").summary["version"] == 25
+
+
+def test_a_quorum_that_no_day_brings_together_is_named_at_the_end_of_time(tmp_path: Path) -> None:
+    day = {"fault": "diurnal", "low": 0.0, "high": 0.5}
+    what = lossy(faults=[day], participation={"clients": 8, "cohort": 8, "quorum": 8, "deadline_s": 1.0})
+    with pytest.raises(
+        TooFew, match=r"round 0 needs 8 clients \(participation.quorum\), and at most \d of 8 were there"
+    ):
+        run(what, tmp_path / "run")

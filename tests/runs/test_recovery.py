@@ -1,0 +1,177 @@
+"""A run that stops anywhere and is resumed ends like one that never stopped: same digests, ledger and metrics."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from processes import hears_ctrl_c
+from worlds import DECOMFL, HISO, lossy, outcome, reopened, scenario
+
+from seedbus.agents.errors import RunFolderError
+from seedbus.agents.journal.journal import Entry, Journal
+from seedbus.bus import Bus, Kind
+from seedbus.bus.in_flight import Flight
+from seedbus.scenarios.running.replay import replay
+from seedbus.scenarios.running.run import run
+from seedbus.scenarios.schema.scenario import Scenario
+
+
+class _Power(BaseException):
+    """The plug is pulled: nothing after it runs, not even what was meant to."""
+
+
+def _cut(monkeypatch: pytest.MonkeyPatch, owner: type, name: str, at: int, *, before: bool) -> None:
+    """Pull the plug at the `at`-th call of a method, before or after it does its work."""
+    original, calls = getattr(owner, name), [0]
+
+    def method(self: Any, *arguments: Any, **options: Any) -> Any:
+        calls[0] += 1
+        if calls[0] == at and before:
+            raise _Power
+        result = original(self, *arguments, **options)
+        if calls[0] == at:
+            raise _Power
+        return result
+
+    monkeypatch.setattr(owner, name, method)
+
+
+def test_a_run_cut_off_again_and_again_ends_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    what = lossy(algorithm=HISO)
+    whole = outcome(run(what, tmp_path / "whole"))
+    cuts, resume = 0, False
+    while True:
+        with monkeypatch.context() as patch:
+            _cut(patch, Journal, "append", 3, before=cuts % 2 == 0)
+            patch.setattr("seedbus.agents.launcher._Crew.tidy", lambda self: None)  # without power nothing is tidied
+            try:
+                results = run(what, tmp_path / "cut", resume=resume)
+                break
+            except _Power:
+                cuts, resume = cuts + 1, True
+    assert cuts > 5
+    assert outcome(results) == whole
+
+
+def test_a_run_that_ends_before_its_first_round_and_is_cut_off_then_keeps_its_measurement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    what = scenario(stop={"rounds": 20, "target": {"metric": "loss", "value": 1e9, "direction": "below"}})
+    whole = run(what, tmp_path / "whole")
+    assert whole.summary["rounds"] == 0 and len(whole.metrics) == 1
+    with monkeypatch.context() as patch:
+        _cut(patch, Journal, "finish", 1, before=False)
+        patch.setattr("seedbus.agents.launcher._Crew.tidy", lambda self: None)
+        with pytest.raises(_Power):
+            run(what, tmp_path / "cut")
+    assert outcome(run(what, tmp_path / "cut", resume=True)) == outcome(whole)
+
+
+def test_every_commit_is_durable_before_anybody_hears_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    durable, watched, append, depart = [0], Counter[Kind](), Journal.append, Bus._depart
+
+    def note(self: Journal, entry: Entry) -> None:
+        append(self, entry)
+        durable[0] = entry.version
+
+    def watch(self: Bus, flight: Flight) -> None:
+        watched[flight.key[0]] += 1
+        assert flight.base <= durable[0]
+        depart(self, flight)
+
+    monkeypatch.setattr(Journal, "append", note)
+    monkeypatch.setattr(Bus, "_depart", watch)
+    assert run(scenario(), tmp_path / "run").summary["version"] == 20
+    assert set(watched) == {Kind.PLAN, Kind.REPORT, Kind.COMMIT, Kind.EVALUATION} and watched[Kind.REPORT] == 60
+
+
+_SCRIPT = """
+import sys
+from functools import partial
+from pathlib import Path
+from seedbus.scenarios.schema.loading import load
+from seedbus.scenarios.running.run import run
+folder = Path(sys.argv[2])
+run(load(sys.argv[1]), folder, resume=(folder / "journal.sqlite").exists())
+"""
+
+
+def _is_killed(process: subprocess.Popen[bytes], log: Path, how: signal.Signals, lines: int) -> bool:
+    """Kill a process once its log has grown by so many lines, or wait for its end."""
+    before = len(_lines(log))
+    while process.poll() is None:
+        if len(_lines(log)) - before >= lines:
+            process.send_signal(how)
+            return process.wait() != 0
+        time.sleep(0.001)
+    return False
+
+
+def _lines(log: Path) -> list[bytes]:
+    return log.read_bytes().splitlines() if log.exists() else []
+
+
+def _start(file: Path, folder: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-c", _SCRIPT, str(file), str(folder)]
+    return subprocess.Popen(command, stderr=subprocess.DEVNULL, preexec_fn=hears_ctrl_c)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_a_process_killed_at_any_moment_and_resumed_ends_alike(tmp_path: Path, how: signal.Signals) -> None:
+    what = lossy(algorithm=HISO, stop={"rounds": 300})
+    file = _write(tmp_path, what)
+    whole = outcome(run(what, tmp_path / "whole"))
+    for number in range(2):
+        folder, kills = tmp_path / str(number), 0
+        while _is_killed(process := _start(file, folder), folder / "log.jsonl", how, 60 + 37 * number + kills):
+            kills += 1
+        assert process.returncode == 0 and kills > 1
+        assert outcome(run(what, folder, resume=True)) == whole
+
+
+def _write(folder: Path, what: Scenario) -> Path:
+    import yaml
+
+    path = folder / "small.yaml"
+    path.write_text(yaml.safe_dump(what.resolved()))
+    return path
+
+
+def test_a_resumed_run_of_another_scenario_is_refused_with_the_field_that_differs(tmp_path: Path) -> None:
+    run(scenario(), tmp_path / "run")
+    os.unlink(tmp_path / "run" / "results.json")
+    with pytest.raises(RunFolderError, match=r"algorithm.momentum is 0.5 there and 0.9 here"):
+        run(scenario(algorithm=DECOMFL | {"momentum": 0.9}), tmp_path / "run", resume=True)
+
+
+@pytest.mark.parametrize("name", ["seedbus", "selftest", "x0"])
+def test_a_build_whose_bits_would_differ_neither_resumes_nor_replays(tmp_path: Path, name: str) -> None:
+    another = "0123456789abcdef"
+    whole = run(scenario(), tmp_path / "run").digest
+    own = _facts(tmp_path / "run")
+    reopened(tmp_path / "run", {name: another})
+    with pytest.raises(RunFolderError, match=rf"begun with {name} {another}, and this is {name} {own[name]}"):
+        replay(tmp_path / "run")
+    with pytest.raises(RunFolderError, match=rf"begun with {name} {another}, and this is {name} {own[name]}"):
+        run(scenario(), tmp_path / "run", resume=True)
+    journal = Journal.open(tmp_path / "run")
+    journal.note(own)
+    journal.close()
+    assert run(scenario(), tmp_path / "run", resume=True).digest == whole, "the attempt has changed nothing"
+
+
+def _facts(folder: Path) -> dict[str, str]:
+    journal = Journal.open(folder, for_writing=False)
+    try:
+        return {name: journal.facts()[name] for name in ("seedbus", "selftest", "x0")}
+    finally:
+        journal.close()

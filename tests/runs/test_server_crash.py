@@ -1,0 +1,70 @@
+"""A server that crashes as a scenario says: what was durable stays, the open round begins again, nobody is confused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from worlds import HISO, outcome, scenario
+
+from seedbus.agents.journal.journal import Journal
+from seedbus.scenarios.running.run import run
+from seedbus.scenarios.schema.scenario import Scenario
+
+PHASES = ["asking", "gathering", "committing", "publishing"]
+
+
+def crashing(phase: str, **changes: Any) -> Scenario:
+    fault = {"fault": "server-crash", "at_round": 3, "every_rounds": 4, "phase": phase, "down_s": 2.5}
+    return scenario(faults=[fault], **changes)
+
+
+@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize("algorithm", [{}, {"algorithm": HISO}], ids=["decomfl", "hiso"])
+def test_a_server_that_comes_back_ends_at_the_same_model_later(
+    tmp_path: Path, phase: str, algorithm: dict[str, Any]
+) -> None:
+    calm = run(scenario(**algorithm), tmp_path / "calm").summary
+    rough = run(crashing(phase, **algorithm), tmp_path / "rough").summary
+    assert (rough["digest"], rough["version"], rough["refusals"]) == (calm["digest"], calm["version"], {})
+    assert rough["simulated_s"] > calm["simulated_s"] + 4 * 2.5, "four outages"
+    again = rough["traffic"]["by_kind"]["plan"]["messages"] - calm["traffic"]["by_kind"]["plan"]["messages"]
+    assert again == (0 if phase == "publishing" else 5 * 3), "five rounds are begun again"
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_what_arrives_while_the_server_is_away_is_lost_and_counted(tmp_path: Path, phase: str) -> None:
+    dropped = run(crashing(phase), tmp_path / "rough").summary["traffic"]["fates"]["dropped"]
+    assert (dropped > 0) == (phase in ("asking", "gathering"))
+
+
+class _Power(BaseException):
+    """The plug is pulled."""
+
+
+@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize("at", [3, 4, 5, 8])
+def test_a_run_that_is_killed_around_an_outage_ends_like_one_that_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: str, at: int
+) -> None:
+    whole, append, calls = outcome(run(crashing(phase), tmp_path / "whole")), Journal.append, [0]
+
+    def cut(self: Journal, *arguments: Any) -> None:
+        append(self, *arguments)
+        calls[0] += 1
+        if calls[0] == at:
+            raise _Power
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "append", cut)
+        patch.setattr("seedbus.agents.launcher._Crew.tidy", lambda self: None)
+        with pytest.raises(_Power):
+            run(crashing(phase), tmp_path / "cut")
+    assert outcome(run(crashing(phase), tmp_path / "cut", resume=True)) == whole
+
+
+def test_two_outages_of_one_moment_follow_each_other(tmp_path: Path) -> None:
+    one = {"fault": "server-crash", "at_round": 3, "phase": "asking", "down_s": 2.0}
+    summary = run(scenario(faults=[one, one]), tmp_path / "run").summary
+    assert summary["traffic"]["by_kind"]["plan"]["messages"] == (20 + 2) * 3

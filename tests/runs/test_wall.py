@@ -1,0 +1,135 @@
+"""Real time: deadlines that pass, peers that go; digests are those of the journal that came out."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from clusters import Following, Serving, goes_and_comes
+from processes import seedbus, wait_for
+from worlds import HISO, scenario
+
+from seedbus.agents.client.evaluator import Evaluator
+from seedbus.agents.errors import Unfinishable
+from seedbus.agents.journal.journal import Entry, Journal
+from seedbus.bus import Envelope, Wish
+from seedbus.scenarios.reporting.results import Results
+from seedbus.scenarios.running.cluster import Placement
+from seedbus.scenarios.running.replay import replay
+from seedbus.scenarios.running.run import run
+from seedbus.scenarios.schema.scenario import Scenario
+
+NEVER_S = 1000.0  # longer than any test: who is waited for until such a deadline is waited for too long
+FAST = {"latency": {"distribution": "exponential", "mean": 0.002}}
+
+
+def wall(deadline_s: float | None = 0.1, **changes: Any) -> Scenario:
+    participation = {"clients": 8, "cohort": 3, "deadline_s": deadline_s}
+    world = {"clock": "wall", "algorithm": HISO, "network": FAST, "participation": participation}
+    return scenario(**(world | changes))
+
+
+def holds(results: Results) -> bool:
+    """The journal that came out leads to the digest that the evaluator found, and nobody diverged."""
+    return replay(results.folder).digest == results.digest and "diverged" not in results.summary["refusals"]
+
+
+@pytest.mark.parametrize("transport", ["memory", "inproc", "tcp"])
+def test_a_run_in_real_time_takes_real_time_and_replays(tmp_path: Path, transport: Any) -> None:
+    what = wall(compute={"evaluation": {"distribution": "constant", "value": 0.002}}, stop={"rounds": 10})
+    began = time.monotonic()
+    results = run(what, tmp_path / "run", placement=Placement(transport))
+    took = time.monotonic() - began
+    assert results.summary["rounds"] == 10 and holds(results)
+    # K 2, P 5: twelve evaluations a client and round
+    assert 10 * 12 * 0.002 < results.summary["simulated_s"] < took
+
+
+def test_a_deadline_passes_in_real_time_and_late_reports_are_refused(tmp_path: Path) -> None:
+    by = {"distribution": "constant", "value": 0.15}
+    slow = {"fault": "delay", "kind": "report", "clients": [0, 1, 2, 3], "by": by}
+    what = wall(0.08, faults=[slow], stop={"rounds": 12})
+    results = run(what, tmp_path / "run")
+    assert holds(results) and results.summary["version"] < 12 + 1
+    assert set(results.summary["refusals"]["late"]) & {"0", "1", "2", "3"}
+    assert 0.9 * 12 * 0.08 < results.summary["simulated_s"]
+
+
+def test_clients_that_go_are_not_waited_for_and_may_come_back_from_x0(tmp_path: Path) -> None:
+    what = wall(NEVER_S, stop={"rounds": 150}, evaluation={"every": 50})
+    results = goes_and_comes(what, tmp_path / "run", Wish(((0, 3),)), "4-7", Wish(((4, 7),)))
+    assert results.summary["rounds"] == 150 and holds(results)
+    assert results.messages["sender"].isin([4, 5, 6, 7]).to_numpy()[-100:].any(), "they take part again at the end"
+
+
+def test_an_evaluator_that_goes_has_missed_nothing_when_another_comes(tmp_path: Path) -> None:
+    what = wall(NEVER_S, stop={"rounds": 150}, evaluation={"every": 10})
+    results = goes_and_comes(what, tmp_path / "run", Wish(((0, 5),), evaluates=False), "6-7", Wish(((6, 7),)))
+    assert holds(results) and list(results.metrics["round"]) == [0, *range(9, 150, 10)]
+
+
+def test_a_run_whose_clients_are_all_gone_ends_by_name_and_can_be_resumed(tmp_path: Path) -> None:
+    what = wall(stop={"rounds": 100_000})
+    with Serving(what, tmp_path / "run", patience_s=0.5, evaluator="own") as server:
+        client = seedbus("client", "--connect", server.watcher.endpoint)
+        wait_for(lambda: server.watcher.rounds > 5)
+        client.kill()
+        client.communicate()
+        with pytest.raises(Unfinishable, match=r"no process has hosted 8 clients \(0, 1, 2, 3, 4, …\) for 0 s"):
+            server.results()
+    assert replay(tmp_path / "run").round >= 5
+
+
+def stopping(patch: pytest.MonkeyPatch, round: int) -> None:
+    """Ctrl-C once a round is durable."""
+    append = Journal.append
+
+    def stop(self: Journal, entry: Entry) -> None:
+        append(self, entry)
+        if entry.round == round:
+            raise KeyboardInterrupt
+
+    patch.setattr(Journal, "append", stop)
+
+
+def test_a_run_in_real_time_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    what = wall(stop={"rounds": 12})
+    with monkeypatch.context() as patch:
+        stopping(patch, 6)
+        with pytest.raises(KeyboardInterrupt):
+            run(what, tmp_path / "run")
+    results = run(what, tmp_path / "run", resume=True)
+    assert results.summary["rounds"] == 12 and holds(results)
+    assert results.metrics["time_s"].is_monotonic_increasing
+
+
+def test_what_the_evaluator_had_not_answered_when_a_run_in_real_time_stopped_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor is it asked again; and it stands where the round before the next message left it."""
+    what, may_end = wall(stop={"rounds": 12}, evaluation={"every": 3}), threading.Event()
+    committed = Evaluator.committed
+
+    def hang(self: Evaluator, envelope: Envelope) -> list[Envelope]:
+        if envelope.round == 2:
+            may_end.wait(20)
+        return committed(self, envelope)
+
+    with monkeypatch.context() as patch, Serving(what, tmp_path / "run", patience_s=5.0) as server:
+        stopping(patch, 6)
+        patch.setattr(Evaluator, "committed", hang)
+        evaluates = Following(what, server.watcher.endpoint, Wish(((7, 7),)))
+        works = Following(what, server.watcher.endpoint, Wish(((0, 6),), evaluates=False))
+        with pytest.raises(KeyboardInterrupt):
+            server.results()
+        may_end.set()
+        evaluates.join(10)
+        works.join(10)
+    with Serving(what, tmp_path / "run", resume=True) as server:
+        Following(what, server.watcher.endpoint)
+        results = server.results(20)
+    assert results.summary["rounds"] == 12 and holds(results)
+    assert list(results.metrics["round"]) == [0, 8, 11]

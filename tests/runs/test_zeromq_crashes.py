@@ -1,0 +1,211 @@
+"""Workers that die, servers that die, networks that stall: in simulated time none of it leaves a trace."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import signal
+import socket
+import subprocess
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bus_harness import Desk, Follower
+from clusters import Following, Serving, Watcher, free_endpoint, stopped_and_resumed
+from processes import is_alive, kill, seedbus, wait_for, workers_of
+from standing import echo, listening, until
+from tcp_proxy import CountingProxy
+from worlds import HISO, lossy, outcome
+
+from seedbus.agents import launcher
+from seedbus.agents.errors import Unfinishable
+from seedbus.bus import Offer
+from seedbus.scenarios.reporting.results import Results
+from seedbus.scenarios.running import cluster
+from seedbus.scenarios.running.cluster import Placement
+from seedbus.scenarios.running.run import run
+from seedbus.scenarios.schema.scenario import Scenario
+from seedbus.scenarios.schema.yaml_text import dump
+
+
+def long(rounds: int) -> Scenario:
+    task = {"name": "quadratic", "dimension": 20_000}
+    return lossy(task=task, algorithm=HISO, stop={"rounds": rounds}, evaluation={"every": 50})
+
+
+def alike(results: Results, whole: Results) -> bool:
+    """The same run, but for who was refused: a process that came too early, a session that was over."""
+    (mine, my_lines), (theirs, their_lines) = outcome(results), outcome(whole)
+    return {**mine, "refusals": None} == {**theirs, "refusals": None} and my_lines == their_lines
+
+
+def killing(watcher: Watcher, kills: int, seed: int, done: threading.Event) -> int:
+    """Kill workers of this process at random moments of the rounds."""
+    draw, count = random.Random(seed), 0
+    while count < kills and not done.is_set():
+        before = watcher.rounds
+        done.wait(draw.uniform(0.0, 0.3))
+        workers = workers_of(os.getpid())
+        if workers and watcher.rounds > before:
+            kill(draw.choice(workers), signal.SIGKILL)
+            count += 1
+    return count
+
+
+@pytest.mark.parametrize(
+    ("kills", "rounds"),
+    [pytest.param(10, 600, marks=pytest.mark.slow), pytest.param(100, 6000, marks=pytest.mark.soak)],
+)
+def test_workers_killed_at_random_moments_leave_no_trace(tmp_path: Path, kills: int, rounds: int) -> None:
+    what, watcher, done = long(rounds), Watcher(), threading.Event()
+    whole = run(what, tmp_path / "whole")
+    found: list[int] = []
+    killer = threading.Thread(target=lambda: found.append(killing(watcher, kills, 5, done)))
+    killer.start()
+    try:
+        results = run(what, tmp_path / "killed", observer=watcher, placement=Placement("tcp", 2))
+    finally:
+        done.set()
+        killer.join()
+    print(f"{found[0]} kills in {watcher.rounds} rounds")
+    assert found == [kills]
+    assert alike(results, whole)
+
+
+def test_a_network_that_breaks_and_stalls_leaves_no_trace(tmp_path: Path) -> None:
+    what = long(150)
+    whole = run(what, tmp_path / "whole")
+    with Serving(what, tmp_path / "run", heartbeat_s=0.2) as server, CountingProxy(_port(server)) as proxy:
+        client = Following(what, proxy.endpoint)
+        for at, trouble in ((20, "cut"), (50, "stall"), (90, "cut")):
+            wait_for(lambda at=at: server.watcher.rounds >= at or not server.is_alive())  # type: ignore[misc]
+            before = server.watcher.gone
+            if trouble == "cut":
+                proxy.cut()
+            else:
+                proxy.pause()
+                wait_for(lambda before=before: server.watcher.gone > before)  # type: ignore[misc]
+                proxy.resume()
+        results = server.results()
+        client.join(10)
+    assert client.failure is None
+    assert server.watcher.gone >= 3
+    assert alike(results, whole)
+
+
+@pytest.mark.slow
+def test_clients_outlive_a_server_that_is_killed_and_resumed(tmp_path: Path) -> None:
+    what = long(400)
+    whole = run(what, tmp_path / "whole")
+    endpoint = free_endpoint(lossy(), tmp_path / "port")
+    results, _, _, said = stopped_and_resumed(what, tmp_path, endpoint, signal.SIGKILL)
+    assert all("the run is over" in told for told in said), said
+    assert alike(results, whole)
+
+
+@pytest.mark.parametrize(
+    ("signals", "rounds"),
+    [pytest.param(8, 3000, marks=pytest.mark.slow), pytest.param(100, 3000, marks=pytest.mark.soak)],
+)
+def test_ctrl_c_at_any_moment_ends_within_two_seconds_and_leaves_no_process(
+    tmp_path: Path, signals: int, rounds: int
+) -> None:
+    what, draw, took = long(rounds), random.Random(9), list[float]()
+    (tmp_path / "what.yaml").write_text(dump(what.resolved()))
+    for number in range(signals):
+        folder = tmp_path / str(number)
+        command = seedbus("run", tmp_path / "what.yaml", "--workers", 2, "--out", folder, "-q")
+        wait_for(lambda: len(workers_of(command.pid)) == 2)  # noqa: B023
+        time.sleep(draw.uniform(0, 4.0))
+        workers, began = workers_of(command.pid), time.monotonic()
+        kill(command.pid, signal.SIGINT)
+        _, told = command.communicate(timeout=60)
+        took.append(time.monotonic() - began)
+        assert command.returncode == 130 and "Traceback" not in told, told
+        wait_for(lambda: not any(map(is_alive, workers)))  # noqa: B023
+    print(f"ends after Ctrl-C: {', '.join(f'{each:.2f} s' for each in sorted(took))}")
+    assert sorted(took)[len(took) // 2] < 2.0, "one or another may have met with a busy machine"
+
+
+def test_workers_end_with_a_server_that_is_killed(tmp_path: Path) -> None:
+    (tmp_path / "what.yaml").write_text(dump(long(5000).resolved()))
+    command = seedbus("run", tmp_path / "what.yaml", "--workers", 2, "--out", tmp_path / "run", "-q")
+    wait_for(lambda: (tmp_path / "run" / "log.jsonl").exists())
+    wait_for(lambda: '"round"' in (tmp_path / "run" / "log.jsonl").read_text())
+    workers = workers_of(command.pid)
+    command.kill()
+    command.communicate()
+    assert len(workers) == 2
+    wait_for(lambda: not any(map(is_alive, workers)))
+
+
+def test_a_worker_that_cannot_begin_ends_the_run_in_its_own_words(tmp_path: Path) -> None:
+    text = dump(lossy(task={"name": "mnist"}, participation={"clients": 8}, faults=[]).resolved())
+    (tmp_path / "what.yaml").write_text(text)
+    (tmp_path / "mnist").mkdir()
+    environment: dict[str, Any] = {**os.environ, "SEEDBUS_DATA": str(tmp_path)}
+    command = seedbus("run", tmp_path / "what.yaml", "--workers", 2, "--out", tmp_path / "run", "-q", env=environment)
+    _, told = command.communicate(timeout=60)
+    assert command.returncode == 3
+    assert "train-images-idx3-ubyte" in told and "ended with exit code 3; every closed round is kept" in told
+    assert "Traceback" not in told
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_worker_that_cannot_be_started_ends_the_run_and_those_that_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+    popen = subprocess.Popen
+
+    def start(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+        if started:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        started.append(popen(*arguments, **options))
+        return started[0]
+
+    monkeypatch.setattr(subprocess, "Popen", start)
+    with pytest.raises(Unfinishable, match=r"worker 1 cannot be started \(Resource temporarily unavailable\)"):
+        run(lossy(), tmp_path / "run", placement=Placement("tcp", 2))
+    assert started[0].poll() is not None
+
+
+def test_a_run_that_fails_before_it_begins_leaves_nobody_listening(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("no server")
+
+    monkeypatch.setattr(launcher, "Server", fail)
+    with Serving(lossy(), tmp_path / "run") as server:
+        pass
+    with pytest.raises(RuntimeError, match="no server"):
+        server.results(10)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", _port(server)))
+
+
+async def test_a_thread_that_is_building_is_not_waited_for(tmp_path: Path) -> None:
+    is_building, may_end = threading.Event(), threading.Event()
+
+    def build(offer: Offer) -> Follower:
+        is_building.set()
+        may_end.wait(20)
+        return Follower(offer, echo)
+
+    async with listening("inproc", tmp_path) as (hub, context):
+        hub.start(Desk((0, 3)))
+        worker = cluster._Thread(hub.endpoint, build, context, None)
+        await until(is_building.is_set)
+        began = time.monotonic()
+        worker.close()
+        assert time.monotonic() - began < 15, "it could build for twenty"
+        may_end.set()
+
+
+def _port(server: Serving) -> int:
+    return int(server.watcher.endpoint.rpartition(":")[2])

@@ -1,0 +1,338 @@
+"""One scenario, one set of bits: whatever the transport, however many processes, whoever started them."""
+
+from __future__ import annotations
+
+import io
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from clusters import Following, Serving
+from processes import seedbus, wait_for
+from rich.console import Console
+from worlds import DECOMFL, HISO, lossy, outcome
+
+from seedbus.agents.refusals import Refusal
+from seedbus.bus import Offer, Wish, ledger_hash, read_ledger
+from seedbus.bus.errors import BadEndpoint, ServerGone, Turned
+from seedbus.bus.transport import Follower
+from seedbus.bus.zeromq import follow, sockets
+from seedbus.models.errors import DataError
+from seedbus.scenarios.errors import Exit, Interrupted
+from seedbus.scenarios.reporting.progress import Bar, Lines
+from seedbus.scenarios.reporting.results import Results
+from seedbus.scenarios.running.cluster import FILES_EACH, Placement
+from seedbus.scenarios.running.run import run
+from seedbus.scenarios.schema.scenario import Scenario
+from seedbus.scenarios.schema.yaml_text import dump
+
+STRAGGLERS = [
+    {"fault": "drop", "probability": 0.2},
+    {"fault": "delay", "by": {"distribution": "pareto", "minimum": 0.2, "shape": 0.8}, "probability": 0.3},
+]
+LIARS = [
+    {"fault": "drop", "probability": 0.1},
+    {"fault": "byzantine", "attack": "replay", "fraction": 0.3, "at_round": 5, "probability": 0.7},
+    {"fault": "byzantine", "attack": "noise", "sigma": 50.0, "fraction": 0.5, "probability": 0.3},
+    {"fault": "byzantine", "attack": "huge", "clients": [6], "probability": 0.5},
+]
+WORLDS: dict[str, dict[str, Any]] = {
+    "hiso": {"algorithm": HISO, "stop": {"rounds": 40}},
+    "stragglers": {"algorithm": DECOMFL, "faults": STRAGGLERS, "stop": {"rounds": 60}},
+    "target": {"stop": {"rounds": 60, "target": {"metric": "loss", "value": 5000.0, "direction": "below"}}},
+    "liars": {
+        "algorithm": {**HISO, "aggregation": "clipped", "precision": "float16"},
+        "participation": {"clients": 8, "cohort": 5, "quorum": 2, "deadline_s": 0.5},
+        "faults": LIARS,
+        "stop": {"rounds": 40},
+    },
+    "declines": {
+        "algorithm": {**DECOMFL, "learning_rate": 0.3, "precision": "float16"},
+        "participation": {"clients": 8, "cohort": 3, "quorum": 3},
+        "faults": [],
+    },
+    "compute": {
+        "algorithm": HISO,
+        "compute": {"evaluation": {"distribution": "exponential", "mean": 0.01}},
+        "stop": {"rounds": 40},
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def in_memory(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Results]:
+    folder = tmp_path_factory.mktemp("memory")
+    return {name: run(lossy(**world), folder / name) for name, world in WORLDS.items()}
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("transport", ["inproc", "ipc", "tcp"])
+def test_a_run_is_the_same_on_every_transport(
+    tmp_path: Path, in_memory: dict[str, Results], world: str, transport: Any
+) -> None:
+    what = lossy(**WORLDS[world], transport=transport)
+    results = run(what, tmp_path / "run", placement=Placement(transport))
+    assert outcome(results) == outcome(in_memory[world])
+    ours, theirs = (read_ledger(each.folder / "messages") for each in (results, in_memory[world]))
+    assert ledger_hash(ours) == ledger_hash(theirs)
+
+
+@pytest.mark.parametrize(("transport", "workers"), [("tcp", 2), ("ipc", 3)])
+def test_a_run_is_the_same_in_any_number_of_processes(
+    tmp_path: Path, in_memory: dict[str, Results], transport: Any, workers: int
+) -> None:
+    what = lossy(**WORLDS["stragglers"])
+    results = run(what, tmp_path / "run", placement=Placement(transport, workers))
+    assert outcome(results) == outcome(in_memory["stragglers"])
+    assert results.summary["traffic"]["transport"]["sessions"]["join"]["messages"] == workers
+
+
+def test_a_run_is_the_same_in_three_terminals(tmp_path: Path, in_memory: dict[str, Results]) -> None:
+    what = lossy(**WORLDS["hiso"])
+    with Serving(what, tmp_path / "run", evaluator="own") as server:
+        endpoint = ("--connect", server.watcher.endpoint)
+        clients = [seedbus("client", *endpoint, "--clients", "0-2,5")]
+        wait_for(lambda: any(event == "joined" for event, _ in server.watcher.events))
+        clients.append(seedbus("client", *endpoint, "--clients", 4))
+        results = server.results()
+        told = [client.communicate(timeout=60)[1] for client in clients]
+    assert [client.returncode for client in clients] == [0, 0]
+    assert "clients 4, evaluates False" in told[0] and "clients 4, evaluates False" in told[1]
+    assert outcome(results) == outcome(in_memory["hiso"])
+
+
+def test_a_run_is_the_same_with_a_socket_for_every_client(tmp_path: Path, in_memory: dict[str, Results]) -> None:
+    what = lossy(**WORLDS["hiso"])
+    with Serving(what, tmp_path / "run", evaluator="own") as server:
+        client = seedbus("client", "--connect", server.watcher.endpoint, "--clients", 8, "--socket-per-client")
+        results = server.results()
+        assert client.wait(60) == 0
+        client.communicate()
+    assert results.summary["traffic"]["transport"]["sessions"]["join"]["messages"] == 8 + 1, (
+        "the server's own process joins too"
+    )
+    assert outcome(results) == outcome(in_memory["hiso"])
+
+
+@pytest.mark.parametrize(("first", "then"), [("memory", "tcp"), ("tcp", "memory")])
+def test_a_run_may_change_its_transport_when_it_is_resumed(
+    tmp_path: Path, in_memory: dict[str, Results], monkeypatch: pytest.MonkeyPatch, first: Any, then: Any
+) -> None:
+    what = lossy(**WORLDS["stragglers"])
+    with monkeypatch.context() as patch:
+        _stop_at(patch, 25)
+        with pytest.raises(KeyboardInterrupt):
+            run(what, tmp_path / "run", placement=Placement(first))
+    assert outcome(run(what, tmp_path / "run", resume=True, placement=Placement(then))) == outcome(
+        in_memory["stragglers"]
+    )
+
+
+PROPOSED = {
+    "run": Placement("tcp"),
+    "run --workers 2": Placement("tcp", 2),
+    "server --bind 'tcp://*:5555' --expect-workers 3 --insecure": Placement("tcp", bind="tcp://*:5555", expect=3),
+    "server --bind tcp://localhost:5555 --expect-workers 1 --keys k --answer-within 90 --evaluator keys": Placement(
+        "tcp", bind="tcp://localhost:5555", keys=Path("k"), answer_s=90, evaluator="keys"
+    ),
+}
+
+
+@pytest.mark.parametrize("command", PROPOSED)
+def test_who_stops_a_run_is_told_by_which_command_it_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("seedbus.scenarios.running.run._run", stop)
+    with pytest.raises(Interrupted) as caught:
+        run(small(), tmp_path / "run", placement=PROPOSED[command])
+    assert str(caught.value).endswith(f"go on with `seedbus {command} --resume {tmp_path / 'run'}`")
+
+
+def _stop_at(patch: pytest.MonkeyPatch, round: int) -> None:
+    from seedbus.agents.journal.journal import Entry, Journal
+
+    append = Journal.append
+
+    def stop(self: Journal, entry: Entry) -> None:
+        append(self, entry)
+        if entry.round == round:
+            raise KeyboardInterrupt
+
+    patch.setattr(Journal, "append", stop)
+
+
+def small() -> Scenario:
+    return lossy(stop={"rounds": 5})
+
+
+def test_a_server_that_is_not_there_is_named_after_a_while() -> None:
+    with pytest.raises(ServerGone, match=r"no server answers at tcp://127\.0\.0\.1:9; gave up after 1 s"):
+        follow("tcp://127.0.0.1:9", [Wish()], lambda offer: pytest.fail("nothing was offered"), patience_s=1.0)
+
+
+@pytest.mark.parametrize("endpoint", ["tcp://", "nonsense", "tcp://127.0.0.1:99999999"])
+def test_what_is_no_address_is_refused_at_once(endpoint: str) -> None:
+    with pytest.raises(BadEndpoint, match="expected a server's address, like tcp://host:5555"):
+        follow(endpoint, [Wish()], lambda offer: pytest.fail("nothing was offered"))
+
+
+@pytest.mark.parametrize("way", ["tcp", "ipc"])
+def test_an_address_that_is_taken_is_refused_by_name_and_leaves_no_folder(tmp_path: Path, way: str) -> None:
+    with Serving(small(), tmp_path / "one", bind=_free(way, tmp_path)) as server:
+        endpoint = server.watcher.endpoint
+        with pytest.raises(BadEndpoint, match="address already in use"):
+            run(small(), tmp_path / "two", placement=Placement("tcp", bind=endpoint))
+        Following(small(), endpoint)
+        server.results()
+    assert not (tmp_path / "two").exists()
+
+
+def _free(way: str, folder: Path) -> str:
+    return "tcp://127.0.0.1:*" if way == "tcp" else f"ipc://{folder}/hub"
+
+
+def test_an_address_that_a_server_left_when_it_was_killed_is_free(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(tmp_path / "hub"))
+    with Serving(small(), tmp_path / "run", bind=_free("ipc", tmp_path)) as server:
+        Following(small(), server.watcher.endpoint)
+        assert server.results().summary["rounds"] == 5
+
+
+def test_a_file_in_the_place_of_an_address_is_not_taken_away(tmp_path: Path) -> None:
+    (tmp_path / "hub").write_text("dear")
+    with pytest.raises(BadEndpoint, match="address already in use"):
+        run(small(), tmp_path / "run", placement=Placement("tcp", bind=_free("ipc", tmp_path)))
+    assert (tmp_path / "hub").read_text() == "dear"
+
+
+def test_a_process_that_cannot_build_what_it_was_offered_is_named_with_a_code(tmp_path: Path) -> None:
+    def make(offer: Offer) -> Follower:
+        raise DataError("data set mnist", "no [local] files\x1b", "some")
+
+    with Serving(small(), tmp_path / "run") as server:
+        with pytest.raises(DataError):
+            follow(server.watcher.endpoint, [Wish()], make)
+        Following(small(), server.watcher.endpoint)
+        server.results()
+    (why,) = [facts["why"] for event, facts in server.watcher.events if event == "gone"]
+    assert why.endswith("it gave up: failed"), "the sentence, which may hold a line of its files, stays with it"
+
+
+def test_what_a_person_is_shown_of_a_peer_is_no_markup() -> None:
+    shown = io.StringIO()
+    for console in (Console(file=shown), Console(file=shown, force_terminal=True, color_system=None)):
+        for watcher in (Lines(small(), console), Bar(small(), console)):
+            watcher.noted("gone", clients="clients 0", why="[/b] [red]")
+            watcher.refused(Refusal(0, 0, "why", "[/b] [red]"))
+            watcher.close()
+    assert shown.getvalue().count("[/b] [red]") == 8
+
+
+def test_a_person_is_shown_the_first_few_refusals() -> None:
+    shown = io.StringIO()
+    for console in (Console(file=shown), Console(file=shown, force_terminal=True, color_system=None)):
+        for watcher in (Lines(small(), console), Bar(small(), console)):
+            for number in range(9):
+                watcher.refused(Refusal(0, number, "late", f"round {number} is closed"))
+            watcher.close()
+    said = shown.getvalue()
+    assert said.count("refused (late): round 4 is closed") == 4 and "round 5 is closed" not in said
+    assert said.count("further refusals are counted") == 4
+
+
+def test_a_process_that_asks_for_too_many_clients_is_told_how_many_are_left(tmp_path: Path) -> None:
+    with Serving(small(), tmp_path / "run", evaluator="own") as server:
+        command = seedbus("client", "--connect", server.watcher.endpoint, "--clients", 9)
+        _, told = command.communicate(timeout=60)
+        assert command.returncode == Exit.PEER and "9 clients are asked for and 8 are left" in told
+        follower = Following(small(), server.watcher.endpoint, Wish(((0, 7),)))
+        server.results()
+        follower.join(5)
+    assert follower.failure is None
+
+
+def test_a_process_of_another_run_is_sent_away(tmp_path: Path) -> None:
+    with Serving(small(), tmp_path / "one") as server:
+        endpoint = server.watcher.endpoint
+        client = Following(small(), endpoint, Wish(((0, 3),)))
+        with Serving(lossy(seed=5), tmp_path / "two") as other:
+            client._endpoint = other.watcher.endpoint
+            Following(lossy(seed=5), other.watcher.endpoint)
+            other.results()
+        Following(small(), endpoint, Wish(((4, 7),)))
+        server.results()
+
+
+@pytest.mark.parametrize("clients", ["0", "3-1", "a", "1,,2", "-3", "1.5"])
+def test_what_is_no_choice_of_clients_is_refused_in_one_sentence(clients: str) -> None:
+    command = seedbus("client", "--connect", "tcp://127.0.0.1:1", f"--clients={clients}")
+    _, told = command.communicate(timeout=60)
+    assert command.returncode == Exit.USAGE
+    assert told == f"seedbus: --clients {clients}: expected how many, like 25, which, like 0-24 or 0-9,40-49, or none\n"
+
+
+def test_too_low_a_limit_on_files_is_refused_before_anything_begins() -> None:
+    line = "ulimit -n 200; exec python -m seedbus client --connect tcp://127.0.0.1:1 --clients 500 --socket-per-client"
+    command = ["bash", "-c", line.replace("python", sys.executable)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == Exit.PEER
+    assert "this process may open 200 files, and 1564 are needed for its connections" in done.stderr
+
+
+@pytest.mark.parametrize(("hard", "wanted", "soft"), [(900, 500, 564), (500, 800, 500), (900, 10, 100)])
+def test_the_limit_on_files_is_raised_as_far_as_it_goes_and_never_lowered(hard: int, wanted: int, soft: int) -> None:
+    code = f"""import resource
+from seedbus.bus.zeromq.sockets import allow_files
+resource.setrlimit(resource.RLIMIT_NOFILE, (100, {hard}))
+allow_files({wanted})
+print(*resource.getrlimit(resource.RLIMIT_NOFILE))"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == [str(soft), str(hard)]
+
+
+def test_a_server_can_open_a_socket_for_every_client_that_may_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allowed: list[int] = []
+    monkeypatch.setattr(sockets, "allow_files", allowed.append)
+    with Serving(small(), tmp_path / "run") as server:
+        Following(small(), server.watcher.endpoint)
+        server.results()
+    assert allowed == [8 * FILES_EACH]
+
+
+@pytest.mark.parametrize(("way", "folders"), [("tcp", 0), ("ipc", 1)])
+def test_only_ipc_needs_a_folder_for_its_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: Any, folders: int
+) -> None:
+    made: list[str] = []
+
+    class Folder(tempfile.TemporaryDirectory[str]):
+        def __init__(self, prefix: str, dir: str | None) -> None:
+            made.append(prefix)
+            super().__init__(prefix=prefix, dir=dir)
+
+    monkeypatch.setattr(tempfile, "TemporaryDirectory", Folder)
+    run(small(), tmp_path / "run", placement=Placement(way))
+    assert len(made) == folders
+
+
+def test_a_long_folder_for_what_is_temporary_is_no_obstacle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / ("x" * 100)))
+    assert run(small(), tmp_path / "run", placement=Placement("ipc")).summary["reason"]
+
+
+def test_worker_processes_need_a_way_between_processes(tmp_path: Path) -> None:
+    (tmp_path / "what.yaml").write_text(dump(small().resolved()))
+    command = seedbus("run", tmp_path / "what.yaml", "--workers", 2, "--transport", "inproc")
+    _, told = command.communicate(timeout=60)
+    assert command.returncode == Exit.USAGE and "worker processes need ipc or tcp" in told
+    assert Turned("tcp://x:1", "another-run", "why").reason == "another-run"

@@ -1,0 +1,308 @@
+"""The command line: what it prints where, its exit codes, and one sentence for every mistake."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pydantic_core
+import pytest
+from commands import Command
+from processes import hears_ctrl_c
+from worlds import scenario
+
+from seedbus.agents.client.replicas import Replicas
+from seedbus.algorithms.contract import Replica
+from seedbus.scenarios.errors import Exit
+from seedbus.scenarios.schema import loading
+from seedbus.scenarios.schema.loading import library
+from seedbus.scenarios.schema.reference import BEGIN, inserted
+from seedbus.scenarios.schema.yaml_text import dump
+
+ROOT = Path(__file__).resolve().parents[3]
+REFERENCE = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
+COMMANDS = ["run", "server", "client", "keys", "check", "list", "schema", "replay", "report", "compare", "stress"]
+
+
+def test_json_is_one_object_on_stdout_and_nothing_else(seedbus: Command) -> None:
+    ran = seedbus("run", "small.yaml", "--out", "run", "--format", "json")
+    summary = json.loads(ran.out)
+    assert ran.code == Exit.OK and summary["rounds"] == 5 and "round 5/5" in ran.err
+    assert json.loads(seedbus("report", "run", "--format", "json").out) == summary
+    replayed = json.loads(seedbus("replay", "run", "--format", "json", "--out", "model.safetensors").out)
+    assert replayed == {"round": 5, "version": 5, "digest": summary["digest"], "out": "model.safetensors"}
+    assert json.loads(seedbus("check", "small.yaml", "--format", "json").out) == scenario(stop={"rounds": 5}).resolved()
+    assert json.loads(seedbus("list", "--format", "json").out).keys() == library().keys()
+    assert "properties" in json.loads(seedbus("schema").out)
+
+
+def test_quiet_says_nothing_but_the_results(seedbus: Command) -> None:
+    ran = seedbus("run", "small.yaml", "--quiet")
+    assert (ran.code, ran.err) == (Exit.OK, "")
+    assert "final digest" in ran.out and "runs/small-1" in ran.out
+    assert "runs/small-2" in seedbus("run", "small.yaml", "-q").out
+    assert seedbus("report", "runs/small-1").out == ran.out
+
+
+def test_a_finished_run_is_shown_and_not_run_again(seedbus: Command) -> None:
+    first = seedbus("run", "small.yaml", "-q", "--out", "run")
+    assert seedbus("run", "--resume", "run", "-q") == first
+    assert seedbus("run", "small.yaml", "--resume", "run", "-q") == first
+
+
+def test_what_check_prints_is_a_scenario_file(seedbus: Command) -> None:
+    text = seedbus("check", "small.yaml", "--set", "description=1e5 日本").out
+    Path("again.yaml").write_text(text, encoding="utf-8")
+    assert seedbus("check", "again.yaml").out == text
+
+
+USAGE = [
+    (("frob",), r"No such command 'frob'; see `seedbus --help`"),
+    (("run", "small.yaml", "--frob"), r"No such option: --frob.*; see `seedbus run --help`"),
+    (("run", "small.yaml", "--out"), r"Option '--out' requires an argument; see `seedbus"),
+    (("run", "small.yaml", "--format", "xml"), r"Invalid value for '--format': .*'xml' is not one of 'text', 'json'"),
+    (("check",), r"Missing argument .*; see `seedbus check --help`"),
+    (("replay",), r"Missing argument 'RUN'; see `seedbus replay --help`"),
+    (("list", "x"), r"Got unexpected extra argument"),
+    (("run",), r"seedbus run: name a scenario \(`seedbus list` shows them\), or --resume RUN"),
+    (("run", "small.yaml", "--resume", "a", "--out", "b"), r"give --out for a new run or --resume for an old one"),
+    (("run", "--resume", "a", "--set", "seed=3"), r"--resume goes on with the run as it is; --set would change it"),
+    (("run", "nope.yaml"), r"nope.yaml: there is no such file and no scenario of that name"),
+    (("check", "."), r"\.: it is no file; expected a scenario file, or a name from `seedbus list`"),
+    (("run", "small.yaml", "--set", "seed=x"), r"small.yaml --set seed=x: seed: \"x\" is not accepted; expected a"),
+    (
+        ("run", "small.yaml", "--set", "stop.target={value: 1}"),
+        r"small.yaml --set stop.target=.*: stop.target.metric: \"accuracy\" is not measured; there are loss, gap",
+    ),
+    (("server", "small.yaml", "--bind", "tcp://127.0.0.1:70000"), r"tcp://.*70000 cannot be used \(70000 is no port\)"),
+    (("server", "small.yaml", "--bind", "tcp://127.0.0.1"), r"tcp://127.0.0.1 cannot be used \(it has no address\)"),
+    (("server", "small.yaml", "--bind", "inproc://x"), r"inproc://x cannot be used \(it begins neither with"),
+    (("server", "small.yaml", "--bind", "udp://*:55"), r"udp://\*:55 cannot be used .*; expected a free"),
+    (("server", "small.yaml", "--expect-workers", "9"), r"--expect-workers 9: the run has 8 clients; expected 8"),
+    (("run", "small.yaml", "--workers", "9"), r"--workers 9: the run has 8 clients; expected 8 at most, for each"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), USAGE, ids=lambda value: " ".join(value)[:40])
+def test_a_wrong_command_line_is_one_sentence_and_exit_2(
+    seedbus: Command, arguments: tuple[str, ...], sentence: str
+) -> None:
+    said = seedbus(*arguments)
+    assert (said.code, said.out) == (Exit.USAGE, "")
+    assert re.match(rf"seedbus: .*{sentence}", said.err) and said.err.count("\n") == 1
+    assert not Path("runs").exists()
+
+
+DATA = [
+    ("participation.clients=5000", r"partition iid: found 5000 clients and 1350 training samples; expected"),
+    ("partition={kind: shards, shards_per_client: 900}", r"partition shards: found 8 clients with 900 shards each"),
+    (
+        "partition={kind: dirichlet, alpha: 0.01, balanced: false}",
+        r"partition dirichlet: found no samples for clients .* at alpha 0.01; expected a sample for every client",
+    ),
+    ("evaluation.split=validation", r"task digits: found no samples in the validation split; expected a larger"),
+    (
+        "task={name: quadratic, dimension: 1000000000000}",
+        r"small: found no memory for 3\.64 TiB more \(d = 1,000,000,000,000\); expected algorithm\.revert: light",
+    ),
+    ("task={name: mnist}", r"data set mnist: found no local files, .*SEEDBUS_DATA"),
+]
+
+
+@pytest.mark.parametrize(("setting", "sentence"), DATA)
+def test_data_that_cannot_be_had_is_one_sentence_and_exit_3(
+    seedbus: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, setting: str, sentence: str
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("SEEDBUS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("SEEDBUS_DATA", raising=False)
+    monkeypatch.setitem(sys.modules, "datasets", None)  # as where the extra is not installed
+    digits = "task={name: digits, model: softmax, validation: 0.1}"
+    without = "task.validation=0" if "split" in setting else "task.batch_size=1"
+    said = seedbus("run", "small.yaml", "--set", digits, "--set", without, "--set", setting)
+    assert said.code == Exit.DATA
+    assert re.match(rf"seedbus: {sentence}", said.err) and said.err.count("\n") == 1
+    assert not Path("runs").exists()
+
+
+def test_a_data_file_that_is_cut_short_is_one_sentence_and_exit_3(
+    seedbus: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SEEDBUS_DATA", "data")
+    Path("data/mnist").mkdir(parents=True)
+    Path("data/mnist/train-images-idx3-ubyte").write_bytes(
+        b"\x00\x00\x08\x03\x00\x00\x00\x02\x00\x00\x00\x1c\x00\x00\x00\x1c.."
+    )
+    Path("data/mnist/train-labels-idx1-ubyte").write_bytes(b"\x00\x00\x08\x01")
+    said = seedbus("run", "small.yaml", "--set", "task={name: mnist}")
+    file = "data/mnist/train-images-idx3-ubyte"
+    assert (said.code, said.err) == (
+        Exit.DATA,
+        f"seedbus: {file}: found 2 data bytes; expected 1568 for sizes 2×28×28\n",
+    )
+
+
+def test_a_run_that_can_never_end_exits_6(seedbus: Command) -> None:
+    for_ever = "network={latency: {distribution: constant, value: 1000000}}"
+    said = seedbus("run", "small.yaml", "-q", "--set", for_ever, "--set", "stop.rounds=9")
+    assert said.code == Exit.STUCK and "that will never answer" in said.err and said.err.count("\n") == 1
+
+
+def test_a_replica_that_holds_other_bits_exits_5_and_shows_the_results_all_the_same(
+    seedbus: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    advance = Replicas.advance
+
+    def meddle(self: Replicas, client: int, commits: Any, version: int) -> Replica:
+        replica = advance(self, client, commits, version)
+        replica.x[0] += version == 2
+        return replica
+
+    monkeypatch.setattr(Replicas, "advance", meddle)
+    said = seedbus("run", "small.yaml", "-q", "--format", "json")
+    assert said.code == Exit.DIVERGED and "diverged" in json.loads(said.out)["refusals"]
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
+def test_results_that_cannot_be_printed_are_one_sentence_and_exit_4(seedbus: Command) -> None:
+    seedbus("run", "small.yaml", "-q", "--out", "run")
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "seedbus", "report", "run", "--format", "json"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (
+        Exit.FOLDER,
+        "seedbus: stdout: it cannot be written (No space left on device)\n",
+    )
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_reference_shows_every_option_of_every_command(
+    seedbus: Command, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")  # no option's name is broken
+    shown = REFERENCE.partition(f"### seedbus {command}\n")[2].partition("```\n")[2].partition("```")[0]
+    said = seedbus(command, "--help")
+    assert said.code == Exit.OK and f"Usage: seedbus {command}" in said.out
+
+    def options(text: str) -> set[str]:
+        return set(re.findall(r"(?<!\S)-{1,2}[a-z][a-z-]*", text))
+
+    assert options(shown) == options(said.out) >= {"--help"}
+
+
+def test_the_reference_shows_every_command_that_there_is(seedbus: Command) -> None:
+    told = re.findall(r"^│ ([a-z]+)  ", seedbus("--help").out.partition("Commands")[2], re.MULTILINE)
+    assert sorted(told) == sorted(COMMANDS) == sorted(re.findall(r"^### seedbus (\w+)$", REFERENCE, re.MULTILINE))
+
+
+def test_the_reference_says_what_every_figure_about_messages_is(seedbus: Command) -> None:
+    traffic = json.loads(seedbus("run", "small.yaml", "-q", "--format", "json").out)["traffic"]
+    text = REFERENCE.partition("### What the results say of messages\n")[2].partition("\n#")[0]
+    for keys, table in zip((traffic, traffic["transport"]), text.split("In `transport` are"), strict=True):
+        rows = re.findall(r"^\| (`.*?`) \|", table, re.MULTILINE)
+        assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == keys.keys()
+
+
+def test_the_reference_says_what_every_figure_about_clients_and_rounds_is(seedbus: Command) -> None:
+    summary = json.loads(seedbus("run", "small.yaml", "-q", "--format", "json").out)
+    text = REFERENCE.partition("### What the results say of clients and rounds\n")[2].partition("\n#")[0]
+    for part in ("participation", "lag", "staleness", "round_times"):
+        table = text.partition(f"| key in `{part}` |")[2].partition("\n\n")[0]
+        rows = re.findall(r"^\| (`.*?`) \|", table, re.MULTILINE)
+        assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == summary[part].keys()
+
+
+def test_the_reference_lists_every_exit_code() -> None:
+    listed = dict(re.findall(r"^\| (\d+) \| `([A-Z]+)` \|", REFERENCE, re.MULTILINE))
+    assert listed == {str(int(code)): code.name for code in Exit}
+
+
+def test_the_reference_shows_every_field_as_it_is() -> None:
+    assert BEGIN in REFERENCE
+    assert inserted(REFERENCE) == REFERENCE, "run python -m seedbus.scenarios.schema.reference docs/reference.md"
+
+
+def test_no_arguments_show_the_help(seedbus: Command) -> None:
+    assert seedbus() == seedbus("--help")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["list", "--help"]])
+def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
+    code = (
+        "import sys\nfrom seedbus.scenarios.cli.main import main\ntry:\n    main()\nexcept SystemExit as end:\n"
+        "    heavy = {'torch', 'numba', 'numpy', 'yaml', 'pandas', 'sklearn'} & sys.modules.keys()\n"
+        # typer itself may load pydantic once it shows a command
+        "    heavy |= {'pydantic'} & sys.modules.keys() if len(sys.argv) == 2 else set()\n"
+        "    print(sorted(heavy), file=sys.stderr); raise end"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, cwd=ROOT / "tests")
+    assert (done.returncode, done.stderr.strip()) == (0, "[]")
+
+
+class Interrupting:
+    """What is interrupted when it is shown."""
+
+    def __repr__(self) -> str:
+        raise KeyboardInterrupt
+
+
+def test_ctrl_c_that_comes_while_something_is_loaded_is_one_sentence(
+    seedbus: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pydantic's core makes an error of its own of it."""
+
+    def load(*_: object) -> None:
+        pydantic_core.SchemaValidator({"type": "literal", "expected": [Interrupting()]})
+
+    monkeypatch.setattr(loading, "load", load)
+    assert seedbus("run", "small.yaml") == (Exit.INTERRUPTED, "", "seedbus: stopped\n")
+
+
+def is_deaf() -> None:
+    """Before a process starts: it is one of those that a shell's script has in its background."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _started(folder: Path, *arguments: str, how: Callable[[], None] = hears_ctrl_c) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "seedbus", "run", "long.yaml", *arguments]
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, cwd=folder, preexec_fn=how, **pipes)
+
+
+@pytest.mark.parametrize(
+    ("by", "how"), [(signal.SIGINT, hears_ctrl_c), (signal.SIGTERM, hears_ctrl_c), (signal.SIGTERM, is_deaf)]
+)
+def test_ctrl_c_names_the_folder_and_the_resumed_run_ends_as_if_it_had_not_stopped(
+    seedbus: Command, tmp_path: Path, by: signal.Signals, how: Callable[[], None]
+) -> None:
+    what = scenario(stop={"rounds": 150}, verify=False)
+    Path("long.yaml").write_text(dump(what.resolved()), encoding="utf-8")
+    process = _started(tmp_path, how=how)
+    assert process.stderr is not None
+    line = ""
+    while not line.startswith("round 10/"):
+        line = process.stderr.readline()
+        assert line
+    process.send_signal(by)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode in (Exit.INTERRUPTED, -signal.SIGINT) and not out
+    assert err.splitlines()[-1] == (
+        "seedbus: stopped; every closed round is kept: go on with `seedbus run --resume runs/small-1`"
+    )
+    assert "finished" in seedbus("report", "runs/small-1").err
+    resumed = json.loads(seedbus("run", "--resume", "runs/small-1", "-q", "--format", "json").out)
+    whole = json.loads(seedbus("run", "long.yaml", "-q", "--format", "json").out)
+    assert [resumed[key] for key in ("digest", "ledger_hash", "metrics")] == [
+        whole[key] for key in ("digest", "ledger_hash", "metrics")
+    ]
+    assert (resumed["was_resumed"], whole["was_resumed"]) == (True, False)
+    assert "s real since it was resumed" in seedbus("report", "runs/small-1").out
+    lines = [Path(f"runs/small-{number}/metrics.jsonl").read_text(encoding="utf-8") for number in (1, 2)]
+    assert lines[0] == lines[1] and os.path.exists("runs/small-1/results.json")

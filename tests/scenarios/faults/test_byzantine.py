@@ -1,0 +1,259 @@
+"""Clients that lie: what they say, that it is the same everywhere, and that a bad scalar never enters the model."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+from worlds import DECOMFL, HISO, go, lossy, scenario
+
+from seedbus.agents import messages
+from seedbus.agents.client.tampering import HONEST, Tamper, Tampering
+from seedbus.agents.client.worker import Followers
+from seedbus.agents.observer import Nobody
+from seedbus.agents.seeds import of_directions
+from seedbus.algorithms.scalar_only.decomfl import DeComFL
+from seedbus.bus import HOST, Kind, Offer, decode, encode, ledger_hash, read_ledger
+from seedbus.models.partitions import Iid
+from seedbus.models.tasks.quadratic import Quadratic
+from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.faults.byzantine import Byzantine
+from seedbus.scenarios.reporting.results import Results
+
+ALGORITHM: Any = DeComFL(perturbations=2, local_steps=2)
+PROBLEM: Any = Quadratic(dimension=40).bind(seed=1, clients=6, partition=Iid())
+REPORT = np.array([[1.5, -2.0], [0.25, 4.0]], np.float32)
+FIRST = np.array([[9.0, 8.0], [7.0, 6.0]], np.float32)
+SEED = 3
+
+
+def lie(client: int = 0, round: int = 5, report: Any = REPORT, seed: int = SEED, *faults: Byzantine) -> Any:
+    before = report.copy()
+    said = Tampering(faults, seed, 6).told(client, round, report, lambda: FIRST)
+    assert report.tobytes() == before.tobytes() and (said.dtype, said.shape) == (report.dtype, report.shape)
+    return said
+
+
+def told(fault: dict[str, Any], **where: Any) -> Any:
+    return lie(where.get("client", 0), where.get("round", 5), REPORT, where.get("seed", SEED), Byzantine(**fault))
+
+
+# what is said
+
+
+@pytest.mark.parametrize(
+    ("fault", "expected"),
+    [
+        ({"attack": "sign-flip"}, -REPORT),
+        ({"attack": "scale"}, -10 * REPORT),
+        ({"attack": "scale", "by": 3.0}, 3 * REPORT),
+        ({"attack": "scale", "by": 1e30}, (REPORT * np.float64(1e30)).astype(np.float32)),
+        ({"attack": "constant"}, 0 * np.abs(REPORT)),
+        ({"attack": "constant", "value": -2.5}, np.full_like(REPORT, -2.5)),
+        ({"attack": "nan"}, np.full_like(REPORT, np.nan)),
+        ({"attack": "huge"}, np.full_like(REPORT, 1e30)),
+        ({"attack": "replay"}, FIRST),
+        ({"attack": "noise", "sigma": 0.0}, REPORT),
+    ],
+    ids=lambda value: "-".join(map(str, value.values())) if isinstance(value, dict) else "",
+)
+def test_each_attack_says_what_it_is_called(fault: dict[str, Any], expected: Any) -> None:
+    np.testing.assert_array_equal(told(fault), expected)
+
+
+def test_noise_is_normal_and_drawn_anew_for_each_client_round_and_number() -> None:
+    zeros = np.zeros((50, 40), np.float32)
+    noise = Byzantine(attack="noise", sigma=3.0)
+    found = {(client, round): lie(client, round, zeros, SEED, noise) for client in (0, 1) for round in (5, 6)}
+    for drawn in found.values():
+        assert abs(float(drawn.mean())) < 0.3 and abs(float(drawn.std()) - 3) < 0.3
+        assert len(set(drawn.ravel().tolist())) > 0.99 * drawn.size
+    for one, other in itertools.combinations(found.values(), 2):
+        assert abs(float(np.corrcoef(one.ravel(), other.ravel())[0, 1])) < 0.1
+    assert lie(1, 6, zeros, SEED, noise).tobytes() == found[1, 6].tobytes()
+    assert lie(1, 6, zeros, SEED + 1, noise).tobytes() != found[1, 6].tobytes()
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"probability": 0.0},
+        {"clients": [1, 2]},
+        {"fraction": 0.0},
+        {"at_round": 6},
+        {"for_rounds": 5},
+        {"at_round": 1, "for_rounds": 1, "every_rounds": 3},
+    ],
+    ids=str,
+)
+def test_whom_a_fault_is_not_about_is_honest(fault: dict[str, Any]) -> None:
+    assert told({"attack": "huge", **fault}) is REPORT
+
+
+def test_a_share_of_the_clients_lies_in_a_share_of_the_rounds() -> None:
+    fault = {"attack": "sign-flip", "fraction": 0.5, "probability": 0.5}
+    lies = {(c, r): bool(told(fault, client=c, round=r)[0, 0] < 0) for c in range(6) for r in range(200)}
+    each = [sum(lies[client, round] for round in range(200)) for client in range(6)]
+    assert sorted(each)[:3] == [0, 0, 0] and all(70 < count < 130 for count in sorted(each)[3:])
+
+
+@pytest.mark.parametrize("fault", [{"attack": "sign-flip", "by": 2.0}, {"attack": "nan", "sigma": 2.0}, {}])
+def test_a_field_of_another_attack_is_refused(fault: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match=r"belongs to attack|required"):
+        Byzantine(**fault)
+
+
+def test_a_mistake_is_one_sentence() -> None:
+    for fault, sentence in (
+        ({"attack": "signflip"}, "faults.0.attack: \"signflip\" is not accepted; expected 'sign-flip', 'scale', "),
+        ({"attack": "nan", "value": 3.0}, "faults.0: value belongs to attack: constant, and this is nan"),
+        ({"attack": "nan", "clients": [8]}, "faults.0.clients names 8; clients are 0 to 7"),
+    ):
+        with pytest.raises(ScenarioError) as refused:
+            scenario(faults=[{"fault": "byzantine", **fault}])
+        assert sentence in str(refused.value) and "\n" not in str(refused.value)
+
+
+# several
+
+
+def test_one_lie_strikes_a_report_whatever_the_order_of_the_list() -> None:
+    faults = [
+        Byzantine(attack="scale", by=2.0),
+        Byzantine(attack="scale", by=3.0),
+        Byzantine(attack="constant", value=7.0, clients=[0, 1]),
+        Byzantine(attack="constant", value=7.0, clients=[0, 1]),
+        Byzantine(attack="noise", probability=0.3),
+        Byzantine(attack="huge", probability=0.0),
+    ]
+    for client, round in itertools.product(range(6), range(4)):
+        said = [lie(client, round, REPORT, SEED, *order) for order in itertools.permutations(faults)]
+        assert len({each.tobytes() for each in said}) == 1
+    alone = [lie(3, 0, REPORT, SEED, fault).tobytes() for fault in faults[:2]]
+    assert lie(3, 0, REPORT, SEED, *faults[:2]).tobytes() in alone
+
+
+def test_a_fault_is_found_by_what_it_does_and_others_are_left_alone() -> None:
+    assert isinstance(Byzantine(attack="nan"), Tamper)
+    assert HONEST.told(0, 0, REPORT, lambda: FIRST) is REPORT
+    drop = scenario(faults=[{"fault": "delay", "by": {"distribution": "constant", "value": 1.0}}]).faults
+    assert not isinstance(drop[0], Tamper)
+
+
+# in a process
+
+
+def followers(*faults: Byzantine, stands: int = 0) -> Followers:
+    made = Followers(
+        Offer(HOST, ((0, 5),), False, b""),
+        ALGORITHM,
+        PROBLEM,
+        split="test",
+        verify_every=0,
+        observer=Nobody(),
+        tampering=Tampering(faults, SEED, 6),
+    )
+    made.welcome(encode(messages.welcome(ALGORITHM, HOST, 9, [stands] * 6, log(stands)))[0])
+    return made
+
+
+def log(length: int) -> list[Any]:
+    plans = [ALGORITHM.plan(r, r, of_directions(SEED, r)) for r in range(length)]
+    return [ALGORITHM.aggregate(None, plan, {0: REPORT})[0] for plan in plans]
+
+
+def said(made: Followers, client: int, round: int) -> Any:
+    """The scalars of a client's report in a round, at the version of that number."""
+    plan = ALGORITHM.plan(round, round, of_directions(SEED, round))
+    missed = log(round)[made.host.replicas.version(client) :]
+    (answer,) = made.handle(encode(messages.pack_plan(ALGORITHM, client, plan, missed)[0])[0])
+    envelope = decode(answer)
+    assert (envelope.kind, envelope.client, envelope.round, envelope.base) == (Kind.REPORT, client, round, round)
+    return ALGORITHM.unpack_report(envelope.body, plan)
+
+
+def test_replay_sends_the_report_of_round_0_again() -> None:
+    honest, liar = followers(), followers(Byzantine(attack="replay", at_round=2))
+    first = said(honest, 2, 0)
+    assert said(liar, 2, 0).tobytes() == first.tobytes() != said(honest, 2, 4).tobytes()
+    assert said(liar, 2, 3).tobytes() == said(liar, 2, 4).tobytes() == first.tobytes()
+    assert said(followers(Byzantine(attack="replay")), 1, 4).tobytes() != first.tobytes(), "each client its own"
+
+
+@pytest.mark.parametrize("attack", ["replay", "noise", "sign-flip"])
+def test_a_process_that_takes_a_dead_ones_place_tells_the_same_lies(attack: Any) -> None:
+    fault = Byzantine(attack=attack, probability=0.5)
+    old, new = followers(fault), followers(fault, stands=6)
+    for round in range(6):
+        for client in range(6):
+            said(old, client, round)
+    assert [said(old, c, 6).tobytes() for c in range(6)] == [said(new, c, 6).tobytes() for c in range(6)]
+
+
+# in a run
+
+ALL = {"clients": 8, "cohort": 8}
+AFTER_A_WHILE = {"clients": 8, "cohort": 8, "deadline_s": 30.0}
+
+
+def hash_of(results: Results) -> str:
+    return ledger_hash(read_ledger(results.folder / "messages"))
+
+
+@pytest.mark.parametrize("algorithm", [DECOMFL, HISO], ids=lambda algorithm: str(algorithm["name"]))
+@pytest.mark.parametrize(("attack", "reason"), [("nan", "not-finite"), ("huge", "absurd")])
+def test_what_is_refused_is_as_if_it_had_not_been_sent(
+    tmp_path: Path, algorithm: dict[str, Any], attack: str, reason: str
+) -> None:
+    """The model's bits are those of a run in which the liars' reports are lost."""
+    whose = {"clients": [1, 4], "at_round": 3}
+    lying = [{"fault": "byzantine", "attack": attack, **whose}]
+    losing = [{"fault": "drop", "direction": "up", "kind": "report", **whose}]
+    worlds = {"lies": lying, "losses": losing, "neither": []}
+    runs = {
+        name: go(tmp_path / name, scenario(algorithm=algorithm, faults=faults, participation=AFTER_A_WHILE))
+        for name, faults in worlds.items()
+    }
+    assert runs["lies"].summary["refusals"] == {reason: {"1": 17, "4": 17}}
+    assert runs["lies"].summary["version"] == 20
+    assert runs["lies"].digest == runs["losses"].digest != runs["neither"].digest
+
+
+@pytest.mark.parametrize("attack", ["sign-flip", "scale", "noise", "constant", "replay"])
+def test_a_lie_that_could_be_true_changes_the_model_and_nothing_else(tmp_path: Path, attack: str) -> None:
+    lying = scenario(faults=[{"fault": "byzantine", "attack": attack, "clients": [2]}], participation=ALL)
+    honest, lied = go(tmp_path / "honest", scenario(participation=ALL)), go(tmp_path / "lied", lying)
+    assert lied.digest != honest.digest
+    assert lied.summary["refusals"] == {}
+    assert hash_of(lied) == hash_of(honest), "to the byte the same messages at the same times"
+
+
+def test_liars_without_a_chance_change_nothing(tmp_path: Path) -> None:
+    never = [{"fault": "byzantine", "attack": "huge", "probability": 0.0}, {"fault": "drop", "probability": 0.3}]
+    there, not_there = go(tmp_path / "a", lossy(faults=never)), go(tmp_path / "b", lossy())
+    assert (there.digest, hash_of(there)) == (not_there.digest, hash_of(not_there))
+
+
+def test_the_order_of_faults_changes_nothing(tmp_path: Path) -> None:
+    faults = [
+        {"fault": "byzantine", "attack": "scale", "by": 2.0, "fraction": 0.5},
+        {"fault": "drop", "probability": 0.2},
+        {"fault": "byzantine", "attack": "noise", "fraction": 0.5, "probability": 0.5},
+    ]
+    runs = [go(tmp_path / str(n), lossy(faults=order)) for n, order in enumerate((faults, faults[::-1]))]
+    assert len({(each.digest, hash_of(each)) for each in runs}) == 1
+
+
+def test_in_real_time_the_same_clients_lie(tmp_path: Path) -> None:
+    faults = [{"fault": "byzantine", "attack": "nan", "clients": [3], "probability": 0.5}]
+    world = {"participation": ALL, "stop": {"rounds": 12}, "faults": faults}
+    network = {"latency": {"distribution": "constant", "value": 0.001}}
+    refused = [
+        go(tmp_path / clock, scenario(clock=clock, network=network, **world)).summary["refusals"]
+        for clock in ("virtual", "wall")
+    ]
+    assert refused[0] == refused[1] and 0 < refused[0]["not-finite"]["3"] < 12

@@ -1,0 +1,154 @@
+"""Traces: files that say who is there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from processes import seedbus
+from test_recovery import _cut, _Power
+from worlds import outcome, scenario
+
+from seedbus.agents.availability import Population
+from seedbus.agents.errors import RunFolderError
+from seedbus.agents.journal.journal import Journal
+from seedbus.bus import Luck
+from seedbus.scenarios.errors import Exit, ScenarioError
+from seedbus.scenarios.faults.trace import Trace
+from seedbus.scenarios.running.run import run
+from seedbus.scenarios.schema.loading import load
+from seedbus.scenarios.schema.yaml_text import dump
+
+HEADER = "client,from_s,to_s\n"
+SECOND = 10**9
+
+
+def trace(folder: Path, lines: str, **fields: Any) -> Trace:
+    (folder / "devices.csv").write_text(HEADER + lines)
+    return Trace(file=str(folder / "devices.csv"), **fields)
+
+
+def present(fault: Trace, seconds: list[float], clients: int = 4) -> dict[float, set[int]]:
+    schedule, found = fault.schedule(clients, Luck(1, clients, repr(fault))), {}
+    for second in seconds:
+        schedule.advance(0, round(second * SECOND))
+        found[second] = set(range(clients)) - schedule.absent
+    return found
+
+
+def test_clients_are_there_in_their_intervals_and_those_not_named_always(tmp_path: Path) -> None:
+    fault = trace(tmp_path, "0,0,10\n1,5,6.5\n1,20,30\n\n2,1e-3,4\n")
+    assert present(fault, [0, 0.001, 4, 5, 6.5, 10, 19.9, 20, 30, 99]) == {
+        0: {0, 3},
+        0.001: {0, 2, 3},
+        4: {0, 3},
+        5: {0, 1, 3},
+        6.5: {0, 3},
+        10: {3},
+        19.9: {3},
+        20: {1, 3},
+        30: {3},
+        99: {3},
+    }
+
+
+def test_intervals_that_touch_or_overlap_are_one_in_any_order(tmp_path: Path) -> None:
+    fault = trace(tmp_path, "1,20,30\n1,6,12\n1,3,7\n1,12,13\n1,4,5\n")
+    schedule = fault.schedule(4, Luck(1, 4, "any"))
+    schedule.advance(0, 0)
+    edges = []
+    while (next_ns := schedule.next_ns()) is not None:
+        assert set(schedule.advance(0, next_ns)) == {1}
+        edges.append(next_ns // SECOND)
+    assert edges == [3, 13, 20, 30] and schedule.is_over
+
+
+def test_only_the_chosen_clients_follow_the_file(tmp_path: Path) -> None:
+    fault = trace(tmp_path, "0,5,6\n1,5,6\n", clients=[1, 2])
+    assert present(fault, [0, 5]) == {0: {0, 2, 3}, 5: {0, 1, 2, 3}}
+
+
+def test_a_spreadsheet_writes_a_mark_and_other_line_ends(tmp_path: Path) -> None:
+    (tmp_path / "devices.csv").write_bytes(b"\xef\xbb\xbf" + HEADER.strip().encode() + b"\r\n1,5,6\r\n")
+    assert present(Trace(file=str(tmp_path / "devices.csv")), [0, 5], 2) == {0: {0}, 5: {0, 1}}
+
+
+BAD: dict[str, tuple[bytes | None, str]] = {
+    "nothing": (b"", 'line 1: "" is not accepted; expected the columns client,from_s,to_s'),
+    "other columns": (b"who,from_s,to_s\n", 'line 1: "who,from_s,to_s" is not accepted; expected the columns'),
+    "no client": (b"1,0,1\nx,0,1\n", 'line 3: "x,0,1" is not accepted; expected a client and two times in seconds'),
+    "no time": (b"1,0,later\n", 'line 2: "1,0,later" is not accepted; expected a client and two times'),
+    "half a client": (b"1.5,0,1\n", 'line 2: "1.5,0,1" is not accepted'),
+    "too few": (b"1,0\n", 'line 2: "1,0" is not accepted; expected a client and two times'),
+    "too many": (b"1,0,1,2\n", 'line 2: "1,0,1,2" is not accepted; expected a client and two times'),
+    "a stranger": (b"8,0,1\n", 'line 2: "8,0,1" is not accepted; expected a client from 0 to 7'),
+    "below zero": (b"-1,0,1\n", 'line 2: "-1,0,1" is not accepted; expected a client from 0 to 7'),
+    "backwards": (b"\n1,2,1\n", 'line 3: "1,2,1" is not accepted; expected times with 0 ≤ from_s < to_s'),
+    "before the beginning": (b"1,-2,1\n", 'line 2: "1,-2,1" is not accepted; expected times with 0 ≤ from_s'),
+    "for ever": (b"1,0,inf\n2,1,1e300\n", 'line 2: "1,0,inf" is not accepted; expected times with'),
+    "not a number": (b"1,nan,2\n", 'line 2: "1,nan,2" is not accepted; expected times with'),
+    "not text": (b"1,\xff,2\n", "the trace cannot be read as CSV text"),
+    "endless": (b'1,"' + b"x" * 200_000, "the trace cannot be read as CSV text (field larger than"),
+    "no file": (None, "the trace cannot be read as CSV text (No such file or directory)"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_trace_is_one_sentence_and_leaves_nothing_behind(tmp_path: Path, name: str) -> None:
+    content, sentence = BAD[name]
+    if content is not None:
+        has_header = name not in ("nothing", "other columns")
+        (tmp_path / "devices.csv").write_bytes(HEADER.encode() * has_header + content)
+    what = scenario(faults=[{"fault": "trace", "file": str(tmp_path / "devices.csv")}])
+    with pytest.raises(ScenarioError) as caught:
+        run(what, tmp_path / "run")
+    assert str(caught.value).startswith(str(tmp_path / "devices.csv")) and sentence in str(caught.value)
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 300 + len(str(tmp_path))
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("command", ["run", "check"])
+def test_the_command_says_what_is_wrong_with_a_trace(tmp_path: Path, command: str) -> None:
+    (tmp_path / "devices.csv").write_text(HEADER + "1,2,1\n")
+    document = scenario().resolved() | {"faults": [{"fault": "trace", "file": "devices.csv"}]}
+    (tmp_path / "what.yaml").write_text(dump(document))
+    done = seedbus(command, tmp_path / "what.yaml", cwd=tmp_path.parent)
+    _, told = done.communicate(timeout=30)
+    assert done.returncode == Exit.USAGE
+    assert told == (
+        f'seedbus: {tmp_path / "devices.csv"}, line 2: "1,2,1" is not accepted; '
+        "expected times with 0 ≤ from_s < to_s ≤ 1e+12\n"
+    )
+    assert not (tmp_path.parent / "runs").exists()
+
+
+def test_a_trace_lies_beside_its_scenario_and_where_changes_no_draw(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+    for place in (tmp_path / "here", tmp_path / "there"):
+        place.mkdir()
+        fault = trace(place, "".join(f"{client},0.3,2\n" for client in range(8)), fraction=0.5)
+        document = scenario().resolved() | {"faults": [{"fault": "trace", "file": "devices.csv", "fraction": 0.5}]}
+        (place / "what.yaml").write_text(dump(document))
+        monkeypatch.chdir(tmp_path)
+        what = load(place.relative_to(tmp_path) / "what.yaml")
+        assert what.resolved()["faults"] == [fault.model_dump(mode="json")]
+        found.append((Population([fault], 1, 8).at_start, outcome(run(what, place / "run"))))
+        monkeypatch.chdir(place)
+        assert outcome(run(what, place / "run", resume=True)) == found[-1][1]
+    assert found[0] == found[1] and len(found[0][0]) == 4
+
+
+def test_a_run_is_not_resumed_with_another_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    what = scenario(faults=[trace(tmp_path, "1,0,1\n2,0.5,9\n").model_dump()])
+    with monkeypatch.context() as patch:
+        _cut(patch, Journal, "append", 3, before=False)
+        with pytest.raises(_Power):
+            run(what, tmp_path / "run")
+    trace(tmp_path, "1,0,1\n2,0.5,8\n")
+    with pytest.raises(RunFolderError, match=r"begun with faults\.0\.file .*: the bits would differ"):
+        run(what, tmp_path / "run", resume=True)
+    trace(tmp_path, "1,0,1\n\n2,0.50,9\n")
+    assert run(what, tmp_path / "run", resume=True).summary["rounds"] == 20, "it says the same"

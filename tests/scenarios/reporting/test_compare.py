@@ -1,0 +1,262 @@
+"""`seedbus compare`: what it says of runs is what their folders hold, and what it cannot say is a sentence."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shutil
+import xml.etree.ElementTree as Xml
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from commands import Command
+from hypothesis import given
+from hypothesis import strategies as st
+from worlds import HISO, go, scenario
+
+import seedbus
+from seedbus.agents.server.stopping import averages
+from seedbus.scenarios.errors import Exit
+from seedbus.scenarios.reporting.compare import Comparison, Run, Spread, compare
+from seedbus.scenarios.reporting.figures import COLOURS, Line, decades, lines
+from seedbus.scenarios.reporting.results import RESULTS, Results
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Results]:
+    """Two seeds of one scenario, another that is measured at other rounds, and a task of another kind."""
+    folder = tmp_path_factory.mktemp("runs")
+    hiso = scenario(name="hiso", algorithm=HISO, evaluation={"every": 4}, stop={"rounds": 8})
+    softmax = scenario(name="digits", task={"name": "digits", "model": "softmax"}, stop={"rounds": 5})
+    worlds = {"one": scenario(), "two": scenario(seed=2), "hiso": hiso, "digits": softmax}
+    return {name: go(folder / name, what) for name, what in worlds.items()}
+
+
+def of(runs: dict[str, Results], *names: str, **asked: Any) -> Comparison:
+    return compare([runs[name].folder for name in names], **asked)
+
+
+def made(values: list[float | None], name: str = "accuracy") -> Run:
+    """A run that is not finished, measured at x₀ and after every ten rounds; each round sends a byte up, two down."""
+    lines = [
+        {"round": 10 * n - 1 if n else 0, "version": 10 * n, "time_s": float(n), name: value}
+        | {"bytes_up": 10 * n, "bytes_down": 20 * n}
+        for n, value in enumerate(values)
+    ]
+    return Run(Path("made"), scenario(), lines, None)
+
+
+def test_a_target_is_met_by_the_moving_average_and_not_by_one_value() -> None:
+    run = made([0.0, 1.0, 1.0, 1.0, 1.0])
+    assert run.rounds == [0, 10, 20, 30, 40]
+    found = run.figures("accuracy", 0.88, [])  # averages: 1 − 0.9^10 and so on: 0, 0.651, 0.878, 0.958, …
+    assert (found["rounds_to_target"], found["bytes_to_target"]) == (30, 90)
+    assert run.figures("accuracy", 0.99, [])["rounds_to_target"] is None
+    falling = made([1.0, 0.0, 0.0], "loss").figures("loss", 0.9, [])
+    assert falling["rounds_to_target"] == 10 and falling["best"] == 0.0
+
+
+def test_the_average_forgets_with_rounds_and_not_with_evaluations() -> None:
+    """Steady values give the same average whether they are measured after each round or after each fifth."""
+
+    def lines(every: int) -> list[dict[str, Any]]:
+        return [{"round": max(n - 1, 0), "version": n, "accuracy": 0.8 if n else 0.0} for n in range(0, 21, every)]
+
+    often, seldom = averages(lines(1), "accuracy"), averages(lines(5), "accuracy")
+    assert often[::5] == pytest.approx(seldom, rel=1e-12)
+    assert often[:3] == pytest.approx([0, 0.08, 0.152])  # 0.9 of what was, 0.1 of the new
+    assert averages([*lines(5), *lines(10)], "accuracy")[-1] == seldom[-1]  # what comes late was overtaken
+
+
+def test_what_is_not_finite_meets_no_target_and_is_not_the_best() -> None:
+    found = made([0.5, None, 0.9], "accuracy").figures("accuracy", 0.1, [10, 20])
+    assert (found["rounds_to_target"], found["best"], found["at_10"], found["at_20"]) == (0, 0.9, None, 0.9)
+    assert made([0.0, None, 0.9]).figures("accuracy", 0.01, [])["rounds_to_target"] is None
+
+
+def test_where_a_run_ended_is_the_mean_of_its_last_evaluations_that_are_finite() -> None:
+    assert made([0.0, *[1.0] * 5, *[0.5] * 5]).figures("accuracy", None, [])["end"] == pytest.approx(0.75)
+    assert made([0.4, None, 0.8]).figures("accuracy", None, [])["end"] == pytest.approx(0.6)
+    assert made([None]).figures("accuracy", None, [])["end"] is None
+
+
+def test_at_a_round_it_is_the_newest_value_by_then_and_none_of_a_round_that_was_not_reached() -> None:
+    run = made([0.1, 0.2, 0.3])
+    assert [run.at("accuracy", round) for round in (0, 9, 10, 19, 20, 21)] == [0.1, 0.1, 0.2, 0.2, 0.3, None]
+
+
+def test_a_spread_is_the_samples_mean_and_deviation() -> None:
+    assert Spread.of([1.0, None, 3.0]) == Spread(2.0, math.sqrt(2), 2)
+    assert Spread.of([5.0]) == Spread(5.0, None, 1)
+    assert Spread.of([None]) is None
+
+
+def test_seeds_are_one_row_with_the_figures_of_their_folders(runs: dict[str, Results]) -> None:
+    found = of(runs, "one", "hiso", "two", at=[10])
+    assert (found.metric, found.notes) == ("loss", [])
+    seeds = next(row for row in found.rows if row.name == "small")
+    assert [run.scenario.seed for run in seeds.runs] == [1, 2] and seeds.algorithm == "decomfl"
+    both = [runs["one"], runs["two"]]
+    wanted = {
+        "last": [each.metrics["loss"].iloc[-1] for each in both],
+        "best": [each.metrics["loss"].min() for each in both],
+        "at_10": [each.metrics.set_index("round")["loss"][9] for each in both],
+        "bytes_up": [each.summary["traffic"]["up"]["bytes"] for each in both],
+        "bytes_down_per_client": [each.summary["traffic"]["down"]["bytes"] / 8 for each in both],
+        "simulated_s": [each.summary["simulated_s"] for each in both],
+        "wall_s": [each.summary["wall_s"] for each in both],
+        "rounds": [20, 20],
+        "evaluations": [20 * 3 * 4] * 2,  # rounds, cohort, three perturbations and the point itself
+    }
+    for name, values in wanted.items():
+        spread = seeds.figures[name]
+        assert spread is not None and spread.runs == 2
+        assert spread.mean == pytest.approx(np.mean(values))
+        assert spread.deviation == pytest.approx(np.std(values, ddof=1))
+
+
+def test_rows_begin_with_those_that_reach_the_target_first(runs: dict[str, Results]) -> None:
+    values = {name: runs[name].metrics["loss"] for name in ("one", "hiso")}
+    by_value = sorted(values, key=lambda name: values[name].iloc[-1])
+    names = {"one": "small", "hiso": "hiso"}
+    assert [row.name for row in of(runs, "one", "hiso").rows] == [names[name] for name in by_value]
+    out_of_reach = of(runs, "one", "hiso", metric="loss", target=0.0).rows
+    assert [row.name for row in out_of_reach] == [names[name] for name in by_value]
+    worst = runs[by_value[1]].metrics["loss"]
+    at_once = of(runs, *by_value, metric="loss", target=float(worst.iloc[0]) + 1).rows
+    assert all(row.figures["rounds_to_target"] == Spread(0.0, None, 1) for row in at_once)
+
+
+def test_scenarios_of_one_name_are_told_apart_by_their_settings(runs: dict[str, Results], tmp_path: Path) -> None:
+    algorithm = scenario().resolved()["algorithm"] | {"learning_rate": 0.02}
+    other = go(tmp_path / "other", scenario(algorithm=algorithm))
+    rows = compare([runs["one"].folder, other.folder]).rows
+    assert sorted(row.name for row in rows) == ["small algorithm.learning_rate=" + rate for rate in ("0.01", "0.02")]
+
+
+def test_what_looks_like_markup_is_shown_as_it_is_and_a_long_setting_is_cut(
+    seedbus: Command, runs: dict[str, Results], tmp_path: Path
+) -> None:
+    go(tmp_path / "other", scenario(faults=[{"fault": "straggler", "clients": [0, 1], "pause_s": 1}]))
+    said = seedbus("compare", "other", runs["one"].folder).out
+    assert re.search(r'faults=\[{"\S[^…]{26}…', said.replace("\n", "")), said
+    assert "faults=[]" in said
+
+
+def test_one_run_is_counted_once(runs: dict[str, Results], tmp_path: Path) -> None:
+    shutil.copytree(runs["one"].folder, tmp_path / "copy")
+    for twice in (tmp_path / "copy", runs["one"].folder):
+        found = compare([runs["one"].folder, twice])
+        assert len(found.rows) == 1 and len(found.rows[0].runs) == 1
+        assert len(found.notes) == 1 and "the seed of" in found.notes[0]
+
+
+def test_the_real_time_of_a_resumed_run_is_not_known(runs: dict[str, Results], tmp_path: Path) -> None:
+    file = shutil.copytree(runs["one"].folder, tmp_path / "resumed") / RESULTS
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"was_resumed": True}))
+    (row,) = compare([tmp_path / "resumed"]).rows
+    assert row.figures["wall_s"] is None and row.figures["simulated_s"] is not None
+
+
+def test_a_run_that_is_not_finished_is_shown_as_far_as_it_came(
+    seedbus: Command, runs: dict[str, Results], tmp_path: Path
+) -> None:
+    shutil.copytree(runs["two"].folder, tmp_path / "stopped")
+    (tmp_path / "stopped" / RESULTS).unlink()
+    said = seedbus("compare", runs["one"].folder, "stopped")
+    assert said.code == Exit.OK and "2 seeds, 1 unfinished" in said.out and "1 of 2 runs" in said.out
+    assert said.err == "seedbus: note: stopped is not finished; it is counted as it was after 20 rounds\n"
+
+
+def test_the_table_and_the_page_hold_the_same_and_the_page_has_both_plots(
+    seedbus: Command, runs: dict[str, Results]
+) -> None:
+    folders = [runs[name].folder for name in ("one", "two", "hiso")]
+    said = seedbus("compare", *folders, "--target", "loss=60", "--at", "4,8", "--out", "compare.html")
+    assert (said.code, said.err) == (Exit.OK, "")
+    html = Path("compare.html").read_text(encoding="utf-8")
+    for text in ("decomfl, 2 seeds", "rounds to 60", " ± ", "forward"):
+        assert text in said.out and text in html
+    assert "http" not in html and "<script" not in html
+    figures = [Xml.fromstring(text) for text in re.findall(r"<figure>.*?</figure>", html, re.DOTALL)]
+    assert [figure.findtext("figcaption") for figure in figures] == ["Loss over rounds", "Loss over bytes"]
+    points = [[line.attrib["points"].count(",") for line in figure.iter("polyline")] for figure in figures]
+    measured = sorted(len(runs[name].metrics) for name in ("one", "hiso"))
+    assert sorted(points[0]) == measured
+    assert sorted(points[1]) == [count - 1 for count in measured], "x₀ has no place among logarithms"
+
+
+def test_markdown_is_a_table_with_a_line_a_row(seedbus: Command, runs: dict[str, Results]) -> None:
+    folders = [runs[name].folder for name in ("one", "two", "hiso")]
+    heads, rule, *rows = seedbus("compare", *folders, "--format", "markdown").out.splitlines()
+    assert heads.startswith("| run, algorithm | rounds |") and rule == "| --- |" + " ---: |" * (heads.count("|") - 2)
+    assert len(rows) == 2 and all(row.count("|") == heads.count("|") for row in rows)
+    assert sorted(row.split(" | ")[0] for row in rows) == ["| hiso, hiso", "| small, decomfl, 2 seeds"]
+
+
+def test_json_is_one_object_and_what_python_gives(seedbus: Command, runs: dict[str, Results]) -> None:
+    folders = [runs[name].folder for name in ("one", "hiso")]
+    said = seedbus("compare", *folders, "--target", "loss=60", "--at", "8", "--format", "json")
+    assert json.loads(said.out) == compare(folders, "loss", 60.0, [8]).json()
+
+
+def test_runs_of_different_tasks_are_compared_with_a_note(seedbus: Command, runs: dict[str, Results]) -> None:
+    said = seedbus("compare", runs["one"].folder, runs["digits"].folder)
+    assert said.code == Exit.OK and "the runs are of different tasks (digits softmax, quadratic)" in said.err
+
+
+MISTAKES = [
+    (["nope"], Exit.FOLDER, r"nope: there is no run here \(no journal.sqlite\)"),
+    (["--target", "gap"], Exit.USAGE, r"--target gap: expected a metric and a number, like accuracy=0.8"),
+    (["--target", "loss=nan"], Exit.USAGE, r"--target loss=nan: expected a metric and a number"),
+    (["--at", "5,x"], Exit.USAGE, r"--at 5,x: expected numbers of rounds, like 50,100,200"),
+    (["--target", "acuracy=1"], Exit.USAGE, r".*one: \"acuracy\" is not measured in this run; there are loss, gap"),
+    (["--out", "nowhere/c.html"], Exit.FOLDER, r"nowhere/c.html: it cannot be written \(No such file"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "code", "sentence"), MISTAKES, ids=lambda value: str(value)[:30])
+def test_a_mistake_is_one_sentence(
+    seedbus: Command, runs: dict[str, Results], arguments: list[str], code: Exit, sentence: str
+) -> None:
+    said = seedbus("compare", runs["one"].folder, *arguments)
+    assert (said.code, said.out) == (code, "")
+    assert re.match(f"seedbus: {sentence}", said.err) and said.err.count("\n") == 1
+
+
+def test_a_run_that_was_not_measured_yet_is_one_sentence(seedbus: Command, tmp_path: Path) -> None:
+    from seedbus.agents.journal.journal import Journal
+
+    Journal.create(tmp_path / "new", {"scenario": json.dumps(scenario().resolved())}).close()
+    said = seedbus("compare", "new")
+    assert (said.code, said.err) == (
+        Exit.FOLDER,
+        "seedbus: new: this run has no evaluations yet, so there is nothing to compare\n",
+    )
+
+
+def test_it_is_there_for_notebooks(runs: dict[str, Results]) -> None:
+    comparison = seedbus.compare([runs["one"].folder, runs["one"].folder])
+    assert comparison.rows[0].name == "small"
+    head, *_, row, note = str(comparison).splitlines()
+    assert head.startswith("| run, algorithm |") and row.startswith("| small, decomfl |") and "the seed of" in note
+
+
+@given(st.floats(-12, 15), st.floats(0, 20))
+def test_decades_are_few_whole_and_cover_what_is_shown(low: float, width: float) -> None:
+    found = decades(low, low + width)
+    assert 2 <= len(found) <= 8 and all(each == int(each) for each in found)
+    assert found[0] <= low + 1e-6 and found[-1] >= low + width - 1e-6
+
+
+def test_many_lines_have_looks_of_their_own_and_are_named_under_the_plot() -> None:
+    many = [Line(f"<{number}>", [1, 10, 100], [number] * 3) for number in range(2 * len(COLOURS))]
+    figure = Xml.fromstring(lines("t", "x", "y", many, is_log=True))
+    looks = {(line.attrib["stroke"], line.attrib.get("stroke-dasharray")) for line in figure.iter("polyline")}
+    assert len(looks) == len(many)
+    assert next(each.text for each in figure.iter("span")) == "— <0>" and len(list(figure.iter("span"))) == len(many)
+    across = [float(pair.split(",")[0]) for pair in next(figure.iter("polyline")).attrib["points"].split()]
+    assert across[1] - across[0] == pytest.approx(across[2] - across[1], abs=0.2)

@@ -1,0 +1,231 @@
+"""What a run says of its clients and rounds, against ledgers small enough to count by hand, and against whole runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from worlds import go, lossy, scenario
+
+from seedbus.agents.round_record import Course
+from seedbus.bus import Fate, Kind
+from seedbus.bus.clock import wall_seconds
+from seedbus.bus.envelope import SERVER
+from seedbus.bus.ledger import COLUMNS, Columns, Row
+from seedbus.scenarios.reporting.round_table import History
+from seedbus.scenarios.reporting.statistics import Heard, clients_table, gini, histogram, spread
+from seedbus.scenarios.reporting.statistics import describe as describe_all
+
+S = 10**9
+
+
+def report(round: int, client: int, arrived_s: float, fate: Fate = Fate.DELIVERED) -> Row:
+    arrived_ns = round_ns(arrived_s) if fate is not Fate.DROPPED else -1
+    return Row(0, arrived_ns, round, Kind.REPORT, client, SERVER, 6, 14, 0, 8, 0, 3, 0, fate)
+
+
+def plan(round: int, client: int) -> Row:
+    return Row(0, 1, round, Kind.PLAN, SERVER, client, 6, 94, 0, 0, 50, 0, 1, Fate.DELIVERED)
+
+
+def table_of(columns: Columns, history: History) -> dict[str, Any]:
+    return clients_table(columns, history, Heard(columns, history))
+
+
+def describe(columns: Columns, history: History, simulated_s: float) -> dict[str, Any]:
+    return describe_all(history, Heard(columns, history), table_of(columns, history), simulated_s)
+
+
+def round_ns(seconds: float) -> int:
+    return round(seconds * S)
+
+
+def columns(rows: list[Row]) -> Columns:
+    table = np.array(rows, np.int64).reshape(-1, len(COLUMNS))
+    return {name: table[:, number] for number, name in enumerate(COLUMNS)}
+
+
+def by_hand() -> tuple[Columns, History]:
+    """Five clients; client 4 is never asked, client 3 never heard.
+
+    round 0 (0 to 4 s)   asks 0 1 2 3   heard at 1, 2 and 4 s from 0, 1, 2; closed by the last; makes commit 1
+    round 1 (4 to 14 s)  asks 0 3       nobody in time: closed by its deadline, no commit
+    round 2 (14 to 20 s) asks 1 2       1 at 15, and at 16 the late report of 0 for round 1 (no commit since);
+                                        2 is lost; the deadline closes it; commit 2
+    """
+    rows = [
+        *(plan(0, client) for client in range(4)),
+        report(0, 2, 4),
+        report(0, 0, 1),
+        report(0, 1, 2),
+        report(0, 1, 3),  # a copy
+        report(0, 3, 0, Fate.DROPPED),
+        *(plan(1, client) for client in (0, 3)),
+        *(plan(2, client) for client in (1, 2)),
+        report(2, 1, 15),
+        report(1, 0, 16),
+        report(2, 2, 0, Fate.DROPPED),
+        Row(0, 5, 0, Kind.EVALUATION, -2, SERVER, 6, 500, 0, 0, 0, 0, 0, Fate.DELIVERED),
+    ]
+    courses = [
+        Course(0, 4 * S, False, [0, 0, 0, 0]),
+        Course(4 * S, 14 * S, True, [0, 1]),
+        Course(14 * S, 20 * S, True, [0, 0], [(0, [0])]),
+    ]
+    rounds: list[Any] = [
+        (0, 1, [0, 1, 2, 3], [0, 1, 2], courses[0].pack(), ["commit"]),
+        (1, 1, [0, 3], [], courses[1].pack(), None),
+        (2, 2, [1, 2], [1], courses[2].pack(), ["commit"]),
+    ]
+    return columns(rows), History.of(rounds, 5)
+
+
+def test_a_table_of_clients_counted_by_hand() -> None:
+    table = {name: column.tolist() for name, column in table_of(*by_hand()).items()}
+    assert table["asked"] == [2, 2, 2, 2, 0]
+    assert table["answered"] == [2, 2, 1, 0, 0]  # the copy is no second answer
+    assert table["counted"] == [2, 2, 1, 0, 0] and table["late"] == [1, 0, 0, 0, 0]
+    assert table["lag_mean"] == [0, 0, 0, 0.5, -1] and table["lag_max"] == [0, 0, 0, 1, -1]
+    assert table["bytes_up"] == [24, 36, 24, 12, 0]  # 6 + 14 − 8 a report, lost ones and copies too
+    assert table["bytes_down"] == [200, 200, 200, 200, 0]
+    assert table["catchup_bytes"] == [100, 100, 100, 100, 0] and table["replayed"] == [0] * 5
+    assert table["last_heard_s"][:3] == [16, 15, 4] and np.isnan(table["last_heard_s"][3:]).all()
+
+
+def test_a_summary_counted_by_hand() -> None:
+    found = describe(*by_hand(), simulated_s=20.0)
+    participation = found["participation"]
+    assert (participation["clients"], participation["heard"], participation["heard_share"]) == (5, 3, 0.6)
+    assert participation["asked"] == {"min": 0, "mean": 1.6, "median": 2.0, "p95": 2, "max": 2, "total": 8}
+    assert participation["counted"] == {"min": 0, "mean": 1.0, "median": 1.0, "p95": 2, "max": 2, "total": 5}
+    # |differences| of (0, 0, 1, 2, 2) over all ordered pairs: 24; Gini = 24 / (2 · 5² · mean)
+    assert participation["gini"] == pytest.approx(24 / 50)
+    assert found["lag"] == {
+        "min": 0, "mean": 0.125, "median": 0.0, "p95": 1, "max": 1, "histogram": {"0": 7, "1": 1},
+    }  # fmt: skip
+    assert found["staleness"]["late"] == 1 and found["staleness"]["late_share"] == 0.2
+    assert found["round_times"] == {
+        "min_s": 4.0, "mean_s": pytest.approx(20 / 3), "median_s": 6.0, "p95_s": 10.0, "max_s": 10.0, "total_s": 20.0,
+        "at_deadline": 2, "without_commit": 1, "without_commit_s": 10.0,
+        # round 0 from the second of three reports (2 s) to 4 s; round 2 from its only one (15 s) to 20 s
+        "stragglers_s": 7.0, "stragglers_share": 0.35,
+    }  # fmt: skip
+
+
+def test_an_old_report_is_as_stale_as_the_commits_made_since() -> None:
+    rounds: list[Any] = [
+        (0, 1, [0, 1], [0], Course(0, S, True, [0, 0]).pack(), ["commit"]),
+        (1, 2, [0], [0], Course(S, 2 * S, False, [0], [(1, [1])]).pack(), ["commit"]),
+        (2, 2, [0], [0], Course(2 * S, 3 * S, False, [0]).pack(), None),  # in time, and counted in no commit
+    ]
+    found = describe(columns([]), History.of(rounds, 2), 3.0)
+    assert found["staleness"] | {"median": 0} == {
+        "min": 0, "mean": pytest.approx(1 / 3), "median": 0, "p95": 1, "max": 1, "late": 1, "late_share": 1 / 3,
+    }  # fmt: skip
+    assert found["participation"]["counted"]["total"] == 3
+    assert found["round_times"]["stragglers_s"] == 0.0  # the ledger tells of no arrival
+
+
+def test_nothing_at_all_is_described_with_zeros() -> None:
+    found = describe(columns([]), History.of([], 3), 0.0)
+    assert found["participation"]["heard_share"] == 0.0 and found["lag"]["histogram"] == {}
+    assert not any(found["round_times"].values()) and not any(found["staleness"].values())
+
+
+def test_the_buckets_of_a_histogram_double() -> None:
+    values = np.array([0, 0, 1, 2, 3, 4, 5, 8, 9, 16, 17, 2**31 + 1], np.int64)
+    found = histogram(values)
+    first = {"0": 2, "1": 1, "2": 1, "3-4": 2, "5-8": 2, "9-16": 2, "17-32": 1}
+    assert dict(list(found.items())[:7]) == first and found[f"{2**31 + 1}-{2**32}"] == 1
+    assert sum(found.values()) == values.size
+
+
+@given(st.lists(st.integers(0, 1000), min_size=1, max_size=60))
+def test_every_value_lies_in_its_bucket_and_below_its_p95(values: list[int]) -> None:
+    found, column = histogram(np.array(values, np.int64)), np.array(values)
+    for name, count in found.items():
+        low, _, high = name.partition("-")
+        assert count == ((column >= int(low)) & (column <= int(high or low))).sum()
+    p95 = spread(column)["p95"]
+    assert p95 in values and (column <= p95).mean() >= 0.95 and (column < p95).mean() < 0.95
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=30))
+def test_gini_is_the_mean_difference_over_twice_the_mean(values: list[int]) -> None:
+    column = np.array(values)
+    differences = np.abs(column[:, None] - column[None, :]).mean()
+    assert gini(column) == pytest.approx(differences / (2 * column.mean()) if column.any() else 0.0)
+
+
+def test_a_whole_run_agrees_with_its_own_messages(tmp_path: Path) -> None:
+    results = go(tmp_path / "run", lossy(stop={"rounds": 40}))
+    messages, clients, summary = results.messages, results.clients, results.summary
+    plans, reports = messages[messages["kind"] == "PLAN"], messages[messages["kind"] == "REPORT"]
+    assert clients["asked"].tolist() == plans.groupby("recipient").size().reindex(range(8), fill_value=0).tolist()
+    heard = reports[reports["fate"] == "DELIVERED"].groupby("sender").size().reindex(range(8), fill_value=0)
+    assert clients["answered"].tolist() == heard.tolist()
+    assert (clients["counted"] <= clients["answered"]).all() and (clients["answered"] <= clients["asked"]).all()
+    traffic = summary["traffic"]
+    assert (clients["bytes_up"].sum(), clients["bytes_down"].sum()) == (
+        traffic["up"]["bytes"], traffic["down"]["bytes"],
+    )  # fmt: skip
+    # a plan of this family has its own seed, and one for each commit that its client had missed
+    assert results.history.lags.sum() == (plans["seeds"] - 1).sum() == clients["lag_mean"] @ clients["asked"]
+    assert summary["lag"]["max"] == (plans["seeds"] - 1).max() > 0
+    times = summary["round_times"]
+    assert times["total_s"] == pytest.approx(summary["simulated_s"]) and times["max_s"] == 0.5
+    assert times["without_commit"] == 40 - summary["version"] and 0 < times["stragglers_share"] < 1
+    fates = [each["fates"] for each in traffic["by_kind"].values()]
+    assert {name: sum(each[name] for each in fates) for name in fates[0]} == traffic["fates"]
+
+
+@pytest.mark.parametrize("returns", ["with-state", "without-state"])
+def test_the_lag_of_clients_that_come_and_go_is_what_they_were_sent(tmp_path: Path, returns: str) -> None:
+    stays, away = ({"distribution": "exponential", "mean": mean} for mean in (3, 2))
+    churn = {"fault": "churn", "stays": stays, "away": away, "returns": returns}
+    participation = {"clients": 8, "cohort": 3, "deadline_s": 2}
+    results = go(tmp_path / "run", scenario(faults=[churn], participation=participation, stop={"rounds": 60}))
+    messages, history = results.messages, results.history
+    plans = messages[messages["kind"] == "PLAN"].sort_values("sent_ns", kind="stable")
+    first = plans.drop_duplicates(["round", "recipient"]).sort_values(["round", "recipient"])
+    assert history.asked.round.tolist() == first["round"].tolist()
+    assert history.asked.client.tolist() == first["recipient"].tolist()
+    assert history.lags.tolist() == (first["seeds"] - 1).tolist() and history.lags.max() > 10
+
+
+@pytest.mark.parametrize("clock", ["virtual", "wall"])
+def test_rounds_follow_each_other_on_every_clock(tmp_path: Path, clock: str) -> None:
+    changes: dict[str, Any] = {"network": {}, "stop": {"rounds": 6}, "clock": clock}
+    history = go(tmp_path / "run", scenario(**changes)).history
+    assert history.opened_ns.size == 6 and (history.opened_ns <= history.closed_ns).all()
+    assert (history.closed_ns[:-1] <= history.opened_ns[1:]).all()
+
+
+def test_a_run_whose_reports_come_late_says_how_stale_they_are(tmp_path: Path) -> None:
+    late = {"clients": 8, "cohort": 6, "deadline_s": 0.3, "late": {"discount": 0.5}}
+    results = go(tmp_path / "late", lossy(participation=late, stop={"rounds": 40}))
+    staleness = results.summary["staleness"]
+    assert staleness["late"] == results.clients["late"].sum() > 0 and staleness["max"] >= 1
+    assert results.summary["participation"]["counted"]["total"] == results.clients["counted"].sum()
+    in_time = go(tmp_path / "time", scenario()).summary["staleness"]
+    assert (in_time["late"], in_time["max"], in_time["late_share"]) == (0, 0, 0.0)
+
+
+def test_a_hundred_thousand_clients_and_two_million_messages_take_seconds() -> None:
+    clients, rounds = 100_000, 20
+    draws = np.random.Generator(np.random.Philox(1))
+    table = {name: np.zeros(clients * rounds, np.int64) for name in COLUMNS}
+    table["round"], table["sender"] = np.divmod(np.arange(clients * rounds), clients)
+    table["kind"][:], table["recipient"][:] = Kind.REPORT, SERVER
+    table["arrived_ns"] = table["round"] * S + draws.integers(0, S, clients * rounds)
+    cohort, began = list(range(clients)), wall_seconds()
+    lags = [0] * clients
+    packed = ((r, r + 1, cohort, cohort, Course(r * S, (r + 1) * S, False, lags).pack(), [1]) for r in range(rounds))
+    found = describe(table, History.of(packed, clients), float(rounds))
+    assert found["participation"]["answered"]["min"] == rounds
+    assert found["round_times"]["stragglers_share"] == pytest.approx(0.5, abs=0.01)
+    assert wall_seconds() - began < 30  # a few; two cores may be shared

@@ -1,0 +1,300 @@
+"""Scenario files: what is accepted, and the one sentence that every mistake gets."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seedbus.bus.network import Constant
+from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.schema.discovery import algorithms, faults
+from seedbus.scenarios.schema.loading import library, load
+from seedbus.scenarios.schema.yaml_text import dump
+
+SMALL = """\
+name: small
+task: {name: quadratic}
+algorithm: {name: decomfl}
+participation: {clients: 4, cohort: 2}
+stop: {rounds: 3}
+"""
+
+
+def file(folder: Path, text: str | bytes = SMALL, name: str = "s.yaml") -> Path:
+    path = folder / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def refusal(source: Any, *settings: str) -> str:
+    """The sentences of a refused scenario, without the file and the settings that they all begin with."""
+    with pytest.raises(ScenarioError) as raised:
+        load(source, list(settings))
+    for problem in str(raised.value).splitlines():
+        assert problem.startswith((str(source)[:199], "--set "))
+    return "\n".join(raised.value.problems)
+
+
+@pytest.mark.parametrize("name", library())
+def test_a_scenario_of_the_library_is_sound_and_comes_back_from_its_own_text(tmp_path: Path, name: str) -> None:
+    scenario = load(name)
+    assert scenario.name == name.replace("/", "-") and scenario.description
+    assert load(file(tmp_path, dump(scenario.resolved()))) == scenario
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "null is not a scenario; expected a mapping of fields"),
+        ("# nothing\n", "null is not a scenario; expected a mapping of fields"),
+        ("- a\n- b\n", '["a", "b"] is not a scenario; expected a mapping of fields'),
+        ("hello", '"hello" is not a scenario; expected a mapping of fields'),
+        (b"\x00\x01\xff", "it is not UTF-8 text: it holds the byte 0xff at 2"),
+        (SMALL.encode("utf-16"), "it is not UTF-8 text: it holds the byte 0xff at 0"),
+        (SMALL + "seed: 1\nseed: 2\n", "line 7: seed is given twice"),
+    ],
+)
+def test_a_file_that_is_no_mapping_is_refused(tmp_path: Path, text: str | bytes, sentence: str) -> None:
+    assert refusal(file(tmp_path, text)) == sentence
+
+
+def test_a_file_of_many_mistakes_is_refused_with_the_first_of_them(tmp_path: Path) -> None:
+    began = time.process_time()
+    said = refusal(file(tmp_path, SMALL + "".join(f"k{number}:\n" for number in range(9000)))).splitlines()
+    assert len(said) == 101 and said[-1] == "and 8,900 further mistakes"
+    assert time.process_time() - began < 5
+    assert "more than 65,536 characters" in refusal(file(tmp_path, SMALL + "#" * 2**20))
+
+
+def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+    assert refusal(tmp_path / "nope.yaml").startswith("there is no such file and no scenario of that name; `seedbus")
+    assert refusal("quickstrat").endswith("did you mean quickstart?")
+    assert refusal("runs/quickstart.yaml").endswith("did you mean quickstart?")
+    assert refusal(tmp_path) == "it is no file; expected a scenario file, or a name from `seedbus list`"
+    assert refusal("x" * 5000) == "it cannot be read (File name too long)"
+
+
+@pytest.mark.parametrize(
+    ("setting", "sentence"),
+    [
+        # fields that do not exist, at every level
+        ("tsk=3", "tsk: no such field; did you mean task?"),
+        ("task.dimensoin=3", "task.dimensoin: no such field; did you mean dimension?"),
+        ("algorithm.learningrate=3", "algorithm.learningrate: no such field; did you mean learning_rate?"),
+        ("partition={kind: dirichlet, alpha: 1, aplha: 2}", "partition.aplha: no such field; did you mean alpha?"),
+        ("network.latecny=3", "network.latecny: no such field; did you mean latency?"),
+        (
+            "network.latency={distribution: pareto, minimum: 1, shape: 1, shap: 2}",
+            "network.latency.shap: no such field; did you mean shape?",
+        ),
+        ("faults=[{fault: drop, probabilty: 0.1}]", "faults.0.probabilty: no such field; did you mean probability?"),
+        (
+            "faults=[{fault: delay, by: {distribution: constant, vale: 1}}]",
+            "faults.0.by.vale: no such field; did you mean value?",
+        ),
+        ("stop.target={value: 1, drection: above}", "stop.target.drection: no such field; did you mean direction?"),
+        ("stop.x=3", "stop.x: no such field; there are rounds, target, bytes"),
+        ("stop={rounds: 3, 7: 1}", "stop.7: no such field; there are rounds, target, bytes"),
+        # names that are not known
+        ("algorithm.name=decomlf", 'algorithm.name: "decomlf" is not known; did you mean decomfl?'),
+        ("algorithm.name=sgd", 'algorithm.name: "sgd" is not known; there are ' + ", ".join(algorithms())),
+        ("algorithm.name=3", f"algorithm.name: 3 is not known; there are {', '.join(algorithms())}"),
+        ("task.name=mnst", 'task.name: "mnst" is not known; did you mean mnist?'),
+        (
+            "task.name=null",
+            'task.name: null is YAML\'s word for nothing; write "null", in quotes, for the task of that name',
+        ),
+        ("partition.kind=dirchlet", 'partition.kind: "dirchlet" is not known; did you mean dirichlet?'),
+        ("partition.kidn=iid", "partition.kidn: no such field; did you mean kind?"),
+        ("partition.alpha=3", "partition.kind: this field is required; there are iid, dirichlet, shards, natural"),
+        (
+            "partition={kind: natural}",
+            "partition.kind is natural, but the samples of task quadratic are nobody's; iid, dirichlet or shards are "
+            "accepted, and natural for femnist, shakespeare",
+        ),
+        ("faults=[{fault: drp}]", 'faults.0.fault: "drp" is not known; did you mean drop?'),
+        ("faults=[{}]", "faults.0.fault: this field is required; there are " + ", ".join(faults())),
+        (
+            "network.latency.distribution=lognorml",
+            'network.latency.distribution: "lognorml" is not known; did you mean lognormal?',
+        ),
+        # what is missing
+        ("stop={}", "stop.rounds: this field is required (rounds attempted at most)"),
+        ("algorithm={}", "algorithm.name: this field is required; there are " + ", ".join(algorithms())),
+        ("algorithm={name: hiso, clip: [2]}", "algorithm.clip.1: this field is required"),
+        *(
+            (
+                f"algorithm.learning_rate={written}",
+                f"algorithm.learning_rate: {quoted} is not accepted; a schedule maps rounds to values and begins at "
+                "round 0, for example {0: 25, 500: 50}",
+            )
+            for written, quoted in (
+                ("{}", "{}"),
+                ("{1: 0.1}", '{"1": 0.1}'),
+                ("{0: 0.1, -5: 0.2}", '{"0": 0.1, "-5": 0.2}'),
+            )
+        ),
+        # what does not go together
+        ("participation.cohort=5", "participation: cohort (5) is larger than clients (4)"),
+        ("participation.quorum=3", "participation: quorum (3) is larger than the cohort (2)"),
+        ("participation.fraction=0.5", "participation: give cohort or fraction, not both"),
+        ("algorithm={name: mezo}", "participation.clients is 4; algorithm mezo takes at most 1"),
+        (
+            "algorithm={name: hiso, directions: rademacher, perturbations: 1}",
+            "algorithm: rademacher directions have u² = 1 and tell H nothing at perturbations: 1; use gaussian",
+        ),
+        (
+            "faults=[{fault: delay, by: {distribution: constant}}, {fault: drop}]",
+            "faults.1 loses messages; set participation.deadline_s, or a round would wait for ever",
+        ),
+        (
+            "faults=[{fault: drop, every_rounds: 3}]",
+            "faults.0: every_rounds (3) needs for_rounds, which is at most as many",
+        ),
+        (
+            "faults=[{fault: delay, clients: [1, 4], by: {distribution: constant}}]",
+            "faults.0.clients names 4; clients are 0 to 3",
+        ),
+    ],
+)  # fmt: skip
+def test_a_wrong_field_gets_one_sentence_with_the_value_and_what_is_accepted(
+    tmp_path: Path, setting: str, sentence: str
+) -> None:
+    assert refusal(file(tmp_path), setting) == sentence
+
+
+WHOLE, NUMBER, FINITE = "a whole number", "a number", "a finite number"
+
+
+@pytest.mark.parametrize(
+    ("setting", "shown", "accepted"),
+    [
+        ("stop.rounds=abc", '"abc"', WHOLE),
+        ("stop.rounds='3'", '"3"', WHOLE),
+        ("stop.rounds=true", "true", WHOLE),
+        ("stop.rounds=3.5", "3.5", WHOLE),
+        ("stop.rounds=null", "null", WHOLE),
+        ("stop.rounds=010", '"010"', WHOLE),
+        ("stop.rounds=1:30", '"1:30"', WHOLE),
+        ("stop.rounds=0", "0", "at least 1"),
+        ("verify=yes", '"yes"', "true or false"),
+        ("verify=1", "1", "true or false"),
+        ("network=null", "null", "a mapping of fields"),
+        ("network.latency=slow", '"slow"', "a number or a mapping of fields"),
+        ("network.latency=true", "true", "a number or a mapping of fields"),
+        ("network.latency=-1", "-1", "at least 0.0"),
+        ("algorithm=decomfl", '"decomfl"', "a mapping"),
+        ("faults={fault: drop}", '{"fault": "drop"}', "a list"),
+        ("description=3", "3", "text, in quotes if need be"),
+        ("name=null", "null", "text, in quotes if need be"),
+        ("seed=-1", "-1", "at least 0"),
+        (f"seed={2**63}", f"{2**63}", f"less than {2**63}"),
+        ("algorithm.momentum=1", "1", "less than 1.0"),
+        ("algorithm.learning_rate=0", "0", "more than 1e-37"),
+        ("algorithm.learning_rate=x", '"x"', NUMBER),
+        ("algorithm.learning_rate=[1, 2]", "[1, 2]", NUMBER),
+        ("algorithm.learning_rate=.nan", "NaN", FINITE),
+        ("algorithm.learning_rate=1e999", "Infinity", FINITE),
+        ("participation.deadline_s=.inf", "Infinity", FINITE),
+        ("algorithm.perturbations=0", "0", "at least 1"),
+        ("algorithm.directions=gausian", '"gausian"', "'gaussian' or 'rademacher'"),
+        ("evaluation.split=train", '"train"', "test or validation"),
+    ],
+)
+def test_a_wrong_value_is_shown_beside_what_is_accepted(
+    tmp_path: Path, setting: str, shown: str, accepted: str
+) -> None:
+    where = setting.partition("=")[0]
+    assert refusal(file(tmp_path), setting) == f"{where}: {shown} is not accepted; expected {accepted}"
+
+
+def test_a_number_is_short_for_what_is_always_the_same(tmp_path: Path) -> None:
+    short = load(file(tmp_path), ["network.latency=0.5", "faults=[{fault: straggler, factor: 10}]"])
+    assert short.network.latency == Constant(value=0.5)
+    assert short.resolved()["faults"][0]["factor"] == {"distribution": "constant", "value": 10.0}
+
+
+@pytest.mark.parametrize(
+    ("setting", "sentence"),
+    [
+        ("faults=[{fault: delay, by: [3]}]", "by: [3] is not accepted; expected a number or a mapping of fields"),
+        ("stop.target={value: 1, direction: up}", 'target.direction: "up" is not accepted; expected above or below'),
+        ("algorithm.perturbations={0: 5, 9: 1.5}", "perturbations.9: 1.5 is not accepted; expected a whole number"),
+        ("algorithm.perturbations={0: 5, x: 6}", 'ons.x: "x" is not accepted; expected the number of a round'),
+        (
+            "algorithm.estimator={0: forward, 9: up}",
+            "\"up\" is not accepted; expected 'forward', 'central' or 'projection'",
+        ),
+        ("task.dimension=9999999999999", f"task.dimension is 9999999999999; at most {2**40} coordinates are accepted"),
+    ],
+)
+def test_a_wrong_value_deep_inside_is_found(tmp_path: Path, setting: str, sentence: str) -> None:
+    refused = refusal(file(tmp_path), setting)
+    assert refused.endswith(sentence) and "\n" not in refused
+
+
+@pytest.mark.parametrize("name", ["../evil", "a/b", "..", ".hidden", "-x", "é", "日本", "a" * 65, "'a b'", "''"])
+def test_a_name_that_is_no_folder_name_is_refused(tmp_path: Path, name: str) -> None:
+    assert "at most 64 of A-Z a-z 0-9 . _ -, and no sign first" in refusal(file(tmp_path), f"name={name}")
+
+
+@pytest.mark.parametrize(
+    ("called", "name"), [("my run.yaml", "my-run"), ("日本.yaml", "scenario"), (".x.yaml", "x"), ("a" * 99, "a" * 64)]
+)
+def test_a_scenario_without_a_name_is_called_after_its_file(tmp_path: Path, called: str, name: str) -> None:
+    assert load(file(tmp_path, SMALL.removeprefix("name: small\n"), called)).name == name
+
+
+def test_every_mistake_of_a_file_is_told_and_each_names_the_file(tmp_path: Path) -> None:
+    path = file(tmp_path, SMALL.replace("rounds: 3", "rounds: x") + "seed: -1\ntsk: 1\n")
+    with pytest.raises(ScenarioError) as raised:
+        load(path)
+    lines = str(raised.value).splitlines()
+    assert len(lines) == 3 and all(line.startswith(f"{path}: ") for line in lines)
+
+
+def test_long_values_are_cut_off(tmp_path: Path) -> None:
+    assert len(refusal(file(tmp_path), "seed=" + "9" * 5000)) < 200
+    assert len(refusal(file(tmp_path), f"seed={'x' * 5000}")) < 200
+
+
+FAULT = "faults: [{fault: delay, probability: 0.5, by: {distribution: constant}}]\nnetwork:\n"
+
+
+@pytest.mark.parametrize("setting", ["noequals", "=3", ".=3", "a..b=3", "stop.=3", ".stop=3"])
+def test_a_setting_without_a_field_is_refused(tmp_path: Path, setting: str) -> None:
+    assert refusal(file(tmp_path), setting) == "expected field=value, like algorithm.momentum=0.5"
+
+
+@pytest.mark.parametrize(
+    ("setting", "sentence"),
+    [
+        ("name.x=3", 'name is "small", which has no fields; there is no x'),
+        ("stop.rounds.x=3", "stop.rounds is 3, which has no fields; there is no x"),
+        ("network.up_mbps=3", "network is null, which has no fields; there is no up_mbps"),
+        *((f"faults.{no}.probability=1", f"has places 0 to 0; there is no {no}") for no in ("1", "-1", "x", "²")),
+        ("faults.1=3", "which has places 0 to 0; there is no 1"),
+        ("stop.rounds=[", "line 1: while parsing a flow node, expected the node content, but found '<stream end>'"),
+        ("stop.rounds=!!int 3", "line 1: a tag (!!int) is not accepted; a scenario is plain data"),
+    ],
+)  # fmt: skip
+def test_a_setting_that_leads_nowhere_is_refused(tmp_path: Path, setting: str, sentence: str) -> None:
+    assert refusal(file(tmp_path, SMALL + FAULT), setting).endswith(sentence)
+
+
+def test_settings_reach_fields_and_places_in_lists_and_rounds_of_schedules(tmp_path: Path) -> None:
+    path = file(tmp_path, SMALL + FAULT.removesuffix("network:\n"))
+    schedule = ["algorithm.learning_rate={0: 0.1, 500: 0.2}", "algorithm.learning_rate.500=1e-3"]
+    scenario = load(path, ["faults.0.probability=0.25", "network.latency={distribution: constant}", *schedule])
+    assert scenario.faults[0].probability == 0.25
+    assert scenario.algorithm.learning_rate == {0: 0.1, 500: 0.001}
+
+
+def test_a_wrong_setting_is_named_and_not_only_the_file(tmp_path: Path) -> None:
+    path = file(tmp_path)
+    with pytest.raises(ScenarioError, match=re.escape(f"{path} --set seed=-1 --set verify=2: seed: -1 is not")):
+        load(path, ["seed=-1", "verify=2"])

@@ -1,0 +1,108 @@
+"""YAML, strict and plain: what is refused with its line, and that nothing changes on the way out and in."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seedbus.scenarios.schema.yaml_text import LONGEST, NotPlain, dump, parse
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("a: \x00", "it is not text: it holds the character U+0000"),
+        ("name: x\n  task: [\n", "line 2: mapping values are not allowed here"),
+        ("a: 'x", "line 1: while scanning a quoted scalar, found unexpected end of stream"),
+        ("a:\n\t- x", "line 2: while scanning for the next token, found character '\\t' that cannot start any token"),
+        ("a: 1\nseed: 1\nseed: 2\n", "line 3: seed is given twice"),
+        ("a: 1\nb: {c: 1, d: 2, c: 3}\n", "line 2: c is given twice"),
+        ("{0: 1, '0': 2}", "line 1: 0 is given twice"),
+        ("a: !!python/object/apply:os.system ['true']", "line 1: a tag (!!python/object/apply:os.system) is"),
+        ("a: 1\nb: !mine 3\n", "line 2: a tag (!mine) is not accepted; a scenario is plain data"),
+        ("a: !!int x", "line 1: a tag (!!int) is not accepted; a scenario is plain data"),
+        ("a: &a [x, x]\nb: [*a, *a]\n", "line 2: an alias (*a) is not accepted; write the value out"),
+        ("a: &a [*a]\n", "line 1: an alias (*a) is not accepted; write the value out"),
+        ('a: 1\nb: "\\ud800"', "line 2: half a character (U+D800) is not accepted"),
+        ("? [1, 2]\n: 3\n", "line 1: a key is text or a number, not a mapping or a list"),
+        ("a: 1\n---\na: 1\n", "line 2: expected a single document in the stream, but found another document"),
+        ("[" * 1500 + "]" * 1500, "it is nested too deeply"),
+    ],
+)  # fmt: skip
+def test_what_is_not_plain_is_refused_with_its_line(text: str, sentence: str) -> None:
+    with pytest.raises(NotPlain) as raised:
+        parse(text)
+    assert str(raised.value).startswith(sentence)
+
+
+def test_a_few_lines_of_aliases_do_not_fill_the_memory() -> None:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 9)}]" for level in range(1, 20)]
+    with pytest.raises(NotPlain, match="alias"):
+        parse("\n".join(lines))
+
+
+@pytest.mark.parametrize("unit", ["{a,", "a:\n", "[1, ", "- - ", "[a: 1, ", "? ", "'a',"])
+def test_no_text_takes_the_parser_longer_than_a_moment(unit: str) -> None:
+    began = time.process_time()
+    for count in (LONGEST, 10 * LONGEST):
+        text = (unit * count)[:count]
+        with pytest.raises(NotPlain) as raised:
+            parse(text)
+    assert str(raised.value) == "it has more than 65,536 characters, the most that are accepted"
+    assert time.process_time() - began < 5, "it is a tenth of that, on a machine that has time"
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1e-3", 0.001),
+        ("1_000", 1000),
+        ("0x1F", 31),
+        ("+5", 5),
+        (".5", 0.5),
+        ("~", None),
+        ("True", True),
+        ("yes", "yes"),
+        ("010", "010"),
+        ("1:30", "1:30"),
+        ("2020-01-01", "2020-01-01"),
+        ("{500: 1, 1.5: 2, ~: 3}", {"500": 1, "1.5": 2, "null": 3}),
+    ],
+)
+def test_scalars_are_those_of_yaml_1_2_and_keys_are_text(text: str, value: Any) -> None:
+    assert repr(parse(text)) == repr(value)
+
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False) | st.text(max_size=12),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(PLAIN)
+def test_what_is_dumped_is_read_back_alike(value: Any) -> None:
+    assert parse(dump({"value": value})) == {"value": value}
+
+
+@pytest.mark.parametrize(
+    "text", ["1e5", "yes", "null", "010", "1:30", "~", "", "2020-01-01", "<<", "\x85", "a\nb", "日本"]
+)
+def test_text_that_looks_like_something_else_stays_text_in_every_reader(text: str) -> None:
+    assert parse(dump({"value": text})) == {"value": text}
+    if text != "1e5":  # YAML 1.1 takes a number only with a point
+        assert yaml.safe_load(dump({"value": text})) == {"value": text}
+
+
+@given(st.text(alphabet="abn01:-[]{},&*!|>'\"#%@`?~ \n\t.", max_size=24))
+def test_no_text_whatever_gets_a_traceback(text: str) -> None:
+    try:
+        parse(text)
+    except NotPlain as error:
+        assert "\n" not in str(error)

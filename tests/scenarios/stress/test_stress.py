@@ -1,0 +1,244 @@
+"""`seedbus stress`: its scenarios are sound, and what it is there to find it finds and makes small."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from processes import is_alive, kill, seedbus, wait_for
+from typer.testing import CliRunner
+from worlds import scenario
+
+from seedbus.agents.messages import Evaluation
+from seedbus.agents.refusals import Refusals
+from seedbus.agents.server.round import Attempt
+from seedbus.agents.server.rounds import Rounds
+from seedbus.algorithms.scalar_only.decomfl import DeComFL
+from seedbus.algorithms.scalar_only.hiso import HiSo
+from seedbus.bus.clock import wall_seconds
+from seedbus.scenarios.cli.main import app
+from seedbus.scenarios.errors import Exit
+from seedbus.scenarios.schema.discovery import algorithms, faults
+from seedbus.scenarios.schema.loading import load, validate
+from seedbus.scenarios.stress.random_scenarios import document
+from seedbus.scenarios.stress.stress import _check_deceived, examine, shrink
+
+
+def test_a_seed_is_a_scenario_and_always_the_same() -> None:
+    drawn = [document(seed) for seed in range(150)]
+    assert drawn == [document(seed) for seed in range(150)]
+    for each in drawn:
+        validate(each, each["name"])
+    assert len({str(each) for each in drawn}) == 150
+
+
+def test_every_fault_that_needs_no_file_is_drawn() -> None:
+    drawn = {fault["fault"] for seed in range(400) for fault in document(seed)["faults"]}
+    assert drawn == set(faults()) - {"trace"}
+
+
+def test_every_algorithm_that_needs_no_network_is_drawn() -> None:
+    kinds: dict[str, Any] = dict(algorithms())
+    able = {name for name, kind in kinds.items() if not kind().needs_outputs and name != "mezo"}
+    assert {document(seed)["algorithm"]["name"] for seed in range(600)} == able
+
+
+def hostile_seeds(most: int) -> list[int]:
+    """The first seeds whose clients break the protocol."""
+    seeds = (seed for seed in range(1000) if any(fault["fault"] == "hostile" for fault in document(seed)["faults"]))
+    return list(itertools.islice(seeds, most))
+
+
+def test_memory_without_bounds_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = iter([0, 2**30, 2**30])
+    monkeypatch.setattr("seedbus.scenarios.stress.stress._highest", lambda: next(held, 0))
+    monkeypatch.setattr("seedbus.scenarios.stress.stress.shrink", lambda failing, still_fails: failing)
+    assert "the run took 1024 MiB more" in str(examine(3, tmp_path).problem)
+
+
+@pytest.mark.parametrize("seed", [*range(6), *hostile_seeds(2)])
+def test_what_must_be_true_of_every_run_is(seed: int, tmp_path: Path) -> None:
+    verdict = examine(seed, tmp_path)
+    assert verdict.problem is None
+
+
+@pytest.mark.slow
+def test_what_must_be_true_of_every_run_is_for_two_hundred_seeds(tmp_path: Path) -> None:
+    verdicts = [examine(seed, tmp_path) for seed in range(1000, 1200)]
+    assert [(verdict.seed, verdict.problem) for verdict in verdicts if verdict.problem] == []
+
+
+@pytest.mark.soak
+def test_what_must_be_true_of_every_run_is_for_five_thousand_seeds(tmp_path: Path) -> None:
+    for seed in range(10_000, 15_000):
+        verdict = examine(seed, tmp_path)
+        assert verdict.problem is None, (seed, verdict.problem, verdict.smallest)
+
+
+def found(tmp_path: Path) -> Any:
+    """The first failure of the first seeds."""
+    return next((verdict for verdict in (examine(seed, tmp_path) for seed in range(40)) if verdict.problem), None)
+
+
+def test_a_bit_that_one_client_has_wrong_is_found_and_made_small(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for algorithm in (DeComFL, HiSo):
+        local = algorithm.local_together
+
+        def wrong(self: Any, replica: Any, *others: Any, local: Any = local) -> Any:
+            if replica.version == 3:
+                replica.x[0] = np.nextafter(replica.x[0], np.float32(9))
+            return local(self, replica, *others)
+
+        monkeypatch.setattr(algorithm, "local_together", wrong)
+    verdict = found(tmp_path)
+    assert verdict is not None and "diverged" in verdict.problem
+    assert verdict.smallest["faults"] == [] and verdict.smallest["stop"]["rounds"] <= 6
+
+
+def test_a_state_that_a_resumed_run_forgets_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unpack = Rounds.unpack
+
+    def forgetful(self: Rounds, packed: list[Any]) -> None:
+        unpack(self, packed)
+        self._known.reports.clear()
+        self._known.worth.clear()
+        self._overdue._attempts.clear()
+
+    monkeypatch.setattr(Rounds, "unpack", forgetful)
+    verdict = found(tmp_path)
+    assert verdict is not None and "resumed" in verdict.problem
+
+
+def first_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Of the first seeds whose clients break the protocol."""
+    monkeypatch.setattr("seedbus.scenarios.stress.stress.shrink", lambda failing, still_fails: failing)
+    monkeypatch.setattr("seedbus.scenarios.stress.stress.DECEIVED", 2**40)
+    problems = (examine(seed, tmp_path).problem for seed in hostile_seeds(20))
+    return next((problem for problem in problems if problem), "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", hostile_seeds(30))
+def test_clients_that_break_the_protocol_change_nothing_of_the_others(seed: int, tmp_path: Path) -> None:
+    assert examine(seed, tmp_path).problem is None
+
+
+def test_a_server_that_counts_what_comes_from_elsewhere_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admit = Attempt.admit
+
+    def trusting(self: Attempt, envelope: Any) -> None:
+        admit(self, envelope._replace(base=self.plan.version))
+
+    monkeypatch.setattr(Attempt, "admit", trusting)
+    assert "where they are silent" in first_problem(tmp_path, monkeypatch)
+
+
+def test_a_refusal_that_is_told_and_not_counted_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    by_reason = Refusals.by_reason
+
+    def forgetful(self: Refusals) -> dict[str, dict[str, int]]:
+        return {reason: by for reason, by in by_reason(self).items() if reason != "malformed"}
+
+    monkeypatch.setattr(Refusals, "by_reason", forgetful)
+    assert "refusals are counted as" in first_problem(tmp_path, monkeypatch)
+
+
+def test_a_server_that_an_evaluator_can_break_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def trusting(self: Evaluation, *_: object) -> None:
+        assert all(map(str.isidentifier, self.metrics)), "what is shown is code"
+
+    monkeypatch.setattr(Evaluation, "check", trusting)
+    with pytest.raises(AssertionError, match="what is shown is code"):
+        _check_deceived(scenario(evaluation={"every": 1}, stop={"rounds": 100}), tmp_path)
+
+
+def test_shrinking_leaves_out_what_does_not_matter() -> None:
+    drawn = document(4)
+    drawn["faults"] = [{"fault": "drop"}, {"fault": "delay"}, {"fault": "crash"}]
+    smallest = shrink(drawn, lambda smaller: {"fault": "delay"} in smaller["faults"] and smaller["stop"]["rounds"] > 4)
+    assert smallest["faults"] == [{"fault": "delay"}] and smallest["stop"]["rounds"] == 5
+    assert "network" not in smallest and set(smallest["participation"]) <= {"clients", "cohort", "quorum", "deadline_s"}
+
+
+def test_the_command_tells_seeds_rounds_and_faults(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["stress", "--seed", "7", "--scenarios", "3", "--workers", "1"])
+    assert done.exit_code == Exit.OK, done.output
+    assert "seeds 7 to 9: 3 scenarios" in done.output and "no failure" in done.output
+
+
+def test_the_command_writes_the_scenario_of_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from seedbus.scenarios.cli import stress as cli_stress
+    from seedbus.scenarios.stress.stress import Verdict
+
+    failed = Verdict(3, problem="Broken: it is", smallest=document(3))
+    monkeypatch.setattr(cli_stress, "examined", lambda *_: iter([failed]))
+    done = CliRunner().invoke(app, ["stress", "--seed", "3", "--scenarios", "1", "--keep", str(tmp_path / "kept")])
+    assert done.exit_code == Exit.DIVERGED and "seed 3: Broken: it is" in done.output
+    assert load(tmp_path / "kept" / "stress-3.yaml").seed == document(3)["seed"]
+
+
+def turn_for_ever(*_: object) -> Any:
+    while True:
+        time.sleep(0.001)
+
+
+def test_what_is_in_hand_is_cut_when_the_time_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("seedbus.scenarios.stress.stress.replay", turn_for_ever)
+    began = wall_seconds()
+    verdict = examine(3, tmp_path, began + 0.5)
+    assert verdict.is_cut and verdict.problem is None and wall_seconds() - began < 2.0
+
+
+def test_a_run_that_hangs_is_a_failure_that_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("seedbus.scenarios.stress.stress.RUN_S", 0.3)
+    monkeypatch.setattr("seedbus.scenarios.stress.stress.SHRINK_S", 0.1)
+    monkeypatch.setattr("seedbus.agents.server.server.Server._keep", lambda *_: turn_for_ever())
+    verdict = examine(3, tmp_path)
+    assert verdict.problem == "Broken: the run has not ended after 0 s" and verdict.smallest == document(3)
+
+
+def marked(mark: bytes) -> list[int]:
+    """The processes that live and have this in their environment."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if mark in path.read_bytes() and is_alive(int(path.parent.name)):
+                found.append(int(path.parent.name))
+        except OSError:  # it is gone, or another user's
+            pass
+    return found
+
+
+@pytest.mark.parametrize("by", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+def test_no_process_of_the_command_outlives_it(tmp_path: Path, by: signal.Signals) -> None:
+    mark = f"STRESS_TEST={tmp_path}"
+    environment: dict[str, Any] = {**os.environ, "STRESS_TEST": str(tmp_path), "TMPDIR": str(tmp_path)}
+    command = seedbus("stress", "--minutes", 10, "--workers", 2, env=environment)
+    wait_for(lambda: any(tmp_path.rglob("run")))  # a scenario is under way
+    assert len(marked(mark.encode())) >= 2
+    kill(command.pid, by)
+    output, told = command.communicate(timeout=10)
+    wait_for(lambda: not marked(mark.encode()), 3)
+    assert "Traceback" not in told
+    if by == signal.SIGINT:
+        assert command.returncode == Exit.INTERRUPTED and "scenarios" in output and "no failure" in output
+        assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_the_command_ends_with_its_minutes(tmp_path: Path) -> None:
+    began = time.monotonic()
+    command = seedbus("stress", "--minutes", 0.1, "--workers", 2)
+    output, told = command.communicate(timeout=60)
+    assert command.returncode == Exit.OK and "no failure" in output, output + told
+    assert time.monotonic() - began < 6 + 5 + 5, "its minutes, the margin, and what Python takes to begin and end"

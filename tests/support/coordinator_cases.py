@@ -1,0 +1,61 @@
+"""Coordinators for tests: made, joined and asked without a loop, a bus or a disk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from seedbus.agents.messages import Join, Span, pack_report
+from seedbus.agents.policies.participation import Participation
+from seedbus.agents.server.coordinator import Coordinator
+from seedbus.agents.server.stopping import Cadence, Stop
+from seedbus.algorithms.scalar_only.decomfl import DeComFL
+from seedbus.bus import HOST, Envelope
+
+ALGORITHM: Any = DeComFL(perturbations=2)
+PROOF = {"selftest": b"s", "x0": b"x"}
+
+
+def coordinator(
+    clients: int = 6,
+    cohort: int = 3,
+    quorum: int = 1,
+    *,
+    policy: Mapping[str, Any] | None = None,
+    algorithm: Any = ALGORITHM,
+    **options: Any,
+) -> Coordinator:
+    """policy: what else participation says."""
+    made = Coordinator(
+        algorithm,
+        Participation(clients=clients, cohort=cohort, quorum=quorum, **(policy or {})),
+        seed=7,
+        stop=Stop(rounds=100),
+        evaluation=Cadence(every=10),
+        **options,
+    )
+    made.joined(Join(HOST, (Span(0, clients - 1, 0),), **PROOF))
+    return made
+
+
+def after(rounds: int, **options: Any) -> Coordinator:
+    """Three clients that have all taken part in so many rounds, and are asked in another one."""
+    made = coordinator(clients=3, cohort=3, **options)
+    for _ in range(rounds):
+        for client in cohort_of(made):
+            made.reported(report(made, client))
+        made.close_round()
+    made.open_round()
+    return made
+
+
+def cohort_of(made: Coordinator) -> list[int]:
+    return [envelope.client for envelope, _ in made.open_round()]
+
+
+def report(made: Coordinator, client: int, values: list[float] | None = None, **changes: Any) -> Envelope:
+    plan = made.algorithm.plan(changes.pop("round", made.round), changes.pop("base", made.version), 0)
+    scalars = np.array([values or [1.0, 2.0]], np.float32)
+    return pack_report(made.algorithm, client, plan, scalars, changes.pop("digests", {}))

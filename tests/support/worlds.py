@@ -1,0 +1,72 @@
+"""Small scenarios and shortcuts that the tests of whole runs share."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from seedbus.agents.journal.digests import SEAL, seal_of
+from seedbus.agents.journal.journal import Journal
+from seedbus.scenarios.reporting.results import Results
+from seedbus.scenarios.running.run import run
+from seedbus.scenarios.schema.loading import validate
+from seedbus.scenarios.schema.scenario import Scenario
+
+DECOMFL: dict[str, Any] = {
+    "name": "decomfl",
+    "perturbations": 3,
+    "learning_rate": 0.01,
+    "momentum": 0.5,
+    "dampening": False,
+}
+HISO: dict[str, Any] = {"name": "hiso", "perturbations": 5, "local_steps": 2, "learning_rate": 0.001}
+
+
+def scenario(**changes: Any) -> Scenario:
+    """A quadratic, eight clients, three asked a round, on links with a lognormal latency."""
+    document: dict[str, Any] = {
+        "name": "small",
+        "task": {"name": "quadratic", "dimension": 300},
+        "algorithm": DECOMFL,
+        "participation": {"clients": 8, "cohort": 3},
+        "network": {"latency": {"distribution": "lognormal", "median": 0.1, "sigma": 1.0}},
+        "evaluation": {"every": 5},
+        "stop": {"rounds": 20},
+        "verify": True,
+    }
+    return validate(document | changes, "a test")
+
+
+def lossy(probability: float = 0.3, **changes: Any) -> Scenario:
+    """The same, with messages lost and a deadline that many answers miss."""
+    faults = [{"fault": "drop", "probability": probability}]
+    participation = {"clients": 8, "cohort": 3, "deadline_s": 0.5}
+    return scenario(**({"faults": faults, "participation": participation} | changes))
+
+
+def outcome(results: Results) -> tuple[Any, ...]:
+    """What must be the same in two runs that are the same."""
+    kept = {
+        name: value for name, value in results.summary.items() if name not in ("run", "wall_s", "cpu_s", "was_resumed")
+    }
+    # a process that comes back introduces itself again
+    kept["traffic"] = {name: value for name, value in kept["traffic"].items() if name != "transport"}
+    lines = (results.folder / "metrics.jsonl").read_text()
+    return kept, lines
+
+
+def go(folder: Path, what: Scenario, **options: Any) -> Results:
+    return run(what, folder, **options)
+
+
+def reopened(folder: Path, facts: dict[str, str]) -> None:
+    """A run that is not over, with other facts in its journal."""
+    journal = Journal.open(folder)
+    others = {name: value for name, value in (journal.facts() | facts).items() if name != "outcome"}
+    journal._database.execute("DELETE FROM facts")
+    sealed = (others | {SEAL: seal_of(others)}).items()
+    journal._database.executemany("INSERT INTO facts VALUES (?, ?)", sealed)
+    journal._database.commit()
+    journal.close()
+    os.unlink(folder / "results.json")

@@ -17,9 +17,9 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from seedbus.bus import Luck
+from seedbus.bus import KeyedRandom
 from seedbus.bus.in_flight import Key
-from seedbus.bus.keyed_random import with_luck
+from seedbus.bus.keyed_random import with_random
 
 Returns = Literal["with-state", "without-state", "from-another-run"]
 RETURNS: tuple[Returns, ...] = ("with-state", "without-state", "from-another-run")  # numbered as on the wire
@@ -54,7 +54,7 @@ class Schedule(Protocol):
 
 
 @runtime_checkable
-class Presence(Protocol):
+class AvailabilityFault(Protocol):
     """Implemented by the faults of a scenario. Its repr keys its draws."""
 
     @property
@@ -67,7 +67,7 @@ class Presence(Protocol):
         """With what a client comes back."""
         ...
 
-    def schedule(self, clients: int, luck: Luck) -> Schedule: ...
+    def schedule(self, clients: int, random: KeyedRandom) -> Schedule: ...
 
 
 @dataclass(slots=True)
@@ -78,17 +78,17 @@ class Moves:
     arrived: list[tuple[int, Returns]] = field(default_factory=list)
 
 
-class Population:
+class Availability:
     """Everybody who is away. What travels to or from whom is away is lost.
 
     counts: for each presence, where to count how often it took a client away and let it come back.
     """
 
     def __init__(
-        self, presences: Sequence[Presence], seed: int, clients: int, counts: Sequence[Counter[str]] = ()
+        self, presences: Sequence[AvailabilityFault], seed: int, clients: int, counts: Sequence[Counter[str]] = ()
     ) -> None:
         self._schedules = [
-            (presence, presence.schedule(clients, luck)) for presence, luck in with_luck(presences, seed, clients)
+            (presence, presence.schedule(clients, random)) for presence, random in with_random(presences, seed, clients)
         ]
         self._counts, self._clients = counts or [Counter() for _ in presences], clients
         self._reasons: Counter[int] = Counter()

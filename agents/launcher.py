@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from seedbus.agents.availability import Population, Presence
+from seedbus.agents.availability import Availability, AvailabilityFault
 from seedbus.agents.errors import JournalDamaged, RunFolderError, Unfinishable
 from seedbus.agents.journal.file import FILE
 from seedbus.agents.journal.journal import Journal
@@ -32,11 +32,11 @@ from seedbus.bus import (
     Compute,
     Deadlock,
     EndOfTime,
+    FaultHooks,
     Ledger,
     Links,
     Network,
     Pace,
-    Rules,
     Transport,
     VirtualClock,
     WallClock,
@@ -99,7 +99,7 @@ def run(
     if ended is not None:
         return _outcome(ended, folder / FILE)
     set_threads(os.cpu_count() or 1)  # replay only; it changes no bit
-    crew = _Crew(setup, folder, journal, observer, connect)
+    crew = _ServerRun(setup, folder, journal, observer, connect)
     try:
         reason = crew.clock.run(crew.work())
     except (Deadlock, EndOfTime) as error:
@@ -142,13 +142,13 @@ def _no_model() -> Vector:
     raise AssertionError("a server of scalars has no model")
 
 
-def _those(rules: Rules, kind: Any) -> tuple[list[Any], list[Counter[str]]]:
+def _those(rules: FaultHooks, kind: Any) -> tuple[list[Any], list[Counter[str]]]:
     """What the scenario says of one kind, and where it is counted how often it did what."""
     said = [each for each in rules.said if isinstance(each.thing, kind)]
     return [each.thing for each in said], [each.did for each in said]
 
 
-class _Crew:
+class _ServerRun:
     """The server and what it stands on."""
 
     def __init__(
@@ -161,9 +161,9 @@ class _Crew:
         self.clock = VirtualClock() if setup.is_virtual else WallClock()
         self.ledger = Ledger(folder / MESSAGES)
         clients = setup.participation.clients
-        rules = Rules(setup.faults, setup.seed, clients)
-        presences, counts = _those(rules, Presence)
-        self.population = Population(presences, setup.seed, clients, counts)
+        rules = FaultHooks(setup.faults, setup.seed, clients)
+        presences, counts = _those(rules, AvailabilityFault)
+        self.population = Availability(presences, setup.seed, clients, counts)
         stops, crashes = _those(rules, Outage)
         outages = Outages(stops, crashes)
         rules.add(*([self.population] if presences else []), *([outages] if stops else []))
@@ -208,7 +208,7 @@ class _Crew:
                 self.ledger.restore(0, b"")
             else:
                 self.server.restore(checkpoint, history(self.setup.algorithm, self.journal))
-            self.transport.start(self.server.reception(self.setup.scenario, self.setup.processes))
+            self.transport.start(self.server.registration(self.setup.scenario, self.setup.processes))
             return await self.server.run()
         finally:
             await self.transport.close()

@@ -20,7 +20,7 @@ class Observer(Protocol):
     def noted(self, event: str, **facts: Any) -> None: ...
 
 
-class Nobody:
+class NullObserver:
     """An observer that does nothing."""
 
     def round_closed(self, closed: Closed, now_ns: int, bytes_so_far: int) -> None:

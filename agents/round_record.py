@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class RoundRecord:
     """One round. Times in nanoseconds of the run's clock; is_expired: the deadline closed it.
 
     lags: commits that each of the cohort had missed when it was asked, in the cohort's order. late: reports of earlier
@@ -26,9 +26,11 @@ class Course:
         return [self.opened_ns, self.closed_ns, self.is_expired, list(self.lags), late]
 
     @staticmethod
-    def unpack(packed: list[Any]) -> Course:
+    def unpack(packed: list[Any]) -> RoundRecord:
         opened_ns, closed_ns, is_expired, lags, late = packed
-        return Course(opened_ns, closed_ns, is_expired, lags, [(staleness, clients) for staleness, clients in late])
+        return RoundRecord(
+            opened_ns, closed_ns, is_expired, lags, [(staleness, clients) for staleness, clients in late]
+        )
 
 
-NO_COURSE = Course()
+NO_COURSE = RoundRecord()

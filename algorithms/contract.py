@@ -212,7 +212,7 @@ class Algorithm(Protocol[PlanT, ReportT, CommitT]):
         """The values of a report, of any shape."""
         ...
 
-    def saying(self, report: ReportT, numbers: Vector) -> ReportT:
+    def with_values(self, report: ReportT, numbers: Vector) -> ReportT:
         """The report with other values in the place of its own, of the same shape."""
         ...
 

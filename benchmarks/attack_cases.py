@@ -82,7 +82,7 @@ def cases() -> list[Attack]:
         Attack("first-join-of-run", "3", SHORT_RUN, _first_join_of_run, {"workers": 2}),
         Attack("more-frames", "4", LONG_RUN, partial(_unfinished, content=b"", most=1000)),
         Attack("small-frames", "4", LONG_RUN, partial(_unfinished, content=bytes(34), most=1000)),
-        Attack("big-refused", "4", LONG_RUN, partial(_big_refused, what="parcels of no protocol", data=bytes(MOST))),
+        Attack("big-refused", "4", LONG_RUN, partial(_big_refused, what="packets of no protocol", data=bytes(MOST))),
         Attack("big-hellos", "4", LONG_RUN, partial(_big_refused, what="HELLOs of 16,000 spans", data=hello(SPANS))),
         Attack("hello-spans", "5", LONG_RUN, _hello_spans),
         Attack("ping-only", "6", SHORT_RUN, _ping_only, {"patience_s": 5.0}),
@@ -105,7 +105,7 @@ def _liar(arena: Arena, what: str, hook: Hook) -> str:
         with arena.under_attack():
             arena.wait_for(lambda: any(type_of(data) == POST for data in list(proxy.said)) or proxy.declined, 15)
             since = time.time()
-            workers = arena.halves()
+            workers = arena.partial_downloads()
             arena.join(workers[-1], since, START_S)
             arena.wait_for(lambda: not arena.is_open or all(w.poll() is not None for w in workers), START_S)
         answer = "offered" if proxy.was_offered else f"declined: {', '.join(sorted(set(proxy.declined))) or 'hung up'}"
@@ -179,7 +179,7 @@ def _first_join(arena: Arena) -> str:
     with arena.under_attack():
         sent = _false_join(arena)
         since = time.time()
-        workers = arena.halves()
+        workers = arena.partial_downloads()
         arena.join(workers[-1], since, START_S)
     return sent
 
@@ -205,7 +205,7 @@ def _unfinished(arena: Arena, content: bytes, most: int) -> str:
 
 
 def _big_refused(arena: Arena, what: str, data: bytes) -> str:
-    """Parcels as long as may be that are refused, as many as a connection may send of them."""
+    """Packets as long as may be that are refused, as many as a connection may send of them."""
     arena.begin()
     with arena.under_attack() as until, _peers() as open_one:
         count, taken = _pump(arena, open_one, frame(data) * 90, 200, until, threads=4)

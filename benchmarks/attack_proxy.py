@@ -27,7 +27,7 @@ from attack_wire import (
     hello,
     opened,
     pack_answers,
-    parcel,
+    packet,
     tag_of,
     type_of,
 )
@@ -42,7 +42,7 @@ def _as_it_is(data: bytes) -> bytes | None:
 class Proxy:
     """A context in which `port` leads to the server's.
 
-    up: what becomes of each parcel on its way to the server; None drops it. said: the parcels that clients sent;
+    up: what becomes of each packet on its way to the server; None drops it. said: the packets that clients sent;
     declined: words by which the server refused; was_offered: whether it ever made an offer.
     """
 
@@ -127,7 +127,7 @@ def lying(
             return data
         first, each = answers(data[9:])
         changed = [[told(frame) for frame in frames] for frames in each]
-        return parcel(ANSWER, data[1:9], pack_answers(first, changed))
+        return packet(ANSWER, data[1:9], pack_answers(first, changed))
 
     def told(frame: bytes) -> bytes:
         if tag_of(frame) != EVALUATION:

@@ -1,4 +1,4 @@
-"""The bytes that an attacker needs, written by hand: ZMTP 3.1 without security, a few parcels, a few envelopes.
+"""The bytes that an attacker needs, written by hand: ZMTP 3.1 without security, a few packets, a few envelopes.
 
 Nothing here is imported from Seedbus, so the same bytes go to any version of it; bus/zeromq/packet.py is the format.
 """
@@ -15,11 +15,11 @@ import msgpack
 
 HOST = "127.0.0.1"
 MORE, LONG, COMMAND = 1, 2, 4  # flags of a ZMTP frame
-HELLO, OFFER, DECLINE, PING, POST, ANSWER, DELIVER, FAREWELL = 1, 2, 3, 4, 6, 8, 7, 9  # types of parcels
+HELLO, OFFER, DECLINE, PING, POST, ANSWER, DELIVER, FAREWELL = 1, 2, 3, 4, 6, 8, 7, 9  # types of packets
 JOIN, WELCOME, COMMIT, EVALUATION = 17, 18, 20, 21  # tags of envelopes
 EVALUATOR, NO_CLIENTS = -2, 2**32 - 1
 NO_SESSION = bytes(8)
-MOST = 2**17  # bytes of the longest parcel that a server takes of a stranger, where nothing shorter is prescribed
+MOST = 2**17  # bytes of the longest packet that a server takes of a stranger, where nothing shorter is prescribed
 
 
 # -- ZMTP
@@ -99,10 +99,10 @@ class Peer:
         return data
 
 
-# -- parcels
+# -- packets
 
 
-def parcel(type: int, session: bytes = NO_SESSION, content: bytes = b"") -> bytes:
+def packet(type: int, session: bytes = NO_SESSION, content: bytes = b"") -> bytes:
     return bytes([16 + type]) + session + content
 
 
@@ -119,7 +119,7 @@ def hello(
     run: bytes = b"",
 ) -> bytes:
     column = struct.pack(f"<{2 * len(spans)}I", *(end for span in spans for end in span))
-    return parcel(HELLO, session, msgpack.packb([run, column, count, int(evaluates)]))
+    return packet(HELLO, session, msgpack.packb([run, column, count, int(evaluates)]))
 
 
 class Stay:
@@ -141,7 +141,7 @@ class Stay:
             raise Refused("an answer of another format") from None
 
     def say(self, type: int, content: bytes = b"") -> None:
-        self.peer.send(parcel(type, self.session, content))
+        self.peer.send(packet(type, self.session, content))
 
     def join(self, proofs: Sequence[bytes]) -> bool:
         """Send the JOIN of all that was offered, at version 0; returns whether it was welcome."""
@@ -160,7 +160,7 @@ class Refused(Exception):
     """A server has declined: one word why."""
 
 
-# -- what parcels hold
+# -- what packets hold
 
 
 def envelope(tag: int, client: int, body: list[Any], round: int = 0, base: int = 0) -> bytes:

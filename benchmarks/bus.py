@@ -26,14 +26,14 @@ from seedbus.bus import (
     Bus,
     Declined,
     Envelope,
+    FaultHooks,
+    HostRequest,
     Ledger,
     Links,
     MemoryTransport,
     Network,
     Offer,
-    Rules,
     VirtualClock,
-    Wish,
     decode,
     encode,
 )
@@ -51,7 +51,7 @@ class Everybody:
         self._clients = clients
         self.missing = set[int]()
 
-    def greet(self, wish: Wish, rights: Rights = OPERATOR) -> Offer | Declined:
+    def greet(self, wish: HostRequest, rights: Rights = OPERATOR) -> Offer | Declined:
         return Offer(HOST, ((0, self._clients - 1),), False, b"")
 
     def admit(self, host: int, frame: bytes) -> tuple[list[bytes], bool]:
@@ -81,7 +81,7 @@ class Echo:
 def through_the_bus(clients: int, rounds: int) -> None:
     """2 × clients × rounds messages, each encoded, judged, timed, carried, decoded and counted."""
     clock, ledger, transport = VirtualClock(), Ledger(Path("unwritten")), MemoryTransport(lambda offer: Echo())
-    bus = Bus(clock, transport, ledger, Links(Network(), seed=0), Rules((), seed=0))
+    bus = Bus(clock, transport, ledger, Links(Network(), seed=0), FaultHooks((), seed=0))
     mailbox = bus.open(SERVER, "the server")
     transport.start(Everybody(clients))
 

@@ -18,11 +18,11 @@ from contextlib import suppress
 
 import zmq
 
-from seedbus.bus import HOST, Envelope, Kind, Offer, Wish, encode
+from seedbus.bus import HOST, Envelope, HostRequest, Kind, Offer, encode
 from seedbus.bus.clock import wall_seconds
 from seedbus.bus.transport import OPERATOR, Declined, Rights
 from seedbus.bus.zeromq import Hub, follow
-from seedbus.bus.zeromq.keys import Doorkeeper, Identity, KeyPair
+from seedbus.bus.zeromq.keys import Authenticator, Identity, KeyPair
 
 CASES = {"100 clients, 100 B": (100, 100), "1,000 clients, 100 B": (1000, 100), "1 client, 1 MB": (1, 10**6)}
 
@@ -49,7 +49,7 @@ class Desk:
     def __init__(self, clients: int) -> None:
         self._clients, self.has_joined = clients, False
 
-    def greet(self, wish: Wish, rights: Rights = OPERATOR) -> Offer | Declined:
+    def greet(self, wish: HostRequest, rights: Rights = OPERATOR) -> Offer | Declined:
         return Offer(HOST, ((0, self._clients - 1),), False, b"{}")
 
     def admit(self, host: int, frame: bytes) -> tuple[list[bytes], bool]:
@@ -67,7 +67,7 @@ async def _measure(clients: int, size: int, rounds: int, with_keys: bool) -> tup
     """Seconds until the process had joined, and of a round."""
     own, server = KeyPair.new(), KeyPair.new()
     with zmq.Context() as context:
-        door = Doorkeeper(context, lambda key: True) if with_keys else None
+        door = Authenticator(context, lambda key: True) if with_keys else None
         desk = Desk(clients)
         options = {"report_limit": 2 * size, "context": context, "keys": server if with_keys else None}
         hub = Hub("tcp://127.0.0.1:*", bytes(8), **options)  # type: ignore[arg-type]
@@ -106,7 +106,7 @@ async def _measure(clients: int, size: int, rounds: int, with_keys: bool) -> tup
 
 def _follow(endpoint: str, identity: Identity | None) -> None:
     with suppress(zmq.ZMQError):
-        follow(endpoint, [Wish(evaluates=False)], lambda offer: Echo(), identity=identity)
+        follow(endpoint, [HostRequest(evaluates=False)], lambda offer: Echo(), identity=identity)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

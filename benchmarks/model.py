@@ -79,13 +79,13 @@ def document(point: Point) -> dict[str, Any]:
 
 def rounds(point: Point) -> NDArray[np.float64]:
     """CPU milliseconds of each round but the first ones, [rounds − WARM]."""
-    from seedbus.agents.observer import Nobody
+    from seedbus.agents.observer import NullObserver
     from seedbus.scenarios.running.run import run
     from seedbus.scenarios.schema.loading import validate
 
     closed: list[float] = []
 
-    class Watch(Nobody):
+    class Watch(NullObserver):
         def round_closed(self, closed_round: Any, now_ns: int, bytes_so_far: int) -> None:
             closed.append(time.process_time())
 

@@ -158,7 +158,7 @@ def ours(model: str, algorithm: str, rounds: int, forward: str) -> dict[str, flo
     """Seedbus, with its journal, its ledger and its evaluator."""
     from seedbus.agents.client.evaluator import Evaluator
     from seedbus.agents.client.replicas import Replicas
-    from seedbus.agents.observer import Nobody
+    from seedbus.agents.observer import NullObserver
     from seedbus.algorithms.directions.numba_backend import NumbaDirections
     from seedbus.models.images.problem import ImageObjective
     from seedbus.scenarios.running.run import run
@@ -166,7 +166,7 @@ def ours(model: str, algorithm: str, rounds: int, forward: str) -> dict[str, flo
 
     meter = Meter()
 
-    class Watch(Nobody):
+    class Watch(NullObserver):
         def round_closed(self, closed: Any, now_ns: int, bytes_so_far: int) -> None:
             meter.end()
 

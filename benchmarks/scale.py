@@ -19,7 +19,7 @@ from typing import Any
 
 from rows import Row
 
-from seedbus.agents.observer import Nobody
+from seedbus.agents.observer import NullObserver
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.loading import validate
 
@@ -37,7 +37,7 @@ WORLDS: dict[str, list[dict[str, Any]]] = {
 }
 
 
-class Watch(Nobody):
+class Watch(NullObserver):
     """Notes the CPU time at which rounds close."""
 
     def __init__(self) -> None:

@@ -24,13 +24,13 @@ from typing import Any
 from echo import WAYS, echo
 from rows import Row
 
-from seedbus.agents.observer import Nobody
+from seedbus.agents.observer import NullObserver
 from seedbus.scenarios.running.cluster import Placement
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.loading import validate
 
 
-class Stopwatch(Nobody):
+class Stopwatch(NullObserver):
     """When each round was closed."""
 
     def __init__(self) -> None:

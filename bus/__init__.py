@@ -1,4 +1,8 @@
-"""How bytes move: envelopes, a bus that counts them, simulated time, links, rules and the ledger."""
+"""How bytes move: envelopes, a bus that counts them, simulated time, links, rules and the ledger.
+
+Doors: `clock`, `codec`, `envelope`, `errors`, `event_queue`, `files`, `in_flight`, `keyed_random`, `ledger`,
+`network`, `spans`, `text`, `transport`, `zeromq`.
+"""
 
 from seedbus.bus.bus import Bus
 from seedbus.bus.clock import Clock, VirtualClock, WallClock
@@ -16,20 +20,20 @@ from seedbus.bus.errors import (
     UnknownAddress,
 )
 from seedbus.bus.event_queue import Event
-from seedbus.bus.fault_hooks import PASS, Passage, Rule, Rules, Silence, Verdict
-from seedbus.bus.keyed_random import Luck
+from seedbus.bus.fault_hooks import PASS, FaultHooks, Passage, Rule, Silence, Verdict
+from seedbus.bus.keyed_random import KeyedRandom
 from seedbus.bus.ledger import Fate, Ledger, ledger_hash, read_ledger
 from seedbus.bus.mailbox import Mailbox
-from seedbus.bus.network import Compute, Drag, Duration, Links, Network, Pace, Slowed, Throttle
+from seedbus.bus.network import Compute, Duration, Links, Network, Pace, Slowdown, Slowed, Throttle
 from seedbus.bus.transport import (
     Declined,
     Follower,
+    HostRequest,
     MemoryTransport,
     Offer,
-    Reception,
     Recruit,
+    Registration,
     Transport,
-    Wish,
 )
 
 __all__ = [
@@ -43,20 +47,21 @@ __all__ = [
     "Compute",
     "Deadlock",
     "Declined",
-    "Drag",
     "Duration",
     "EndOfTime",
     "Envelope",
     "EnvelopeTooLong",
     "Event",
     "Fate",
+    "FaultHooks",
     "Follower",
+    "HostRequest",
+    "KeyedRandom",
     "Kind",
     "Ledger",
     "LedgerDamaged",
     "Links",
     "LocalError",
-    "Luck",
     "Mailbox",
     "MalformedEnvelope",
     "MemoryTransport",
@@ -64,12 +69,12 @@ __all__ = [
     "Offer",
     "Pace",
     "Passage",
-    "Reception",
     "Recruit",
+    "Registration",
     "RemoteError",
     "Rule",
-    "Rules",
     "Silence",
+    "Slowdown",
     "Slowed",
     "Tally",
     "Throttle",
@@ -78,7 +83,6 @@ __all__ = [
     "Verdict",
     "VirtualClock",
     "WallClock",
-    "Wish",
     "decode",
     "encode",
     "ledger_hash",

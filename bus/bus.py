@@ -17,13 +17,13 @@ from seedbus.bus.clock import Clock
 from seedbus.bus.codec import Encoder, encode
 from seedbus.bus.envelope import NO_TALLY, PLAN, REFUSE, REPORT, SERVER, SHORT, Envelope, Kind, Tally
 from seedbus.bus.errors import MalformedEnvelope
-from seedbus.bus.fault_hooks import Rules, Verdict
-from seedbus.bus.in_flight import Answer, Flight, next_key
+from seedbus.bus.fault_hooks import FaultHooks, Verdict
+from seedbus.bus.in_flight import Answer, InFlightMessage, next_key
 from seedbus.bus.ledger import DELIVERED, DROPPED, INSTRUMENT, REFUSED, Fate, Ledger, Row
 from seedbus.bus.mailbox import Mailbox
 from seedbus.bus.network import Links
 from seedbus.bus.opening import opened, said
-from seedbus.bus.pending_replies import SETS_BACK, Answers
+from seedbus.bus.pending_replies import SETS_BACK, PendingReplies
 from seedbus.bus.transport import Transport
 
 
@@ -44,7 +44,7 @@ class Bus:
         transport: Transport,
         ledger: Ledger,
         links: Links,
-        rules: Rules,
+        rules: FaultHooks,
         *,
         tally: Callable[[Envelope], Tally] = _untallied,
         answer_ns: Callable[[int, int, int], int] = lambda client, round, seeds: 0,
@@ -53,11 +53,11 @@ class Bus:
         self.clock, self.transport, self.ledger, self.links, self.rules = clock, transport, ledger, links, rules
         self._tally, self._answer_ns, self._most = tally, answer_ns, max(report_limit, SHORT)
         self._encoder = Encoder()
-        self.answers = Answers(clock, transport, speak=self._speak, noted=self._book_carried)
+        self.answers = PendingReplies(clock, transport, speak=self._speak, noted=self._book_carried)
         self.refused: Counter[tuple[int | None, str]] = Counter()
         """Malformed frames by (peer, the part that was wrong): bounded, as whole sentences would not be."""
         self._mailboxes: dict[int, Mailbox] = {}
-        self._in_flight: set[Flight] = set()  # in no order: see `_under_way`
+        self._in_flight: set[InFlightMessage] = set()  # in no order: see `_under_way`
         self._occurrences: dict[tuple[Kind, int, int], int] = {}
         self._is_wire, self._is_virtual, self._is_closed = transport.is_wire, clock.is_virtual, False
 
@@ -72,25 +72,25 @@ class Bus:
         frame, tail = (header, body) if len(body) > SHORT else (header + body, b"")
         kind, client, round, base, _ = envelope
         key, is_sure = next_key(self._occurrences, kind, client, round), kind is REFUSE
-        self._depart(Flight(self.clock.now_ns, key, base, len(header), tally, frame, is_sure, envelope, tail))
+        self._depart(InFlightMessage(self.clock.now_ns, key, base, len(header), tally, frame, is_sure, envelope, tail))
 
     def send_frame(self, envelope: Envelope, frame: bytes, header: int, tally: Tally = NO_TALLY) -> None:
         """Send bytes in the place of an envelope's own: what a test of bad peers does."""
         kind, client, round, base, _ = envelope
         key, is_sure = next_key(self._occurrences, kind, client, round), kind is REFUSE
-        self._depart(Flight(self.clock.now_ns, key, base, header, tally, frame, is_sure))
+        self._depart(InFlightMessage(self.clock.now_ns, key, base, header, tally, frame, is_sure))
 
     def book(self, envelope: Envelope) -> bytes:
         """A message that takes no simulated time, of a process that comes or goes: its frame; its row is written."""
         frame, header = encode(envelope)
         key = (envelope.kind, envelope.client, envelope.round, 0, 0)
-        self._settle(Flight(self.clock.now_ns, key, envelope.base, header, NO_TALLY, frame), DELIVERED)
+        self._settle(InFlightMessage(self.clock.now_ns, key, envelope.base, header, NO_TALLY, frame), DELIVERED)
         return frame
 
     def book_refused(self, host: int, frame: bytes) -> None:
         """The row of what came from a host in the place of a JOIN."""
         key = (Kind.JOIN, host, 0, 0, 0)
-        self._settle(Flight(self.clock.now_ns, key, 0, 0, NO_TALLY, frame), REFUSED)
+        self._settle(InFlightMessage(self.clock.now_ns, key, 0, 0, NO_TALLY, frame), REFUSED)
 
     def wake(self, client: int, round: int, body: list[int], most: int) -> None:
         """Tell a client what has befallen it: no message, so it has no row, and its answer is sent now.
@@ -128,7 +128,7 @@ class Bus:
         """Put back what `checkpoint` gave, into a bus that has not sent anything yet."""
         self.clock.now_ns, busy, flights, answers, struck = checkpoint
         self.links.busy = {(client, upward): free_ns for client, upward, free_ns in busy}
-        for flight in map(Flight.unpack, flights):
+        for flight in map(InFlightMessage.unpack, flights):
             self._occurrences[flight.key[:3]] = flight.key[3] + 1
             self._schedule(flight)
         self.answers.restore(answers)
@@ -166,16 +166,16 @@ class Bus:
             row = Row(now_ns, now_ns, 0, Kind.LINK, sender, recipient, 0, 0, size, 0, 0, 0, 0, DELIVERED)
             self.ledger.append(row)
 
-    def _under_way(self) -> list[Flight]:
+    def _under_way(self) -> list[InFlightMessage]:
         """All that has not arrived, by name."""
         return sorted(self._in_flight, key=lambda flight: flight.key)
 
-    def _schedule(self, flight: Flight) -> None:
+    def _schedule(self, flight: InFlightMessage) -> None:
         """Under way until it arrives."""
         self._in_flight.add(flight)
         self.clock.post(flight.due_ns, flight.key, self._arrive, flight)
 
-    def _depart(self, flight: Flight) -> None:
+    def _depart(self, flight: InFlightMessage) -> None:
         """The moment of sending: rules say how often it is sent, and what becomes of it and of each copy."""
         if flight.is_sure or self.rules.are_none:
             flight.due_ns = self.links.arrival_ns(flight.key, flight.size, flight.sent_ns)
@@ -187,7 +187,7 @@ class Bus:
         for copy in copies:
             self._launch(copy, self.rules.judge(copy.key, copy.sent_ns))
 
-    def _launch(self, flight: Flight, verdict: Verdict) -> None:
+    def _launch(self, flight: InFlightMessage, verdict: Verdict) -> None:
         arrival_ns = self.links.arrival_ns(flight.key, flight.size, flight.sent_ns)
         flight.due_ns = arrival_ns + verdict.delay_ns
         if verdict.flips:
@@ -197,7 +197,7 @@ class Bus:
         else:
             self._schedule(flight)
 
-    def _arrive(self, flight: Flight) -> None:
+    def _arrive(self, flight: InFlightMessage) -> None:
         if self._is_closed:
             return
         is_dropped = not (flight.is_sure or self.rules.are_none) and (
@@ -226,14 +226,14 @@ class Bus:
             self._deliver(recipient, flight)
         self._settle(flight, fate)
 
-    def _deliver(self, recipient: int, flight: Flight) -> None:
+    def _deliver(self, recipient: int, flight: InFlightMessage) -> None:
         needs_ns = self._answer_ns(recipient, flight.key[2], flight.tally.seeds) if flight.key[0] is PLAN else 0
         answered = self.answers.promise(flight.key, flight.base, self.clock.now_ns + needs_ns)
         self.transport.deliver(recipient, flight.frame, answered, flight.tail)
         if not self._is_virtual:
             asyncio.get_running_loop().call_soon(self.transport.flush)
 
-    def _settle(self, flight: Flight, fate: Fate) -> None:
+    def _settle(self, flight: InFlightMessage, fate: Fate) -> None:
         """The end of every message: its row, once, and it is no longer under way."""
         self._in_flight.discard(flight)
         framing_bytes = self.transport.framing_bytes(flight.size) if self._is_wire else 0
@@ -259,4 +259,4 @@ class Bus:
                     self.rules.reported(client, of_round)
                 if len(frame) > SHORT:
                     envelope = None  # decoded once more when it arrives, for memory would hold it twice until then
-            self._depart(Flight(self.clock.now_ns, key, base, header, tally, frame, sets_back, envelope))
+            self._depart(InFlightMessage(self.clock.now_ns, key, base, header, tally, frame, sets_back, envelope))

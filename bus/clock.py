@@ -23,7 +23,7 @@ from contextvars import Context
 from typing import Any, Protocol, TypeVar, TypeVarTuple
 
 from seedbus.bus.errors import Deadlock, EndOfTime
-from seedbus.bus.event_queue import FIRST, LAST_NS, Agenda, Event
+from seedbus.bus.event_queue import FIRST, LAST_NS, Event, EventQueue
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -62,7 +62,7 @@ class Clock(Protocol):
         ...
 
 
-class VirtualClock(Agenda):
+class VirtualClock(EventQueue):
     """Simulated time in whole nanoseconds, and what is due when."""
 
     is_virtual = True
@@ -83,7 +83,7 @@ class VirtualClock(Agenda):
 
     def hold(self) -> None:
         self._work_outside += 1
-        self.is_held = self.is_followed = True
+        self.is_held = self.has_pending_work = True
 
     def release(self) -> None:
         self._work_outside -= 1
@@ -149,19 +149,19 @@ class _VirtualLoop(asyncio.SelectorEventLoop):
     def call_soon(
         self, callback: Callable[[*Ts], object], *arguments: *Ts, context: Context | None = None
     ) -> asyncio.Handle:
-        self._clock.is_followed = True
+        self._clock.has_pending_work = True
         return super().call_soon(callback, *arguments, context=context)
 
     def call_soon_threadsafe(
         self, callback: Callable[[*Ts], object], *arguments: *Ts, context: Context | None = None
     ) -> asyncio.Handle:
-        self._clock.is_followed = True
+        self._clock.has_pending_work = True
         return super().call_soon_threadsafe(callback, *arguments, context=context)
 
     def call_at(
         self, when: float, callback: Callable[[*Ts], object], *arguments: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        self._clock.is_followed = True
+        self._clock.has_pending_work = True
         return super().call_at(when, callback, *arguments, context=context)
 
 

@@ -12,7 +12,7 @@
     │   └── LedgerDamaged      a segment of the message ledger that cannot be read
     └── RemoteError            a peer did
         ├── MalformedEnvelope  bytes that are not an envelope; the sender is named and the run goes on
-        ├── MalformedParcel    bytes that are not a parcel of the ZeroMQ transport; likewise
+        ├── MalformedParcel    bytes that are not a packet of the ZeroMQ transport; likewise
         ├── BadServer          what no server of this project sends; this process goes
         ├── ServerGone         no server answers
         └── Turned             a server sends this process away, and says why
@@ -105,8 +105,8 @@ class MalformedEnvelope(RemoteError):
         return f"malformed envelope from {peer}: {self.where} {self.what}"
 
 
-class MalformedParcel(RemoteError):
-    """Bytes that are not a parcel, or one out of place. reason: one word that refusals are counted by."""
+class MalformedPacket(RemoteError):
+    """Bytes that are not a packet, or one out of place. reason: one word that refusals are counted by."""
 
     def __init__(self, reason: str, detail: str) -> None:
         self.reason, self.detail = reason, detail

@@ -39,7 +39,7 @@ class Event:
             self.callback()
 
 
-class Agenda:
+class EventQueue:
     """Simulated time in whole nanoseconds, and events by instant; of one in the order of priority, key and adding."""
 
     def __init__(self, now_ns: int = 0) -> None:
@@ -50,7 +50,7 @@ class Agenda:
         self._entries: list[_Entry] = []
         self._at = 0
         self._counter = itertools.count()
-        self.is_followed = False
+        self.has_pending_work = False
         """Set by whoever has something to do that follows from what has just happened; nothing happens before it."""
 
     def post(
@@ -82,7 +82,7 @@ class Agenda:
     def happen(self, latest_ns: int | None, most: int) -> bool:
         """Move from event to event and let each happen: `most` of them, as long as nothing follows from any, and no
         later than `latest_ns`, of which it is one at a time. False if nothing is due by then."""
-        entries, self.is_followed = self._entries, False
+        entries, self.has_pending_work = self._entries, False
         for number in range(most):
             if not number or self._at == len(entries):
                 next_ns = self._next_ns()
@@ -94,7 +94,7 @@ class Agenda:
             self._at, entries[at] = at + 1, _HAPPENED
             if type(subject) is not Event or subject.callback is not None:
                 callback(subject)
-                if self.is_followed or self.now_ns == latest_ns:
+                if self.has_pending_work or self.now_ns == latest_ns:
                     break
         return True
 

@@ -7,7 +7,7 @@ A `Silence` is asked when a client has worked and is about to report. Links and 
 `network`.
 
 Everything is drawn by key (what the thing says, the message, its occurrence and copy), never from a generator with a
-state. `Rules` counts what each thing did; that is part of a checkpoint.
+state. `FaultHooks` counts what each thing did; that is part of a checkpoint.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from seedbus.bus.envelope import Kind
 from seedbus.bus.in_flight import Key, drawn_by
-from seedbus.bus.keyed_random import Luck, with_luck
+from seedbus.bus.keyed_random import KeyedRandom, with_random
 
 
 class Verdict(NamedTuple):
@@ -50,12 +50,12 @@ class Passage:
     copy: int
     now_ns: int
     arriving: bool
-    luck: Luck
+    random: KeyedRandom
     """The rule's own."""
 
     def draw(self, what: str, *key: int | str) -> float:
         """A uniform number in (0, 1), keyed by rule, message and what it is drawn for."""
-        return self.luck.draw(*drawn_by((self.kind, self.client, self.round, self.occurrence, self.copy)), what, *key)
+        return self.random.draw(*drawn_by((self.kind, self.client, self.round, self.occurrence, self.copy)), what, *key)
 
 
 @runtime_checkable
@@ -69,21 +69,21 @@ class Rule(Protocol):
 class Silence(Protocol):
     """Keeps clients that have worked in a round from saying anything."""
 
-    def is_silent(self, client: int, round: int, luck: Luck) -> bool: ...
+    def is_silent(self, client: int, round: int, random: KeyedRandom) -> bool: ...
 
 
 @runtime_checkable
-class Lie(Protocol):
+class ByzantineHook(Protocol):
     """Strikes what clients report, where they make it: here it is only counted."""
 
-    def lies(self, client: int, round: int, luck: Luck) -> bool: ...
+    def lies(self, client: int, round: int, random: KeyedRandom) -> bool: ...
 
 
 @runtime_checkable
 class Forger(Protocol):
     """Strikes whatever clients answer, where they make it: here it is only counted."""
 
-    def forges(self, client: int, round: int, luck: Luck) -> bool: ...
+    def forges(self, client: int, round: int, random: KeyedRandom) -> bool: ...
 
 
 class Stop(Protocol):
@@ -93,11 +93,11 @@ class Stop(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class ActiveFault:
     """One thing that a scenario says, with its draws and how often it did what; durations in nanoseconds."""
 
     thing: Any
-    luck: Luck
+    random: KeyedRandom
     did: Counter[str] = field(default_factory=Counter)
 
     def delays(self, word: str, by_ns: int) -> None:
@@ -106,14 +106,14 @@ class Said:
         self.did[f"{word}_ns"] += by_ns
 
 
-class Rules:
+class FaultHooks:
     """All that a scenario says, judged as one. clients: how many there are, for rules about a share of them."""
 
     def __init__(self, things: Sequence[object], seed: int, clients: int = 0) -> None:
-        self.said = [Said(thing, luck) for thing, luck in with_luck(things, seed, clients)]
+        self.said = [ActiveFault(thing, random) for thing, random in with_random(things, seed, clients)]
         self._rules = [each for each in self.said if isinstance(each.thing, Rule)]
         self._silences = [each for each in self.said if isinstance(each.thing, Silence)]
-        self._lies = [each for each in self.said if isinstance(each.thing, Lie)]
+        self._lies = [each for each in self.said if isinstance(each.thing, ByzantineHook)]
         self._forgers = [each for each in self.said if isinstance(each.thing, Forger)]
         self._stops: list[Stop] = []
         self.are_none = not self.said
@@ -135,7 +135,7 @@ class Rules:
             return PASS
         delay_ns, drop, copies, flips = 0, False, 0, list[float]()
         for each in self._rules:
-            verdict = each.thing.judge(Passage(*key, now_ns, arriving, each.luck))
+            verdict = each.thing.judge(Passage(*key, now_ns, arriving, each.random))
             if verdict is PASS:
                 continue
             if verdict.drop:
@@ -159,7 +159,7 @@ class Rules:
         for stop in self._stops:
             if stop.stops((Kind.REPORT, client, round, 0, 0), False):
                 return True
-        silent = [each for each in self._silences if each.thing.is_silent(client, round, each.luck)]
+        silent = [each for each in self._silences if each.thing.is_silent(client, round, each.random)]
         for each in silent:
             each.did["silenced"] += 1
         return bool(silent)
@@ -167,13 +167,13 @@ class Rules:
     def reported(self, client: int, round: int) -> None:
         """A client sends its report of a round."""
         for each in self._lies:
-            if each.thing.lies(client, round, each.luck):
+            if each.thing.lies(client, round, each.random):
                 each.did["lied"] += 1
 
     def answered(self, client: int, round: int) -> None:
         """A client answers what it was sent in a round."""
         for each in self._forgers:
-            if client >= 0 and each.thing.forges(client, round, each.luck):
+            if client >= 0 and each.thing.forges(client, round, each.random):
                 each.did["forged"] += 1
 
     def counts(self) -> list[dict[str, float]]:

@@ -14,7 +14,7 @@ Key = tuple[Kind, int, int, int, int]
 
 
 @dataclass(slots=True, init=False, eq=False)
-class Flight:
+class InFlightMessage:
     """A message under way: due at a nanosecond, with all that its row needs.
 
     frame, tail: its bytes, `size` of them; the end of a long one is shared by all that have it. envelope: what they
@@ -55,9 +55,9 @@ class Flight:
         self.is_sure, self.is_damaged = is_sure, False
         self.size = len(frame) + len(tail)
 
-    def copied(self, number: int) -> Flight:
+    def copied(self, number: int) -> InFlightMessage:
         """Its copy of that number."""
-        return Flight(
+        return InFlightMessage(
             self.sent_ns,
             (*self.key[:4], number),
             self.base,
@@ -79,10 +79,10 @@ class Flight:
         return [self.due_ns, self.sent_ns, *self.key, self.base, self.header, list(self.tally), self.whole, *how]
 
     @staticmethod
-    def unpack(packed: list[Any]) -> Flight:
+    def unpack(packed: list[Any]) -> InFlightMessage:
         due_ns, sent_ns, kind, client, round, occurrence, copy, base, header, tally, frame, *how = packed
         key = (Kind(kind), client, round, occurrence, copy)
-        flight = Flight(sent_ns, key, base, header, Tally(*tally), frame)
+        flight = InFlightMessage(sent_ns, key, base, header, Tally(*tally), frame)
         flight.due_ns, (flight.is_damaged, flight.is_sure) = due_ns, how
         return flight
 

@@ -44,7 +44,7 @@ def sample(members: int, count: int, seed: int, *key: Key) -> list[int]:
     return sorted(chosen)
 
 
-class Luck:
+class KeyedRandom:
     """The draws of one thing that a scenario says, keyed by what it says: whatever else is said changes none of them.
 
     clients: how many there are. says: all that the thing is, and nothing else; number: how many before it say the same.
@@ -67,12 +67,12 @@ class Luck:
         return self._shares[fraction]
 
 
-def with_luck(things: Sequence[T], seed: int, clients: int) -> list[tuple[T, Luck]]:
+def with_random(things: Sequence[T], seed: int, clients: int) -> list[tuple[T, KeyedRandom]]:
     """Each of the things that a scenario says, by its repr, with its draws."""
     said: Counter[str] = Counter()
     found = []
     for thing in things:
         says = repr(thing)
-        found.append((thing, Luck(seed, clients, says, said[says])))
+        found.append((thing, KeyedRandom(seed, clients, says, said[says])))
         said[says] += 1
     return found

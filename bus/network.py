@@ -3,7 +3,7 @@
 Every duration is drawn by key (seed, what, who, round, …), so it is the same on every transport, and is rounded to
 whole nanoseconds. Links of the evaluator and of hosts are ideal: they are instruments, not subjects.
 
-What a scenario says may narrow a client's link (`Throttle`) or slow its work (`Drag`). Of several limits the lowest
+What a scenario says may narrow a client's link (`Throttle`) or slow its work (`Slowdown`). Of several limits the lowest
 holds; factors multiply, as exact fractions, and pauses add: their order makes no difference.
 """
 
@@ -19,10 +19,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from pydantic_core import PydanticCustomError
 
 from seedbus.bus.envelope import SERVER
-from seedbus.bus.fault_hooks import Rules
+from seedbus.bus.fault_hooks import FaultHooks
 from seedbus.bus.in_flight import Key as MessageKey
 from seedbus.bus.in_flight import drawn_by
-from seedbus.bus.keyed_random import Key, Luck, uniform
+from seedbus.bus.keyed_random import Key, KeyedRandom, uniform
 
 _NORMAL = NormalDist()
 _LONGEST_S = 10**6  # a single draw: a heavy tail must not outrun the clock
@@ -154,7 +154,7 @@ class Compute(BaseModel):
 class Throttle(Protocol):
     """Limits the links of clients."""
 
-    def mbps(self, client: int, round: int, upward: bool, luck: Luck) -> float | None:
+    def mbps(self, client: int, round: int, upward: bool, random: KeyedRandom) -> float | None:
         """At most so many Mbit/s for a message of the round; None: no limit."""
         ...
 
@@ -170,18 +170,18 @@ class Slowed(NamedTuple):
 
 
 @runtime_checkable
-class Drag(Protocol):
+class Slowdown(Protocol):
     """Makes the work of clients take longer, or less."""
 
-    def slows(self, client: int, round: int, luck: Luck) -> Slowed: ...
+    def slows(self, client: int, round: int, random: KeyedRandom) -> Slowed: ...
 
 
 class Pace:
     """How long clients work, after all that the scenario says of it."""
 
-    def __init__(self, compute: Compute, seed: int, rules: Rules) -> None:
+    def __init__(self, compute: Compute, seed: int, rules: FaultHooks) -> None:
         self._compute, self._seed = compute, seed
-        self._drags = [each for each in rules.said if isinstance(each.thing, Drag)]
+        self._drags = [each for each in rules.said if isinstance(each.thing, Slowdown)]
 
     def time_ns(self, client: int, round: int, evaluations: int, missed: int = 0) -> int:
         """Nanoseconds that `client` needs in `round` for so many evaluations, and to fold so many missed commits."""
@@ -190,7 +190,7 @@ class Pace:
             return alone_ns
         factor, pause_ns = Fraction(1), 0
         for each in self._drags:
-            slowed = each.thing.slows(client, round, each.luck)
+            slowed = each.thing.slows(client, round, each.random)
             if by_ns := _whole(slowed.of(alone_ns) - alone_ns):
                 each.delays("slowed", by_ns)
             factor, pause_ns = factor * Fraction(slowed.factor), pause_ns + slowed.pause_ns
@@ -205,7 +205,7 @@ class Links:
     is free again. It is part of a checkpoint.
     """
 
-    def __init__(self, network: Network, seed: int, rules: Rules | None = None) -> None:
+    def __init__(self, network: Network, seed: int, rules: FaultHooks | None = None) -> None:
         self.network, self.seed = network, seed
         self.busy: dict[tuple[int, bool], int] = {}
         self._throttles = [each for each in rules.said if isinstance(each.thing, Throttle)] if rules else []
@@ -245,7 +245,7 @@ class Links:
         """A client's bandwidth: its own, or the lowest limit if that is lower. Counts what each limit alone costs."""
         lowest = own
         for each in self._throttles:
-            mbps = each.thing.mbps(client, round, upward, each.luck)
+            mbps = each.thing.mbps(client, round, upward, each.random)
             if mbps is not None and (own is None or mbps < own):
                 each.delays("throttled", _transfer_ns(size, mbps) - (0 if own is None else _transfer_ns(size, own)))
                 lowest = mbps if lowest is None else min(lowest, mbps)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from seedbus.bus.codec import decode, decode_parts
 from seedbus.bus.envelope import Envelope
 from seedbus.bus.errors import MalformedEnvelope
-from seedbus.bus.in_flight import Flight
+from seedbus.bus.in_flight import InFlightMessage
 
 
-def opened(flight: Flight, most: int) -> Envelope:
+def opened(flight: InFlightMessage, most: int) -> Envelope:
     """What a message holds. most: bytes that are accepted of a follower. Raises `MalformedEnvelope`, also if it is not
     one that its client sends, or is sent, as it says."""
     kind, client = flight.key[:2]

@@ -22,7 +22,7 @@ _NOTES, _JOINS = first_bytes(Kind.WAKE), first_bytes(Kind.JOIN)
 _BRINGS_ON = frozenset({PLAN, Kind.COMMIT, SNAPSHOT})
 
 
-class Answers:
+class PendingReplies:
     """The answers to come. speak: what happens at the moment at which a follower says it; noted: what is told of the
     bytes of a client's words to the simulation, which are not sent."""
 
@@ -37,7 +37,7 @@ class Answers:
         self._clock, self._transport, self._speak, self._noted = clock, transport, speak, noted
         self.stands: dict[int, int] = {}
         """follower → version to which what it was sent, and has answered, brought it."""
-        self.halves: dict[int, bytes] = {}
+        self.partial_downloads: dict[int, bytes] = {}
         """client → what it says that it has of a snapshot, a frame; opaque here."""
         self.moved: set[int] = set()
         """Those of whom either has changed since somebody last cleared this."""
@@ -126,8 +126,8 @@ class Answers:
             # a plan is answered with a JOIN by who cannot follow it, a snapshot by who has all of it;
             # and what comes late brings nobody back
             self.stands[client] = base
-        if (notes or client in self.halves) and (kind is SNAPSHOT or sets_back):
-            self.halves[client] = notes[-1] if notes else b""
+        if (notes or client in self.partial_downloads) and (kind is SNAPSHOT or sets_back):
+            self.partial_downloads[client] = notes[-1] if notes else b""
             self._noted(client, notes)
         self.moved.add(client)
 

@@ -4,7 +4,7 @@ A follower is a process's clients, perhaps with the evaluator: given a frame it 
 `MemoryTransport` has one follower, in this process. The bus decides when a frame is due and when its answer counts as
 sent; a transport never delays, reorders, drops or looks inside.
 
-A follower's process introduces itself to the `Reception`: wish → offer (who it may be) → JOIN → WELCOME or REFUSE.
+A follower's process introduces itself to the `Registration`: wish → offer (who it may be) → JOIN → WELCOME or REFUSE.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MOST_CLIENTS = 2**24  # that a run may have
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class HostRequest:
     """Whom a process would host: these clients, or so many, or (0) its share; and whether the evaluator too."""
 
     spans: tuple[Span, ...] = ()
@@ -80,7 +80,7 @@ class Declined:
 NOT_YET = "not-yet"
 
 
-def misfit(wish: Wish, offer: Offer, most_clients: int) -> str | None:
+def misfit(wish: HostRequest, offer: Offer, most_clients: int) -> str | None:
     """Why an offer is not what was wished for, if it is not. Its spans are not expanded: they may hold millions.
 
     most_clients: that an offer may hold where the wish was for a share.
@@ -134,10 +134,10 @@ def handled(follower: Follower, frames: Sequence[bytes]) -> Iterator[list[bytes]
 Recruit = Callable[[Offer], Follower]
 
 
-class Reception(Protocol):
+class Registration(Protocol):
     """Where the processes of followers introduce themselves; the agents implement it."""
 
-    def greet(self, wish: Wish, rights: Rights) -> Offer | Declined: ...
+    def greet(self, wish: HostRequest, rights: Rights) -> Offer | Declined: ...
 
     def admit(self, host: int, frame: bytes) -> tuple[list[bytes], bool] | Declined:
         """A JOIN; returns the answers, and whether the host is a member now.
@@ -186,7 +186,7 @@ class Transport(Protocol):
     is_wire: bool
     """Whether frames take bytes on a wire; if not, nobody asks for their framing."""
 
-    def start(self, reception: Reception) -> None:
+    def start(self, registration: Registration) -> None:
         """Let followers come; on the loop that the run is on."""
         ...
 
@@ -239,13 +239,13 @@ class MemoryTransport:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="followers") if offload else None
         self._waiting: list[tuple[bytes, Answered]] = []
 
-    def start(self, reception: Reception) -> None:
+    def start(self, registration: Registration) -> None:
         if self._recruit is None:
             return
-        offer = _made(reception.greet(Wish(), OPERATOR))
+        offer = _made(registration.greet(HostRequest(), OPERATOR))
         self._follower = self._recruit(offer)
         for frame in self._follower.join(offer.host, offer.nonce):
-            for answer in _made(reception.admit(offer.host, frame))[0]:
+            for answer in _made(registration.admit(offer.host, frame))[0]:
                 self._follower.welcome(answer)
         self._addresses = set(addresses(offer.spans, offer.evaluates))
 

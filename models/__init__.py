@@ -1,4 +1,7 @@
-"""What is trained: tasks (network, data, loss, metric) bound to data, and its partition. A task is one file here."""
+"""What is trained: tasks (network, data, loss, metric) bound to data, and its partition. A task is one file here.
+
+Doors: `data`, `errors`, `partitions`, `task`, `text`.
+"""
 
 from seedbus.models.errors import DataError
 from seedbus.models.partitions import Dirichlet, Iid, Natural, Partition, Shards

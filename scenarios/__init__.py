@@ -1,1 +1,4 @@
-"""What happens: scenario files, faults, runs, reports and the command line."""
+"""What happens: scenario files, faults, runs, reports and the command line.
+
+Doors: `cli`, `reporting`, `running`, `schema`.
+"""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -82,6 +83,42 @@ def test_a_module_imports_only_from_the_layers_below_it(path: Path) -> None:
     layer = name(path).split("/")[0]
     ours = {full.split(".")[1] for full in imports(tree(path)) if full.startswith("seedbus.")}
     assert ours <= ALLOWED.get(layer, set(ALLOWED))
+
+
+def module(path: Path) -> str:
+    """seedbus.a.b of a file; a package is its `__init__`."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    inner = parts[1:] if parts[0] == FACADE else parts
+    return ".".join([FACADE, *(inner[:-1] if inner[-1] == "__init__" else inner)])
+
+
+MODULES = {module(path): path for path in PACKAGE}
+ROOMS = sorted(name for name, path in MODULES.items() if path.name == "__init__.py" and name != FACADE)
+
+
+@cache
+def imported(name: str) -> frozenset[str]:
+    """The modules of ours that a module imports, wherever in the file, and if only for its types."""
+    found = set()
+    for full in imports(tree(MODULES[name])):
+        found |= {full} & MODULES.keys() or {full.rpartition(".")[0]} & MODULES.keys()
+    return frozenset(found - {name})
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_says_what_it_is_for_and_is_entered_by_its_doors(room: str) -> None:
+    """`Doors:` in a room's docstring names the modules that others import; the rest is the room's own."""
+    what, _, named = (ast.get_docstring(tree(MODULES[room])) or "").partition("\nDoors: ")
+    doors = set(re.findall(r"`(\w+)`", named))
+    assert what.strip() and all(f"{room}.{door}" in MODULES for door in doors)
+    outside = [name for name in MODULES if name != room and not name.startswith(f"{room}.")]
+    used = {
+        full[len(room) + 1 :].partition(".")[0]
+        for name in outside
+        for full in imported(name)
+        if full.startswith(f"{room}.")
+    }
+    assert used == doors
 
 
 @each(PACKAGE)

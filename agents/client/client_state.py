@@ -40,7 +40,7 @@ class _Link:
         return f"{self.number}-{self.round}.{'loss' if self.is_loss else 'memory'}"
 
 
-class Memories:
+class ClientStateStore:
     """folder: where they are kept, in a folder for each client, made when first needed, a run's own; None: in this
     process alone."""
 

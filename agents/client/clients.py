@@ -14,7 +14,7 @@ from seedbus.agents import chunks, messages
 from seedbus.agents.admission import MEMBER, bound
 from seedbus.agents.availability import RETURNS
 from seedbus.agents.chunks import Chunk
-from seedbus.agents.client.client_state import Memories
+from seedbus.agents.client.client_state import ClientStateStore
 from seedbus.agents.client.downloads import Downloads
 from seedbus.agents.client.replicas import Replicas
 from seedbus.agents.client.snapshot_source import Source
@@ -56,7 +56,7 @@ class Host:
         verify_every: int,
         observer: Observer,
         tampering: Tampering,
-        memories: Memories,
+        memories: ClientStateStore,
     ) -> None:
         self.clients, self.algorithm, self.problem, self.replicas = clients, algorithm, problem, replicas
         self._proof = self.member_proof = proof
@@ -220,7 +220,7 @@ class Host:
         """The report, or what the client says in its place."""
         honest = self.algorithm.numbers(report)
         told = self._tampering.told(client, round, honest, lambda: self._first_numbers(client))
-        return report if told is honest else self.algorithm.saying(report, told)
+        return report if told is honest else self.algorithm.with_values(report, told)
 
     def _first_numbers(self, client: int) -> Vector:
         """What the client would have reported in round 0: made anew, for a process that takes another's place too."""

@@ -65,7 +65,7 @@ class Downloads:
 
     def __init__(self, replica_at: Callable[[int], Replica]) -> None:
         self._replica_at = replica_at
-        self._halves: dict[int, _Half] = {}
+        self._partial_downloads: dict[int, _Half] = {}
         self._shelves: dict[Title, dict[int, bytes]] = {}
 
     def offered(self, envelope: Envelope, title: Title, window: int) -> list[Envelope]:
@@ -73,10 +73,10 @@ class Downloads:
         client = envelope.client
         if not 0 < title.count <= chunks.bytes_of(self._shape) or not 0 < window <= MOST_WINDOW:
             raise BadPayload(f"an offer of {title.count} chunks, {window} at a time")
-        if client not in self._halves or self._halves[client].title != title:
+        if client not in self._partial_downloads or self._partial_downloads[client].title != title:
             self.forget(client)
-            self._halves[client] = _Half(title, window)
-        half = self._halves[client]
+            self._partial_downloads[client] = _Half(title, window)
+        half = self._partial_downloads[client]
         half.window = window
         return self._next(half, envelope)
 
@@ -86,7 +86,7 @@ class Downloads:
         Raises `BadPayload` for a chunk beyond what the replica has, and if a snapshot that is whole is not what it was
         said to be; its chunks are gone then.
         """
-        half = self._halves.get(envelope.client)
+        half = self._partial_downloads.get(envelope.client)
         if half is None or half.title != chunk.title:
             return []  # it has lost what it had, or has begun with a newer one
         before = chunk.title.count - 1 if chunk.index + 1 < chunk.title.count else 1  # all but the last are of one size
@@ -111,13 +111,13 @@ class Downloads:
 
     def outgrow(self, client: int, version: int) -> None:
         """A client stands at a version: what it has of older snapshots is of no use."""
-        if client in self._halves and self._halves[client].title.version <= version:
+        if client in self._partial_downloads and self._partial_downloads[client].title.version <= version:
             self.forget(client)
 
     def forget(self, client: int) -> None:
         """A client has lost its chunks, or needs them no more."""
-        half = self._halves.pop(client, None)
-        if half is not None and all(other.title != half.title for other in self._halves.values()):
+        half = self._partial_downloads.pop(client, None)
+        if half is not None and all(other.title != half.title for other in self._partial_downloads.values()):
             self._shelves.pop(half.title, None)
 
     def _next(self, half: _Half, envelope: Envelope) -> list[Envelope]:
@@ -133,7 +133,7 @@ class Downloads:
     # -- what the simulation is told
 
     def note(self, client: int, round: int) -> list[Envelope]:
-        half = self._halves.get(client)
+        half = self._partial_downloads.get(client)
         if half is None:
             return []
         title, wanted = half.title, chunks.spans(sorted(half.wanted))
@@ -142,10 +142,10 @@ class Downloads:
 
     def stand_at(self, notes: list[Envelope]) -> None:
         """Have what these notes say, and nothing else. Raises `BadPayload`."""
-        self._halves.clear()
+        self._partial_downloads.clear()
         self._shelves.clear()
         for note in notes:
-            self._halves[note.client] = _half_of(note)
+            self._partial_downloads[note.client] = _half_of(note)
 
 
 def _half_of(note: Envelope) -> _Half:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 from seedbus.agents.client.worker import Followers
 from seedbus.bus import Envelope, Kind, MalformedEnvelope, decode
 from seedbus.bus.codec import first_bytes
-from seedbus.bus.keyed_random import Luck, with_luck
+from seedbus.bus.keyed_random import KeyedRandom, with_random
 
 _NOTES, _JOINS = first_bytes(Kind.WAKE), first_bytes(Kind.JOIN)
 _TRUTHS = frozenset({Kind.PLAN, Kind.SNAPSHOT})  # a JOIN in answer to these tells the simulation where the client is
@@ -35,7 +35,7 @@ class Forge(Protocol):
     """Implemented by faults that are about how clients keep to the protocol. Its repr keys its draws: all that it is,
     and no more."""
 
-    def forge(self, occasion: Occasion, luck: Luck) -> list[bytes] | None:
+    def forge(self, occasion: Occasion, random: KeyedRandom) -> list[bytes] | None:
         """The frames that the client answers with; None where this does not strike."""
         ...
 
@@ -47,7 +47,7 @@ class Forging:
     def __init__(self, good: Followers, things: Sequence[Any], *, seed: int, clients: int, verify_every: int) -> None:
         self._good, self._verify_every, self._proofs = good, verify_every, good.host.member_proof
         forges = [thing for thing in things if isinstance(thing, Forge)]
-        self._forges = sorted(with_luck(forges, seed, clients), key=lambda forge: repr(forge[0]))
+        self._forges = sorted(with_random(forges, seed, clients), key=lambda forge: repr(forge[0]))
 
     def join(self, host: int, nonce: bytes = b"") -> list[bytes]:
         frames = self._good.join(host, nonce)
@@ -76,8 +76,8 @@ class Forging:
             return answers
         has_digests = self._verify_every > 0 and asked.base % self._verify_every == 0
         occasion = Occasion(asked, frame, [decode(word) for word in words], self._proofs, has_digests)
-        for forge, luck in self._forges:
-            said = forge.forge(occasion, luck)
+        for forge, random in self._forges:
+            said = forge.forge(occasion, random)
             if said is not None:
                 return said + [answer for answer in answers if answer[:2] == _NOTES]
         return answers

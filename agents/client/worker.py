@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 
 from seedbus.agents import messages
-from seedbus.agents.client.client_state import Memories
+from seedbus.agents.client.client_state import ClientStateStore
 from seedbus.agents.client.clients import Host
 from seedbus.agents.client.downloads import unpack_notes
 from seedbus.agents.client.evaluator import Evaluator
@@ -62,7 +62,7 @@ class Followers:
         verify_every: int,
         observer: Observer,
         tampering: Tampering = HONEST,
-        memories: Memories | None = None,
+        memories: ClientStateStore | None = None,
         gathers: bool = False,
     ) -> None:
         self._algorithm, self._observer, self._most = algorithm, observer, TOGETHER if gathers else 1
@@ -79,7 +79,7 @@ class Followers:
             verify_every=verify_every,
             observer=observer,
             tampering=tampering,
-            memories=memories or Memories(),
+            memories=memories or ClientStateStore(),
         )
         self.evaluator = Evaluator(algorithm, problem, replicas, split, observer) if offer.evaluates else None
 

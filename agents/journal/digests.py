@@ -21,7 +21,7 @@ _NOWHERE = -(2**33)  # the version of who is not in a table: no version, and no 
 
 
 @dataclass(frozen=True, slots=True)
-class Seals:
+class TableDigests:
     """What the tables known, held, halves, snapshot, metrics and rows of a journal add up to."""
 
     members: int = 0

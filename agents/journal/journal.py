@@ -25,7 +25,7 @@ from typing import Any
 import msgpack
 
 from seedbus.agents.errors import JournalDamaged, RunFolderError
-from seedbus.agents.journal.digests import SEAL, Seals, digest, seal_of
+from seedbus.agents.journal.digests import SEAL, TableDigests, digest, seal_of
 from seedbus.agents.journal.file import (
     FILE,
     begin,
@@ -38,7 +38,7 @@ from seedbus.agents.journal.file import (
     said_plainly,
 )
 from seedbus.agents.journal.head import HEAD, Head, HeadWriter, read_head
-from seedbus.agents.journal.reader import KEPT_EVERY, MEMBERS, Reading, Round, link, vouched
+from seedbus.agents.journal.reader import KEPT_EVERY, MEMBERS, Reading, StoredRound, checkpoint_digest, link
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,8 @@ class Entry:
     is_dense: whether a commit makes those before it useless.
 
     known: versions at which the server believes members to be, ~version of those who have left; held: those to which
-    delivered plans brought them (a report may have been lost); halves: what they have of snapshots. Only what changed.
+    delivered plans brought them (a report may have been lost); partial_downloads: what they have of snapshots. Only
+    what changed.
     course: how the round went, packed.
 
     snapshot: the one that the server holds, if it is another than before; b"": none any more.
@@ -68,7 +69,7 @@ class Entry:
     is_rotated: bool
     state: list[Any]
     course: Sequence[Any] = ()
-    halves: Iterable[tuple[int, bytes]] = ()
+    partial_downloads: Iterable[tuple[int, bytes]] = ()
     snapshot: bytes | None = None
     is_dense: bool = False
 
@@ -85,7 +86,7 @@ class Checkpoint:
     held: dict[int, int]
     last: tuple[int, int, list[int], list[int], bool]
     """The last round: its number, the version after it, its cohort, who reported, and whether it made a commit."""
-    halves: dict[int, bytes]
+    partial_downloads: dict[int, bytes]
     snapshot: bytes
 
 
@@ -95,7 +96,7 @@ class Journal:
     def __init__(self, folder: Path, database: sqlite3.Connection, lock: Any, head: Head) -> None:
         self.folder, self._database, self._lock = folder, database, lock
         self._reading = Reading(folder / FILE, database)
-        self._ends: tuple[bytes, Seals] | None = None
+        self._ends: tuple[bytes, TableDigests] | None = None
         self._head = head
         self._heads: HeadWriter | None = None
 
@@ -190,7 +191,7 @@ class Journal:
             if entry.is_rotated:
                 database.execute("DELETE FROM rows")
                 seals = seals.rotated()
-            seals = self._moved("halves", dict(entry.halves), seals)
+            seals = self._moved("halves", dict(entry.partial_downloads), seals)
             if entry.snapshot is not None:
                 database.execute("INSERT OR REPLACE INTO snapshot VALUES (1, ?)", (entry.snapshot,))
                 seals = seals.holding(entry.snapshot)
@@ -227,22 +228,24 @@ class Journal:
                 return None
             segments, state, claimed = found or (0, b"", b"")
             chain, seals = self._reading.end()
-            if not verified or claimed != vouched(chain, segments, state, seals):
+            if not verified or claimed != checkpoint_digest(chain, segments, state, seals):
                 raise JournalDamaged(self.folder / FILE, 0, "the checkpoint does not verify")
             round, version, cohort, reported, _, commit = verified.pop()
             last = (round, version, cohort, reported, commit is not None)
             rows = b"".join(self._reading.rows())
-            known, held, halves = (dict(self._reading.members(table)) for table in MEMBERS)
+            known, held, partial_downloads = (dict(self._reading.members(table)) for table in MEMBERS)
             unpacked = msgpack.unpackb(state, strict_map_key=False)
-        halves = {client: note for client, note in halves.items() if note}
-        return Checkpoint(unpacked, segments, rows, self.metrics(), known, held, last, halves, self._reading.snapshot())
+        partial_downloads = {client: note for client, note in partial_downloads.items() if note}
+        return Checkpoint(
+            unpacked, segments, rows, self.metrics(), known, held, last, partial_downloads, self._reading.snapshot()
+        )
 
     def metrics(self) -> list[dict[str, Any]]:
         with self._plainly():
             self._refuse_lost()
             return [json.loads(line) for line in self._reading.metrics()]
 
-    def rounds(self, after: int = 0) -> Iterator[Round]:
+    def rounds(self, after: int = 0) -> Iterator[StoredRound]:
         """All rounds from the one on that made version after + 1, verified. Raises `JournalDamaged` after the sound."""
         with self._plainly():
             yield from self._reading.rounds(after)
@@ -276,20 +279,20 @@ class Journal:
         sealed = facts | {SEAL: seal_of(self.facts() | facts)}
         self._database.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", sealed.items())
 
-    def _moved(self, table: str, now: Mapping[int, int] | Mapping[int, bytes], seals: Seals) -> Seals:
+    def _moved(self, table: str, now: Mapping[int, int] | Mapping[int, bytes], seals: TableDigests) -> TableDigests:
         """Members at other versions, or with other notes."""
         among = f"client, {MEMBERS[table]} FROM {table} WHERE client IN (SELECT value FROM json_each(?))"
         before = dict(self._reading.select(among, json.dumps(list(now))))
         self._database.executemany(f"INSERT OR REPLACE INTO {table} VALUES (?, ?)", now.items())
         return seals.moved(table, before, now.items())
 
-    def _grown(self, lines: list[str], rows: list[bytes], seals: Seals) -> Seals:
+    def _grown(self, lines: list[str], rows: list[bytes], seals: TableDigests) -> TableDigests:
         self._database.executemany("INSERT INTO metrics (line) VALUES (?)", [(line,) for line in lines])
         self._database.executemany("INSERT INTO rows (packed) VALUES (?)", [(packed,) for packed in rows])
         return seals.grown(metrics=lines, rows=rows)
 
-    def _check_in(self, segments: int, state: bytes, chain: bytes, seals: Seals) -> None:
-        checkpoint = (segments, state, vouched(chain, segments, state, seals))
+    def _check_in(self, segments: int, state: bytes, chain: bytes, seals: TableDigests) -> None:
+        checkpoint = (segments, state, checkpoint_digest(chain, segments, state, seals))
         self._database.execute("INSERT OR REPLACE INTO checkpoint VALUES (1, ?, ?, ?)", checkpoint)
 
     # -- reading
@@ -311,7 +314,7 @@ class Journal:
         if found != self._head.link:
             raise JournalDamaged(path, 0, f"round {last} is not the one that {HEAD} vouches for")
 
-    def _end(self) -> tuple[bytes, Seals]:
+    def _end(self) -> tuple[bytes, TableDigests]:
         """What `Reading.end` says, read once."""
         if self._ends is None:
             with self._plainly():

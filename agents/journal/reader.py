@@ -11,10 +11,10 @@ from typing import Any
 import msgpack
 
 from seedbus.agents.errors import JournalDamaged
-from seedbus.agents.journal.digests import Seals, digest
+from seedbus.agents.journal.digests import TableDigests, digest
 from seedbus.agents.journal.file import LONGEST
 
-Round = tuple[int, int, list[int], list[int], list[Any], list[Any] | None]
+StoredRound = tuple[int, int, list[int], list[int], list[Any], list[Any] | None]
 """Its number, the version after it, its cohort, who reported, how it went, and its packed commit or None; [] for one
 that is not kept."""
 KEPT_EVERY = 50
@@ -28,7 +28,7 @@ def link(previous: bytes, round: int, version: int, body: bytes) -> bytes:
     return digest(previous + b"%d %d " % (round, version) + body)
 
 
-def vouched(chain: bytes, segments: int, state: bytes, seals: Seals) -> bytes:
+def checkpoint_digest(chain: bytes, segments: int, state: bytes, seals: TableDigests) -> bytes:
     """What a checkpoint carries: the digest of itself, of the last round and of all other tables."""
     return digest(chain + seals.digest() + b"%d " % segments + state)
 
@@ -65,10 +65,10 @@ class Reading:
         found: tuple[bytes] | None = self.select("packed FROM snapshot").fetchone()
         return found[0] if found else b""
 
-    def end(self) -> tuple[bytes, Seals]:
+    def end(self) -> tuple[bytes, TableDigests]:
         """The last link of the chain, and the seals of the other tables."""
         row = self.select("chain FROM rounds ORDER BY round DESC LIMIT 1").fetchone()
-        seals = Seals().holding(self.snapshot())
+        seals = TableDigests().holding(self.snapshot())
         for table in MEMBERS:
             seals = seals.moved(table, {}, self.members(table))
         return row[0] if row else self._root(), seals.grown(metrics=self.metrics(), rows=self.rows())
@@ -83,7 +83,7 @@ class Reading:
         found = self.select("chain FROM rounds WHERE round = ?", round).fetchone()
         return bytes(found[0]) if found else None
 
-    def rounds(self, after: int = 0) -> Iterator[Round]:
+    def rounds(self, after: int = 0) -> Iterator[StoredRound]:
         """Those from the one on that made version after + 1, each verified before it is given."""
         good = self._first_round(after)
         chain = self.link_of(good - 1) or self._root()

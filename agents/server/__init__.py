@@ -1,1 +1,4 @@
-"""The server: the coordinator decides without awaits, the server carries it out."""
+"""The server: the coordinator decides without awaits, the server carries it out.
+
+Doors: `coordinator`, `outages`, `server`, `stopping`.
+"""

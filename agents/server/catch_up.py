@@ -10,8 +10,8 @@ import msgpack
 from seedbus.agents import messages
 from seedbus.agents.messages import AnyAlgorithm
 from seedbus.agents.policies.snapshot_budget import Lag
-from seedbus.agents.server.commit_window import History, Reload
-from seedbus.agents.server.round import Attempt
+from seedbus.agents.server.commit_window import CommitWindow, Reload
+from seedbus.agents.server.round import Round
 from seedbus.agents.server.snapshots import NoSnapshot, Outgoing, Snapshots
 from seedbus.algorithms.contract import ReportRefused
 from seedbus.bus import Envelope
@@ -27,14 +27,14 @@ class CatchUp:
     ) -> None:
         self._algorithm, self._versions = algorithm, versions
         budget = (lag.snapshot_after_commits, lag.snapshot_after_bytes) if lag else (None, None)
-        self.history = History(reload, *budget, is_dense=algorithm.is_dense)
+        self.history = CommitWindow(reload, *budget, is_dense=algorithm.is_dense)
         self.snapshots = Snapshots(lag)
 
-    def told(self, client: int, now: Attempt) -> list[Outgoing]:
+    def told(self, client: int, now: Round) -> list[Outgoing]:
         """The plan of the open round; nothing for who is to have a snapshot, which comes by `take_outbox`."""
         version = self._versions[client]
         if self.history.is_beyond(version) and not self.snapshots.replays(client):
-            self.snapshots.feed(client, lambda version: not self.history.is_beyond(version))
+            self.snapshots.request_snapshot(client, lambda version: not self.history.is_beyond(version))
             return []
         if version not in now.told:  # whoever stands at one version is told the same
             # a dense plan brings the model even to who has it: a process in its host's place has the newest alone
@@ -49,12 +49,12 @@ class CatchUp:
         self.history.append(commit, len(msgpack.packb(self._algorithm.pack_commits([commit]).body)) if is_sized else 0)
         self.history.prune(slowest)
 
-    def is_lost(self, client: int, now: Attempt) -> bool:
+    def is_lost(self, client: int, now: Round) -> bool:
         """Note that a client is not where it was believed to be; false if it says so too often in a round."""
         now.lost[client] += 1
         return now.lost[client] <= JOINS
 
-    def pulled(self, envelope: Envelope, now: Attempt | None) -> None:
+    def pulled(self, envelope: Envelope, now: Round | None) -> None:
         """A client asks for chunks of the snapshot. Raises `BadPayload`, `ReportRefused`."""
         client = envelope.client
         if client not in self._versions:
@@ -66,12 +66,12 @@ class CatchUp:
                 raise
             self.snapshots.outbox += self.told(client, now)
 
-    def take_outbox(self, now: Attempt | None) -> list[Outgoing]:
+    def take_outbox(self, now: Round | None) -> list[Outgoing]:
         """What is to be sent, beside plans, because of what came in."""
         snapshots = self.snapshots
         if now is not None:
             snapshots.settle(now.waiting)
-            unfed = [client for client in snapshots.take_unfed() if client in now.waiting]
-            snapshots.outbox += [told for client in unfed for told in self.told(client, now)]
+            fallback = [client for client in snapshots.take_fallback_to_replay() if client in now.waiting]
+            snapshots.outbox += [told for client in fallback for told in self.told(client, now)]
         outbox, snapshots.outbox = snapshots.outbox, []
         return outbox

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from seedbus.agents.server.commit_window import Slowest
-from seedbus.agents.server.member_index import Members
+from seedbus.agents.server.member_index import MemberIndex
 
 
-class Places:
+class ClientPositions:
     """versions: of all who ever joined; members: of them, those who are there."""
 
     def __init__(self, clients: int) -> None:
         self.versions: dict[int, int] = {}
-        self.members = Members(clients)
+        self.members = MemberIndex(clients)
         self._slowest = Slowest()
         self._moved: set[int] = set()
 

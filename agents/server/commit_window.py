@@ -14,7 +14,7 @@ from typing import Any
 Reload = Callable[[int, int], Sequence[Any]]
 
 
-class History:
+class CommitWindow:
     """Commits, the newest for certain. reload: the commits after one version up to another, from where all are; None:
     there is no such place, and all are held. is_dense: a commit makes those before it useless.
 

@@ -28,12 +28,12 @@ from seedbus.agents.messages import AnyAlgorithm, Evaluation, Join
 from seedbus.agents.policies.participation import Participation
 from seedbus.agents.policies.snapshot_budget import Lag
 from seedbus.agents.refusals import NOBODY, Refusal, Refusals
-from seedbus.agents.round_record import NO_COURSE, Course
+from seedbus.agents.round_record import NO_COURSE, RoundRecord
 from seedbus.agents.server.catch_up import CatchUp
-from seedbus.agents.server.client_positions import Places
+from seedbus.agents.server.client_positions import ClientPositions
 from seedbus.agents.server.commit_window import Reload
 from seedbus.agents.server.joining import Joining
-from seedbus.agents.server.reports import Answers
+from seedbus.agents.server.reports import ReportHandler
 from seedbus.agents.server.rounds import Rounds
 from seedbus.agents.server.snapshots import Outgoing
 from seedbus.agents.server.stopping import Cadence, Progress, Stop
@@ -51,7 +51,7 @@ class Closed:
     cohort: tuple[int, ...]
     reported: tuple[int, ...]
     commit: Any
-    course: Course = NO_COURSE
+    course: RoundRecord = NO_COURSE
     told: tuple[Outgoing, ...] = ()
 
 
@@ -61,7 +61,8 @@ class Coordinator:
     proofs: what every process must show ("selftest", "x0", "losses"), or what the first one does if it is not said.
     believes: whether a process that comes back is at the versions that it says; else (simulated time) that a process
     went and came never happened. apart: clients that a process does not bring, because they are not there: they come by
-    themselves, when they do. lag: what becomes of who misses much; reload: where all of the log is (`History`); state:
+    themselves, when they do. lag: what becomes of who misses much; reload: where all of the log is (`CommitWindow`);
+    state:
     the algorithm's own, before the first commit. metrics: the names of what the evaluator measures.
     """
 
@@ -90,14 +91,14 @@ class Coordinator:
         self.last_digest = ""
         self._metrics = metrics
         self._fields = sorted(algorithm.replica(np.zeros(1, np.float32)).fields)
-        self._places = Places(participation.clients)
+        self._places = ClientPositions(participation.clients)
         self._catch_up = CatchUp(algorithm, self._places.versions, lag, reload)
         self.history, self.snapshots = self._catch_up.history, self._catch_up.snapshots
         self._rounds = Rounds(algorithm, participation, seed, state)
         self._durable = self._rounds.pack()
         parts = self._places, self._catch_up, self._rounds
         self._joining = Joining(*parts, participation.clients, proofs=proofs or {}, believes=believes, apart=apart)
-        self._answers = Answers(algorithm, *parts, self.verifier)
+        self._answers = ReportHandler(algorithm, *parts, self.verifier)
 
     @property
     def version(self) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable, Mapping
 from seedbus.agents.admission import false_proof, proofs_for, why_not
 from seedbus.agents.messages import Join
 from seedbus.agents.server.catch_up import JOINS, CatchUp
-from seedbus.agents.server.client_positions import Places
+from seedbus.agents.server.client_positions import ClientPositions
 from seedbus.agents.server.rounds import Rounds
 from seedbus.agents.server.snapshots import Outgoing
 from seedbus.algorithms.contract import ReportRefused
@@ -18,7 +18,7 @@ class Joining:
 
     def __init__(
         self,
-        places: Places,
+        places: ClientPositions,
         catch_up: CatchUp,
         rounds: Rounds,
         clients: int,

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import overload
 
 
-class Members(Sequence[int]):
+class MemberIndex(Sequence[int]):
     """Some of the clients 0 … N−1, ascending. Joining, leaving and the n-th cost log N (a Fenwick tree)."""
 
     def __init__(self, clients: int) -> None:
@@ -61,7 +61,7 @@ class Members(Sequence[int]):
             self._change(client, -1)
 
     @contextmanager
-    def without(self, clients: Iterable[int]) -> Iterator[Members]:
+    def without(self, clients: Iterable[int]) -> Iterator[MemberIndex]:
         """The same for a while, but for these."""
         gone = [client for client in clients if client in self]
         for client in gone:

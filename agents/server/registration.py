@@ -25,7 +25,7 @@ from seedbus.agents.refusals import Refusal
 from seedbus.agents.server.coordinator import Coordinator
 from seedbus.agents.server.snapshots import Outgoing
 from seedbus.algorithms.contract import BadPayload
-from seedbus.bus import EVALUATOR, HOST, Bus, Declined, Kind, MalformedEnvelope, Offer, Wish, decode
+from seedbus.bus import EVALUATOR, HOST, Bus, Declined, HostRequest, Kind, MalformedEnvelope, Offer, decode
 from seedbus.bus.envelope import LOWEST_ADDRESS
 from seedbus.bus.spans import Span, SpanSet, merged
 from seedbus.bus.transport import NO_CLIENTS, NOT_YET, OPERATOR, WISH_SPANS, Rights, addresses
@@ -34,7 +34,7 @@ NONCE_BYTES = 16
 
 
 @dataclass(slots=True)
-class _Guest:
+class _PendingWorker:
     """A process that has an offer. joined: those of its clients that have joined, which are nobody else's then."""
 
     offer: Offer
@@ -47,11 +47,12 @@ class _Guest:
         return addresses(self.offer.spans, self.offer.evaluates)
 
 
-class Reception:
+class Registration:
     """Gives out a run's clients to processes.
 
     scenario: what a process is told of the run; processes: how many share the clients, where they do not say how many
-    they take; held: where the followers stand; halves: their notes of half snapshots (`downloads`); came: told of plans
+    they take; held: where the followers stand; partial_downloads: their notes of half snapshots (`downloads`); came:
+    told of plans
     to send anew, once a process has come or gone.
     """
 
@@ -64,13 +65,13 @@ class Reception:
         scenario: bytes,
         processes: int,
         held: Callable[[], Mapping[int, int]],
-        halves: Callable[[], Mapping[int, bytes]] = dict,
+        partial_downloads: Callable[[], Mapping[int, bytes]] = dict,
         came: Callable[[list[Outgoing]], None],
     ) -> None:
         self._bus, self._coordinator, self._observer = bus, coordinator, observer
         self._scenario, self._processes, self._came = scenario, processes, came
-        self._held, self._halves = held, halves
-        self._guests: dict[int, _Guest] = {}
+        self._held, self._partial_downloads = held, partial_downloads
+        self._guests: dict[int, _PendingWorker] = {}
         self.was_complete = False
         clients = coordinator.participation.clients
         self._free = SpanSet([(0, clients - 1)])  # clients that no process has joined with
@@ -81,7 +82,7 @@ class Reception:
 
     # -- what a transport asks
 
-    def greet(self, wish: Wish, rights: Rights = OPERATOR) -> Offer | Declined:
+    def greet(self, wish: HostRequest, rights: Rights = OPERATOR) -> Offer | Declined:
         spans = self._chosen(wish, rights)
         if isinstance(spans, Declined):
             return spans
@@ -93,7 +94,7 @@ class Reception:
         offer = Offer(host, spans, evaluates, self._scenario, nonce)
         for span in spans:
             self._fresh.discard(span)
-        self._guests[host] = _Guest(offer, rights)
+        self._guests[host] = _PendingWorker(offer, rights)
         return offer
 
     def admit(self, host: int, frame: bytes) -> tuple[list[bytes], bool] | Declined:
@@ -185,7 +186,7 @@ class Reception:
 
     # -- inside
 
-    def _chosen(self, wish: Wish, rights: Rights) -> tuple[Span, ...] | Declined:
+    def _chosen(self, wish: HostRequest, rights: Rights) -> tuple[Span, ...] | Declined:
         """The clients that a wish gets."""
         if wish.spans:
             return self._wished(wish, rights)
@@ -208,7 +209,7 @@ class Reception:
         processes = self._processes - others if rights.spans is None else 1  # a key's clients are its own
         return -(-clients.size // max(1, processes))
 
-    def _wished(self, wish: Wish, rights: Rights) -> tuple[Span, ...] | Declined:
+    def _wished(self, wish: HostRequest, rights: Rights) -> tuple[Span, ...] | Declined:
         """These clients and no others, if they may be had."""
         spans, last = merged(wish.spans), self._coordinator.participation.clients - 1
         if spans[-1][1] > last:
@@ -236,15 +237,15 @@ class Reception:
     def _is_evaluator_unoffered(self) -> bool:
         return self._is_evaluator_free and not any(guest.offer.evaluates for guest in self._guests.values())
 
-    def _welcome(self, guest: _Guest) -> bytes:
+    def _welcome(self, guest: _PendingWorker) -> bytes:
         held, versions = self._held(), self._coordinator.versions
         believes = not self._bus.clock.is_virtual
         stands = [(versions if believes and a != EVALUATOR else held).get(a, 0) for a in guest.addresses]
-        halves = {} if believes else self._halves()
+        partial_downloads = {} if believes else self._partial_downloads()
         notes = [
-            (halves[address], base)
+            (partial_downloads[address], base)
             for address, stand in zip(guest.addresses, stands, strict=True)
-            if halves.get(address) and (base := version_of(halves[address], address)) > stand
+            if partial_downloads.get(address) and (base := version_of(partial_downloads[address], address)) > stand
         ]
         log = self._coordinator.history.between(0, max([*stands, *(base for _, base in notes)], default=0))
         version, packed = self._coordinator.version, pack_notes([note for note, _ in notes])

@@ -5,8 +5,8 @@ from __future__ import annotations
 from seedbus.agents import messages
 from seedbus.agents.messages import AnyAlgorithm
 from seedbus.agents.server.catch_up import CatchUp
-from seedbus.agents.server.client_positions import Places
-from seedbus.agents.server.round import Attempt
+from seedbus.agents.server.client_positions import ClientPositions
+from seedbus.agents.server.round import Round
 from seedbus.agents.server.rounds import Rounds
 from seedbus.agents.server.snapshots import NoSnapshot
 from seedbus.agents.verification import Verifier
@@ -15,11 +15,11 @@ from seedbus.bus import Envelope, Kind
 from seedbus.bus.envelope import REPORT
 
 
-class Answers:
+class ReportHandler:
     """Takes answers, on behalf of the coordinator whose parts these are."""
 
     def __init__(
-        self, algorithm: AnyAlgorithm, places: Places, catch_up: CatchUp, rounds: Rounds, verifier: Verifier
+        self, algorithm: AnyAlgorithm, places: ClientPositions, catch_up: CatchUp, rounds: Rounds, verifier: Verifier
     ) -> None:
         self._algorithm, self._places, self._catch_up = algorithm, places, catch_up
         self._rounds, self._verifier = rounds, verifier
@@ -36,7 +36,7 @@ class Answers:
         else:
             self._catch_up.snapshots.came(envelope)
 
-    def _expected(self, envelope: Envelope) -> Attempt:
+    def _expected(self, envelope: Envelope) -> Round:
         """The round that this answers, if it is one that waits for it."""
         client = envelope.client
         if client not in self._places.versions:

@@ -13,7 +13,7 @@ from seedbus.bus import Envelope, Tally
 
 
 @dataclass(slots=True)
-class Attempt:
+class Round:
     """One round. size: |C_r|, clients asked; reports: those that have come and are in no commit yet.
 
     lags: commits that each of the cohort had missed when it was asked; members: of how many clients it was drawn; peak:
@@ -50,12 +50,12 @@ class OverdueRounds:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._attempts: dict[int, Attempt] = {}
+        self._attempts: dict[int, Round] = {}
 
-    def get(self, round: int) -> Attempt | None:
+    def get(self, round: int) -> Round | None:
         return self._attempts.get(round)
 
-    def add(self, attempt: Attempt) -> None:
+    def add(self, attempt: Round) -> None:
         """A round has closed; those whom it still waits for may be late."""
         if self._most:
             attempt.told.clear()
@@ -87,7 +87,7 @@ class OverdueRounds:
         """Late reports that have come and are in no commit yet."""
         return sum(len(attempt.reports) for attempt in self._attempts.values())
 
-    def take(self, weight: Callable[[Attempt], float]) -> list[Overdue]:
+    def take(self, weight: Callable[[Round], float]) -> list[Overdue]:
         """The late reports by round, each round with the weight of each of its reports; they are used up."""
         found = []
         for attempt in self._attempts.values():
@@ -115,4 +115,4 @@ class OverdueRounds:
         for (round, version, opened_ns, size), waiting, reports in packed:
             told = plan(round, version)
             came = {client: algorithm.unpack_report(body, told) for client, body in reports}
-            self._attempts[round] = Attempt(told, [], opened_ns, size, set(waiting), reports=came)
+            self._attempts[round] = Round(told, [], opened_ns, size, set(waiting), reports=came)

@@ -9,10 +9,10 @@ from typing import Any
 from seedbus.agents.messages import AnyAlgorithm
 from seedbus.agents.policies.participation import Late, Participation
 from seedbus.agents.policies.selection.known import Known
-from seedbus.agents.round_record import Course
+from seedbus.agents.round_record import RoundRecord
 from seedbus.agents.seeds import of_directions
-from seedbus.agents.server.member_index import Members
-from seedbus.agents.server.round import Attempt, OverdueRounds
+from seedbus.agents.server.member_index import MemberIndex
+from seedbus.agents.server.round import OverdueRounds, Round
 from seedbus.algorithms.contract import ReportRefused, norm
 from seedbus.bus.network import round_ns
 
@@ -24,13 +24,13 @@ class Rounds:
     def __init__(self, algorithm: AnyAlgorithm, participation: Participation, seed: int, state: Any = None) -> None:
         self.algorithm, self.policy, self._seed = algorithm, participation, seed
         self.number = 0
-        self.current: Attempt | None = None
+        self.current: Round | None = None
         self._overdue = OverdueRounds(participation.staleness)
         self._known = Known()
         self._answer_times_ns = deque[int](maxlen=participation.deadline.window if participation.deadline else 0)
         self._state = state
 
-    def open(self, members: Members, version: int, now_ns: int) -> Attempt:
+    def open(self, members: MemberIndex, version: int, now_ns: int) -> Round:
         """Begin the next round at a version."""
         busy = set[int]()
         if self.policy.buffer is not None:  # whoever has not answered by the deadline may be asked again
@@ -39,7 +39,7 @@ class Rounds:
             cohort = self.policy.draw(members, self._known, self._seed, self.number, len(busy))
         plan = self._plan(self.number, version)
         cohort = self.algorithm.reachable(plan, cohort)
-        self.current = Attempt(plan, cohort, now_ns, len(cohort), set(cohort), len(members))
+        self.current = Round(plan, cohort, now_ns, len(cohort), set(cohort), len(members))
         return self.current
 
     @property
@@ -52,11 +52,11 @@ class Rounds:
             return latest
         return min(latest, self.policy.deadline.after_ns(self._answer_times_ns))
 
-    def attempt(self, round: int | None) -> Attempt | None:
+    def attempt(self, round: int | None) -> Round | None:
         """A round that is still to be answered; by default the open one."""
         return self.current if round in (None, self.number) else self._overdue.get(round or 0)
 
-    def asking(self, round: int) -> Attempt:
+    def asking(self, round: int) -> Round:
         """The round that a report is for. Raises `ReportRefused`."""
         if round > self.number or (round == self.number and self.current is None):
             raise ReportRefused("wrong-round", f"round {round} has not begun; this is round {self.number}")
@@ -65,7 +65,7 @@ class Rounds:
             raise ReportRefused("late", f"round {round} is closed")
         return attempt
 
-    def count(self, attempt: Attempt, client: int, report: Any, now_ns: int) -> None:
+    def count(self, attempt: Round, client: int, report: Any, now_ns: int) -> None:
         """A report is good."""
         attempt.reports[client] = report
         attempt.waiting.discard(client)
@@ -92,7 +92,7 @@ class Rounds:
         is_enough = policy.over_selection > 1 and len(now.reports) >= policy.size
         return now.is_expired or is_enough or not now.waiting
 
-    def close(self, version: int, now_ns: int) -> tuple[Attempt, list[int], Any, Course]:
+    def close(self, version: int, now_ns: int) -> tuple[Round, list[int], Any, RoundRecord]:
         """The round that was open, who reported in it, its commit, None without a quorum, and how it went.
 
         version: the newest before it. Raises `ValueError` if no round is open.
@@ -102,7 +102,7 @@ class Rounds:
         closed, reported = self.current, sorted(self.current.reports)
         late: list[tuple[int, list[int]]] = []
         commit = self._commit(closed, version, late)
-        course = Course(closed.opened_ns, now_ns, closed.is_expired, closed.lags, late)
+        course = RoundRecord(closed.opened_ns, now_ns, closed.is_expired, closed.lags, late)
         self.current = None
         if commit is not None:
             closed.peak = self.algorithm.peak(closed.plan, closed.reports)
@@ -134,14 +134,14 @@ class Rounds:
     def _plan(self, round: int, version: int) -> Any:
         return self.algorithm.plan(round, version, of_directions(self._seed, round))
 
-    def _commit(self, now: Attempt, version: int, late_ones: list[tuple[int, list[int]]]) -> Any:
+    def _commit(self, now: Round, version: int, late_ones: list[tuple[int, list[int]]]) -> Any:
         """late_ones: takes those of earlier rounds that are in the commit."""
         policy, fresh, late = self.policy, len(now.reports), self._overdue.count
         total = fresh + late if policy.buffer is not None else fresh
         if total < policy.quorum:
             return None
 
-        def weight(discount: Late, attempt: Attempt) -> float:
+        def weight(discount: Late, attempt: Round) -> float:
             asked = attempt.size if policy.buffer is None else total
             staleness = version - attempt.plan.version
             late_ones.append((staleness, sorted(attempt.reports)))

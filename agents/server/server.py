@@ -10,14 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from seedbus.agents import messages
-from seedbus.agents.availability import Population
+from seedbus.agents.availability import Availability
 from seedbus.agents.client.worker import build_facts
 from seedbus.agents.journal.journal import Checkpoint, Entry, Journal
 from seedbus.agents.observer import Observer
-from seedbus.agents.server.arrivals import Comings
+from seedbus.agents.server.arrivals import Arrivals
 from seedbus.agents.server.coordinator import Closed, Coordinator
 from seedbus.agents.server.outages import Outages, Phase
-from seedbus.agents.server.registration import Reception
+from seedbus.agents.server.registration import Registration
 from seedbus.agents.server.snapshots import Outgoing
 from seedbus.algorithms.contract import BadPayload
 from seedbus.bus import EVALUATOR, SERVER, Bus, Envelope, Kind, MalformedEnvelope
@@ -26,38 +26,38 @@ from seedbus.bus.event_queue import LAST
 
 
 class Server:
-    """One run's server on a bus. reception: where the processes of its followers introduce themselves."""
+    """One run's server on a bus. registration: where the processes of its followers introduce themselves."""
 
     def __init__(
         self,
         bus: Bus,
         coordinator: Coordinator,
-        population: Population,
+        population: Availability,
         outages: Outages,
         journal: Journal,
         observer: Observer,
     ) -> None:
         self.bus, self.coordinator, self.journal, self.observer = bus, coordinator, journal, observer
         self._population, self._outages = population, outages
-        self._comings = Comings(bus, coordinator, population, observer, self._until, self._until_time)
+        self._comings = Arrivals(bus, coordinator, population, observer, self._until, self._until_time)
         self._mailbox = bus.open(SERVER, "the server")
         self.unsaved_metrics: list[dict[str, Any]] = []
         self._unpublished: Closed | None = None
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="journal")
 
-    def reception(self, scenario: bytes, processes: int) -> Reception:
+    def registration(self, scenario: bytes, processes: int) -> Registration:
         """Where this server's followers come in; scenario: what they are told; processes: how many share them."""
-        self._reception = Reception(
+        self._registration = Registration(
             self.bus,
             self.coordinator,
             self.observer,
             scenario=scenario,
             processes=processes,
             held=lambda: self.bus.answers.stands,
-            halves=lambda: self.bus.answers.halves,
+            partial_downloads=lambda: self.bus.answers.partial_downloads,
             came=self._came,
         )
-        return self._reception
+        return self._registration
 
     def restore(self, checkpoint: Checkpoint, log: Iterable[Any]) -> None:
         """Go on from a checkpoint; before `run`."""
@@ -65,7 +65,10 @@ class Server:
         self.coordinator.restore(coordinator, log, checkpoint.known, checkpoint.snapshot)
         self._population.unpack(population)
         self._comings.unpack(coming)
-        self.bus.answers.stands, self.bus.answers.halves = dict(checkpoint.held), dict(checkpoint.halves)
+        self.bus.answers.stands, self.bus.answers.partial_downloads = (
+            dict(checkpoint.held),
+            dict(checkpoint.partial_downloads),
+        )
         self.bus.ledger.restore(checkpoint.segments, checkpoint.rows)
         self.bus.restore(bus)
         round, version, cohort, reported, has_commit = checkpoint.last
@@ -86,7 +89,7 @@ class Server:
             while (reason := self.coordinator.finished()) is None:
                 await self._round()
             await self._until(lambda: self.coordinator.progress.awaited == 0)
-            for host in self._reception.hosts:
+            for host in self._registration.hosts:
                 self.bus.transport.post(host, self.bus.book(messages.bye(host)))
             return reason
         finally:
@@ -96,7 +99,7 @@ class Server:
         """Wait for all followers; then measure x₀, or take up a run that stopped after its last durable round."""
         began_ns = self.bus.clock.now_ns
         self.bus.clock.hold()  # nothing is simulated while processes come, and real time counts from when they are here
-        await self._until(lambda: not self._reception.missing)
+        await self._until(lambda: not self._registration.missing)
         self.bus.clock.release()
         self.bus.clock.now_ns = began_ns
         self.journal.note(build_facts(self.coordinator.proofs))
@@ -110,11 +113,12 @@ class Server:
         """A process has come or gone, and there may be plans to send anew."""
         self._send(plans)
         if not self.bus.clock.is_virtual:
-            self._comings.owed.clear()  # a process that comes brings them, and one that is gone has nobody to introduce
+            # a process that comes brings them, and one that is gone has nobody to introduce
+            self._comings.pending_joins.clear()
         self._mailbox.put(None)
 
     async def _round(self) -> None:
-        await self._comings.gather(lambda: not self._reception.missing)
+        await self._comings.gather(lambda: not self._registration.missing)
         now_ns = self.bus.clock.now_ns
         plans = self.coordinator.open_round(now_ns)
         await self._until(lambda: not self.coordinator.snapshots.awaits_evaluator)
@@ -193,7 +197,10 @@ class Server:
             is_dense=self.coordinator.algorithm.is_dense,
             known=self.coordinator.take_moved(),
             held=[(client, answers.stands.get(client, 0)) for client in sorted(answers.moved)],
-            halves=[(client, answers.halves[client]) for client in sorted(answers.moved & answers.halves.keys())],
+            partial_downloads=[
+                (client, answers.partial_downloads[client])
+                for client in sorted(answers.moved & answers.partial_downloads.keys())
+            ],
             snapshot=self.coordinator.snapshots.take_new(),
             metrics=self.unsaved_metrics,
             rows=ledger.take_new(),
@@ -208,7 +215,7 @@ class Server:
         )
         self.unsaved_metrics = []
         answers.moved.clear()
-        self._comings.turned_away.clear()
+        self._comings.rejected.clear()
 
         def write() -> None:
             if entry.is_rotated:

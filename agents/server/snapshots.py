@@ -26,7 +26,7 @@ from seedbus.algorithms.contract import BadPayload, ReportRefused
 from seedbus.bus import EVALUATOR, Envelope, Kind, Tally
 from seedbus.bus.envelope import NO_TALLY
 
-GENEROSITY = 4  # times all chunks that an offer is good for: what is on its way twice is not the client's fault
+MAX_RESENDS = 4  # times all chunks that an offer is good for: what is on its way twice is not the client's fault
 Outgoing = tuple[Envelope, Tally]
 
 
@@ -64,10 +64,10 @@ class Snapshots:
         self._is_new = False
         self._fetch: _Fetch | None = None
         self._round = self._version = 0
-        self._hungry: set[int] = set()
+        self._waiting: set[int] = set()
         self._allowed: dict[int, int] = {}
         self._replays: set[int] = set()
-        self._unfed: list[int] = []
+        self._fallback_to_replay: list[int] = []
         self._distrusts_peers = False
 
     # -- who needs one
@@ -80,7 +80,7 @@ class Snapshots:
         """Whether a client is to replay what it missed, however much: snapshots were of no use to it."""
         return client in self._replays
 
-    def feed(self, client: int, is_young: Callable[[int], bool]) -> None:
+    def request_snapshot(self, client: int, is_young: Callable[[int], bool]) -> None:
         """A client of the open round lags too far: offer it a snapshot, now or when there is one.
 
         is_young: whether who holds a version may replay the rest.
@@ -88,7 +88,7 @@ class Snapshots:
         if self.held is not None and is_young(self.held.title.version):
             self._offer(client, self.held)
             return
-        self._hungry.add(client)
+        self._waiting.add(client)
         if self._fetch is None:
             has_peers = self.lag.source == "peer" and not self._distrusts_peers
             self._fetch = fetch = _Fetch(self._version, EVALUATOR)
@@ -103,25 +103,25 @@ class Snapshots:
         """The round is over, and with it the patience for the source. Returns those who were told nothing in it."""
         if self._fetch is not None:
             self._distrusts_peers = True
-        hungry = sorted(self._hungry)
+        waiting = sorted(self._waiting)
         self.crashed()
-        return hungry
+        return waiting
 
     def crashed(self) -> None:
         """The round is lost, and a snapshot that was on its way; the one that is held is not."""
         self._fetch = None
-        self._hungry.clear()
+        self._waiting.clear()
         self._replays.clear()
-        self._unfed.clear()
+        self._fallback_to_replay.clear()
 
-    def take_unfed(self) -> list[int]:
+    def take_fallback_to_replay(self) -> list[int]:
         """Those who are to replay after all, since the last call."""
-        unfed, self._unfed = self._unfed, []
-        return unfed
+        fallback, self._fallback_to_replay = self._fallback_to_replay, []
+        return fallback
 
     def left(self, clients: Iterable[int]) -> None:
         for client in clients:
-            self._hungry.discard(client)
+            self._waiting.discard(client)
             self._allowed.pop(client, None)
             if self._fetch is not None and self._fetch.source == client:
                 self._turn_to_evaluator()
@@ -155,7 +155,7 @@ class Snapshots:
             self.outbox.append((chunk, Tally(catchup_bytes=len(msgpack.packb(chunk.body)))))
 
     def _offer(self, client: int, held: Snapshot) -> None:
-        self._allowed[client] = GENEROSITY * held.title.count
+        self._allowed[client] = MAX_RESENDS * held.title.count
         envelope = chunks.offer(held.title, self.lag.window, client, self._round)
         self.outbox.append((envelope, Tally(catchup_bytes=len(msgpack.packb(envelope.body)))))
 
@@ -195,7 +195,7 @@ class Snapshots:
     def settle(self, waiting: Collection[int]) -> None:
         """waiting: of whom the open round still expects a report. If all of them are fed first, no peer is left."""
         fetch = self._fetch
-        if fetch is not None and fetch.source is None and self._hungry.issuperset(waiting):
+        if fetch is not None and fetch.source is None and self._waiting.issuperset(waiting):
             self._turn_to_evaluator()
 
     def _piece(self, fetch: _Fetch, source: int, chunk: Chunk) -> None:
@@ -216,8 +216,8 @@ class Snapshots:
     def _complete(self, snapshot: Snapshot) -> None:
         self.held, self._is_new, self._fetch, self._distrusts_peers = snapshot, True, None, False
         self._allowed.clear()
-        hungry, self._hungry = sorted(self._hungry), set()
-        for client in hungry:
+        waiting, self._waiting = sorted(self._waiting), set()
+        for client in waiting:
             self._offer(client, snapshot)
 
     def _turned_down(self, fetch: _Fetch) -> None:
@@ -226,11 +226,11 @@ class Snapshots:
             self._turn_to_evaluator()
         else:
             self._fetch = None
-            self._give_up(sorted(self._hungry))
+            self._give_up(sorted(self._waiting))
 
     def _give_up(self, clients: Sequence[int]) -> None:
         self._replays.update(clients)
-        self._unfed.extend(clients)
+        self._fallback_to_replay.extend(clients)
 
     def _turn_to_evaluator(self) -> None:
         self._fetch = fetch = _Fetch(self._version, EVALUATOR)

@@ -235,7 +235,7 @@ class FedAvg(BaseModel):
     def numbers(self, report: DenseReport) -> Vector:
         return report.vectors
 
-    def saying(self, report: DenseReport, numbers: Vector) -> DenseReport:
+    def with_values(self, report: DenseReport, numbers: Vector) -> DenseReport:
         return self._said(list(numbers.astype(np.float32)), report.samples, 0)
 
     def count_scalars(self, body: Any) -> int:

@@ -1,10 +1,13 @@
-"""Seeded random directions, the same bits on every machine and in every backend (Salmon et al. 2011)."""
+"""Seeded random directions, the same bits on every machine and in every backend (Salmon et al. 2011).
+
+Doors: `selftest`, `warm`.
+"""
 
 from __future__ import annotations
 
 from seedbus.algorithms.directions.blocks import for_blocks, set_threads
 from seedbus.algorithms.directions.contract import ALIGNMENT, Directions, Folding, Kind
-from seedbus.algorithms.directions.folding import MOVE, Hessian, Law, Momentum, Moves
+from seedbus.algorithms.directions.folding import MOVE, Hessian, Momentum, ReplaySteps, UpdateRule
 from seedbus.algorithms.directions.selection import compiled, directions, reference
 from seedbus.algorithms.directions.selftest import selftest
 
@@ -15,9 +18,9 @@ __all__ = [
     "Folding",
     "Hessian",
     "Kind",
-    "Law",
     "Momentum",
-    "Moves",
+    "ReplaySteps",
+    "UpdateRule",
     "compiled",
     "directions",
     "for_blocks",

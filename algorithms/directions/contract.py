@@ -25,7 +25,7 @@ from typing import Any, Final, Literal, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from seedbus.algorithms.directions.folding import Law, Moves
+from seedbus.algorithms.directions.folding import ReplaySteps, UpdateRule
 
 Vector = NDArray[np.floating[Any]]
 Kind = Literal["gaussian", "rademacher"]
@@ -81,7 +81,7 @@ class Directions(Protocol):
 class Folding(Directions, Protocol):
     """Directions that fold many commits in one call."""
 
-    def fold(self, law: Law, fields: Mapping[str, Vector], moves: Moves, *, start: int = 0) -> None:
+    def fold(self, law: UpdateRule, fields: Mapping[str, Vector], moves: ReplaySteps, *, start: int = 0) -> None:
         """Fold moves, in their order, into fields, which begin at coordinate `start`."""
         ...
 

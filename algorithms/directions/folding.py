@@ -1,6 +1,7 @@
 """A replay in numbers: what a compiled backend needs to fold many commits in one call.
 
-A log becomes `Moves`, an entry a local step of a term, and what the algorithm does with each a `Law`. This is a second
+A log becomes `ReplaySteps`, an entry a local step of a term, and what the algorithm does with each a `UpdateRule`.
+This is a second
 account of an algorithm's `divisor`, `step` and `learn`, and these are the definition: the tests compare them bit for
 bit.
 
@@ -35,11 +36,11 @@ MOVE: Final = np.dtype(
 )
 
 
-class Moves(NamedTuple):
+class ReplaySteps(NamedTuple):
     """Steps in the order in which they are folded (dtype MOVE), and what all their directions weigh (float32)."""
 
     steps: NDArray[Any]
-    shares: NDArray[np.float32]
+    coefficients: NDArray[np.float32]
 
 
 class Momentum(NamedTuple):
@@ -61,7 +62,7 @@ class Hessian(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Law:
+class UpdateRule:
     """How Δ moves a replica. None: it has no such field."""
 
     momentum: Momentum | None = None

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from seedbus.algorithms.directions import numba_fold
 from seedbus.algorithms.directions.contract import Kind, Vector, check_stream
-from seedbus.algorithms.directions.folding import Law, Moves
+from seedbus.algorithms.directions.folding import ReplaySteps, UpdateRule
 from seedbus.algorithms.directions.kernels import (
     BLOCKS,
     ONE,
@@ -100,7 +100,7 @@ class NumbaDirections:
         for at, (piece, base, part) in groups(start, out, x, divisor):
             _perturb(piece, base, np.float32(scale), low, high, step, perturbation, at, self._table, part)
 
-    def fold(self, law: Law, fields: Mapping[str, Vector], moves: Moves, *, start: int = 0) -> None:
+    def fold(self, law: UpdateRule, fields: Mapping[str, Vector], moves: ReplaySteps, *, start: int = 0) -> None:
         check_stream(self.kind, fields["x"].size, seed=0, step=0, perturbation=0, start=start)
         numba_fold.fold(law, fields, moves, start, self._table)
 

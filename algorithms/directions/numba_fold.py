@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seedbus.algorithms.directions.contract import Vector
-from seedbus.algorithms.directions.folding import Law, Moves
+from seedbus.algorithms.directions.folding import ReplaySteps, UpdateRule
 from seedbus.algorithms.directions.kernels import PIECE, ROOM, add_all, check_float32, groups, inlined, kernel
 
 
@@ -52,25 +52,27 @@ def _own(x, m, h, delta, move, momentum, hessian, is_last_only):  # type: ignore
 
 
 @kernel
-def _fold(x, m, h, start, steps, shares, table, momentum, hessian, is_last_only):  # type: ignore[no-untyped-def]
+def _fold(x, m, h, start, steps, coefficients, table, momentum, hessian, is_last_only):  # type: ignore[no-untyped-def]
     words, sums, roots = np.empty(ROOM, np.uint32), np.empty(PIECE, np.float32), np.empty(PIECE, np.float32)
     for first in range(0, x.size, PIECE):
         x_piece, m_piece, h_piece = x[first : first + PIECE], m[first : first + PIECE], h[first : first + PIECE]
-        delta, root = sums[: x_piece.size], roots[: h_piece.size]
+        delta, sqrt_hessian = sums[: x_piece.size], roots[: h_piece.size]
         for n in range(steps.size):
             move = steps[n]
             if move.is_first:
-                for i in range(root.size):
-                    root[i] = np.sqrt(h_piece[i])
-            part = shares[move.first : move.first + move.count]
-            add_all(delta, part, words, start + first, move.step, move.low, move.high, table, root)
+                for i in range(sqrt_hessian.size):
+                    sqrt_hessian[i] = np.sqrt(h_piece[i])
+            part = coefficients[move.first : move.first + move.count]
+            add_all(delta, part, words, start + first, move.step, move.low, move.high, table, sqrt_hessian)
             if move.is_own:
                 _own(x_piece, m_piece, h_piece, delta, move, momentum, hessian, is_last_only)
             else:
                 _descend(x_piece, delta, move.rate)
 
 
-def fold(law: Law, fields: Mapping[str, Vector], moves: Moves, start: int, table: NDArray[np.float32]) -> None:
+def fold(
+    law: UpdateRule, fields: Mapping[str, Vector], moves: ReplaySteps, start: int, table: NDArray[np.float32]
+) -> None:
     """Fold moves into a block of a replica's fields that begins at coordinate `start`, a multiple of 128."""
     x = fields["x"]
     m = None if law.momentum is None else fields["momentum"]

@@ -35,9 +35,9 @@ def _replay(source: Directions) -> tuple[Vector, ...]:
     hessian = np.float32(1) + x * x
     rate, keep, mix = np.float32(0.01), np.float32(0.95), np.float32(0.05)
     scalars = np.array([0.3, -1.7, 2.9], np.float32)
-    root = np.sqrt(hessian)
+    sqrt_hessian = np.sqrt(hessian)
     for step in range(3):
-        source.accumulate(delta, scalars, seed=SEED, step=step, divisor=root)
+        source.accumulate(delta, scalars, seed=SEED, step=step, divisor=sqrt_hessian)
         delta /= np.float32(scalars.size)
         x -= rate * delta
         hessian = keep * hessian + mix * (delta * delta)

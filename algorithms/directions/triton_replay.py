@@ -31,7 +31,7 @@ from seedbus.algorithms.directions.philox import key_words
 from seedbus.algorithms.directions.triton_backend import as_stored, check_tensors, float32, launch, table
 from seedbus.algorithms.directions.triton_kernels import direction, read, stored, unsigned, write
 from seedbus.algorithms.scalar_only.base import ScalarOnly
-from seedbus.algorithms.scalar_only.block import shares
+from seedbus.algorithms.scalar_only.block import coefficients_of
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
 from seedbus.algorithms.scalar_only.hiso import HiSo
 from seedbus.algorithms.scalar_only.mezo import MeZO
@@ -113,7 +113,7 @@ def _program(moves: Sequence[Move], commits: Sequence[ScalarCommit]) -> tuple[Te
     words: NDArray[np.uint32] = np.array([move.words for move in moves], np.uint32)
     rates = np.array([move.learning_rate for move in moves], np.float32)
     parts: list[Scalars] = [
-        shares(term.scalars, commit.effect(term)[1], np.float32).reshape(-1)
+        coefficients_of(term.scalars, commit.effect(term)[1], np.float32).reshape(-1)
         for commit in commits
         for term in commit.terms
     ]
@@ -154,20 +154,20 @@ def _replay(  # type: ignore[no-untyped-def]
         m = read(m_field, at, size)
     if h_field is not None:
         h = read(h_field, at, size)
-        root = h
+        sqrt_hessian = h
     for number in range(count):
         word = words + COLUMNS * number
         low, high, step = unsigned(tl.load(word)), unsigned(tl.load(word + 1)), unsigned(tl.load(word + 2))
         scalar, perturbations, flags = scalars + tl.load(word + 3), tl.load(word + 4), tl.load(word + 5)
         if h_field is not None:
             if flags & IS_FIRST != 0:
-                root = tl.sqrt_rn(h)
+                sqrt_hessian = tl.sqrt_rn(h)
         delta = tl.zeros([COUNT], tl.float32)
         for p in range(perturbations):
             z = direction(table, start, step, p, low, high, COUNT, IS_GAUSSIAN)
             delta = delta + tl.load(scalar + p) * z
         if h_field is not None:
-            delta = tl.div_rn(delta, root)
+            delta = tl.div_rn(delta, sqrt_hessian)
         away = delta
         if m_field is not None:
             if flags & IS_OWN != 0:

@@ -28,10 +28,10 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from seedbus.algorithms.aggregation.rules import Aggregation, Mean
 from seedbus.algorithms.contract import Declined, Overdue, Packed, Replica, ReportRefused, Vector, unseen
-from seedbus.algorithms.directions import Directions, Law, directions, for_blocks, reference
+from seedbus.algorithms.directions import Directions, UpdateRule, directions, for_blocks, reference
 from seedbus.algorithms.objective import PASSES, Objective
 from seedbus.algorithms.scalar_only import payloads as wire
-from seedbus.algorithms.scalar_only.block import Block, descend, shares
+from seedbus.algorithms.scalar_only.block import Block, coefficients_of, descend
 from seedbus.algorithms.scalar_only.local import measured
 from seedbus.algorithms.scalar_only.payloads import ScalarCommit, ScalarPlan, Scalars, Term
 from seedbus.algorithms.scalar_only.perturbed import WAYS
@@ -104,9 +104,9 @@ class ScalarOnly(BaseModel):
     def learn(self, block: Block, is_last_step: bool) -> None:
         """What a follower, and only a follower, learns from the Δ of one global step."""
 
-    def law(self) -> Law | None:
+    def law(self) -> UpdateRule | None:
         """The three above in numbers, for the compiled replay; None where numbers cannot say it."""
-        return Law()
+        return UpdateRule()
 
     @property
     def fewest_reports(self) -> int:
@@ -204,7 +204,7 @@ class ScalarOnly(BaseModel):
     def numbers(self, report: Scalars) -> Scalars:
         return report
 
-    def saying(self, report: Scalars, numbers: Vector) -> Scalars:
+    def with_values(self, report: Scalars, numbers: Vector) -> Scalars:
         return numbers.astype(np.float32, copy=False)
 
     def apply(self, replica: Replica, commits: Sequence[ScalarCommit]) -> None:
@@ -277,9 +277,9 @@ class ScalarOnly(BaseModel):
         if not term.weight:
             return
         is_own, weight, rate = commit.effect(term)
-        root = self.divisor(block.fields, block.root)
-        for k, part in enumerate(shares(term.scalars, weight, block.delta.dtype.type)):
-            backend.accumulate(block.delta, part, seed=term.seed, step=k, start=block.start, divisor=root)
+        sqrt_hessian = self.divisor(block.fields, block.sqrt_hessian)
+        for k, part in enumerate(coefficients_of(term.scalars, weight, block.delta.dtype.type)):
+            backend.accumulate(block.delta, part, seed=term.seed, step=k, start=block.start, divisor=sqrt_hessian)
             if is_own:
                 self.step(block, rate)
                 self.learn(block, k + 1 == len(term.scalars))

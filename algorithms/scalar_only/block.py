@@ -13,15 +13,15 @@ from seedbus.algorithms.contract import Vector
 class Block:
     """A cache-sized span of a replica's fields, with scratch of the same length."""
 
-    __slots__ = ("delta", "fields", "root", "spare", "start")
+    __slots__ = ("delta", "fields", "spare", "sqrt_hessian", "start")
 
     def __init__(self, fields: Mapping[str, Vector], span: slice) -> None:
         self.start: int = span.start
         self.fields = {name: field[span] for name, field in fields.items()}
-        self.delta, self.spare, self.root = (np.empty_like(self.fields["x"]) for _ in range(3))
+        self.delta, self.spare, self.sqrt_hessian = (np.empty_like(self.fields["x"]) for _ in range(3))
 
 
-def shares(scalars: Vector, weight: float, real: type[np.floating[Any]]) -> Vector:
+def coefficients_of(scalars: Vector, weight: float, real: type[np.floating[Any]]) -> Vector:
     """What each direction weighs in Δ: scalars · (weight / P), [K, P] or [P], each operation rounded to x's type."""
     coefficients: Vector = scalars.astype(real) * (real(weight) / real(scalars.shape[-1]))
     return coefficients

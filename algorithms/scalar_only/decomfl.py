@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from seedbus.algorithms.directions import Law, Momentum
+from seedbus.algorithms.directions import Momentum, UpdateRule
 from seedbus.algorithms.scalar_only.base import ScalarOnly
 from seedbus.algorithms.scalar_only.block import Block, descend
 
@@ -32,8 +32,8 @@ class DeComFL(ScalarOnly):
     def companions(self) -> dict[str, float]:
         return {"momentum": 0.0} if self.momentum else {}
 
-    def law(self) -> Law | None:
-        return Law(
+    def law(self) -> UpdateRule | None:
+        return UpdateRule(
             momentum=Momentum(self.momentum, 1 - self.momentum if self.dampening else 1) if self.momentum else None
         )
 

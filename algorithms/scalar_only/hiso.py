@@ -22,7 +22,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from seedbus.algorithms.contract import Replica, Vector
-from seedbus.algorithms.directions import Hessian, Law
+from seedbus.algorithms.directions import Hessian, UpdateRule
 from seedbus.algorithms.scalar_only.base import Positive, ScalarOnly
 from seedbus.algorithms.scalar_only.block import Block
 from seedbus.algorithms.schedule import values
@@ -78,9 +78,11 @@ class HiSo(ScalarOnly):
         if self.clip is not None:
             np.clip(hessian, real(self.clip[0]), real(self.clip[1]), out=hessian)
 
-    def law(self) -> Law | None:
+    def law(self) -> UpdateRule | None:
         lowest, highest = self.clip or (-math.inf, math.inf)
-        return Law(hessian=Hessian(1 - self.nu, self.nu, self.epsilon, lowest, highest, self.hessian_step == "last"))
+        return UpdateRule(
+            hessian=Hessian(1 - self.nu, self.nu, self.epsilon, lowest, highest, self.hessian_step == "last")
+        )
 
     def diagnostics(self, replica: Replica) -> dict[str, float]:
         """H's spread, beside the spread that an H without any information has: the noise of its own average.

@@ -12,7 +12,7 @@ from seedbus.algorithms.contract import Declined
 from seedbus.algorithms.objective import Objective
 from seedbus.algorithms.scalar_only.differences import differences
 from seedbus.algorithms.scalar_only.payloads import ScalarPlan, Scalars
-from seedbus.algorithms.scalar_only.perturbed import Standing
+from seedbus.algorithms.scalar_only.perturbed import PerturbedModel
 from seedbus.algorithms.scalar_only.precision import FORMATS, Precision
 from seedbus.algorithms.schedule import at
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def measured(
-    algorithm: ScalarOnly, start: Standing, plan: ScalarPlan, objectives: Sequence[Objective]
+    algorithm: ScalarOnly, start: PerturbedModel, plan: ScalarPlan, objectives: Sequence[Objective]
 ) -> list[Scalars | Declined]:
     """Each client's scalars of K local steps, float32 [K, P], as they will travel. All stand at `start`."""
     first = _probe(algorithm, start, plan, objectives)
@@ -35,7 +35,7 @@ def measured(
 
 
 def _steps(
-    algorithm: ScalarOnly, start: Standing, plan: ScalarPlan, values: Sequence[float], objective: Objective
+    algorithm: ScalarOnly, start: PerturbedModel, plan: ScalarPlan, values: Sequence[float], objective: Objective
 ) -> Scalars:
     """One client's scalars; values: those of its first step. What follows is at points of its own."""
     scalars = np.empty(plan.shape, np.float32)
@@ -49,7 +49,7 @@ def _steps(
 
 
 def _probe(
-    algorithm: ScalarOnly, here: Standing, plan: ScalarPlan, objectives: Sequence[Objective]
+    algorithm: ScalarOnly, here: PerturbedModel, plan: ScalarPlan, objectives: Sequence[Objective]
 ) -> list[tuple[float, ...]]:
     """Each client's P finite differences of one local step, all on the step's own mini-batch."""
     smoothing, estimator = float(np.float32(at(algorithm.smoothing, plan.round))), at(algorithm.estimator, plan.round)

@@ -20,7 +20,7 @@ import numpy as np
 from seedbus.algorithms.contract import Replica, Vector
 from seedbus.algorithms.directions import ALIGNMENT, Directions, for_blocks
 from seedbus.algorithms.objective import Layered, Objective
-from seedbus.algorithms.scalar_only.block import Block, shares
+from seedbus.algorithms.scalar_only.block import Block, coefficients_of
 from seedbus.algorithms.scalar_only.differences import Losses, projections
 from seedbus.algorithms.scalar_only.payloads import ScalarPlan, Scalars
 
@@ -32,7 +32,7 @@ class Steps(Protocol):
     def step(self, block: Block, learning_rate: float) -> None: ...
 
 
-class Standing(ABC):
+class PerturbedModel(ABC):
     """Before the first local step. Who goes on from there does so on a place of its `own`."""
 
     def __init__(self, steps: Steps, directions: Directions, replica: Replica, plan: ScalarPlan) -> None:
@@ -55,19 +55,19 @@ class Standing(ABC):
     def go_on(self, scalars: Scalars) -> None:
         """One local step, by what was measured, float32 [P]."""
 
-    def _move(self, block: Block, root: Vector | None, k: int, scalars: Scalars) -> None:
-        """x ← x − η·Δ, and m, in a block; root: what divides the directions there."""
+    def _move(self, block: Block, sqrt_hessian: Vector | None, k: int, scalars: Scalars) -> None:
+        """x ← x − η·Δ, and m, in a block; sqrt_hessian: what divides the directions there."""
         where = {"seed": self._plan.seed, "step": k, "start": block.start}
-        coefficients = shares(scalars, 1.0, block.delta.dtype.type)
-        self._directions.accumulate(block.delta, coefficients, divisor=root, **where)
+        coefficients = coefficients_of(scalars, 1.0, block.delta.dtype.type)
+        self._directions.accumulate(block.delta, coefficients, divisor=sqrt_hessian, **where)
         self._steps.step(block, self._plan.learning_rate)
 
-    def _perturb(self, out: Vector, x: Vector, root: Vector | None, p: int, scale: float, start: int) -> None:
+    def _perturb(self, out: Vector, x: Vector, sqrt_hessian: Vector | None, p: int, scale: float, start: int) -> None:
         where = {"seed": self._plan.seed, "step": self._k, "perturbation": p, "start": start}
-        self._directions.perturb(out, x, scale, divisor=root, **where)
+        self._directions.perturb(out, x, scale, divisor=sqrt_hessian, **where)
 
 
-class Copied(Standing):
+class Copying(PerturbedModel):
     """See `copy` above."""
 
     def __init__(self, steps: Steps, directions: Directions, replica: Replica, plan: ScalarPlan) -> None:
@@ -79,11 +79,13 @@ class Copied(Standing):
         return copy(self)  # √H is everybody's
 
     def losses(self, objectives: Sequence[Objective]) -> Losses:
-        point, x, root = objectives[0].point, self._fields["x"], self._root
+        point, x, sqrt_hessian = objectives[0].point, self._fields["x"], self._root
 
         def losses(p: int, scale: float) -> list[float]:
             def shift(span: slice) -> None:
-                self._perturb(point[span], x[span], None if root is None else root[span], p, scale, span.start)
+                self._perturb(
+                    point[span], x[span], None if sqrt_hessian is None else sqrt_hessian[span], p, scale, span.start
+                )
 
             if scale:
                 for_blocks(x.size, shift)
@@ -94,12 +96,12 @@ class Copied(Standing):
         return losses
 
     def projected(self, objectives: Sequence[Objective], perturbations: int) -> list[tuple[float, ...]]:
-        root, where = self._root, {"seed": self._plan.seed, "step": self._k}
+        sqrt_hessian, where = self._root, {"seed": self._plan.seed, "step": self._k}
 
         def write(z: Vector, perturbation: int, span: slice) -> None:
             self._directions.fill(z, perturbation=perturbation, start=span.start, **where)
-            if root is not None:
-                z /= root[span]
+            if sqrt_hessian is not None:
+                z /= sqrt_hessian[span]
 
         found = []
         for objective in objectives:
@@ -109,11 +111,11 @@ class Copied(Standing):
 
     def go_on(self, scalars: Scalars) -> None:
         fields = self._replica.copy().fields if self._k == 0 else self._fields
-        root = self._root
+        sqrt_hessian = self._root
 
         def advance(span: slice) -> None:
             block = Block(fields, span)
-            self._move(block, None if root is None else root[span], self._k, scalars)
+            self._move(block, None if sqrt_hessian is None else sqrt_hessian[span], self._k, scalars)
 
         with np.errstate(over="ignore", invalid="ignore"):
             for_blocks(fields["x"].size, advance)
@@ -121,7 +123,7 @@ class Copied(Standing):
         self._k += 1
 
 
-class Light(Standing):
+class Layerwise(PerturbedModel):
     """See `light` above."""
 
     def __init__(self, steps: Steps, directions: Directions, replica: Replica, plan: ScalarPlan) -> None:
@@ -161,19 +163,19 @@ class Light(Standing):
     def _made(self, here: slice, p: int, scale: float) -> Vector:
         """x_k + scale · z(p) in a block that begins at a multiple of `ALIGNMENT`."""
         block = Block(self._replica.fields, here)
-        root = self._steps.divisor(block.fields, block.root)
+        sqrt_hessian = self._steps.divisor(block.fields, block.sqrt_hessian)
         if self._behind:
             block.fields = {name: field.copy() for name, field in block.fields.items()}
         with np.errstate(over="ignore", invalid="ignore"):
             for k, scalars in enumerate(self._behind):
-                self._move(block, root, k, scalars)
+                self._move(block, sqrt_hessian, k, scalars)
         x = block.fields["x"]
         if scale:
-            self._perturb(block.spare, x, root, p, scale, here.start)
+            self._perturb(block.spare, x, sqrt_hessian, p, scale, here.start)
         return block.spare if scale else x
 
 
-WAYS: Mapping[str, type[Standing]] = {"copy": Copied, "light": Light}
+WAYS: Mapping[str, type[PerturbedModel]] = {"copy": Copying, "light": Layerwise}
 
 
 def _gradient(objective: object) -> Callable[[int], Vector]:

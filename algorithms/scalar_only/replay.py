@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from seedbus.algorithms.contract import Replica
-from seedbus.algorithms.directions import MOVE, Directions, Folding, Law, Moves
-from seedbus.algorithms.scalar_only.block import shares
+from seedbus.algorithms.directions import MOVE, Directions, Folding, ReplaySteps, UpdateRule
+from seedbus.algorithms.scalar_only.block import coefficients_of
 from seedbus.algorithms.scalar_only.payloads import ScalarCommit
 
 AT_ONCE = 256
@@ -26,7 +26,7 @@ def fused(
     algorithm: Any, backend: Directions, replica: Replica, commits: Sequence[ScalarCommit]
 ) -> Callable[[slice], None] | None:
     """What folds commits into a span of the replica, or None where only the algorithm itself can."""
-    law: Law | None = algorithm.law() if _speaks_for(type(algorithm)) else None
+    law: UpdateRule | None = algorithm.law() if _speaks_for(type(algorithm)) else None
     if law is None or not isinstance(backend, Folding):
         return None
     parts = [moves(commits[at : at + AT_ONCE]) for at in range(0, len(commits), AT_ONCE)]
@@ -39,7 +39,7 @@ def fused(
     return fold
 
 
-def moves(commits: Sequence[ScalarCommit]) -> Moves:
+def moves(commits: Sequence[ScalarCommit]) -> ReplaySteps:
     """Every local step of every term that weighs something, in order."""
     steps: list[tuple[Any, ...]] = []
     parts, first = [np.empty(0, np.float32)], 0
@@ -51,9 +51,9 @@ def moves(commits: Sequence[ScalarCommit]) -> Moves:
             (last, count), words = term.scalars.shape, (term.seed & 0xFFFFFFFF, term.seed >> 32)
             for k in range(last):
                 steps.append((*words, k, first + k * count, count, rate, is_own, k == 0, k + 1 == last))
-            parts.append(shares(term.scalars, weight, np.float32).ravel())
+            parts.append(coefficients_of(term.scalars, weight, np.float32).ravel())
             first += term.scalars.size
-    return Moves(np.array(steps, MOVE), np.concatenate(parts))
+    return ReplaySteps(np.array(steps, MOVE), np.concatenate(parts))
 
 
 def _speaks_for(kind: type) -> bool:

@@ -1,4 +1,7 @@
-"""The ZeroMQ transport: a hub at the server, and a link in every process of followers."""
+"""The ZeroMQ transport: a hub at the server, and a link in every process of followers.
+
+Doors: `keys`, `sockets`, `worker`.
+"""
 
 from seedbus.bus.zeromq.server.hub import Hub
 from seedbus.bus.zeromq.server.session import Limits

@@ -19,7 +19,7 @@ LOOKS = 16  # in every heartbeat
 GROWTH = 4 * 2**20  # bytes of memory within a look or two that are worth an alarm
 
 
-class Ticker:
+class Heartbeat:
     """Calls `tick` on the loop every `every_s` seconds, `look` `LOOKS` times as often, `alarm` when the memory of the
     process grows fast, and `rested` some time after it was asked to."""
 

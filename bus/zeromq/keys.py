@@ -242,7 +242,7 @@ def clients_of(text: str) -> tuple[Span, ...] | None:
     return merged(spans)
 
 
-class Doorkeeper:
+class Authenticator:
     """Answers ZeroMQ's question about each key that was proved, on a thread of its own.
 
     admits: whether the owner of a key is let in. A question that fails lets nobody in and ends nothing. turned_away:
@@ -251,7 +251,7 @@ class Doorkeeper:
 
     def __init__(self, context: zmq.Context[Any], admits: Callable[[str], bool]) -> None:
         self._admits = admits
-        self.turned_away: list[str] = []
+        self.rejected: list[str] = []
         self._authenticator = ThreadAuthenticator(context)
         self._authenticator.start()
         self._authenticator.configure_curve_callback(domain=DOMAIN, credentials_provider=self)
@@ -262,8 +262,8 @@ class Doorkeeper:
             name = key.decode("ascii")
             if self._admits(name):
                 return True
-            if len(self.turned_away) < 100:
-                self.turned_away.append(name)
+            if len(self.rejected) < 100:
+                self.rejected.append(name)
         except Exception:
             return False
         return False

@@ -1,4 +1,4 @@
-"""What travels between a hub and its links: parcels, each one ZeroMQ frame.
+"""What travels between a hub and its links: packets, each one ZeroMQ frame.
 
     [protocol × 16 + type : 1] [session : 8] [what the type says]
 
@@ -12,11 +12,11 @@
     FAREWELL  link → hub   the last word after a BYE; or before one, and a code that says why
 
 Spans are columns of little-endian pairs, first and last, 32 bits each. An entry is its length and an envelope; numbers
-and lengths are LEB128. The length is the envelope's framing; all the rest of a parcel belongs to the link. A session is
+and lengths are LEB128. The length is the envelope's framing; all the rest of a packet belongs to the link. A session is
 a link's stay with one incarnation of a server: its eight bytes are drawn anew for each, so what was meant for another
 is told apart.
 
-Reading trusts nothing: whatever the bytes are, `MalformedParcel` is all that is raised.
+Reading trusts nothing: whatever the bytes are, `MalformedPacket` is all that is raised.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from typing import Any, NamedTuple
 import msgpack
 
 from seedbus.bus.envelope import ARRAY_LIMIT, EVALUATOR, FRAME_LIMIT, LOWEST_ADDRESS
-from seedbus.bus.errors import MalformedParcel
+from seedbus.bus.errors import MalformedPacket
 from seedbus.bus.text import printable
-from seedbus.bus.transport import WISH_SPANS, Offer, Span, Wish
+from seedbus.bus.transport import WISH_SPANS, HostRequest, Offer, Span
 
 PROTOCOL = 1
 SESSION_BYTES = 8
@@ -64,43 +64,43 @@ Bytes = bytes | memoryview
 """What is read: a view of what is long, so that only its entries are copied."""
 
 
-class Parcel(NamedTuple):
+class Packet(NamedTuple):
     type: Type
     session: bytes
     content: Bytes
 
 
-def parcel(type: Type, session: bytes, *content: bytes) -> bytes:
+def packet(type: Type, session: bytes, *content: bytes) -> bytes:
     return b"".join((bytes([PROTOCOL * 16 + type]), session, *content))
 
 
-def read(data: Bytes) -> Parcel:
+def read(data: Bytes) -> Packet:
     if len(data) < HEAD:
-        raise MalformedParcel("short-parcel", f"{len(data)} bytes; a parcel has at least {HEAD}")
+        raise MalformedPacket("short-packet", f"{len(data)} bytes; a packet has at least {HEAD}")
     protocol, number = divmod(data[0], 16)
     if protocol != PROTOCOL:
-        raise MalformedParcel("protocol", f"protocol {protocol}; this is protocol {PROTOCOL}")
+        raise MalformedPacket("protocol", f"protocol {protocol}; this is protocol {PROTOCOL}")
     if not Type.HELLO <= number <= Type.FAREWELL:
-        raise MalformedParcel("parcel-type", f"type {number} does not exist")
-    return Parcel(Type(number), bytes(data[1:HEAD]), data[HEAD:])
+        raise MalformedPacket("packet-type", f"type {number} does not exist")
+    return Packet(Type(number), bytes(data[1:HEAD]), data[HEAD:])
 
 
 # -- who comes and goes
 
 
-def hello(run: bytes, wish: Wish) -> bytes:
+def hello(run: bytes, wish: HostRequest) -> bytes:
     return _pack([run, _column(wish.spans), wish.count, int(wish.evaluates)])
 
 
-def read_hello(content: Bytes) -> tuple[bytes, Wish]:
+def read_hello(content: Bytes) -> tuple[bytes, HostRequest]:
     if len(content) > HELLO_BYTES - HEAD:
-        raise MalformedParcel("too-long", f"a HELLO of {HEAD + len(content):,} bytes; it has at most {HELLO_BYTES:,}")
+        raise MalformedPacket("too-long", f"a HELLO of {HEAD + len(content):,} bytes; it has at most {HELLO_BYTES:,}")
     run, spans, count, evaluates = _fields(content, [bytes, bytes, int, int])
     if len(spans) > 8 * WISH_SPANS:
-        raise MalformedParcel("bad-spans", f"{len(spans) // 8} spans; a HELLO has at most {WISH_SPANS}")
+        raise MalformedPacket("bad-spans", f"{len(spans) // 8} spans; a HELLO has at most {WISH_SPANS}")
     if len(run) not in (0, SESSION_BYTES) or not 0 <= count < 2**32 or evaluates not in (0, 1):
-        raise MalformedParcel("bad-hello", "its run, its count or its evaluator is out of range")
-    return run, Wish(_spans(spans), count, bool(evaluates))
+        raise MalformedPacket("bad-hello", "its run, its count or its evaluator is out of range")
+    return run, HostRequest(_spans(spans), count, bool(evaluates))
 
 
 def offer(run: bytes, offered: Offer, heartbeat_ms: int) -> bytes:
@@ -124,12 +124,12 @@ def read_offer(content: Bytes) -> tuple[bytes, Offer, int]:
     types = [bytes, int, bytes, int, int, bytes, bytes]
     run, host, spans, evaluates, heartbeat_ms, nonce, scenario = _fields(content, types)
     if not LOWEST_ADDRESS <= host < EVALUATOR or len(run) != SESSION_BYTES or evaluates not in (0, 1):
-        raise MalformedParcel("bad-offer", "its host, its run or its evaluator is out of range")
+        raise MalformedPacket("bad-offer", "its host, its run or its evaluator is out of range")
     if len(nonce) > NONCE_LIMIT:
-        raise MalformedParcel("bad-offer", f"a nonce of {len(nonce):,} bytes; at most {NONCE_LIMIT} are accepted")
+        raise MalformedPacket("bad-offer", f"a nonce of {len(nonce):,} bytes; at most {NONCE_LIMIT} are accepted")
     shortest, longest = HEARTBEAT_MS
     if not shortest <= heartbeat_ms <= longest:
-        raise MalformedParcel(
+        raise MalformedPacket(
             "bad-offer", f"a heartbeat of {heartbeat_ms:,} ms; {shortest} to {longest:,} ms are accepted"
         )
     return run, Offer(host, _spans(spans), bool(evaluates), scenario, nonce), heartbeat_ms
@@ -191,7 +191,7 @@ def read_answers(content: Bytes) -> tuple[int, list[list[bytes]]]:
     while offset < len(content):
         count, offset = _read_number(content, offset)
         if count > MOST_ANSWERS:
-            raise MalformedParcel("too-many-entries", f"{count} entries answer one delivery; at most {MOST_ANSWERS}")
+            raise MalformedPacket("too-many-entries", f"{count} entries answer one delivery; at most {MOST_ANSWERS}")
         frames = []
         for _ in range(count):
             frame, offset = _read_entry(content, offset)
@@ -228,22 +228,22 @@ def _read_number(content: Bytes, offset: int) -> tuple[int, int]:
     value = 0
     for shift in range(0, 35, 7):
         if offset >= len(content):
-            raise MalformedParcel("cut-short", "it ends within a number")
+            raise MalformedPacket("cut-short", "it ends within a number")
         byte = content[offset]
         offset += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             if byte == 0 and shift:
-                raise MalformedParcel("long-number", "a number is not written in the shortest way")
+                raise MalformedPacket("long-number", "a number is not written in the shortest way")
             return value, offset
-    raise MalformedParcel("long-number", "a number has more than five bytes")
+    raise MalformedPacket("long-number", "a number has more than five bytes")
 
 
 def _read_entry(content: Bytes, offset: int) -> tuple[bytes, int]:
     size, offset = _read_number(content, offset)
     end = offset + size
     if end > len(content):
-        raise MalformedParcel("cut-short", f"an entry of {size} bytes, of which {len(content) - offset} are there")
+        raise MalformedPacket("cut-short", f"an entry of {size} bytes, of which {len(content) - offset} are there")
     return bytes(content[offset:end]), end
 
 
@@ -257,11 +257,11 @@ def _fields(content: Bytes, types: list[type]) -> Iterator[Any]:
     try:
         fields = msgpack.unpackb(content, max_bin_len=min(_SCENARIO_LIMIT, FRAME_LIMIT), **limits)
     except (ValueError, TypeError, RecursionError, MemoryError, msgpack.UnpackException) as error:
-        raise MalformedParcel(
+        raise MalformedPacket(
             "not-msgpack", f"its content is not acceptable msgpack ({type(error).__name__})"
         ) from None
     if not isinstance(fields, list) or [type(field) for field in fields] != types:
-        raise MalformedParcel("wrong-fields", "its fields are not those of its type")
+        raise MalformedPacket("wrong-fields", "its fields are not those of its type")
     return iter(fields)
 
 
@@ -272,11 +272,11 @@ def _column(spans: Sequence[Span]) -> bytes:
 def _spans(column: bytes) -> tuple[Span, ...]:
     """Spans as they were packed: ascending, and apart from each other."""
     if len(column) % 8:
-        raise MalformedParcel("bad-spans", f"{len(column)} bytes of spans; each has 8")
+        raise MalformedPacket("bad-spans", f"{len(column)} bytes of spans; each has 8")
     ends = struct.unpack(f"<{len(column) // 4}I", column)
     spans = tuple(zip(ends[::2], ends[1::2], strict=True))
     if any(first > last or last >= 2**24 for first, last in spans):
-        raise MalformedParcel("bad-spans", "one of its spans ends before it begins, or beyond all clients")
+        raise MalformedPacket("bad-spans", "one of its spans ends before it begins, or beyond all clients")
     if any(later[0] <= earlier[1] for earlier, later in pairwise(spans)):
-        raise MalformedParcel("bad-spans", "its spans overlap, or do not ascend")
+        raise MalformedPacket("bad-spans", "its spans overlap, or do not ascend")
     return spans

@@ -16,9 +16,9 @@ from seedbus.bus.errors import BadEndpoint, TooFewFiles
 from seedbus.bus.zeromq.keys import Identity
 
 BATCH = SHORT  # bytes at which a batch is closed; what is longer than that travels alone
-MOST_UP = SHORT + BATCH  # bytes of a parcel that a hub accepts, unless its run has longer reports
+MOST_UP = SHORT + BATCH  # bytes of a packet that a hub accepts, unless its run has longer reports
 MOST_DOWN = FRAME_LIMIT + BATCH
-WATERMARK = 64  # parcels that ZeroMQ keeps for a peer, each way; more wait in an outbox of ours, which is watched
+WATERMARK = 64  # packets that ZeroMQ keeps for a peer, each way; more wait in an outbox of ours, which is watched
 _SERVER = "a server's address, like tcp://host:5555"
 _FREE = "a free address of this machine, like tcp://*:5555"
 # a failure to accept is not asked for: at the limit of open files there are 100,000 of them a second
@@ -60,7 +60,7 @@ def is_crowded(descriptor: int) -> bool:
 
 
 def most_up(report_limit: int) -> int:
-    """Bytes of a parcel that a hub accepts of a run's followers."""
+    """Bytes of a packet that a hub accepts of a run's followers."""
     return max(report_limit, SHORT) + BATCH
 
 
@@ -69,7 +69,7 @@ def make(
 ) -> zmq.Socket[bytes]:
     """A ROUTER or a DEALER with the settings that both need.
 
-    most: bytes of a parcel that it accepts; identity: a DEALER's keys, if its server asks for some.
+    most: bytes of a packet that it accepts; identity: a DEALER's keys, if its server asks for some.
     """
     made: zmq.Socket[bytes] = context.socket(kind)
     made.linger = 0  # −1, the default, would hang the end of the process on a peer that does not read

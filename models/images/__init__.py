@@ -1,1 +1,4 @@
-"""Problems that classify images and other samples, and their networks."""
+"""Problems that classify images and other samples, and their networks.
+
+Doors: `attack_problem`, `classifier`, `networks`, `resnet`, `task`.
+"""

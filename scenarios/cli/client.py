@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from seedbus.scenarios.cli.errors import plain_errors
+from seedbus.scenarios.cli.errors import cli_errors
 from seedbus.scenarios.cli.options import Patience, Quiet
 from seedbus.scenarios.reporting.terminal import say
 
@@ -60,7 +60,7 @@ def client(
     max_clients: Annotated[
         int, typer.Option(min=1, max=2**24, help="Clients that a share may have, where --clients does not say.")
     ] = 1_000_000,
-    leash: Annotated[bool, typer.Option("--leash", hidden=True)] = False,
+    parent_pipe: Annotated[bool, typer.Option("--parent-pipe", hidden=True)] = False,
     quiet: Quiet = False,
 ) -> None:
     """Host clients of a server that another terminal runs, until its run is over.
@@ -68,7 +68,7 @@ def client(
     The server is not trusted: what its scenario asks for beyond --data, --tasks and the --max options is refused before
     anything is loaded, with exit code 9, and the server is told no more than that.
     """
-    with plain_errors():
+    with cli_errors():
         from seedbus.scenarios.cli.keys import identity
         from seedbus.scenarios.reporting.rate_limit import OF_A_SERVER, RateLimit
         from seedbus.scenarios.running.limits import Limits, bytes_of, folders_of, tasks_of
@@ -95,8 +95,8 @@ def client(
             patience_s=patience,
             socket_per_client=socket_per_client,
             memory=memory,
-            leash=leash,
-            limits=None if leash else limits,  # the server that started this process is its own
+            parent_pipe=parent_pipe,
+            limits=None if parent_pipe else limits,  # the server that started this process is its own
             note=note,
             identity=identity(server_key, key),
         )

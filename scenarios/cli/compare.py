@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from seedbus.scenarios.cli.errors import plain_errors
+from seedbus.scenarios.cli.errors import cli_errors
 from seedbus.scenarios.cli.options import TableFormat
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.terminal import say
@@ -29,7 +29,7 @@ def compare(
     ] = TableFormat.text,
 ) -> None:
     """Put runs side by side: what they reach, by when, for how many bytes; seeds of one scenario are one row."""
-    with plain_errors():
+    with cli_errors():
         metric, value = _target(target)
         rounds = _rounds(at)
         if out is not None and not out.name:

@@ -13,7 +13,7 @@ from seedbus.scenarios.reporting.terminal import say
 
 
 @contextmanager
-def plain_errors() -> Iterator[None]:
+def cli_errors() -> Iterator[None]:
     """What a person can mend, as one sentence and an exit code."""
     try:
         yield

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seedbus.scenarios.cli.errors import plain_errors
+from seedbus.scenarios.cli.errors import cli_errors
 from seedbus.scenarios.cli.options import KEYS, Format, KeysFolder, Output
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.terminal import say
@@ -30,7 +30,7 @@ _Name = Annotated[str, typer.Argument(help="What the key is called.")]
 @keys.command("new")
 def new_command(name: _Name = CLIENT_KEY, folder: KeysFolder = None) -> None:
     """Make a pair of keys: NAME.secret, which stays on this machine, and NAME.public, which may be shown."""
-    with plain_errors():
+    with cli_errors():
         from seedbus.bus.zeromq.keys import PUBLIC, SECRET, KeyPair
 
         where = keys_folder(folder)
@@ -43,7 +43,7 @@ def new_command(name: _Name = CLIENT_KEY, folder: KeysFolder = None) -> None:
 @keys.command("list")
 def list_command(folder: KeysFolder = None, output: Output = Format.text) -> None:
     """List this machine's own keys, and those that its servers let in."""
-    with plain_errors():
+    with cli_errors():
         from seedbus.bus.zeromq.keys import SECRET, TABLE, KeyPair, read_table
 
         where = keys_folder(folder)
@@ -74,7 +74,7 @@ def authorise_command(
     folder: KeysFolder = None,
 ) -> None:
     """Let a key in, at once. A name that is known gets this key in the place of its old one."""
-    with plain_errors():
+    with cli_errors():
         from seedbus.bus.zeromq.keys import TABLE, Entry, check_name, clients_of, public_key, read_table, write_table
 
         check_name(name)
@@ -97,7 +97,7 @@ def authorise_command(
 @keys.command("revoke")
 def revoke_command(name: _Name, folder: KeysFolder = None) -> None:
     """Let a key in no more: processes that came with it are sent away within a heartbeat."""
-    with plain_errors():
+    with cli_errors():
         from seedbus.bus.zeromq.keys import TABLE, read_table, write_table
 
         table = keys_folder(folder) / TABLE

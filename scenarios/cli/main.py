@@ -18,7 +18,7 @@ import typer
 
 from seedbus.scenarios.cli.client import client
 from seedbus.scenarios.cli.compare import compare
-from seedbus.scenarios.cli.errors import plain_errors
+from seedbus.scenarios.cli.errors import cli_errors
 from seedbus.scenarios.cli.keys import keys as keys_app
 from seedbus.scenarios.cli.options import (
     AnswerWithin,
@@ -75,7 +75,7 @@ def run_command(
     quiet: Quiet = False,
 ) -> None:
     """Run a scenario to its end, or go on with one that stopped."""
-    with plain_errors():
+    with cli_errors():
         from seedbus.scenarios.running.cluster import Placement
 
         what = _asked("seedbus run", scenario, settings, out, resume)
@@ -116,7 +116,7 @@ def server_command(
 
     Where other machines can reach it, only keys come in that were authorised (`seedbus keys`).
     """
-    with plain_errors():
+    with cli_errors():
         from seedbus.scenarios.cli.keys import guarded
         from seedbus.scenarios.running.cluster import Placement
 
@@ -140,7 +140,7 @@ app.command("client")(client)
 @app.command("check")
 def check_command(scenario: ScenarioArgument, settings: Set = None, output: Output = Format.text) -> None:
     """Check a scenario without running it, and show it with every default filled in."""
-    with plain_errors():
+    with cli_errors():
         from seedbus.scenarios.schema.loading import load
         from seedbus.scenarios.schema.yaml_text import dump
 
@@ -154,7 +154,7 @@ def check_command(scenario: ScenarioArgument, settings: Set = None, output: Outp
 @app.command("list")
 def list_command(output: Output = Format.text) -> None:
     """List the scenarios that come with Seedbus."""
-    with plain_errors():
+    with cli_errors():
         from seedbus.scenarios.schema.loading import library
         from seedbus.scenarios.schema.yaml_text import parse
 
@@ -170,7 +170,7 @@ def list_command(output: Output = Format.text) -> None:
 @app.command("schema")
 def schema_command() -> None:
     """Print the JSON Schema of scenario files, for editors."""
-    with plain_errors():
+    with cli_errors():
         from seedbus.scenarios.schema.scenario import json_schema
 
         typer.echo(json.dumps(json_schema(), indent=2, ensure_ascii=False))
@@ -184,7 +184,7 @@ def replay_command(
     output: Output = Format.text,
 ) -> None:
     """Rebuild the model of any round from a run's journal, and print its digest."""
-    with plain_errors():
+    with cli_errors():
         from seedbus.scenarios.running.replay import replay
 
         model = replay(run, round)
@@ -202,7 +202,7 @@ def replay_command(
 @app.command("report")
 def report_command(run: RunFolder, output: Output = Format.text) -> None:
     """Show the closing table of a finished run again, and write its plots to RUN/report.html."""
-    with plain_errors():
+    with cli_errors():
         from seedbus.scenarios.reporting.page import PAGE, write_page
         from seedbus.scenarios.reporting.report import show
         from seedbus.scenarios.reporting.results import Results

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seedbus.scenarios.cli.errors import plain_errors
+from seedbus.scenarios.cli.errors import cli_errors
 from seedbus.scenarios.errors import Exit
 from seedbus.scenarios.reporting.terminal import say
 
@@ -41,7 +41,7 @@ def stress(
     keep: Annotated[Path, typer.Option(help="Where the scenario of a failure is written.")] = Path("."),
 ) -> None:
     """Run random scenarios and check what must be true of every run; a failure is told by its seed and made small."""
-    with plain_errors():
+    with cli_errors():
         count = scenarios if scenarios is not None or minutes is not None else 100
         total, failures = Total(), 0
         try:
@@ -105,21 +105,21 @@ def examined(seed: int, count: int | None, minutes: float | None, workers: int) 
         TemporaryDirectory(prefix="stress-", ignore_cleanup_errors=True) as folder,
         ProcessPoolExecutor(workers, mp_context=context, initializer=_end_with_parent) as pool,
     ):
-        under_way: set[Future[Verdict]] = set()
+        in_flight: set[Future[Verdict]] = set()
         try:
             while True:
                 is_time = wall_seconds() < until_s
-                for number in itertools.islice(seeds, 2 * workers - len(under_way) if is_time else 0):
-                    under_way.add(pool.submit(examine, number, Path(folder), until_s))
-                if not under_way:
+                for number in itertools.islice(seeds, 2 * workers - len(in_flight) if is_time else 0):
+                    in_flight.add(pool.submit(examine, number, Path(folder), until_s))
+                if not in_flight:
                     return
                 left_s = None if minutes is None else max(0.0, until_s + MARGIN_S - wall_seconds())
-                done, under_way = wait(under_way, left_s, return_when=FIRST_COMPLETED)
+                done, in_flight = wait(in_flight, left_s, return_when=FIRST_COMPLETED)
                 if not done:
                     return  # what is in hand does not even hear of the end
                 yield from sorted((each.result() for each in done), key=lambda verdict: verdict.seed)
         finally:
-            if under_way:
+            if in_flight:
                 pool.shutdown(wait=False, cancel_futures=True)
                 for child in multiprocessing.active_children():
                     child.kill()
@@ -135,7 +135,7 @@ def _end_with_parent() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
     if parent is not None:
-        threading.Thread(target=watch, args=(parent.sentinel,), name="leash", daemon=True).start()
+        threading.Thread(target=watch, args=(parent.sentinel,), name="parent_pipe", daemon=True).start()
 
 
 def _write(path: Path, verdict: Verdict) -> None:

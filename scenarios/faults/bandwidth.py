@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from seedbus.bus import Luck
+from seedbus.bus import KeyedRandom
 from seedbus.scenarios.faults.selector import Clients
 
 
@@ -23,5 +23,5 @@ class Bandwidth(Clients):
             raise ValueError("give up_mbps or down_mbps, or both")
         return self
 
-    def mbps(self, client: int, round: int, upward: bool, luck: Luck) -> float | None:
-        return (self.up_mbps if upward else self.down_mbps) if self.strikes_client(client, round, luck) else None
+    def mbps(self, client: int, round: int, upward: bool, random: KeyedRandom) -> float | None:
+        return (self.up_mbps if upward else self.down_mbps) if self.strikes_client(client, round, random) else None

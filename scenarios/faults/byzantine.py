@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from seedbus.bus import Luck
+from seedbus.bus import KeyedRandom
 from seedbus.scenarios.faults.selector import Clients
 
 _NORMAL = NormalDist()
@@ -47,27 +47,27 @@ class Byzantine(Clients):
         round: int,
         report: NDArray[Any],
         earlier: Callable[[], NDArray[Any]],
-        luck: Luck,
+        random: KeyedRandom,
     ) -> NDArray[Any] | None:
         """The lie, of the report's own type; None if this does not strike."""
-        if not self.lies(client, round, luck):
+        if not self.lies(client, round, random):
             return None
         if self.attack == "replay":
             return earlier()
         with np.errstate(over="ignore"):  # a lie beyond the format is an infinity, and refused like one
-            return self._lie(report.astype(np.float64), client, round, luck).astype(report.dtype)
+            return self._lie(report.astype(np.float64), client, round, random).astype(report.dtype)
 
-    def lies(self, client: int, round: int, luck: Luck) -> bool:
-        return self.strikes_client(client, round, luck)
+    def lies(self, client: int, round: int, random: KeyedRandom) -> bool:
+        return self.strikes_client(client, round, random)
 
-    def _lie(self, honest: NDArray[np.float64], client: int, round: int, luck: Luck) -> NDArray[np.float64]:
+    def _lie(self, honest: NDArray[np.float64], client: int, round: int, random: KeyedRandom) -> NDArray[np.float64]:
         match self.attack:
             case "sign-flip":
                 return -honest
             case "scale":
                 return honest * self.by
             case "noise":
-                draws = [_NORMAL.inv_cdf(luck.draw("noise", client, round, number)) for number in range(honest.size)]
+                draws = [_NORMAL.inv_cdf(random.draw("noise", client, round, number)) for number in range(honest.size)]
                 return honest + self.sigma * np.array(draws).reshape(honest.shape)
             case "nan":
                 return np.full_like(honest, np.nan)

@@ -7,14 +7,14 @@ from typing import Literal
 
 from pydantic import Field
 
-from seedbus.bus import Duration, Luck
+from seedbus.bus import Duration, KeyedRandom
 from seedbus.bus.network import round_ns
-from seedbus.scenarios.faults.presence import Coming, Toggling
+from seedbus.scenarios.faults.presence import IntermittentClients, Toggling
 
 _SHORTEST_NS = 10**6  # a draw of zero seconds, for ever, would never end
 
 
-class Churn(Coming):
+class Churn(IntermittentClients):
     """Each client stays for a while, is away for a while, and so on, in simulated time."""
 
     fault: Literal["churn"] = "churn"
@@ -22,16 +22,16 @@ class Churn(Coming):
     away: Duration = Field(description="seconds that it is away, drawn anew each time")
     initially: float = Field(default=1.0, ge=0, le=1, description="share of these clients that is there at first")
 
-    def schedule(self, clients: int, luck: Luck) -> Toggling:
-        chosen = self.chosen(clients, luck)
-        absent = {client for client in chosen if luck.draw("initially", client) >= self.initially}
-        changes = ((client, self._changes(client, client in absent, luck)) for client in chosen)
+    def schedule(self, clients: int, random: KeyedRandom) -> Toggling:
+        chosen = self.chosen(clients, random)
+        absent = {client for client in chosen if random.draw("initially", client) >= self.initially}
+        changes = ((client, self._changes(client, client in absent, random)) for client in chosen)
         return Toggling(absent, changes, by_rounds=False)
 
-    def _changes(self, client: int, is_away: bool, luck: Luck) -> Iterator[int]:
+    def _changes(self, client: int, is_away: bool, random: KeyedRandom) -> Iterator[int]:
         number, now_ns = 0, 0
         while True:
             lasts = self.away if is_away else self.stays
-            now_ns += max(_SHORTEST_NS, round_ns(lasts.quantile(luck.draw("lasts", client, number))))
+            now_ns += max(_SHORTEST_NS, round_ns(lasts.quantile(random.draw("lasts", client, number))))
             yield now_ns
             number, is_away = number + 1, not is_away

@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import Field
 
 from seedbus.agents.availability import Returns
-from seedbus.bus import Luck
+from seedbus.bus import KeyedRandom
 from seedbus.scenarios.faults.presence import Toggling
 from seedbus.scenarios.faults.selector import Clients
 
@@ -30,14 +30,14 @@ class Crash(Clients):
     def may_lose(self) -> bool:
         return self.probability > 0
 
-    def schedule(self, clients: int, luck: Luck) -> Toggling:
-        struck = self.chosen(clients, luck) if self.probability else ()
-        return Toggling((), ((client, self._changes(client, luck)) for client in struck), by_rounds=True)
+    def schedule(self, clients: int, random: KeyedRandom) -> Toggling:
+        struck = self.chosen(clients, random) if self.probability else ()
+        return Toggling((), ((client, self._changes(client, random)) for client in struck), by_rounds=True)
 
-    def _changes(self, client: int, luck: Luck) -> Iterator[int]:
+    def _changes(self, client: int, random: KeyedRandom) -> Iterator[int]:
         number = -1
         while True:
-            number += 1 + self._spared(luck.draw("crash", client, number))
+            number += 1 + self._spared(random.draw("crash", client, number))
             begins = self.at_round + number * (self.every_rounds or 0)
             if (self.every_rounds is None and number) or begins >= _LAST_ROUND:
                 return

@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from seedbus.bus import Luck, Slowed
+from seedbus.bus import KeyedRandom, Slowed
 from seedbus.scenarios.faults.selector import Clients
 
 
@@ -35,9 +35,9 @@ class DeviceClasses(Clients):
             raise ValueError(f"the shares of classes add up to {total:g}; expected 1")
         return self
 
-    def slows(self, client: int, round: int, luck: Luck) -> Slowed:
-        if not self.strikes_client(client, round, luck):
+    def slows(self, client: int, round: int, random: KeyedRandom) -> Slowed:
+        if not self.strikes_client(client, round, random):
             return Slowed()
         ends = list(accumulate(each.share for each in self.classes))
-        number = bisect(ends, luck.draw("class", client), hi=len(ends) - 1)  # the last ends at 1, but for rounding
+        number = bisect(ends, random.draw("class", client), hi=len(ends) - 1)  # the last ends at 1, but for rounding
         return Slowed(self.classes[number].factor)

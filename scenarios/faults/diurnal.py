@@ -9,12 +9,12 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from seedbus.bus import Luck
+from seedbus.bus import KeyedRandom
 from seedbus.bus.network import round_ns
-from seedbus.scenarios.faults.presence import Coming, Toggling
+from seedbus.scenarios.faults.presence import IntermittentClients, Toggling
 
 
-class Diurnal(Coming):
+class Diurnal(IntermittentClients):
     """The share of clients that is there swings like a cosine between two bounds, highest at time 0.
 
     Every client has its own threshold, and is there while the share is above it; with `zones` its day begins later.
@@ -32,14 +32,14 @@ class Diurnal(Coming):
             raise ValueError(f"low ({self.low}) is above high ({self.high})")
         return self
 
-    def schedule(self, clients: int, luck: Luck) -> Toggling:
+    def schedule(self, clients: int, random: KeyedRandom) -> Toggling:
         absent, changes = set[int](), []
-        for client in self.chosen(clients, luck):
-            threshold = luck.draw("threshold", client)
+        for client in self.chosen(clients, random):
+            threshold = random.draw("threshold", client)
             if threshold >= self.high:
                 absent.add(client)
             elif threshold > self.low:
-                noon_s = int(luck.draw("zone", client) * self.zones) / self.zones * self.period_s
+                noon_s = int(random.draw("zone", client) * self.zones) / self.zones * self.period_s
                 # high + low + (high − low)·cos(2π(t − noon)/period) is above 2·threshold for so long around noon
                 cosine = (2 * threshold - self.high - self.low) / (self.high - self.low)
                 half_s = math.acos(max(-1.0, min(1.0, cosine))) / math.tau * self.period_s

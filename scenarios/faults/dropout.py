@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from seedbus.bus import PASS, Kind, Luck, Passage, Verdict
+from seedbus.bus import PASS, KeyedRandom, Kind, Passage, Verdict
 from seedbus.scenarios.faults.selector import Clients
 
 _LOST = {"before-training": Kind.PLAN, "before-landing": Kind.REPORT}
@@ -45,19 +45,19 @@ class Dropout(Clients):
 
     def judge(self, passage: Passage) -> Verdict:
         is_lost = not passage.arriving and passage.kind is _LOST.get(self.when)
-        return Verdict(drop=True) if is_lost and self._is_out(passage.client, passage.round, passage.luck) else PASS
+        return Verdict(drop=True) if is_lost and self._is_out(passage.client, passage.round, passage.random) else PASS
 
-    def is_silent(self, client: int, round: int, luck: Luck) -> bool:
-        return self.when == "after-training" and self._is_out(client, round, luck)
+    def is_silent(self, client: int, round: int, random: KeyedRandom) -> bool:
+        return self.when == "after-training" and self._is_out(client, round, random)
 
-    def _is_out(self, client: int, round: int, luck: Luck) -> bool:
-        if not (self.is_due(round) and self.is_about(client, luck)):
+    def _is_out(self, client: int, round: int, random: KeyedRandom) -> bool:
+        if not (self.is_due(round) and self.is_about(client, random)):
             return False
-        who = f"group {int(luck.draw('group', client) * self.groups)}" if self.groups else f"client {client}"
-        return luck.draw("out", who, round) < self._rate(client, luck)
+        who = f"group {int(random.draw('group', client) * self.groups)}" if self.groups else f"client {client}"
+        return random.draw("out", who, round) < self._rate(client, random)
 
-    def _rate(self, client: int, luck: Luck) -> float:
+    def _rate(self, client: int, random: KeyedRandom) -> float:
         if self.rates is None:
             return self.probability
         low, high = self.rates
-        return low + (high - low) * luck.draw("rate", client)
+        return low + (high - low) * random.draw("rate", client)

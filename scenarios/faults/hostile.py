@@ -11,7 +11,7 @@ from pydantic import Field
 from seedbus.agents import chunks, messages
 from seedbus.agents.chunks import Chunk, Title
 from seedbus.agents.client.forging import Occasion
-from seedbus.bus import EVALUATOR, HOST, Envelope, Kind, Luck, encode
+from seedbus.bus import EVALUATOR, HOST, Envelope, KeyedRandom, Kind, encode
 from seedbus.scenarios.faults.selector import Clients
 
 T = TypeVar("T")
@@ -45,16 +45,16 @@ class Hostile(Clients):
     def may_lose(self) -> bool:
         return self.probability > 0
 
-    def forges(self, client: int, round: int, luck: Luck) -> bool:
+    def forges(self, client: int, round: int, random: KeyedRandom) -> bool:
         """Whether what a client says in a round is forged, all of it."""
-        return self.strikes_client(client, round, luck)
+        return self.strikes_client(client, round, random)
 
-    def forge(self, occasion: Occasion, luck: Luck) -> list[bytes] | None:
+    def forge(self, occasion: Occasion, random: KeyedRandom) -> list[bytes] | None:
         """The frames in the place of the honest ones; None if this does not strike."""
         asked = occasion.asked
-        if not self.forges(asked.client, asked.round, luck):
+        if not self.forges(asked.client, asked.round, random):
             return None
-        liar = _Liar(occasion, luck)
+        liar = _Liar(occasion, random)
         able = [name for name in self.kinds or get_args(Name) if name in liar.lies]
         if not able:
             return None
@@ -67,8 +67,8 @@ class Hostile(Clients):
 class _Liar:
     """One answer of one client. What is drawn depends on all that it was sent."""
 
-    def __init__(self, occasion: Occasion, luck: Luck) -> None:
-        self._luck, self._count = luck, 0
+    def __init__(self, occasion: Occasion, random: KeyedRandom) -> None:
+        self._random, self._count = random, 0
         self._key = hashlib.blake2b(occasion.frame, digest_size=8).hexdigest()
         self._asked, self._answers, self._proofs = occasion.asked, occasion.answers, occasion.proofs
         self._has_digests = occasion.has_digests
@@ -93,7 +93,7 @@ class _Liar:
     def whole(self, low: int, high: int) -> int:
         """A whole number, both ends included."""
         self._count += 1
-        return low + int((high - low + 1) * self._luck.draw(self._asked.client, self._key, self._count))
+        return low + int((high - low + 1) * self._random.draw(self._asked.client, self._key, self._count))
 
     def filling(self, count: int) -> bytes:
         return hashlib.shake_256(f"{self._key} {self.whole(0, 2**32)}".encode()).digest(count)

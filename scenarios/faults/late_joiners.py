@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from seedbus.agents.availability import Returns
-from seedbus.bus import Luck
+from seedbus.bus import KeyedRandom
 from seedbus.scenarios.faults.presence import Toggling
 from seedbus.scenarios.faults.selector import Chosen
 
@@ -27,7 +27,7 @@ class LateJoiners(Chosen):
     def returns(self) -> Returns:
         return "with-state"
 
-    def schedule(self, clients: int, luck: Luck) -> Toggling:
-        chosen = self.chosen(clients, luck)
-        rounds = {client: self.at_round + int(luck.draw("joins", client) * self.spread_rounds) for client in chosen}
+    def schedule(self, clients: int, random: KeyedRandom) -> Toggling:
+        chosen = self.chosen(clients, random)
+        rounds = {client: self.at_round + int(random.draw("joins", client) * self.spread_rounds) for client in chosen}
         return Toggling(chosen, ((client, iter((round,))) for client, round in rounds.items()), by_rounds=True)

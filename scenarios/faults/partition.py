@@ -26,5 +26,5 @@ class Partition(Exchange):
         return self.probability > 0
 
     def judge(self, passage: Passage) -> Verdict:
-        is_cut = self.covers(passage) and passage.luck.draw("strike", passage.client) < self.probability
+        is_cut = self.covers(passage) and passage.random.draw("strike", passage.client) < self.probability
         return Verdict(drop=True) if is_cut else PASS

@@ -11,7 +11,7 @@ from seedbus.agents.availability import Returns
 from seedbus.scenarios.faults.selector import Chosen
 
 
-class Coming(Chosen):
+class IntermittentClients(Chosen):
     """Clients that are not always there. Default: they say when they leave, and come back with what they had."""
 
     announced: bool = Field(default=True, description="whether the server is told by those who leave, or asks in vain")

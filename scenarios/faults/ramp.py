@@ -8,8 +8,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from seedbus.bus import Luck
-from seedbus.scenarios.faults.presence import Coming, Toggling
+from seedbus.bus import KeyedRandom
+from seedbus.scenarios.faults.presence import IntermittentClients, Toggling
 
 
 class Stage(BaseModel):
@@ -21,7 +21,7 @@ class Stage(BaseModel):
     target: int = Field(ge=0, description="clients that are there at its end")
 
 
-class Ramp(Coming):
+class Ramp(IntermittentClients):
     """So many of the selected clients are there as the stages say, in the manner of load tests; always the same first.
 
     After the last stage their number stays.
@@ -31,8 +31,8 @@ class Ramp(Coming):
     start: int = Field(ge=0, description="clients that are there at first")
     stages: list[Stage] = Field(min_length=1, description="one after the other")
 
-    def schedule(self, clients: int, luck: Luck) -> Toggling:
-        order = sorted(self.chosen(clients, luck), key=lambda client: luck.draw("rank", client))
+    def schedule(self, clients: int, random: KeyedRandom) -> Toggling:
+        order = sorted(self.chosen(clients, random), key=lambda client: random.draw("rank", client))
         changes = ((client, self._changes(rank)) for rank, client in enumerate(order))
         return Toggling(order[self.start :], changes, by_rounds=True)
 

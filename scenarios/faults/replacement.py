@@ -7,11 +7,11 @@ from typing import Literal
 
 from pydantic import Field
 
-from seedbus.bus import Luck
-from seedbus.scenarios.faults.presence import Coming
+from seedbus.bus import KeyedRandom
+from seedbus.scenarios.faults.presence import IntermittentClients
 
 
-class Replacement(Coming):
+class Replacement(IntermittentClients):
     """Only some clients are active; at times each of them is replaced, by lot, with one that is not.
 
     The dynamic setting of FedACG (arXiv:2201.03172, Section 5): 250 active of 500, each replaced with probability ½
@@ -23,8 +23,8 @@ class Replacement(Coming):
     every_rounds: int = Field(default=100, ge=1, description="rounds between replacements")
     probability: float = Field(default=0.5, ge=0, le=1, description="chance of each active client to be replaced")
 
-    def schedule(self, clients: int, luck: Luck) -> _Replacing:
-        return _Replacing(self, list(self.chosen(clients, luck)), luck)
+    def schedule(self, clients: int, random: KeyedRandom) -> _Replacing:
+        return _Replacing(self, list(self.chosen(clients, random)), random)
 
 
 class _Replacing:
@@ -32,9 +32,9 @@ class _Replacing:
 
     is_by_rounds = True
 
-    def __init__(self, fault: Replacement, chosen: list[int], luck: Luck) -> None:
-        self._fault, self._luck, self._epoch = fault, luck, 0
-        order = sorted(chosen, key=lambda client: luck.draw("first", client))
+    def __init__(self, fault: Replacement, chosen: list[int], random: KeyedRandom) -> None:
+        self._fault, self._random, self._epoch = fault, random, 0
+        order = sorted(chosen, key=lambda client: random.draw("first", client))
         self.absent = set(order[fault.active :])
         self._active, self._pool = set(order[: fault.active]), order[fault.active :]
         self._moved = set(self.absent)
@@ -54,11 +54,11 @@ class _Replacing:
         return None
 
     def _replace(self) -> None:
-        luck, epoch = self._luck, self._epoch
-        lots = sorted((luck.draw("leaves", epoch, client), client) for client in self._active)
+        random, epoch = self._random, self._epoch
+        lots = sorted((random.draw("leaves", epoch, client), client) for client in self._active)
         # nobody leaves for whom there is nobody
         leave = [client for lot, client in lots if lot < self._fault.probability][: len(self._pool)]
-        come = [self._drawn(luck.draw("comes", epoch, number)) for number in range(len(leave))]
+        come = [self._drawn(random.draw("comes", epoch, number)) for number in range(len(leave))]
         self._pool += leave
         self._active = self._active.difference(leave).union(come)
         self.absent.symmetric_difference_update([*leave, *come])

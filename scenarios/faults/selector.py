@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from seedbus.bus import Luck, Passage
+from seedbus.bus import KeyedRandom, Passage
 from seedbus.bus.network import round_ns
 
 _LATEST_S = 10**7  # past the end of simulated time
@@ -57,16 +57,16 @@ class Chosen(Fault):
     def named(self) -> list[int]:
         return self.clients or []
 
-    def is_about(self, client: int, luck: Luck) -> bool:
+    def is_about(self, client: int, random: KeyedRandom) -> bool:
         """True if this is one of the clients that this is about."""
         if self.fraction is not None:
-            return client in luck.share(self.fraction)
+            return client in random.share(self.fraction)
         return self.clients is None or client in self.clients
 
-    def chosen(self, clients: int, luck: Luck) -> Iterable[int]:
+    def chosen(self, clients: int, random: KeyedRandom) -> Iterable[int]:
         """All the clients, of so many, that this is about, ascending."""
         if self.fraction is not None:
-            return sorted(luck.share(self.fraction))
+            return sorted(random.share(self.fraction))
         return range(clients) if self.clients is None else sorted(set(self.clients))
 
 
@@ -88,11 +88,11 @@ class Clients(Chosen):
         """True in the rounds that this is about."""
         return _falls(round, self.at_round, self.for_rounds, self.every_rounds)
 
-    def strikes_client(self, client: int, round: int, luck: Luck) -> bool:
+    def strikes_client(self, client: int, round: int, random: KeyedRandom) -> bool:
         """True if this client is struck in a round, all through it."""
-        if not (self.is_due(round) and self.is_about(client, luck)):
+        if not (self.is_due(round) and self.is_about(client, random)):
             return False
-        return self.probability == 1 or luck.draw("strike", client, round) < self.probability
+        return self.probability == 1 or random.draw("strike", client, round) < self.probability
 
 
 class Exchange(Clients):
@@ -120,7 +120,7 @@ class Exchange(Clients):
         spans_ns = (None if seconds is None else round_ns(seconds) for seconds in (self.for_s, self.every_s))
         if not _falls(passage.now_ns, round_ns(self.at_s), *spans_ns):
             return False
-        return self.is_due(passage.round) and self.is_about(passage.client, passage.luck)
+        return self.is_due(passage.round) and self.is_about(passage.client, passage.random)
 
 
 class Selector(Exchange):

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from seedbus.bus import Duration, Luck, Slowed
+from seedbus.bus import Duration, KeyedRandom, Slowed
 from seedbus.bus.network import round_ns
 from seedbus.scenarios.faults.selector import Clients
 
@@ -27,9 +27,9 @@ class Straggler(Clients):
             raise ValueError("give factor or pause_s, or both")
         return self
 
-    def slows(self, client: int, round: int, luck: Luck) -> Slowed:
-        if not self.strikes_client(client, round, luck):
+    def slows(self, client: int, round: int, random: KeyedRandom) -> Slowed:
+        if not self.strikes_client(client, round, random):
             return Slowed()
         drawn_for = (client,) if self.drawn == "once" else (client, round)
-        factor = 1.0 if self.factor is None else self.factor.quantile(luck.draw("factor", *drawn_for))
+        factor = 1.0 if self.factor is None else self.factor.quantile(random.draw("factor", *drawn_for))
         return Slowed(factor, round_ns(self.pause_s or 0))

@@ -10,17 +10,17 @@ from typing import Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from seedbus.bus import Luck
+from seedbus.bus import KeyedRandom
 from seedbus.bus.network import round_ns
 from seedbus.scenarios.errors import ScenarioError
-from seedbus.scenarios.faults.presence import Coming, Toggling
+from seedbus.scenarios.faults.presence import IntermittentClients, Toggling
 from seedbus.scenarios.sentences import quoted
 
 _HEADER = ["client", "from_s", "to_s"]
 _LATEST_S = 1e12
 
 
-class Trace(Coming):
+class Trace(IntermittentClients):
     """Clients are there in the intervals of a CSV file with the columns client, from_s and to_s, and else away.
 
     A client that the file does not name is always there.
@@ -45,8 +45,8 @@ class Trace(Coming):
             digest.update(b"%d %d %d\n" % line)
         return digest.hexdigest()
 
-    def schedule(self, clients: int, luck: Luck) -> Toggling:
-        chosen = set(self.chosen(clients, luck))
+    def schedule(self, clients: int, random: KeyedRandom) -> Toggling:
+        chosen = set(self.chosen(clients, random))
         spans: dict[int, list[tuple[int, int]]] = {}
         for client, begin_ns, end_ns in self._lines(clients):
             if client in chosen:

@@ -1,1 +1,5 @@
-"""What a run tells: results, tables, pages, progress, and comparisons."""
+"""What a run tells: results, tables, pages, progress, and comparisons.
+
+Doors: `accounting`, `compare`, `compare_page`, `page`, `progress`, `rate_limit`, `report`, `results`, `round_table`,
+`statistics`, `terminal`.
+"""

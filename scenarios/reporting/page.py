@@ -12,7 +12,7 @@ from seedbus.agents.server.stopping import rounds_done
 from seedbus.scenarios.reporting.figures import MOST_POINTS, Line, bars, in_bytes, lines, picked
 from seedbus.scenarios.reporting.report import groups, title
 from seedbus.scenarios.reporting.results import Results, write
-from seedbus.scenarios.reporting.round_table import History
+from seedbus.scenarios.reporting.round_table import RoundTable
 from seedbus.scenarios.reporting.statistics import Table, histogram
 
 PAGE = "report.html"
@@ -36,7 +36,7 @@ svg { width: 100%; height: auto; } text { font-size: 12px; fill: #3c4654; } text
 """
 
 
-def page(summary: Mapping[str, Any], measured: Sequence[Mapping[str, Any]], history: History, table: Table) -> str:
+def page(summary: Mapping[str, Any], measured: Sequence[Mapping[str, Any]], history: RoundTable, table: Table) -> str:
     """The whole page. measured: the lines of metrics, oldest first; table: of the clients."""
     plots = [*_metrics(measured), *_rounds(summary, history), *_clients(history, table), _traffic(summary)]
     return document(title(summary), _table(summary), plots)
@@ -85,7 +85,7 @@ def _metrics(measured: Sequence[Mapping[str, Any]]) -> list[str]:
     return found
 
 
-def _rounds(summary: Mapping[str, Any], history: History) -> list[str]:
+def _rounds(summary: Mapping[str, Any], history: RoundTable) -> list[str]:
     """How long rounds took; of many rounds, the median and the longest of each stretch."""
     took_s = (history.closed_ns - history.opened_ns) / 1e9
     clock = "simulated" if summary["clock"] == "virtual" else "real"
@@ -102,7 +102,7 @@ def _rounds(summary: Mapping[str, Any], history: History) -> list[str]:
     return [lines("How long rounds took", "round", f"seconds ({clock})", drawn)]
 
 
-def _clients(history: History, table: Table) -> list[str]:
+def _clients(history: RoundTable, table: Table) -> list[str]:
     """Who took part, how far behind clients were, and how old late reports."""
     places = picked(history.clients)
     drawn = [Line(name, places + 1, np.sort(table[name])[::-1][places]) for name in ("asked", "answered", "counted")]

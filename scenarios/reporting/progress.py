@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from seedbus.agents.observer import Nobody
+from seedbus.agents.observer import NullObserver
 from seedbus.agents.refusals import Refusal
 from seedbus.agents.server.coordinator import Closed
 from seedbus.agents.server.stopping import rounds_done
@@ -129,7 +129,7 @@ class Lines:
         pass
 
 
-class Quiet(Nobody):
+class Quiet(NullObserver):
     """Nothing but what was lost."""
 
     def noted(self, event: str, **facts: Any) -> None:

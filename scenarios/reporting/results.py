@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from seedbus.bus.ledger import Columns
-    from seedbus.scenarios.reporting.round_table import History
+    from seedbus.scenarios.reporting.round_table import RoundTable
     from seedbus.scenarios.reporting.statistics import Table
 
 RESULTS = "results.json"
@@ -126,13 +126,13 @@ class Results:
         return columns
 
     @cached_property
-    def history(self) -> History:
+    def history(self) -> RoundTable:
         """All rounds as arrays. Raises `RunFolderError`, `JournalDamaged`."""
-        from seedbus.scenarios.reporting.round_table import History
+        from seedbus.scenarios.reporting.round_table import RoundTable
         from seedbus.scenarios.running.run_folder import scenario_of
 
         with closing(Journal.open(self.folder, for_writing=False)) as journal:
-            return History.of(journal.rounds(), scenario_of(self.folder).participation.clients)
+            return RoundTable.of(journal.rounds(), scenario_of(self.folder).participation.clients)
 
 
 def strict(value: Any) -> Any:

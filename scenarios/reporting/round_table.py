@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from seedbus.agents.journal.reader import Round
-from seedbus.agents.round_record import Course
+from seedbus.agents.journal.reader import StoredRound
+from seedbus.agents.round_record import RoundRecord
 
 Whole = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -32,7 +32,7 @@ class Pairs:
 
 
 @dataclass(frozen=True)
-class History:
+class RoundTable:
     """clients: N. Of each of R rounds: times in nanoseconds, whether its deadline closed it, whether it made a commit.
 
     asked: whom rounds asked, and lags, the commits that they had missed by then; reported: who answered in time; late:
@@ -51,12 +51,12 @@ class History:
     staleness: Whole
 
     @staticmethod
-    def of(rounds: Iterable[Round], clients: int) -> History:
+    def of(rounds: Iterable[StoredRound], clients: int) -> RoundTable:
         """rounds: as the journal has them."""
         times: list[tuple[int, int, bool, bool]] = []
         asked, lags, reported, late, staleness = _Column(), _Column(), _Column(), _Column(), _Column()
         for _, _, cohort, answered, packed, commit in rounds:
-            course = Course.unpack(packed)
+            course = RoundRecord.unpack(packed)
             times.append((course.opened_ns, course.closed_ns, course.is_expired, commit is not None))
             asked.add(cohort)
             lags.add(course.lags)
@@ -65,7 +65,7 @@ class History:
             staleness.add([age for age, clients in course.late for _ in clients])
         table = np.array(times, np.int64).reshape(-1, 4)
         is_expired, has_commit = table[:, 2].astype(bool), table[:, 3].astype(bool)
-        return History(
+        return RoundTable(
             clients, table[:, 0], table[:, 1], is_expired, has_commit,
             asked.pairs(), lags.values(), reported.pairs(), late.pairs(), staleness.values(),
         )  # fmt: skip

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from seedbus.bus import Compute, Fate, Kind
 from seedbus.bus.ledger import Columns
 from seedbus.bus.network import Constant
-from seedbus.scenarios.reporting.round_table import History, Pairs, Whole
+from seedbus.scenarios.reporting.round_table import Pairs, RoundTable, Whole
 
 Table = dict[str, NDArray[Any]]
 FoldingTime = Callable[[int, int, int], float]
@@ -35,7 +35,7 @@ def folding(compute: Compute, seed: int) -> FoldingTime:
     return lambda client, round, commits: compute.time_ns(seed, client, round, 0, commits) / NS
 
 
-def describe(history: History, heard: Heard, table: Table, simulated_s: float) -> dict[str, Any]:
+def describe(history: RoundTable, heard: Heard, table: Table, simulated_s: float) -> dict[str, Any]:
     """The parts of a run's summary that are about clients and rounds. table: of its clients."""
     return {
         "participation": _participation(table),
@@ -48,7 +48,7 @@ def describe(history: History, heard: Heard, table: Table, simulated_s: float) -
 class Heard:
     """The first report of each client in each round that arrived at the server, in order of round and client."""
 
-    def __init__(self, columns: Columns, history: History) -> None:
+    def __init__(self, columns: Columns, history: RoundTable) -> None:
         sender = columns["sender"]
         of_clients = (columns["kind"] == Kind.REPORT) & (sender >= 0) & (sender < history.clients)
         rows = np.flatnonzero(of_clients & (columns["fate"] == Fate.DELIVERED))
@@ -67,7 +67,7 @@ class Heard:
         return np.where(self.keys[place] == keys, self.arrived_ns[place], -1)
 
 
-def clients_table(columns: Columns, history: History, heard: Heard, folding_s: FoldingTime = free) -> Table:
+def clients_table(columns: Columns, history: RoundTable, heard: Heard, folding_s: FoldingTime = free) -> Table:
     """A column for everything that is counted by client, each with N entries.
 
     asked, answered (reports that arrived), counted (those in a commit; late: of these, in a later one), lag_mean and
@@ -174,14 +174,14 @@ def _participation(table: Table) -> dict[str, Any]:
     return {"clients": clients, **shares, **spreads}
 
 
-def _staleness(history: History) -> dict[str, Any]:
+def _staleness(history: RoundTable) -> dict[str, Any]:
     fresh = np.zeros(int(history.is_counted.sum()), np.int64)
     ages = np.concatenate([fresh, history.staleness])
     late = history.staleness.size
     return spread(ages) | {"late": late, "late_share": late / ages.size if ages.size else 0.0}
 
 
-def _round_times(history: History, heard: Heard, simulated_s: float) -> dict[str, Any]:
+def _round_times(history: RoundTable, heard: Heard, simulated_s: float) -> dict[str, Any]:
     took_ns = history.closed_ns - history.opened_ns
     waited_ns = int(straggling_ns(history, heard).sum())
     return {name + "_s": value / NS for name, value in spread(took_ns).items()} | {
@@ -194,7 +194,7 @@ def _round_times(history: History, heard: Heard, simulated_s: float) -> dict[str
     }
 
 
-def straggling_ns(history: History, heard: Heard) -> Whole:
+def straggling_ns(history: RoundTable, heard: Heard) -> Whole:
     """Of each round, the time from when half of the reports in time that it counts were there (the ⌈n/2⌉-th of n) to
     its closing; 0 for a round without."""
     counted, rounds = history.is_counted, history.opened_ns.size

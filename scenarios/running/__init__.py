@@ -1,1 +1,4 @@
-"""Running a scenario: its folder, its processes, and its replay."""
+"""Running a scenario: its folder, its processes, and its replay.
+
+Doors: `access`, `cluster`, `limits`, `replay`, `run`, `run_folder`, `worker`.
+"""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seedbus.agents.errors import Unfinishable
-from seedbus.bus import Reception
+from seedbus.bus import Registration
 from seedbus.bus.errors import BadKey
 from seedbus.bus.transport import ANYBODY, OPERATOR, STRANGER, Rights
 
@@ -28,7 +28,7 @@ class Access:
     def __init__(
         self, own: str, context: Any, *, transport: str, bind: str | None, keys: Path | None, evaluator: str
     ) -> None:
-        from seedbus.bus.zeromq.keys import TABLE, Doorkeeper, Identity, KeyPair, Table
+        from seedbus.bus.zeromq.keys import TABLE, Authenticator, Identity, KeyPair, Table
 
         self.own, self.keys, self.identity = own, None, None
         self._trusts_all = bind is not None and evaluator == "anybody"
@@ -46,7 +46,7 @@ class Access:
             self.endpoint = "tcp://127.0.0.1:*"
             self.keys, own_keys = KeyPair.new(), KeyPair.new()
             self.identity = Identity(own_keys, self.keys.public)
-        self._doorkeeper = None if self.keys is None else Doorkeeper(context, self._admits)
+        self._doorkeeper = None if self.keys is None else Authenticator(context, self._admits)
 
     def rights(self, is_own: bool, user: str) -> Rights | None:
         if is_own:
@@ -63,16 +63,16 @@ class Access:
     def _admits(self, user: str) -> bool:
         return self._rights_of(user) is not None if self._table is None else self._table.admits(user)
 
-    def tell(self, reception: Reception) -> None:
+    def tell(self, registration: Registration) -> None:
         """Name the keys that were turned away, and a table that lets nobody in."""
         if self._doorkeeper is None:
             return
-        while self._doorkeeper.turned_away:
-            key = self._doorkeeper.turned_away.pop()
-            reception.refused(f"key {key}", "not-authorised", "this key is not authorised")
+        while self._doorkeeper.rejected:
+            key = self._doorkeeper.rejected.pop()
+            registration.refused(f"key {key}", "not-authorised", "this key is not authorised")
         complaint = "" if self._table is None else self._table.complaint
         if complaint and complaint != self._complaint:
-            reception.refused("the table of keys", "not-authorised", f"{complaint}; until then nobody is let in")
+            registration.refused("the table of keys", "not-authorised", f"{complaint}; until then nobody is let in")
         self._complaint = complaint
         if not self._doorkeeper.is_alive:
             raise Unfinishable("the thread that checks keys has ended; every closed round is kept")

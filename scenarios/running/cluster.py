@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from seedbus.agents.errors import Unfinishable
 from seedbus.agents.observer import Observer
-from seedbus.bus import MemoryTransport, Reception, Recruit, Transport, Wish
+from seedbus.bus import HostRequest, MemoryTransport, Recruit, Registration, Transport
 from seedbus.bus.clock import wall_seconds
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.running.access import Access, is_public
@@ -141,11 +141,11 @@ def placed(
             evaluator=placement.evaluator,
         )
 
-        def on_tick(reception: Reception) -> None:
-            access.tell(reception)
+        def on_tick(registration: Registration) -> None:
+            access.tell(registration)
             for helper in helpers:
-                helper.check(reception)
-            guard.check(reception, hubs[-1].stalls)
+                helper.check(registration)
+            guard.check(registration, hubs[-1].stalls)
 
         def connect(run: bytes) -> Transport:
             hub = Hub(
@@ -242,20 +242,20 @@ class _Guard:
         self._unoffered_s = self._gone_s = 0.0
         self._rounds = self._stalls = 0
 
-    def check(self, reception: Reception, stalls: int) -> None:
+    def check(self, registration: Registration, stalls: int) -> None:
         """stalls: how many processes have been gone so far because they did not answer. Raises `Unfinishable`."""
         before, self._looked = self._looked, wall_seconds()
-        if reception.rounds_closed > self._rounds or not reception.was_complete:
-            self._rounds, self._stalls = reception.rounds_closed, stalls
+        if registration.rounds_closed > self._rounds or not registration.was_complete:
+            self._rounds, self._stalls = registration.rounds_closed, stalls
             self._gone_s = self._unoffered_s = 0.0
-        if reception.can_go_on or not reception.was_complete:
+        if registration.can_go_on or not registration.was_complete:
             self._unoffered_s = 0.0
         else:
             self._gone_s += self._looked - before
-            self._unoffered_s += 0.0 if reception.could_go_on else self._looked - before
+            self._unoffered_s += 0.0 if registration.could_go_on else self._looked - before
         patience_s, most_s = self._placement.patience_s, self._placement.patience_s + self._placement.join_s
         if self._unoffered_s > patience_s or self._gone_s > most_s:
-            missing = reception.missing
+            missing = registration.missing
             clients = sorted(client for client in missing if client >= 0)
             some = ", ".join(map(str, clients[:5])) + (", …" if len(clients) > 5 else "")
             who = f"{len(clients)} clients ({some})" if clients else "the evaluator"
@@ -266,7 +266,7 @@ class _Guard:
             )
         if stalls - self._stalls >= STALLS:
             raise Unfinishable(
-                f"round {reception.rounds_closed}: {STALLS} processes joined and did not answer for "
+                f"round {registration.rounds_closed}: {STALLS} processes joined and did not answer for "
                 f"{self._placement.answer_within_s:.0f} s each (--answer-within); "
                 "every closed round is kept"
             )
@@ -277,13 +277,13 @@ class _Thread:
 
     def __init__(self, endpoint: str, recruit: Recruit, context: Any, identity: Identity | None) -> None:
         self._failure: BaseException | None = None
-        self._leash, self._end = os.pipe()
+        self._parent_pipe, self._end = os.pipe()
         self._thread = threading.Thread(
             target=self._follow, args=(endpoint, recruit, context, identity), name="worker", daemon=True
         )
         self._thread.start()
 
-    def check(self, reception: Reception) -> None:
+    def check(self, registration: Registration) -> None:
         if self._failure is not None:
             raise self._failure
 
@@ -292,13 +292,13 @@ class _Thread:
         self._thread.join(HEARING_S)
         os.close(self._end)
         self._thread.join()
-        os.close(self._leash)
+        os.close(self._parent_pipe)
 
     def _follow(self, endpoint: str, recruit: Recruit, context: Any, identity: Identity | None) -> None:
         from seedbus.bus.zeromq import follow
 
         try:
-            options: dict[str, Any] = {"patience_s": 5.0, "leash": self._leash, "identity": identity}
-            follow(endpoint, [Wish()], recruit, context=context, **options)
+            options: dict[str, Any] = {"patience_s": 5.0, "parent_pipe": self._parent_pipe, "identity": identity}
+            follow(endpoint, [HostRequest()], recruit, context=context, **options)
         except BaseException as error:
             self._failure = error

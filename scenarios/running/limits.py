@@ -155,7 +155,7 @@ def read_scenario(offer: Offer, endpoint: str, limits: Limits | None) -> Scenari
 
 
 def farewell_code(error: BaseException) -> str:
-    """What a server is told of an error that ends this process: one of `parcel.FAREWELLS`."""
+    """What a server is told of an error that ends this process: one of `packet.FAREWELLS`."""
     from seedbus.bus.zeromq.worker.serve import farewell_code as of_the_bus
 
     if isinstance(error, NotAllowed):

@@ -17,7 +17,7 @@ from seedbus.scenarios.schema.scenario import Scenario
 
 
 @contextmanager
-def sparing(scenario: Scenario) -> Iterator[None]:
+def memory_hints(scenario: Scenario) -> Iterator[None]:
     """While a scenario's own work goes on. Raises `DataError` where memory runs out."""
     try:
         yield

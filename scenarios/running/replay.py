@@ -9,7 +9,7 @@ from pathlib import Path
 from seedbus.agents.client.worker import build_facts, prove
 from seedbus.agents.errors import JournalDamaged, RunFolderError
 from seedbus.agents.journal.journal import Journal
-from seedbus.agents.journal.reader import KEPT_EVERY, Round
+from seedbus.agents.journal.reader import KEPT_EVERY, StoredRound
 from seedbus.agents.launcher import check_build
 from seedbus.algorithms.contract import Replica
 from seedbus.bus.files import whole
@@ -72,16 +72,16 @@ def replay(run: str | Path, round: int | None = None) -> Replayed:
     return Replayed(last, replica, problem)
 
 
-def _kept(run: str | Path, rounds: list[Round]) -> str:
+def _kept(run: str | Path, rounds: list[StoredRound]) -> str:
     kept = [round + 1 for round, *_, commit in rounds if commit]
     return (
         f"of a dense run every {KEPT_EVERY}th model is kept; that in {run} has those after {', '.join(map(str, kept))}"
     )
 
 
-def _sound(journal: Journal, wanted: int | None) -> list[Round]:
+def _sound(journal: Journal, wanted: int | None) -> list[StoredRound]:
     """All rounds of a journal; of a damaged one the sound ones, if they are as many as are wanted."""
-    rounds: list[Round] = []
+    rounds: list[StoredRound] = []
     try:
         for each in journal.rounds():
             rounds.append(each)

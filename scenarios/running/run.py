@@ -12,14 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from seedbus.agents.client.client_state import Memories
+from seedbus.agents.client.client_state import ClientStateStore
 from seedbus.agents.client.forging import Forging, forges
 from seedbus.agents.client.tampering import Tampering
 from seedbus.agents.client.worker import Followers, build_facts, prove
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.launcher import MESSAGES, Outcome, Setup, check_build
 from seedbus.agents.launcher import run as run_agents
-from seedbus.agents.observer import Nobody, Observer
+from seedbus.agents.observer import NullObserver, Observer
 from seedbus.algorithms.directions.warm import warm
 from seedbus.bus import Follower, Offer, Recruit, ledger_hash, read_ledger
 from seedbus.bus.clock import cpu_seconds, wall_seconds
@@ -32,10 +32,10 @@ from seedbus.scenarios.errors import Interrupted, ScenarioError, WorkerFailed
 from seedbus.scenarios.reporting.accounting import account
 from seedbus.scenarios.reporting.page import PAGE, page
 from seedbus.scenarios.reporting.results import RESULTS, Results, strict, write
-from seedbus.scenarios.reporting.round_table import History
+from seedbus.scenarios.reporting.round_table import RoundTable
 from seedbus.scenarios.reporting.statistics import Heard, clients_table, describe, folding
 from seedbus.scenarios.running.cluster import Placement, placed
-from seedbus.scenarios.running.memory_hints import sparing
+from seedbus.scenarios.running.memory_hints import memory_hints
 from seedbus.scenarios.running.recording import Recorder
 from seedbus.scenarios.running.run_folder import (
     check_name,
@@ -79,8 +79,8 @@ def run(
     where = placement or Placement(scenario.transport)
     where.check(scenario)
     files = scenario.check()
-    with sparing(scenario):
-        return _in_folder(scenario, where, out, resume, observer or Nobody(), files)
+    with memory_hints(scenario):
+        return _in_folder(scenario, where, out, resume, observer or NullObserver(), files)
 
 
 def _in_folder(
@@ -141,7 +141,7 @@ def recruit(scenario: Scenario, problem: Problem, observer: Observer, memory: Pa
 
     memory: the folder of what clients remember; None: this process remembers, for as long as it lives.
     """
-    own = Memories()
+    own = ClientStateStore()
     faults, seed, clients = scenario.faults, scenario.seed, scenario.participation.clients
     tampering = Tampering(faults, seed, clients)
     verify_every = scenario.verify_every if scenario.verify else 0
@@ -155,7 +155,7 @@ def recruit(scenario: Scenario, problem: Problem, observer: Observer, memory: Pa
             verify_every=verify_every,
             observer=observer,
             tampering=tampering,
-            memories=own if memory is None else Memories(memory),
+            memories=own if memory is None else ClientStateStore(memory),
             gathers=scenario.clock == "virtual",
         )
         if not forges(faults):
@@ -223,7 +223,7 @@ def _run(
         with placed(where, scenario, made, recorder, setup.report_limit) as connect:
             outcome = run_agents(setup, folder, journal, recorder, connect)
         lines, columns = journal.metrics(), _messages(folder / MESSAGES, journal)
-        history = History.of(journal.rounds(), scenario.participation.clients)
+        history = RoundTable.of(journal.rounds(), scenario.participation.clients)
         heard = Heard(columns, history)
         table = clients_table(columns, history, heard, folding(scenario.compute, scenario.seed))
         summary = _summary(scenario, folder, columns, lines, outcome)

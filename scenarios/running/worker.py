@@ -12,9 +12,9 @@ from typing import Any
 
 import zmq
 
-from seedbus.agents.observer import Nobody
+from seedbus.agents.observer import NullObserver
 from seedbus.algorithms.directions import set_threads
-from seedbus.bus import Offer, Wish
+from seedbus.bus import HostRequest, Offer
 from seedbus.bus.spans import Span, merged
 from seedbus.bus.transport import MOST_CLIENTS, NO_CLIENTS, WISH_SPANS, Follower, count_of
 from seedbus.bus.zeromq import follow
@@ -22,13 +22,13 @@ from seedbus.bus.zeromq.keys import Identity
 from seedbus.bus.zeromq.sockets import check_files
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.running.limits import Limits, farewell_code, hold_to, read_scenario
-from seedbus.scenarios.running.memory_hints import sparing
+from seedbus.scenarios.running.memory_hints import memory_hints
 from seedbus.scenarios.running.run import hosted, recruit
 
 FILES_EACH = 3  # descriptors of a socket that has one connection
 
 
-class _Told(Nobody):
+class _Told(NullObserver):
     """An observer that passes on only what befalls the process itself."""
 
     def __init__(self, note: Callable[..., None]) -> None:
@@ -44,20 +44,21 @@ def serve(
     patience_s: float,
     socket_per_client: bool,
     memory: Path | None,
-    leash: bool,
+    parent_pipe: bool,
     limits: Limits | None,
     note: Callable[..., None],
     identity: Identity | None = None,
 ) -> None:
     """Host clients of the server at `endpoint` until its run is over.
 
-    memory: the folder of what they remember; leash: whether standard input tells the keys to show, in its first line,
+    memory: the folder of what they remember; parent_pipe: whether standard input tells the keys to show, in its first
+    line,
     and ends this process by its end; identity: the keys to show otherwise. limits: what this process does for a server
     that its user does not control; None: the server is its own parent.
     Raises `ServerGone`, `BadServer`, `Turned`, `JoinRefused`, `BadEndpoint`, `TooFewFiles`, `DataError`,
     `ScenarioError`, `NotAllowed`.
     """
-    if leash:
+    if parent_pipe:
         line = sys.stdin.buffer.readline() if sys.stdin is not None else b""
         if not line:
             return  # whoever started this process is gone already
@@ -66,7 +67,7 @@ def serve(
             identity = Identity.unpacked(secrets) if secrets else None
         except (ValueError, TypeError, KeyError, AttributeError, zmq.ZMQError):
             expected = "standard input does not begin with a line of keys; expected `{}` at least: this option is for "
-            raise ScenarioError("--leash", [expected + "processes that start workers of their own"]) from None
+            raise ScenarioError("--parent-pipe", [expected + "processes that start workers of their own"]) from None
     set_threads(1)  # other workers have the other cores
     bound: dict[bytes, Any] = {}
 
@@ -77,13 +78,13 @@ def serve(
             scenario = read_scenario(offer, endpoint, limits)
             if limits is not None and limits.max_memory is not None:
                 hold_to(limits.max_memory)
-            stack.enter_context(sparing(scenario))
+            stack.enter_context(memory_hints(scenario))
             bound[offer.scenario] = recruit(scenario, hosted(scenario, note), _Told(note), memory)
         follower: Follower = bound[offer.scenario](offer)
         note("hosting", clients=count_of(offer.spans), evaluates=offer.evaluates)
         return follower
 
-    wishes = [Wish(tuple(spans), count, evaluates)]
+    wishes = [HostRequest(tuple(spans), count, evaluates)]
     if socket_per_client:
         wishes = _one_each(spans, count, evaluates)
         check_files(len(wishes), FILES_EACH)
@@ -94,7 +95,7 @@ def serve(
             make,
             patience_s=patience_s,
             note=note,
-            leash=sys.stdin.fileno() if leash else None,
+            parent_pipe=sys.stdin.fileno() if parent_pipe else None,
             most_clients=MOST_CLIENTS if limits is None else limits.max_clients,
             code_of=farewell_code,
             identity=identity,
@@ -122,9 +123,9 @@ def spans_of(text: str) -> tuple[tuple[Span, ...], int]:
     return chosen, 0
 
 
-def _one_each(spans: Sequence[Span], count: int, evaluates: bool) -> list[Wish]:
+def _one_each(spans: Sequence[Span], count: int, evaluates: bool) -> list[HostRequest]:
     chosen = [client for first, last in spans for client in range(first, last + 1)]
     if not chosen and not count:
         raise ScenarioError("--socket-per-client", ["say which or how many clients, with --clients"])
-    wishes = [Wish(((client, client),), 0, False) for client in chosen] or [Wish((), 1, False)] * count
-    return [Wish(wishes[0].spans, wishes[0].count, evaluates), *wishes[1:]]
+    wishes = [HostRequest(((client, client),), 0, False) for client in chosen] or [HostRequest((), 1, False)] * count
+    return [HostRequest(wishes[0].spans, wishes[0].count, evaluates), *wishes[1:]]

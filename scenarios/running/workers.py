@@ -1,7 +1,7 @@
 """Processes of followers that a run's own process starts, watches and ends.
 
 What a worker must keep to itself reaches it by the pipe that is its standard input: one line of JSON, first of all. Its
-end is the worker's leash: when this process ends, however it ends, so does the worker.
+end is the worker's parent_pipe: when this process ends, however it ends, so does the worker.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from seedbus.agents.errors import Unfinishable
 from seedbus.agents.observer import Observer
-from seedbus.bus import Reception
+from seedbus.bus import Registration
 from seedbus.bus.clock import wall_seconds
 from seedbus.bus.zeromq.keys import Identity
 from seedbus.scenarios.errors import WorkerFailed
@@ -64,14 +64,14 @@ class Workers:
             self._children[number] = self._spawn(number)
             watcher.start()
 
-    def check(self, reception: Reception) -> None:
+    def check(self, registration: Registration) -> None:
         while self._ended:
             number, code = self._ended.popleft()
             self._observer.noted("worker", number=number, ended=code)
         if self._failure is not None:
             raise self._failure
-        if reception.rounds_closed > self._rounds:
-            self._rounds, self._deaths = reception.rounds_closed, [0] * len(self._deaths)
+        if registration.rounds_closed > self._rounds:
+            self._rounds, self._deaths = registration.rounds_closed, [0] * len(self._deaths)
 
     def close(self) -> None:
         """They have been told that the run is over; who has not heard loses its leash."""
@@ -103,7 +103,7 @@ class Workers:
                 return
 
     def _spawn(self, number: int) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "seedbus", "client", "--connect", self._endpoint, "--leash", "--quiet"]
+        command = [sys.executable, "-m", "seedbus", "client", "--connect", self._endpoint, "--parent-pipe", "--quiet"]
         command += [*self._hosted[number], "--patience", str(max(self._patience_s, START_S)), *self._memory]
         # a session of its own: Ctrl-C is for this process, which then tells its workers
         try:
@@ -123,7 +123,7 @@ def _tell(child: subprocess.Popen[bytes], line: bytes) -> None:
 
 
 def _let_go(child: subprocess.Popen[bytes]) -> None:
-    """Drop a worker's leash: its end ends it too."""
+    """Drop a worker's parent_pipe: its end ends it too."""
     if child.stdin is not None:
         with suppress(OSError):
             child.stdin.close()

@@ -1,1 +1,4 @@
-"""`seedbus stress`: random scenarios, and what must be true of every one of them."""
+"""`seedbus stress`: random scenarios, and what must be true of every one of them.
+
+Doors: `stress`.
+"""

@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from seedbus.bus import Compute, Network
-from seedbus.bus.keyed_random import Luck, below
+from seedbus.bus.keyed_random import KeyedRandom, below
 from seedbus.scenarios.schema.discovery import algorithms, faults
 
 _SHARES = (0.0, 0.05, 0.2, 0.5, 0.9, 1.0)
@@ -29,11 +29,11 @@ class Chooser:
     """Draws by key; each question is another draw."""
 
     def __init__(self, seed: int, what: str = "stress") -> None:
-        self._luck, self._seed, self._what, self._count = Luck(seed, 0, what), seed, what, 0
+        self._random, self._seed, self._what, self._count = KeyedRandom(seed, 0, what), seed, what, 0
 
     def number(self) -> float:
         self._count += 1
-        return self._luck.draw(self._count)
+        return self._random.draw(self._count)
 
     def whole(self, low: int, high: int) -> int:
         """A whole number, both ends included."""

@@ -34,11 +34,11 @@ from tempfile import TemporaryDirectory
 from typing import Any, get_args
 
 from seedbus.agents.errors import TooFew
-from seedbus.agents.observer import Nobody
+from seedbus.agents.observer import NullObserver
 from seedbus.agents.refusals import Refusal
 from seedbus.agents.server.coordinator import Closed
 from seedbus.bus.clock import wall_seconds
-from seedbus.bus.keyed_random import with_luck
+from seedbus.bus.keyed_random import with_random
 from seedbus.scenarios.cli.errors import exit_code
 from seedbus.scenarios.errors import Interrupted
 from seedbus.scenarios.faults import hostile
@@ -93,7 +93,7 @@ class _Alarm(KeyboardInterrupt):
     """It is time to end a run: raised wherever that is, and passed on by whatever passes on Ctrl-C."""
 
 
-class _Inspector(Nobody):
+class _Inspector(NullObserver):
     """Watches a run from round to round.
 
     stop_after: raise Ctrl-C once so many rounds are closed; round, version: where it begins.
@@ -286,8 +286,8 @@ def _check_alike(how: str, mine: Results, theirs: Results) -> None:
 def _hostile(scenario: Scenario) -> frozenset[int]:
     """The clients that may break the protocol."""
     clients = scenario.participation.clients
-    said = with_luck(scenario.faults, scenario.seed, clients)
-    chosen = (fault.chosen(clients, luck) for fault, luck in said if isinstance(fault, Hostile))
+    said = with_random(scenario.faults, scenario.seed, clients)
+    chosen = (fault.chosen(clients, random) for fault, random in said if isinstance(fault, Hostile))
     return frozenset(client for some in chosen for client in some)
 
 

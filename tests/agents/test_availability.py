@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_schedules import CLIENTS, anything, moments
 
-from seedbus.agents.availability import RETURNS, Moves, Population, Presence, Returns
-from seedbus.bus import Kind, Luck
+from seedbus.agents.availability import RETURNS, Availability, AvailabilityFault, Moves, Returns
+from seedbus.bus import KeyedRandom, Kind
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Away:
     is_announced: bool = True
     returns: Returns = "with-state"
 
-    def schedule(self, clients: int, luck: Luck) -> _Spans:
+    def schedule(self, clients: int, random: KeyedRandom) -> _Spans:
         return _Spans(self.spans)
 
 
@@ -50,7 +50,7 @@ span = st.tuples(st.integers(0, 3), st.integers(0, 9), st.integers(0, 12))
 aways = st.builds(Away, st.lists(span, max_size=5), st.booleans(), st.sampled_from(RETURNS))
 
 
-def walk(population: Population, rounds: Iterable[int]) -> list[Moves]:
+def walk(population: Availability, rounds: Iterable[int]) -> list[Moves]:
     return [population.advance(round, 0) for round in rounds]
 
 
@@ -60,7 +60,7 @@ def test_a_client_is_there_while_nothing_keeps_it_away_and_brings_the_worst_that
     def keeping(client: int, round: int) -> list[Away]:
         return [each for each in presences if any(c == client and s <= round < u for c, s, u in each.spans)]
 
-    population = Population(presences, 1, 4)
+    population = Availability(presences, 1, 4)
     worst = {client: 0 for client in range(4) if keeping(client, 0)}
     assert population.at_start == set(worst)
     for each in presences:
@@ -88,9 +88,9 @@ def test_a_client_is_there_while_nothing_keeps_it_away_and_brings_the_worst_that
 @given(presences=st.lists(st.one_of(anything, aways), max_size=4), at=moments, cut=st.integers(0, 12))
 @settings(max_examples=200, deadline=None)
 def test_one_jump_on_resuming_leads_to_where_all_the_steps_led(
-    presences: list[Presence], at: list[tuple[int, int]], cut: int
+    presences: list[AvailabilityFault], at: list[tuple[int, int]], cut: int
 ) -> None:
-    whole, made = (Population(presences, 5, CLIENTS) for _ in range(2))
+    whole, made = (Availability(presences, 5, CLIENTS) for _ in range(2))
     for round, now_ns in at[:cut]:
         whole.advance(round, now_ns)
     made.unpack(msgpack.unpackb(msgpack.packb(whole.pack()), strict_map_key=False))
@@ -103,8 +103,8 @@ def test_one_jump_on_resuming_leads_to_where_all_the_steps_led(
 
 @given(presences=st.lists(anything, min_size=1, max_size=3), at=moments)
 @settings(max_examples=100, deadline=None)
-def test_who_is_told_of_is_who_came_and_who_went(presences: list[Presence], at: list[tuple[int, int]]) -> None:
-    population = Population(presences, 5, CLIENTS)
+def test_who_is_told_of_is_who_came_and_who_went(presences: list[AvailabilityFault], at: list[tuple[int, int]]) -> None:
+    population = Availability(presences, 5, CLIENTS)
     away = set(population.away)
     for round, now_ns in at:
         moves = population.advance(round, now_ns)
@@ -114,7 +114,7 @@ def test_who_is_told_of_is_who_came_and_who_went(presences: list[Presence], at: 
 
 
 def test_what_travels_to_or_from_whom_is_away_is_lost_and_nothing_else() -> None:
-    population = Population([Away([(1, 0, 5)], is_announced=False)], 1, 3)
+    population = Availability([Away([(1, 0, 5)], is_announced=False)], 1, 3)
     for client in range(3):
         for kind in (Kind.PLAN, Kind.REPORT):
             for arriving in (True, False):
@@ -126,7 +126,7 @@ def test_what_travels_to_or_from_whom_is_away_is_lost_and_nothing_else() -> None
 def test_only_what_could_be_forgotten_is_kept_of_those_who_are_away() -> None:
     steady = Away([(client, 0, 100) for client in range(1000)], returns="without-state")
     passing = Away([(7, 2, 3)], returns="from-another-run")
-    population = Population([steady, passing], 1, 1000)
+    population = Availability([steady, passing], 1, 1000)
     walk(population, range(2))
     assert population.pack() == [1, 0, []]
     walk(population, range(2, 4))

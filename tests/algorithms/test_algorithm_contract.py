@@ -57,7 +57,7 @@ def spoiled(algorithm: Any, report: Any, value: float) -> Any:
     """A report in which one number is another."""
     wrong = np.array(algorithm.numbers(report))
     wrong.flat[-1] = value
-    return algorithm.saying(report, wrong)
+    return algorithm.with_values(report, wrong)
 
 
 def of_shape(report: Any, values: Any) -> Any:

@@ -12,7 +12,20 @@ from bus_harness import HORIZON_S, MS, SECOND, Harness, Hold, Lose, plan, report
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seedbus.bus import EVALUATOR, HOST, PASS, Compute, Envelope, Fate, Kind, Network, Passage, Rule, Rules, Verdict
+from seedbus.bus import (
+    EVALUATOR,
+    HOST,
+    PASS,
+    Compute,
+    Envelope,
+    Fate,
+    FaultHooks,
+    Kind,
+    Network,
+    Passage,
+    Rule,
+    Verdict,
+)
 from seedbus.bus.codec import encode
 from seedbus.bus.keyed_random import sample, uniform
 from seedbus.bus.ledger import Row
@@ -179,7 +192,7 @@ class Fixed:
 @pytest.mark.parametrize("drops", [False, True])
 def test_verdicts_combine_alike_in_every_order(drops: bool) -> None:
     parts = [Fixed(3, False), Fixed(5, drops), Fixed(0, False)]
-    verdicts = {Rules(order, 0).judge((Kind.PLAN, 1, 0, 0, 0), 0) for order in itertools.permutations(parts)}
+    verdicts = {FaultHooks(order, 0).judge((Kind.PLAN, 1, 0, 0, 0), 0) for order in itertools.permutations(parts)}
     assert verdicts == {Verdict(8, drops)}
 
 

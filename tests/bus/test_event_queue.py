@@ -8,7 +8,7 @@ from typing import NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seedbus.bus.event_queue import FIRST, LAST, LAST_NS, Agenda, Event
+from seedbus.bus.event_queue import FIRST, LAST, LAST_NS, Event, EventQueue
 
 
 class Said(NamedTuple):
@@ -40,7 +40,7 @@ said = st.recursive(
 
 def by_agenda(plan: list[Said], latest_ns: int | None) -> list[tuple[int, int]]:
     """(instant, number) of all that happens; in between, time is looked at up to `latest_ns` first."""
-    agenda, log, numbers = Agenda(), list[tuple[int, int]](), iter(range(10**6))
+    agenda, log, numbers = EventQueue(), list[tuple[int, int]](), iter(range(10**6))
 
     def add(each: Said) -> None:
         def happen() -> None:
@@ -68,7 +68,12 @@ def by_agenda(plan: list[Said], latest_ns: int | None) -> list[tuple[int, int]]:
 
 def by_heap(plan: list[Said], latest_ns: int | None) -> list[tuple[int, int]]:
     """The same by one heap of all events."""
-    heap, log, numbers, now_ns = list[tuple[int, int, int, int, Said]](), list[tuple[int, int]](), iter(range(10**6)), 0
+    heap, log, numbers, now_ns = (
+        list[tuple[int, int, int, int, Said]](),
+        list[tuple[int, int]](),
+        iter(range(10**6)),
+        0,
+    )
 
     def add(each: Said) -> None:
         number = next(numbers)
@@ -101,7 +106,7 @@ def test_events_happen_in_the_order_of_one_heap(plan: list[Said], latest_ns: int
 
 
 def test_what_is_due_before_the_next_instant_is_put_before_it() -> None:
-    agenda, log = Agenda(), list[str]()
+    agenda, log = EventQueue(), list[str]()
     agenda.post(9, (), log.append, "late")
     assert not agenda.happen(5, 64) and agenda.now_ns == 0
     agenda.post(7, (), log.append, "early")
@@ -110,11 +115,11 @@ def test_what_is_due_before_the_next_instant_is_put_before_it() -> None:
 
 
 def test_nothing_happens_after_something_follows_nor_after_the_end_of_time() -> None:
-    agenda, log = Agenda(), list[int]()
+    agenda, log = EventQueue(), list[int]()
 
     def act(number: int) -> None:
         log.append(number)
-        agenda.is_followed |= number == 1
+        agenda.has_pending_work |= number == 1
 
     for number in range(5):
         agenda.post(5, (number,), act, number)

@@ -49,10 +49,10 @@ def test_no_report_counts_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     with repeating(monkeypatch) as counted:
         results = run(what, tmp_path / "again", placement=Placement(transport))
     refused = {reason: sum(peers.values()) for reason, peers in results.summary["refusals"].items()}
-    under_way = results.summary["traffic"]["fates"]["under_way"]
+    in_flight = results.summary["traffic"]["fates"]["under_way"]
     print(f"{counted['reports']:,} reports carried, {counted['extra']:,} too many, {refused} refused")
     assert results.digest == whole.digest and results.summary["version"] == rounds
-    assert sum(refused.values()) + under_way == counted["extra"] and set(refused) <= {"duplicate", "late"}
+    assert sum(refused.values()) + in_flight == counted["extra"] and set(refused) <= {"duplicate", "late"}
     assert counted["extra"] > 3 * rounds
     sent = results.messages["kind"].value_counts()
     assert sent[Kind.REPORT.name] == counted["reports"] and sent[Kind.PLAN.name] == 3 * rounds

@@ -10,9 +10,9 @@ from bus_harness import MS, SECOND, Copy, Flip, Harness, Hold, Lose, plan, repor
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seedbus.bus import PASS, Fate, Kind, MemoryTransport, Network, Passage, Rules, Verdict, encode
+from seedbus.bus import PASS, Fate, FaultHooks, Kind, MemoryTransport, Network, Passage, Verdict, encode
 from seedbus.bus.envelope import NO_TALLY
-from seedbus.bus.in_flight import Flight
+from seedbus.bus.in_flight import InFlightMessage
 from seedbus.bus.network import Constant, Lognormal
 from seedbus.scenarios.faults.corrupt import Corrupt
 from seedbus.scenarios.faults.drop import Drop
@@ -124,8 +124,8 @@ def test_a_bit_that_flips_twice_is_as_it_was() -> None:
 def test_flips_of_a_frame_cancel_in_any_order(frame: bytes, places: list[float]) -> None:
     envelope = plan()
 
-    def flight() -> Flight:
-        return Flight(0, (Kind.PLAN, 0, 0, 0, 0), 0, 0, NO_TALLY, frame, envelope=envelope)
+    def flight() -> InFlightMessage:
+        return InFlightMessage(0, (Kind.PLAN, 0, 0, 0, 0), 0, 0, NO_TALLY, frame, envelope=envelope)
 
     one, another, back = flight(), flight(), flight()
     one.flip(places)
@@ -213,7 +213,7 @@ def test_a_fault_of_some_seconds_strikes_by_the_time_of_sending() -> None:
 def test_a_fault_of_one_kind_strikes_no_other() -> None:
     struck = {}
     for kind in (Kind.PLAN, Kind.REPORT, Kind.JOIN):
-        rules = Rules([Drop(kind=kind.name.lower())], 0)
+        rules = FaultHooks([Drop(kind=kind.name.lower())], 0)
         struck[kind] = [each for each in Kind if rules.judge((each, 1, 0, 0, 0), 0).drop]
     assert struck == {Kind.PLAN: [Kind.PLAN], Kind.REPORT: [Kind.REPORT], Kind.JOIN: [Kind.JOIN]}
 
@@ -242,7 +242,7 @@ class Fixed:
 @given(st.lists(verdicts, min_size=1, max_size=4), st.data())
 def test_verdicts_combine_in_no_order(parts: list[Verdict], data: st.DataObject) -> None:
     order = data.draw(st.permutations(parts))
-    one, another = (Rules([Fixed(part) for part in each], 0) for each in (parts, order))
+    one, another = (FaultHooks([Fixed(part) for part in each], 0) for each in (parts, order))
     verdict = one.judge((Kind.PLAN, 1, 0, 0, 0), 0)
     assert verdict == another.judge((Kind.PLAN, 1, 0, 0, 0), 0)
     assert verdict.delay_ns == sum(part.delay_ns for part in parts)

@@ -11,7 +11,7 @@ import pytest
 from bus_harness import Desk, Follower
 from standing import CLIENTS, WAYS, WIRES, echo, following, listening, standing, until
 
-from seedbus.bus import EVALUATOR, HOST, Envelope, Kind, UnknownAddress, Wish, encode
+from seedbus.bus import EVALUATOR, HOST, Envelope, HostRequest, Kind, UnknownAddress, encode
 
 MEBIBYTE = 2**20
 
@@ -91,7 +91,7 @@ async def test_a_frame_is_opaque(way: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("way", WIRES)
 async def test_a_frame_reaches_its_clients_process_and_no_other(way: str, tmp_path: Path) -> None:
-    wishes = [Wish(((0, 1),), evaluates=False), Wish(((2, 3),), evaluates=True)]
+    wishes = [HostRequest(((0, 1),), evaluates=False), HostRequest(((2, 3),), evaluates=True)]
     async with standing(way, tmp_path, wishes=wishes) as there:
         addresses = [0, 2, EVALUATOR, 1, 3, 0]
         frames = [b"to %d" % address for address in addresses]
@@ -133,7 +133,7 @@ async def test_what_is_delivered_to_nobody_waits_for_whoever_comes(way: str, tmp
         hub.flush()
         await asyncio.sleep(0.02)
         assert answers == []
-        with following(hub, [Wish()], partial(Late, handle=handle), context):
+        with following(hub, [HostRequest()], partial(Late, handle=handle), context):
             await until(lambda: len(answers) == 3)
             hub.post(HOST, encode(Envelope(Kind.BYE, HOST, 0, 0))[0])
             await hub.close()

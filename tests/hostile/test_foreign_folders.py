@@ -12,7 +12,7 @@ import pytest
 from test_journal_damage import stopped
 from worlds import lossy, outcome
 
-from seedbus.agents.client.client_state import Memories
+from seedbus.agents.client.client_state import ClientStateStore
 from seedbus.agents.errors import RunFolderError
 from seedbus.bus.errors import LedgerDamaged
 from seedbus.bus.files import Misplaced, descriptor, whole
@@ -127,8 +127,8 @@ def test_what_clients_remember_is_neither_written_nor_read_through_a_link(tmp_pa
     path.symlink_to(outside)
     before = outside.read_bytes() if outside.is_file() else list(outside.iterdir())
     with pytest.raises(Misplaced, match="is a symbolic link"):
-        Memories(tmp_path / "clients").before(7, 4)
-        Memories(tmp_path / "clients").keep(7, 3, "three")
+        ClientStateStore(tmp_path / "clients").before(7, 4)
+        ClientStateStore(tmp_path / "clients").keep(7, 3, "three")
     assert (outside.read_bytes() if outside.is_file() else list(outside.iterdir())) == before
 
 

@@ -21,8 +21,8 @@ from small_language import write
 
 from seedbus.agents import messages
 from seedbus.bus import encode
-from seedbus.bus.zeromq import packet as parcel
-from seedbus.bus.zeromq.packet import Parcel, Type
+from seedbus.bus.zeromq import packet as packet
+from seedbus.bus.zeromq.packet import Packet, Type
 
 SECRET = "api-key=6f1d"
 ESCAPES = "\x1b]0;owned\x07\x1b]52;c;ZXZpbA==\x07 come\r\n again \u202e"
@@ -214,11 +214,11 @@ def test_what_a_server_says_as_it_sends_a_client_away_moves_no_cursor(seedbus: C
 
 def test_what_a_server_says_as_it_refuses_a_join_moves_no_cursor(seedbus: Command) -> None:
     refusal = encode(messages.refuse(HOST, ESCAPES, ESCAPES))[0]
-    noise = [parcel.parcel(Type.DELIVER, SESSION, parcel.number(0), parcel.entry(b"\x1b]0;x\x07"))]
+    noise = [packet.packet(Type.DELIVER, SESSION, packet.number(0), packet.entry(b"\x1b]0;x\x07"))]
 
-    def answer(got: Parcel) -> Iterable[bytes]:
+    def answer(got: Packet) -> Iterable[bytes]:
         if got.type is Type.POST:
-            return [*noise, parcel.parcel(Type.POST, SESSION, parcel.entry(refusal))]
+            return [*noise, packet.packet(Type.POST, SESSION, packet.entry(refusal))]
         return offering(EVERYTHING)(got)
 
     said, _ = joins(seedbus, answer)
@@ -227,8 +227,8 @@ def test_what_a_server_says_as_it_refuses_a_join_moves_no_cursor(seedbus: Comman
 
 
 def test_notes_that_a_server_causes_come_to_an_end(seedbus: Command) -> None:
-    nonsense = parcel.parcel(Type.DELIVER, SESSION, parcel.number(0), *[parcel.entry(b"\x1bno")] * 5000)
-    bye = parcel.parcel(Type.POST, SESSION, parcel.entry(encode(messages.bye(HOST))[0]))
+    nonsense = packet.packet(Type.DELIVER, SESSION, packet.number(0), *[packet.entry(b"\x1bno")] * 5000)
+    bye = packet.packet(Type.POST, SESSION, packet.entry(encode(messages.bye(HOST))[0]))
     answers = {Type.POST: [nonsense], Type.ANSWER: [bye]}
     offer = offering(EVERYTHING)
     said, _ = joins(seedbus, lambda got: answers.get(got.type, []) or offer(got))
@@ -237,7 +237,7 @@ def test_notes_that_a_server_causes_come_to_an_end(seedbus: Command) -> None:
 
 def test_a_client_opens_no_file_of_a_fault(seedbus: Command, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "trap")  # whoever opens it waits for ever
-    bye = parcel.parcel(Type.POST, SESSION, parcel.entry(encode(messages.bye(HOST))[0]))
+    bye = packet.packet(Type.POST, SESSION, packet.entry(encode(messages.bye(HOST))[0]))
     offer = offering({"faults": [{"fault": "trace", "file": str(tmp_path / "trap")}]})
     said, _ = joins(seedbus, lambda got: [bye] if got.type is Type.POST else offer(got))
     assert said.code == 0 and "the run is over" in said.err

@@ -14,8 +14,8 @@ from hostile_cases import MEMBERS
 from hostile_members import BAD, SILENT, MemberCase, spoiled
 from worlds import go, outcome, scenario
 
-from seedbus.agents.observer import Nobody
-from seedbus.bus import Recruit, Wish
+from seedbus.agents.observer import NullObserver
+from seedbus.bus import HostRequest, Recruit
 from seedbus.bus.zeromq import follow
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running import run as running
@@ -42,7 +42,7 @@ class ByRound(Watcher):
 class Bad(threading.Thread):
     """Followers of whom some are bad, on a thread."""
 
-    def __init__(self, endpoint: str, wish: Wish) -> None:
+    def __init__(self, endpoint: str, wish: HostRequest) -> None:
         super().__init__(name="bad clients", daemon=True)
         self._endpoint, self._wish = endpoint, wish
         self.failure: BaseException | None = None
@@ -50,7 +50,7 @@ class Bad(threading.Thread):
 
     def run(self) -> None:
         try:
-            made = running.recruit(WHAT, running.bind(WHAT), Nobody())
+            made = running.recruit(WHAT, running.bind(WHAT), NullObserver())
             follow(self._endpoint, [self._wish], spoiled(made), patience_s=10.0)
         except BaseException as error:
             self.failure = error
@@ -62,7 +62,7 @@ def among_the_bad(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Re
     server, watcher = Serving(WHAT, tmp_path_factory.mktemp("among-the-bad") / "run"), ByRound()
     server.watcher = watcher
     with server:
-        wishes = Wish(((0, SILENT - 1),), 0, True), Wish(((SILENT, BAD),), 0, False)
+        wishes = HostRequest(((0, SILENT - 1),), 0, True), HostRequest(((SILENT, BAD),), 0, False)
         workers = [Bad(watcher.endpoint, wish) for wish in wishes]
         results = server.results()
         for worker in workers:

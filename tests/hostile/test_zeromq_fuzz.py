@@ -1,4 +1,4 @@
-"""Fuzzed parcels over real sockets, while a run goes on: all refused, all counted, and nothing else happens."""
+"""Fuzzed packets over real sockets, while a run goes on: all refused, all counted, and nothing else happens."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from hostile_peers import Peer, frame
 from worlds import go, scenario
 
 from seedbus.agents.messages import Join, Span
-from seedbus.bus import Envelope, Kind, Wish, encode
-from seedbus.bus.zeromq import packet as parcel
+from seedbus.bus import Envelope, HostRequest, Kind, encode
+from seedbus.bus.zeromq import packet as packet
 from seedbus.bus.zeromq.packet import NO_SESSION, Type
 
 MOST_GROWTH = 50 * 10**6
@@ -28,22 +28,22 @@ ENVELOPES = [
     encode(Envelope(Kind.PLAN, 3, 5, 4, [[7, 1, 3, b"\0" * 4], []]))[0],
 ]
 CONTENTS = [
-    parcel.hello(b"", Wish()),
-    parcel.hello(b"", Wish(((0, 3), (5, 7)), 0, False)),
-    b"".join(map(parcel.entry, ENVELOPES)),
-    b"".join(parcel.deliveries(3, [(frame, b"") for frame in ENVELOPES])),
-    b"".join(parcel.answers(2, [ENVELOPES, [], ENVELOPES[:1]])),
-    parcel.decline("reason", "detail"),
+    packet.hello(b"", HostRequest()),
+    packet.hello(b"", HostRequest(((0, 3), (5, 7)), 0, False)),
+    b"".join(map(packet.entry, ENVELOPES)),
+    b"".join(packet.deliveries(3, [(frame, b"") for frame in ENVELOPES])),
+    b"".join(packet.answers(2, [ENVELOPES, [], ENVELOPES[:1]])),
+    packet.decline("reason", "detail"),
     b"",
 ]
 
 
 def fuzzed(seed: int) -> Iterator[bytes]:
-    """Parcels that might be good, changed: bytes flipped, cut out, doubled, put in, or spliced with another's."""
+    """Packets that might be good, changed: bytes flipped, cut out, doubled, put in, or spliced with another's."""
     draw = random.Random(seed)
     while True:
         session = NO_SESSION if draw.random() < 0.3 else draw.randbytes(8)
-        data = bytearray(parcel.parcel(draw.choice(list(Type)), session, draw.choice(CONTENTS)))
+        data = bytearray(packet.packet(draw.choice(list(Type)), session, draw.choice(CONTENTS)))
         for _ in range(draw.randrange(5)):
             at, end = sorted(draw.randrange(len(data) + 1) for _ in range(2))
             match draw.randrange(5):
@@ -71,7 +71,7 @@ def send(port: int, frames: list[bytes]) -> None:
 
 
 def told(arena: Arena) -> int:
-    """How many parcels the server has refused; that a connection was silent for too long is about none of them."""
+    """How many packets the server has refused; that a connection was silent for too long is about none of them."""
     return sum(count for reason, count in arena.server.refusals().items() if reason != "said-nothing")
 
 
@@ -84,17 +84,17 @@ def told(arena: Arena) -> int:
     ],
 )
 def test_fuzzed_parcels_change_nothing(tmp_path: Path, count: int) -> None:
-    what, parcels, began = scenario(stop={"rounds": 200}), fuzzed(11), time.monotonic()
+    what, packets, began = scenario(stop={"rounds": 200}), fuzzed(11), time.monotonic()
     with Arena(what, tmp_path / "run") as arena:
         before, resident = told(arena), arena.server.resident
         for first in range(0, count, TOGETHER):
-            send(arena.server.port, [next(parcels) for _ in range(min(TOGETHER, count - first))])
+            send(arena.server.port, [next(packets) for _ in range(min(TOGETHER, count - first))])
             if first % (TOGETHER * 5000) == 0:
                 arena.step()
         arena.server.wait_for(lambda: told(arena) >= before + count, "has refused them all")
         refusals, growth = arena.server.refusals(), arena.server.resident - resident
         took = time.monotonic() - began
-        print(f"{count:,} parcels at {count / took:,.0f}/s; {growth / 1e6:.1f} MB more; {dict(refusals)}")
+        print(f"{count:,} packets at {count / took:,.0f}/s; {growth / 1e6:.1f} MB more; {dict(refusals)}")
         assert told(arena) == before + count
         assert growth < MOST_GROWTH
         arena.gate.open_to(2**32)

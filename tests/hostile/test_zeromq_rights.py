@@ -29,10 +29,10 @@ from seedbus.agents.admission import bound
 from seedbus.agents.client.worker import prove
 from seedbus.agents.errors import Unfinishable
 from seedbus.agents.messages import Join, Span
-from seedbus.bus import HOST, Envelope, Kind, Wish, decode, encode
+from seedbus.bus import HOST, Envelope, HostRequest, Kind, decode, encode
 from seedbus.bus.transport import NO_CLIENTS, STRANGER
 from seedbus.bus.zeromq import Hub, Limits
-from seedbus.bus.zeromq import packet as parcel
+from seedbus.bus.zeromq import packet as packet
 from seedbus.bus.zeromq.packet import Type
 from seedbus.bus.zeromq.server.connections import STRANGERS_OF_A_HOST
 from seedbus.scenarios.reporting.results import Results
@@ -49,28 +49,28 @@ class Stranger:
 
     def __init__(self, port: int, spans: bytes = b"", count: int = 0, evaluates: int = 0) -> None:
         self.peer = Peer(port).send(hello(b"", spans, count, evaluates))
-        self.answer = parcel.read(self.peer.receive())
+        self.answer = packet.read(self.peer.receive())
 
     @property
     def declined(self) -> str:
         """Why it got no offer, in a word."""
         assert self.answer.type is Type.DECLINE
-        return parcel.read_decline(self.answer.content)[0]
+        return packet.read_decline(self.answer.content)[0]
 
     def joining(self, proof: dict[str, bytes]) -> bytes:
         """A JOIN of all that it was offered, with proofs for this very offer."""
-        _, offer, _ = parcel.read_offer(self.answer.content)
+        _, offer, _ = packet.read_offer(self.answer.content)
         spans = tuple(Span(first, last, 0) for first, last in offer.spans)
         return encode(Join(offer.host, spans, **bound(proof, offer.nonce)).pack())[0]
 
     def post(self, frame: bytes) -> None:
-        self.peer.send(parcel.parcel(Type.POST, self.answer.session, parcel.entry(frame)))
+        self.peer.send(packet.packet(Type.POST, self.answer.session, packet.entry(frame)))
 
     def told(self) -> Kind:
         """What kind of message its JOIN is answered with."""
-        while (got := parcel.read(self.peer.receive())).type is not Type.POST:
+        while (got := packet.read(self.peer.receive())).type is not Type.POST:
             pass
-        return decode(parcel.read_entries(got.content)[0]).kind
+        return decode(packet.read_entries(got.content)[0]).kind
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def test_strangers_neither_evaluate_nor_say_what_x0_is_nor_keep_anybody_out(
         assert stranger(port(server), count=NO_CLIENTS, evaluates=1).declined == "no-clients"
         liars = [stranger(port(server), column(0, 7), evaluates=1) for _ in range(6)]
         for liar in liars:
-            assert not parcel.read_offer(liar.answer.content)[1].evaluates
+            assert not packet.read_offer(liar.answer.content)[1].evaluates
             liar.post(liar.joining(proof | {"x0": b"a lie..."}))
         time.sleep(0.1)
         assert server.watcher.joined == 0, "nobody says what x0 is before the server's own process"
@@ -119,7 +119,7 @@ def test_strangers_neither_evaluate_nor_say_what_x0_is_nor_keep_anybody_out(
         assert [liar.told() for liar in liars] == [Kind.REFUSE] * 6
         idle = [stranger(port(server), column(0, 7)) for _ in range(6)]
         gate, left = Gate(), server.watcher.gone
-        honest = Following(WHAT, server.watcher.endpoint, Wish(evaluates=False), gate=gate)
+        honest = Following(WHAT, server.watcher.endpoint, HostRequest(evaluates=False), gate=gate)
         wait_for(lambda: server.watcher.joined == 2)
         assert server.watcher.gone == left, "six hold offers of the same clients, and lose nothing but those"
         for each in idle:
@@ -150,7 +150,7 @@ def test_what_was_recorded_of_a_process_that_joined_makes_nobody_a_member(
             wait_for(lambda: any(refusal.reason == "stale-session" for refusal in server.watcher.refusals))
         wait_for(lambda: server.watcher.gone == 2)
         replaying = stranger(port(server), column(7, 7))
-        assert parcel.read_offer(replaying.answer.content)[1].host == decode(said).client, "it names this very host"
+        assert packet.read_offer(replaying.answer.content)[1].host == decode(said).client, "it names this very host"
         replaying.post(said)
         assert replaying.told() is Kind.REFUSE
         assert server.watcher.joined == 2
@@ -169,7 +169,7 @@ async def test_a_session_that_lives_is_nobody_elses_to_take() -> None:
         await owner.until(lambda: door.refusals == ["taken"] * 3)
         hub.deliver(0, b"a question", answers.append)
         hub.flush()
-        owner.say(Type.ANSWER, *parcel.answers(0, [[b"an answer"]]))
+        owner.say(Type.ANSWER, *packet.answers(0, [[b"an answer"]]))
         await owner.until(lambda: answers == [[b"an answer"]])
         assert door.why == []
         await asyncio.sleep(2.5 * HEARTBEAT_S)
@@ -259,7 +259,7 @@ async def test_connections_that_come_and_go_faster_than_they_are_heard_of_are_no
 
         await asyncio.to_thread(come_and_go)
         await until(lambda: len(door.refusals) >= 800)
-    assert door.refusals == ["short-parcel"] * 800
+    assert door.refusals == ["short-packet"] * 800
 
 
 @pytest.mark.parametrize(("size", "is_let_in"), [(900 * 12, True), (900 * 40, False)])
@@ -272,7 +272,7 @@ async def test_a_join_may_say_of_each_client_where_it_stands(size: int, is_let_i
         member = Member(int(hub.endpoint.rpartition(":")[2]))
         await member.offered()
         long = encode(Envelope(Kind.JOIN, HOST, 0, 0, [[[0, 899]], bytes(size)]))[0]
-        member.say(Type.POST, parcel.entry(long))
+        member.say(Type.POST, packet.entry(long))
         await until(lambda: bool(desk.hosts) or "too-long" in desk.refusals)
         assert bool(desk.hosts) == is_let_in
         member.peer.close()

@@ -28,10 +28,10 @@ from processes import kill, seedbus
 from worlds import go, scenario
 
 from seedbus.agents.client.worker import prove
-from seedbus.bus import HOST, Declined, Envelope, Kind, Offer, Wish, encode
+from seedbus.bus import HOST, Declined, Envelope, HostRequest, Kind, Offer, encode
 from seedbus.bus.transport import ANYBODY, OPERATOR, Rights
 from seedbus.bus.zeromq import Hub, Limits
-from seedbus.bus.zeromq import packet as parcel
+from seedbus.bus.zeromq import packet as packet
 from seedbus.bus.zeromq.packet import Type
 from seedbus.bus.zeromq.server.router_socket import MISSED
 from seedbus.scenarios.running.run import bind
@@ -49,7 +49,7 @@ class Door(Desk):
         self._scenario = scenario
         self.why: list[str] = []
 
-    def greet(self, wish: Wish, rights: Rights = OPERATOR) -> Offer | Declined:
+    def greet(self, wish: HostRequest, rights: Rights = OPERATOR) -> Offer | Declined:
         answer = super().greet(wish)
         return replace(answer, scenario=self._scenario) if isinstance(answer, Offer) else answer
 
@@ -87,10 +87,10 @@ class Member:
         self.session = head[10:] if head[0] & 2 else head[3:11]
 
     def say(self, type: Type, *content: bytes) -> None:
-        self.peer.send(parcel.parcel(type, self.session, *content))
+        self.peer.send(packet.packet(type, self.session, *content))
 
     def join(self) -> None:
-        self.say(Type.POST, parcel.entry(encode(Envelope(Kind.JOIN, HOST, 0, 0, [[[0, 0]]]))[0]))
+        self.say(Type.POST, packet.entry(encode(Envelope(Kind.JOIN, HOST, 0, 0, [[[0, 0]]]))[0]))
 
     async def pass_time(self, seconds: float) -> None:
         """Live on for a while."""
@@ -176,7 +176,7 @@ async def test_whoever_lives_and_never_answers_is_gone(redelivers: bool) -> None
             another = Member(port)
             await another.offered()
             another.join()
-            another.say(Type.ANSWER, *parcel.answers(0, [[b"an answer"]]))
+            another.say(Type.ANSWER, *packet.answers(0, [[b"an answer"]]))
             await another.until(lambda: bool(answers))
             another.peer.close()
     assert answers == [[b"an answer"]] if redelivers else [[]]
@@ -242,7 +242,7 @@ def test_in_real_time_nobody_waits_for_a_member_that_only_pings(tmp_path: Path) 
     with Serving(what, tmp_path / "run", heartbeat_s=1.0) as server:
         port, proof = int(server.watcher.endpoint.rpartition(":")[2]), prove(what.algorithm, bind(what))
         guest = pinging(port, proof, lambda: not server.is_alive())
-        good = Following(what, server.watcher.endpoint, Wish(((0, 6),)))
+        good = Following(what, server.watcher.endpoint, HostRequest(((0, 6),)))
         summary = server.results().summary
         guest.join(5)
         good.join(10)

@@ -17,8 +17,8 @@ from worlds import go, reopened, scenario
 from seedbus.agents.client.worker import prove
 from seedbus.agents.errors import JoinRefused, RunFolderError
 from seedbus.agents.journal.journal import Journal
-from seedbus.agents.observer import Nobody
-from seedbus.bus import Wish
+from seedbus.agents.observer import NullObserver
+from seedbus.bus import HostRequest
 from seedbus.bus.zeromq import follow
 from seedbus.models.errors import DataError
 from seedbus.models.images.problem import ImageProblem
@@ -92,7 +92,9 @@ REFUSED = r"\(losses\): its compiled losses have other bits .* with task.forward
 
 
 def takes_part(endpoint: str, factor: float, first: int, last: int) -> None:
-    follow(endpoint, [Wish(((first, last),))], recruit(SHARED, in_one_place(factor), Nobody()), patience_s=20)
+    follow(
+        endpoint, [HostRequest(((first, last),))], recruit(SHARED, in_one_place(factor), NullObserver()), patience_s=20
+    )
 
 
 def test_losses_are_proved_only_where_they_were_compiled() -> None:

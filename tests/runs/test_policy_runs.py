@@ -148,7 +148,7 @@ def interrupted(monkeypatch: pytest.MonkeyPatch, what: Scenario, folder: Path, r
     """Run until the plug is pulled; false if the run ended before."""
     with monkeypatch.context() as patch:
         _cut(patch, *cut[:3], before=cut[3])
-        patch.setattr("seedbus.agents.launcher._Crew.tidy", lambda self: None)
+        patch.setattr("seedbus.agents.launcher._ServerRun.tidy", lambda self: None)
         try:
             run(what, folder, resume=resume)
         except _Power:

@@ -19,7 +19,7 @@ from worlds import HISO, scenario
 from seedbus.agents.errors import Unfinishable
 from seedbus.agents.journal.journal import Entry, Journal
 from seedbus.agents.messages import Join, Span
-from seedbus.bus import HOST, Envelope, Kind, MemoryTransport, Offer, Wish, decode, encode
+from seedbus.bus import HOST, Envelope, HostRequest, Kind, MemoryTransport, Offer, decode, encode
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running.cluster import Placement
 from seedbus.scenarios.running.replay import replay
@@ -63,15 +63,15 @@ class _Leaving(MemoryTransport):
         super().__init__(made)
         self._made, self._at, self._woken = made, at, 0
 
-    def start(self, reception: Any) -> None:
-        super().start(reception)
-        self._reception = reception
+    def start(self, registration: Any) -> None:
+        super().start(registration)
+        self._registration = registration
 
     def deliver(self, address: int, frame: bytes, answered: Any, tail: bytes = b"") -> None:
         self._woken += decode(frame).kind is Kind.WAKE
         if self._woken == self._at and decode(frame).kind is Kind.WAKE:
-            self._reception.gone(HOST, "it was killed")
-            super().start(self._reception)
+            self._registration.gone(HOST, "it was killed")
+            super().start(self._registration)
         super().deliver(address, frame, answered, tail)
 
 
@@ -167,7 +167,7 @@ def test_a_process_does_not_bring_whom_the_scenario_keeps_away(tmp_path: Path) -
     faults = [{"fault": "ramp", "start": 4, "stages": [{"rounds": 10, "target": 4}, {"rounds": 1, "target": 8}]}]
     what = wall(faults=faults, stop={"rounds": 300}, evaluation={"every": 50})
     with Serving(what, tmp_path / "run", patience_s=20) as server:
-        first = Following(what, server.watcher.endpoint, Wish(((0, 7),)), patience_s=10)
+        first = Following(what, server.watcher.endpoint, HostRequest(((0, 7),)), patience_s=10)
         wait_for(lambda: server.watcher.rounds > 30 or not server.is_alive())
         results = server.results()
         first.join(10)
@@ -181,14 +181,14 @@ def test_who_is_away_as_its_process_joins_in_real_time_is_no_member() -> None:
     hall = Hall(clients=4, processes=1, is_virtual=False)
     away = {1}
     hall.coordinator._joining.apart = away
-    hall.comes(Wish())
+    hall.comes(HostRequest())
     assert list(hall.coordinator._places.members) == [0, 2, 3]
     away.clear()
     assert hall.coordinator.joined(Join(1, (Span(1, 1, 0),), **hall.coordinator.proofs), is_due=True)[1] is None
     assert list(hall.coordinator._places.members) == [0, 1, 2, 3]
-    hall.reception.gone(HOST, "…")
+    hall.registration.gone(HOST, "…")
     away.add(2)
-    hall.comes(Wish(), 0)
+    hall.comes(HostRequest(), 0)
     assert list(hall.coordinator._places.members) == [0, 1, 3]
 
 

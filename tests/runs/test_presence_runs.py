@@ -14,7 +14,7 @@ from worlds import DECOMFL, lossy, outcome
 
 from seedbus.agents.errors import TooFew, Unfinishable
 from seedbus.agents.journal.journal import Entry, Journal
-from seedbus.agents.server.arrivals import Comings
+from seedbus.agents.server.arrivals import Arrivals
 from seedbus.agents.server.server import Server
 from seedbus.bus import Bus, Fate, Kind, read_ledger
 from seedbus.scenarios.reporting.results import Results
@@ -54,7 +54,7 @@ def test_a_run_cut_off_after_every_round_ends_alike(
     for cuts in range(60):
         with monkeypatch.context() as patch:
             _cut(patch, Journal, "append", 1 + cuts % 2, before=False)
-            patch.setattr("seedbus.agents.launcher._Crew.tidy", lambda self: None)
+            patch.setattr("seedbus.agents.launcher._ServerRun.tidy", lambda self: None)
             try:
                 results = run(coming(name), tmp_path / "cut", resume=resume)
                 break
@@ -70,8 +70,8 @@ def test_a_run_cut_off_after_every_round_ends_alike(
     [
         (Bus, "wake", 1, True),
         (Bus, "wake", 4, False),
-        (Comings, "joined", 3, True),
-        (Comings, "joined", 5, False),
+        (Arrivals, "joined", 3, True),
+        (Arrivals, "joined", 5, False),
     ],
 )
 def test_a_run_cut_off_while_somebody_comes_ends_alike(

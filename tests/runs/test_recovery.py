@@ -18,7 +18,7 @@ from worlds import DECOMFL, HISO, lossy, outcome, reopened, scenario
 from seedbus.agents.errors import RunFolderError
 from seedbus.agents.journal.journal import Entry, Journal
 from seedbus.bus import Bus, Kind
-from seedbus.bus.in_flight import Flight
+from seedbus.bus.in_flight import InFlightMessage
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.scenario import Scenario
@@ -51,7 +51,9 @@ def test_a_run_cut_off_again_and_again_ends_alike(tmp_path: Path, monkeypatch: p
     while True:
         with monkeypatch.context() as patch:
             _cut(patch, Journal, "append", 3, before=cuts % 2 == 0)
-            patch.setattr("seedbus.agents.launcher._Crew.tidy", lambda self: None)  # without power nothing is tidied
+            patch.setattr(
+                "seedbus.agents.launcher._ServerRun.tidy", lambda self: None
+            )  # without power nothing is tidied
             try:
                 results = run(what, tmp_path / "cut", resume=resume)
                 break
@@ -69,7 +71,7 @@ def test_a_run_that_ends_before_its_first_round_and_is_cut_off_then_keeps_its_me
     assert whole.summary["rounds"] == 0 and len(whole.metrics) == 1
     with monkeypatch.context() as patch:
         _cut(patch, Journal, "finish", 1, before=False)
-        patch.setattr("seedbus.agents.launcher._Crew.tidy", lambda self: None)
+        patch.setattr("seedbus.agents.launcher._ServerRun.tidy", lambda self: None)
         with pytest.raises(_Power):
             run(what, tmp_path / "cut")
     assert outcome(run(what, tmp_path / "cut", resume=True)) == outcome(whole)
@@ -82,7 +84,7 @@ def test_every_commit_is_durable_before_anybody_hears_of_it(tmp_path: Path, monk
         append(self, entry)
         durable[0] = entry.version
 
-    def watch(self: Bus, flight: Flight) -> None:
+    def watch(self: Bus, flight: InFlightMessage) -> None:
         watched[flight.key[0]] += 1
         assert flight.base <= durable[0]
         depart(self, flight)

@@ -112,7 +112,7 @@ def _cut(patch: pytest.MonkeyPatch, owner: type, name: str, at: int) -> None:
         return result
 
     patch.setattr(owner, name, method)
-    patch.setattr("seedbus.agents.launcher._Crew.tidy", lambda self: None)
+    patch.setattr("seedbus.agents.launcher._ServerRun.tidy", lambda self: None)
 
 
 @pytest.mark.parametrize(("owner", "name", "at"), CUTS)

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from comings import churn
 
-from seedbus.agents.observer import Nobody
-from seedbus.agents.server.member_index import Members
+from seedbus.agents.observer import NullObserver
+from seedbus.agents.server.member_index import MemberIndex
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.loading import validate
 
 ROUNDS, FIRST = 24, 6
 
 
-class Counting(Nobody):
+class Counting(NullObserver):
     """Counts what Python calls and does, from round FIRST on: an amount of work that no other process disturbs."""
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ def test_a_hundred_thousand_clients_fit_into_memory(tmp_path: Path) -> None:
 
 
 def test_members_that_come_one_by_one_cost_little(tmp_path: Path) -> None:
-    members = Members(50_000)
+    members = MemberIndex(50_000)
     members.update(range(0, 50_000, 2))
     assert members[10] == 20
     steps = [0]

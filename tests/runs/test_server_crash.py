@@ -58,7 +58,7 @@ def test_a_run_that_is_killed_around_an_outage_ends_like_one_that_is_not(
 
     with monkeypatch.context() as patch:
         patch.setattr(Journal, "append", cut)
-        patch.setattr("seedbus.agents.launcher._Crew.tidy", lambda self: None)
+        patch.setattr("seedbus.agents.launcher._ServerRun.tidy", lambda self: None)
         with pytest.raises(_Power):
             run(crashing(phase), tmp_path / "cut")
     assert outcome(run(crashing(phase), tmp_path / "cut", resume=True)) == whole

@@ -15,7 +15,7 @@ from test_snapshots import rough
 from test_zeromq_crashes import _port, alike, killing
 from worlds import DECOMFL, HISO, outcome, scenario
 
-from seedbus.bus import Wish
+from seedbus.bus import HostRequest
 from seedbus.scenarios.running.cluster import Placement
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
@@ -102,7 +102,9 @@ def test_in_real_time_a_process_that_comes_late_gets_snapshots_and_the_others_go
         stop={"rounds": 120},
         evaluation={"every": 50},
     )
-    results = goes_and_comes(what, tmp_path / "run", Wish(((0, 5),)), "6-7", Wish(((6, 7),), evaluates=False))
+    results = goes_and_comes(
+        what, tmp_path / "run", HostRequest(((0, 5),)), "6-7", HostRequest(((6, 7),), evaluates=False)
+    )
     assert results.summary["version"] == 120 and replay(tmp_path / "run").digest == results.digest
     pulled = set(results.messages.query("kind == 'PULL'")["sender"])
     assert pulled == {6, 7}

@@ -153,7 +153,7 @@ def test_a_run_cut_off_with_snapshots_under_way_and_resumed_ends_alike(
     monkeypatch.setattr("seedbus.agents.launcher.Ledger", partial(Ledger, segment_rows=40))
     with monkeypatch.context() as patch:
         _cut(patch, owner, name, at, before=at % 2 == 0)
-        patch.setattr("seedbus.agents.launcher._Crew.tidy", lambda self: None)
+        patch.setattr("seedbus.agents.launcher._ServerRun.tidy", lambda self: None)
         with pytest.raises(_Power):
             run(_rough(algorithm, source), tmp_path / "cut")
     resumed = outcome(run(_rough(algorithm, source), tmp_path / "cut", resume=True))

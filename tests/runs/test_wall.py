@@ -15,7 +15,7 @@ from worlds import HISO, scenario
 from seedbus.agents.client.evaluator import Evaluator
 from seedbus.agents.errors import Unfinishable
 from seedbus.agents.journal.journal import Entry, Journal
-from seedbus.bus import Envelope, Wish
+from seedbus.bus import Envelope, HostRequest
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running.cluster import Placement
 from seedbus.scenarios.running.replay import replay
@@ -60,14 +60,16 @@ def test_a_deadline_passes_in_real_time_and_late_reports_are_refused(tmp_path: P
 
 def test_clients_that_go_are_not_waited_for_and_may_come_back_from_x0(tmp_path: Path) -> None:
     what = wall(NEVER_S, stop={"rounds": 150}, evaluation={"every": 50})
-    results = goes_and_comes(what, tmp_path / "run", Wish(((0, 3),)), "4-7", Wish(((4, 7),)))
+    results = goes_and_comes(what, tmp_path / "run", HostRequest(((0, 3),)), "4-7", HostRequest(((4, 7),)))
     assert results.summary["rounds"] == 150 and holds(results)
     assert results.messages["sender"].isin([4, 5, 6, 7]).to_numpy()[-100:].any(), "they take part again at the end"
 
 
 def test_an_evaluator_that_goes_has_missed_nothing_when_another_comes(tmp_path: Path) -> None:
     what = wall(NEVER_S, stop={"rounds": 150}, evaluation={"every": 10})
-    results = goes_and_comes(what, tmp_path / "run", Wish(((0, 5),), evaluates=False), "6-7", Wish(((6, 7),)))
+    results = goes_and_comes(
+        what, tmp_path / "run", HostRequest(((0, 5),), evaluates=False), "6-7", HostRequest(((6, 7),))
+    )
     assert holds(results) and list(results.metrics["round"]) == [0, *range(9, 150, 10)]
 
 
@@ -121,8 +123,8 @@ def test_what_the_evaluator_had_not_answered_when_a_run_in_real_time_stopped_is_
     with monkeypatch.context() as patch, Serving(what, tmp_path / "run", patience_s=5.0) as server:
         stopping(patch, 6)
         patch.setattr(Evaluator, "committed", hang)
-        evaluates = Following(what, server.watcher.endpoint, Wish(((7, 7),)))
-        works = Following(what, server.watcher.endpoint, Wish(((0, 6),), evaluates=False))
+        evaluates = Following(what, server.watcher.endpoint, HostRequest(((7, 7),)))
+        works = Following(what, server.watcher.endpoint, HostRequest(((0, 6),), evaluates=False))
         with pytest.raises(KeyboardInterrupt):
             server.results()
         may_end.set()

@@ -17,7 +17,7 @@ from rich.console import Console
 from worlds import DECOMFL, HISO, lossy, outcome
 
 from seedbus.agents.refusals import Refusal
-from seedbus.bus import Offer, Wish, ledger_hash, read_ledger
+from seedbus.bus import HostRequest, Offer, ledger_hash, read_ledger
 from seedbus.bus.errors import BadEndpoint, ServerGone, Turned
 from seedbus.bus.transport import Follower
 from seedbus.bus.zeromq import follow, sockets
@@ -174,13 +174,13 @@ def small() -> Scenario:
 
 def test_a_server_that_is_not_there_is_named_after_a_while() -> None:
     with pytest.raises(ServerGone, match=r"no server answers at tcp://127\.0\.0\.1:9; gave up after 1 s"):
-        follow("tcp://127.0.0.1:9", [Wish()], lambda offer: pytest.fail("nothing was offered"), patience_s=1.0)
+        follow("tcp://127.0.0.1:9", [HostRequest()], lambda offer: pytest.fail("nothing was offered"), patience_s=1.0)
 
 
 @pytest.mark.parametrize("endpoint", ["tcp://", "nonsense", "tcp://127.0.0.1:99999999"])
 def test_what_is_no_address_is_refused_at_once(endpoint: str) -> None:
     with pytest.raises(BadEndpoint, match="expected a server's address, like tcp://host:5555"):
-        follow(endpoint, [Wish()], lambda offer: pytest.fail("nothing was offered"))
+        follow(endpoint, [HostRequest()], lambda offer: pytest.fail("nothing was offered"))
 
 
 @pytest.mark.parametrize("way", ["tcp", "ipc"])
@@ -219,7 +219,7 @@ def test_a_process_that_cannot_build_what_it_was_offered_is_named_with_a_code(tm
 
     with Serving(small(), tmp_path / "run") as server:
         with pytest.raises(DataError):
-            follow(server.watcher.endpoint, [Wish()], make)
+            follow(server.watcher.endpoint, [HostRequest()], make)
         Following(small(), server.watcher.endpoint)
         server.results()
     (why,) = [facts["why"] for event, facts in server.watcher.events if event == "gone"]
@@ -253,7 +253,7 @@ def test_a_process_that_asks_for_too_many_clients_is_told_how_many_are_left(tmp_
         command = seedbus("client", "--connect", server.watcher.endpoint, "--clients", 9)
         _, told = command.communicate(timeout=60)
         assert command.returncode == Exit.PEER and "9 clients are asked for and 8 are left" in told
-        follower = Following(small(), server.watcher.endpoint, Wish(((0, 7),)))
+        follower = Following(small(), server.watcher.endpoint, HostRequest(((0, 7),)))
         server.results()
         follower.join(5)
     assert follower.failure is None
@@ -262,12 +262,12 @@ def test_a_process_that_asks_for_too_many_clients_is_told_how_many_are_left(tmp_
 def test_a_process_of_another_run_is_sent_away(tmp_path: Path) -> None:
     with Serving(small(), tmp_path / "one") as server:
         endpoint = server.watcher.endpoint
-        client = Following(small(), endpoint, Wish(((0, 3),)))
+        client = Following(small(), endpoint, HostRequest(((0, 3),)))
         with Serving(lossy(seed=5), tmp_path / "two") as other:
             client._endpoint = other.watcher.endpoint
             Following(lossy(seed=5), other.watcher.endpoint)
             other.results()
-        Following(small(), endpoint, Wish(((4, 7),)))
+        Following(small(), endpoint, HostRequest(((4, 7),)))
         server.results()
 
 

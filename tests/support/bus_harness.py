@@ -20,6 +20,8 @@ from seedbus.bus import (
     Declined,
     Envelope,
     Fate,
+    FaultHooks,
+    HostRequest,
     Kind,
     Ledger,
     Links,
@@ -28,12 +30,10 @@ from seedbus.bus import (
     Network,
     Offer,
     Passage,
-    Rules,
     Tally,
     Transport,
     Verdict,
     VirtualClock,
-    Wish,
     decode,
     encode,
 )
@@ -65,7 +65,7 @@ class Desk:
         self.gone_hosts: list[int] = []
         self.refusals: list[str] = []
 
-    def greet(self, wish: Wish, rights: Rights = OPERATOR) -> Offer | Declined:
+    def greet(self, wish: HostRequest, rights: Rights = OPERATOR) -> Offer | Declined:
         spans = wish.spans or tuple(self.left)
         evaluates = wish.evaluates and self.evaluates
         if not spans and not evaluates:
@@ -155,7 +155,7 @@ def bus_on(
     **options: Any,
 ) -> Bus:
     """A bus with a ledger that writes no file."""
-    judges = Rules(rules, seed, clients)
+    judges = FaultHooks(rules, seed, clients)
     links = Links(network or Network(), seed, judges)
     return Bus(clock, transport, Ledger(Path("unwritten")), links, judges, **options)
 

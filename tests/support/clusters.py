@@ -10,8 +10,8 @@ from typing import Any, Self
 from gates import Gate, Gated
 from processes import kill, seedbus, wait_for
 
-from seedbus.agents.observer import Nobody
-from seedbus.bus import Kind, Offer, Wish
+from seedbus.agents.observer import NullObserver
+from seedbus.bus import HostRequest, Kind, Offer
 from seedbus.bus.transport import Follower
 from seedbus.bus.zeromq import follow
 from seedbus.scenarios.reporting.results import Results
@@ -21,7 +21,7 @@ from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.schema.yaml_text import dump
 
 
-class Watcher(Nobody):
+class Watcher(NullObserver):
     """Notes what it is told, and where the server listens."""
 
     def __init__(self) -> None:
@@ -104,17 +104,23 @@ class Following(threading.Thread):
     """A process's worth of clients on a thread. gate: what they wait at before they answer plans."""
 
     def __init__(
-        self, what: Scenario, endpoint: str, wish: Wish | None = None, *, gate: Gate | None = None, **options: Any
+        self,
+        what: Scenario,
+        endpoint: str,
+        wish: HostRequest | None = None,
+        *,
+        gate: Gate | None = None,
+        **options: Any,
     ) -> None:
         super().__init__(name="clients", daemon=True)
         self._gate = gate
-        self._what, self._endpoint, self._wish = what, endpoint, wish or Wish()
+        self._what, self._endpoint, self._wish = what, endpoint, wish or HostRequest()
         self._options = {"patience_s": 20.0} | options
         self.failure: BaseException | None = None
         self.start()
 
     def run(self) -> None:
-        made = recruit(self._what, bind(self._what), Nobody())
+        made = recruit(self._what, bind(self._what), NullObserver())
 
         def make(offer: Offer) -> Follower:
             good: Follower = made(offer)
@@ -125,11 +131,11 @@ class Following(threading.Thread):
         except BaseException as error:
             self.failure = error
 
-    def _wishes(self) -> Sequence[Wish]:
+    def _wishes(self) -> Sequence[HostRequest]:
         return [self._wish]
 
 
-def goes_and_comes(what: Scenario, folder: Path, stays: Wish, goes: str, comes: Wish) -> Results:
+def goes_and_comes(what: Scenario, folder: Path, stays: HostRequest, goes: str, comes: HostRequest) -> Results:
     """A run in which one process is killed, and another comes in its place 30 rounds later."""
     gate, clients = Gate(), f"clients {goes.replace('-', '…')}"
     with Serving(what, folder) as server:

@@ -34,11 +34,11 @@ from seedbus.agents.journal import file as files
 from seedbus.agents.journal import journal as journals
 from seedbus.agents.journal.file import FILE
 from seedbus.agents.journal.journal import Journal
-from seedbus.agents.observer import Nobody
+from seedbus.agents.observer import NullObserver
 from seedbus.agents.server.server import Server
 from seedbus.bus import Bus, Ledger
 from seedbus.bus.errors import BusError
-from seedbus.bus.in_flight import Flight
+from seedbus.bus.in_flight import InFlightMessage
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running.recording import Recorder
 from seedbus.scenarios.running.run import run
@@ -97,14 +97,14 @@ class Wire:
         return call
 
 
-class Hearer(Nobody):
+class Hearer(NullObserver):
     """Notes, where no kill undoes it, every version that an observer or a follower heard of."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         deliver = Bus._deliver
 
-        def delivered(bus: Bus, recipient: int, flight: Flight) -> None:
+        def delivered(bus: Bus, recipient: int, flight: InFlightMessage) -> None:
             self._heard(flight.base)
             deliver(bus, recipient, flight)
 

@@ -11,13 +11,13 @@ import msgpack
 import zmq
 from hostile_parcels import column
 
-from seedbus.bus.zeromq import packet as parcel
-from seedbus.bus.zeromq.packet import Parcel, Type
+from seedbus.bus.zeromq import packet as packet
+from seedbus.bus.zeromq.packet import Packet, Type
 
 SESSION = b"a stay 1"
 RUN = b"this run"
 HOST = -3
-Answer = Callable[[Parcel], Iterable[bytes]]
+Answer = Callable[[Packet], Iterable[bytes]]
 SCENARIO: dict[str, Any] = {
     "name": "asked",
     "task": {"name": "quadratic", "dimension": 20},
@@ -28,12 +28,12 @@ SCENARIO: dict[str, Any] = {
 
 
 class FakeServer(threading.Thread):
-    """A context in which a server listens on a free port of this machine. answer: what it says to a parcel."""
+    """A context in which a server listens on a free port of this machine. answer: what it says to a packet."""
 
     def __init__(self, answer: Answer) -> None:
         super().__init__(name="fake server", daemon=True)
         self._answer, self._is_over = answer, threading.Event()
-        self.heard: list[Parcel] = []
+        self.heard: list[Packet] = []
 
     def __enter__(self) -> Self:
         self._context = zmq.Context()
@@ -53,7 +53,7 @@ class FakeServer(threading.Thread):
         while not self._is_over.is_set() or self._socket.poll(50):  # what was said before the end is heard
             if self._socket.poll(10):
                 peer, data = self._socket.recv_multipart()
-                got = parcel.read(data)
+                got = packet.read(data)
                 self.heard.append(got)
                 for said in self._answer(got):
                     self._socket.send_multipart([peer, said])
@@ -73,10 +73,10 @@ def offering(scenario: bytes | dict[str, Any] = b"{}", **changes: Any) -> Answer
     sound: dict[str, Any] = {"run": RUN, "host": HOST, "spans": column(0, 0), "evaluates": 0, "heartbeat": 2000}
     sound |= {"nonce": bytes(16), "scenario": content}
     offer = msgpack.packb(list((sound | changes).values()))
-    return lambda got: [parcel.parcel(Type.OFFER, SESSION, offer)] if got.type is Type.HELLO else []
+    return lambda got: [packet.packet(Type.OFFER, SESSION, offer)] if got.type is Type.HELLO else []
 
 
 def declining(reason: str, detail: str) -> Answer:
     """A server that sends everybody away."""
-    said = parcel.parcel(Type.DECLINE, SESSION, msgpack.packb([reason, detail]))
+    said = packet.packet(Type.DECLINE, SESSION, msgpack.packb([reason, detail]))
     return lambda got: [said] if got.type is Type.HELLO else []

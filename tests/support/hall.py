@@ -11,21 +11,21 @@ from coordinator_cases import ALGORITHM, PROOF, cohort_of, report
 from seedbus.agents import messages
 from seedbus.agents.admission import bound
 from seedbus.agents.messages import Join, Span
-from seedbus.agents.observer import Nobody
+from seedbus.agents.observer import NullObserver
 from seedbus.agents.policies.participation import Participation
 from seedbus.agents.server.coordinator import Coordinator
-from seedbus.agents.server.registration import Reception
+from seedbus.agents.server.registration import Registration
 from seedbus.agents.server.stopping import Cadence, Stop
 from seedbus.bus import (
     Declined,
     Envelope,
     Fate,
+    HostRequest,
     Kind,
     MemoryTransport,
     Offer,
     VirtualClock,
     WallClock,
-    Wish,
     decode,
     encode,
 )
@@ -60,7 +60,7 @@ class Hall:
         self.held: dict[int, int] = {}
         self.came: list[list[tuple[int, int]]] = []
         self.told = Told()
-        self.reception = Reception(
+        self.registration = Registration(
             bus,
             self.coordinator,
             self.told,
@@ -70,18 +70,18 @@ class Hall:
             came=lambda plans: self.came.append([(plan.client, plan.round) for plan, _ in plans]),
         )
 
-    def offered(self, wish: Wish, rights: Rights = OPERATOR) -> Offer:
-        offer = self.reception.greet(wish, rights)
+    def offered(self, wish: HostRequest, rights: Rights = OPERATOR) -> Offer:
+        offer = self.registration.greet(wish, rights)
         assert isinstance(offer, Offer), offer
         return offer
 
-    def declined(self, wish: Wish, rights: Rights = OPERATOR) -> Declined:
-        answer = self.reception.greet(wish, rights)
+    def declined(self, wish: HostRequest, rights: Rights = OPERATOR) -> Declined:
+        answer = self.registration.greet(wish, rights)
         assert isinstance(answer, Declined)
         return answer
 
     def joins(self, host: int, *spans: Span, **proofs: bytes) -> tuple[list[Envelope], bool]:
-        admitted = self.reception.admit(host, joining(host, *spans, **proofs))
+        admitted = self.registration.admit(host, joining(host, *spans, **proofs))
         assert not isinstance(admitted, Declined), admitted
         return [decode(frame) for frame in admitted[0]], admitted[1]
 
@@ -89,11 +89,11 @@ class Hall:
         """A JOIN whose proofs are bound to an offer."""
         return joining(offer.host, *spans, **bound(PROOF | proofs, offer.nonce))
 
-    def comes(self, wish: Wish, version: int = 0, *, rights: Rights = OPERATOR) -> Offer:
+    def comes(self, wish: HostRequest, version: int = 0, *, rights: Rights = OPERATOR) -> Offer:
         """A process comes and joins; all of its clients say that they hold `version`."""
         offer = self.offered(wish, rights)
         spans = [Span(first, last, version) for first, last in offer.spans]
-        admitted = self.reception.admit(offer.host, self.joining(offer, *spans))
+        admitted = self.registration.admit(offer.host, self.joining(offer, *spans))
         assert not isinstance(admitted, Declined) and admitted[1], admitted
         return offer
 
@@ -123,7 +123,7 @@ class Hall:
         ]
 
 
-class Told(Nobody):
+class Told(NullObserver):
     """Notes what an observer is told."""
 
     def __init__(self) -> None:

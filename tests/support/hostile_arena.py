@@ -17,8 +17,8 @@ from hostile_peers import Case
 from hostile_server import ServerProcess
 
 from seedbus.agents.client.worker import prove
-from seedbus.agents.observer import Nobody
-from seedbus.bus import Kind, Offer, Wish
+from seedbus.agents.observer import NullObserver
+from seedbus.bus import HostRequest, Kind, Offer
 from seedbus.bus.transport import Follower, Span
 from seedbus.bus.zeromq import follow
 from seedbus.bus.zeromq.server.connections import OLD
@@ -35,20 +35,20 @@ class Worker(threading.Thread):
     def __init__(self, what: Scenario, endpoint: str, spans: tuple[Span, ...], gate: Gate | None = None) -> None:
         super().__init__(name="worker", daemon=True)
         self._what, self._endpoint, self._gate = what, endpoint, gate
-        self._wish = Wish(spans, 0, gate is not None)
-        self._leash, self._end = os.pipe()
+        self._wish = HostRequest(spans, 0, gate is not None)
+        self._parent_pipe, self._end = os.pipe()
         self.failure: BaseException | None = None
         self.start()
 
     def run(self) -> None:
-        made = recruit(self._what, bind(self._what), Nobody())
+        made = recruit(self._what, bind(self._what), NullObserver())
 
         def gated(offer: Offer) -> Follower:
             good = made(offer)
             return good if self._gate is None else Gated(good, self._gate, Kind.COMMIT)
 
         try:
-            follow(self._endpoint, [self._wish], gated, patience_s=30.0, leash=self._leash)
+            follow(self._endpoint, [self._wish], gated, patience_s=30.0, parent_pipe=self._parent_pipe)
         except BaseException as error:
             self.failure = error
 
@@ -56,7 +56,7 @@ class Worker(threading.Thread):
         """Leave, if it is still there. Raises what it failed with."""
         os.close(self._end)
         self.join(WITHIN_S)
-        os.close(self._leash)
+        os.close(self._parent_pipe)
         assert not self.is_alive(), "a worker hangs"
         if self.failure is not None:
             raise self.failure

@@ -13,7 +13,7 @@ from hostile_peers import Peer
 
 from seedbus.agents.messages import Join, Span
 from seedbus.bus import Envelope, Kind, encode
-from seedbus.bus.zeromq import packet as parcel
+from seedbus.bus.zeromq import packet as packet
 from seedbus.bus.zeromq.packet import NO_SESSION, Type
 
 CLIENT = 7  # whom they are offered
@@ -30,9 +30,9 @@ class Guest:
         """Become a guest; whoever had the client before may still be leaving."""
         for _ in range(100):
             self.peer = peer.send(hello(b"", column(CLIENT, CLIENT), 0, 0))
-            answer = parcel.read(self.peer.receive())
+            answer = packet.read(self.peer.receive())
             if answer.type is Type.OFFER:
-                self.session, self.host = answer.session, parcel.read_offer(answer.content)[1].host
+                self.session, self.host = answer.session, packet.read_offer(answer.content)[1].host
                 return
             peer.close()
             time.sleep(0.02)
@@ -45,10 +45,10 @@ class Guest:
         return {self.peer.name, f"host {self.host} at {self.peer.name}", str(self.host)}
 
     def say(self, type: Type, *content: bytes) -> None:
-        self.peer.send(parcel.parcel(type, self.session, *content))
+        self.peer.send(packet.packet(type, self.session, *content))
 
     def post(self, *frames: bytes) -> None:
-        self.say(Type.POST, b"".join(map(parcel.entry, frames)))
+        self.say(Type.POST, b"".join(map(packet.entry, frames)))
 
     def join(self, spans: Sequence[Sequence[int]] = ((CLIENT, CLIENT, 0),), **changes: Any) -> bytes:
         """A JOIN's frame: the right one, but for the changes."""
@@ -151,7 +151,7 @@ def _leaves(guest: Guest) -> None:
     guest.post(guest.join())
     guest.say(Type.FAREWELL)
     guest.post(guest.join())
-    guest.say(Type.ANSWER, *parcel.answers(0, [[b"x"]]))
+    guest.say(Type.ANSWER, *packet.answers(0, [[b"x"]]))
 
 
 def _comes_and_goes(guest: Guest) -> None:
@@ -168,8 +168,8 @@ def _borrows(guest: Guest) -> None:
     for type in set(Type) - {Type.HELLO}:
         guest.say(type)
     guest.say(Type.PING)
-    own.send(parcel.parcel(Type.PING, guest.session))
-    while parcel.read(own.receive()).type is not Type.PONG:
+    own.send(packet.packet(Type.PING, guest.session))
+    while packet.read(own.receive()).type is not Type.PONG:
         pass
     own.close()
 
@@ -180,12 +180,12 @@ def _was_before(guest: Guest) -> None:
     guest.say(Type.FAREWELL)
     guest.greet(guest.peer)
     for type in set(Type) - {Type.HELLO}:
-        guest.peer.send(parcel.parcel(type, session))
+        guest.peer.send(packet.packet(type, session))
 
 
 def _replays(guest: Guest) -> None:
     """Somebody's whole conversation, word for word."""
-    guest.say(Type.ANSWER, *parcel.answers(0, [[b"x"]]))
+    guest.say(Type.ANSWER, *packet.answers(0, [[b"x"]]))
     guest.post(guest.join())
     guest.say(Type.PING)
     guest.say(Type.FAREWELL)
@@ -196,7 +196,7 @@ def _replays(guest: Guest) -> None:
 
 
 def _contents() -> Iterator[GuestCase]:
-    """Parcels of a session with contents that are not what their type says."""
+    """Packets of a session with contents that are not what their type says."""
     long = b"\x80\x80\x80\x80\x80\x01"
     posts = {
         "nothing": (b"", "empty"),
@@ -235,7 +235,7 @@ def _contents() -> Iterator[GuestCase]:
     yield GuestCase("offer-of-its-own", _offers, {"wrong-way": 1})
     for bit in (0, 31, 63):
         yield GuestCase(f"session-with-bit-{bit}-flipped", lambda g, own=bit: _flipped(g, own), {"stale-session": 1})
-    yield GuestCase("session-cut-short", lambda g: g.peer.send(b"\x14" + g.session[:7]), {"short-parcel": 1})
+    yield GuestCase("session-cut-short", lambda g: g.peer.send(b"\x14" + g.session[:7]), {"short-packet": 1})
     yield GuestCase("two-frames-of-a-session", lambda g: g.peer.send(*[b"\x14" + g.session] * 2), {"frames": 1})
     yield GuestCase("no-session-any-more", lambda g: g.peer.send(b"\x14" + NO_SESSION), {"stale-session": 1})
 
@@ -246,7 +246,7 @@ def _offers(guest: Guest) -> None:
 
 def _flipped(guest: Guest, bit: int) -> None:
     session = (int.from_bytes(guest.session, "big") ^ (1 << bit)).to_bytes(8, "big")
-    guest.peer.send(parcel.parcel(Type.PING, session))
+    guest.peer.send(packet.packet(Type.PING, session))
 
 
 CASES = [*_joins(), *_memberships(), *_contents()]

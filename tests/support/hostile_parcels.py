@@ -1,4 +1,4 @@
-"""Strangers that speak ZMTP well and say the wrong things: parcels, HELLOs and msgpack."""
+"""Strangers that speak ZMTP well and say the wrong things: packets, HELLOs and msgpack."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import msgpack
 from hostile_peers import Caller, Case, Peer
 
-from seedbus.bus.zeromq.packet import NO_SESSION, PROTOCOL, Type, parcel
+from seedbus.bus.zeromq.packet import NO_SESSION, PROTOCOL, Type, packet
 
 LIMIT = 2**24
 _NIL = b"\xc0"
@@ -32,7 +32,7 @@ def column(*ends: int) -> bytes:
 
 
 def hello(*fields: Any, session: bytes = NO_SESSION) -> bytes:
-    return parcel(Type.HELLO, session, msgpack.packb(list(fields)))
+    return packet(Type.HELLO, session, msgpack.packb(list(fields)))
 
 
 def padded(size: int) -> bytes:
@@ -42,7 +42,7 @@ def padded(size: int) -> bytes:
 
 def packed(content: bytes) -> bytes:
     """A HELLO with this content."""
-    return parcel(Type.HELLO, NO_SESSION, content)
+    return packet(Type.HELLO, NO_SESSION, content)
 
 
 VALID = hello(b"", column(7, 7), 0, 0)
@@ -51,37 +51,37 @@ TOO_LONG = {"too-long": 1, "too-many-refusals": 1}
 
 def _parcels() -> Iterator[Case]:
     for size in range(9):
-        yield Case(f"parcel-of-{size}-bytes", sends(VALID[:size]), {"short-parcel": 1})
+        yield Case(f"packet-of-{size}-bytes", sends(VALID[:size]), {"short-packet": 1})
     for nibble in set(range(16)) - {PROTOCOL}:
         yield Case(f"protocol-{nibble}", sends(bytes([nibble * 16 + 1]) + VALID[1:]), {"protocol": 1})
     for number in (0, *range(10, 16)):
-        yield Case(f"type-{number}", sends(bytes([PROTOCOL * 16 + number]) + VALID[1:]), {"parcel-type": 1})
+        yield Case(f"type-{number}", sends(bytes([PROTOCOL * 16 + number]) + VALID[1:]), {"packet-type": 1})
     sessions = {"no": NO_SESSION, "a-guessed": random.Random(2).randbytes(8), "a-full": b"\xff" * 8}
     for whose, session in sessions.items():
         for type in set(Type) - {Type.HELLO}:
             for size in (0, 40):
                 name = f"{type.name.lower()}-of-{whose}-session" + "-with-content" * bool(size)
-                yield Case(name, sends(parcel(type, session, bytes(size))), {"stale-session": 1})
+                yield Case(name, sends(packet(type, session, bytes(size))), {"stale-session": 1})
     for name, frames in {
         "two": (VALID, VALID),
         "three": (VALID,) * 3,
         "nine": (VALID,) * 9,
-        "empty-and-a-parcel": (b"", VALID),
-        "a-parcel-and-empty": (VALID, b""),
+        "empty-and-a-packet": (b"", VALID),
+        "a-packet-and-empty": (VALID, b""),
         "two-empty": (b"", b""),
         "nine-empty": (b"",) * 9,
     }.items():
         yield Case(f"frames-{name}", lambda port, own=frames: Peer(port).send(*own), {"frames": 1})
-    many, mistakes = {"frames": 1, "too-many-refusals": 1}, {"short-parcel": 10, "too-many-refusals": 1}
+    many, mistakes = {"frames": 1, "too-many-refusals": 1}, {"short-packet": 10, "too-many-refusals": 1}
     for count in (10, 70, 1000):
         yield Case(f"frames-{count}", lambda port, own=count: Peer(port).send(*[b""] * own), many, True)
-    yield Case("nine-mistakes", sends(*[b"x"] * 9), {"short-parcel": 9})
+    yield Case("nine-mistakes", sends(*[b"x"] * 9), {"short-packet": 9})
     for count in (10, 200):
         yield Case(f"{count}-mistakes", sends(*[b"x"] * count), mistakes, True)
     yield Case("many-kinds-of-mistakes", sends(b"", b"\x21" * 9, b"\x1f" * 9, VALID), _EACH_ONCE)
 
 
-_EACH_ONCE = {"short-parcel": 1, "protocol": 1, "parcel-type": 1, "taken": 1}
+_EACH_ONCE = {"short-packet": 1, "protocol": 1, "packet-type": 1, "taken": 1}
 
 
 def _hellos() -> Iterator[Case]:

@@ -17,9 +17,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
-from seedbus.agents.observer import Nobody
+from seedbus.agents.observer import NullObserver
 from seedbus.agents.refusals import NOBODY
-from seedbus.agents.server.registration import Reception
+from seedbus.agents.server.registration import Registration
 from seedbus.scenarios.running.cluster import Placement
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.loading import validate
@@ -115,7 +115,7 @@ class ServerProcess:
         return Path("/proc", str(self.pid), name)
 
 
-class _Told(Nobody):
+class _Told(NullObserver):
     """Takes notes, which another thread reads."""
 
     def __init__(self) -> None:
@@ -149,13 +149,13 @@ class _Told(Nobody):
 
 def _serve(folder: str, scenario: str, where: str) -> None:
     told = _Told()
-    count: Callable[..., None] = Reception.refused
+    count: Callable[..., None] = Registration.refused
 
-    def refused(self: Reception, peer: str, reason: str, detail: str) -> None:
+    def refused(self: Registration, peer: str, reason: str, detail: str) -> None:
         told.refusals[peer, reason] += 1
         count(self, peer, reason, detail)
 
-    Reception.refused = refused  # type: ignore[method-assign]
+    Registration.refused = refused  # type: ignore[method-assign]
     teller = threading.Thread(target=told.tell, name="teller")
     teller.start()
     try:

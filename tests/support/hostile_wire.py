@@ -1,4 +1,4 @@
-"""Strangers that do not get as far as a parcel: other protocols, broken greetings, broken frames, and silence."""
+"""Strangers that do not get as far as a packet: other protocols, broken greetings, broken frames, and silence."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator
 from hostile_parcels import TOO_LONG, hello
 from hostile_peers import COMMAND, LONG, MORE, Caller, Case, Peer, frame, greeting, ready
 
-from seedbus.bus.zeromq.packet import HELLO_BYTES, NO_SESSION, Type, parcel
+from seedbus.bus.zeromq.packet import HELLO_BYTES, NO_SESSION, Type, packet
 from seedbus.bus.zeromq.sockets import CURVE, MOST_UP
 
 MOST = MOST_UP + CURVE.sealed  # of any frame, whatever it holds
-PING = parcel(Type.PING, NO_SESSION)
+PING = packet(Type.PING, NO_SESSION)
 REFUSED = {"no-handshake": 1}
 SILENT = {"said-nothing": 1}
 UNGREETED = {"said-nothing": 1, "no-handshake": 1}
@@ -86,7 +86,7 @@ def _other_protocols() -> Iterator[Case]:
         old = messages.get(name, {})
         yield Case(name, _sends(data), UNGREETED | old, True, True)
     yield Case("zmtp-2", _sends(greeting(2) + ready()), SILENT, True, True)
-    dumb = {"zeros": bytes(4096), "zmtp-1": greeting(1) + ready(), "parcels-without-zmtp": PING * 20}
+    dumb = {"zeros": bytes(4096), "zmtp-1": greeting(1) + ready(), "packets-without-zmtp": PING * 20}
     for name, data in dumb.items():
         yield Case(name, _sends(data), {}, True)
     yield Case("ones", _sends(b"\xff" * 4096), REFUSED, True)
@@ -156,8 +156,8 @@ def _frames() -> Iterator[Case]:
     }.items():
         yield Case(f"frame-{name}-the-limit", _greeted(frame(bytes(size))), TOO_LONG, True)
     yield Case("frame-that-strangers-have-at-the-limit", _greeted(frame(bytes(HELLO_BYTES))), {"protocol": 1})
-    yield Case("frame-in-the-long-form", _greeted(struct.pack(">BQ", LONG, 3) + b"abc"), {"short-parcel": 1})
-    yield Case("frame-with-reserved-flags", _greeted(b"\xf8\x03abc"), {"short-parcel": 1})
+    yield Case("frame-in-the-long-form", _greeted(struct.pack(">BQ", LONG, 3) + b"abc"), {"short-packet": 1})
+    yield Case("frame-with-reserved-flags", _greeted(b"\xf8\x03abc"), {"short-packet": 1})
     yield Case("zmtp-ping-cut-short", _greeted(frame(b"\x04PING", COMMAND)), SILENT, True, True)
     yield Case("command-with-more", _greeted(frame(b"\x04PING\x00\x64", COMMAND | MORE)), SILENT, True, True)
     yield Case("command-unknown", _greeted(frame(b"\x05HELLO", COMMAND)), SILENT, True, True)

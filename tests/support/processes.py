@@ -36,7 +36,7 @@ def workers_of(pid: int) -> list[int]:
 
 def _is_worker(pid: str) -> bool:
     with suppress(OSError):
-        return b"--leash" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return b"--parent-pipe" in Path(f"/proc/{pid}/cmdline").read_bytes()
     return False
 
 

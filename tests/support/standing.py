@@ -13,7 +13,7 @@ from typing import Any
 import zmq
 from bus_harness import Desk, Follower
 
-from seedbus.bus import Envelope, Kind, MemoryTransport, Offer, Recruit, Transport, Wish, encode
+from seedbus.bus import Envelope, HostRequest, Kind, MemoryTransport, Offer, Recruit, Transport, encode
 from seedbus.bus.zeromq import Hub, Limits, follow
 
 Answers = Callable[[bytes], list[bytes]]
@@ -56,7 +56,7 @@ class Standing:
 @asynccontextmanager
 async def standing(way: str, folder: Path, answers: Answers = echo, **options: Any) -> AsyncIterator[Standing]:
     """A transport with followers for the evaluator and clients 0 … 3, in one process or in as many as `wishes` say."""
-    wishes: Sequence[Wish] = options.pop("wishes", [Wish()])
+    wishes: Sequence[HostRequest] = options.pop("wishes", [HostRequest()])
     desk, asked = Desk(*(span for wish in wishes for span in wish.spans or [CLIENTS])), dict[int, list[bytes]]()
 
     def recruit(offer: Offer) -> Follower:
@@ -102,7 +102,7 @@ async def listening(way: str, folder: Path, **options: Any) -> AsyncIterator[tup
 
 
 @contextmanager
-def following(hub: Hub, wishes: Sequence[Wish], recruit: Recruit, context: zmq.Context[Any]) -> Iterator[None]:
+def following(hub: Hub, wishes: Sequence[HostRequest], recruit: Recruit, context: zmq.Context[Any]) -> Iterator[None]:
     """Followers on a thread, which is there until the hub says goodbye."""
     options = {"context": context, "patience_s": 5.0}
     thread = threading.Thread(target=follow, args=(hub.endpoint, wishes, recruit), kwargs=options)

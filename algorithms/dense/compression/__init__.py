@@ -1,1 +1,4 @@
-"""How the uplink of dense algorithms is made smaller: one codec a file."""
+"""How the uplink of dense algorithms is made smaller: one codec a file.
+
+Doors: `contract`.
+"""

@@ -1,1 +1,4 @@
-"""What federated methods add to local first-order training and averaging: one paper a file."""
+"""What federated methods add to local first-order training and averaging: one paper a file.
+
+Doors: `method`.
+"""

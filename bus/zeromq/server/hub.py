@@ -1,7 +1,7 @@
 """The server's end of the ZeroMQ transport: a session for every process of followers.
 
 Rules
-- ZeroMQ chooses the routing ids; who somebody is, the session in every parcel says. What comes under a session that is
+- ZeroMQ chooses the routing ids; who somebody is, the session in every packet says. What comes under a session that is
   not its connection's is refused, and told so.
 - Deliveries to a host are numbered and answered in their order, each once; an answer out of turn is refused.
 - What a host has not answered when it goes is delivered again to whoever comes in its place, or (in real time, where
@@ -25,15 +25,25 @@ import zmq
 
 from seedbus.bus.clock import wall_seconds
 from seedbus.bus.envelope import LOWEST_ADDRESS, SHORT
-from seedbus.bus.errors import MalformedParcel
-from seedbus.bus.transport import NOT_YET, OPERATOR, Answered, Declined, Offer, Reception, Rights, Wish, count_of
-from seedbus.bus.zeromq import packet as parcel
+from seedbus.bus.errors import MalformedPacket
+from seedbus.bus.transport import (
+    NOT_YET,
+    OPERATOR,
+    Answered,
+    Declined,
+    HostRequest,
+    Offer,
+    Registration,
+    Rights,
+    count_of,
+)
+from seedbus.bus.zeromq import packet as packet
 from seedbus.bus.zeromq import sockets
 from seedbus.bus.zeromq.heartbeat import LOOKS
 from seedbus.bus.zeromq.keys import KeyPair
-from seedbus.bus.zeromq.packet import HELLO_BYTES, NO_SESSION, Parcel, Type
+from seedbus.bus.zeromq.packet import HELLO_BYTES, NO_SESSION, Packet, Type
 from seedbus.bus.zeromq.server.connections import OLD, Connection
-from seedbus.bus.zeromq.server.router_socket import MISSED, STRIKES, Port
+from seedbus.bus.zeromq.server.router_socket import MISSED, STRIKES, RouterSocket
 from seedbus.bus.zeromq.server.routes import Routes
 from seedbus.bus.zeromq.server.session import Delivery, Limits, Session
 
@@ -51,7 +61,7 @@ class Hub:
 
     run: eight bytes that tell this run from every other; redelivers: whether what a host that is gone has not answered
     waits for the next (simulated time), or is answered with nothing; on_tick: called once a heartbeat; report_limit:
-    bytes that a REPORT may have, so that members may send longer parcels than strangers.
+    bytes that a REPORT may have, so that members may send longer packets than strangers.
 
     rights: what a peer may ask for, by whether it came in by `own`, an address that only processes of this user find,
     and by its key; None: nothing. keys: the server's, which whoever comes to `endpoint` must know; None: no encryption.
@@ -69,7 +79,7 @@ class Hub:
         redelivers: bool = True,
         report_limit: int = SHORT,
         context: zmq.Context[Any] | None = None,
-        on_tick: Callable[[Reception], None] = lambda reception: None,
+        on_tick: Callable[[Registration], None] = lambda registration: None,
         rights: Callable[[bool, str], Rights | None] = lambda is_own, user: OPERATOR,
         own: str = "",
         keys: KeyPair | None = None,
@@ -81,7 +91,7 @@ class Hub:
         self._context = context or zmq.Context()
         self._most = sockets.most_up(report_limit)
         self._rights, self._offers = rights, max(OFFERS[0], min(offers, OFFERS[1]))
-        self._port = Port(
+        self._port = RouterSocket(
             self._context,
             endpoint,
             self._most,
@@ -101,14 +111,14 @@ class Hub:
         """How many sessions ended because they owed an answer for too long."""
         self._routes = Routes(redelivers)
         self._gone_bytes: Counter[tuple[int, bool]] = Counter()
-        self._greeter: Reception | None = None
+        self._greeter: Registration | None = None
         self._is_closing = False
         self._looked_s = 0.0
 
     # -- the transport
 
-    def start(self, reception: Reception) -> None:
-        self._greeter = reception
+    def start(self, registration: Registration) -> None:
+        self._greeter = registration
         self._looked_s = wall_seconds()
         self._port.start(self._limits.heartbeat_s, self._tick, self._look)
 
@@ -130,7 +140,7 @@ class Hub:
             session.post([frame])
 
     def framing_bytes(self, size: int) -> int:
-        return parcel.number_bytes(size)
+        return packet.number_bytes(size)
 
     def link_bytes(self) -> list[tuple[int, int, int]]:
         for session in self._hosts.values():
@@ -162,34 +172,34 @@ class Hub:
             session.up += size
         try:
             if connection.name == OLD:
-                raise MalformedParcel("old-zmtp", "it speaks ZMTP 1 or 2; this is 3")
+                raise MalformedPacket("old-zmtp", "it speaks ZMTP 1 or 2; this is 3")
             if frames != 1:
-                raise MalformedParcel("frames", f"a parcel of {frames} frames; it is one")
+                raise MalformedPacket("frames", f"a packet of {frames} frames; it is one")
             if len(last) > connection.most:
                 frames = 1 if connection.is_member else connection.strikes  # a stranger is hung up on for it
-                raise MalformedParcel("too-long", f"{len(last):,} bytes; it may send {connection.most:,} at once")
-            self._received(peer, connection, size, parcel.read(sockets.content(last)))
-        except MalformedParcel as error:
+                raise MalformedPacket("too-long", f"{len(last):,} bytes; it may send {connection.most:,} at once")
+            self._received(peer, connection, size, packet.read(sockets.content(last)))
+        except MalformedPacket as error:
             self._refuse(session, connection, frames, error)
 
-    def _received(self, peer: bytes, connection: Connection, size: int, got: Parcel) -> None:
+    def _received(self, peer: bytes, connection: Connection, size: int, got: Packet) -> None:
         if got.type is Type.HELLO:
             self._hello(peer, connection, size, got)
             return
         session = self._peers.get(peer)
         if session is None or session.id != got.session:
             self._decline(connection, "stale-session", "this session is over")
-            raise MalformedParcel("stale-session", f"a {got.type.name} of a session that is not this connection's")
+            raise MalformedPacket("stale-session", f"a {got.type.name} of a session that is not this connection's")
         if got.type is Type.ANSWER:
-            session.answer(*parcel.read_answers(got.content))
+            session.answer(*packet.read_answers(got.content))
         elif got.type is Type.POST:
-            self._posted(session, parcel.read_entries(got.content))
+            self._posted(session, packet.read_entries(got.content))
         elif got.type is Type.PING:
             self._pinged(session)
         elif got.type is Type.FAREWELL:
-            self._bidden_farewell(session, parcel.read_farewell(got.content))
+            self._bidden_farewell(session, packet.read_farewell(got.content))
         else:
-            raise MalformedParcel("wrong-way", f"a {got.type.name}, which only a hub sends")
+            raise MalformedPacket("wrong-way", f"a {got.type.name}, which only a hub sends")
         session.heard()
         if session.outbox:
             session.drain()
@@ -197,7 +207,7 @@ class Hub:
     def _pinged(self, session: Session) -> None:
         session.pings += 1
         if session.pings > PINGS:
-            raise MalformedParcel("too-many-pings", f"more than {PINGS} PINGs in a heartbeat")
+            raise MalformedPacket("too-many-pings", f"more than {PINGS} PINGs in a heartbeat")
         if not self._is_closing and not session.outbox:  # who does not read gets no more of them
             session.put(Type.PONG)
 
@@ -206,7 +216,7 @@ class Hub:
         if not self._is_closing:
             self._gone(session, f"it gave up: {why}" if why else "it said farewell")
 
-    def _refuse(self, session: Session | None, connection: Connection, frames: int, error: MalformedParcel) -> None:
+    def _refuse(self, session: Session | None, connection: Connection, frames: int, error: MalformedPacket) -> None:
         """Count what was refused; whoever has sent too much of it is hung up on."""
         name = connection.name if session is None else f"host {session.offer.host} at {connection.name}"
         if connection.refused < connection.strikes:
@@ -214,10 +224,10 @@ class Hub:
         self._port.strike(connection, frames)
 
     def _refused(self, name: str, reason: str, detail: str) -> None:
-        self._reception.refused(name, reason, detail)
+        self._registration.refused(name, reason, detail)
 
     @property
-    def _reception(self) -> Reception:
+    def _registration(self) -> Registration:
         """Where processes introduce themselves; nobody is heard before there is one."""
         if self._greeter is None:
             raise RuntimeError("a hub reads nothing before it is started")
@@ -225,18 +235,18 @@ class Hub:
 
     # -- who comes and goes
 
-    def _hello(self, peer: bytes, connection: Connection, size: int, got: Parcel) -> None:
-        run, wish = parcel.read_hello(got.content)
+    def _hello(self, peer: bytes, connection: Connection, size: int, got: Packet) -> None:
+        run, wish = packet.read_hello(got.content)
         if peer in self._peers:
-            raise MalformedParcel("greeted-already", "a HELLO over a connection that has a session")
+            raise MalformedPacket("greeted-already", "a HELLO over a connection that has a session")
         if connection.is_over and connection.descriptor >= 0:  # nobody is there, and its number may be another's by now
-            raise MalformedParcel("gone", "a HELLO over a connection that has ended")
+            raise MalformedPacket("gone", "a HELLO over a connection that has ended")
         rights = self._rights(connection.is_own, connection.user) or _NO_RIGHTS
         answer = self._greeted(got.session, run, wish, connection, rights)
         if isinstance(answer, Declined):
             self._decline(connection, answer.reason, answer.detail)
-            raise MalformedParcel(answer.reason, answer.detail)
-        session = Session(os.urandom(parcel.SESSION_BYTES), peer, connection, answer, rights, self._port)
+            raise MalformedPacket(answer.reason, answer.detail)
+        session = Session(os.urandom(packet.SESSION_BYTES), peer, connection, answer, rights, self._port)
         self._gone_bytes[STRANGERS, True] -= size
         session.up, session.down = size + connection.wire.up, connection.wire.down
         most = self._most if rights.is_own else HELLO_BYTES + JOIN_BYTES * count_of(answer.spans)
@@ -245,7 +255,7 @@ class Hub:
         self._sessions[session.id] = self._peers[peer] = self._hosts[answer.host] = session
         if not rights.is_own:
             self._guests[session.id] = session
-        session.put(Type.OFFER, parcel.offer(self._run, answer, round(self._limits.heartbeat_s * 1000)))
+        session.put(Type.OFFER, packet.offer(self._run, answer, round(self._limits.heartbeat_s * 1000)))
         self._make_room()
 
     def _make_room(self) -> None:
@@ -261,13 +271,13 @@ class Hub:
             self._gone(oldest, "too many others have been offered clients since")
 
     def _greeted(
-        self, before: bytes, run: bytes, wish: Wish, connection: Connection, rights: Rights
+        self, before: bytes, run: bytes, wish: HostRequest, connection: Connection, rights: Rights
     ) -> Offer | Declined:
         if rights is _NO_RIGHTS:
             return Declined("not-authorised", "its key is not authorised, or not any more")
         if run not in (b"", self._run):
             return Declined("another-run", "this server runs another run than the one that this process was part of")
-        return self._freed(before, connection, rights) or self._reception.greet(wish, rights)
+        return self._freed(before, connection, rights) or self._registration.greet(wish, rights)
 
     def _freed(self, before: bytes, connection: Connection, rights: Rights) -> Declined | None:
         """End the session that a process says it had before, unless it may be another process's."""
@@ -283,16 +293,16 @@ class Hub:
     def _posted(self, session: Session, frames: list[bytes]) -> None:
         """JOINs; once all of its clients have joined, it gets what was waiting for them."""
         if not frames:
-            raise MalformedParcel("empty", "a POST of nothing")
+            raise MalformedPacket("empty", "a POST of nothing")
         if session.joins:  # a long JOIN comes in parts
             if sum(map(len, session.joins + frames)) > session.connection.most:
-                raise MalformedParcel("too-long", "more JOINs than its clients need")
+                raise MalformedPacket("too-long", "more JOINs than its clients need")
             session.joins += frames
             return
         for number, frame in enumerate(frames):
             if session.is_member:
-                raise MalformedParcel("joined-already", "a JOIN of a host that has joined")
-            answer = self._reception.admit(session.offer.host, frame)
+                raise MalformedPacket("joined-already", "a JOIN of a host that has joined")
+            answer = self._registration.admit(session.offer.host, frame)
             if isinstance(answer, Declined):
                 if answer.reason == NOT_YET:
                     session.joins = frames[number:]
@@ -301,7 +311,7 @@ class Hub:
                     self._gone(session, answer.detail)
                 return
             answers, session.is_member = answer
-            session.up -= parcel.entry_bytes(len(frame))
+            session.up -= packet.entry_bytes(len(frame))
             session.post(answers)
             if session.is_member:
                 self._became_member(session)
@@ -324,7 +334,7 @@ class Hub:
                 frames, session.joins = session.joins, []
                 try:
                     self._posted(session, frames)
-                except MalformedParcel as error:
+                except MalformedPacket as error:
                     self._refuse(session, session.connection, 1, error)
 
     def _gone(self, session: Session, why: str) -> None:
@@ -336,7 +346,7 @@ class Hub:
         connection = session.connection
         connection.is_member = False
         self._port.has_session(connection, False)
-        self._reception.gone(session.offer.host, f"{connection.name}: {why}")
+        self._registration.gone(session.offer.host, f"{connection.name}: {why}")
         if not session.is_member:
             self._port.strike(connection)  # an offer for nothing
         self._routes.shut(session)
@@ -369,11 +379,11 @@ class Hub:
             if why is not None:
                 self._gone(session, why)
         self._port.hang_up_on_idlers()
-        self._on_tick(self._reception)
+        self._on_tick(self._registration)
 
     def _decline(self, connection: Connection, reason: str, detail: str) -> None:
         """A word to a stranger; if it cannot be said at once, it is not."""
-        data = parcel.parcel(Type.DECLINE, NO_SESSION, parcel.decline(reason, detail))
+        data = packet.packet(Type.DECLINE, NO_SESSION, packet.decline(reason, detail))
         if self._port.send(connection.peer, data):
             self._gone_bytes[STRANGERS, False] += connection.wire.bytes_of(len(data))
 

@@ -12,7 +12,7 @@ import zmq
 from seedbus.bus.clock import wall_seconds
 from seedbus.bus.envelope import SHORT
 from seedbus.bus.zeromq import sockets
-from seedbus.bus.zeromq.heartbeat import REST_S, Ticker
+from seedbus.bus.zeromq.heartbeat import REST_S, Heartbeat
 from seedbus.bus.zeromq.keys import DOMAIN, KeyPair
 from seedbus.bus.zeromq.server.connections import Connection, Connections
 
@@ -25,7 +25,7 @@ STRANGERS_S = 0.002  # that reading strangers' messages may take before nothing 
 Heard = Callable[[bytes, Connection, int, zmq.Frame, int], None]
 
 
-class Port:
+class RouterSocket:
     """Where peers connect to.
 
     own: an address that only processes of this user find, where they need no key; keys: the server's, for whoever
@@ -73,7 +73,7 @@ class Port:
             raise
         self.endpoint = endpoint if endpoint.startswith("inproc:") else self._socket.get_string(zmq.LAST_ENDPOINT)
         self._descriptor = int(self._socket.FD)
-        self._started: tuple[asyncio.AbstractEventLoop, Ticker] | None = None
+        self._started: tuple[asyncio.AbstractEventLoop, Heartbeat] | None = None
         self.refusals = 0
         self._strangers_s = 0.0
         self._is_resting = self._is_closing = False
@@ -88,7 +88,7 @@ class Port:
             tick()
 
         loop = asyncio.get_running_loop()
-        self._started = loop, Ticker(loop, heartbeat_s, beat, look, self._alarm, self._listen)
+        self._started = loop, Heartbeat(loop, heartbeat_s, beat, look, self._alarm, self._listen)
         self._listen()
 
     @property
@@ -195,7 +195,7 @@ class Port:
             last = self._socket.recv(copy=False)
             frames, size = frames + 1, size + connection.wire.bytes_of(len(last))
             if frames == connection.strikes:  # more of the like comes in while this is being read
-                self._hang_up(connection, "too-many-refusals", f"a parcel of {frames} frames and more")
+                self._hang_up(connection, "too-many-refusals", f"a packet of {frames} frames and more")
         self._heard(peer, connection, frames, last, size)
         if began_s:
             self._strangers_s += wall_seconds() - began_s

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 from seedbus.bus.clock import wall_seconds
 from seedbus.bus.envelope import FRAME_LIMIT
-from seedbus.bus.errors import MalformedParcel
+from seedbus.bus.errors import MalformedPacket
 from seedbus.bus.transport import Answered, Offer, Rights, addresses
-from seedbus.bus.zeromq import packet as parcel
+from seedbus.bus.zeromq import packet as packet
 from seedbus.bus.zeromq.packet import Type
 from seedbus.bus.zeromq.server.connections import Connection
-from seedbus.bus.zeromq.server.router_socket import MISSED, Port
+from seedbus.bus.zeromq.server.router_socket import MISSED, RouterSocket
 
 BATCH = 16 * 2**10  # bytes of deliveries that are not held back any longer
 WINDOW = 2**27  # bytes of deliveries that are not answered: no more is sent before some are
@@ -52,11 +52,11 @@ class Delivery:
 
 @dataclass(slots=True)
 class Session:
-    """id: the eight bytes in its parcels; peer: its routing id; connection: what it came over.
+    """id: the eight bytes in its packets; peer: its routing id; connection: what it came over.
 
     joins: JOINs that wait until the run knows its x₀; has_stalled: it was gone for not answering; is_dismissed: it was
     told that the run is over, and owes a FAREWELL.
-    outbox: parcels that ZeroMQ would not take yet. silent, stuck: heartbeats since it last said something (with their
+    outbox: packets that ZeroMQ would not take yet. silent, stuck: heartbeats since it last said something (with their
     fractions), or took something; pings: PINGs since the last heartbeat.
     up, down: bytes on the wire that belong to no envelope and have no row yet.
     """
@@ -66,7 +66,7 @@ class Session:
     connection: Connection
     offer: Offer
     rights: Rights
-    port: Port
+    port: RouterSocket
     joins: list[bytes] = field(default_factory=list)
     is_member: bool = False
     is_dismissed: bool = False
@@ -105,7 +105,7 @@ class Session:
             self.send_batch()
 
     def send_batch(self) -> None:
-        """Send what was held back, a batch a parcel, as far as the window goes; the rest follows by itself."""
+        """Send what was held back, a batch a packet, as far as the window goes; the rest follows by itself."""
         self._is_due = True
         while self._held_back and self._unanswered_bytes < WINDOW:
             self._send_some()
@@ -118,8 +118,8 @@ class Session:
             size += batch[-1].size
         self._held_bytes -= size
         # an entry that was on the wire before has its bytes in its message's row already: these are the link's
-        self.down -= sum(parcel.entry_bytes(each.size) for each in batch if not each.is_again)
-        parts = parcel.deliveries(self._sent, [(each.frame, each.tail) for each in batch])
+        self.down -= sum(packet.entry_bytes(each.size) for each in batch if not each.is_again)
+        parts = packet.deliveries(self._sent, [(each.frame, each.tail) for each in batch])
         self._sent += len(batch)
         if not self._unanswered:
             self._waiting_since = wall_seconds()
@@ -130,13 +130,13 @@ class Session:
     def post(self, frames: Sequence[bytes]) -> None:
         """Send envelopes that nobody answers."""
         if frames:
-            content = parcel.entries(frames)
+            content = packet.entries(frames)
             self.down -= len(content)
             self.put(Type.POST, content)
 
     def put(self, type: Type, *content: bytes) -> None:
-        """Send a parcel, or let it wait."""
-        data = parcel.parcel(type, self.id, *content)
+        """Send a packet, or let it wait."""
+        data = packet.packet(type, self.id, *content)
         self.down += self.connection.wire.bytes_of(len(data))
         self.outbox.append(data)
         self.outbox_bytes += len(data)
@@ -152,17 +152,17 @@ class Session:
     # -- what it answers
 
     def answer(self, first: int, each: Sequence[Sequence[bytes]]) -> None:
-        """Hand answers to those who wait for them. Raises `MalformedParcel` for what is not the next answers."""
+        """Hand answers to those who wait for them. Raises `MalformedPacket` for what is not the next answers."""
         if not each:
-            raise MalformedParcel("empty", "an ANSWER to nothing")
+            raise MalformedPacket("empty", "an ANSWER to nothing")
         if first != self._answered:
-            raise MalformedParcel("out-of-turn", f"answers from delivery {first} on, where {self._answered} is next")
+            raise MalformedPacket("out-of-turn", f"answers from delivery {first} on, where {self._answered} is next")
         if len(each) > len(self._unanswered):
-            raise MalformedParcel("unasked", f"{len(each)} answers to {len(self._unanswered)} deliveries")
+            raise MalformedPacket("unasked", f"{len(each)} answers to {len(self._unanswered)} deliveries")
         self._answered += len(each)
         self._waiting_since = wall_seconds()
         for frames in each:
-            self.up -= sum(parcel.entry_bytes(len(frame)) for frame in frames)
+            self.up -= sum(packet.entry_bytes(len(frame)) for frame in frames)
             delivery = self._unanswered.popleft()
             self._unanswered_bytes -= delivery.size
             delivery.answered(list(frames))

@@ -8,7 +8,7 @@ will be delivered anew. A hub that says that the session is over is the same cas
 FAREWELL, and why, in one word.
 
 The hub is not trusted either. An offer that is not what was wished for, more work than a hub hands out at a time, and
-parcels that make no sense, again and again, raise `BadServer`.
+packets that make no sense, again and again, raise `BadServer`.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ import zmq
 from seedbus.bus.clock import wall_seconds
 from seedbus.bus.codec import decode
 from seedbus.bus.envelope import FRAME_LIMIT, SHORT, Kind
-from seedbus.bus.errors import BadServer, MalformedEnvelope, MalformedParcel, ServerGone, Turned
-from seedbus.bus.transport import MOST_CLIENTS, NO_CLIENTS, Follower, Offer, Recruit, Wish, misfit
-from seedbus.bus.zeromq import packet as parcel
+from seedbus.bus.errors import BadServer, MalformedEnvelope, MalformedPacket, ServerGone, Turned
+from seedbus.bus.transport import MOST_CLIENTS, NO_CLIENTS, Follower, HostRequest, Offer, Recruit, misfit
+from seedbus.bus.zeromq import packet as packet
 from seedbus.bus.zeromq import sockets
 from seedbus.bus.zeromq.keys import Identity
-from seedbus.bus.zeromq.packet import NO_SESSION, Parcel, Type
+from seedbus.bus.zeromq.packet import NO_SESSION, Packet, Type
 from seedbus.bus.zeromq.worker.outgoing import Meter, Outgoing
-from seedbus.bus.zeromq.worker.worker_thread import Labour
+from seedbus.bus.zeromq.worker.worker_thread import WorkerThread
 
 MISSED = 3
 FIRST_HEARTBEAT_S = 2.0  # until a hub says how often
@@ -42,7 +42,7 @@ BACK_OFF_S = (0.1, 5.0)
 PARCEL_BYTES = 60_000
 LINGER_MS = 500
 LOOK_S = 0.25  # between looks for a message that does not end
-MALFORMED = 100  # parcels that make no sense, from one hub
+MALFORMED = 100  # packets that make no sense, from one hub
 UNDONE = 2**29  # bytes of deliveries that are not answered; a hub sends far fewer
 UNDONE_EACH = 33  # bytes that a delivery takes beside its own
 _WAITING = frozenset({"taken", "stale-session", "no-clients"})  # while another process's stay has not ended yet
@@ -55,9 +55,9 @@ class Link:
         self,
         context: zmq.Context[Any],
         endpoint: str,
-        wish: Wish,
+        wish: HostRequest,
         recruit: Recruit,
-        labour: Labour,
+        labour: WorkerThread,
         *,
         patience_s: float,
         note: Callable[..., None],
@@ -167,7 +167,7 @@ class Link:
         self._stay += 1
         self._sent = 0
         self._next_delivery = self._next_answer = 0
-        self._put(Type.HELLO, parcel.hello(self._run, self._wish), session=self._before)
+        self._put(Type.HELLO, packet.hello(self._run, self._wish), session=self._before)
 
     def _lost(self, why: str) -> None:
         """Give up this socket; another follows, later each time."""
@@ -194,14 +194,14 @@ class Link:
             self._sent += len(self._outbox.popleft())
 
     def _put(self, type: Type, *content: bytes, session: bytes | None = None) -> None:
-        self._outbox.append(parcel.parcel(type, self._session if session is None else session, *content))
+        self._outbox.append(packet.packet(type, self._session if session is None else session, *content))
         self.drain()
 
     def give_up(self, code: str) -> None:
-        """Let the hub know that this process ends, and why: one of `parcel.FAREWELLS`."""
+        """Let the hub know that this process ends, and why: one of `packet.FAREWELLS`."""
         if not self.socket.closed and not self.is_over and self._session != NO_SESSION:
             with suppress(zmq.ZMQError):
-                self._put(Type.FAREWELL, parcel.farewell(code))
+                self._put(Type.FAREWELL, packet.farewell(code))
 
     def close(self) -> None:
         if not self.socket.closed:
@@ -226,27 +226,27 @@ class Link:
                 return
             self._whole += 1
             try:
-                self._received(parcel.read(sockets.content(frame)), frame)
-            except (MalformedParcel, MalformedEnvelope) as error:
+                self._received(packet.read(sockets.content(frame)), frame)
+            except (MalformedPacket, MalformedEnvelope) as error:
                 self._malformed += 1
                 if self._malformed > MALFORMED:
                     raise BadServer(
-                        self._endpoint, f"it sent {self._malformed} parcels that make no sense, the last one: {error}"
+                        self._endpoint, f"it sent {self._malformed} packets that make no sense, the last one: {error}"
                     ) from None
                 self._note("malformed", detail=str(error))
 
-    def _received(self, got: Parcel, frame: zmq.Frame) -> None:
+    def _received(self, got: Packet, frame: zmq.Frame) -> None:
         if got.type is Type.DECLINE:
-            self._declined(*parcel.read_decline(got.content))
+            self._declined(*packet.read_decline(got.content))
         elif got.type is Type.OFFER and not self._was_offered:
             self._meter = Meter(frame)
             self._offered(got)
         elif got.session == self._session:
             self._heard = wall_seconds()
             if got.type is Type.DELIVER:
-                self._delivered(*parcel.read_deliveries(got.content))
+                self._delivered(*packet.read_deliveries(got.content))
             elif got.type is Type.POST:
-                for posted in parcel.read_entries(got.content):
+                for posted in packet.read_entries(got.content):
                     self._posted(posted)
 
     def _declined(self, reason: str, detail: str) -> None:
@@ -257,14 +257,14 @@ class Link:
             self._wish = self._first_wish
         self._lost(f"it says {reason}")
 
-    def _offered(self, got: Parcel) -> None:
+    def _offered(self, got: Packet) -> None:
         self._was_offered = self._awaits_welcome = True
         if got.session == NO_SESSION:
             raise BadServer(self._endpoint, "its offer names no session")
         self._session = got.session
         try:
-            self._run, offer, heartbeat_ms = parcel.read_offer(got.content)
-        except MalformedParcel as error:
+            self._run, offer, heartbeat_ms = packet.read_offer(got.content)
+        except MalformedPacket as error:
             raise BadServer(self._endpoint, f"its offer cannot be used: {error}") from None
         why = misfit(self._wish, offer, self._most_clients)
         if why is not None:
@@ -285,16 +285,16 @@ class Link:
         self._labour.do(build)
 
     def _join(self, stay: int, joins: list[bytes]) -> None:
-        """Send JOINs, in parcels that a hub accepts."""
+        """Send JOINs, in packets that a hub accepts."""
         if stay != self._stay:
             return
         batch: list[bytes] = []
         for join in joins:
             if batch and sum(map(len, batch)) + len(join) > PARCEL_BYTES:
-                self._put(Type.POST, parcel.entries(batch))
+                self._put(Type.POST, packet.entries(batch))
                 batch = []
             batch.append(join)
-        self._put(Type.POST, parcel.entries(batch))
+        self._put(Type.POST, packet.entries(batch))
 
     def _posted(self, frame: bytes) -> None:
         kind = decode(frame).kind
@@ -303,7 +303,7 @@ class Link:
             self.is_over = True
         elif self._follower is not None:
             if not self._awaits_welcome:
-                raise MalformedParcel("unexpected", f"a {kind.name} where no JOIN waits for an answer")
+                raise MalformedPacket("unexpected", f"a {kind.name} where no JOIN waits for an answer")
             self._awaits_welcome = False
             if kind is Kind.REFUSE:
                 self._session = NO_SESSION  # it is over there, and nothing more is to be said
@@ -324,14 +324,14 @@ class Link:
         self._labour.handle(self._follower, frames, partial(self._answer, self._stay))
 
     def _answer(self, stay: int, answers: list[list[bytes]]) -> None:
-        """Send answers, in parcels that a hub accepts."""
+        """Send answers, in packets that a hub accepts."""
         if stay != self._stay or self.is_over:
             return
         self._undone_bytes -= sum(self._undone.popleft() for _ in answers)
         batch: list[list[bytes]] = []
         size = 0
         for frames in answers:
-            own = 1 + sum(parcel.entry_bytes(len(frame)) for frame in frames)
+            own = 1 + sum(packet.entry_bytes(len(frame)) for frame in frames)
             if batch and size + own > PARCEL_BYTES:
                 self._send_answers(batch)
                 batch, size = [], 0
@@ -341,5 +341,5 @@ class Link:
             self._send_answers(batch)
 
     def _send_answers(self, batch: list[list[bytes]]) -> None:
-        self._put(Type.ANSWER, *parcel.answers(self._next_answer, batch))
+        self._put(Type.ANSWER, *packet.answers(self._next_answer, batch))
         self._next_answer += len(batch)

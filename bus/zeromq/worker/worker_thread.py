@@ -18,7 +18,7 @@ TOGETHER_BYTES = 32 * 2**10
 Done = Callable[[], None]
 
 
-class Labour:
+class WorkerThread:
     """Does jobs in their order on a thread; what becomes of them is handed back to the thread that collects.
 
     `descriptor` becomes readable when there is something to collect.

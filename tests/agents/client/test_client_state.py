@@ -16,7 +16,7 @@ from test_recovery import _cut, _Power
 from test_zeromq_crashes import alike
 from worlds import outcome, scenario
 
-from seedbus.agents.client.client_state import KEPT, Memories
+from seedbus.agents.client.client_state import KEPT, ClientStateStore
 from seedbus.agents.errors import Forgotten
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.journal.reader import KEPT_EVERY
@@ -51,11 +51,11 @@ def quiet(algorithm: Any = SCAFFOLD, **changes: Any) -> Scenario:
 
 
 @pytest.fixture(params=["folder", "process"])
-def memories(request: pytest.FixtureRequest, tmp_path: Path) -> Memories:
-    return Memories(tmp_path / "memory" if request.param == "folder" else None)
+def memories(request: pytest.FixtureRequest, tmp_path: Path) -> ClientStateStore:
+    return ClientStateStore(tmp_path / "memory" if request.param == "folder" else None)
 
 
-def test_a_round_begins_with_what_the_last_one_left_and_begins_so_again(memories: Memories) -> None:
+def test_a_round_begins_with_what_the_last_one_left_and_begins_so_again(memories: ClientStateStore) -> None:
     assert memories.before(3, 0) is None
     memories.keep(3, 0, {"a": b"0"})
     assert memories.before(3, 0) is None and memories.before(3, 4) == {"a": b"0"}
@@ -65,13 +65,13 @@ def test_a_round_begins_with_what_the_last_one_left_and_begins_so_again(memories
     assert memories.before(4, 5) is None, "another client"
 
 
-def test_work_for_an_earlier_round_that_came_later_stays_where_it_was(memories: Memories) -> None:
+def test_work_for_an_earlier_round_that_came_later_stays_where_it_was(memories: ClientStateStore) -> None:
     for round in (1, 5, 4):
         memories.keep(0, round, [round])
     assert [memories.before(0, round) for round in (1, 5, 4, 6)] == [None, [1], [5], [4]]
 
 
-def test_who_loses_its_memory_starts_anew_and_what_it_did_before_can_be_done_again(memories: Memories) -> None:
+def test_who_loses_its_memory_starts_anew_and_what_it_did_before_can_be_done_again(memories: ClientStateStore) -> None:
     memories.keep(0, 1, "one")
     memories.keep(0, 2, "two")
     for _ in range(2):
@@ -84,14 +84,14 @@ def test_who_loses_its_memory_starts_anew_and_what_it_did_before_can_be_done_aga
     assert memories.before(0, 6) is None
 
 
-def test_who_has_nothing_loses_nothing_the_second_time_either(memories: Memories) -> None:
+def test_who_has_nothing_loses_nothing_the_second_time_either(memories: ClientStateStore) -> None:
     memories.forget(0, 2)
     memories.keep(0, 2, "two")
     memories.forget(0, 2)
     assert memories.before(0, 3) == "two"
 
 
-def test_some_are_kept_and_older_work_is_new_work(memories: Memories) -> None:
+def test_some_are_kept_and_older_work_is_new_work(memories: ClientStateStore) -> None:
     for round in range(KEPT + 2):
         memories.keep(0, round, round)
     assert [memories.before(0, round) for round in range(3, KEPT + 3)] == list(range(2, KEPT + 2))
@@ -100,20 +100,20 @@ def test_some_are_kept_and_older_work_is_new_work(memories: Memories) -> None:
 
 def test_a_run_that_is_resumed_too_early_for_what_is_kept_says_so(tmp_path: Path) -> None:
     for round in range(KEPT + 2):
-        Memories(tmp_path).keep(0, round, round)
+        ClientStateStore(tmp_path).keep(0, round, round)
     assert len(list((tmp_path / "0").iterdir())) == KEPT
     with pytest.raises(Forgotten, match="client 0 does not remember any more what it knew before round 2"):
-        Memories(tmp_path).before(0, 2)
+        ClientStateStore(tmp_path).before(0, 2)
 
 
 def test_another_process_finds_the_same(tmp_path: Path) -> None:
-    first = Memories(tmp_path)
+    first = ClientStateStore(tmp_path)
     first.keep(7, 10, "ten")
     first.keep(71, 9, "nine")
     first.forget(7, 11)
     first.keep(7, 12, "twelve")
     (tmp_path / "7" / "9-9.unfinished").write_bytes(b"x")
-    again = Memories(tmp_path)
+    again = ClientStateStore(tmp_path)
     assert [again.before(7, round) for round in (10, 12, 13)] == [None, None, "twelve"]
     assert again.before(71, 10) == "nine"
 
@@ -131,7 +131,7 @@ def test_without_memory_the_same_run_ends_elsewhere(
 ) -> None:
     """Without which the rest of this file would prove little."""
     assert len(whole.summary["traffic"]["fates"]) >= 3, whole.summary["traffic"]["fates"]
-    monkeypatch.setattr(Memories, "before", lambda *_: None)
+    monkeypatch.setattr(ClientStateStore, "before", lambda *_: None)
     assert run(world(), tmp_path / "run").digest != whole.digest
 
 
@@ -157,7 +157,7 @@ def test_a_run_cut_off_again_and_again_ends_alike(
     while True:
         with monkeypatch.context() as patch:
             _cut(patch, Journal, "append", 2 + cuts % 2, before=cuts % 3 > 0)
-            patch.setattr("seedbus.agents.launcher._Crew.tidy", lambda self: None)
+            patch.setattr("seedbus.agents.launcher._ServerRun.tidy", lambda self: None)
             try:
                 results = run(what, tmp_path / "cut", resume=resume)
                 break
@@ -213,7 +213,7 @@ def test_a_report_that_is_lost_was_made_all_the_same(tmp_path: Path) -> None:
     participation = {"clients": 4, "deadline_s": 1.0}
     run(quiet(participation=participation, faults=faults, stop={"rounds": 2}), tmp_path / "run")
     assert (read_ledger(tmp_path / "run" / "messages")["kind"] == Kind.REPORT).sum() == 8
-    kept = Memories(tmp_path / "run" / MEMORY)
+    kept = ClientStateStore(tmp_path / "run" / MEMORY)
     first, second = kept.before(2, 1)["scaffold.c"], kept.before(2, 2)["scaffold.c"]
     assert first != second and np.isfinite(np.frombuffer(second, "<f4")).all()
 
@@ -223,7 +223,7 @@ def test_a_crash_costs_a_client_its_memory_if_it_costs_its_state(tmp_path: Path,
     crash = {"fault": "crash", "clients": [1], "at_round": 3, "for_rounds": 2, "returns": returns}
     what = quiet(faults=[crash], stop={"rounds": 6}, participation={"clients": 4, "deadline_s": 5.0})
     run(what, tmp_path / "run")
-    memory = Memories(tmp_path / "run" / MEMORY)
+    memory = ClientStateStore(tmp_path / "run" / MEMORY)
     assert (memory.before(1, 5) is None) == is_lost and memory.before(0, 5) is not None
     assert memory.before(1, 6) is not None
 
@@ -238,14 +238,14 @@ def test_a_newcomer_knows_nothing_and_fedacg_does_not_mind(
     """Half of the clients are replaced again and again: what a method remembers of them begins at nothing each time."""
     what = quiet({"name": name, "local_steps": 2}, participation={"clients": 6}, faults=[REPLACED], stop={"rounds": 12})
     known: dict[tuple[int, int], bool] = {}
-    before = Memories.before
+    before = ClientStateStore.before
 
-    def note(self: Memories, client: int, round: int) -> Any:
+    def note(self: ClientStateStore, client: int, round: int) -> Any:
         found = before(self, client, round)
         known[client, round] = found is not None
         return found
 
-    monkeypatch.setattr(Memories, "before", note)
+    monkeypatch.setattr(ClientStateStore, "before", note)
     run(what, tmp_path / "run")
     newcomers = {
         min(each for each in known if each[0] == client and each[1] // 4 == epoch)

@@ -131,13 +131,13 @@ def test_clients_of_a_process_hold_a_chunk_once() -> None:
         assert made.note(client, 9)
         made.outgrow(client, VERSION)
         assert not made.note(client, 9)
-    assert made._shelves == {} and made._halves == {}
+    assert made._shelves == {} and made._partial_downloads == {}
 
 
 def test_chunks_that_were_not_announced_are_not_kept() -> None:
     made = downloads()
     assert came(made, 0) == []
-    assert made._shelves == {} and made._halves == {}
+    assert made._shelves == {} and made._partial_downloads == {}
 
 
 def test_a_snapshot_with_another_digest_is_thrown_away() -> None:

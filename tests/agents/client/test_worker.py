@@ -14,7 +14,7 @@ from seedbus.agents import messages
 from seedbus.agents.client.worker import Followers, prove
 from seedbus.agents.errors import JoinRefused
 from seedbus.agents.messages import DIGEST, EVALUATE, Join, Span
-from seedbus.agents.observer import Nobody
+from seedbus.agents.observer import NullObserver
 from seedbus.algorithms.dense.payloads import DenseCommit
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
 from seedbus.bus import EVALUATOR, HOST, SERVER, Envelope, Kind, Offer, decode, encode
@@ -25,7 +25,7 @@ ALGORITHM: Any = DeComFL(perturbations=2)
 PROBLEM: Any = Null(losses="keyed").bind(seed=1, clients=6, partition=Iid())
 
 
-class Noting(Nobody):
+class Noting(NullObserver):
     """Notes the events that it is told of."""
 
     def __init__(self) -> None:

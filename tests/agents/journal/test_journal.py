@@ -135,13 +135,13 @@ def test_rounds_from_any_version_on_are_read_alone_and_verified(tmp_path: Path, 
 
 def test_a_snapshot_and_what_clients_have_of_it_are_kept_and_vouched_for(tmp_path: Path) -> None:
     journal = Journal.create(tmp_path / "run", {"scenario": "{}"})
-    journal.append(entry(0, snapshot=b"first", halves=[(1, b"a"), (2, b"b")]))
-    journal.append(entry(1, halves=[(1, b""), (3, b"c")]))
+    journal.append(entry(0, snapshot=b"first", partial_downloads=[(1, b"a"), (2, b"b")]))
+    journal.append(entry(1, partial_downloads=[(1, b""), (3, b"c")]))
     journal.close()
     journal = Journal.open(tmp_path / "run")
     checkpoint = journal.checkpoint()
     assert checkpoint is not None
-    assert (checkpoint.snapshot, checkpoint.halves) == (b"first", {2: b"b", 3: b"c"})
+    assert (checkpoint.snapshot, checkpoint.partial_downloads) == (b"first", {2: b"b", 3: b"c"})
     journal.append(entry(2, snapshot=b""))
     checkpoint = journal.checkpoint()
     assert checkpoint is not None and checkpoint.snapshot == b""

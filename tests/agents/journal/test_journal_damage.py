@@ -14,7 +14,7 @@ from test_journal import entry
 from worlds import lossy, outcome
 
 from seedbus.agents.errors import JournalDamaged, RunFolderError
-from seedbus.agents.journal.digests import Seals
+from seedbus.agents.journal.digests import TableDigests
 from seedbus.agents.journal.file import FILE
 from seedbus.agents.journal.journal import Journal
 from seedbus.scenarios.running.run import run
@@ -191,16 +191,16 @@ def goes_on(folder: Path, state: Any, at: int) -> None:
 
 def test_members_at_other_versions_add_up_to_another_seal() -> None:
     members = {-2: 4, 0: 0, 1: 4, 2: 3, 10**6: 4}
-    whole = Seals().moved("known", {}, members.items())
+    whole = TableDigests().moved("known", {}, members.items())
     for client, version in members.items():
         others = {name: value for name, value in members.items() if name != client}
         for changed in (others, others | {client: version + 1}, members | {5: 0}, others | {client + 7: version}):
-            assert Seals().moved("known", {}, changed.items()) != whole
-        stepped = Seals().moved("known", {}, (others | {client: 1}).items())
+            assert TableDigests().moved("known", {}, changed.items()) != whole
+        stepped = TableDigests().moved("known", {}, (others | {client: 1}).items())
         assert stepped.moved("known", {client: 1}, [(client, version)]) == whole
-    assert Seals().moved("held", {}, members.items()) != whole
+    assert TableDigests().moved("held", {}, members.items()) != whole
     swapped = members | {1: members[2], 2: members[1]}
-    assert Seals().moved("known", {}, swapped.items()) != whole
+    assert TableDigests().moved("known", {}, swapped.items()) != whole
 
 
 @pytest.mark.parametrize("count", [4, pytest.param(60, marks=pytest.mark.slow)])

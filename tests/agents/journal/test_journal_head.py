@@ -19,7 +19,7 @@ from seedbus.agents.errors import JournalDamaged
 from seedbus.agents.journal.file import FILE
 from seedbus.agents.journal.head import HEAD
 from seedbus.agents.journal.journal import Journal
-from seedbus.agents.observer import Nobody
+from seedbus.agents.observer import NullObserver
 from seedbus.scenarios.errors import Exit
 from seedbus.scenarios.reporting.compare import Run
 from seedbus.scenarios.running.replay import replay
@@ -120,7 +120,7 @@ def test_an_older_copy_of_a_journal_or_another_runs_is_named(copies: Copies, mem
 # whole runs
 
 
-class Notes(Nobody):
+class Notes(NullObserver):
     def __init__(self) -> None:
         self.said: dict[str, Any] = {}
 

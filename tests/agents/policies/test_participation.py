@@ -17,7 +17,7 @@ from seedbus.agents.policies.selection.power_of_choice import PowerOfChoice
 from seedbus.agents.policies.selection.rarest import Rarest
 from seedbus.agents.policies.selection.uniform import Uniform
 from seedbus.agents.server.coordinator import Coordinator
-from seedbus.agents.server.member_index import Members
+from seedbus.agents.server.member_index import MemberIndex
 
 SELECTIONS: list[Any] = [Uniform(), Rarest(), Rarest(candidates=1), PowerOfChoice(), PowerOfChoice(candidates=10)]
 each_selection = pytest.mark.parametrize("selection", SELECTIONS, ids=str)
@@ -43,7 +43,7 @@ def known(heard: dict[int, tuple[int, float]]) -> Known:
 def test_a_policy_fills_the_cohort_with_different_members_in_order(
     selection: Any, members: set[int], heard: dict[int, tuple[int, float]], data: st.DataObject
 ) -> None:
-    count, present = data.draw(st.integers(0, len(members))), Members(61)
+    count, present = data.draw(st.integers(0, len(members))), MemberIndex(61)
     present.update(members)
     chosen = selection.choose(present, count, known(heard), 7, 3)
     assert len(chosen) == count and set(chosen) <= members and chosen == sorted(set(chosen))
@@ -67,7 +67,7 @@ def test_a_choice_depends_on_seed_round_members_and_what_is_known_alone(selectio
 
 @pytest.mark.parametrize("selection", [Uniform(), Rarest(), PowerOfChoice()], ids=str)
 def test_a_choice_looks_at_no_more_members_however_many_there_are(selection: Any) -> None:
-    class Counted(Members):
+    class Counted(MemberIndex):
         looks = 0
 
         def __getitem__(self, place: Any) -> Any:

@@ -10,16 +10,16 @@ from hall import Hall, joining
 
 from seedbus.agents import messages
 from seedbus.agents.messages import Span
-from seedbus.bus import EVALUATOR, HOST, SERVER, Declined, Envelope, Kind, Wish, decode, encode
+from seedbus.bus import EVALUATOR, HOST, SERVER, Declined, Envelope, HostRequest, Kind, decode, encode
 from seedbus.bus.envelope import FORMAT
 
 
 def test_who_joins_with_all_its_clients_is_a_member() -> None:
     hall = Hall(clients=3, processes=1)
-    offer = hall.offered(Wish())
-    assert hall.reception.missing == {0, 1, 2, EVALUATOR} and hall.reception.hosts == []
+    offer = hall.offered(HostRequest())
+    assert hall.registration.missing == {0, 1, 2, EVALUATOR} and hall.registration.hosts == []
     assert hall.stands(offer.host, Span(0, 2, 0)) == ([0, 0, 0, 0], 0)
-    assert hall.reception.missing == set() and hall.reception.hosts == [HOST]
+    assert hall.registration.missing == set() and hall.registration.hosts == [HOST]
     assert hall.coordinator.versions == {0: 0, 1: 0, 2: 0}
     assert [row[:3] for row in hall.rows] == [("JOIN", HOST, SERVER), ("WELCOME", SERVER, HOST)]
     ((event, facts),) = hall.told.notes
@@ -29,20 +29,20 @@ def test_who_joins_with_all_its_clients_is_a_member() -> None:
 
 def test_who_only_evaluates_joins_with_no_client_at_all() -> None:
     hall = Hall(processes=1)
-    hall.comes(Wish(evaluates=False))
-    assert hall.reception.missing == {EVALUATOR}
-    assert hall.stands(hall.offered(Wish()).host) == ([0], 0)
-    assert hall.reception.missing == set()
+    hall.comes(HostRequest(evaluates=False))
+    assert hall.registration.missing == {EVALUATOR}
+    assert hall.stands(hall.offered(HostRequest()).host) == ([0], 0)
+    assert hall.registration.missing == set()
 
 
 def test_a_long_join_comes_in_parts_and_is_answered_once() -> None:
     hall = Hall(clients=6, processes=1)
-    hall.offered(Wish())
+    hall.offered(HostRequest())
     for part in (Span(0, 1, 0), Span(3, 4, 0)):
         assert hall.joins(HOST, part) == ([], False)
-        assert hall.reception.hosts == [] and len(hall.reception.missing) == 7
+        assert hall.registration.hosts == [] and len(hall.registration.missing) == 7
     (welcome,), is_member = hall.joins(HOST, Span(2, 2, 0), Span(5, 5, 0))
-    assert (welcome.kind, is_member) == (Kind.WELCOME, True) and hall.reception.missing == set()
+    assert (welcome.kind, is_member) == (Kind.WELCOME, True) and hall.registration.missing == set()
 
 
 OTHERS = [
@@ -56,7 +56,7 @@ OTHERS = [
 @pytest.mark.parametrize("spans", OTHERS, ids=str)
 def test_a_join_for_the_clients_of_others_is_refused(spans: tuple[Span, ...]) -> None:
     hall = Hall()
-    hall.offered(Wish(count=2))
+    hall.offered(HostRequest(count=2))
     (refuse,), is_member = hall.joins(HOST, *spans)
     assert messages.unpack_refuse(refuse) == ("claims-another", f"host {HOST} joins for clients that are not its own")
     assert not is_member and hall.coordinator.versions == {} and hall.came == []
@@ -75,7 +75,7 @@ LONG = [
 @pytest.mark.parametrize("spans", LONG, ids=["long", "forth and back"])
 def test_a_join_of_very_long_spans_costs_no_memory(spans: list[Span]) -> None:
     hall = Hall()
-    hall.offered(Wish(count=2))
+    hall.offered(HostRequest(count=2))
     tracemalloc.start()
     try:
         (refuse,), _ = hall.joins(HOST, *spans)
@@ -87,7 +87,7 @@ def test_a_join_of_very_long_spans_costs_no_memory(spans: list[Span]) -> None:
 
 def test_nobody_joins_twice_with_one_client() -> None:
     hall = Hall(clients=6, processes=1)
-    hall.offered(Wish())
+    hall.offered(HostRequest())
     hall.joins(HOST, Span(0, 3, 0))
     assert hall.joins(HOST, Span(3, 5, 0))[0][0].kind is Kind.REFUSE
     assert hall.joins(HOST, Span(4, 5, 0))[1]
@@ -110,13 +110,13 @@ BAD: dict[str, tuple[bytes, str]] = {
 def test_who_is_not_what_it_should_be_is_refused_by_reason(name: str) -> None:
     frame, reason = BAD[name]
     hall = Hall()
-    hall.offered(Wish(count=2))
-    admitted = hall.reception.admit(HOST, frame)
+    hall.offered(HostRequest(count=2))
+    admitted = hall.registration.admit(HOST, frame)
     assert not isinstance(admitted, Declined)
     (answer,), is_member = admitted
     assert messages.unpack_refuse(decode(answer))[0] == reason and not is_member
     assert hall.coordinator.refusals.clients == {(HOST, reason): 1} and hall.told.refusals == [reason]
-    assert hall.reception.missing == {*range(6), EVALUATOR}
+    assert hall.registration.missing == {*range(6), EVALUATOR}
     # whatever came in the place of a JOIN: no message of the rounds, and nobody else's
     assert hall.rows == [
         ("JOIN", HOST, SERVER, len(frame), "REFUSED"),
@@ -126,33 +126,33 @@ def test_who_is_not_what_it_should_be_is_refused_by_reason(name: str) -> None:
 
 def test_in_simulated_time_a_newcomer_stands_where_those_before_it_stood() -> None:
     hall = Hall(clients=3, processes=1)
-    hall.comes(Wish())
+    hall.comes(HostRequest())
     hall.close_rounds(4)
     hall.held = {0: 2, 2: 1, EVALUATOR: 3}
     versions = dict(hall.coordinator.versions)
-    hall.reception.gone(HOST, "it was killed")
-    hall.offered(Wish())
+    hall.registration.gone(HOST, "it was killed")
+    hall.offered(HostRequest())
     assert hall.stands(HOST, Span(0, 2, 0)) == ([3, 2, 0, 1], 3)
     assert hall.coordinator.versions == versions, "what it says of itself is not believed"
 
 
 def test_in_simulated_time_the_log_goes_no_further_than_it_is_needed() -> None:
     hall = Hall(clients=4, processes=2)
-    hall.comes(Wish(((0, 1),)))
-    hall.comes(Wish(((2, 3),)))
+    hall.comes(HostRequest(((0, 1),)))
+    hall.comes(HostRequest(((2, 3),)))
     hall.close_rounds(4)
     hall.held = {0: 4, 2: 1, EVALUATOR: 4}
-    hall.reception.gone(HOST - 1, "it was killed")
-    hall.offered(Wish())
+    hall.registration.gone(HOST - 1, "it was killed")
+    hall.offered(HostRequest())
     assert hall.stands(HOST - 1, Span(2, 3, 0)) == ([1, 0], 1)
 
 
 def test_in_real_time_clients_stand_where_they_say_and_the_evaluator_where_it_was() -> None:
     hall = Hall(clients=3, processes=1, is_virtual=False)
-    hall.comes(Wish())
+    hall.comes(HostRequest())
     hall.close_rounds(4)
     hall.held = {0: 4, 1: 4, 2: 4, EVALUATOR: 2}
-    hall.reception.gone(HOST, "it was killed")
-    hall.offered(Wish())
+    hall.registration.gone(HOST, "it was killed")
+    hall.offered(HostRequest())
     assert hall.stands(HOST, Span(0, 1, 0), Span(2, 2, 3)) == ([2, 0, 0, 3], 3)
     assert hall.coordinator.versions == {0: 0, 1: 0, 2: 3}

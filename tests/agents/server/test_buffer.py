@@ -174,20 +174,20 @@ def test_whoever_answers_when_no_more_than_the_cohort_is_at_work_and_every_repor
         policy = {"buffer": buffer, "late": {"max_staleness": max_staleness, "discount": 0}}
         return coordinator(8, 5, buffer, policy=policy | ({"deadline_s": 1} if is_timed else {}))
 
-    made, owed, good = fresh(), list[Envelope](), 0
+    made, pending_joins, good = fresh(), list[Envelope](), 0
 
     def ask() -> None:
         cohort = [envelope.client for envelope, _ in made.open_round(5)]
         working = made._rounds._overdue.busy(-1)
         assert not working & set(cohort) and len(working) + len(cohort) <= 5
-        owed.extend(report(made, client, [1.0, 1.0]) for client in cohort)
+        pending_joins.extend(report(made, client, [1.0, 1.0]) for client in cohort)
 
     ask()
     for number, move in enumerate(history):
         if isinstance(move, str):
             made.deadline_passed(made.round)
-        elif owed:
-            good += made.reported(owed[move % len(owed)]) is None
+        elif pending_joins:
+            good += made.reported(pending_joins[move % len(pending_joins)]) is None
         if is_over(made):
             made.close_round()
             if number > cut:

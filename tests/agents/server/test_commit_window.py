@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seedbus.agents.server.client_positions import Places
-from seedbus.agents.server.commit_window import History, Slowest
+from seedbus.agents.server.client_positions import ClientPositions
+from seedbus.agents.server.commit_window import CommitWindow, Slowest
 
 
 class Archive:
@@ -25,12 +25,12 @@ class Archive:
         return self.all[after:last]
 
 
-def made(commits: int | None = None, size: int | None = None) -> tuple[History, Archive]:
+def made(commits: int | None = None, size: int | None = None) -> tuple[CommitWindow, Archive]:
     archive = Archive()
-    return History(archive, commits, size), archive
+    return CommitWindow(archive, commits, size), archive
 
 
-def append(history: History, archive: Archive, size: int = 1) -> None:
+def append(history: CommitWindow, archive: Archive, size: int = 1) -> None:
     archive.all.append(len(archive.all) + 1)
     history.append(archive.all[-1], size)
 
@@ -87,7 +87,7 @@ def test_with_a_budget_who_never_took_part_pins_nothing() -> None:
 
 
 def test_without_an_archive_everything_is_held() -> None:
-    history = History()
+    history = CommitWindow()
     for number in range(9):
         history.append(number)
         history.prune(history.version)
@@ -111,7 +111,7 @@ def test_the_slowest_is_the_lowest_version_that_is_there(steps: list[tuple[bool,
     st.lists(st.tuples(st.sampled_from(["enter", "move", "leave"]), st.integers(0, 5), st.integers(0, 9)), max_size=60)
 )
 def test_places_know_the_slowest_member_whoever_comes_moves_and_goes(steps: list[tuple[str, int, int]]) -> None:
-    places, known = Places(6), dict[int, int]()
+    places, known = ClientPositions(6), dict[int, int]()
     for step, client, version in steps:
         if step == "enter":
             places.enter([(client, version)])
@@ -121,14 +121,14 @@ def test_places_know_the_slowest_member_whoever_comes_moves_and_goes(steps: list
             places.move(client, version)
         known.update(places.take_moved())
         assert places.slowest(77) == min((places.versions[member] for member in places.members), default=77)
-        other = Places(6)
+        other = ClientPositions(6)
         other.restore(known, with_members=True)
         assert (other.versions, list(other.members)) == (places.versions, list(places.members))
         assert other.slowest(77) == places.slowest(77)
 
 
 def test_a_hundred_thousand_at_one_version_cost_as_much_as_one() -> None:
-    places = Places(100_000)
+    places = ClientPositions(100_000)
     places.enter((client, 0) for client in range(100_000))
     for version in range(1, 200):
         for client in range(5):

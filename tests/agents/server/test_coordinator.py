@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seedbus.agents.messages import Evaluation
-from seedbus.agents.round_record import Course
+from seedbus.agents.round_record import RoundRecord
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
 from seedbus.bus import EVALUATOR, Envelope, Kind
 
@@ -228,12 +228,12 @@ def test_a_closed_round_tells_how_it_went() -> None:
         made.reported(report(made, client), 6)
     made.deadline_passed(0)
     first = made.close_round(now_ns=9)
-    assert first.course == Course(5, 9, True, [0, 0, 0, 0], [])
+    assert first.course == RoundRecord(5, 9, True, [0, 0, 0, 0], [])
     made.open_round(now_ns=10)
     for client in range(4):
         made.reported(report(made, client), 11)
-    assert made.close_round(now_ns=12).course == Course(10, 12, False, [1, 1, 1, 1], [])
-    assert Course.unpack(first.course.pack()) == first.course
+    assert made.close_round(now_ns=12).course == RoundRecord(10, 12, False, [1, 1, 1, 1], [])
+    assert RoundRecord.unpack(first.course.pack()) == first.course
 
 
 def test_a_late_report_is_told_with_its_age_and_its_client() -> None:
@@ -248,5 +248,5 @@ def test_a_late_report_is_told_with_its_age_and_its_client() -> None:
         made.deadline_passed(number)
         course = made.close_round().course
         assert course.late == ([] if number == 0 else [(1, [2])])
-        assert Course.unpack(course.pack()) == course
+        assert RoundRecord.unpack(course.pack()) == course
         made.open_round()

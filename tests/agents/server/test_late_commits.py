@@ -52,14 +52,14 @@ def test_what_a_client_that_lags_is_told_holds_the_late_terms_and_is_counted() -
 
 def test_a_commit_holds_a_term_for_every_round_that_may_be_late() -> None:
     made = lenient(clients=2, max_staleness=400, discount=0)
-    owed = []
+    pending_joins = []
     for _ in range(400):
         made.open_round()
-        owed.append(report(made, 1))
+        pending_joins.append(report(made, 1))
         made.reported(report(made, 0))
         close(made)
     play(made, 0)
-    assert {reason(made, envelope) for envelope in owed} == {None}
+    assert {reason(made, envelope) for envelope in pending_joins} == {None}
     closed = close(made)
     assert [round for round, _, _ in terms(closed)] == [400, *range(400)]
     assert bits(ALGORITHM.unpack_commits(over_the_wire(ALGORITHM.pack_commits(made.history.since(0)).body))) == bits(
@@ -75,7 +75,7 @@ def test_whatever_comes_when_every_report_counts_at_most_once_and_a_restored_coo
     history: list[tuple[set[int], set[int]]], max_staleness: int, quorum: int, cut: int
 ) -> None:
     options: dict[str, Any] = {"max_staleness": max_staleness, "algorithm": SCHEDULED, "quorum": quorum, "discount": 0}
-    made, owed, counted = lenient(**options), list[Envelope](), dict[int, list[float]]()
+    made, pending_joins, counted = lenient(**options), list[Envelope](), dict[int, list[float]]()
     for number, (prompt, tardy) in enumerate(history):
         if number == cut:
             fresh = lenient(**options)
@@ -84,12 +84,12 @@ def test_whatever_comes_when_every_report_counts_at_most_once_and_a_restored_coo
             made = fresh
         kept = play(made, *prompt)
         for place in tardy:
-            if place < len(owed):
-                late, stale = owed[place], made.round - owed[place].round
+            if place < len(pending_joins):
+                late, stale = pending_joins[place], made.round - pending_joins[place].round
                 if made.reported(late) is None:
                     assert 0 < stale <= max_staleness
                     counted.setdefault(late.round, []).append(late.client)
-        owed.extend(kept.values())
+        pending_joins.extend(kept.values())
         close(made)
     assert all(len(set(clients)) == len(clients) for clients in counted.values())
     late_terms = [term for commit in made.history.since(0) for term in commit.terms if term.round != commit.round]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seedbus.agents.server.member_index import Members
+from seedbus.agents.server.member_index import MemberIndex
 
 CLIENTS = 40
 clients = st.integers(0, CLIENTS - 1)
@@ -21,7 +21,7 @@ steps = st.one_of(
 )
 
 
-def assert_alike(members: Members, truth: set[int], size: int = CLIENTS) -> None:
+def assert_alike(members: MemberIndex, truth: set[int], size: int = CLIENTS) -> None:
     ordered = sorted(truth)
     assert len(members) == len(ordered)
     assert [members[place] for place in range(len(ordered))] == list(members) == members[:] == ordered
@@ -33,7 +33,7 @@ def assert_alike(members: Members, truth: set[int], size: int = CLIENTS) -> None
 
 @given(st.lists(steps, max_size=20))
 def test_they_are_a_sorted_list_whatever_happens_to_them(history: list[tuple[str, object]]) -> None:
-    members, truth = Members(CLIENTS), set[int]()
+    members, truth = MemberIndex(CLIENTS), set[int]()
     for what, whom in history:
         if isinstance(whom, int):
             {"add": members.add, "discard": members.discard}[what](whom)
@@ -51,13 +51,13 @@ def test_they_are_a_sorted_list_whatever_happens_to_them(history: list[tuple[str
 
 @given(st.integers(1, 70), st.data())
 def test_any_number_of_clients_will_do(size: int, data: st.DataObject) -> None:
-    members, truth = Members(size), data.draw(st.sets(st.integers(0, size - 1)))
+    members, truth = MemberIndex(size), data.draw(st.sets(st.integers(0, size - 1)))
     members.update(truth)
     assert_alike(members, truth, size)
 
 
 def test_who_was_left_out_is_back_even_after_a_failure() -> None:
-    members = Members(5)
+    members = MemberIndex(5)
     members.update([0, 2, 3])
     with pytest.raises(KeyError), members.without([2, 4]) as rest:
         assert list(rest) == [0, 3]
@@ -84,8 +84,8 @@ class _Counted(list[int]):
         pytest.param(lambda members: members.update([3, 7]), id="coming back"),
     ],
 )
-def test_among_a_hundred_thousand_everything_costs_a_few_steps(act: Callable[[Members], object]) -> None:
-    members = Members(100_000)
+def test_among_a_hundred_thousand_everything_costs_a_few_steps(act: Callable[[MemberIndex], object]) -> None:
+    members = MemberIndex(100_000)
     members.update(client for client in range(100_000) if client != 50_001)
     assert members[50_001] == 50_002
     tree = members._tree = _Counted(members._tree or [])

@@ -13,69 +13,69 @@ from hypothesis import strategies as st
 
 from seedbus.agents.messages import Span
 from seedbus.agents.refusals import TOLD
-from seedbus.bus import EVALUATOR, HOST, Declined, Kind, Offer, Wish, decode
+from seedbus.bus import EVALUATOR, HOST, Declined, HostRequest, Kind, Offer, decode
 from seedbus.bus.transport import NO_CLIENTS, NOT_YET, STRANGER, WISH_SPANS, Rights
 
 
 def test_who_wishes_certain_clients_gets_them() -> None:
     hall = Hall()
-    assert hall.offered(Wish(((1, 2), (5, 5)))) == Offer(HOST, ((1, 2), (5, 5)), True, b"the scenario")
-    assert hall.offered(Wish(((0, 0),))) == Offer(HOST - 1, ((0, 0),), False, b"the scenario")
+    assert hall.offered(HostRequest(((1, 2), (5, 5)))) == Offer(HOST, ((1, 2), (5, 5)), True, b"the scenario")
+    assert hall.offered(HostRequest(((0, 0),))) == Offer(HOST - 1, ((0, 0),), False, b"the scenario")
 
 
 def test_who_wishes_a_number_of_clients_gets_the_first_that_are_free() -> None:
     hall = Hall()
-    hall.offered(Wish(((1, 1),), evaluates=False))
-    assert hall.offered(Wish(count=3)).spans == ((0, 0), (2, 3))
-    assert hall.offered(Wish(count=2)).spans == ((4, 5),)
+    hall.offered(HostRequest(((1, 1),), evaluates=False))
+    assert hall.offered(HostRequest(count=3)).spans == ((0, 0), (2, 3))
+    assert hall.offered(HostRequest(count=2)).spans == ((4, 5),)
 
 
 def test_who_does_not_say_gets_its_share_and_the_last_what_is_left() -> None:
     hall = Hall(clients=5, processes=3)
-    assert [hall.comes(Wish()).spans for _ in range(3)] == [((0, 1),), ((2, 3),), ((4, 4),)]
-    assert hall.declined(Wish()) == Declined("no-clients", "all 5 clients have their processes")
+    assert [hall.comes(HostRequest()).spans for _ in range(3)] == [((0, 1),), ((2, 3),), ((4, 4),)]
+    assert hall.declined(HostRequest()) == Declined("no-clients", "all 5 clients have their processes")
 
 
 def test_a_process_that_only_evaluates_takes_nobodys_share() -> None:
     hall = Hall(clients=5, processes=2)
-    hall.comes(Wish(count=NO_CLIENTS))
-    assert [hall.comes(Wish(evaluates=False)).spans for _ in range(2)] == [((0, 2),), ((3, 4),)]
+    hall.comes(HostRequest(count=NO_CLIENTS))
+    assert [hall.comes(HostRequest(evaluates=False)).spans for _ in range(2)] == [((0, 2),), ((3, 4),)]
 
 
 def test_an_offer_keeps_nobody_out_and_the_first_that_joins_has_the_clients() -> None:
     hall = Hall(clients=4, processes=2)
-    idle = [hall.offered(Wish(evaluates=False), STRANGER) for _ in range(6)]
+    idle = [hall.offered(HostRequest(evaluates=False), STRANGER) for _ in range(6)]
     assert idle[0].spans == ((0, 1),) and idle[1].spans == ((2, 3),), "what nobody was offered comes first"
-    first, second = (hall.comes(Wish(), rights=STRANGER) for _ in range(2))
+    first, second = (hall.comes(HostRequest(), rights=STRANGER) for _ in range(2))
     assert (first.spans, second.spans) == (((0, 1),), ((2, 3),))
-    late = hall.reception.admit(idle[0].host, hall.joining(idle[0], Span(0, 1, 0)))
+    late = hall.registration.admit(idle[0].host, hall.joining(idle[0], Span(0, 1, 0)))
     assert isinstance(late, Declined) and late.reason == "taken"
 
 
 def test_strangers_neither_evaluate_nor_say_what_x0_is() -> None:
     hall = Hall(clients=2, proofs={"selftest": PROOF["selftest"]})
-    assert hall.declined(Wish(count=NO_CLIENTS), STRANGER).reason == "no-clients"
-    stranger = hall.offered(Wish(), STRANGER)
+    assert hall.declined(HostRequest(count=NO_CLIENTS), STRANGER).reason == "no-clients"
+    stranger = hall.offered(HostRequest(), STRANGER)
     assert not stranger.evaluates
     joining = hall.joining(stranger, Span(0, 1, 0), x0=b"a false x0 digest")
-    early = hall.reception.admit(stranger.host, joining)
+    early = hall.registration.admit(stranger.host, joining)
     assert isinstance(early, Declined) and early.reason == NOT_YET and "x0" not in hall.coordinator.proofs
-    hall.comes(Wish(count=NO_CLIENTS))
+    hall.comes(HostRequest(count=NO_CLIENTS))
     assert hall.coordinator.proofs == PROOF
     assert hall.joins(stranger.host, Span(0, 1, 0), x0=b"a false x0 digest")[0][0].kind is Kind.REFUSE
 
 
 def test_a_proof_serves_for_the_offer_that_it_was_made_for_and_for_no_other() -> None:
     hall = Hall(clients=2, processes=1)
-    first, second = (hall.offered(Wish(), STRANGER) for _ in range(2))
+    first, second = (hall.offered(HostRequest(), STRANGER) for _ in range(2))
     assert first.nonce != second.nonce
     recorded = hall.joining(first, Span(0, 1, 0))
-    admitted = hall.reception.admit(first.host, recorded)
+    admitted = hall.registration.admit(first.host, recorded)
     assert not isinstance(admitted, Declined) and admitted[1]
-    hall.reception.gone(first.host, "its connection ended")
-    third = hall.offered(Wish(), STRANGER)
+    hall.registration.gone(first.host, "its connection ended")
+    third = hall.offered(HostRequest(), STRANGER)
     assert third.host == first.host, "the recorded bytes name this very host"
-    again = hall.reception.admit(third.host, recorded)
+    again = hall.registration.admit(third.host, recorded)
     assert not isinstance(again, Declined) and [decode(frame).kind for frame in again[0]] == [Kind.REFUSE]
 
 
@@ -83,22 +83,22 @@ def test_offers_of_every_second_client_leave_an_honest_share_whole() -> None:
     hall = Hall(clients=900, processes=1)
     for start in range(0, 900, 128):
         every_second = tuple((client, client) for client in range(start, min(start + 128, 900), 2))
-        hall.offered(Wish(every_second), STRANGER)
-    assert hall.comes(Wish(), rights=STRANGER).spans == ((0, 899),)
+        hall.offered(HostRequest(every_second), STRANGER)
+    assert hall.comes(HostRequest(), rights=STRANGER).spans == ((0, 899),)
 
 
 def test_a_keys_clients_are_all_its_own_where_it_does_not_say_how_many() -> None:
     hall = Hall(clients=50, processes=2)
-    halves = [hall.comes(Wish(), rights=Rights(spans=(span,))).spans for span in ((0, 24), (25, 49))]
-    assert halves == [((0, 24),), ((25, 49),)]
+    partial_downloads = [hall.comes(HostRequest(), rights=Rights(spans=(span,))).spans for span in ((0, 24), (25, 49))]
+    assert partial_downloads == [((0, 24),), ((25, 49),)]
 
 
 def test_a_false_proof_is_refused_before_anything_takes_as_long_as_there_are_clients() -> None:
     hall = Hall(clients=1_000_000, processes=1)
-    offer = hall.offered(Wish(), STRANGER)
+    offer = hall.offered(HostRequest(), STRANGER)
     tracemalloc.start()
     try:
-        refused = hall.reception.admit(offer.host, hall.joining(offer, Span(0, 999_999, 0), x0=b"a false x0 digest"))
+        refused = hall.registration.admit(offer.host, hall.joining(offer, Span(0, 999_999, 0), x0=b"a false x0 digest"))
         assert tracemalloc.get_traced_memory()[1] < 2**20
     finally:
         tracemalloc.stop()
@@ -108,25 +108,25 @@ def test_a_false_proof_is_refused_before_anything_takes_as_long_as_there_are_cli
 @pytest.mark.parametrize("more", [{}, {"losses": b"of a compiler"}], ids=["as-it-should-be", "with-losses-of-its-own"])
 def test_a_join_for_clients_of_others_makes_none_of_them_a_member(more: dict[str, bytes]) -> None:
     hall = Hall(clients=4, processes=2)
-    stranger = hall.offered(Wish(((0, 1),)), STRANGER)
-    hall.reception.admit(stranger.host, hall.joining(stranger, Span(2, 3, 0), **more))
+    stranger = hall.offered(HostRequest(((0, 1),)), STRANGER)
+    hall.registration.admit(stranger.host, hall.joining(stranger, Span(2, 3, 0), **more))
     assert hall.coordinator.versions == {} and hall.told.refusals
 
 
 def test_a_key_hosts_the_clients_that_it_is_authorised_for() -> None:
     hall, rights = Hall(clients=6, processes=1), Rights(spans=((1, 2), (5, 5)))
-    assert hall.declined(Wish(((0, 1),)), rights).reason == "not-authorised"
-    assert hall.offered(Wish(((1, 2),)), rights).spans == ((1, 2),)
-    assert hall.comes(Wish(), rights=rights).spans == ((5, 5),), "what nobody was offered comes first"
-    assert hall.comes(Wish(), rights=rights).spans == ((1, 2),)
-    assert hall.declined(Wish(), rights).reason == "no-clients"
+    assert hall.declined(HostRequest(((0, 1),)), rights).reason == "not-authorised"
+    assert hall.offered(HostRequest(((1, 2),)), rights).spans == ((1, 2),)
+    assert hall.comes(HostRequest(), rights=rights).spans == ((5, 5),), "what nobody was offered comes first"
+    assert hall.comes(HostRequest(), rights=rights).spans == ((1, 2),)
+    assert hall.declined(HostRequest(), rights).reason == "no-clients"
 
 
 @given(st.integers(1, 60).flatmap(lambda clients: st.tuples(st.just(clients), st.integers(1, clients))))
 def test_shares_differ_by_one_client_at_most(numbers: tuple[int, int]) -> None:
     clients, processes = numbers
     hall = Hall(clients=clients, processes=processes)
-    shares = [sum(last - first + 1 for first, last in hall.offered(Wish()).spans) for _ in range(processes)]
+    shares = [sum(last - first + 1 for first, last in hall.offered(HostRequest()).spans) for _ in range(processes)]
     assert sum(shares) == clients and min(shares) >= max(1, max(shares) - 1)
 
 
@@ -134,48 +134,48 @@ def test_shares_differ_by_one_client_at_most(numbers: tuple[int, int]) -> None:
 def test_a_run_could_go_on_while_who_is_missing_has_been_offered_to_somebody(is_virtual: bool) -> None:
     hall = Hall(clients=4, processes=2, is_virtual=is_virtual)
     states = []
-    for step in (lambda: None, lambda: hall.offered(Wish()), lambda: hall.offered(Wish())):
+    for step in (lambda: None, lambda: hall.offered(HostRequest()), lambda: hall.offered(HostRequest())):
         step()
-        states.append((hall.reception.can_go_on, hall.reception.could_go_on))
+        states.append((hall.registration.can_go_on, hall.registration.could_go_on))
     # in real time one client and an evaluator are enough
     assert states == [(False, False), (False, not is_virtual), (False, True)]
 
 
 def test_one_process_evaluates_and_only_if_it_would() -> None:
     hall = Hall()
-    wishes = [Wish(evaluates=False), Wish(evaluates=True), Wish(evaluates=True)]
+    wishes = [HostRequest(evaluates=False), HostRequest(evaluates=True), HostRequest(evaluates=True)]
     assert [hall.offered(wish).evaluates for wish in wishes] == [False, True, False]
 
 
 def test_who_would_only_evaluate_may_when_nobody_else_does() -> None:
     hall = Hall(processes=1)
-    hall.comes(Wish(evaluates=False))
-    assert hall.offered(Wish(evaluates=True)) == Offer(HOST - 1, (), True, b"the scenario")
-    assert hall.declined(Wish()).reason == "no-clients"
+    hall.comes(HostRequest(evaluates=False))
+    assert hall.offered(HostRequest(evaluates=True)) == Offer(HOST - 1, (), True, b"the scenario")
+    assert hall.declined(HostRequest()).reason == "no-clients"
 
 
 @pytest.mark.parametrize(
     ("wish", "reason", "detail"),
     [
-        (Wish(((0, 2),)), "taken", "client 2 is hosted by another process"),
-        (Wish(((0, 0), (5, 6)), evaluates=True), "unknown-client", "client 6 is none of this run's 0 … 5"),
-        (Wish(count=5), "too-many", "5 clients are asked for and 4 are left"),
-        (Wish(count=2**32 - 2), "too-many", "4,?294,?967,?294 clients are asked for and 4 are left"),
+        (HostRequest(((0, 2),)), "taken", "client 2 is hosted by another process"),
+        (HostRequest(((0, 0), (5, 6)), evaluates=True), "unknown-client", "client 6 is none of this run's 0 … 5"),
+        (HostRequest(count=5), "too-many", "5 clients are asked for and 4 are left"),
+        (HostRequest(count=2**32 - 2), "too-many", "4,?294,?967,?294 clients are asked for and 4 are left"),
     ],
 )
-def test_what_cannot_be_had_is_declined_and_nothing_is_taken(wish: Wish, reason: str, detail: str) -> None:
+def test_what_cannot_be_had_is_declined_and_nothing_is_taken(wish: HostRequest, reason: str, detail: str) -> None:
     hall = Hall()
-    hall.comes(Wish(((2, 3),), evaluates=False))
+    hall.comes(HostRequest(((2, 3),), evaluates=False))
     declined = hall.declined(wish)
     assert declined.reason == reason and re.search(detail, declined.detail)
-    assert hall.offered(Wish(count=4)) == Offer(HOST - 1, ((0, 1), (4, 5)), True, b"the scenario")
+    assert hall.offered(HostRequest(count=4)) == Offer(HOST - 1, ((0, 1), (4, 5)), True, b"the scenario")
 
 
 def test_a_wish_for_more_clients_than_there_are_numbers_costs_no_memory() -> None:
     hall = Hall()
     tracemalloc.start()
     try:
-        assert hall.declined(Wish(((0, 2**20),))).reason == "unknown-client"
+        assert hall.declined(HostRequest(((0, 2**20),))).reason == "unknown-client"
         assert tracemalloc.get_traced_memory()[1] < 2**20
     finally:
         tracemalloc.stop()
@@ -183,7 +183,7 @@ def test_a_wish_for_more_clients_than_there_are_numbers_costs_no_memory() -> Non
 
 def test_spans_that_overlap_are_one_wish_for_those_clients() -> None:
     hall = Hall()
-    offer = hall.offered(Wish(((3, 4), (0, 1), (1, 2), (1, 1))))
+    offer = hall.offered(HostRequest(((3, 4), (0, 1), (1, 2), (1, 1))))
     assert offer.spans == ((0, 4),)
     assert hall.joins(offer.host, Span(0, 4, 0))[1], "it has joined with all that it was offered"
 
@@ -191,107 +191,113 @@ def test_spans_that_overlap_are_one_wish_for_those_clients() -> None:
 @pytest.mark.parametrize("is_virtual", [True, False])
 def test_clients_of_a_process_that_has_gone_are_offered_to_the_next(is_virtual: bool) -> None:
     hall = Hall(clients=6, processes=2, is_virtual=is_virtual)
-    hall.comes(Wish())
-    hall.comes(Wish())
-    assert hall.reception.hosts == [HOST - 1, HOST] and hall.reception.missing == set()
-    hall.reception.gone(HOST, "its connection ended")
-    assert hall.reception.missing == {0, 1, 2, EVALUATOR} and hall.reception.hosts == [HOST - 1]
+    hall.comes(HostRequest())
+    hall.comes(HostRequest())
+    assert hall.registration.hosts == [HOST - 1, HOST] and hall.registration.missing == set()
+    hall.registration.gone(HOST, "its connection ended")
+    assert hall.registration.missing == {0, 1, 2, EVALUATOR} and hall.registration.hosts == [HOST - 1]
     event, facts = hall.told.notes[-1]
     assert (event, facts["host"], facts["why"]) == ("gone", HOST, "its connection ended") and "0…2" in facts["clients"]
-    assert hall.offered(Wish()) == Offer(HOST, ((0, 2),), True, b"the scenario")
+    assert hall.offered(HostRequest()) == Offer(HOST, ((0, 2),), True, b"the scenario")
 
 
 def test_a_process_that_goes_before_it_has_joined_was_never_there() -> None:
     hall = Hall(is_virtual=False)
-    hall.offered(Wish(((1, 2),)))
-    hall.reception.gone(HOST, "it said nothing")
+    hall.offered(HostRequest(((1, 2),)))
+    hall.registration.gone(HOST, "it said nothing")
     assert not any(hall.came) and hall.coordinator.versions == {}
-    assert hall.offered(Wish(((1, 2),))).evaluates
+    assert hall.offered(HostRequest(((1, 2),))).evaluates
 
 
 def test_in_simulated_time_nothing_else_comes_of_a_process_that_goes() -> None:
     hall = Hall(clients=6, processes=1)
-    hall.comes(Wish())
+    hall.comes(HostRequest())
     hall.coordinator.open_round()
     hall.came.clear()
-    hall.reception.gone(HOST, "it was killed")
+    hall.registration.gone(HOST, "it was killed")
     assert hall.coordinator.missing == list(range(6)) and hall.came == []
-    hall.comes(Wish())
+    hall.comes(HostRequest())
     assert hall.coordinator.missing == list(range(6)) and hall.came == [[]]
 
 
 def test_in_real_time_the_clients_of_a_process_that_goes_have_left_the_run() -> None:
     hall = Hall(clients=6, processes=2, is_virtual=False)
-    hall.comes(Wish())
-    hall.comes(Wish())
+    hall.comes(HostRequest())
+    hall.comes(HostRequest())
     hall.coordinator.open_round()
     hall.came.clear()
-    hall.reception.gone(HOST, "it was killed")
+    hall.registration.gone(HOST, "it was killed")
     assert hall.coordinator.missing == [3, 4, 5] and hall.came == [[]], "whoever waits is told to look again"
-    hall.reception.gone(HOST - 1, "it was killed")
+    hall.registration.gone(HOST - 1, "it was killed")
     assert hall.coordinator.is_round_over and not hall.coordinator.has_members
-    hall.comes(Wish())
+    hall.comes(HostRequest())
     assert hall.coordinator.has_members
 
 
 def test_in_real_time_a_process_that_goes_half_way_through_its_joining_leaves_no_member() -> None:
     hall = Hall(clients=6, processes=1, is_virtual=False)
-    hall.offered(Wish())
+    hall.offered(HostRequest())
     hall.joins(HOST, Span(0, 1, 0))
-    hall.reception.gone(HOST, "it was killed")
+    hall.registration.gone(HOST, "it was killed")
     assert not hall.coordinator.has_members
 
 
 def test_in_simulated_time_a_run_goes_on_when_all_are_there() -> None:
     hall = Hall(clients=4, processes=2)
     states = []
-    for step in (lambda: hall.comes(Wish()), lambda: hall.comes(Wish()), lambda: hall.reception.gone(HOST, "…")):
+    for step in (
+        lambda: hall.comes(HostRequest()),
+        lambda: hall.comes(HostRequest()),
+        lambda: hall.registration.gone(HOST, "…"),
+    ):
         step()
-        states.append((hall.reception.can_go_on, hall.reception.was_complete))
+        states.append((hall.registration.can_go_on, hall.registration.was_complete))
     assert states == [(False, False), (True, True), (False, True)]
 
 
 def test_in_real_time_a_run_goes_on_while_a_quorum_and_an_evaluator_are_there() -> None:
     hall = Hall(clients=4, processes=2, is_virtual=False)
-    first = hall.comes(Wish(evaluates=False))
-    alone = hall.reception.can_go_on
-    second = hall.comes(Wish())
-    hall.reception.gone(first.host, "…")
-    with_the_other = hall.reception.can_go_on
-    hall.reception.gone(second.host, "…")
-    assert [alone, with_the_other, hall.reception.can_go_on] == [False, True, False]
-    assert hall.reception.was_complete
+    first = hall.comes(HostRequest(evaluates=False))
+    alone = hall.registration.can_go_on
+    second = hall.comes(HostRequest())
+    hall.registration.gone(first.host, "…")
+    with_the_other = hall.registration.can_go_on
+    hall.registration.gone(second.host, "…")
+    assert [alone, with_the_other, hall.registration.can_go_on] == [False, True, False]
+    assert hall.registration.was_complete
 
 
 def test_a_stranger_is_told_of_a_few_times_and_counted_always() -> None:
     hall = Hall()
     for _ in range(TOLD + 7):
-        hall.reception.refused("10.0.0.1:4", "protocol", "protocol 4")
+        hall.registration.refused("10.0.0.1:4", "protocol", "protocol 4")
     assert hall.told.refusals == ["protocol"] * TOLD
     assert hall.coordinator.refusals.peers == {("10.0.0.1:4", "protocol"): TOLD + 7}
 
 
 def test_a_process_that_only_evaluates_takes_no_clients_when_it_comes_again() -> None:
     hall = Hall(clients=4, processes=1)
-    hall.reception.gone(hall.offered(Wish()).host, "the server came anew")
-    offer = hall.offered(Wish(count=NO_CLIENTS))
+    hall.registration.gone(hall.offered(HostRequest()).host, "the server came anew")
+    offer = hall.offered(HostRequest(count=NO_CLIENTS))
     assert offer.spans == () and offer.evaluates
 
 
 def test_a_process_is_offered_no_more_spans_than_it_may_ask_for_again() -> None:
     hall = Hall(clients=400, processes=1)
     for client in range(0, 400, 2):
-        hall.comes(Wish(((client, client),), evaluates=False))
-    left = [hall.comes(Wish(evaluates=False)).spans for _ in range(4)]
+        hall.comes(HostRequest(((client, client),), evaluates=False))
+    left = [hall.comes(HostRequest(evaluates=False)).spans for _ in range(4)]
     assert [len(spans) for spans in left] == [WISH_SPANS] * 3 + [200 - 3 * WISH_SPANS]
 
 
 def test_what_was_offered_and_came_to_nothing_is_offered_first_again() -> None:
     hall = Hall(clients=6, processes=3)
-    first, second = hall.offered(Wish(count=2)), hall.offered(Wish(count=2))
-    overlapping = hall.offered(Wish(((1, 2),)))
-    hall.reception.gone(first.host, "it gave up")
-    assert hall.comes(Wish(((1, 1),))).spans == ((1, 1),)
-    hall.reception.gone(overlapping.host, "it gave up")
-    assert hall.offered(Wish(count=4)).spans == ((0, 0), (2, 2), (4, 5)), "nobody else's, and none that has joined"
+    first, second = hall.offered(HostRequest(count=2)), hall.offered(HostRequest(count=2))
+    overlapping = hall.offered(HostRequest(((1, 2),)))
+    hall.registration.gone(first.host, "it gave up")
+    assert hall.comes(HostRequest(((1, 1),))).spans == ((1, 1),)
+    hall.registration.gone(overlapping.host, "it gave up")
+    assert hall.offered(HostRequest(count=4)).spans == ((0, 0), (2, 2), (4, 5)), (
+        "nobody else's, and none that has joined"
+    )
     assert second.spans == ((2, 3),)

@@ -16,7 +16,7 @@ from seedbus.agents.client.snapshot_source import Source
 from seedbus.agents.messages import Join, Span
 from seedbus.agents.policies.snapshot_budget import Lag
 from seedbus.agents.server.coordinator import Coordinator
-from seedbus.agents.server.snapshots import GENEROSITY
+from seedbus.agents.server.snapshots import MAX_RESENDS
 from seedbus.algorithms.contract import Replica
 from seedbus.bus import EVALUATOR, Envelope, Kind, Tally
 
@@ -63,7 +63,7 @@ class Stage:
     def holds(self) -> bool:
         return self.made.snapshots.held is not None
 
-    def feed(self) -> list[Envelope]:
+    def request_snapshot(self) -> list[Envelope]:
         """Let whoever is asked give pieces, until nobody is any more; returns what else is sent."""
         others: list[Envelope] = []
         while sent := self.sent():
@@ -81,7 +81,7 @@ class Stage:
     def offered(self) -> Title:
         """Client 2 is offered a snapshot."""
         self.open()
-        (offer,) = self.feed()
+        (offer,) = self.request_snapshot()
         title = chunks.unpack(offer)
         assert title == (self.title, WINDOW)
         return self.title
@@ -98,7 +98,7 @@ def reason(refusal: Any) -> str:
 def test_who_lags_is_offered_a_snapshot_and_the_others_get_their_plans() -> None:
     stage = Stage()
     assert [plan.client for plan in stage.open()] == [0, 1]
-    (offer,) = stage.feed()
+    (offer,) = stage.request_snapshot()
     assert (offer.kind, offer.client, offer.base) == (Kind.SNAPSHOT, 2, 5)
     assert stage.pull(0, 1, 2) is None
     sent = stage.made.take_outbox()
@@ -127,7 +127,7 @@ def test_a_snapshot_serves_until_it_is_older_than_the_budget() -> None:
             stage.made.reported(report(stage.made, client))
         stage.close()
         stage.open()
-        versions += [envelope.base for envelope in stage.feed()]
+        versions += [envelope.base for envelope in stage.request_snapshot()]
     assert versions == [5, 5, 8, 8, 8, 11]
 
 
@@ -165,11 +165,11 @@ def test_an_offer_is_good_for_a_few_times_all_chunks() -> None:
     stage = Stage()
     title = stage.offered()
     sent = 0
-    for _ in range(2 * GENEROSITY * title.count):
+    for _ in range(2 * MAX_RESENDS * title.count):
         if stage.pull(0, 1, 2) is not None:
             break
         sent += len(stage.sent())
-    assert title.count < sent <= GENEROSITY * title.count
+    assert title.count < sent <= MAX_RESENDS * title.count
     assert reason(stage.pull(0, 1, 2)) == "pulls-again"
 
 
@@ -205,7 +205,7 @@ def test_a_description_of_the_evaluator_comes_before_a_peer_is_asked() -> None:
     (asked,) = stage.sent()
     assert (asked.client, asked.base, asked.body) == (1, 5, [SIZE, [[0, 2]]])
     stage.give(asked)
-    (offer,) = stage.feed()
+    (offer,) = stage.request_snapshot()
     assert (offer.kind, offer.client) == (Kind.SNAPSHOT, 2)
 
 
@@ -241,7 +241,7 @@ def test_pieces_that_nobody_asked_for_are_refused() -> None:
     for piece in good:
         assert stage.made.reported(piece) is None
     assert reason(stage.made.reported(good[0])) == "not-fetched"
-    assert [offer.client for offer in stage.feed()] == [2]
+    assert [offer.client for offer in stage.request_snapshot()] == [2]
 
 
 def test_a_peer_that_has_moved_on_is_replaced_by_the_evaluator_at_once() -> None:
@@ -250,7 +250,7 @@ def test_a_peer_that_has_moved_on_is_replaced_by_the_evaluator_at_once() -> None
     (asked,) = stage.sent()
     assert asked.client == EVALUATOR
     stage.give(asked)
-    assert [offer.kind for offer in stage.feed()] == [Kind.SNAPSHOT]
+    assert [offer.kind for offer in stage.request_snapshot()] == [Kind.SNAPSHOT]
 
 
 def test_a_peer_that_leaves_is_replaced_by_the_evaluator_at_once() -> None:
@@ -280,7 +280,7 @@ def test_with_nobody_left_who_could_be_the_peer_the_evaluator_is() -> None:
 def test_who_finds_a_snapshot_bad_replays_and_a_peers_is_given_up() -> None:
     stage, asked = _peer_asked()
     stage.give(asked)
-    stage.feed()
+    stage.request_snapshot()
     assert stage.holds()
     assert reason(stage.pull()) == "bad-snapshot"
     (plan,) = stage.sent()

@@ -97,7 +97,7 @@ def test_reports_that_wait_for_a_commit_outlive_the_server(tmp_path: Path, monke
     for cuts in range(30):
         with monkeypatch.context() as patch:
             _cut(patch, Journal, "append", 2, before=cuts % 2 > 0)
-            patch.setattr("seedbus.agents.launcher._Crew.tidy", lambda self: None)
+            patch.setattr("seedbus.agents.launcher._ServerRun.tidy", lambda self: None)
             try:
                 results = run(what, tmp_path / "cut", resume=resume)
                 break

@@ -19,7 +19,7 @@ from worlds import scenario
 
 from seedbus.algorithms.contract import BadPayload, Packed
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
-from seedbus.bus import Kind, Wish, read_ledger
+from seedbus.bus import HostRequest, Kind, read_ledger
 from seedbus.bus.envelope import SHORT
 from seedbus.bus.ledger import Fate
 from seedbus.bus.zeromq.packet import HELLO_BYTES
@@ -92,7 +92,7 @@ def by_two(what: Scenario, folder: Path, way: str) -> tuple[Results, tuple[int, 
     with Serving(what, folder / "run", expect=2, bind=bind, transport=way) as server:
         with CountingProxy(port(server) if way == "tcp" else 0) as proxy:
             endpoint = proxy.endpoint if way == "tcp" else bind
-            hosts = [Following(what, endpoint, Wish(evaluates=number == 0)) for number in range(2)]
+            hosts = [Following(what, endpoint, HostRequest(evaluates=number == 0)) for number in range(2)]
             results = server.results()
             for host in hosts:
                 host.join(10)

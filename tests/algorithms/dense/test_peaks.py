@@ -64,7 +64,7 @@ def gathered(norms: list[float]) -> tuple[Any, list[int]]:
     plan = algorithm.plan(made.round, made.version, 0)
     for client, norm in zip(cohort, norms, strict=False):
         report, _ = algorithm.local(algorithm.replica(START), None, plan, Bowl(client, 0))
-        long = algorithm.saying(report, report.vectors * np.float32(norm / report.norms[0]))
+        long = algorithm.with_values(report, report.vectors * np.float32(norm / report.norms[0]))
         assert made.reported(messages.pack_report(algorithm, client, plan, long, {})) is None
     return made, cohort
 
@@ -164,10 +164,10 @@ def test_a_run_cut_off_again_and_again_ends_alike(
 ) -> None:
     what = stormy()
     whole = outcome(run(what, tmp_path / "whole"))
-    under_way, append = [0], Journal.append
+    in_flight, append = [0], Journal.append
 
     def look(self: Journal, entry: Entry) -> None:
-        under_way[0] += any(flight[2] == Kind.PEAK for flight in entry.state[1][2])
+        in_flight[0] += any(flight[2] == Kind.PEAK for flight in entry.state[1][2])
         append(self, entry)
 
     for cuts in itertools.count():
@@ -175,11 +175,11 @@ def test_a_run_cut_off_again_and_again_ends_alike(
             patch.setattr(Journal, "append", look)
             # later each time, or a life could end where it began
             _cut(patch, owner, method, first + 3 * cuts, before=before)
-            patch.setattr("seedbus.agents.launcher._Crew.tidy", lambda self: None)
+            patch.setattr("seedbus.agents.launcher._ServerRun.tidy", lambda self: None)
             try:
                 results = run(what, tmp_path / "cut", resume=cuts > 0)
                 break
             except _Power:
                 pass
-    assert cuts > 1 and under_way[0] > 0, "a checkpoint has held some on their way"
+    assert cuts > 1 and in_flight[0] > 0, "a checkpoint has held some on their way"
     assert outcome(results) == whole

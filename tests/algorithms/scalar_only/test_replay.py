@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seedbus.algorithms.contract import Replica
-from seedbus.algorithms.directions import Directions, Kind, Law, compiled, directions, for_blocks, reference
+from seedbus.algorithms.directions import Directions, Kind, UpdateRule, compiled, directions, for_blocks, reference
 from seedbus.algorithms.directions.kernels import PIECE
 from seedbus.algorithms.scalar_only import base as scalar
 from seedbus.algorithms.scalar_only.base import ScalarOnly
@@ -169,7 +169,7 @@ class Stubborn(HiSo):
 class Outspoken(Doubled):
     """A relative whose law is newer than its step."""
 
-    def law(self) -> Law | None:
+    def law(self) -> UpdateRule | None:
         return None if self.momentum else DeComFL.law(self)
 
 

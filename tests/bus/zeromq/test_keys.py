@@ -19,14 +19,14 @@ from tcp_proxy import CountingProxy
 from test_zeromq_bytes import FAULTS, carried, port
 from worlds import HISO, lossy, outcome
 
-from seedbus.bus import Wish
+from seedbus.bus import HostRequest
 from seedbus.bus.errors import BadKey, ServerGone, Turned
 from seedbus.bus.transport import NO_CLIENTS, STRANGER, Rights
-from seedbus.bus.zeromq import packet as parcel
+from seedbus.bus.zeromq import packet as packet
 from seedbus.bus.zeromq import sockets
 from seedbus.bus.zeromq.keys import (
     TABLE,
-    Doorkeeper,
+    Authenticator,
     Entry,
     Identity,
     KeyPair,
@@ -147,7 +147,7 @@ def test_a_question_that_fails_lets_nobody_in_and_ends_no_thread() -> None:
         raise OSError("no such table")
 
     context = zmq.Context[Any]()
-    doorkeeper = Doorkeeper(context, fail)
+    doorkeeper = Authenticator(context, fail)
     try:
         for key in (b"a" * 40, b"\xff" * 40, b""):
             assert doorkeeper.callback("seedbus", key) is False
@@ -260,15 +260,15 @@ def test_a_key_hosts_its_clients_and_does_what_it_may(keyed: Keyed, serving: Cal
     few, no_evaluator = keyed.authorise("few", ((0, 3),)), keyed.authorise("no-evaluator")
     with serving() as server:
         endpoint = server.watcher.endpoint
-        asks = Following(WHAT, endpoint, Wish(((0, 4),)), identity=few)
+        asks = Following(WHAT, endpoint, HostRequest(((0, 4),)), identity=few)
         asks.join(20)
         assert isinstance(asks.failure, Turned) and asks.failure.reason == "not-authorised"
         assert "not authorised for client 4" in str(asks.failure)
-        wishes = Following(WHAT, endpoint, Wish((), NO_CLIENTS, True), identity=no_evaluator, patience_s=0.5)
+        wishes = Following(WHAT, endpoint, HostRequest((), NO_CLIENTS, True), identity=no_evaluator, patience_s=0.5)
         wishes.join(20)
         assert isinstance(wishes.failure, Turned) and wishes.failure.reason == "no-clients"
         hosts = [Following(WHAT, endpoint, identity=few)]
-        hosts.append(Following(WHAT, endpoint, Wish(((4, 7),)), identity=keyed.all_rights))
+        hosts.append(Following(WHAT, endpoint, HostRequest(((4, 7),)), identity=keyed.all_rights))
         server.results()
         for host in hosts:
             host.join(10)
@@ -282,8 +282,8 @@ def test_a_key_that_is_revoked_is_gone_within_two_heartbeats_and_another_takes_i
 ) -> None:
     gate, endangered = Gate(), keyed.authorise("endangered")
     with serving() as server:
-        stays = Following(WHAT, server.watcher.endpoint, Wish(((0, 5),)), identity=keyed.all_rights, gate=gate)
-        goes = Following(WHAT, server.watcher.endpoint, Wish(((6, 7),)), identity=endangered, patience_s=1.0)
+        stays = Following(WHAT, server.watcher.endpoint, HostRequest(((0, 5),)), identity=keyed.all_rights, gate=gate)
+        goes = Following(WHAT, server.watcher.endpoint, HostRequest(((6, 7),)), identity=endangered, patience_s=1.0)
         gate.open_to(20)
         wait_for(lambda: server.watcher.rounds >= 20)
         keyed.revoke("endangered")
@@ -292,7 +292,7 @@ def test_a_key_that_is_revoked_is_gone_within_two_heartbeats_and_another_takes_i
         assert time.monotonic() - began < 2 * 0.3 + 1.0, "of which a second is the machine's"
         goes.join(20)
         assert isinstance(goes.failure, ServerGone | Turned)
-        comes = Following(WHAT, server.watcher.endpoint, Wish(((6, 7),)), identity=keyed.authorise("new"))
+        comes = Following(WHAT, server.watcher.endpoint, HostRequest(((6, 7),)), identity=keyed.authorise("new"))
         gate.open_to(2**32)
         results = server.results()
         for each in (stays, comes):
@@ -349,8 +349,8 @@ def test_a_routing_id_of_somebodys_key_gives_nobody_its_rights(keyed: Keyed, ser
         dealer.connect(server.watcher.endpoint)
         dealer.send(hello(b"", column(0, 7), 0, 1))
         assert dealer.poll(10_000)
-        answer = parcel.read(dealer.recv())
-        assert parcel.read_decline(answer.content)[0] == "not-authorised"
+        answer = packet.read(dealer.recv())
+        assert packet.read_decline(answer.content)[0] == "not-authorised"
         dealer.close()
         Following(WHAT, server.watcher.endpoint, identity=keyed.all_rights)
         server.results()

@@ -1,4 +1,4 @@
-"""A client's end of a connection, whatever a server puts into its parcels."""
+"""A client's end of a connection, whatever a server puts into its packets."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 from seedbus.agents import messages
 from seedbus.agents.errors import JoinRefused
-from seedbus.agents.observer import Nobody
-from seedbus.bus import Kind, Wish, encode
-from seedbus.bus.errors import BadServer, MalformedEnvelope, MalformedParcel, Turned
-from seedbus.bus.zeromq import packet as parcel
-from seedbus.bus.zeromq.packet import Parcel, Type
+from seedbus.agents.observer import NullObserver
+from seedbus.bus import HostRequest, Kind, encode
+from seedbus.bus.errors import BadServer, MalformedEnvelope, MalformedPacket, Turned
+from seedbus.bus.zeromq import packet as packet
+from seedbus.bus.zeromq.packet import Packet, Type
 from seedbus.bus.zeromq.worker import link as links
 from seedbus.bus.zeromq.worker.link import Link
 from seedbus.scenarios.running.run import bind, recruit
@@ -50,8 +50,8 @@ def linked() -> Iterator[Link]:
     made = Link(
         zmq.Context.instance(),
         "inproc://nobody",
-        Wish(),
-        recruit(WHAT, PROBLEM, Nobody()),
+        HostRequest(),
+        recruit(WHAT, PROBLEM, NullObserver()),
         AtOnce(),  # type: ignore[arg-type]
         patience_s=60,
         note=lambda *_, **__: None,
@@ -63,7 +63,7 @@ def linked() -> Iterator[Link]:
 
 
 def said(link: Link, type: Type, content: bytes, session: bytes = SESSION) -> None:
-    link._received(Parcel(type, session, content), zmq.Frame(b""))
+    link._received(Packet(type, session, content), zmq.Frame(b""))
 
 
 def offered(link: Link) -> None:
@@ -71,7 +71,7 @@ def offered(link: Link) -> None:
 
 
 def posted(*frames: bytes) -> bytes:
-    return parcel.entries(frames)
+    return packet.entries(frames)
 
 
 def welcomed(link: Link) -> None:
@@ -124,18 +124,18 @@ contents = st.one_of(
     st.binary(max_size=80),
     st.lists(frames, max_size=4).map(lambda each: posted(*each)),
     st.tuples(st.integers(0, 3), st.lists(frames, max_size=4)).map(
-        lambda pair: b"".join(parcel.deliveries(pair[0], [(frame, b"") for frame in pair[1]]))
+        lambda pair: b"".join(packet.deliveries(pair[0], [(frame, b"") for frame in pair[1]]))
     ),
     st.lists(plain, max_size=7).map(msgpack.packb),
 )
-parcels = st.tuples(
+packets = st.tuples(
     st.sampled_from(list(Type)), contents, st.sampled_from([SESSION, SESSION, SESSION, b"another!", bytes(8)])
 )
 
 
 @pytest.mark.parametrize("begin", [lambda link: None, offered, welcomed], ids=["greeting", "joining", "a member"])
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-@given(st.lists(parcels, min_size=1, max_size=12))
+@given(st.lists(packets, min_size=1, max_size=12))
 def test_whatever_a_server_sends_a_link_ignores_it_or_ends_in_a_sentence(
     begin: Callable[[Link], None], received: list[tuple[Type, bytes, bytes]]
 ) -> None:
@@ -145,7 +145,7 @@ def test_whatever_a_server_sends_a_link_ignores_it_or_ends_in_a_sentence(
             try:
                 if not link.socket.closed and not link.is_over:
                     said(link, type, content, session)
-            except (MalformedParcel, MalformedEnvelope):
+            except (MalformedPacket, MalformedEnvelope):
                 continue
             except (BadServer, Turned, JoinRefused) as error:
                 assert "\n" not in str(error)
@@ -155,7 +155,7 @@ def test_whatever_a_server_sends_a_link_ignores_it_or_ends_in_a_sentence(
 def test_deliveries_out_of_their_order_end_the_connection_and_not_the_process() -> None:
     with linked() as link:
         welcomed(link)
-        said(link, Type.DELIVER, b"".join(parcel.deliveries(7, [(b"", b"")])))
+        said(link, Type.DELIVER, b"".join(packet.deliveries(7, [(b"", b"")])))
         assert link.socket.closed and not link.is_over
 
 
@@ -171,7 +171,7 @@ def test_a_server_that_says_one_thing_after_the_other_that_makes_no_sense_is_lef
         while not server.poll(10):
             link.drain()
         peer, _ = server.recv_multipart()
-        with pytest.raises(BadServer, match=r"it sent 101 parcels that make no sense, the last one: 3 bytes; a"):
+        with pytest.raises(BadServer, match=r"it sent 101 packets that make no sense, the last one: 3 bytes; a"):
             for _ in range(200):
                 server.send_multipart([peer, b"no\x1b"])
                 link.socket.poll(1000)
@@ -181,7 +181,7 @@ def test_a_server_that_says_one_thing_after_the_other_that_makes_no_sense_is_lef
 def test_a_process_is_welcomed_once() -> None:
     with linked() as link:
         welcomed(link)
-        with pytest.raises(MalformedParcel, match="a WELCOME where no JOIN waits for an answer"):
+        with pytest.raises(MalformedPacket, match="a WELCOME where no JOIN waits for an answer"):
             said(link, Type.POST, posted(encode(messages.welcome(WHAT.algorithm, HOST, 0, [0] * 5))[0]))
 
 
@@ -207,7 +207,7 @@ def test_more_work_than_a_hub_hands_out_at_a_time_is_not_taken(monkeypatch: pyte
         link._labour = Never()  # type: ignore[assignment]
         with pytest.raises(BadServer, match=r"bytes of work before any was done"):
             for number in range(400):
-                said(link, Type.DELIVER, b"".join(parcel.deliveries(number, [(b"", b"")])))
+                said(link, Type.DELIVER, b"".join(packet.deliveries(number, [(b"", b"")])))
         assert len(link._undone) == 10_000 // links.UNDONE_EACH + 1
 
 

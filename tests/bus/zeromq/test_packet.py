@@ -1,4 +1,4 @@
-"""Parcels: what is written is read again, in one way only; whatever else comes is refused, and nothing else happens."""
+"""Packets: what is written is read again, in one way only; whatever else comes is refused, and nothing else happens."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from seedbus.bus import HOST, Offer, Wish
+from seedbus.bus import HOST, HostRequest, Offer
 from seedbus.bus.envelope import LOWEST_ADDRESS
-from seedbus.bus.errors import MalformedParcel
+from seedbus.bus.errors import MalformedPacket
 from seedbus.bus.text import printable
 from seedbus.bus.transport import WISH_SPANS
-from seedbus.bus.zeromq import packet as parcel
+from seedbus.bus.zeromq import packet as packet
 from seedbus.bus.zeromq.packet import (
     FAREWELLS,
     HEAD,
@@ -37,7 +37,7 @@ NUMBERS = 2**35  # the first that five bytes do not hold
 
 def delivered(first: int, each: list[bytes]) -> bytes:
     """The content of a DELIVER of these frames."""
-    return b"".join(parcel.deliveries(first, [(frame, b"") for frame in each]))
+    return b"".join(packet.deliveries(first, [(frame, b"") for frame in each]))
 
 
 frames = st.lists(st.one_of(st.binary(max_size=40), st.integers(120, 300).map(bytes)), max_size=8)
@@ -49,7 +49,7 @@ def disjoint(most: int) -> st.SearchStrategy[tuple[tuple[int, int], ...]]:
     return edges.map(lambda numbers: tuple(zip(numbers[::2], numbers[1::2], strict=False)))
 
 
-wishes = st.builds(Wish, disjoint(64), st.integers(0, 2**32 - 1), st.booleans())
+wishes = st.builds(HostRequest, disjoint(64), st.integers(0, 2**32 - 1), st.booleans())
 offers = st.builds(
     Offer,
     st.integers(LOWEST_ADDRESS, HOST),
@@ -61,118 +61,118 @@ offers = st.builds(
 
 @given(st.sampled_from(Type), st.binary(min_size=8, max_size=8), st.binary(max_size=60))
 def test_a_parcel_is_read_as_it_was_written(type: Type, session: bytes, content: bytes) -> None:
-    data = parcel.parcel(type, session, content)
-    assert parcel.read(data) == (type, session, content) and len(data) == HEAD + len(content)
+    data = packet.packet(type, session, content)
+    assert packet.read(data) == (type, session, content) and len(data) == HEAD + len(content)
 
 
 @given(st.sampled_from([b"", RUN]), wishes)
-def test_a_hello_is_read_as_it_was_written(run: bytes, wish: Wish) -> None:
-    assert parcel.read_hello(parcel.hello(run, wish)) == (run, wish)
+def test_a_hello_is_read_as_it_was_written(run: bytes, wish: HostRequest) -> None:
+    assert packet.read_hello(packet.hello(run, wish)) == (run, wish)
 
 
 def test_a_hello_has_so_many_spans_and_no_more() -> None:
-    wish = Wish(tuple((client, client) for client in range(0, 2 * WISH_SPANS, 2)))
-    assert parcel.read_hello(parcel.hello(RUN, wish)) == (RUN, wish)
-    with pytest.raises(MalformedParcel, match="65 spans"):
-        parcel.read_hello(parcel.hello(RUN, Wish((*wish.spans, (1000, 1000)))))
+    wish = HostRequest(tuple((client, client) for client in range(0, 2 * WISH_SPANS, 2)))
+    assert packet.read_hello(packet.hello(RUN, wish)) == (RUN, wish)
+    with pytest.raises(MalformedPacket, match="65 spans"):
+        packet.read_hello(packet.hello(RUN, HostRequest((*wish.spans, (1000, 1000)))))
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(offers, st.integers(*HEARTBEAT_MS))
 def test_an_offer_is_read_as_it_was_written(offered: Offer, heartbeat_ms: int) -> None:
-    assert parcel.read_offer(parcel.offer(RUN, offered, heartbeat_ms)) == (RUN, offered, heartbeat_ms)
+    assert packet.read_offer(packet.offer(RUN, offered, heartbeat_ms)) == (RUN, offered, heartbeat_ms)
 
 
 @given(st.text(max_size=64), st.text(max_size=1024))
 def test_a_decline_is_read_as_it_was_written(reason: str, detail: str) -> None:
-    assert parcel.read_decline(parcel.decline(reason, detail)) == (printable(reason), printable(detail, 1024))
+    assert packet.read_decline(packet.decline(reason, detail)) == (printable(reason), printable(detail, 1024))
 
 
 def test_a_long_decline_is_cut_short() -> None:
-    reason, detail = parcel.read_decline(parcel.decline("r" * 10_000, "日" * 10_000))
+    reason, detail = packet.read_decline(packet.decline("r" * 10_000, "日" * 10_000))
     assert (reason, detail) == ("r" * 64, "日" * 1024)
 
 
 @given(st.sampled_from(sorted(FAREWELLS)) | st.text(max_size=100), st.binary(max_size=100))
 def test_a_farewell_is_one_of_a_few_codes_whatever_is_written_or_read(why: str, content: bytes) -> None:
-    assert parcel.read_farewell(parcel.farewell(why)) == (why if why in FAREWELLS else "failed")
-    assert parcel.read_farewell(content) in {*FAREWELLS, "unknown", ""}
-    assert (parcel.read_farewell(content) == "") == (content == b"")
+    assert packet.read_farewell(packet.farewell(why)) == (why if why in FAREWELLS else "failed")
+    assert packet.read_farewell(content) in {*FAREWELLS, "unknown", ""}
+    assert (packet.read_farewell(content) == "") == (content == b"")
 
 
 @given(st.integers(0, NUMBERS - 1), frames)
 def test_deliveries_are_read_as_they_were_written(first: int, each: list[bytes]) -> None:
-    assert parcel.read_deliveries(delivered(first, each)) == (first, each)
+    assert packet.read_deliveries(delivered(first, each)) == (first, each)
 
 
 @given(st.integers(0, NUMBERS - 1), st.lists(frames, max_size=8))
 def test_answers_are_read_as_they_were_written(first: int, each: list[list[bytes]]) -> None:
-    assert parcel.read_answers(b"".join(parcel.answers(first, each))) == (first, each)
+    assert packet.read_answers(b"".join(packet.answers(first, each))) == (first, each)
 
 
 @given(st.integers(0, NUMBERS - 1), frames, st.integers(0, 300))
 def test_a_delivery_is_the_same_wherever_its_frame_is_cut(first: int, each: list[bytes], at: int) -> None:
-    cut = b"".join(parcel.deliveries(first, [(frame[:at], frame[at:]) for frame in each]))
+    cut = b"".join(packet.deliveries(first, [(frame[:at], frame[at:]) for frame in each]))
     assert cut == delivered(first, each)
-    assert parcel.read_deliveries(memoryview(cut)) == (first, each)
+    assert packet.read_deliveries(memoryview(cut)) == (first, each)
 
 
 @given(frames)
 def test_entries_are_read_as_they_were_written_and_cost_their_framing(each: list[bytes]) -> None:
-    content = b"".join(map(parcel.entry, each))
-    assert parcel.read_entries(content) == each
-    assert len(content) == sum(len(frame) + parcel.number_bytes(len(frame)) for frame in each)
+    content = b"".join(map(packet.entry, each))
+    assert packet.read_entries(content) == each
+    assert len(content) == sum(len(frame) + packet.number_bytes(len(frame)) for frame in each)
 
 
 @given(st.integers(0, NUMBERS - 1))
 def test_a_number_is_written_in_as_few_bytes_as_can_be(value: int) -> None:
-    written = parcel.number(value)
-    assert parcel.read_deliveries(written) == (value, [])
-    assert len(written) == parcel.number_bytes(value) == next(n for n in range(1, 6) if value < 2 ** (7 * n))
+    written = packet.number(value)
+    assert packet.read_deliveries(written) == (value, [])
+    assert len(written) == packet.number_bytes(value) == next(n for n in range(1, 6) if value < 2 ** (7 * n))
 
 
 @pytest.mark.parametrize(
     ("value", "written"), [(0, "00"), (127, "7f"), (128, "8001"), (300, "ac02"), (65_536, "808004")]
 )
 def test_numbers_are_leb128(value: int, written: str) -> None:
-    assert parcel.number(value) == bytes.fromhex(written)
+    assert packet.number(value) == bytes.fromhex(written)
 
 
 @given(st.integers(0, 2**28 - 1), st.integers(1, 4))
 def test_a_number_in_more_bytes_than_it_needs_is_refused(value: int, more: int) -> None:
-    short = parcel.number(value)
+    short = packet.number(value)
     long = short[:-1] + bytes([short[-1] | 0x80]) + b"\x80" * (more - 1) + b"\x00"
-    with pytest.raises(MalformedParcel, match=r"shortest way|more than five bytes") as caught:
-        parcel.read_deliveries(long)
+    with pytest.raises(MalformedPacket, match=r"shortest way|more than five bytes") as caught:
+        packet.read_deliveries(long)
     assert caught.value.reason == "long-number"
 
 
 @settings(max_examples=500)
 @given(st.binary(max_size=40))
 def test_what_can_be_read_could_not_have_been_written_otherwise(content: bytes) -> None:
-    with suppress(MalformedParcel):
-        assert delivered(*parcel.read_deliveries(content)) == content
-    with suppress(MalformedParcel):
-        assert b"".join(parcel.answers(*parcel.read_answers(content))) == content
+    with suppress(MalformedPacket):
+        assert delivered(*packet.read_deliveries(content)) == content
+    with suppress(MalformedPacket):
+        assert b"".join(packet.answers(*packet.read_answers(content))) == content
 
 
 READERS: dict[str, Callable[[bytes], Any]] = {
-    "read": parcel.read,
-    "hello": parcel.read_hello,
-    "offer": parcel.read_offer,
-    "decline": parcel.read_decline,
-    "deliveries": parcel.read_deliveries,
-    "answers": parcel.read_answers,
-    "entries": parcel.read_entries,
+    "read": packet.read,
+    "hello": packet.read_hello,
+    "offer": packet.read_offer,
+    "decline": packet.read_decline,
+    "deliveries": packet.read_deliveries,
+    "answers": packet.read_answers,
+    "entries": packet.read_entries,
 }
 SOUND = {
-    "read": parcel.parcel(Type.PING, SESSION, b"content"),
-    "hello": parcel.hello(RUN, Wish(((0, 4), (7, 7)), 3, True)),
-    "offer": parcel.offer(RUN, Offer(HOST, ((0, 4), (7, 7)), True, b"{}"), 2000),
-    "decline": parcel.decline("taken", "client 3 is hosted by another process"),
+    "read": packet.packet(Type.PING, SESSION, b"content"),
+    "hello": packet.hello(RUN, HostRequest(((0, 4), (7, 7)), 3, True)),
+    "offer": packet.offer(RUN, Offer(HOST, ((0, 4), (7, 7)), True, b"{}"), 2000),
+    "decline": packet.decline("taken", "client 3 is hosted by another process"),
     "deliveries": delivered(300, [b"", b"a frame", bytes(200)]),
-    "answers": b"".join(parcel.answers(300, [[], [b"a frame"], [b"", bytes(200)]])),
-    "entries": parcel.entry(b"a frame") + parcel.entry(bytes(200)),
+    "answers": b"".join(packet.answers(300, [[], [b"a frame"], [b"", bytes(200)]])),
+    "entries": packet.entry(b"a frame") + packet.entry(bytes(200)),
 }
 
 
@@ -182,7 +182,7 @@ SOUND = {
 def test_bytes_of_any_kind_are_read_or_refused(name: str, content: bytes) -> None:
     try:
         READERS[name](content)
-    except MalformedParcel as error:
+    except MalformedPacket as error:
         assert error.reason and str(error)
 
 
@@ -199,7 +199,7 @@ fields = st.recursive(
 def test_msgpack_of_any_shape_is_read_or_refused(name: str, content: list[Any]) -> None:
     try:
         READERS[name](msgpack.packb(content))
-    except MalformedParcel as error:
+    except MalformedPacket as error:
         assert error.reason and str(error)
 
 
@@ -222,7 +222,7 @@ def test_mutated_parcels_are_read_or_refused(name: str, count: int) -> None:
                     content[place] = int(rng.integers(256))
         try:
             READERS[name](bytes(content))
-        except MalformedParcel:
+        except MalformedPacket:
             refused += 1
     assert 0 < refused < count, "a fuzz that refuses all or nothing tests nothing"
 
@@ -244,12 +244,12 @@ def offer(**changes: Any) -> bytes:
 
 
 BAD: list[tuple[str, bytes, str]] = [
-    ("read", b"", "short-parcel"),
-    ("read", parcel.parcel(Type.PING, SESSION)[:-1], "short-parcel"),
+    ("read", b"", "short-packet"),
+    ("read", packet.packet(Type.PING, SESSION)[:-1], "short-packet"),
     ("read", bytes([(PROTOCOL + 1) * 16 + 1]) + SESSION, "protocol"),
     ("read", b"GET / HTTP/1.1", "protocol"),
-    ("read", bytes([PROTOCOL * 16]) + SESSION, "parcel-type"),
-    ("read", bytes([PROTOCOL * 16 + 10]) + SESSION, "parcel-type"),
+    ("read", bytes([PROTOCOL * 16]) + SESSION, "packet-type"),
+    ("read", bytes([PROTOCOL * 16 + 10]) + SESSION, "packet-type"),
     ("hello", b"", "not-msgpack"),
     ("hello", hello() + b"\x00", "not-msgpack"),
     ("hello", b"\x91" * 4000, "not-msgpack"),
@@ -291,7 +291,7 @@ BAD: list[tuple[str, bytes, str]] = [
     ("deliveries", b"\xff\xff\xff\xff\xff\x01", "long-number"),
     ("deliveries", b"\x00\x85\x00abcde", "long-number"),
     ("answers", b"\x00\x02\x00", "cut-short"),
-    ("answers", b"\x00" + parcel.number(MOST_ANSWERS + 1), "too-many-entries"),
+    ("answers", b"\x00" + packet.number(MOST_ANSWERS + 1), "too-many-entries"),
     ("entries", b"\x01", "cut-short"),
 ]
 
@@ -299,13 +299,13 @@ BAD: list[tuple[str, bytes, str]] = [
 @pytest.mark.parametrize(("name", "content", "reason"), BAD)
 def test_a_malformed_parcel_is_refused_by_reason(name: str, content: bytes, reason: str) -> None:
     assert READERS[name](SOUND[name])
-    with pytest.raises(MalformedParcel) as caught:
+    with pytest.raises(MalformedPacket) as caught:
         READERS[name](content)
     assert caught.value.reason == reason and str(caught.value) == caught.value.detail
 
 
 def test_what_is_just_within_the_limits_is_read() -> None:
-    assert parcel.read(parcel.parcel(Type.HELLO, NO_SESSION)).session == bytes(8)
-    assert parcel.read_answers(b"".join(parcel.answers(0, [[b""] * MOST_ANSWERS])))[1] == [[b""] * MOST_ANSWERS]
-    assert len(parcel.read_offer(offer(scenario=bytes(2**22)))[1].scenario) == 2**22
-    assert parcel.read_hello(hello(spans=column(0, 2**24 - 1), count=2**32 - 1))[1].count == 2**32 - 1
+    assert packet.read(packet.packet(Type.HELLO, NO_SESSION)).session == bytes(8)
+    assert packet.read_answers(b"".join(packet.answers(0, [[b""] * MOST_ANSWERS])))[1] == [[b""] * MOST_ANSWERS]
+    assert len(packet.read_offer(offer(scenario=bytes(2**22)))[1].scenario) == 2**22
+    assert packet.read_hello(hello(spans=column(0, 2**24 - 1), count=2**32 - 1))[1].count == 2**32 - 1

@@ -10,7 +10,7 @@ from clusters import Following, Serving
 from tcp_proxy import CountingProxy
 from worlds import HISO, lossy
 
-from seedbus.bus import Kind, Wish, read_ledger
+from seedbus.bus import HostRequest, Kind, read_ledger
 from seedbus.bus.ledger import Fate
 from seedbus.scenarios.reporting.results import Results
 
@@ -41,7 +41,7 @@ FAULTS = [
 def test_the_ledger_holds_every_byte_of_the_wire(tmp_path: Path, hosts: int, lag: Any) -> None:
     what = lossy(algorithm=HISO, stop={"rounds": 60}, faults=FAULTS, lag=lag)
     with Serving(what, tmp_path / "run", expect=hosts, heartbeat_s=0.5) as server, CountingProxy(port(server)) as proxy:
-        clients = [Following(what, proxy.endpoint, Wish(evaluates=number == 0)) for number in range(hosts)]
+        clients = [Following(what, proxy.endpoint, HostRequest(evaluates=number == 0)) for number in range(hosts)]
         results = server.results()
         for client in clients:
             client.join(10)

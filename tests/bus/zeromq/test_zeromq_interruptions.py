@@ -10,12 +10,12 @@ import pytest
 from clusters import Following, Serving, Watcher, free_endpoint, stopped_and_resumed
 from worlds import HISO, lossy, outcome
 
-from seedbus.bus import Wish
+from seedbus.bus import HostRequest
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.scenario import Scenario
 
-HALVES = (Wish(((0, 3),)), Wish(((4, 7),), 0, False))
+HALVES = (HostRequest(((0, 3),)), HostRequest(((4, 7),), 0, False))
 
 
 def long(rounds: int) -> Scenario:

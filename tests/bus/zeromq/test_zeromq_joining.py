@@ -11,8 +11,8 @@ from worlds import lossy
 
 from seedbus.agents.client.worker import Followers
 from seedbus.agents.errors import JoinRefused
-from seedbus.agents.observer import Nobody
-from seedbus.bus import Offer, Wish
+from seedbus.agents.observer import NullObserver
+from seedbus.bus import HostRequest, Offer
 from seedbus.bus.transport import Follower
 from seedbus.bus.zeromq import follow
 from seedbus.scenarios.running.run import bind, recruit, run
@@ -20,7 +20,7 @@ from seedbus.scenarios.running.run import bind, recruit, run
 
 def other(what: Any, selftest: bytes | None = None, x0: bytes | None = None) -> Any:
     """Followers that show another proof than they should."""
-    made = recruit(what, bind(what), Nobody())
+    made = recruit(what, bind(what), NullObserver())
 
     def make(offer: Offer) -> Follower:
         followers = made(offer)
@@ -46,12 +46,12 @@ def test_a_process_that_would_compute_other_bits_is_refused_by_name(
     whole = run(what, tmp_path / "whole")
     with Serving(what, tmp_path / "run") as server:
         endpoint = server.watcher.endpoint
-        first = Following(what, endpoint, Wish(((0, 3),)))
+        first = Following(what, endpoint, HostRequest(((0, 3),)))
         while not server.watcher.joined:
             first.join(0.01)
         with pytest.raises(JoinRefused, match=sentence):
-            follow(endpoint, [Wish(((4, 7),))], other(what, **proof), patience_s=10)
-        Following(what, endpoint, Wish(((4, 7),)))
+            follow(endpoint, [HostRequest(((4, 7),))], other(what, **proof), patience_s=10)
+        Following(what, endpoint, HostRequest(((4, 7),)))
         results = server.results()
     assert results.digest == whole.digest
     (reason,) = proof
@@ -62,6 +62,6 @@ def test_the_first_process_must_show_the_servers_own_self_test(tmp_path: Path) -
     what = lossy(stop={"rounds": 5})
     with Serving(what, tmp_path / "run") as server:
         with pytest.raises(JoinRefused, match="another build"):
-            follow(server.watcher.endpoint, [Wish()], other(what, selftest=b"x" * 16), patience_s=10)
+            follow(server.watcher.endpoint, [HostRequest()], other(what, selftest=b"x" * 16), patience_s=10)
         Following(what, server.watcher.endpoint)
         assert server.results().summary["rounds"] == 5

@@ -19,7 +19,7 @@ from test_zeromq_stalling import WHAT, Door, Member, hub_at, pinging
 from worlds import go
 
 from seedbus.agents.client.worker import prove
-from seedbus.bus import Envelope, Kind, Wish, encode
+from seedbus.bus import Envelope, HostRequest, Kind, encode
 from seedbus.bus.zeromq import Hub, follow
 from seedbus.scenarios.running.run import bind
 
@@ -45,7 +45,7 @@ async def laden(folder: Path) -> AsyncIterator[tuple[Hub, Laden]]:
         with CountingProxy(int(hub.endpoint.rpartition(":")[2]), rate=RATE) as proxy:
             options = {"context": context, "patience_s": 5.0}
             made = partial(Follower, handle=echo)
-            thread = threading.Thread(target=follow, args=(proxy.endpoint, [Wish()], made), kwargs=options)
+            thread = threading.Thread(target=follow, args=(proxy.endpoint, [HostRequest()], made), kwargs=options)
             thread.start()
             await until(lambda: bool(desk.hosts))
             yield hub, desk

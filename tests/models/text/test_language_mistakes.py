@@ -18,7 +18,7 @@ from seedbus.models import DataError
 from seedbus.models.tasks.language_model import LanguageModel
 from seedbus.models.text.files import read
 from seedbus.models.text.language_network import load
-from seedbus.scenarios.running.memory_hints import sparing
+from seedbus.scenarios.running.memory_hints import memory_hints
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.running.worker import serve
 from seedbus.scenarios.schema.loading import validate
@@ -229,7 +229,7 @@ def test_memory_that_runs_out_anywhere_names_the_settings_that_are_left(
 ) -> None:
     spent = {"task": make(**task).model_dump(mode="json"), "algorithm": algorithm, "verify": verify}
     scenario = validate({"name": "a", "participation": {"clients": 2}, "stop": {"rounds": 1}} | spent, "a.yaml")
-    with pytest.raises(DataError) as raised, sparing(scenario):
+    with pytest.raises(DataError) as raised, memory_hints(scenario):
         full()
     found, _, expected = str(raised.value).partition("; expected ")
     assert found == f"a: found no memory for 4,096 bytes more (d = {scenario.task.dimension:,})"
@@ -248,7 +248,7 @@ def test_memory_that_runs_out_in_a_run_is_a_sentence_and_other_errors_stay_what_
         DataError, match=r"no memory for \d+ sequences .*algorithm\.revert: light, or a task\.max_length below"
     ):
         run(scenario, tmp_path / "a")
-    with pytest.raises(RuntimeError, match=r"^another$"), sparing(scenario):
+    with pytest.raises(RuntimeError, match=r"^another$"), memory_hints(scenario):
         raise RuntimeError("another")
 
 
@@ -270,7 +270,7 @@ def test_a_process_of_clients_whose_memory_runs_out_says_so_too(monkeypatch: pyt
             patience_s=1,
             socket_per_client=False,
             memory=None,
-            leash=False,
+            parent_pipe=False,
             limits=None,
             note=lambda *_, **__: None,
         )

@@ -14,8 +14,8 @@ from small_language import write_model
 from worlds import HISO, outcome
 
 from seedbus.agents.errors import JoinRefused, RunFolderError
-from seedbus.agents.observer import Nobody
-from seedbus.bus import Wish
+from seedbus.agents.observer import NullObserver
+from seedbus.bus import HostRequest
 from seedbus.bus.zeromq import follow
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.running.cluster import Placement
@@ -98,12 +98,12 @@ def test_who_holds_other_weights_is_refused_by_name(tmp_path: Path, fine_tuning:
     assert np.array_equal(bind(what).x0(), bind(other).x0()) == (train == "lora"), "x₀ alone may not tell them apart"
     with Serving(what, tmp_path / "run") as server:
         endpoint = server.watcher.endpoint
-        first = Following(what, endpoint, Wish(((0, 1),)))
+        first = Following(what, endpoint, HostRequest(((0, 1),)))
         while not server.watcher.joined:
             first.join(0.01)
         with pytest.raises(JoinRefused, match=r"\(x0\): .* another task, seed or set of weights"):
-            follow(endpoint, [Wish(((2, 3),))], recruit(other, bind(other), Nobody()), patience_s=10)
-        Following(what, endpoint, Wish(((2, 3),)))
+            follow(endpoint, [HostRequest(((2, 3),))], recruit(other, bind(other), NullObserver()), patience_s=10)
+        Following(what, endpoint, HostRequest(((2, 3),)))
         results = server.results()
     assert list(results.summary["refusals"]["x0"].values()) == [1] and results.summary["rounds"] == 3
 

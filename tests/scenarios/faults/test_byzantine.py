@@ -14,7 +14,7 @@ from worlds import DECOMFL, HISO, go, lossy, scenario
 from seedbus.agents import messages
 from seedbus.agents.client.tampering import HONEST, Tamper, Tampering
 from seedbus.agents.client.worker import Followers
-from seedbus.agents.observer import Nobody
+from seedbus.agents.observer import NullObserver
 from seedbus.agents.seeds import of_directions
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
 from seedbus.bus import HOST, Kind, Offer, decode, encode, ledger_hash, read_ledger
@@ -154,7 +154,7 @@ def followers(*faults: Byzantine, stands: int = 0) -> Followers:
         PROBLEM,
         split="test",
         verify_every=0,
-        observer=Nobody(),
+        observer=NullObserver(),
         tampering=Tampering(faults, SEED, 6),
     )
     made.welcome(encode(messages.welcome(ALGORITHM, HOST, 9, [stands] * 6, log(stands)))[0])

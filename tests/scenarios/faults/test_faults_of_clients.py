@@ -12,7 +12,19 @@ from bus_harness import MS, SECOND, Harness, plan, report, reported
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seedbus.bus import EVALUATOR, Compute, Envelope, Fate, Kind, Luck, MemoryTransport, Network, Pace, Rules, Slowed
+from seedbus.bus import (
+    EVALUATOR,
+    Compute,
+    Envelope,
+    Fate,
+    FaultHooks,
+    KeyedRandom,
+    Kind,
+    MemoryTransport,
+    Network,
+    Pace,
+    Slowed,
+)
 from seedbus.bus.network import Constant, Exponential, Lognormal, Pareto
 from seedbus.scenarios.faults.bandwidth import Bandwidth
 from seedbus.scenarios.faults.device_classes import DeviceClass, DeviceClasses
@@ -92,7 +104,7 @@ def test_instruments_do_not_use_the_shared_link_and_copies_do() -> None:
 
 
 def work_ns(*faults: object, client: int = 0, round: int = 0, seed: int = 0, compute: Compute = WORK) -> int:
-    return Pace(compute, seed, Rules(faults, seed, 100)).time_ns(client, round, 10)
+    return Pace(compute, seed, FaultHooks(faults, seed, 100)).time_ns(client, round, 10)
 
 
 def test_factors_multiply_and_pauses_add() -> None:
@@ -110,7 +122,7 @@ class Fixed:
     def __init__(self, factor: float, pause_ns: int) -> None:
         self.slowed = Slowed(factor, pause_ns)
 
-    def slows(self, client: int, round: int, luck: Luck) -> Slowed:
+    def slows(self, client: int, round: int, random: KeyedRandom) -> Slowed:
         return self.slowed
 
 
@@ -151,7 +163,9 @@ def test_a_straggler_is_chosen_by_probability_in_every_round() -> None:
 
 
 def test_what_slows_is_counted_for_what_it_does_alone() -> None:
-    rules = Rules([Straggler(factor=Constant(value=3)), Straggler(pause_s=1.5), Straggler(pause_s=1, clients=[9])], 0)
+    rules = FaultHooks(
+        [Straggler(factor=Constant(value=3)), Straggler(pause_s=1.5), Straggler(pause_s=1, clients=[9])], 0
+    )
     Pace(WORK, 0, rules).time_ns(0, 0, 10)
     assert rules.counts() == [{"slowed": 1, "slowed_s": 0.02}, {"slowed": 1, "slowed_s": 1.5}, {}]
 
@@ -171,7 +185,7 @@ def test_every_client_has_one_device_and_the_shares_are_kept() -> None:
 
 def dropped_out(fault: Dropout, clients: int = 60, rounds: int = 40, seed: int = 3) -> list[set[int]]:
     """Who drops out of each round."""
-    rules = Rules([fault], seed, clients)
+    rules = FaultHooks([fault], seed, clients)
 
     def is_out(client: int, round: int) -> bool:
         moment = (Kind.REPORT if fault.when == "before-landing" else Kind.PLAN, client, round, 0, 0)

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seedbus.agents.availability import Presence, Schedule
-from seedbus.bus import Luck
+from seedbus.agents.availability import AvailabilityFault, Schedule
+from seedbus.bus import KeyedRandom
 from seedbus.scenarios.faults.churn import Churn
 from seedbus.scenarios.faults.crash import Crash
 from seedbus.scenarios.faults.diurnal import Diurnal
@@ -25,15 +25,15 @@ SECOND = 10**9
 CLIENTS = 12
 
 
-def luck(fault: Any, clients: int = CLIENTS, seed: int = 3) -> Luck:
-    return Luck(seed, clients, repr(fault))
+def random(fault: Any, clients: int = CLIENTS, seed: int = 3) -> KeyedRandom:
+    return KeyedRandom(seed, clients, repr(fault))
 
 
-def schedule(fault: Presence, clients: int = CLIENTS, seed: int = 3) -> Schedule:
-    return fault.schedule(clients, luck(fault, clients, seed))
+def schedule(fault: AvailabilityFault, clients: int = CLIENTS, seed: int = 3) -> Schedule:
+    return fault.schedule(clients, random(fault, clients, seed))
 
 
-def absences(fault: Presence, moments: Sequence[tuple[int, int]], clients: int = CLIENTS) -> list[set[int]]:
+def absences(fault: AvailabilityFault, moments: Sequence[tuple[int, int]], clients: int = CLIENTS) -> list[set[int]]:
     """Who is away at each of the moments, (round, ns) ascending."""
     made, found = schedule(fault, clients), []
     for round, now_ns in moments:
@@ -42,7 +42,7 @@ def absences(fault: Presence, moments: Sequence[tuple[int, int]], clients: int =
     return found
 
 
-def by_round(fault: Presence, rounds: int, clients: int = CLIENTS) -> list[set[int]]:
+def by_round(fault: AvailabilityFault, rounds: int, clients: int = CLIENTS) -> list[set[int]]:
     return absences(fault, [(round, 0) for round in range(rounds)], clients)
 
 
@@ -158,7 +158,7 @@ def test_nobody_moves_before_the_next_moment_and_somebody_then(
 @given(fault=crashes | lasting)
 @settings(max_examples=100, deadline=None)
 def test_a_crash_is_off_in_whole_windows_and_never_outside_them(fault: Crash) -> None:
-    about, windows = set(fault.chosen(CLIENTS, luck(fault))), dict[tuple[int, int], bool]()
+    about, windows = set(fault.chosen(CLIENTS, random(fault))), dict[tuple[int, int], bool]()
     for round, away in enumerate(by_round(fault, 80)):
         assert away <= about
         if not fault.is_due(round):
@@ -283,7 +283,7 @@ def test_who_is_replaced_where_few_can_come_is_decided_by_lot() -> None:
 @given(fault=diurnals, seconds=st.lists(st.floats(0, 200), min_size=1, max_size=20).map(sorted))
 @settings(max_examples=100, deadline=None)
 def test_a_client_is_there_while_the_share_is_above_its_threshold(fault: Diurnal, seconds: list[float]) -> None:
-    draws = luck(fault)
+    draws = random(fault)
     away = absences(fault, [(0, round(second * SECOND)) for second in seconds])
     for second, each in zip(seconds, away, strict=True):
         for client in range(CLIENTS):

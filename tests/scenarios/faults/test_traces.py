@@ -10,10 +10,10 @@ from processes import seedbus
 from test_recovery import _cut, _Power
 from worlds import outcome, scenario
 
-from seedbus.agents.availability import Population
+from seedbus.agents.availability import Availability
 from seedbus.agents.errors import RunFolderError
 from seedbus.agents.journal.journal import Journal
-from seedbus.bus import Luck
+from seedbus.bus import KeyedRandom
 from seedbus.scenarios.errors import Exit, ScenarioError
 from seedbus.scenarios.faults.trace import Trace
 from seedbus.scenarios.running.run import run
@@ -30,7 +30,7 @@ def trace(folder: Path, lines: str, **fields: Any) -> Trace:
 
 
 def present(fault: Trace, seconds: list[float], clients: int = 4) -> dict[float, set[int]]:
-    schedule, found = fault.schedule(clients, Luck(1, clients, repr(fault))), {}
+    schedule, found = fault.schedule(clients, KeyedRandom(1, clients, repr(fault))), {}
     for second in seconds:
         schedule.advance(0, round(second * SECOND))
         found[second] = set(range(clients)) - schedule.absent
@@ -55,7 +55,7 @@ def test_clients_are_there_in_their_intervals_and_those_not_named_always(tmp_pat
 
 def test_intervals_that_touch_or_overlap_are_one_in_any_order(tmp_path: Path) -> None:
     fault = trace(tmp_path, "1,20,30\n1,6,12\n1,3,7\n1,12,13\n1,4,5\n")
-    schedule = fault.schedule(4, Luck(1, 4, "any"))
+    schedule = fault.schedule(4, KeyedRandom(1, 4, "any"))
     schedule.advance(0, 0)
     edges = []
     while (next_ns := schedule.next_ns()) is not None:
@@ -135,7 +135,7 @@ def test_a_trace_lies_beside_its_scenario_and_where_changes_no_draw(
         monkeypatch.chdir(tmp_path)
         what = load(place.relative_to(tmp_path) / "what.yaml")
         assert what.resolved()["faults"] == [fault.model_dump(mode="json")]
-        found.append((Population([fault], 1, 8).at_start, outcome(run(what, place / "run"))))
+        found.append((Availability([fault], 1, 8).at_start, outcome(run(what, place / "run"))))
         monkeypatch.chdir(place)
         assert outcome(run(what, place / "run", resume=True)) == found[-1][1]
     assert found[0] == found[1] and len(found[0][0]) == 4

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 from worlds import scenario
 
-from seedbus.agents.observer import Nobody
+from seedbus.agents.observer import NullObserver
 from seedbus.agents.refusals import NOBODY, PEERS, Refusal, Refusals
 from seedbus.scenarios.reporting.progress import Bar, Lines
 from seedbus.scenarios.reporting.rate_limit import STRANGERS, RateLimit
@@ -64,7 +64,7 @@ def flood(watcher: Any, times: int) -> None:
 
 
 def test_ten_thousand_strangers_write_a_few_lines_of_the_log(tmp_path: Path) -> None:
-    class Counting(Nobody):
+    class Counting(NullObserver):
         seen = 0
 
         def noted(self, event: str, **facts: Any) -> None:
@@ -95,7 +95,7 @@ def test_ten_thousand_strangers_write_a_few_lines_of_the_terminal(is_terminal: b
 
 
 def test_a_client_that_is_refused_for_ever_has_its_lines_and_then_a_count(tmp_path: Path) -> None:
-    recorder = Recorder(tmp_path, [], Nobody())
+    recorder = Recorder(tmp_path, [], NullObserver())
     for round in range(REFUSED + 250):
         recorder.refused(Refusal(3, round, "late", "too late"))
     recorder.refused(Refusal(4, 0, "late", "too late"))
@@ -109,7 +109,7 @@ def test_a_client_that_is_refused_for_ever_has_its_lines_and_then_a_count(tmp_pa
 def test_a_metrics_name_is_no_argument_of_the_log(tmp_path: Path) -> None:
     names = ("event", "self", "method_name", "facts", "timestamp", "_logger")
     line = {"round": 0, "bytes_up": 1, "bytes_down": 2} | dict.fromkeys(names, 0.5)
-    recorder = Recorder(tmp_path, [], Nobody())
+    recorder = Recorder(tmp_path, [], NullObserver())
     recorder.measured(line)
     recorder.close()
     (told,) = [json.loads(text) for text in (tmp_path / LOG).read_text().splitlines()]

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from worlds import go, lossy, scenario
 
-from seedbus.agents.round_record import Course
+from seedbus.agents.round_record import RoundRecord
 from seedbus.bus import Fate, Kind
 from seedbus.bus.clock import wall_seconds
 from seedbus.bus.envelope import SERVER
 from seedbus.bus.ledger import COLUMNS, Columns, Row
-from seedbus.scenarios.reporting.round_table import History
+from seedbus.scenarios.reporting.round_table import RoundTable
 from seedbus.scenarios.reporting.statistics import Heard, clients_table, gini, histogram, spread
 from seedbus.scenarios.reporting.statistics import describe as describe_all
 
@@ -32,11 +32,11 @@ def plan(round: int, client: int) -> Row:
     return Row(0, 1, round, Kind.PLAN, SERVER, client, 6, 94, 0, 0, 50, 0, 1, Fate.DELIVERED)
 
 
-def table_of(columns: Columns, history: History) -> dict[str, Any]:
+def table_of(columns: Columns, history: RoundTable) -> dict[str, Any]:
     return clients_table(columns, history, Heard(columns, history))
 
 
-def describe(columns: Columns, history: History, simulated_s: float) -> dict[str, Any]:
+def describe(columns: Columns, history: RoundTable, simulated_s: float) -> dict[str, Any]:
     return describe_all(history, Heard(columns, history), table_of(columns, history), simulated_s)
 
 
@@ -49,7 +49,7 @@ def columns(rows: list[Row]) -> Columns:
     return {name: table[:, number] for number, name in enumerate(COLUMNS)}
 
 
-def by_hand() -> tuple[Columns, History]:
+def by_hand() -> tuple[Columns, RoundTable]:
     """Five clients; client 4 is never asked, client 3 never heard.
 
     round 0 (0 to 4 s)   asks 0 1 2 3   heard at 1, 2 and 4 s from 0, 1, 2; closed by the last; makes commit 1
@@ -72,16 +72,16 @@ def by_hand() -> tuple[Columns, History]:
         Row(0, 5, 0, Kind.EVALUATION, -2, SERVER, 6, 500, 0, 0, 0, 0, 0, Fate.DELIVERED),
     ]
     courses = [
-        Course(0, 4 * S, False, [0, 0, 0, 0]),
-        Course(4 * S, 14 * S, True, [0, 1]),
-        Course(14 * S, 20 * S, True, [0, 0], [(0, [0])]),
+        RoundRecord(0, 4 * S, False, [0, 0, 0, 0]),
+        RoundRecord(4 * S, 14 * S, True, [0, 1]),
+        RoundRecord(14 * S, 20 * S, True, [0, 0], [(0, [0])]),
     ]
     rounds: list[Any] = [
         (0, 1, [0, 1, 2, 3], [0, 1, 2], courses[0].pack(), ["commit"]),
         (1, 1, [0, 3], [], courses[1].pack(), None),
         (2, 2, [1, 2], [1], courses[2].pack(), ["commit"]),
     ]
-    return columns(rows), History.of(rounds, 5)
+    return columns(rows), RoundTable.of(rounds, 5)
 
 
 def test_a_table_of_clients_counted_by_hand() -> None:
@@ -118,11 +118,11 @@ def test_a_summary_counted_by_hand() -> None:
 
 def test_an_old_report_is_as_stale_as_the_commits_made_since() -> None:
     rounds: list[Any] = [
-        (0, 1, [0, 1], [0], Course(0, S, True, [0, 0]).pack(), ["commit"]),
-        (1, 2, [0], [0], Course(S, 2 * S, False, [0], [(1, [1])]).pack(), ["commit"]),
-        (2, 2, [0], [0], Course(2 * S, 3 * S, False, [0]).pack(), None),  # in time, and counted in no commit
+        (0, 1, [0, 1], [0], RoundRecord(0, S, True, [0, 0]).pack(), ["commit"]),
+        (1, 2, [0], [0], RoundRecord(S, 2 * S, False, [0], [(1, [1])]).pack(), ["commit"]),
+        (2, 2, [0], [0], RoundRecord(2 * S, 3 * S, False, [0]).pack(), None),  # in time, and counted in no commit
     ]
-    found = describe(columns([]), History.of(rounds, 2), 3.0)
+    found = describe(columns([]), RoundTable.of(rounds, 2), 3.0)
     assert found["staleness"] | {"median": 0} == {
         "min": 0, "mean": pytest.approx(1 / 3), "median": 0, "p95": 1, "max": 1, "late": 1, "late_share": 1 / 3,
     }  # fmt: skip
@@ -131,7 +131,7 @@ def test_an_old_report_is_as_stale_as_the_commits_made_since() -> None:
 
 
 def test_nothing_at_all_is_described_with_zeros() -> None:
-    found = describe(columns([]), History.of([], 3), 0.0)
+    found = describe(columns([]), RoundTable.of([], 3), 0.0)
     assert found["participation"]["heard_share"] == 0.0 and found["lag"]["histogram"] == {}
     assert not any(found["round_times"].values()) and not any(found["staleness"].values())
 
@@ -224,8 +224,10 @@ def test_a_hundred_thousand_clients_and_two_million_messages_take_seconds() -> N
     table["arrived_ns"] = table["round"] * S + draws.integers(0, S, clients * rounds)
     cohort, began = list(range(clients)), wall_seconds()
     lags = [0] * clients
-    packed = ((r, r + 1, cohort, cohort, Course(r * S, (r + 1) * S, False, lags).pack(), [1]) for r in range(rounds))
-    found = describe(table, History.of(packed, clients), float(rounds))
+    packed = (
+        (r, r + 1, cohort, cohort, RoundRecord(r * S, (r + 1) * S, False, lags).pack(), [1]) for r in range(rounds)
+    )
+    found = describe(table, RoundTable.of(packed, clients), float(rounds))
     assert found["participation"]["answered"]["min"] == rounds
     assert found["round_times"]["stragglers_share"] == pytest.approx(0.5, abs=0.01)
     assert wall_seconds() - began < 30  # a few; two cores may be shared

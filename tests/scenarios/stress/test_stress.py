@@ -17,7 +17,7 @@ from worlds import scenario
 
 from seedbus.agents.messages import Evaluation
 from seedbus.agents.refusals import Refusals
-from seedbus.agents.server.round import Attempt
+from seedbus.agents.server.round import Round
 from seedbus.agents.server.rounds import Rounds
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
 from seedbus.algorithms.scalar_only.hiso import HiSo
@@ -134,12 +134,12 @@ def test_clients_that_break_the_protocol_change_nothing_of_the_others(seed: int,
 def test_a_server_that_counts_what_comes_from_elsewhere_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    admit = Attempt.admit
+    admit = Round.admit
 
-    def trusting(self: Attempt, envelope: Any) -> None:
+    def trusting(self: Round, envelope: Any) -> None:
         admit(self, envelope._replace(base=self.plan.version))
 
-    monkeypatch.setattr(Attempt, "admit", trusting)
+    monkeypatch.setattr(Round, "admit", trusting)
     assert "where they are silent" in first_problem(tmp_path, monkeypatch)
 
 

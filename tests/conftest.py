@@ -18,6 +18,23 @@ from seedbus.scenarios.cli import main as cli
 from seedbus.scenarios.schema.yaml_text import dump
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest leaves out what is slow
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """`@pytest.mark.few(count)`: of a test's cases, the fast suite runs `count`, spread evenly; the rest are slow."""
+    cases: dict[object, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("few") is not None:
+            cases.setdefault((item.path, getattr(item, "originalname", item.name)), []).append(item)
+    for found in cases.values():
+        marker = found[0].get_closest_marker("few")
+        assert marker is not None
+        count = min(marker.args[0], len(found))
+        kept = {number * len(found) // count for number in range(count)}
+        for number, item in enumerate(found):
+            if number not in kept:
+                item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _no_traces(tmp_path_factory: pytest.TempPathFactory) -> None:
     """What data leaves in a cache goes into the tests' own folder, for the processes that they start too."""

@@ -114,6 +114,7 @@ BAD_JSON: dict[str, bytes] = {
 }
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("name", BAD_JSON)
 def test_a_scenario_that_is_none_ends_the_client_in_a_sentence(seedbus: Command, name: str) -> None:
     began = time.monotonic()

@@ -132,6 +132,7 @@ def test_whoever_goes_on_and_on_is_hung_up_on(among: Arena, name: str, message: 
     assert found[reason] == STRANGERS_STRIKES * (count // 500) and found["too-many-refusals"] == count // 500
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("how", [Caller.close, Caller.reset], ids=["closed", "reset"])
 def test_ten_thousand_connections_come_and_go(among: Arena, how: Callable[[Caller], None]) -> None:
     before, began = among.server.refusals("a stranger"), time.monotonic()

@@ -196,6 +196,7 @@ def test_a_hub_closes_amid_connections_that_it_has_not_heard_of() -> None:
     assert not thread.is_alive()
 
 
+@pytest.mark.slow
 def test_a_process_that_stands_still_is_found_out_and_comes_again(tmp_path: Path) -> None:
     """It is stopped, not ended: its connection stays, half open."""
     gate = Gate()
@@ -236,6 +237,7 @@ def test_a_member_that_only_pings_is_followed_by_one_that_works(tmp_path: Path) 
     assert {name: summary[name] for name in SAME} == {name: undisturbed[name] for name in SAME}
 
 
+@pytest.mark.slow
 def test_in_real_time_nobody_waits_for_a_member_that_only_pings(tmp_path: Path) -> None:
     changes = {"clock": "wall", "participation": {"clients": 8, "deadline_s": 1.0}, "network": {}}
     what = scenario(**changes, stop={"rounds": 5})

@@ -31,6 +31,7 @@ def names(value: Any) -> str | None:
     return str(value["name"]) if isinstance(value, dict) else None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("algorithm", "points", "seed"),
     [

@@ -72,6 +72,7 @@ cli.main()
 """
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("room", [0, 60_000, pytest.param(150_000, marks=pytest.mark.slow)])
 def test_a_disk_that_fills_up_is_one_sentence_and_loses_no_round(tmp_path: Path, room: int) -> None:
     """No file may grow past `room` bytes, as on a disk that is full."""
@@ -111,6 +112,7 @@ def may_mount() -> bool:
         return False
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not may_mount(), reason="no mounts of one's own here")
 @pytest.mark.parametrize("step", [92, pytest.param(4, marks=pytest.mark.slow)])
 def test_a_small_disk_is_one_sentence_at_any_size_and_the_run_goes_on_once_it_has_grown(

@@ -96,6 +96,7 @@ def test_late_reports_count_in_such_a_run_and_no_replica_diverges(in_memory: dic
         assert any(commit.terms[0].weight < 1 for commit in log)
 
 
+@pytest.mark.few(3)
 @each_policy
 @pytest.mark.parametrize("transport", ["inproc", "ipc", "tcp"])
 def test_a_run_with_late_reports_is_the_same_on_every_transport(
@@ -107,6 +108,7 @@ def test_a_run_with_late_reports_is_the_same_on_every_transport(
     assert ledger_hash(ours) == ledger_hash(theirs)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("policy", ["everything", "buffer"])
 def test_a_run_with_late_reports_is_the_same_in_any_number_of_processes(
     tmp_path: Path, in_memory: dict[str, Results], policy: str
@@ -156,6 +158,7 @@ def interrupted(monkeypatch: pytest.MonkeyPatch, what: Scenario, folder: Path, r
     return False
 
 
+@pytest.mark.few(8)
 @each_policy
 @pytest.mark.parametrize(("owner", "name", "at", "before"), POINTS)
 def test_a_run_cut_off_while_late_reports_are_kept_ends_alike(

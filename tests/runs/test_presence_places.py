@@ -75,6 +75,7 @@ class _Leaving(MemoryTransport):
         super().deliver(address, frame, answered, tail)
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("name", ["all at once", "churn from another run", "crash without state", "churn"])
 @pytest.mark.parametrize("at", [1, 4, 7])
 def test_a_process_that_is_replaced_as_its_clients_wake_leaves_no_trace(
@@ -149,6 +150,7 @@ def test_comings_and_goings_in_real_time_end_and_replay(tmp_path: Path, transpor
     assert results.summary["traffic"]["by_kind"]["join"]["messages"] > 2
 
 
+@pytest.mark.slow
 def test_a_short_night_in_real_time_is_no_reason_to_give_up(tmp_path: Path) -> None:
     night = {"fault": "diurnal", "low": 0.0, "high": 1.0, "period_s": 1.0}
     what = wall(faults=[night], participation={"quorum": 3}, stop={"rounds": 150})
@@ -163,6 +165,7 @@ def test_in_real_time_too_there_is_an_end_to_waiting_for_those_who_have_gone_for
         run(wall(faults=[{"fault": "crash"}]), tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_a_process_does_not_bring_whom_the_scenario_keeps_away(tmp_path: Path) -> None:
     faults = [{"fault": "ramp", "start": 4, "stages": [{"rounds": 10, "target": 4}, {"rounds": 1, "target": 8}]}]
     what = wall(faults=faults, stop={"rounds": 300}, evaluation={"every": 50})

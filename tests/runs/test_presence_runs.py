@@ -46,6 +46,7 @@ def test_the_worlds_are_different(whole: dict[str, Results]) -> None:
     assert len({results.summary["ledger_hash"] for results in whole.values()}) == len(whole)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_run_cut_off_after_every_round_ends_alike(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: dict[str, Results], name: str
@@ -64,6 +65,7 @@ def test_a_run_cut_off_after_every_round_ends_alike(
     assert outcome(results) == outcome(whole[name])
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("name", FAULTS)
 @pytest.mark.parametrize(
     ("owner", "method", "at", "before"),
@@ -110,6 +112,7 @@ def test_the_cuts_meet_with_joins_in_flight_and_with_clients_that_are_away(
     assert min(seen.values()) >= 5 and len(seen) == 4, seen
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("name", FAULTS)
 @pytest.mark.parametrize("transport", ["inproc", "ipc", "tcp"])
 def test_who_is_there_is_the_same_on_every_transport(
@@ -119,6 +122,7 @@ def test_who_is_there_is_the_same_on_every_transport(
     assert outcome(results) == outcome(whole[name])
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["churn from another run", "crash without state", "all at once"])
 def test_who_is_there_is_the_same_in_two_processes(tmp_path: Path, whole: dict[str, Results], name: str) -> None:
     results = run(coming(name), tmp_path / "run", placement=Placement("tcp", 2))
@@ -133,6 +137,7 @@ POLICIES: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("name", ["churn", "churn without a word", "all at once"])
 def test_a_policy_and_comings_and_goings_get_along(
@@ -209,6 +214,7 @@ def test_those_who_say_that_they_leave_are_not_waited_for(tmp_path: Path, name: 
     assert quiet(faults=FAULTS[name]) and run(quiet(faults=FAULTS[name]), tmp_path / "run").summary["rounds"] == 25
 
 
+@pytest.mark.slow
 def test_a_night_in_which_nobody_is_there_is_waited_for(tmp_path: Path) -> None:
     night = {"fault": "diurnal", "low": 0.0, "high": 1.0, "period_s": 1000.0}
     results = run(quiet(faults=[night], participation={"quorum": 4}, stop={"rounds": 1000}), tmp_path / "run")

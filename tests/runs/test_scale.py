@@ -65,6 +65,7 @@ WORLDS: dict[str, Any] = {
 }
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", WORLDS)
 def test_a_round_costs_no_more_with_more_clients(tmp_path: Path, name: str) -> None:
     (few, _), (many, joins) = (
@@ -74,6 +75,7 @@ def test_a_round_costs_no_more_with_more_clients(tmp_path: Path, name: str) -> N
     assert many < 1.25 * few, f"{few:,} calls with few clients, {many:,} with many"
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_clients_fit_into_memory(tmp_path: Path) -> None:
     faults = [
         churn(3000.0, 3000.0, initially=0.5),

@@ -43,6 +43,7 @@ class _Power(BaseException):
     """The plug is pulled."""
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("phase", PHASES)
 @pytest.mark.parametrize("at", [3, 4, 5, 8])
 def test_a_run_that_is_killed_around_an_outage_ends_like_one_that_is_not(

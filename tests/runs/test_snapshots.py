@@ -42,6 +42,7 @@ def kinds(results: Results) -> dict[str, int]:
     return {kind: line["messages"] for kind, line in results.summary["traffic"]["by_kind"].items()}
 
 
+@pytest.mark.few(2)
 @ALGORITHMS
 @pytest.mark.parametrize("source", ["evaluator", "peer"])
 @pytest.mark.parametrize("budget", BUDGETS, ids=["commits", "bytes"])
@@ -64,6 +65,7 @@ def test_a_budget_bounds_the_commits_of_every_plan(tmp_path: Path) -> None:
     assert results.messages.query("kind == 'PLAN'")["seeds"].max() == 1 + 4
 
 
+@pytest.mark.few(3)
 @ALGORITHMS
 @pytest.mark.parametrize("probability", [0.1, 0.3])
 @pytest.mark.parametrize("source", ["evaluator", "peer"])
@@ -121,6 +123,7 @@ def test_a_newcomer_to_a_long_run_gets_a_snapshot(tmp_path: Path) -> None:
     assert results.digest == replay(tmp_path / "run").digest
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     ("algorithm", "source"),
     [
@@ -175,6 +178,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Any
     }
 
 
+@pytest.mark.slow
 def test_a_run_cut_off_again_and_again_rebuilds_what_its_clients_had(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: dict[tuple[str, str], Any]
 ) -> None:
@@ -199,6 +203,7 @@ def test_a_run_cut_off_again_and_again_rebuilds_what_its_clients_had(
     assert outcome(results) == whole["hiso", "evaluator"]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("source", ["evaluator", "peer"])
 def test_the_server_holds_few_commits_and_strands_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
@@ -275,6 +280,7 @@ def test_bytes_of_snapshots_are_billed_to_those_who_pull_them_and_to_peers_that_
     assert traffic["replayed"] < traffic["down"]["seeds"]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("transport", ["inproc", "ipc", "tcp"])
 @ALGORITHMS
 def test_the_same_over_zeromq(
@@ -285,6 +291,7 @@ def test_the_same_over_zeromq(
     assert (kept, lines) == whole[str(algorithm["name"]), "peer"]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("source", ["evaluator", "peer"])
 @pytest.mark.parametrize("phase", ["asking", "gathering", "committing", "publishing"])
 def test_a_server_that_crashes_among_snapshots_goes_on(

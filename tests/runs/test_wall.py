@@ -65,6 +65,7 @@ def test_clients_that_go_are_not_waited_for_and_may_come_back_from_x0(tmp_path: 
     assert results.messages["sender"].isin([4, 5, 6, 7]).to_numpy()[-100:].any(), "they take part again at the end"
 
 
+@pytest.mark.slow
 def test_an_evaluator_that_goes_has_missed_nothing_when_another_comes(tmp_path: Path) -> None:
     what = wall(NEVER_S, stop={"rounds": 150}, evaluation={"every": 10})
     results = goes_and_comes(
@@ -73,6 +74,7 @@ def test_an_evaluator_that_goes_has_missed_nothing_when_another_comes(tmp_path: 
     assert holds(results) and list(results.metrics["round"]) == [0, *range(9, 150, 10)]
 
 
+@pytest.mark.slow
 def test_a_run_whose_clients_are_all_gone_ends_by_name_and_can_be_resumed(tmp_path: Path) -> None:
     what = wall(stop={"rounds": 100_000})
     with Serving(what, tmp_path / "run", patience_s=0.5, evaluator="own") as server:
@@ -108,6 +110,7 @@ def test_a_run_in_real_time_goes_on_where_it_stopped(tmp_path: Path, monkeypatch
     assert results.metrics["time_s"].is_monotonic_increasing
 
 
+@pytest.mark.slow
 def test_what_the_evaluator_had_not_answered_when_a_run_in_real_time_stopped_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -76,6 +76,7 @@ def test_workers_killed_at_random_moments_leave_no_trace(tmp_path: Path, kills: 
     assert alike(results, whole)
 
 
+@pytest.mark.slow
 def test_a_network_that_breaks_and_stalls_leaves_no_trace(tmp_path: Path) -> None:
     what = long(150)
     whole = run(what, tmp_path / "whole")
@@ -143,6 +144,7 @@ def test_workers_end_with_a_server_that_is_killed(tmp_path: Path) -> None:
     wait_for(lambda: not any(map(is_alive, workers)))
 
 
+@pytest.mark.slow
 def test_a_worker_that_cannot_begin_ends_the_run_in_its_own_words(tmp_path: Path) -> None:
     text = dump(lossy(task={"name": "mnist"}, participation={"clients": 8}, faults=[]).resolved())
     (tmp_path / "what.yaml").write_text(text)

@@ -69,6 +69,7 @@ def in_memory(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Results]:
     return {name: run(lossy(**world), folder / name) for name, world in WORLDS.items()}
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("transport", ["inproc", "ipc", "tcp"])
 def test_a_run_is_the_same_on_every_transport(
@@ -81,6 +82,7 @@ def test_a_run_is_the_same_on_every_transport(
     assert ledger_hash(ours) == ledger_hash(theirs)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("transport", "workers"), [("tcp", 2), ("ipc", 3)])
 def test_a_run_is_the_same_in_any_number_of_processes(
     tmp_path: Path, in_memory: dict[str, Results], transport: Any, workers: int
@@ -91,6 +93,7 @@ def test_a_run_is_the_same_in_any_number_of_processes(
     assert results.summary["traffic"]["transport"]["sessions"]["join"]["messages"] == workers
 
 
+@pytest.mark.slow
 def test_a_run_is_the_same_in_three_terminals(tmp_path: Path, in_memory: dict[str, Results]) -> None:
     what = lossy(**WORLDS["hiso"])
     with Serving(what, tmp_path / "run", evaluator="own") as server:
@@ -271,6 +274,7 @@ def test_a_process_of_another_run_is_sent_away(tmp_path: Path) -> None:
         server.results()
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("clients", ["0", "3-1", "a", "1,,2", "-3", "1.5"])
 def test_what_is_no_choice_of_clients_is_refused_in_one_sentence(clients: str) -> None:
     command = seedbus("client", "--connect", "tcp://127.0.0.1:1", f"--clients={clients}")

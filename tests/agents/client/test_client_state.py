@@ -180,6 +180,7 @@ class _Killing(Watcher):
             self.kills += 1
 
 
+@pytest.mark.slow
 def test_what_a_killed_worker_knew_lives_on(tmp_path: Path, whole: Results) -> None:
     watcher = _Killing()
     results = run(world(), tmp_path / "run", observer=watcher, placement=Placement("tcp", 2, heartbeat_s=0.2))
@@ -187,6 +188,7 @@ def test_what_a_killed_worker_knew_lives_on(tmp_path: Path, whole: Results) -> N
     assert alike(results, whole)
 
 
+@pytest.mark.slow
 def test_who_comes_back_to_a_server_that_was_away_knows_what_it_knew(tmp_path: Path) -> None:
     """Clients of a terminal without a folder: they remember for as long as their process lives."""
     from tcp_proxy import CountingProxy

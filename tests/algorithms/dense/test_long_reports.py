@@ -143,6 +143,7 @@ def test_reports_that_are_too_long_are_named_and_stop_nothing(
     assert is_refused.sum() == 3 and (rows["round"][is_refused] == 1).all()
 
 
+@pytest.mark.slow
 def test_what_is_slow_to_come_counts_as_life(tmp_path: Path) -> None:
     """Reports that take many heartbeats, at a megabyte a second."""
     what = bulky(Boastful, participation={"clients": 2}, stop={"rounds": 1})

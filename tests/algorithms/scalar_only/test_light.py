@@ -165,6 +165,7 @@ def test_a_cnns_scalars_are_the_same_bits_with_one_layer_in_memory(
     assert held(problem.flat.module) <= 6
 
 
+@pytest.mark.few(3)
 @networks
 @steps
 def test_a_language_models_scalars_are_the_same_bits_with_one_layer_in_memory(
@@ -188,6 +189,7 @@ def test_what_is_trained_of_a_frozen_model_may_be_made_layer_by_layer(opt: Path,
     assert light == copied
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("task", test_models.TASKS, ids=repr)
 def test_every_task_can_be_taken_part_in_either_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: Any) -> None:
     all_sets(tmp_path)

@@ -136,6 +136,7 @@ def test_what_overflows_or_is_subnormal_is_alike(name: str, fields: dict[str, An
     assert np.isfinite(theirs["x"]).all() == (scale < 1)
 
 
+@pytest.mark.few(4)
 @each
 @pytest.mark.parametrize("types", [{"x": torch.bfloat16}, ALL_NARROW])
 def test_it_does_not_matter_how_many_commits_are_folded_at_a_time(

@@ -87,6 +87,7 @@ async def test_who_has_joined_makes_room_for_nobody() -> None:
             member.peer.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asked", [True, False])
 def test_a_stranger_that_never_joins_ends_no_run(tmp_path: Path, asked: bool) -> None:
     """A worker that asks for its client has it at once; if none does, the stranger is gone after a while, and until

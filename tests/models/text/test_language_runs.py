@@ -84,6 +84,7 @@ def test_a_client_draws_directions_of_its_own_in_every_round(make: Any) -> None:
     assert mine.samples == 12 and mine.steps_an_epoch == 3  # two batches of 5, and one of 2
 
 
+@pytest.mark.slow
 def test_two_worker_processes_compute_the_same_bits(tmp_path: Path, fine_tuning: Any) -> None:
     what = fine_tuning(rounds=3)
     here = run(what, tmp_path / "memory")

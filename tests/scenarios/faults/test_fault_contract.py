@@ -58,6 +58,7 @@ def test_every_fault_has_its_cases() -> None:
     assert all(case.strikes and case.idles for case in CASES.values())
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("name", CASES)
 def test_a_fault_is_in_the_schema_and_in_the_reference(name: str) -> None:
     assert f"### `faults`: {name}\n" in tables()
@@ -91,6 +92,7 @@ def test_what_strikes_is_counted_changes_the_run_and_lets_no_replica_diverge(nam
         assert found[0]["ledger_hash"] != faultless(name)[0]["ledger_hash"]
 
 
+@pytest.mark.few(10)
 @pytest.mark.parametrize(
     ("transport", "name", "line", "does"),
     [("tcp", *each.values) for each in STRIKING] + [(way, *each.values) for way in ("inproc", "ipc") for each in FIRST],
@@ -103,6 +105,7 @@ def test_the_same_seed_is_the_same_fate_on_every_transport(
     assert outcome(results) == ended(what)
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize(("name", "line"), IDLING)
 def test_a_fault_of_no_intensity_changes_nothing_to_the_byte(name: str, line: Line) -> None:
     found = ended(world([line], **CASES[name].world))
@@ -110,6 +113,7 @@ def test_a_fault_of_no_intensity_changes_nothing_to_the_byte(name: str, line: Li
     assert counts(found) == [{"fault": name}]
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize(("name", "line", "does"), STRIKING)
 def test_faults_that_never_strike_change_no_other_faults_fortune(name: str, line: Line, does: str) -> None:
     idle = [{"fault": other} | idle for other, case in CASES.items() if not case.world for idle in case.idles]
@@ -122,6 +126,7 @@ def test_faults_that_never_strike_change_no_other_faults_fortune(name: str, line
 ALL = [{"fault": name} | line for name, case in CASES.items() if not case.world for line, _ in case.strikes.values()]
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(chosen=st.lists(st.integers(0, len(ALL) - 1), unique=True, min_size=2, max_size=5), data=st.data())
 def test_the_order_of_faults_changes_nothing(chosen: list[int], data: st.DataObject) -> None:
@@ -133,6 +138,7 @@ def test_the_order_of_faults_changes_nothing(chosen: list[int], data: st.DataObj
     assert any(len(each) > 1 for each in counts(one)) and "diverged" not in one[0]["refusals"]
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize(("name", "line", "does"), STRIKING)
 def test_a_run_cut_off_and_resumed_ends_alike(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, line: Line, does: str
@@ -152,6 +158,7 @@ def test_a_run_cut_off_and_resumed_ends_alike(
     assert outcome(run(what, tmp_path / "run", resume=True)) == ended(what)
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize(("name", "line", "does"), STRIKING)
 def test_what_loses_messages_needs_a_deadline_and_what_does_not_ends_without_one(
     name: str, line: Line, does: str

@@ -57,6 +57,7 @@ def assert_plain(said: Said) -> None:
     assert len(said.err) < 10_000
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("odd", ODD, ids=lambda odd: ascii(odd[:20]))
 def test_no_odd_text_on_the_command_line_ends_in_a_traceback(seedbus: Command, odd: str) -> None:
     for arguments in (
@@ -150,6 +151,7 @@ def places(value: Any) -> Iterator[tuple[Any, Any]]:
             yield from places(value[key])
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("turn", range(3))
 def test_results_of_any_content_are_refused_in_a_sentence_or_shown_as_text(run: Results, turn: int) -> None:
     count, good, refused = len(list(places(run.summary))), json.dumps(run.summary), 0

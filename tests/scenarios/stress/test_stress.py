@@ -103,6 +103,7 @@ def test_a_bit_that_one_client_has_wrong_is_found_and_made_small(
     assert verdict.smallest["faults"] == [] and verdict.smallest["stop"]["rounds"] <= 6
 
 
+@pytest.mark.slow
 def test_a_state_that_a_resumed_run_forgets_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     unpack = Rounds.unpack
 
@@ -219,6 +220,7 @@ def marked(mark: bytes) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_no_process_of_the_command_outlives_it(tmp_path: Path, by: signal.Signals) -> None:
     mark = f"STRESS_TEST={tmp_path}"

@@ -44,7 +44,7 @@ soak: install
 	$(BIN)/python benchmarks/soak.py --minutes 60 --write docs
 
 docs: install
-	$(BIN)/python -m seedbus.scenarios.schema.reference docs/reference.md
+	$(BIN)/python -m seedbus.scenarios.reporting.reference docs/reference.md
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -104,7 +104,7 @@ def directions(x: torch.Tensor) -> Iterator[Case]:
 
 
 def replaying(name: str, algorithm: ScalarOnly, x: torch.Tensor) -> Case:
-    from seedbus.algorithms.directions.triton_replay import replay
+    from seedbus.algorithms.scalar_only.replay import fold_tensors as replay
 
     fields = {"x": x} | {field: torch.full_like(x, value) for field, value in algorithm.companions().items()}
     width = sum(2 * field.element_size() for field in fields.values())

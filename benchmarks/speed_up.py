@@ -11,7 +11,7 @@ import argparse
 from pathlib import Path
 
 from seedbus.agents.server.stopping import averages as moving
-from seedbus.scenarios.reporting.compare import Run
+from seedbus.scenarios.reporting.compared import Run
 
 
 def averages(folder: Path) -> list[tuple[int, float]]:

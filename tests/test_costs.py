@@ -61,7 +61,7 @@ def test_a_run_does_what_is_counted(is_private: bool, tmp_path: Path, monkeypatc
 
     counted("perturb", lambda out, *_: out.size)
     counted("accumulate", lambda out, coefficients: out.size * len(coefficients))
-    counted("fold", lambda law, fields, moves: fields["x"].size * moves.steps["count"].sum())
+    counted("fold", lambda rule, fields, steps: fields["x"].size * steps.steps["count"].sum())
     totals = []
     for rounds in (4, 6):
         done.clear()

@@ -3,22 +3,38 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
 from seedbus.algorithms.contract import Replica, Vector
-from seedbus.algorithms.dense.methods.method import Local
+from seedbus.algorithms.dense.methods.method import Local, Method
 from seedbus.algorithms.dense.payloads import DensePlan
 from seedbus.algorithms.objective import Criterion, Differentiable, Outputs
 
-if TYPE_CHECKING:
-    from seedbus.algorithms.dense.base import FedAvg
+
+class LocalTraining(Protocol):
+    """What local steps need of an algorithm: its methods and the settings of its optimiser."""
+
+    @property
+    def methods(self) -> Sequence[Method]: ...
+    @property
+    def needs_outputs(self) -> bool: ...
+    @property
+    def momentum(self) -> float: ...
+    @property
+    def weight_decay(self) -> float: ...
+    @property
+    def clip(self) -> float | None: ...
 
 
 def trained(
-    algorithm: FedAvg, replica: Replica, memory: Mapping[str, bytes] | None, plan: DensePlan, objective: Differentiable
+    algorithm: LocalTraining,
+    replica: Replica,
+    memory: Mapping[str, bytes] | None,
+    plan: DensePlan,
+    objective: Differentiable,
 ) -> Local:
     """K local steps from the replica, which is left as it is. Returns what became of the client's own model."""
     steps = plan.steps or plan.epochs * objective.steps_an_epoch
@@ -36,7 +52,7 @@ def trained(
     return mine
 
 
-def _step(algorithm: FedAvg, mine: Local, velocity: Vector | None) -> None:
+def _step(algorithm: LocalTraining, mine: Local, velocity: Vector | None) -> None:
     gradient = _gradient(algorithm, mine)
     for method in algorithm.methods:
         method.correct(gradient, mine)
@@ -56,7 +72,7 @@ def _step(algorithm: FedAvg, mine: Local, velocity: Vector | None) -> None:
     mine.x -= gradient
 
 
-def _gradient(algorithm: FedAvg, mine: Local) -> Vector:
+def _gradient(algorithm: LocalTraining, mine: Local) -> Vector:
     """At the client's own model; the next call may overwrite it."""
     for method in algorithm.methods:
         estimated = method.estimate(mine)
@@ -66,7 +82,7 @@ def _gradient(algorithm: FedAvg, mine: Local) -> Vector:
     return mine.objective.gradient(mine.step, _criterion(algorithm, mine) if algorithm.needs_outputs else None)
 
 
-def _criterion(algorithm: FedAvg, mine: Local) -> Criterion:
+def _criterion(algorithm: LocalTraining, mine: Local) -> Criterion:
     def judge(outputs: Outputs) -> Any:
         from torch.nn.functional import cross_entropy
 

@@ -4,19 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from seedbus.algorithms.aggregation.rules import Mean
+from seedbus.algorithms.aggregation.rules import Aggregation, Mean
 from seedbus.algorithms.aggregation.vectors import lengths
 from seedbus.algorithms.contract import Overdue, ReportRefused, Vector
-from seedbus.algorithms.dense.methods.method import Server
+from seedbus.algorithms.dense.channels.contract import Channel
+from seedbus.algorithms.dense.methods.method import Method, Server
 from seedbus.algorithms.dense.payloads import DenseCommit, DensePlan, DenseReport
 from seedbus.algorithms.scalar_only.base import ABSURD
 
-if TYPE_CHECKING:
-    from seedbus.algorithms.dense.base import FedAvg
+
+class Combining(Protocol):
+    """What a server needs of an algorithm to make one commit of many reports."""
+
+    @property
+    def methods(self) -> Sequence[Method]: ...
+    @property
+    def sent(self) -> Sequence[str]: ...
+    @property
+    def shared(self) -> Mapping[str, float]: ...
+    @property
+    def channel(self) -> Channel | None: ...
+    @property
+    def aggregation(self) -> Aggregation: ...
+    @property
+    def weighting(self) -> str: ...
 
 
 @dataclass(slots=True)
@@ -41,7 +56,7 @@ class State:
 
 
 def committed(
-    algorithm: FedAvg,
+    algorithm: Combining,
     state: list[Any],
     plan: DensePlan,
     reports: Mapping[int, DenseReport],
@@ -66,7 +81,7 @@ def committed(
     return commit, State(server.x, server.shared, server.state, rule).pack()
 
 
-def _moved(algorithm: FedAvg, server: Server) -> Vector:
+def _moved(algorithm: Combining, server: Server) -> Vector:
     """Move the model, let methods learn from that; returns what clients are sent in the place of the model."""
     with np.errstate(over="ignore", invalid="ignore"):
         if not any([method.move(server) for method in algorithm.methods]):
@@ -80,7 +95,7 @@ def _moved(algorithm: FedAvg, server: Server) -> Vector:
 
 
 def combined(
-    algorithm: FedAvg,
+    algorithm: Combining,
     rule: Any,
     reports: Mapping[int, DenseReport],
     share: float,

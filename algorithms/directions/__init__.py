@@ -1,19 +1,19 @@
 """Seeded random directions, the same bits on every machine and in every backend (Salmon et al. 2011).
 
-Doors: `selftest`, `warm`.
+Doors: `selftest`, `triton_fold`, `warm`.
 """
 
 from __future__ import annotations
 
 from seedbus.algorithms.directions.blocks import for_blocks, set_threads
-from seedbus.algorithms.directions.contract import ALIGNMENT, Directions, Folding, Kind
-from seedbus.algorithms.directions.folding import MOVE, Hessian, Momentum, ReplaySteps, UpdateRule
+from seedbus.algorithms.directions.contract import ALIGNMENT, Directions, Folding, Kind, check_stream
+from seedbus.algorithms.directions.folding import STEP, Hessian, Momentum, ReplaySteps, UpdateRule
 from seedbus.algorithms.directions.selection import compiled, directions, reference
 from seedbus.algorithms.directions.selftest import selftest
 
 __all__ = [
     "ALIGNMENT",
-    "MOVE",
+    "STEP",
     "Directions",
     "Folding",
     "Hessian",
@@ -21,6 +21,7 @@ __all__ = [
     "Momentum",
     "ReplaySteps",
     "UpdateRule",
+    "check_stream",
     "compiled",
     "directions",
     "for_blocks",

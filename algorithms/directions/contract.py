@@ -81,7 +81,7 @@ class Directions(Protocol):
 class Folding(Directions, Protocol):
     """Directions that fold many commits in one call."""
 
-    def fold(self, law: UpdateRule, fields: Mapping[str, Vector], moves: ReplaySteps, *, start: int = 0) -> None:
+    def fold(self, rule: UpdateRule, fields: Mapping[str, Vector], steps: ReplaySteps, *, start: int = 0) -> None:
         """Fold moves, in their order, into fields, which begin at coordinate `start`."""
         ...
 

@@ -1,13 +1,12 @@
 """A replay in numbers: what a compiled backend needs to fold many commits in one call.
 
-A log becomes `ReplaySteps`, an entry a local step of a term, and what the algorithm does with each a `UpdateRule`.
-This is a second
-account of an algorithm's `divisor`, `step` and `learn`, and these are the definition: the tests compare them bit for
-bit.
+A log becomes `ReplaySteps`, one entry for each local step of a term, and what the algorithm does with each step is an
+`UpdateRule`. Numba and Triton fold the same two. They say again, as data, what an algorithm's `divisor`, `step` and
+`learn` define in NumPy; the tests compare both bit for bit.
 
-    Δ ← (Σ_p shares[p] · z(p)) / √H
-    x ← x − rate·Δ,  or with momentum, in an own move:  m ← keep·m + add·Δ,  x ← x − rate·m
-    H ← keep·H + add·(Δ² + ε), held between two bounds, in an own move
+    Δ ← (Σ_p coefficients[p] · z(p)) / √H
+    x ← x − rate·Δ,  or with momentum, in an own step:  m ← keep·m + add·Δ,  x ← x − rate·m
+    H ← keep·H + add·(Δ² + ε), held between two bounds, in an own step
 
 Every operation is rounded by itself, in this order.
 """
@@ -20,12 +19,12 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-MOVE: Final = np.dtype(
+STEP: Final = np.dtype(
     [
         ("low", np.uint32),  # the seed's two words
         ("high", np.uint32),
         ("step", np.uint32),  # k
-        ("first", np.int64),  # its shares are shares[first : first + count]
+        ("first", np.int64),  # its coefficients are coefficients[first : first + count]
         ("count", np.int64),
         ("rate", np.float32),
         ("is_own", np.bool_),  # of the commit's own round: momentum and H learn from no other
@@ -37,7 +36,7 @@ MOVE: Final = np.dtype(
 
 
 class ReplaySteps(NamedTuple):
-    """Steps in the order in which they are folded (dtype MOVE), and what all their directions weigh (float32)."""
+    """Steps in the order in which they are folded (dtype STEP), and what all their directions weigh (float32)."""
 
     steps: NDArray[Any]
     coefficients: NDArray[np.float32]

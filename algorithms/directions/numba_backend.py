@@ -100,9 +100,9 @@ class NumbaDirections:
         for at, (piece, base, part) in groups(start, out, x, divisor):
             _perturb(piece, base, np.float32(scale), low, high, step, perturbation, at, self._table, part)
 
-    def fold(self, law: UpdateRule, fields: Mapping[str, Vector], moves: ReplaySteps, *, start: int = 0) -> None:
+    def fold(self, rule: UpdateRule, fields: Mapping[str, Vector], steps: ReplaySteps, *, start: int = 0) -> None:
         check_stream(self.kind, fields["x"].size, seed=0, step=0, perturbation=0, start=start)
-        numba_fold.fold(law, fields, moves, start, self._table)
+        numba_fold.fold(rule, fields, steps, start, self._table)
 
     @property
     def _table(self) -> NDArray[np.float32]:

@@ -41,7 +41,7 @@ def _learn(h, delta, keep, fresh, epsilon, lowest, highest):  # type: ignore[no-
 
 @inlined
 def _own(x, m, h, delta, move, momentum, hessian, is_last_only):  # type: ignore[no-untyped-def]
-    """What a Δ of the commit's own round does, by the law."""
+    """What a Δ of the commit's own round does, by the rule."""
     if m.size:
         _gather(m, delta, momentum[0], momentum[1])
         _descend(x, m, move.rate)
@@ -71,15 +71,15 @@ def _fold(x, m, h, start, steps, coefficients, table, momentum, hessian, is_last
 
 
 def fold(
-    law: UpdateRule, fields: Mapping[str, Vector], moves: ReplaySteps, start: int, table: NDArray[np.float32]
+    rule: UpdateRule, fields: Mapping[str, Vector], steps: ReplaySteps, start: int, table: NDArray[np.float32]
 ) -> None:
-    """Fold moves into a block of a replica's fields that begins at coordinate `start`, a multiple of 128."""
+    """Fold steps into a block of a replica's fields that begins at coordinate `start`, a multiple of 128."""
     x = fields["x"]
-    m = None if law.momentum is None else fields["momentum"]
-    h = None if law.hessian is None else fields["hessian"]
+    m = None if rule.momentum is None else fields["momentum"]
+    h = None if rule.hessian is None else fields["hessian"]
     check_float32(x, m, h)
-    momentum = np.array(law.momentum or (0, 0), np.float32)
-    *numbers, is_last_only = law.hessian or (0, 0, 0, 0, 0, False)
+    momentum = np.array(rule.momentum or (0, 0), np.float32)
+    *numbers, is_last_only = rule.hessian or (0, 0, 0, 0, 0, False)
     hessian = np.array(numbers, np.float32)
     for at, parts in groups(start, x, m, h, written=3):
-        _fold(*parts, at, *moves, table, momentum, hessian, is_last_only)
+        _fold(*parts, at, *steps, table, momentum, hessian, is_last_only)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 from seedbus.algorithms.directions.contract import ALIGNMENT
-from seedbus.algorithms.directions.folding import MOVE, ReplaySteps, UpdateRule
+from seedbus.algorithms.directions.folding import STEP, ReplaySteps, UpdateRule
 from seedbus.algorithms.directions.selection import compiled
 from seedbus.algorithms.directions.selftest import selftest
 
@@ -48,7 +48,7 @@ def use() -> None:
     """Call every kernel once, with arguments of the types that runs call them with."""
     selftest(compiled)
     backend = compiled("gaussian")
-    moves = ReplaySteps(np.array([(0, 0, 0, 0, 1, 0.0, True, True, True)], MOVE), np.zeros(1, np.float32))
+    moves = ReplaySteps(np.array([(0, 0, 0, 0, 1, 0.0, True, True, True)], STEP), np.zeros(1, np.float32))
     backend.fold(UpdateRule(), {"x": np.zeros(ALIGNMENT, np.float32)}, moves)
 
 

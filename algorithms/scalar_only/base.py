@@ -13,7 +13,7 @@ travel (seedbus.algorithms.scalar_only.precision), the client that measured them
 
 A member of the family is a subclass that says which fields a replica has beside x (`companions`), what divides its
 directions (`divisor`), how Δ moves x (`step`) and what a follower learns from Δ (`learn`). If it also says these in
-numbers (`law`), replay is compiled whole (seedbus.algorithms.scalar_only.replay); else NumPy folds, to the same bits.
+numbers (`update_rule`), replay is compiled whole (scalar_only.replay); else NumPy folds, to the same bits.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class ScalarOnly(BaseModel):
     def learn(self, block: Block, is_last_step: bool) -> None:
         """What a follower, and only a follower, learns from the Δ of one global step."""
 
-    def law(self) -> UpdateRule | None:
+    def update_rule(self) -> UpdateRule | None:
         """The three above in numbers, for the compiled replay; None where numbers cannot say it."""
         return UpdateRule()
 

@@ -32,7 +32,7 @@ class DeComFL(ScalarOnly):
     def companions(self) -> dict[str, float]:
         return {"momentum": 0.0} if self.momentum else {}
 
-    def law(self) -> UpdateRule | None:
+    def update_rule(self) -> UpdateRule | None:
         return UpdateRule(
             momentum=Momentum(self.momentum, 1 - self.momentum if self.dampening else 1) if self.momentum else None
         )

@@ -78,7 +78,7 @@ class HiSo(ScalarOnly):
         if self.clip is not None:
             np.clip(hessian, real(self.clip[0]), real(self.clip[1]), out=hessian)
 
-    def law(self) -> UpdateRule | None:
+    def update_rule(self) -> UpdateRule | None:
         lowest, highest = self.clip or (-math.inf, math.inf)
         return UpdateRule(
             hessian=Hessian(1 - self.nu, self.nu, self.epsilon, lowest, highest, self.hessian_step == "last")

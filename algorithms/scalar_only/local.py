@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -16,12 +16,20 @@ from seedbus.algorithms.scalar_only.perturbed import PerturbedModel
 from seedbus.algorithms.scalar_only.precision import FORMATS, Precision
 from seedbus.algorithms.schedule import at
 
-if TYPE_CHECKING:
-    from seedbus.algorithms.scalar_only.base import ScalarOnly
+
+class Estimation(Protocol):
+    """How an algorithm measures: μ and the estimator by round, and the format of scalars."""
+
+    @property
+    def smoothing(self) -> Any: ...
+    @property
+    def estimator(self) -> Any: ...
+    @property
+    def precision(self) -> Precision: ...
 
 
 def measured(
-    algorithm: ScalarOnly, start: PerturbedModel, plan: ScalarPlan, objectives: Sequence[Objective]
+    algorithm: Estimation, start: PerturbedModel, plan: ScalarPlan, objectives: Sequence[Objective]
 ) -> list[Scalars | Declined]:
     """Each client's scalars of K local steps, float32 [K, P], as they will travel. All stand at `start`."""
     first = _probe(algorithm, start, plan, objectives)
@@ -35,7 +43,7 @@ def measured(
 
 
 def _steps(
-    algorithm: ScalarOnly, start: PerturbedModel, plan: ScalarPlan, values: Sequence[float], objective: Objective
+    algorithm: Estimation, start: PerturbedModel, plan: ScalarPlan, values: Sequence[float], objective: Objective
 ) -> Scalars:
     """One client's scalars; values: those of its first step. What follows is at points of its own."""
     scalars = np.empty(plan.shape, np.float32)
@@ -49,7 +57,7 @@ def _steps(
 
 
 def _probe(
-    algorithm: ScalarOnly, here: PerturbedModel, plan: ScalarPlan, objectives: Sequence[Objective]
+    algorithm: Estimation, here: PerturbedModel, plan: ScalarPlan, objectives: Sequence[Objective]
 ) -> list[tuple[float, ...]]:
     """Each client's P finite differences of one local step, all on the step's own mini-batch."""
     smoothing, estimator = float(np.float32(at(algorithm.smoothing, plan.round))), at(algorithm.estimator, plan.round)

@@ -1,4 +1,4 @@
 """Where data comes from: folders, file formats, arrays prepared once, and mini-batches.
 
-Doors: `batches`, `idx`, `image_files`, `leaf`, `prepared`, `roots`.
+Doors: `batches`, `idx`, `image_files`, `leaf`, `prepared`, `roots`, `samples`.
 """

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seedbus.models.data.prepared import Arrays, data_folder, prepared
+from seedbus.models.data.samples import Images
 from seedbus.models.errors import DataError
-from seedbus.models.images.task import Images
 
 _SOURCE = "LEAF's JSON files in train/ and test/ (https://leaf.cmu.edu)"
 

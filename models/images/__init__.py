@@ -1,4 +1,4 @@
 """Problems that classify images and other samples, and their networks.
 
-Doors: `attack_problem`, `classifier`, `networks`, `resnet`, `task`.
+Doors: `attack_problem`, `classifier`, `mnist_task`, `networks`, `resnet`, `task`.
 """

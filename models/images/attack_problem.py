@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
 from seedbus.models.images.problem import ImageProblem
+from seedbus.models.images.settings import ClassifierSettings
 from seedbus.models.partitions import Partition
-from seedbus.models.tasks.attack import BlackboxAttack
 
 
 class Perturbed(nn.Module):
@@ -33,11 +33,13 @@ class Perturbed(nn.Module):
 
 
 class AttackProblem(ImageProblem):
-    """See `task.Problem`; for one thread."""
+    """See `task.Problem`; for one thread. distortion: c of eq. 21, the weight of the squared distance."""
 
-    def __init__(self, task: BlackboxAttack, *, seed: int, clients: int, partition: Partition) -> None:
+    def __init__(
+        self, task: ClassifierSettings, *, distortion: float, seed: int, clients: int, partition: Partition
+    ) -> None:
         super().__init__(task, seed=seed, clients=clients, partition=partition)
-        self._weight = task.distortion
+        self._weight = distortion
 
     def x0(self) -> NDArray[np.float32]:
         """Zeros, whatever the seed: the images as they are."""

@@ -21,11 +21,11 @@ from torch.nn.functional import cross_entropy
 
 from seedbus.models.data.image_files import image_paths
 from seedbus.models.data.prepared import Arrays, prepared
+from seedbus.models.data.samples import Images
 from seedbus.models.images import networks
-from seedbus.models.images.task import Images
+from seedbus.models.images.mnist_task import MnistTask
 from seedbus.models.parameters.flat import FlatModule, initial_values
 from seedbus.models.streams import stream
-from seedbus.models.tasks.mnist import MnistTask
 
 _BATCH, _RATE, _MOMENTUM = 64, 0.05, 0.9
 _AT_ONCE = 500  # images of a forward pass

@@ -15,8 +15,9 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from seedbus.models.data.batches import batch, of_pass, passes
+from seedbus.models.data.samples import Images
 from seedbus.models.errors import DataError
-from seedbus.models.images.task import ClassifierTask, Images
+from seedbus.models.images.settings import ClassifierSettings
 from seedbus.models.parameters.compiled import Loss, compiled
 from seedbus.models.parameters.flat import FlatModule, initial_values
 from seedbus.models.parameters.gradients import Criterion, Outputs, backward, through
@@ -31,7 +32,7 @@ EVALUATION_BATCH = 128  # samples; of 32 to 512 the fastest on one core, by a fa
 class ImageProblem:
     """See `task.Problem`; for one thread. A subclass may have another `loss` and other `measures`."""
 
-    def __init__(self, task: ClassifierTask, *, seed: int, clients: int, partition: Partition) -> None:
+    def __init__(self, task: ClassifierSettings, *, seed: int, clients: int, partition: Partition) -> None:
         self.task, self.seed = task, seed
         self.flat = FlatModule(task.network())
         learned, tested = task.load()

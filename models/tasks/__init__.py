@@ -2,5 +2,5 @@
 
 Importing a task needs neither torch nor data; `bind` loads both.
 
-Doors: `attack`, `language_model`, `mnist`, `sentence_encoder`.
+Doors: .
 """

@@ -22,11 +22,13 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from seedbus.models.data.samples import Images
 from seedbus.models.errors import DataError
-from seedbus.models.images.task import ClassifierTask, Images
+from seedbus.models.images.mnist_task import MnistTask
+from seedbus.models.images.task import ClassifierTask
 from seedbus.models.partitions import Partition
 from seedbus.models.task import Problem
-from seedbus.models.tasks.mnist import FashionMnist, Mnist, MnistTask
+from seedbus.models.tasks.mnist import FashionMnist, Mnist
 
 if TYPE_CHECKING:
     from torch import nn
@@ -62,7 +64,7 @@ class BlackboxAttack(ClassifierTask, frozen=True):
         """Load the images, and train the classifier unless that was done before. Raises `DataError`."""
         from seedbus.models.images.attack_problem import AttackProblem
 
-        return AttackProblem(self, seed=seed, clients=clients, partition=partition)
+        return AttackProblem(self, distortion=self.distortion, seed=seed, clients=clients, partition=partition)
 
     def network(self) -> nn.Module:
         """Images in tanh's space [b, 1, 28, 28] → the classifier's logits, and the distortion [b, 10 + 1]."""

@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from seedbus.models.data.prepared import Arrays, data_folder, prepared
+from seedbus.models.data.samples import Images
 from seedbus.models.errors import DataError
-from seedbus.models.images.task import Images, ImageTask
+from seedbus.models.images.task import ImageTask
 from seedbus.models.streams import stream
 
 if TYPE_CHECKING:

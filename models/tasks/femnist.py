@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from seedbus.models.data.leaf import read_leaf
-from seedbus.models.images.task import Images, ImageTask
+from seedbus.models.data.samples import Images
+from seedbus.models.images.task import ImageTask
 
 if TYPE_CHECKING:
     from torch import nn

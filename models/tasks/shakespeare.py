@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seedbus.models.data.leaf import read_leaf
-from seedbus.models.images.task import ClassifierTask, Images
+from seedbus.models.data.samples import Images
+from seedbus.models.images.task import ClassifierTask
 
 if TYPE_CHECKING:
     from torch import nn

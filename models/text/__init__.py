@@ -1,4 +1,4 @@
 """Problems on text: pretrained language models, sentence encoders, prompts, tokens and files.
 
-Doors: `files`, `language_problem`, `sentence_problem`, `task`, `training`, `weights`.
+Doors: `language_problem`, `language_settings`, `sentence_problem`, `sentence_settings`, `weights`.
 """

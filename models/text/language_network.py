@@ -36,7 +36,7 @@ from seedbus.models.text.weights import (
 )
 
 if TYPE_CHECKING:
-    from seedbus.models.tasks.language_model import LanguageModel
+    from seedbus.models.text.language_settings import LanguageModelSettings
 
 
 _EXPECTED = (
@@ -48,7 +48,7 @@ _EXPECTED = (
 class Network:
     """A causal language model of which only logits at given places are asked for. For one thread."""
 
-    def __init__(self, task: LanguageModel, seed: int) -> None:
+    def __init__(self, task: LanguageModelSettings, seed: int) -> None:
         model, self.tokenizer = load(task.model, task.dtype, "AutoModelForCausalLM")
         self._model = model.eval().requires_grad_(False)
         self._check_tokenizer(task.model)
@@ -99,7 +99,7 @@ class Network:
         if most > rows:
             raise DataError(model, f"a tokenizer of {most} tokens and embeddings for {rows}", "a tokenizer that fits")
 
-    def _context(self, task: LanguageModel) -> int | None:
+    def _context(self, task: LanguageModelSettings) -> int | None:
         """How many tokens there may be, prompt and answer; none: as many as one likes."""
         most = getattr(self._model.config, "max_position_embeddings", None)
         if most is not None and isinstance(task.train, Prefix):
@@ -161,7 +161,7 @@ def draw_lora(module: nn.Module, *key: int | str) -> None:
             layer.weight.data = torch.from_numpy(drawn).view(layer.weight.shape)
 
 
-def _with_training(model: Any, task: LanguageModel, seed: int) -> Any:
+def _with_training(model: Any, task: LanguageModelSettings, seed: int) -> Any:
     """The model as it is called, with `requires_grad` on what is trained."""
     train = task.train
     if isinstance(train, Lora):

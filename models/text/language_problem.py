@@ -21,10 +21,10 @@ from torch.nn.functional import cross_entropy
 from seedbus.models.parameters.trained_vector import TrainedVector
 from seedbus.models.partitions import Partition
 from seedbus.models.task import Vector
-from seedbus.models.tasks.language_model import LanguageModel
 from seedbus.models.text.answers import f1, is_exact
 from seedbus.models.text.files import Sample
 from seedbus.models.text.language_network import Network
+from seedbus.models.text.language_settings import LanguageModelSettings
 from seedbus.models.text.problem import TextProblem, identity, roomy
 from seedbus.models.text.prompts import PROMPTS
 from seedbus.models.text.tokens import Batch, Encoder, Pair, chunks, collate
@@ -35,7 +35,7 @@ EVALUATION_TOKENS = 8_192  # of one forward pass; more is no faster, and takes m
 class LanguageProblem(TextProblem[tuple[Batch, Tensor]]):
     """See `task.Problem`; for one thread."""
 
-    def __init__(self, task: LanguageModel, *, seed: int, clients: int, partition: Partition) -> None:
+    def __init__(self, task: LanguageModelSettings, *, seed: int, clients: int, partition: Partition) -> None:
         expected = task.dimension  # first: what is wrong with a folder, its configuration says more plainly
         super().__init__(task, seed=seed, clients=clients, partition=partition)
         self.task = task

@@ -20,9 +20,9 @@ from seedbus.models.parameters.trained_vector import TrainedVector
 from seedbus.models.partitions import Partition
 from seedbus.models.streams import stream
 from seedbus.models.task import Vector
-from seedbus.models.tasks.sentence_encoder import TEXTS, SentenceEncoder
 from seedbus.models.text.language_network import draw_lora, load, peft_model
 from seedbus.models.text.problem import TextProblem, identity, roomy
+from seedbus.models.text.sentence_settings import TEXTS, SentenceEncoderSettings
 from seedbus.models.text.tokens import chunks
 from seedbus.models.text.training import Full, Lora
 
@@ -33,7 +33,7 @@ Given = tuple[list[tuple[str, int]], Tensor]
 class SentenceProblem(TextProblem[Given]):
     """See `task.Problem`; for one thread. A batch is named: (split, index) of its samples, and their labels."""
 
-    def __init__(self, task: SentenceEncoder, *, seed: int, clients: int, partition: Partition) -> None:
+    def __init__(self, task: SentenceEncoderSettings, *, seed: int, clients: int, partition: Partition) -> None:
         expected = task.dimension
         super().__init__(task, seed=seed, clients=clients, partition=partition)
         self.task = task
@@ -114,14 +114,14 @@ class SentenceProblem(TextProblem[Given]):
         return self._tokens[text]
 
 
-def _network(task: SentenceEncoder, seed: int) -> tuple[nn.ModuleDict, Any]:
+def _network(task: SentenceEncoderSettings, seed: int) -> tuple[nn.ModuleDict, Any]:
     """The encoder and the head, and the encoder's tokenizer."""
     encoder, tokenizer = load(task.model, "float32", "AutoModel", add_pooling_layer=False)
     parts = {"encoder": _prepared(encoder, task, seed), "head": _head(encoder, task, seed)}
     return nn.ModuleDict(parts), tokenizer
 
 
-def _prepared(encoder: Any, task: SentenceEncoder, seed: int) -> Any:
+def _prepared(encoder: Any, task: SentenceEncoderSettings, seed: int) -> Any:
     """The encoder with `requires_grad` on what is trained of it."""
     encoder.requires_grad_(isinstance(task.train, Full))
     if isinstance(task.train, Lora):
@@ -133,7 +133,7 @@ def _prepared(encoder: Any, task: SentenceEncoder, seed: int) -> Any:
     return encoder
 
 
-def _head(encoder: Any, task: SentenceEncoder, seed: int) -> nn.Module:
+def _head(encoder: Any, task: SentenceEncoderSettings, seed: int) -> nn.Module:
     width = encoder.config.hidden_size * (1 if len(TEXTS[task.dataset]) == 1 else 3)
     head = nn.Linear(width, task.classes)
     drawn = torch.from_numpy(initial_values(head, stream("x0", task.name, seed)))

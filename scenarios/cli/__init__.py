@@ -1,4 +1,4 @@
 """The command line: one command a file.
 
-Doors: `errors`, `main`.
+Doors: `main`.
 """

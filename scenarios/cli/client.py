@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from seedbus.scenarios.cli.errors import cli_errors
 from seedbus.scenarios.cli.options import Patience, Quiet
+from seedbus.scenarios.cli_errors import cli_errors
 from seedbus.scenarios.reporting.terminal import say
 
 

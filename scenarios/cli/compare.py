@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from seedbus.scenarios.cli.errors import cli_errors
 from seedbus.scenarios.cli.options import TableFormat
+from seedbus.scenarios.cli_errors import cli_errors
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.terminal import say
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seedbus.scenarios.cli.errors import cli_errors
 from seedbus.scenarios.cli.options import KEYS, Format, KeysFolder, Output
+from seedbus.scenarios.cli_errors import cli_errors
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.terminal import say
 

@@ -18,7 +18,6 @@ import typer
 
 from seedbus.scenarios.cli.client import client
 from seedbus.scenarios.cli.compare import compare
-from seedbus.scenarios.cli.errors import cli_errors
 from seedbus.scenarios.cli.keys import keys as keys_app
 from seedbus.scenarios.cli.options import (
     AnswerWithin,
@@ -38,6 +37,7 @@ from seedbus.scenarios.cli.options import (
     Way,
 )
 from seedbus.scenarios.cli.stress import stress
+from seedbus.scenarios.cli_errors import cli_errors
 from seedbus.scenarios.errors import Exit, ScenarioError
 from seedbus.scenarios.reporting.terminal import accept_all_text, note, say
 
@@ -239,7 +239,7 @@ def _asked(
         raise ScenarioError(command, ["give --out for a new run or --resume for an old one, not both"])
     if scenario is None and settings:
         raise ScenarioError(command, ["--resume goes on with the run as it is; --set would change it"])
-    from seedbus.scenarios.running.run_folder import scenario_of
+    from seedbus.scenarios.run_folder import scenario_of
     from seedbus.scenarios.schema.loading import load
 
     return scenario_of(resume) if resume is not None and scenario is None else load(str(scenario), settings)

@@ -9,7 +9,7 @@ from html import escape
 import numpy as np
 from rich.table import Table
 
-from seedbus.scenarios.reporting.compare import ENDING, Comparison, Row, Run, Spread
+from seedbus.scenarios.reporting.compared import ENDING, Compared, Row, Run, Spread
 from seedbus.scenarios.reporting.figures import Line, in_bytes, lines, picked
 from seedbus.scenarios.reporting.page import document
 from seedbus.scenarios.reporting.terminal import console, shown
@@ -20,7 +20,7 @@ WIDEST = 10_000
 _PLUS = " ± "
 
 
-def show(comparison: Comparison) -> None:
+def show(comparison: Compared) -> None:
     """The table on stdout; where that is no terminal, as wide as it must be."""
     heads, rows = cells(comparison)
     table = Table(title=_title(comparison), title_justify="left", show_lines=True)
@@ -32,14 +32,14 @@ def show(comparison: Comparison) -> None:
     console(width=None if sys.stdout.isatty() else needed).print(table)
 
 
-def markdown(comparison: Comparison) -> str:
+def markdown(comparison: Compared) -> str:
     """The table for a text in Markdown; what is below each other on a terminal is beside each other here."""
     heads, rows = cells(comparison)
     table = [heads, ["---", *["---:"] * (len(heads) - 1)], *rows]
     return "\n".join(f"| {' | '.join(map(_markdown, row))} |" for row in table)
 
 
-def page(comparison: Comparison) -> str:
+def page(comparison: Compared) -> str:
     """One page that needs nothing but itself."""
     heads, rows = cells(comparison)
     head = "".join(f"<th>{_html(each)}</th>" for each in heads)
@@ -49,7 +49,7 @@ def page(comparison: Comparison) -> str:
     return document(_title(comparison), table, _plots(comparison))
 
 
-def cells(comparison: Comparison) -> tuple[list[str], Cells]:
+def cells(comparison: Compared) -> tuple[list[str], Cells]:
     """The heads, and a row of texts for each row; a text may have two lines. All are fit to be shown."""
     metric = shown(comparison.metric)
     columns: list[tuple[str, list[tuple[str, Written]]]] = [("rounds", [("rounds", _count)])]
@@ -71,7 +71,7 @@ def cells(comparison: Comparison) -> tuple[list[str], Cells]:
     return ["run\nalgorithm", *(head for head, _ in columns)], rows
 
 
-def _title(comparison: Comparison) -> str:
+def _title(comparison: Compared) -> str:
     runs = sum(len(row.runs) for row in comparison.rows)
     several = f", mean{_PLUS}standard deviation of seeds" if any(len(row.runs) > 1 for row in comparison.rows) else ""
     return f"{runs:,} {'run' if runs == 1 else 'runs'}{several}"
@@ -133,7 +133,7 @@ def _markdown(text: str) -> str:
     return ", ".join(text.split("\n"))
 
 
-def _plots(comparison: Comparison) -> list[str]:
+def _plots(comparison: Compared) -> list[str]:
     """The metric over rounds and over bytes, a line for each row: the mean over its seeds where all were measured."""
     metric = shown(comparison.metric)
     curves = [(shown(row.name), *_curve(row.runs, comparison.metric)) for row in comparison.rows]

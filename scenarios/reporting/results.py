@@ -96,7 +96,7 @@ class Results:
     def table(self) -> Table:
         """The clients as arrays. Raises what `columns` and `history` do."""
         from seedbus.scenarios.reporting.statistics import Heard, clients_table, folding
-        from seedbus.scenarios.running.run_folder import scenario_of
+        from seedbus.scenarios.run_folder import scenario_of
 
         scenario, columns, history = scenario_of(self.folder), self.columns, self.history
         return clients_table(columns, history, Heard(columns, history), folding(scenario.compute, scenario.seed))
@@ -129,7 +129,7 @@ class Results:
     def history(self) -> RoundTable:
         """All rounds as arrays. Raises `RunFolderError`, `JournalDamaged`."""
         from seedbus.scenarios.reporting.round_table import RoundTable
-        from seedbus.scenarios.running.run_folder import scenario_of
+        from seedbus.scenarios.run_folder import scenario_of
 
         with closing(Journal.open(self.folder, for_writing=False)) as journal:
             return RoundTable.of(journal.rounds(), scenario_of(self.folder).participation.clients)

@@ -1,4 +1,4 @@
 """Running a scenario: its folder, its processes, and its replay.
 
-Doors: `access`, `cluster`, `limits`, `replay`, `run`, `run_folder`, `worker`.
+Doors: `access`, `cluster`, `limits`, `replay`, `run`, `worker`.
 """

@@ -15,8 +15,8 @@ from seedbus.algorithms.contract import Replica
 from seedbus.bus.files import whole
 from seedbus.models.task import Problem
 from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.run_folder import scenario_of
 from seedbus.scenarios.running.run import bind
-from seedbus.scenarios.running.run_folder import scenario_of
 
 
 @dataclass(frozen=True)

@@ -34,10 +34,7 @@ from seedbus.scenarios.reporting.page import PAGE, page
 from seedbus.scenarios.reporting.results import RESULTS, Results, strict, write
 from seedbus.scenarios.reporting.round_table import RoundTable
 from seedbus.scenarios.reporting.statistics import Heard, clients_table, describe, folding
-from seedbus.scenarios.running.cluster import Placement, placed
-from seedbus.scenarios.running.memory_hints import memory_hints
-from seedbus.scenarios.running.recording import Recorder
-from seedbus.scenarios.running.run_folder import (
+from seedbus.scenarios.run_folder import (
     check_name,
     journal_in,
     lost_rounds,
@@ -46,6 +43,9 @@ from seedbus.scenarios.running.run_folder import (
     scenario_of,
     writable,
 )
+from seedbus.scenarios.running.cluster import Placement, placed
+from seedbus.scenarios.running.memory_hints import memory_hints
+from seedbus.scenarios.running.recording import Recorder
 from seedbus.scenarios.schema.expectations import judged
 from seedbus.scenarios.schema.scenario import Scenario
 

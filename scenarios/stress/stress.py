@@ -39,7 +39,7 @@ from seedbus.agents.refusals import Refusal
 from seedbus.agents.server.coordinator import Closed
 from seedbus.bus.clock import wall_seconds
 from seedbus.bus.keyed_random import with_random
-from seedbus.scenarios.cli.errors import exit_code
+from seedbus.scenarios.cli_errors import exit_code
 from seedbus.scenarios.errors import Interrupted
 from seedbus.scenarios.faults import hostile
 from seedbus.scenarios.faults.byzantine import Byzantine

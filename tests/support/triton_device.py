@@ -37,7 +37,7 @@ def running() -> Iterator[None]:
 
 with running():
     from seedbus.algorithms.directions.triton_backend import IS_INTERPRETED, TritonDirections
-    from seedbus.algorithms.directions.triton_replay import replay
+    from seedbus.algorithms.scalar_only.replay import fold_tensors as replay
 
 __all__ = ["DEVICE", "HAS_GPU", "Ferried", "assert_alike", "fetched", "replay", "running", "sent"]
 

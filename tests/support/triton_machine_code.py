@@ -11,8 +11,8 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from seedbus.algorithms.directions import triton_fold
 from seedbus.algorithms.directions import triton_kernels as kernels
-from seedbus.algorithms.directions import triton_replay
 
 HOPPER = GPUTarget("cuda", 90, 32)
 INTEGERS = {"size", "step", "p", "low", "high", "count"}
@@ -44,7 +44,7 @@ def instructions(kernel: Any, *, without: set[str], narrow: set[str], is_gaussia
 
 
 def all_of_them() -> dict[str, list[str]]:
-    replay = triton_replay._replay
+    replay = triton_fold._replay
     cases: dict[str, tuple[Any, set[str], set[str]]] = {
         "perturb": (kernels.perturb, {"divisor"}, set()),
         "perturb divided": (kernels.perturb, set(), {"out", "x"}),

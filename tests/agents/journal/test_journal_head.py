@@ -21,7 +21,7 @@ from seedbus.agents.journal.head import HEAD
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.observer import NullObserver
 from seedbus.scenarios.errors import Exit
-from seedbus.scenarios.reporting.compare import Run
+from seedbus.scenarios.reporting.compared import Run
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
 

@@ -156,7 +156,7 @@ class Doubled(DeComFL):
 
 
 class Inherited(Doubled):
-    """Its law would be its grandfather's, and its step is its father's."""
+    """Its update rule would be its grandfather's, and its step is its father's."""
 
 
 class Stubborn(HiSo):
@@ -167,10 +167,10 @@ class Stubborn(HiSo):
 
 
 class Outspoken(Doubled):
-    """A relative whose law is newer than its step."""
+    """A relative whose update rule is newer than its step."""
 
-    def law(self) -> UpdateRule | None:
-        return None if self.momentum else DeComFL.law(self)
+    def update_rule(self) -> UpdateRule | None:
+        return None if self.momentum else DeComFL.update_rule(self)
 
 
 @pytest.mark.parametrize(

@@ -221,7 +221,8 @@ def test_a_gap_between_commits_is_refused() -> None:
 
 def test_an_algorithm_that_might_move_x_otherwise_is_refused() -> None:
     class Sideways(type(make("decomfl"))):  # type: ignore[misc]
-        pass
+        def step(self, block: Any, learning_rate: float) -> None:
+            """Not what the rule of its father says."""
 
     with pytest.raises(TypeError, match="Sideways has no replay on a GPU"):
         replay({"x": torch.zeros(DIMENSION, device=DEVICE)}, Sideways(), log_of(True))

@@ -13,8 +13,8 @@ import torch
 from small_data import leaf, leaves, spoken, written
 
 from seedbus.models import DataError, Iid, Natural
+from seedbus.models.data.samples import Images
 from seedbus.models.images import networks
-from seedbus.models.images.task import Images
 from seedbus.models.parameters.flat import FlatModule, initial_values
 from seedbus.models.streams import stream
 from seedbus.models.tasks.femnist import Femnist

@@ -21,9 +21,9 @@ from worlds import scenario
 from seedbus.agents.client.replicas import Replicas
 from seedbus.algorithms.contract import Replica
 from seedbus.scenarios.errors import Exit
+from seedbus.scenarios.reporting.reference import BEGIN, inserted
 from seedbus.scenarios.schema import loading
 from seedbus.scenarios.schema.loading import library
-from seedbus.scenarios.schema.reference import BEGIN, inserted
 from seedbus.scenarios.schema.yaml_text import dump
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -226,7 +226,7 @@ def test_the_reference_lists_every_exit_code() -> None:
 
 def test_the_reference_shows_every_field_as_it_is() -> None:
     assert BEGIN in REFERENCE
-    assert inserted(REFERENCE) == REFERENCE, "run python -m seedbus.scenarios.schema.reference docs/reference.md"
+    assert inserted(REFERENCE) == REFERENCE, "run python -m seedbus.scenarios.reporting.reference docs/reference.md"
 
 
 def test_no_arguments_show_the_help(seedbus: Command) -> None:

@@ -20,7 +20,8 @@ from worlds import HISO, go, scenario
 import seedbus
 from seedbus.agents.server.stopping import averages
 from seedbus.scenarios.errors import Exit
-from seedbus.scenarios.reporting.compare import Comparison, Run, Spread, compare
+from seedbus.scenarios.reporting.compare import Comparison, compare
+from seedbus.scenarios.reporting.compared import Run, Spread
 from seedbus.scenarios.reporting.figures import COLOURS, Line, decades, lines
 from seedbus.scenarios.reporting.results import RESULTS, Results
 

@@ -22,8 +22,8 @@ from seedbus.models.tasks.quadratic import Quadratic
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.report import closing_table
 from seedbus.scenarios.reporting.results import Results
+from seedbus.scenarios.run_folder import scenario_of
 from seedbus.scenarios.running.run import run
-from seedbus.scenarios.running.run_folder import scenario_of
 from seedbus.scenarios.schema.expectations import FIGURES, Bounds, judged, names
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -1,6 +1,6 @@
 """The tables of `docs/reference.md`: every field of a scenario, out of the classes that do the work.
 
-`python -m seedbus.scenarios.schema.reference FILE` writes them between the two marks of the file.
+`python -m seedbus.scenarios.reporting.reference FILE` writes them between the two marks of the file.
 """
 
 from __future__ import annotations

@@ -1,0 +1,146 @@
+"""The fused replay on a GPU: commits are folded into torch tensors by one Triton kernel.
+
+Each program takes a block of coordinates through all the steps, so x, H and m are read and written once however long
+the lag. In float32 the bits are those of the NumPy reference and of the Numba kernels.
+
+A field in bfloat16 is rounded to nearest, ties to even, after every global step k of every term; the arithmetic in
+between is float32. So the bits don't depend on how many commits were folded at a time, and followers that keep the same
+fields in bfloat16 hold the same bits. (One rounding at the end would depend on it.) They are not the bits of a float32
+follower: all of a run's followers keep a field in the same type.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from seedbus.algorithms.directions.contract import Kind
+from seedbus.algorithms.directions.folding import ReplaySteps, UpdateRule
+from seedbus.algorithms.directions.triton_backend import as_stored, check_tensors, float32, launch, table
+from seedbus.algorithms.directions.triton_kernels import direction, read, stored, unsigned, write
+
+IS_FIRST: Final = tl.constexpr(1)  # of its term: the directions of a term have one divisor
+IS_OWN: Final = tl.constexpr(2)  # of the commit's round, and no late report
+LEARNS: Final = tl.constexpr(4)
+COLUMNS: Final = tl.constexpr(6)
+
+
+def fold(kind: Kind, rule: UpdateRule, fields: Mapping[str, Tensor], steps: ReplaySteps) -> None:
+    """Fold steps into the fields of a whole replica.
+
+    kind: the law of the directions.
+    rule: what an update does to the fields; the same data as `Folding.fold` gets.
+    fields: name → tensor [d], float32 or bfloat16 each, all on one device: x, and `momentum` and `hessian` if the rule
+        has them.
+    """
+    x = fields["x"]
+    check_tensors(x, *fields.values())
+    if not len(steps.steps):
+        return
+    vectors = (as_stored(x), as_stored(fields.get("momentum")), as_stored(fields.get("hessian")))
+    program = (part.to(x.device) for part in _program(steps, rule))
+    launch(_replay, kind, x, *vectors, table(x.device), *program, len(steps.steps), len(x), **_numbers(rule))
+
+
+def _numbers(rule: UpdateRule) -> dict[str, Any]:
+    """The rule's hyperparameters as the kernel takes them, in float32."""
+    numbers = {"beta": 0.0, "share": 1.0, "nu": 0.0, "keep": 1.0, "epsilon": 0.0, "lowest": 0.0, "highest": 0.0}
+    is_clipped = False
+    if rule.momentum is not None:
+        numbers |= {"beta": rule.momentum.keep, "share": rule.momentum.add}
+    if rule.hessian is not None:
+        learned = rule.hessian
+        is_clipped = math.isfinite(learned.lowest) or math.isfinite(learned.highest)
+        numbers |= {"nu": learned.add, "keep": learned.keep, "epsilon": learned.epsilon}
+        numbers |= {"lowest": learned.lowest, "highest": learned.highest} if is_clipped else {}
+    return {name: float32(value) for name, value in numbers.items()} | {"IS_CLIPPED": is_clipped}
+
+
+def _program(replay: ReplaySteps, rule: UpdateRule) -> tuple[Tensor, Tensor, Tensor]:
+    """What the kernel reads: words int32 [S, 6], learning rates float32 [S], all coefficients float32 [N].
+
+    Words of a step: low and high half of the seed, k, its first coefficient, their count, flags.
+    """
+    steps = replay.steps
+    learns = (
+        steps["is_own"] if rule.hessian is None or not rule.hessian.is_last_only else steps["is_own"] & steps["is_last"]
+    )
+    flags = IS_FIRST.value * steps["is_first"] + IS_OWN.value * steps["is_own"] + LEARNS.value * learns
+    columns = (steps["low"], steps["high"], steps["step"], steps["first"], steps["count"], flags)
+    words = np.stack([column.astype(np.uint32) for column in columns], axis=1)
+    return (
+        torch.from_numpy(words.view(np.int32)),
+        torch.from_numpy(np.ascontiguousarray(steps["rate"])),
+        torch.from_numpy(replay.coefficients),
+    )
+
+
+@triton.jit(do_not_specialize=["count"])
+def _replay(  # type: ignore[no-untyped-def]
+    x_field,
+    m_field,
+    h_field,
+    table,
+    words,
+    rates,
+    scalars,
+    count,
+    size,
+    beta,
+    share,
+    nu,
+    keep,
+    epsilon,
+    lowest,
+    highest,
+    COUNT: tl.constexpr,
+    IS_GAUSSIAN: tl.constexpr,
+    IS_CLIPPED: tl.constexpr,
+):
+    """Take one block of x, and of m and H where they are no None, through `count` steps."""
+    start = tl.program_id(0).to(tl.int64) * COUNT
+    at = start + tl.arange(0, COUNT)
+    x = read(x_field, at, size)
+    if m_field is not None:
+        m = read(m_field, at, size)
+    if h_field is not None:
+        h = read(h_field, at, size)
+        sqrt_hessian = h
+    for number in range(count):
+        word = words + COLUMNS * number
+        low, high, step = unsigned(tl.load(word)), unsigned(tl.load(word + 1)), unsigned(tl.load(word + 2))
+        scalar, perturbations, flags = scalars + tl.load(word + 3), tl.load(word + 4), tl.load(word + 5)
+        if h_field is not None:
+            if flags & IS_FIRST != 0:
+                sqrt_hessian = tl.sqrt_rn(h)
+        delta = tl.zeros([COUNT], tl.float32)
+        for p in range(perturbations):
+            z = direction(table, start, step, p, low, high, COUNT, IS_GAUSSIAN)
+            delta = delta + tl.load(scalar + p) * z
+        if h_field is not None:
+            delta = tl.div_rn(delta, sqrt_hessian)
+        away = delta
+        if m_field is not None:
+            if flags & IS_OWN != 0:
+                away = m * beta + delta * share
+                m = stored(m_field, away)
+        x = stored(x_field, x - away * tl.load(rates + number))
+        if h_field is not None:
+            if flags & LEARNS != 0:
+                h = h * keep + (delta * delta + epsilon) * nu
+                if IS_CLIPPED:
+                    h = tl.where(h < lowest, lowest, h)
+                    h = tl.where(h > highest, highest, h)
+                h = stored(h_field, h)
+    write(x_field, at, size, x)
+    if m_field is not None:
+        write(m_field, at, size, m)
+    if h_field is not None:
+        write(h_field, at, size, h)

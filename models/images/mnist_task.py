@@ -1,0 +1,49 @@
+"""What MNIST and Fashion-MNIST share: their files, their size, and the networks that learn them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from pydantic import Field
+
+from seedbus.models.data.image_files import read_images
+from seedbus.models.data.samples import Images
+from seedbus.models.images.task import ImageTask
+
+if TYPE_CHECKING:
+    from torch import nn
+
+MnistNetwork = Literal["softmax", "mnist-cnn", "fashion-cnn"]
+_DIMENSIONS: dict[MnistNetwork, int] = {"softmax": 7_850, "mnist-cnn": 28_938, "fashion-cnn": 1_206_590}
+NETWORKS = "softmax regression (7,850 parameters), or a CNN of 28,938 or 1,206,590"
+
+
+class MnistTask(ImageTask, frozen=True):
+    """What the two sets share."""
+
+    model: MnistNetwork = Field("mnist-cnn", description=NETWORKS)
+
+    hub: ClassVar[str]
+    """The data set's name on the Hugging Face hub."""
+    mean: ClassVar[float]
+    deviation: ClassVar[float]
+
+    @property
+    def dimension(self) -> int:
+        return _DIMENSIONS[self.model]
+
+    def network(self) -> nn.Module:
+        from seedbus.models.images import networks
+
+        match self.model:
+            case "softmax":
+                return networks.softmax(28 * 28, 10)
+            case "mnist-cnn":
+                return networks.mnist_cnn()
+            case "fashion-cnn":
+                return networks.fashion_cnn()
+
+    def load(self) -> tuple[Images, Images]:
+        """60,000 images to train on (validation included) and 10,000 to test on. Raises `DataError`."""
+        train, test = (read_images(self.name, self.hub, split, (28, 28), classes=10) for split in ("train", "test"))
+        return Images(*train), Images(*test)

@@ -135,7 +135,36 @@ ReportT = TypeVar("ReportT")
 CommitT = TypeVar("CommitT", bound=Committed)
 
 
-class Algorithm(Protocol[PlanT, ReportT, CommitT]):
+class Payloads(Protocol[PlanT, ReportT, CommitT]):
+    """How an algorithm's plans, reports and commits travel: what they are packed to, and read from.
+
+    `unpack_*` raise `BadPayload` for whatever is not what the counterpart packs.
+    """
+
+    def report_bytes(self, dimension: int) -> int:
+        """Bytes that the vectors of a packed report take at most; 0 if it carries scalars only."""
+        ...
+
+    def count_scalars(self, body: Any) -> int:
+        """How many scalars a report's packed body carries, whoever packed it; 0 for what is none."""
+        ...
+
+    def pack_plan(self, plan: PlanT) -> Packed: ...
+    def unpack_plan(self, body: Any, round: int, version: int) -> PlanT: ...
+    def pack_report(self, plan: PlanT, report: ReportT) -> Packed: ...
+    def unpack_report(self, body: Any, plan: PlanT) -> ReportT: ...
+    def pack_commits(self, commits: Sequence[CommitT]) -> Packed:
+        """What a client that missed these commits is sent."""
+        ...
+
+    def pack_log(self, commits: Sequence[CommitT]) -> Packed:
+        """All of these commits, for the journal and the evaluator; `unpack_commits` reads both."""
+        ...
+
+    def unpack_commits(self, body: Any) -> list[CommitT]: ...
+
+
+class Algorithm(Payloads[PlanT, ReportT, CommitT], Protocol[PlanT, ReportT, CommitT]):
     """The contract. State is the server's own, memory a client's own; both start as None and are opaque to agents.
 
     State travels in the checkpoint, durable together with the commit that it goes with: it is plain msgpack data, None,
@@ -144,6 +173,30 @@ class Algorithm(Protocol[PlanT, ReportT, CommitT]):
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def label(self) -> str:
+        """The name, and those of the methods that are added to it."""
+        ...
+
+    @property
+    def most_clients(self) -> int | None:
+        """How many clients a run may have at most; None: any number."""
+        ...
+
+    @property
+    def aggregation(self) -> Any:
+        """The rule by which many reports become one, with its name as `rule`."""
+        ...
+
+    @property
+    def fewest_reports(self) -> int:
+        """The lowest quorum of a scenario: what the rule of aggregation needs to keep its promise."""
+        ...
+
+    def caveats(self) -> list[str]:
+        """What a person should know of these settings, a sentence each."""
+        ...
 
     def sized(self, dimension: int) -> Self:
         """The same for models of `dimension` coordinates: what a run uses."""
@@ -168,6 +221,15 @@ class Algorithm(Protocol[PlanT, ReportT, CommitT]):
 
     def evaluations(self, round: int) -> int:
         """How many times a participant of `round` evaluates f, so that compute time can be modelled."""
+        ...
+
+    @property
+    def knows_evaluations(self) -> bool:
+        """Whether `evaluations` is a count: how many steps an epoch has, the clients alone know."""
+        ...
+
+    def scalars(self, round: int) -> int:
+        """How many gradient scalars a report of `round` holds: K·P; 0 where it holds vectors."""
         ...
 
     def local(self, replica: Replica, memory: Any, plan: PlanT, objective: Objective) -> tuple[ReportT, Any]:
@@ -199,7 +261,7 @@ class Algorithm(Protocol[PlanT, ReportT, CommitT]):
         """
         ...
 
-    def peak(self, plan: PlanT, reports: Mapping[int, ReportT]) -> Packed | None:
+    def max_norm(self, plan: PlanT, reports: Mapping[int, ReportT]) -> Packed | None:
         """Server: what the cohort is told of the reports that make a commit, all together; None: nothing."""
         ...
 
@@ -208,7 +270,7 @@ class Algorithm(Protocol[PlanT, ReportT, CommitT]):
         """Whether reports of earlier rounds may enter a commit: not where directions depend on the replica's state."""
         ...
 
-    def numbers(self, report: ReportT) -> Vector:
+    def values(self, report: ReportT) -> Vector:
         """The values of a report, of any shape."""
         ...
 
@@ -225,39 +287,17 @@ class Algorithm(Protocol[PlanT, ReportT, CommitT]):
         """Whether a commit is all that a replica is: then only the newest matters, and none follows on another."""
         ...
 
-    def missing(self, version: int, commits: Sequence[CommitT]) -> Sequence[CommitT]:
+    def pending(self, version: int, commits: Sequence[CommitT]) -> Sequence[CommitT]:
         """Those commits that a replica at `version` has to fold. Raises `CommitGap` if they do not lead on from it."""
         ...
 
-    def point(self, replica: Replica, newest: CommitT | None) -> Vector:
+    def evaluation_point(self, replica: Replica, newest: CommitT | None) -> Vector:
         """Where the model is to be measured, [d]. newest: the commit that the replica folded last."""
         ...
 
     def diagnostics(self, replica: Replica) -> dict[str, float]:
         """Figures about the algorithm's own fields that belong beside an evaluation."""
         ...
-
-    def report_bytes(self, dimension: int) -> int:
-        """Bytes that the vectors of a packed report take at most; 0 if it carries scalars only."""
-        ...
-
-    def count_scalars(self, body: Any) -> int:
-        """How many scalars a report's packed body carries, whoever packed it; 0 for what is none."""
-        ...
-
-    def pack_plan(self, plan: PlanT) -> Packed: ...
-    def unpack_plan(self, body: Any, round: int, version: int) -> PlanT: ...
-    def pack_report(self, plan: PlanT, report: ReportT) -> Packed: ...
-    def unpack_report(self, body: Any, plan: PlanT) -> ReportT: ...
-    def pack_commits(self, commits: Sequence[CommitT]) -> Packed:
-        """What a client that missed these commits is sent."""
-        ...
-
-    def pack_log(self, commits: Sequence[CommitT]) -> Packed:
-        """All of these commits, for the journal and the evaluator; `unpack_commits` reads both."""
-        ...
-
-    def unpack_commits(self, body: Any) -> list[CommitT]: ...
 
 
 def norm(numbers: Vector) -> float:

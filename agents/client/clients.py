@@ -218,7 +218,7 @@ class Host:
 
     def _said(self, client: int, round: int, report: Any) -> Any:
         """The report, or what the client says in its place."""
-        honest = self.algorithm.numbers(report)
+        honest = self.algorithm.values(report)
         told = self._tampering.told(client, round, honest, lambda: self._first_numbers(client))
         return report if told is honest else self.algorithm.with_values(report, told)
 
@@ -226,4 +226,4 @@ class Host:
         """What the client would have reported in round 0: made anew, for a process that takes another's place too."""
         plan = self.algorithm.plan(0, 0, of_directions(self._tampering.seed, 0))
         report, _ = self.algorithm.local(self.replicas.first(), None, plan, self.problem.objective(client, 0))
-        return self.algorithm.numbers(report)
+        return self.algorithm.values(report)

@@ -54,7 +54,7 @@ class Evaluator:
             return []
         metrics = {}
         if wants & EVALUATE:
-            point = self.algorithm.point(replica, self._newest)
+            point = self.algorithm.evaluation_point(replica, self._newest)
             metrics = self.problem.evaluate(point, self.split) | self.algorithm.diagnostics(replica)
         digests = replica.digests() if wants & DIGEST else {}
         return [Evaluation(envelope.round, envelope.base, metrics, digests).pack()] if metrics or digests else []

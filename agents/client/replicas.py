@@ -84,12 +84,12 @@ class Replicas:
     def advance(self, client: int, commits: Sequence[Any], version: int) -> Replica:
         """Fold what the client missed; it then stands at `version`. Raises `CommitGap`, leaving it where it was."""
         stood = self.version(client)
-        fresh = self._algorithm.missing(stood, commits)
+        fresh = self._algorithm.pending(stood, commits)
         reached = fresh[-1].version if fresh else stood
         if reached != version:
             raise CommitGap(reached, version)
         if self._algorithm.is_dense and client not in self._held:
-            fresh = self._algorithm.missing(version - 1, commits)  # even for who stood there: nobody held it for it
+            fresh = self._algorithm.pending(version - 1, commits)  # even for who stood there: nobody held it for it
             if fresh:
                 self._hold(client, self._shared.get(version) or self.first())
         replica = self.get(client)

@@ -72,7 +72,7 @@ class Rounds:
         self._answer_times_ns.append(now_ns - attempt.opened_ns)
         if self.policy.selection.needs_known:
             self._known.reports[client] += 1
-            self._known.worth[client] = norm(self.algorithm.numbers(report))
+            self._known.worth[client] = norm(self.algorithm.values(report))
 
     def dismiss(self, client: int, *, open_too: bool = False) -> None:
         """Nothing is awaited of a client any more for earlier rounds, or for any."""
@@ -105,7 +105,7 @@ class Rounds:
         course = RoundRecord(closed.opened_ns, now_ns, closed.is_expired, closed.lags, late)
         self.current = None
         if commit is not None:
-            closed.peak = self.algorithm.peak(closed.plan, closed.reports)
+            closed.peak = self.algorithm.max_norm(closed.plan, closed.reports)
         if commit is None:
             self._answer_times_ns.clear()
         if commit is not None or self.policy.buffer is None:

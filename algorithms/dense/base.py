@@ -150,17 +150,17 @@ class FedAvg(BaseModel):
     def replica(self, x0: Vector) -> Replica:
         return Replica(0, {"x": x0.copy(), **{name: np.full_like(x0, value) for name, value in self.shared.items()}})
 
-    def missing(self, version: int, commits: Sequence[DenseCommit]) -> Sequence[DenseCommit]:
+    def pending(self, version: int, commits: Sequence[DenseCommit]) -> Sequence[DenseCommit]:
         newest = max(commits, key=lambda commit: commit.version, default=None)
         return [] if newest is None or newest.version <= version else [newest]
 
     def apply(self, replica: Replica, commits: Sequence[DenseCommit]) -> None:
-        for commit in self.missing(replica.version, commits):
+        for commit in self.pending(replica.version, commits):
             for field, value in zip(replica.fields.values(), commit.fields, strict=True):
                 np.copyto(field, value)
             replica.version = commit.version
 
-    def point(self, replica: Replica, newest: DenseCommit | None) -> Vector:
+    def evaluation_point(self, replica: Replica, newest: DenseCommit | None) -> Vector:
         if newest is None or newest.version != replica.version or newest.model is None:
             return replica.x
         return newest.model
@@ -174,6 +174,17 @@ class FedAvg(BaseModel):
         rate = float(np.float32(at(self.learning_rate, round) * self.decay**round))
         steps, epochs = (0, self.epochs) if self.epochs is not None else (self.local_steps or 10, 0)
         return DensePlan(round, version, steps, epochs, rate, self.server_learning_rate, seed)
+
+    @property
+    def label(self) -> str:
+        return "+".join([self.name, *(method.name for method in self.also)])
+
+    @property
+    def knows_evaluations(self) -> bool:
+        return self.epochs is None
+
+    def scalars(self, round: int) -> int:
+        return 0
 
     def evaluations(self, round: int) -> int:
         """Of an epoch as of a step: how many batches a client's epoch has is known to the client alone."""
@@ -227,12 +238,12 @@ class FedAvg(BaseModel):
     ) -> tuple[DenseCommit, Any]:
         return committed(self, state, plan, reports, share=share, late=late, members=members)
 
-    def peak(self, plan: DensePlan, reports: Mapping[int, DenseReport]) -> Packed | None:
+    def max_norm(self, plan: DensePlan, reports: Mapping[int, DenseReport]) -> Packed | None:
         return None if self.channel is None else dense_wire.pack_peak([report.norms for report in reports.values()])
 
     # -- values of reports, for whoever looks at them or falsifies them
 
-    def numbers(self, report: DenseReport) -> Vector:
+    def values(self, report: DenseReport) -> Vector:
         return report.vectors
 
     def with_values(self, report: DenseReport, numbers: Vector) -> DenseReport:
@@ -260,7 +271,7 @@ class FedAvg(BaseModel):
         return dense_wire.unpack_report(body, self._codec, vectors, self._dimension, has_norms=self.channel is not None)
 
     def pack_commits(self, commits: Sequence[DenseCommit]) -> Packed:
-        return dense_wire.pack_commits(self.missing(0, commits), with_model=False)
+        return dense_wire.pack_commits(self.pending(0, commits), with_model=False)
 
     def pack_log(self, commits: Sequence[DenseCommit]) -> Packed:
         return dense_wire.pack_commits(commits, with_model=True)

@@ -2,5 +2,5 @@
 
 One paper a file (DeComFL, HiSo, MeZO); what they share is in `base`, `local`, `payloads` and `replay`.
 
-Doors: `base`, `decomfl`.
+Doors: `base`.
 """

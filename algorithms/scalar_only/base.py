@@ -134,6 +134,17 @@ class ScalarOnly(BaseModel):
     def reachable(self, plan: ScalarPlan, cohort: Sequence[int]) -> list[int]:
         return list(cohort)
 
+    @property
+    def label(self) -> str:
+        return str(type(self).model_fields["name"].default)
+
+    @property
+    def knows_evaluations(self) -> bool:
+        return True
+
+    def scalars(self, round: int) -> int:
+        return at(self.perturbations, round) * at(self.local_steps, round)
+
     def evaluations(self, round: int) -> int:
         perturbations = at(self.perturbations, round)
         each = {"forward": perturbations + 1, "central": 2 * perturbations, "projection": PASSES}
@@ -194,14 +205,14 @@ class ScalarOnly(BaseModel):
             terms.append(Term(overdue.plan.round, overdue.plan.seed, mean, weight))
         return ScalarCommit(plan.version + 1, plan.round, plan.learning_rate, tuple(terms)), state
 
-    def peak(self, plan: ScalarPlan, reports: Mapping[int, Scalars]) -> None:
+    def max_norm(self, plan: ScalarPlan, reports: Mapping[int, Scalars]) -> None:
         """Nobody's scalars depend on the others'."""
 
     @property
     def takes_late(self) -> bool:
         return True
 
-    def numbers(self, report: Scalars) -> Scalars:
+    def values(self, report: Scalars) -> Scalars:
         return report
 
     def with_values(self, report: Scalars, numbers: Vector) -> Scalars:
@@ -209,7 +220,7 @@ class ScalarOnly(BaseModel):
 
     def apply(self, replica: Replica, commits: Sequence[ScalarCommit]) -> None:
         """Fold commits, fused: each block of coordinates folds them all, so x, H and m are read and written once."""
-        fresh = self.missing(replica.version, commits)
+        fresh = self.pending(replica.version, commits)
         if not fresh:
             return
         backend = self._backend(replica.x)
@@ -228,10 +239,10 @@ class ScalarOnly(BaseModel):
     def is_dense(self) -> bool:
         return False
 
-    def missing(self, version: int, commits: Sequence[ScalarCommit]) -> Sequence[ScalarCommit]:
+    def pending(self, version: int, commits: Sequence[ScalarCommit]) -> Sequence[ScalarCommit]:
         return unseen(version, commits)
 
-    def point(self, replica: Replica, newest: ScalarCommit | None) -> Vector:
+    def evaluation_point(self, replica: Replica, newest: ScalarCommit | None) -> Vector:
         return replica.x
 
     def diagnostics(self, replica: Replica) -> dict[str, float]:

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seedbus.algorithms.schedule import at
 from seedbus.bus import Fate, Kind
 from seedbus.bus.envelope import DOWN, SERVER, UP
 from seedbus.bus.ledger import SUMMED, Columns, is_canonical
@@ -108,5 +107,5 @@ def conventions(scenario: Scenario, rounds: int, dimension: int) -> dict[str, fl
     found = {"dense_8d": 8.0 * dimension * rounds * share}
     if algorithm.is_dense:
         return found
-    scalars = sum(at(algorithm.perturbations, r) * at(algorithm.local_steps, r) for r in range(rounds))
+    scalars = sum(algorithm.scalars(round) for round in range(rounds))
     return {"decomfl_12PK": 12.0 * scalars, "hiso_8PK": 8.0 * scalars} | found

@@ -99,7 +99,7 @@ class Run:
     def _evaluations(self) -> float | None:
         """Forward passes behind the reports that arrived; a backward pass is two. None where nobody knows."""
         algorithm = self.scenario.algorithm
-        if self.results is None or getattr(algorithm, "epochs", None) is not None:  # how long one is, clients know
+        if self.results is None or not algorithm.knows_evaluations:  # how long one is, clients know
             return None
         try:
             heard = Heard(self.results.columns, self.results.history)
@@ -160,8 +160,7 @@ class Row:
 
     @property
     def algorithm(self) -> str:
-        algorithm: Any = self.runs[0].scenario.algorithm
-        return "+".join([algorithm.name, *(method.name for method in getattr(algorithm, "also", []))])
+        return self.runs[0].scenario.algorithm.label
 
     @property
     def unfinished(self) -> int:

@@ -14,7 +14,7 @@ from seedbus.agents.policies.participation import Participation
 from seedbus.agents.policies.snapshot_budget import Lag
 from seedbus.agents.refusals import REASONS
 from seedbus.agents.server.stopping import Cadence, Stop
-from seedbus.algorithms.scalar_only.decomfl import DeComFL
+from seedbus.algorithms.contract import Algorithm
 from seedbus.bus import Compute, Network
 from seedbus.bus.network import Constant
 from seedbus.models.partitions import Iid, Partition
@@ -26,7 +26,7 @@ from seedbus.scenarios.sentences import nearest, quoted
 
 if TYPE_CHECKING:
     AnyTask = Task
-    AnyAlgorithm = DeComFL
+    AnyAlgorithm = Algorithm[Any, Any, Any]
     AnyFault = Clients
 else:
     AnyTask = Annotated[Union[tuple(tasks().values())], Field(discriminator="name")]  # noqa: UP007
@@ -79,9 +79,9 @@ class Scenario(BaseModel):
             )
         quorum, fewest = self.participation.quorum, self.algorithm.fewest_reports
         if quorum < fewest:
-            rule = self.algorithm.aggregation.rule
             raise ValueError(
-                f"participation.quorum is {quorum}; algorithm.aggregation: {rule} needs {fewest} reports for that f, "
+                f"participation.quorum is {quorum}; algorithm.aggregation: {self.algorithm.aggregation.rule} needs "
+                f"{fewest} reports for that f, "
                 f"so a quorum of at least {fewest} (and a cohort as large)"
             )
         if clients > 2**16 and rounds >= 2**16:

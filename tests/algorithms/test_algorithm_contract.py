@@ -55,7 +55,7 @@ def newcomer(run: Rehearsal) -> Replica:
 
 def spoiled(algorithm: Any, report: Any, value: float) -> Any:
     """A report in which one number is another."""
-    wrong = np.array(algorithm.numbers(report))
+    wrong = np.array(algorithm.values(report))
     wrong.flat[-1] = value
     return algorithm.with_values(report, wrong)
 
@@ -209,7 +209,7 @@ def test_what_a_laggard_receives_brings_it_to_the_same_bits(run: Rehearsal) -> N
     for version in (0, 3, ROUNDS - 1, ROUNDS):
         replica = newcomer(run)
         run.algorithm.apply(replica, run.commits[:version])
-        missed = run.algorithm.missing(version, run.commits[version:])
+        missed = run.algorithm.pending(version, run.commits[version:])
         run.algorithm.apply(
             replica, run.algorithm.unpack_commits(over_the_wire(run.algorithm.pack_commits(missed).body))
         )
@@ -302,7 +302,7 @@ def test_a_report_that_would_poison_the_model_is_refused_with_its_reason(
 
 def test_a_report_of_another_shape_is_refused(run: Rehearsal) -> None:
     report = run.reports[0][0]
-    values = run.algorithm.numbers(report)
+    values = run.algorithm.values(report)
     for wrong in (values[:-1], values.reshape(-1), np.concatenate([values, values])):
         with pytest.raises(ReportRefused) as refusal:
             run.algorithm.check(run.plans[0], of_shape(report, wrong))

@@ -62,7 +62,7 @@ def federate(name: str, cohorts: Any = COHORTS, members: int = N, **fields: Any)
             algorithm.check(plan, reports[client])
         commit, state = algorithm.aggregate(state, plan, reports, members=members)
         algorithm.apply(replica, [commit])
-        models.append(algorithm.point(replica, commit).astype(np.float64))
+        models.append(algorithm.evaluation_point(replica, commit).astype(np.float64))
         commits.append(commit)
     return Federation(np.array(models), commits, memory)
 

@@ -291,7 +291,7 @@ def test_settings_reach_fields_and_places_in_lists_and_rounds_of_schedules(tmp_p
     schedule = ["algorithm.learning_rate={0: 0.1, 500: 0.2}", "algorithm.learning_rate.500=1e-3"]
     scenario = load(path, ["faults.0.probability=0.25", "network.latency={distribution: constant}", *schedule])
     assert scenario.faults[0].probability == 0.25
-    assert scenario.algorithm.learning_rate == {0: 0.1, 500: 0.001}
+    assert vars(scenario.algorithm)["learning_rate"] == {0: 0.1, 500: 0.001}
 
 
 def test_a_wrong_setting_is_named_and_not_only_the_file(tmp_path: Path) -> None:

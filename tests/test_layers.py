@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from house import read
 
 ROOT = Path(__file__).resolve().parent.parent
 ALLOWED = {
@@ -24,6 +25,42 @@ FACADE = "seedbus"
 CLOCKS = {"bus/clock.py"}
 GENERATORS = ("algorithms/directions/", "models/streams.py")
 SEEDED = {"Generator", "Philox", "SeedSequence", "BitGenerator"}
+CIRCLES = [
+    {"seedbus.algorithms.dense.base", "seedbus.algorithms.dense.local", "seedbus.algorithms.dense.server"},
+    {"seedbus.algorithms.scalar_only.base", "seedbus.algorithms.scalar_only.local"},
+    {"seedbus.models.images.attack_problem", "seedbus.models.tasks.attack"},
+    {"seedbus.models.images.problem", "seedbus.models.images.task"},
+    {
+        "seedbus.models.tasks.language_model",
+        "seedbus.models.text.language_network",
+        "seedbus.models.text.language_problem",
+    },
+    {"seedbus.models.tasks.sentence_encoder", "seedbus.models.text.sentence_problem"},
+    {"seedbus.scenarios.reporting.compare", "seedbus.scenarios.reporting.compare_page"},
+]
+"""Import circles that are still there. The list only shrinks."""
+UPWARD = {
+    ("seedbus.agents.observer", "seedbus.agents.server.coordinator"),
+    ("seedbus.algorithms.dense.base", "seedbus.algorithms.scalar_only.base"),
+    ("seedbus.algorithms.dense.server", "seedbus.algorithms.scalar_only.base"),
+    ("seedbus.algorithms.directions.triton_replay", "seedbus.algorithms.scalar_only.base"),
+    ("seedbus.algorithms.directions.triton_replay", "seedbus.algorithms.scalar_only.block"),
+    ("seedbus.algorithms.directions.triton_replay", "seedbus.algorithms.scalar_only.decomfl"),
+    ("seedbus.algorithms.directions.triton_replay", "seedbus.algorithms.scalar_only.hiso"),
+    ("seedbus.algorithms.directions.triton_replay", "seedbus.algorithms.scalar_only.mezo"),
+    ("seedbus.algorithms.directions.triton_replay", "seedbus.algorithms.scalar_only.payloads"),
+    ("seedbus.models.data.leaf", "seedbus.models.images.task"),
+    ("seedbus.models.images.attack_problem", "seedbus.models.tasks.attack"),
+    ("seedbus.models.images.classifier", "seedbus.models.tasks.mnist"),
+    ("seedbus.models.text.language_network", "seedbus.models.tasks.language_model"),
+    ("seedbus.models.text.language_problem", "seedbus.models.tasks.language_model"),
+    ("seedbus.models.text.sentence_problem", "seedbus.models.tasks.sentence_encoder"),
+    ("seedbus.scenarios.reporting.compare", "seedbus.scenarios.running.run_folder"),
+    ("seedbus.scenarios.reporting.results", "seedbus.scenarios.running.run_folder"),
+    ("seedbus.scenarios.schema.reference", "seedbus.scenarios.reporting.results"),
+    ("seedbus.scenarios.stress.stress", "seedbus.scenarios.cli.errors"),
+}
+"""Imports against the order of the rooms that are still there. The set only shrinks."""
 
 PACKAGE = sorted(path for folder in (*ALLOWED, FACADE) for path in (ROOT / folder).rglob("*.py"))
 AROUND = sorted(path for folder in ("tests", "benchmarks") for path in (ROOT / folder).rglob("*.py"))
@@ -119,6 +156,16 @@ def test_a_room_says_what_it_is_for_and_is_entered_by_its_doors(room: str) -> No
         if full.startswith(f"{room}.")
     }
     assert used == doors
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """Imports inside functions count, and so do those that only a type checker reads."""
+    assert not [sorted(circle) for circle in read(ROOT).circles if not any(circle <= known for known in CIRCLES)]
+
+
+def test_no_import_runs_up_from_one_room_of_a_layer_to_another() -> None:
+    """The order of the rooms is `ORDER` in `benchmarks/house.py`."""
+    assert not set(read(ROOT).upward) - UPWARD
 
 
 @each(PACKAGE)

@@ -73,11 +73,22 @@ class House:
         return reached
 
     @cached_property
+    def places(self) -> set[str]:
+        """Every room, and every file without its suffix, as paths from the root."""
+        files = {f"{module.room}/{module.name.rpartition('.')[2]}" for module in self.modules.values()}
+        return files | {module.room for module in self.modules.values()}
+
+    @cached_property
     def upward(self) -> list[tuple[str, str]]:
-        """Imports against ORDER, as (importer, imported). A package's `__init__` may re-export whatever is in it."""
+        """Imports against ORDER, as (importer, imported). A package's `__init__` may re-export whatever is in it.
+
+        A room that lacks something that ORDER names, as in another checkout, has no order.
+        """
         found = []
         for room, levels in ORDER.items():
             height = {name: level for level, names in enumerate(levels) for name in names}
+            if not {f"{room}/{name}" for name in height if name} <= self.places:
+                continue
             for importer, imported in self.arrows:
                 if importer.name == dotted(room) or not (is_in(importer, room) and is_in(imported, room)):
                     continue

@@ -1,7 +1,8 @@
-"""The drawing of the house is what the imports say now, and the table adds up."""
+"""The drawing of the house is what the imports say now, the table adds up, and the pages name what is there."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -10,6 +11,7 @@ from architecture import PANELS, draw, table
 from house import ORDER, PACKAGE, House, read
 
 ROOT = Path(__file__).resolve().parent.parent
+FOLDERS = ("agents", "algorithms", "benchmarks", "bus", "models", "scenarios", "seedbus", "tests")
 
 
 @pytest.fixture(scope="module")
@@ -31,11 +33,8 @@ def test_the_drawing_has_a_box_for_every_room_of_the_first_two_floors(house: Hou
 
 
 def test_the_order_names_only_what_exists(house: House) -> None:
-    files = {f"{module.room}/{module.name.rpartition('.')[2]}" for module in house.modules.values()}
-    rooms = {module.room for module in house.modules.values()}
-    assert {f"{room}/{name}" for room, levels in ORDER.items() for level in levels for name in level if name} <= (
-        files | rooms
-    )
+    named = {f"{room}/{name}" for room, levels in ORDER.items() for level in levels for name in level if name}
+    assert named <= house.places
 
 
 def test_the_table_adds_up(house: House) -> None:
@@ -62,3 +61,22 @@ def test_an_import_against_the_order_is_found_and_an_init_may_export_what_is_in_
     (tmp_path / "bus" / "zeromq" / "hub.py").write_text("import seedbus.bus.bus\n")
     (tmp_path / "bus" / "bus.py").write_text("from seedbus.bus.zeromq.hub import Hub\n")
     assert read(tmp_path).upward == [("seedbus.bus.bus", "seedbus.bus.zeromq.hub")]
+
+
+@pytest.mark.parametrize("page", sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]), ids=lambda page: page.name)
+def test_every_python_file_that_a_page_names_is_there(page: Path) -> None:
+    """Pages may leave out the first folders of a path."""
+    there = "\n".join(path.as_posix() for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
+    named = set(re.findall(r"(?<![\w.])[\w/]+\.py\b", page.read_text(encoding="utf-8")))
+    assert not [name for name in sorted(named) if f"/{name.lstrip('/')}" not in there]
+
+
+@pytest.mark.parametrize("page", sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]), ids=lambda page: page.name)
+def test_every_page_and_heading_that_a_page_links_to_is_there(page: Path) -> None:
+    for target, _, heading in re.findall(r"\]\((?!https?:)([^)#\s]*)(#?)([^)\s]*)\)", page.read_text(encoding="utf-8")):
+        linked = page.parent / target if target else page
+        assert linked.exists(), target
+        if heading:
+            headings = re.findall(r"(?m)^#+ (.+)$", linked.read_text(encoding="utf-8"))
+            anchors = {re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in headings}
+            assert heading in anchors, (target, heading)

@@ -45,6 +45,7 @@ soak: install
 
 docs: install
 	$(BIN)/python -m seedbus.scenarios.reporting.reference docs/reference.md
+	$(BIN)/python benchmarks/architecture.py --write docs
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -20,6 +20,9 @@ from seedbus.bus.text import printable
 
 AnyAlgorithm = Algorithm[Any, Any, Any]
 
+Outgoing = tuple[Envelope, Tally]
+"""A message to be sent, and what it carries in the papers' units."""
+
 EVALUATE = 1  # what a COMMIT asks of the evaluator
 DIGEST = 2
 PROOF_BYTES = 64

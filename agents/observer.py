@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from seedbus.agents.refusals import Refusal
-from seedbus.agents.server.coordinator import Closed
+from seedbus.agents.round_record import ClosedRound
 
 
 class Observer(Protocol):
     """Told of what happens, as it happens."""
 
-    def round_closed(self, closed: Closed, now_ns: int, bytes_so_far: int) -> None: ...
+    def round_closed(self, closed: ClosedRound, now_ns: int, bytes_so_far: int) -> None: ...
 
     def measured(self, line: dict[str, Any]) -> None: ...
 
@@ -23,7 +23,7 @@ class Observer(Protocol):
 class NullObserver:
     """An observer that does nothing."""
 
-    def round_closed(self, closed: Closed, now_ns: int, bytes_so_far: int) -> None:
+    def round_closed(self, closed: ClosedRound, now_ns: int, bytes_so_far: int) -> None:
         pass
 
     def measured(self, line: dict[str, Any]) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from seedbus.agents.messages import Outgoing
+
 
 @dataclass(frozen=True, slots=True)
 class RoundRecord:
@@ -33,4 +35,17 @@ class RoundRecord:
         )
 
 
-NO_COURSE = RoundRecord()
+NO_RECORD = RoundRecord()
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedRound:
+    """A round that is over. commit is None if it had no quorum; told: what the cohort is told of its reports."""
+
+    round: int
+    version: int
+    cohort: tuple[int, ...]
+    reported: tuple[int, ...]
+    commit: Any
+    record: RoundRecord = NO_RECORD
+    told: tuple[Outgoing, ...] = ()

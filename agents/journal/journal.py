@@ -49,7 +49,7 @@ class Entry:
     known: versions at which the server believes members to be, ~version of those who have left; held: those to which
     delivered plans brought them (a report may have been lost); partial_downloads: what they have of snapshots. Only
     what changed.
-    course: how the round went, packed.
+    record: how the round went, packed.
 
     snapshot: the one that the server holds, if it is another than before; b"": none any more.
 
@@ -68,7 +68,7 @@ class Entry:
     segments: int
     is_rotated: bool
     state: list[Any]
-    course: Sequence[Any] = ()
+    record: Sequence[Any] = ()
     partial_downloads: Iterable[tuple[int, bytes]] = ()
     snapshot: bytes | None = None
     is_dense: bool = False
@@ -176,7 +176,7 @@ class Journal:
         model = msgpack.packb(commit) if entry.is_dense and commit is not None else None
         if model is not None:  # the chain vouches for it, and goes on without it once it is let go
             commit = digest(model)
-        body: bytes = msgpack.packb([list(entry.cohort), list(entry.reported), list(entry.course), commit])
+        body: bytes = msgpack.packb([list(entry.cohort), list(entry.reported), list(entry.record), commit])
         chain = link(chain, entry.round, entry.version, body)
         lines, state = [json.dumps(line) for line in entry.metrics], msgpack.packb(entry.state)
         rows = [entry.rows] if entry.rows and not entry.is_rotated else []

@@ -92,10 +92,10 @@ class Reading:
             chain = link(chain, round, version, body)
             if round != good or chain != its_link:
                 raise JournalDamaged(self._path, good, f"round {good} does not verify")
-            cohort, reported, course, commit = msgpack.unpackb(body)
+            cohort, reported, record, commit = msgpack.unpackb(body)
             if isinstance(commit, bytes):
                 commit = self._model(version, commit, good)
-            yield round, version, cohort, reported, course, commit
+            yield round, version, cohort, reported, record, commit
             good += 1
 
     def _model(self, version: int, its_digest: bytes, good: int) -> list[Any]:

@@ -9,10 +9,9 @@ from typing import Any
 from seedbus.agents import messages
 from seedbus.agents.availability import RETURNS, Availability, Moves, Returns
 from seedbus.agents.errors import TooFew
-from seedbus.agents.messages import Join
+from seedbus.agents.messages import Join, Outgoing
 from seedbus.agents.observer import Observer
 from seedbus.agents.server.coordinator import Coordinator
-from seedbus.agents.server.snapshots import Outgoing
 from seedbus.bus import Bus
 from seedbus.bus.errors import EndOfTime
 

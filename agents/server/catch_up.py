@@ -8,11 +8,11 @@ from typing import Any
 import msgpack
 
 from seedbus.agents import messages
-from seedbus.agents.messages import AnyAlgorithm
+from seedbus.agents.messages import AnyAlgorithm, Outgoing
 from seedbus.agents.policies.snapshot_budget import Lag
 from seedbus.agents.server.commit_window import CommitWindow, Reload
 from seedbus.agents.server.round import Round
-from seedbus.agents.server.snapshots import NoSnapshot, Outgoing, Snapshots
+from seedbus.agents.server.snapshots import NoSnapshot, Snapshots
 from seedbus.algorithms.contract import ReportRefused
 from seedbus.bus import Envelope
 

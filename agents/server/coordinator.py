@@ -18,41 +18,26 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from seedbus.agents import messages
-from seedbus.agents.messages import AnyAlgorithm, Evaluation, Join
+from seedbus.agents.messages import AnyAlgorithm, Evaluation, Join, Outgoing
 from seedbus.agents.policies.participation import Participation
 from seedbus.agents.policies.snapshot_budget import Lag
 from seedbus.agents.refusals import NOBODY, Refusal, Refusals
-from seedbus.agents.round_record import NO_COURSE, RoundRecord
+from seedbus.agents.round_record import ClosedRound
 from seedbus.agents.server.catch_up import CatchUp
 from seedbus.agents.server.client_positions import ClientPositions
 from seedbus.agents.server.commit_window import Reload
 from seedbus.agents.server.joining import Joining
 from seedbus.agents.server.reports import ReportHandler
 from seedbus.agents.server.rounds import Rounds
-from seedbus.agents.server.snapshots import Outgoing
 from seedbus.agents.server.stopping import Cadence, Progress, Stop
 from seedbus.agents.verification import KEPT, Verifier
 from seedbus.algorithms.contract import BadPayload, ReportRefused, whole_digest
 from seedbus.bus import EVALUATOR, Envelope
-
-
-@dataclass(frozen=True, slots=True)
-class Closed:
-    """A round that is over. commit is None if it had no quorum; told: what the cohort is told of its reports."""
-
-    round: int
-    version: int
-    cohort: tuple[int, ...]
-    reported: tuple[int, ...]
-    commit: Any
-    course: RoundRecord = NO_COURSE
-    told: tuple[Outgoing, ...] = ()
 
 
 class Coordinator:
@@ -216,18 +201,18 @@ class Coordinator:
         """What is to be sent, beside plans, because of what came in."""
         return self._catch_up.take_outbox(self._rounds.current)
 
-    def close_round(self, now_ns: int = 0) -> Closed:
+    def close_round(self, now_ns: int = 0) -> ClosedRound:
         """Aggregate, if there is a quorum. The commit is to be made durable before anybody hears of it."""
-        attempt, reported, commit, course = self._rounds.close(self.version, now_ns)
+        attempt, reported, commit, record = self._rounds.close(self.version, now_ns)
         for client in self.snapshots.close():
             self._rounds.dismiss(client)  # it never heard of the round
         if commit is not None:
             self._catch_up.remember(commit, self._places.slowest(self.version))
         plan, peak, cohort = attempt.plan, attempt.peak, tuple(attempt.cohort)
         told = () if peak is None else tuple(messages.pack_peak(client, plan, peak) for client in cohort)
-        return Closed(plan.round, self.version, cohort, tuple(reported), commit, course, told)
+        return ClosedRound(plan.round, self.version, cohort, tuple(reported), commit, record, told)
 
-    def published(self, closed: Closed, bytes_so_far: int) -> Envelope | None:
+    def published(self, closed: ClosedRound, bytes_so_far: int) -> Envelope | None:
         """What the evaluator is told once the round is durable."""
         self.progress.bytes = bytes_so_far
         is_last = self.stop.reason(self.round, self.progress) is not None
@@ -238,7 +223,7 @@ class Coordinator:
         wants = messages.DIGEST * self.verifier.is_due(self.version)
         return messages.pack_commit(self.algorithm, closed.round, self.version, [closed.commit], wants)
 
-    def ask_evaluator(self, closed: Closed | None = None) -> Envelope:
+    def ask_evaluator(self, closed: ClosedRound | None = None) -> Envelope:
         """Asks for metrics and digests, of x₀ if no round is given."""
         self.progress.awaited += 1
         commits = [closed.commit] if closed is not None and closed.commit is not None else []

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping
 
 from seedbus.agents.admission import false_proof, proofs_for, why_not
-from seedbus.agents.messages import Join
+from seedbus.agents.messages import Join, Outgoing
 from seedbus.agents.server.catch_up import JOINS, CatchUp
 from seedbus.agents.server.client_positions import ClientPositions
 from seedbus.agents.server.rounds import Rounds
-from seedbus.agents.server.snapshots import Outgoing
 from seedbus.algorithms.contract import ReportRefused
 
 

@@ -20,10 +20,10 @@ from dataclasses import dataclass, field
 
 from seedbus.agents import messages
 from seedbus.agents.client.downloads import pack_notes, version_of
+from seedbus.agents.messages import Outgoing
 from seedbus.agents.observer import Observer
 from seedbus.agents.refusals import Refusal
 from seedbus.agents.server.coordinator import Coordinator
-from seedbus.agents.server.snapshots import Outgoing
 from seedbus.algorithms.contract import BadPayload
 from seedbus.bus import EVALUATOR, HOST, Bus, Declined, HostRequest, Kind, MalformedEnvelope, Offer, decode
 from seedbus.bus.envelope import LOWEST_ADDRESS

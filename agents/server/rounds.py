@@ -102,7 +102,7 @@ class Rounds:
         closed, reported = self.current, sorted(self.current.reports)
         late: list[tuple[int, list[int]]] = []
         commit = self._commit(closed, version, late)
-        course = RoundRecord(closed.opened_ns, now_ns, closed.is_expired, closed.lags, late)
+        record = RoundRecord(closed.opened_ns, now_ns, closed.is_expired, closed.lags, late)
         self.current = None
         if commit is not None:
             closed.peak = self.algorithm.max_norm(closed.plan, closed.reports)
@@ -112,7 +112,7 @@ class Rounds:
             closed.reports = {}  # a round without quorum is void, but a buffer goes on filling
         self._overdue.add(closed)
         self.number += 1
-        return closed, reported, commit, course
+        return closed, reported, commit, record
 
     @property
     def is_half_in(self) -> bool:

@@ -13,12 +13,13 @@ from seedbus.agents import messages
 from seedbus.agents.availability import Availability
 from seedbus.agents.client.worker import build_facts
 from seedbus.agents.journal.journal import Checkpoint, Entry, Journal
+from seedbus.agents.messages import Outgoing
 from seedbus.agents.observer import Observer
+from seedbus.agents.round_record import ClosedRound
 from seedbus.agents.server.arrivals import Arrivals
-from seedbus.agents.server.coordinator import Closed, Coordinator
+from seedbus.agents.server.coordinator import Coordinator
 from seedbus.agents.server.outages import Outages, Phase
 from seedbus.agents.server.registration import Registration
-from seedbus.agents.server.snapshots import Outgoing
 from seedbus.algorithms.contract import BadPayload
 from seedbus.bus import EVALUATOR, SERVER, Bus, Envelope, Kind, MalformedEnvelope
 from seedbus.bus.envelope import DOWN, UP
@@ -42,7 +43,7 @@ class Server:
         self._comings = Arrivals(bus, coordinator, population, observer, self._until, self._until_time)
         self._mailbox = bus.open(SERVER, "the server")
         self.unsaved_metrics: list[dict[str, Any]] = []
-        self._unpublished: Closed | None = None
+        self._unpublished: ClosedRound | None = None
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="journal")
 
     def registration(self, scenario: bytes, processes: int) -> Registration:
@@ -76,7 +77,7 @@ class Server:
         if not self.bus.clock.is_virtual:  # what the evaluator was asked and had not answered is not asked again
             self.bus.answers.stands[EVALUATOR] = version - has_commit
             self.coordinator.progress.awaited = 0
-        self._unpublished = Closed(round, version, tuple(cohort), tuple(reported), last)
+        self._unpublished = ClosedRound(round, version, tuple(cohort), tuple(reported), last)
 
     async def run(self) -> str:
         """The whole run; returns why it ended.
@@ -173,7 +174,7 @@ class Server:
         await self._until(lambda: is_done() or bool(passed))
         alarm.cancel()
 
-    async def _publish(self, closed: Closed) -> None:
+    async def _publish(self, closed: ClosedRound) -> None:
         """What follows once a round is durable; a resumed run begins with it."""
         await self._crashes("publishing", closed.round)
         question = self.coordinator.published(closed, sum(self._bytes()))
@@ -182,7 +183,7 @@ class Server:
             self.bus.send(question)
         await self._until(lambda: not self.coordinator.awaits_metric)
 
-    async def _keep(self, closed: Closed) -> None:
+    async def _keep(self, closed: ClosedRound) -> None:
         """Make the round durable, on the journal's own thread. In simulated time nothing is half done then."""
         await self.bus.answers.all_given()
         self.bus.book_link_bytes()
@@ -192,7 +193,7 @@ class Server:
             version=closed.version,
             cohort=closed.cohort,
             reported=closed.reported,
-            course=closed.course.pack(),
+            record=closed.record.pack(),
             commit=None if commit is None else self.coordinator.algorithm.pack_log([commit]).body,
             is_dense=self.coordinator.algorithm.is_dense,
             known=self.coordinator.take_moved(),

@@ -21,13 +21,13 @@ import msgpack
 
 from seedbus.agents import chunks
 from seedbus.agents.chunks import Chunk, Title
+from seedbus.agents.messages import Outgoing
 from seedbus.agents.policies.snapshot_budget import Lag
 from seedbus.algorithms.contract import BadPayload, ReportRefused
 from seedbus.bus import EVALUATOR, Envelope, Kind, Tally
 from seedbus.bus.envelope import NO_TALLY
 
 MAX_RESENDS = 4  # times all chunks that an offer is good for: what is on its way twice is not the client's fault
-Outgoing = tuple[Envelope, Tally]
 
 
 class NoSnapshot(ReportRefused):

@@ -33,8 +33,8 @@ from seedbus.algorithms.dense.methods.method import Local, Method
 from seedbus.algorithms.dense.payloads import DenseCommit, DensePlan, DenseReport
 from seedbus.algorithms.dense.server import State, check, committed, raw
 from seedbus.algorithms.discovery import choice, discover
+from seedbus.algorithms.numbers import Positive
 from seedbus.algorithms.objective import PASSES, Differentiable
-from seedbus.algorithms.scalar_only.base import Positive
 from seedbus.algorithms.schedule import Scheduled, at
 
 _METHODS = discover("seedbus.algorithms.dense.methods", "name")

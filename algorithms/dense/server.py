@@ -14,7 +14,7 @@ from seedbus.algorithms.contract import Overdue, ReportRefused, Vector
 from seedbus.algorithms.dense.channels.contract import Channel
 from seedbus.algorithms.dense.methods.method import Method, Server
 from seedbus.algorithms.dense.payloads import DenseCommit, DensePlan, DenseReport
-from seedbus.algorithms.scalar_only.base import ABSURD
+from seedbus.algorithms.numbers import ABSURD
 
 
 class Combining(Protocol):

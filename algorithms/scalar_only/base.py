@@ -29,6 +29,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from seedbus.algorithms.aggregation.rules import Aggregation, Mean
 from seedbus.algorithms.contract import Declined, Overdue, Packed, Replica, ReportRefused, Vector, unseen
 from seedbus.algorithms.directions import Directions, UpdateRule, directions, for_blocks, reference
+from seedbus.algorithms.numbers import ABSURD, Positive
 from seedbus.algorithms.objective import PASSES, Objective
 from seedbus.algorithms.scalar_only import payloads as wire
 from seedbus.algorithms.scalar_only.block import Block, coefficients_of, descend
@@ -40,10 +41,7 @@ from seedbus.algorithms.scalar_only.replay import fused
 from seedbus.algorithms.schedule import Scheduled, at, values
 
 Count = Annotated[int, Field(ge=1, lt=2**16)]
-Positive = Annotated[float, Field(gt=1e-37, lt=1e37)]  # float32 holds it, neither as 0 nor as inf
 Estimator = Literal["forward", "central", "projection"]
-
-ABSURD = 1e12  # a scalar beyond this is a fault and not a gradient; float32 would still hold it
 
 
 class ScalarOnly(BaseModel):

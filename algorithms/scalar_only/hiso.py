@@ -23,7 +23,8 @@ from pydantic import Field, model_validator
 
 from seedbus.algorithms.contract import Replica, Vector
 from seedbus.algorithms.directions import Hessian, UpdateRule
-from seedbus.algorithms.scalar_only.base import Positive, ScalarOnly
+from seedbus.algorithms.numbers import Positive
+from seedbus.algorithms.scalar_only.base import ScalarOnly
 from seedbus.algorithms.scalar_only.block import Block
 from seedbus.algorithms.schedule import values
 

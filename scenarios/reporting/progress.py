@@ -10,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from seedbus.agents.observer import NullObserver
 from seedbus.agents.refusals import Refusal
-from seedbus.agents.server.coordinator import Closed
+from seedbus.agents.round_record import ClosedRound
 from seedbus.agents.server.stopping import rounds_done
 from seedbus.bus.clock import wall_seconds
 from seedbus.scenarios.reporting.rate_limit import STRANGERS, RateLimit
@@ -73,7 +73,7 @@ class Bar:
         self._task = self._progress.add_task(scenario.name, total=scenario.stop.rounds, metric="", bytes="", rate="")
         self._progress.start()
 
-    def round_closed(self, closed: Closed, now_ns: int, bytes_so_far: int) -> None:
+    def round_closed(self, closed: ClosedRound, now_ns: int, bytes_so_far: int) -> None:
         speed = self._progress.tasks[0].finished_speed or self._progress.tasks[0].speed or 0.0
         self._progress.update(
             self._task, completed=closed.round + 1, bytes=readable(bytes_so_far), rate=f"{speed:.1f} rounds/s"
@@ -102,7 +102,7 @@ class Lines:
         self._told = _Told(PROCESSES | LOSSES)
         self._first: int | None = None
 
-    def round_closed(self, closed: Closed, now_ns: int, bytes_so_far: int) -> None:
+    def round_closed(self, closed: ClosedRound, now_ns: int, bytes_so_far: int) -> None:
         pass
 
     def measured(self, line: dict[str, Any]) -> None:

@@ -56,13 +56,13 @@ class RoundTable:
         times: list[tuple[int, int, bool, bool]] = []
         asked, lags, reported, late, staleness = _Column(), _Column(), _Column(), _Column(), _Column()
         for _, _, cohort, answered, packed, commit in rounds:
-            course = RoundRecord.unpack(packed)
-            times.append((course.opened_ns, course.closed_ns, course.is_expired, commit is not None))
+            record = RoundRecord.unpack(packed)
+            times.append((record.opened_ns, record.closed_ns, record.is_expired, commit is not None))
             asked.add(cohort)
-            lags.add(course.lags)
+            lags.add(record.lags)
             reported.add(answered)
-            late.add([client for _, clients in course.late for client in clients])
-            staleness.add([age for age, clients in course.late for _ in clients])
+            late.add([client for _, clients in record.late for client in clients])
+            staleness.add([age for age, clients in record.late for _ in clients])
         table = np.array(times, np.int64).reshape(-1, 4)
         is_expired, has_commit = table[:, 2].astype(bool), table[:, 3].astype(bool)
         return RoundTable(

@@ -14,7 +14,7 @@ import structlog
 
 from seedbus.agents.observer import Observer
 from seedbus.agents.refusals import NOBODY, Refusal
-from seedbus.agents.server.coordinator import Closed
+from seedbus.agents.round_record import ClosedRound
 from seedbus.bus.files import descriptor
 from seedbus.bus.text import printable
 from seedbus.scenarios.reporting.rate_limit import STRANGERS, RateLimit
@@ -51,7 +51,7 @@ class Recorder:
             wrapper_class=structlog.BoundLogger,
         )
 
-    def round_closed(self, closed: Closed, now_ns: int, bytes_so_far: int) -> None:
+    def round_closed(self, closed: ClosedRound, now_ns: int, bytes_so_far: int) -> None:
         facts = {
             "round": closed.round,
             "version": closed.version,

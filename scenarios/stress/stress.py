@@ -36,7 +36,7 @@ from typing import Any, get_args
 from seedbus.agents.errors import TooFew
 from seedbus.agents.observer import NullObserver
 from seedbus.agents.refusals import Refusal
-from seedbus.agents.server.coordinator import Closed
+from seedbus.agents.round_record import ClosedRound
 from seedbus.bus.clock import wall_seconds
 from seedbus.bus.keyed_random import with_random
 from seedbus.scenarios.cli_errors import exit_code
@@ -111,7 +111,7 @@ class _Inspector(NullObserver):
             self._our_fault -= {"bad-snapshot"}  # a snapshot that a liar has made up
         self.refusals: dict[str, dict[str, int]] = {}
 
-    def round_closed(self, closed: Closed, now_ns: int, bytes_so_far: int) -> None:
+    def round_closed(self, closed: ClosedRound, now_ns: int, bytes_so_far: int) -> None:
         if self._again and closed.round == self.round - 1:
             self._again = False  # a resumed run begins with its last round
             return

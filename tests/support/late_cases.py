@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from coordinator_cases import ALGORITHM, coordinator, report
 
-from seedbus.agents.server.coordinator import Closed, Coordinator
+from seedbus.agents.round_record import ClosedRound
+from seedbus.agents.server.coordinator import Coordinator
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
 from seedbus.algorithms.scalar_only.payloads import ScalarCommit
 from seedbus.bus import Envelope
@@ -38,13 +39,13 @@ def play(made: Coordinator, *answers: int) -> dict[int, Envelope]:
     return kept
 
 
-def close(made: Coordinator) -> Closed:
+def close(made: Coordinator) -> ClosedRound:
     made.deadline_passed(made.round)
     assert made.is_round_over
     return made.close_round()
 
 
-def terms(closed: Closed) -> list[tuple[int, float, list[list[float]]]]:
+def terms(closed: ClosedRound) -> list[tuple[int, float, list[list[float]]]]:
     """(round, weight, scalars) of each term of a commit."""
     assert isinstance(closed.commit, ScalarCommit)
     return [(term.round, term.weight, term.scalars.tolist()) for term in closed.commit.terms]

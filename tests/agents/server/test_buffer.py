@@ -10,7 +10,8 @@ from coordinator_cases import ALGORITHM, coordinator, report
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seedbus.agents.server.coordinator import Closed, Coordinator
+from seedbus.agents.round_record import ClosedRound
+from seedbus.agents.server.coordinator import Coordinator
 from seedbus.algorithms.scalar_only.payloads import ScalarCommit
 from seedbus.bus import Envelope
 
@@ -28,7 +29,7 @@ def opened(made: Coordinator, now_s: float = 0.0) -> dict[int, Envelope]:
     return {client: report(made, client, [client + 1.0, 0.0]) for client in cohort}
 
 
-def terms(closed: Closed) -> list[tuple[int, float, float]]:
+def terms(closed: ClosedRound) -> list[tuple[int, float, float]]:
     """(round, weight, first scalar) of each term of a commit."""
     assert isinstance(closed.commit, ScalarCommit)
     return [(term.round, term.weight, float(term.scalars[0, 0])) for term in closed.commit.terms]

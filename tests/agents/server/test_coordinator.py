@@ -228,12 +228,12 @@ def test_a_closed_round_tells_how_it_went() -> None:
         made.reported(report(made, client), 6)
     made.deadline_passed(0)
     first = made.close_round(now_ns=9)
-    assert first.course == RoundRecord(5, 9, True, [0, 0, 0, 0], [])
+    assert first.record == RoundRecord(5, 9, True, [0, 0, 0, 0], [])
     made.open_round(now_ns=10)
     for client in range(4):
         made.reported(report(made, client), 11)
-    assert made.close_round(now_ns=12).course == RoundRecord(10, 12, False, [1, 1, 1, 1], [])
-    assert RoundRecord.unpack(first.course.pack()) == first.course
+    assert made.close_round(now_ns=12).record == RoundRecord(10, 12, False, [1, 1, 1, 1], [])
+    assert RoundRecord.unpack(first.record.pack()) == first.record
 
 
 def test_a_late_report_is_told_with_its_age_and_its_client() -> None:
@@ -246,7 +246,7 @@ def test_a_late_report_is_told_with_its_age_and_its_client() -> None:
         if number == 1:
             assert made.reported(late) is None
         made.deadline_passed(number)
-        course = made.close_round().course
-        assert course.late == ([] if number == 0 else [(1, [2])])
-        assert RoundRecord.unpack(course.pack()) == course
+        record = made.close_round().record
+        assert record.late == ([] if number == 0 else [(1, [2])])
+        assert RoundRecord.unpack(record.pack()) == record
         made.open_round()

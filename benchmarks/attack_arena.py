@@ -175,15 +175,15 @@ class Arena:
 
     def begin(self, *ports: int) -> list[subprocess.Popen[bytes]]:
         """Have two honest workers join, and wait until there have been rounds for a moment."""
-        workers = self.partial_downloads(*ports)
+        workers = self.halves(*ports)
         self.wait_for(lambda: self._rounds_since(0.0) and time.time() - self._rounds_since(0.0)[0] > WARM_S)
         return workers
 
-    def partial_downloads(self, *ports: int) -> list[subprocess.Popen[bytes]]:
+    def halves(self, *ports: int) -> list[subprocess.Popen[bytes]]:
         """Start two honest workers, which share the clients. ports: where they connect to."""
         where = [*ports, *[self.port] * (2 - len(ports))]
-        partial_downloads = [f"0-{CLIENTS // 2 - 1}", f"{CLIENTS // 2}-{CLIENTS - 1}"]
-        return [self.honest("--clients", half, port=port) for half, port in zip(partial_downloads, where, strict=True)]
+        halves = [f"0-{CLIENTS // 2 - 1}", f"{CLIENTS // 2}-{CLIENTS - 1}"]
+        return [self.honest("--clients", half, port=port) for half, port in zip(halves, where, strict=True)]
 
     def join(
         self, worker: subprocess.Popen[bytes], since: float, within_s: float, *, others: Callable[[], int] = lambda: 0

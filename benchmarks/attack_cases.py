@@ -105,7 +105,7 @@ def _liar(arena: Arena, what: str, hook: Hook) -> str:
         with arena.under_attack():
             arena.wait_for(lambda: any(type_of(data) == POST for data in list(proxy.said)) or proxy.declined, 15)
             since = time.time()
-            workers = arena.partial_downloads()
+            workers = arena.halves()
             arena.join(workers[-1], since, START_S)
             arena.wait_for(lambda: not arena.is_open or all(w.poll() is not None for w in workers), START_S)
         answer = "offered" if proxy.was_offered else f"declined: {', '.join(sorted(set(proxy.declined))) or 'hung up'}"
@@ -179,7 +179,7 @@ def _first_join(arena: Arena) -> str:
     with arena.under_attack():
         sent = _false_join(arena)
         since = time.time()
-        workers = arena.partial_downloads()
+        workers = arena.halves()
         arena.join(workers[-1], since, START_S)
     return sent
 

@@ -11,6 +11,7 @@ from seedbus.agents.availability import RETURNS, Availability, Moves, Returns
 from seedbus.agents.errors import TooFew
 from seedbus.agents.messages import Join, Outgoing
 from seedbus.agents.observer import Observer
+from seedbus.agents.refusals import Mark, Reason
 from seedbus.agents.server.coordinator import Coordinator
 from seedbus.bus import Bus
 from seedbus.bus.errors import EndOfTime
@@ -86,7 +87,7 @@ class Arrivals:
         plans, refusal = self._coordinator.joined(join, round=round, is_due=pending_joins > 0)
         if refusal is not None:
             self._observer.refused(refusal)
-            if refusal.reason in _START_ANEW and join.sender not in self.rejected:
+            if refusal.reason in _FROM_X0 and join.sender not in self.rejected:
                 self.rejected.add(join.sender)
                 answer = messages.refuse(join.sender, refusal.reason, refusal.detail)
                 self._bus.send(answer._replace(round=self._coordinator.round))
@@ -120,4 +121,4 @@ class Arrivals:
         )
 
 
-_START_ANEW = frozenset({"foreign-version", "x0"})  # what a client holds is of no use here; from x₀ on it may join
+_FROM_X0 = Reason.marked(Mark.FROM_X0)

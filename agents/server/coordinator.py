@@ -26,7 +26,7 @@ from seedbus.agents import messages
 from seedbus.agents.messages import AnyAlgorithm, Evaluation, Join, Outgoing
 from seedbus.agents.policies.participation import Participation
 from seedbus.agents.policies.snapshot_budget import Lag
-from seedbus.agents.refusals import NOBODY, Refusal, Refusals
+from seedbus.agents.refusals import NOBODY, Mark, Reason, Refusal, Refusals
 from seedbus.agents.round_record import ClosedRound
 from seedbus.agents.server.catch_up import CatchUp
 from seedbus.agents.server.client_positions import ClientPositions
@@ -38,6 +38,8 @@ from seedbus.agents.server.stopping import Cadence, Progress, Stop
 from seedbus.agents.verification import KEPT, Verifier
 from seedbus.algorithms.contract import BadPayload, ReportRefused, whole_digest
 from seedbus.bus import EVALUATOR, Envelope
+
+_BAD_ANSWERS = Reason.marked(Mark.BAD_ANSWER)
 
 
 class Coordinator:
@@ -168,7 +170,7 @@ class Coordinator:
         if client == EVALUATOR and reason != "not-fetched":  # that is of a snapshot
             self.progress.answered()
         attempt = self._rounds.attempt(round)
-        if attempt is not None and reason in _ANSWERS_BADLY:
+        if attempt is not None and reason in _BAD_ANSWERS:
             attempt.waiting.discard(client)
         return Refusal(client, self.round if round is None else round, reason, detail)
 
@@ -305,9 +307,3 @@ class Coordinator:
         self._places.restore(known, with_members=not self._joining.believes)
         for commit in log:
             self._catch_up.remember(commit, self._places.slowest(self.version))
-
-
-_ANSWERS_BADLY = frozenset(
-    "malformed bad-payload shape not-finite absurd wrong-norm wrong-version diverged "
-    "joins-again foreign-version claims-another selftest losses x0".split()  # the last six: a JOIN for a report
-)

@@ -135,7 +135,7 @@ def _end_with_parent() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
     if parent is not None:
-        threading.Thread(target=watch, args=(parent.sentinel,), name="parent_pipe", daemon=True).start()
+        threading.Thread(target=watch, args=(parent.sentinel,), name="parent-pipe", daemon=True).start()
 
 
 def _write(path: Path, verdict: Verdict) -> None:

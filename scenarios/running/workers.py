@@ -123,7 +123,7 @@ def _tell(child: subprocess.Popen[bytes], line: bytes) -> None:
 
 
 def _let_go(child: subprocess.Popen[bytes]) -> None:
-    """Drop a worker's parent_pipe: its end ends it too."""
+    """Close the pipe to a worker, which ends the worker too."""
     if child.stdin is not None:
         with suppress(OSError):
             child.stdin.close()

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from seedbus.agents.policies.participation import Participation
 from seedbus.agents.policies.snapshot_budget import Lag
-from seedbus.agents.refusals import REASONS
+from seedbus.agents.refusals import Reason
 from seedbus.agents.server.stopping import Cadence, Stop
 from seedbus.algorithms.contract import Algorithm
 from seedbus.bus import Compute, Network
@@ -139,7 +139,7 @@ class Scenario(BaseModel):
     @model_validator(mode="after")
     def _measurable(self) -> Scenario:
         """What is expected, and what ends the run, must be something that this run will know."""
-        known, reasons = names(self.metrics), [REFUSED + reason for reason in sorted(REASONS)]
+        known, reasons = names(self.metrics), [REFUSED + reason for reason in sorted(Reason)]
         target = self.stop.target
         if target is not None and target.metric not in self.metrics:
             what = f"{quoted(target.metric)} is not measured; {nearest(target.metric, self.metrics)}"

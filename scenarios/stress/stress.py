@@ -35,7 +35,7 @@ from typing import Any, get_args
 
 from seedbus.agents.errors import TooFew
 from seedbus.agents.observer import NullObserver
-from seedbus.agents.refusals import Refusal
+from seedbus.agents.refusals import Mark, Reason, Refusal
 from seedbus.agents.round_record import ClosedRound
 from seedbus.bus.clock import wall_seconds
 from seedbus.bus.keyed_random import with_random
@@ -53,11 +53,8 @@ from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.stress.lying_evaluator import lying
 from seedbus.scenarios.stress.random_scenarios import HOSTILE, document
 
-OUR_FAULT = frozenset(
-    "diverged wrong-version wrong-kind bad-payload bad-commit bad-plan bad-snapshot bad-fetch unexpected".split()
-)
-LIARS_ALONE = frozenset("malformed claims-another selftest losses x0 wrong-round".split())
-"""What no honest client is refused for, whatever befalls it."""
+OUR_FAULT = Reason.marked(Mark.DISHONEST) | {"bad-commit", "bad-plan", "bad-fetch", "unexpected"}
+"""What no honest client is refused for, and what no follower is to note, whatever befalls its messages."""
 GROWTH = 2**28  # bytes that a run of so small a task may need, imports included
 STOPPED = 3  # every so many seeds one is stopped and resumed as well
 OVER_SOCKETS = 7  # every so many seeds with liars one runs over sockets as well
@@ -104,7 +101,7 @@ class _Inspector(NullObserver):
         self._stop_after, self.round, self.version = stop_after, round, version
         self._again = round > 0
         self._hostile = _hostile(scenario)
-        self._our_fault = OUR_FAULT | LIARS_ALONE
+        self._our_fault = OUR_FAULT
         if any(isinstance(fault, Byzantine) for fault in scenario.faults):
             self._our_fault -= {"bad-payload"}
         if self._hostile:

@@ -204,7 +204,7 @@ def test_a_client_is_as_far_as_what_it_has_answered() -> None:
 
 
 def test_waiting_for_all_answers_takes_no_simulated_time() -> None:
-    go, pending_joins = threading.Event(), list[list[int]]()
+    go, awaited = threading.Event(), list[list[int]]()
 
     def late(asked: Envelope) -> list[Envelope]:
         go.wait(5)
@@ -213,7 +213,7 @@ def test_waiting_for_all_answers_takes_no_simulated_time() -> None:
     harness = Harness(transport=OnAThread, answers=late, answer_ns=lambda client, round, seeds: SECOND)
 
     def look() -> None:
-        pending_joins.append(harness.bus.answers.awaited)
+        awaited.append(harness.bus.answers.awaited)
         go.set()
 
     async def main() -> None:
@@ -228,7 +228,7 @@ def test_waiting_for_all_answers_takes_no_simulated_time() -> None:
 
     harness.clock.run(main())
     assert (harness.clock.now_ns, harness.clock.is_held) == (1000, False)
-    assert pending_joins == [[1, 2]] and harness.bus.answers.awaited == []
+    assert awaited == [[1, 2]] and harness.bus.answers.awaited == []
 
 
 def test_answers_to_come_are_part_of_a_checkpoint() -> None:

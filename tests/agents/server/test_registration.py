@@ -89,8 +89,8 @@ def test_offers_of_every_second_client_leave_an_honest_share_whole() -> None:
 
 def test_a_keys_clients_are_all_its_own_where_it_does_not_say_how_many() -> None:
     hall = Hall(clients=50, processes=2)
-    partial_downloads = [hall.comes(HostRequest(), rights=Rights(spans=(span,))).spans for span in ((0, 24), (25, 49))]
-    assert partial_downloads == [((0, 24),), ((25, 49),)]
+    halves = [hall.comes(HostRequest(), rights=Rights(spans=(span,))).spans for span in ((0, 24), (25, 49))]
+    assert halves == [((0, 24),), ((25, 49),)]
 
 
 def test_a_false_proof_is_refused_before_anything_takes_as_long_as_there_are_clients() -> None:

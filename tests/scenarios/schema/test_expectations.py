@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from worlds import HISO, go, lossy, scenario
 
-from seedbus.agents.refusals import REASONS
+from seedbus.agents.refusals import Reason
 from seedbus.agents.server.stopping import Progress, Stop
 from seedbus.algorithms.contract import DECLINES
 from seedbus.models.task import Task, tasks
@@ -202,7 +202,7 @@ def test_the_reasons_that_may_be_expected_are_those_that_there_are() -> None:
                 found |= {str(word) for word in words if place is not None}
             elif isinstance(node, ast.Return) and path.name == "admission.py" and isinstance(node.value, ast.Tuple):
                 found |= {str(each.value) for each in node.value.elts[:1] if isinstance(each, ast.Constant)}
-    assert found == REASONS
+    assert found == set(Reason)
 
 
 def test_the_reference_lists_every_figure() -> None:

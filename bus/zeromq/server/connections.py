@@ -265,7 +265,8 @@ class Connections:
             self._peers[peer] = made = Connection(-1, HERE if is_inproc else OLD, peer, is_over=not is_inproc)
             made.is_own, made.wire = is_inproc, INPROC if is_inproc else PLAIN
             return made
-        self.read_events()
+        if not frame.more:  # whoever hears of an end reads on, which in mid-message would take its frames for messages
+            self.read_events()
         if peer in self._peers:  # to whom that led has read on, and was here before
             return self._peers[peer]
         connection = self._of(descriptor)

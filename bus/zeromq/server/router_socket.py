@@ -187,12 +187,12 @@ class RouterSocket:
             peer = self._socket.recv(zmq.NOBLOCK)
         except zmq.Again:
             return False
-        last = self._socket.recv(copy=False)
+        last = self._socket.recv(zmq.NOBLOCK, copy=False)  # messages come whole
         connection = self._connections.received(peer, last)
         began_s = 0.0 if connection.is_member else wall_seconds()
         frames, size = 1, connection.wire.bytes_of(len(last))
         while last.more:  # one after the other, for there may be very many
-            last = self._socket.recv(copy=False)
+            last = self._socket.recv(zmq.NOBLOCK, copy=False)
             frames, size = frames + 1, size + connection.wire.bytes_of(len(last))
             if frames == connection.strikes:  # more of the like comes in while this is being read
                 self._hang_up(connection, "too-many-refusals", f"a packet of {frames} frames and more")

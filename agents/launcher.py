@@ -22,6 +22,7 @@ from seedbus.agents.observer import Observer
 from seedbus.agents.policies.participation import Participation
 from seedbus.agents.policies.snapshot_budget import Lag
 from seedbus.agents.server.coordinator import Coordinator
+from seedbus.agents.server.follower_positions import FollowerPositions
 from seedbus.agents.server.outages import Outage, Outages
 from seedbus.agents.server.server import Server
 from seedbus.agents.server.stopping import Cadence, Stop
@@ -186,6 +187,7 @@ class _ServerRun:
         self.transport = connect(journal.run_id)
         self.pace = Pace(setup.compute, setup.seed, rules)
         self._evaluations = lru_cache(maxsize=16)(setup.algorithm.evaluations)  # asked for each client of a round
+        positions = FollowerPositions()
         self.bus = Bus(
             self.clock,
             self.transport,
@@ -195,8 +197,9 @@ class _ServerRun:
             tally=lambda envelope: tally(setup.algorithm, self.coordinator.verifier.is_due, envelope),
             answer_ns=self._answer_ns,
             report_limit=setup.report_limit,
+            learned=positions.answered,
         )
-        self.server = Server(self.bus, self.coordinator, self.population, outages, journal, observer)
+        self.server = Server(self.bus, self.coordinator, positions, self.population, outages, journal, observer)
         # a connection of its own, for the journal's may be in use on the journal's thread
         self.archive = Journal.open(folder, for_writing=False)
         self.archive.facts()  # now, and not when a client needs it, the system opens what there is to open

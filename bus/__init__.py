@@ -1,7 +1,7 @@
 """How bytes move: envelopes, a bus that counts them, simulated time, links, rules and the ledger.
 
 Doors: `clock`, `codec`, `envelope`, `errors`, `event_queue`, `files`, `in_flight`, `keyed_random`, `ledger`,
-`network`, `spans`, `text`, `transport`, `zeromq`.
+`network`, `pending_replies`, `spans`, `text`, `transport`, `zeromq`.
 """
 
 from seedbus.bus.bus import Bus

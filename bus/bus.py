@@ -23,7 +23,7 @@ from seedbus.bus.ledger import DELIVERED, DROPPED, INSTRUMENT, REFUSED, Fate, Le
 from seedbus.bus.mailbox import Mailbox
 from seedbus.bus.network import Links
 from seedbus.bus.opening import opened, said
-from seedbus.bus.pending_replies import SETS_BACK, PendingReplies
+from seedbus.bus.pending_replies import SETS_BACK, Learned, PendingReplies
 from seedbus.bus.transport import Transport
 
 
@@ -35,7 +35,7 @@ class Bus:
     """Sends envelopes between actors in time.
 
     tally: what a follower's message carries beside its length; answer_ns: how long a client needs to answer a plan of
-    a round; report_limit: bytes that a REPORT of this run may have.
+    a round; report_limit: bytes that a REPORT of this run may have; learned: called with every answer.
     """
 
     def __init__(
@@ -49,11 +49,12 @@ class Bus:
         tally: Callable[[Envelope], Tally] = _untallied,
         answer_ns: Callable[[int, int, int], int] = lambda client, round, seeds: 0,
         report_limit: int = SHORT,
+        learned: Learned = lambda message, base, frames, notes: False,
     ) -> None:
         self.clock, self.transport, self.ledger, self.links, self.rules = clock, transport, ledger, links, rules
         self._tally, self._answer_ns, self._most = tally, answer_ns, max(report_limit, SHORT)
         self._encoder = Encoder()
-        self.answers = PendingReplies(clock, transport, speak=self._speak, noted=self._book_carried)
+        self.answers = PendingReplies(clock, transport, speak=self._speak, noted=self._book_carried, learned=learned)
         self.refused: Counter[tuple[int | None, str]] = Counter()
         """Malformed frames by (peer, the part that was wrong): bounded, as whole sentences would not be."""
         self._mailboxes: dict[int, Mailbox] = {}

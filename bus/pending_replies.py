@@ -1,4 +1,4 @@
-"""What followers owe: an answer to each message that they were delivered, and where they stand once it is there.
+"""The answers that followers owe: one to each message that was delivered to them.
 
 An answer counts as sent when the scenario's compute time has passed. If it is not there by then, simulated time stands
 still for it; in real time nobody waits for anybody.
@@ -13,18 +13,26 @@ from typing import Any
 
 from seedbus.bus.clock import Clock
 from seedbus.bus.codec import first_bytes
-from seedbus.bus.envelope import PLAN, REFUSE, REPORT, SNAPSHOT, Kind
+from seedbus.bus.envelope import REFUSE, REPORT, Kind
 from seedbus.bus.in_flight import Answer, Key
 from seedbus.bus.transport import Transport
 
 SETS_BACK = frozenset({Kind.WAKE, REFUSE})
-_NOTES, _JOINS = first_bytes(Kind.WAKE), first_bytes(Kind.JOIN)
-_BRINGS_ON = frozenset({PLAN, Kind.COMMIT, SNAPSHOT})
+_NOTES = first_bytes(Kind.WAKE)
+
+
+Learned = Callable[[Key, int, list[bytes], list[bytes]], bool]
+"""Called with each answer as soon as it is there: the message that it answers, that message's version, the frames to be
+sent, and the notes to the simulation, which are not sent. Returns whether the notes are counted as carried bytes."""
 
 
 class PendingReplies:
-    """The answers to come. speak: what happens at the moment at which a follower says it; noted: what is told of the
-    bytes of a client's words to the simulation, which are not sent."""
+    """The answers to come.
+
+    speak: called at the moment at which a follower says its answer.
+    noted: called with a follower's notes to the simulation, whose bytes were carried and not sent.
+    learned: see `Learned`.
+    """
 
     def __init__(
         self,
@@ -33,14 +41,13 @@ class PendingReplies:
         *,
         speak: Callable[[Answer], None],
         noted: Callable[[int, list[bytes]], None],
+        learned: Learned,
     ) -> None:
-        self._clock, self._transport, self._speak, self._noted = clock, transport, speak, noted
-        self.stands: dict[int, int] = {}
-        """follower → version to which what it was sent, and has answered, brought it."""
-        self.partial_downloads: dict[int, bytes] = {}
-        """client → what it says that it has of a snapshot, a frame; opaque here."""
-        self.moved: set[int] = set()
-        """Those of whom either has changed since somebody last cleared this."""
+        self._clock = clock
+        self._transport = transport
+        self._speak = speak
+        self._noted = noted
+        self._learned = learned
         self._awaited: dict[Answer, None] = {}
         self._missing = 0
         self._quiet: asyncio.Future[None] | None = None
@@ -96,17 +103,11 @@ class PendingReplies:
     def _answered(self, answer: Answer, frames: list[bytes]) -> None:
         if self._is_closed or answer.frames is not None:
             return
-        joins, notes = 0, list[bytes]()
-        for frame in frames:
-            first = frame[:2]
-            if first == _NOTES:
-                notes.append(frame)
-            elif first == _JOINS:
-                joins += 1
-        has_joined = 0 < joins == len(frames) - len(notes)  # a JOIN that is not alone is what a liar says
+        notes = [frame for frame in frames if frame[:2] == _NOTES]
         answer.frames = [frame for frame in frames if frame[:2] != _NOTES] if notes else frames
         self._missing -= 1
-        self._learn(answer, has_joined, notes)
+        if self._learned(answer.key, answer.base, answer.frames, notes):
+            self._noted(answer.key[1], notes)
         if answer.is_late:
             answer.is_late = False
             self._clock.release()
@@ -114,22 +115,6 @@ class PendingReplies:
             self._speak(answer)
         if not self._missing and self._quiet is not None and not self._quiet.done():
             self._quiet.set_result(None)
-
-    def _learn(self, answer: Answer, has_joined: bool, notes: list[bytes]) -> None:
-        """Where a follower stands now that it has answered; notes: its word to the simulation."""
-        kind, client, _, _, _ = answer.key
-        base, before = answer.base, self.stands.get(client, 0)
-        sets_back = kind is not PLAN and kind in SETS_BACK
-        if sets_back:  # it may have lost its state
-            self.stands[client] = min(base, before)
-        elif base >= before and has_joined == (kind is SNAPSHOT) and (kind is PLAN or kind in _BRINGS_ON):
-            # a plan is answered with a JOIN by who cannot follow it, a snapshot by who has all of it;
-            # and what comes late brings nobody back
-            self.stands[client] = base
-        if (notes or client in self.partial_downloads) and (kind is SNAPSHOT or sets_back):
-            self.partial_downloads[client] = notes[-1] if notes else b""
-            self._noted(client, notes)
-        self.moved.add(client)
 
     def _due(self, answer: Answer) -> None:
         if self._is_closed:

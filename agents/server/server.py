@@ -18,6 +18,7 @@ from seedbus.agents.observer import Observer
 from seedbus.agents.round_record import ClosedRound
 from seedbus.agents.server.arrivals import Arrivals
 from seedbus.agents.server.coordinator import Coordinator
+from seedbus.agents.server.follower_positions import FollowerPositions
 from seedbus.agents.server.outages import Outages, Phase
 from seedbus.agents.server.registration import Registration
 from seedbus.algorithms.contract import BadPayload
@@ -33,12 +34,14 @@ class Server:
         self,
         bus: Bus,
         coordinator: Coordinator,
+        positions: FollowerPositions,
         population: Availability,
         outages: Outages,
         journal: Journal,
         observer: Observer,
     ) -> None:
         self.bus, self.coordinator, self.journal, self.observer = bus, coordinator, journal, observer
+        self._positions = positions
         self._population, self._outages = population, outages
         self._comings = Arrivals(bus, coordinator, population, observer, self._until, self._until_time)
         self._mailbox = bus.open(SERVER, "the server")
@@ -54,8 +57,8 @@ class Server:
             self.observer,
             scenario=scenario,
             processes=processes,
-            held=lambda: self.bus.answers.stands,
-            partial_downloads=lambda: self.bus.answers.partial_downloads,
+            held=lambda: self._positions.actual_versions,
+            partial_downloads=lambda: self._positions.partial_downloads,
             came=self._came,
         )
         return self._registration
@@ -66,16 +69,13 @@ class Server:
         self.coordinator.restore(coordinator, log, checkpoint.known, checkpoint.snapshot)
         self._population.unpack(population)
         self._comings.unpack(coming)
-        self.bus.answers.stands, self.bus.answers.partial_downloads = (
-            dict(checkpoint.held),
-            dict(checkpoint.partial_downloads),
-        )
+        self._positions.restore(dict(checkpoint.held), dict(checkpoint.partial_downloads))
         self.bus.ledger.restore(checkpoint.segments, checkpoint.rows)
         self.bus.restore(bus)
         round, version, cohort, reported, has_commit = checkpoint.last
         last = self.coordinator.history.since(version - 1)[0] if has_commit else None
         if not self.bus.clock.is_virtual:  # what the evaluator was asked and had not answered is not asked again
-            self.bus.answers.stands[EVALUATOR] = version - has_commit
+            self._positions.actual_versions[EVALUATOR] = version - has_commit
             self.coordinator.progress.awaited = 0
         self._unpublished = ClosedRound(round, version, tuple(cohort), tuple(reported), last)
 
@@ -187,7 +187,8 @@ class Server:
         """Make the round durable, on the journal's own thread. In simulated time nothing is half done then."""
         await self.bus.answers.all_given()
         self.bus.book_link_bytes()
-        ledger, commit, answers = self.bus.ledger, closed.commit, self.bus.answers
+        ledger, commit = self.bus.ledger, closed.commit
+        held, partial_downloads = self._positions.take_moved()
         entry = Entry(
             round=closed.round,
             version=closed.version,
@@ -197,11 +198,8 @@ class Server:
             commit=None if commit is None else self.coordinator.algorithm.pack_log([commit]).body,
             is_dense=self.coordinator.algorithm.is_dense,
             known=self.coordinator.take_moved(),
-            held=[(client, answers.stands.get(client, 0)) for client in sorted(answers.moved)],
-            partial_downloads=[
-                (client, answers.partial_downloads[client])
-                for client in sorted(answers.moved & answers.partial_downloads.keys())
-            ],
+            held=held,
+            partial_downloads=partial_downloads,
             snapshot=self.coordinator.snapshots.take_new(),
             metrics=self.unsaved_metrics,
             rows=ledger.take_new(),
@@ -215,7 +213,6 @@ class Server:
             ],
         )
         self.unsaved_metrics = []
-        answers.moved.clear()
         self._comings.rejected.clear()
 
         def write() -> None:

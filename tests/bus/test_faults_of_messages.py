@@ -109,7 +109,7 @@ def test_a_damaged_plan_reaches_no_client_and_brings_nobody_forward() -> None:
     harness = Harness(rules=[Corrupt()], answers=reported)
     harness.bus.send(plan(1, 1, base=4))
     harness.run(SECOND)
-    assert harness.fates == [Fate.REFUSED] and harness.asked == [] and harness.bus.answers.stands == {}
+    assert harness.fates == [Fate.REFUSED] and harness.asked == [] and harness.positions.actual_versions == {}
 
 
 def test_a_bit_that_flips_twice_is_as_it_was() -> None:

@@ -198,9 +198,9 @@ def test_a_client_is_as_far_as_what_it_has_answered() -> None:
     harness = Harness(transport=Backwards, answers=lambda asked: [], answer_ns=lambda client, round, seeds: 5 * MS)
     harness.bus.send(plan(1, 1, base=4))
     harness.run(4 * MS)
-    assert len(harness.asked) == 1 and harness.bus.answers.stands == {}
+    assert len(harness.asked) == 1 and harness.positions.actual_versions == {}
     harness.run(SECOND)
-    assert harness.bus.answers.stands == {1: 4}
+    assert harness.positions.actual_versions == {1: 4}
 
 
 def test_waiting_for_all_answers_takes_no_simulated_time() -> None:
@@ -277,7 +277,7 @@ def test_what_comes_once_the_bus_is_closed_changes_nothing() -> None:
     answered([encode(report(2))[0]])
     harness.run(SECOND)
     assert [row.fate for row in harness.rows] == [Fate.UNDER_WAY]
-    assert harness.asked == [] and harness.letters == [] and harness.bus.answers.stands == {}
+    assert harness.asked == [] and harness.letters == [] and harness.positions.actual_versions == {}
 
 
 def test_in_real_time_nobody_waits_for_an_answer_and_deliveries_of_an_instant_go_together() -> None:
@@ -328,7 +328,7 @@ def test_what_reaches_nobody_any_more_is_booked_as_lost_and_costs_no_framing() -
         (1, Fate.DROPPED, 0, -1),
         (2, Fate.DELIVERED, 2, 0),
     ]
-    assert sorted(letter.address for letter in harness.asked) == [0, 2] and 1 not in harness.bus.answers.stands
+    assert sorted(letter.address for letter in harness.asked) == [0, 2] and 1 not in harness.positions.actual_versions
 
 
 def test_who_wakes_holds_no_more_than_is_left_to_it_and_nothing_once_it_is_refused() -> None:
@@ -341,5 +341,5 @@ def test_who_wakes_holds_no_more_than_is_left_to_it_and_nothing_once_it_is_refus
     harness.bus.wake(3, 1, [0], 9)
     harness.bus.send(Envelope(Kind.REFUSE, 2, 1, 0, ["foreign-version", "…"]))
     harness.run(SECOND)
-    assert harness.bus.answers.stands == {0: 7, 1: 0, 2: 0, 3: 0}
+    assert harness.positions.actual_versions == {0: 7, 1: 0, 2: 0, 3: 0}
     assert [row.kind for row in harness.rows] == [Kind.PLAN] * 3 + [Kind.REFUSE], "a WAKE is no message"

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from seedbus.agents.server.follower_positions import FollowerPositions
 from seedbus.bus import (
     EVALUATOR,
     HOST,
@@ -183,7 +184,8 @@ class Harness:
         self.unsent: dict[int, tuple[int, Envelope]] = {}
         self._answers, self._sends, self._packed = answers, 0, b""
         self.transport = transport(None if answers is None else lambda offer: Follower(offer, self._handle))
-        said = {"tally": lambda envelope: SAID, "answer_ns": answer_ns}
+        self.positions = FollowerPositions()
+        said = {"tally": lambda envelope: SAID, "answer_ns": answer_ns, "learned": self.positions.answered}
         self.bus = bus_on(self.clock, self.transport, network, rules, seed=seed, clients=clients, **said)
         self.ledger = self.bus.ledger
         others = range(clients)

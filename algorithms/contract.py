@@ -300,9 +300,17 @@ class Algorithm(Payloads[PlanT, ReportT, CommitT], Protocol[PlanT, ReportT, Comm
         ...
 
 
+def inner(first: Vector, second: Vector) -> float:
+    """⟨first, second⟩ of two vectors [d], products and sums in float64.
+
+    NumPy adds in one order everywhere; np.dot would leave that to BLAS, which has another for each kind of processor.
+    """
+    return float(np.multiply(first, second, dtype=np.float64).sum())
+
+
 def norm(numbers: Vector) -> float:
-    """The Euclidean norm, its sum of squares exact before it is rounded."""
-    return math.sqrt(math.fsum(np.square(numbers, dtype=np.float64).ravel().tolist()))
+    """The Euclidean norm of a vector [d], the same to the bit on every processor."""
+    return math.sqrt(inner(numbers, numbers))
 
 
 def unseen(version: int, commits: Sequence[CommitT]) -> Sequence[CommitT]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
-from seedbus.algorithms.contract import Replica, Vector
+from seedbus.algorithms.contract import Replica, Vector, norm
 from seedbus.algorithms.dense.methods.method import Local, Method
 from seedbus.algorithms.dense.payloads import DensePlan
 from seedbus.algorithms.objective import Criterion, Differentiable, Outputs
@@ -57,7 +56,7 @@ def _step(algorithm: LocalTraining, mine: Local, velocity: Vector | None) -> Non
     for method in algorithm.methods:
         method.correct(gradient, mine)
     if algorithm.clip is not None:
-        length = math.sqrt(float(np.dot(gradient, gradient)))
+        length = norm(gradient)
         if length > algorithm.clip:
             gradient *= np.float32(algorithm.clip / length)
     if algorithm.weight_decay:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from seedbus.algorithms.contract import Vector
+from seedbus.algorithms.contract import Vector, inner
 from seedbus.algorithms.directions import for_blocks
 
 Losses = Callable[[int, float], list[float]]
@@ -31,7 +31,7 @@ def differences(losses: Losses, perturbations: int, smoothing: float, *, is_cent
 
 
 def projections(gradient: Vector, write: Callable[[Vector, int, slice], None], perturbations: int) -> tuple[float, ...]:
-    """⟨gradient, z(p)⟩ for each p, products and sums in float64. write: z(p) of some coordinates into a vector."""
+    """⟨gradient, z(p)⟩ for each p, the same to the bit on every processor. write: z(p) of some coordinates into a vector."""
 
     def along(perturbation: int) -> float:
         parts: dict[int, float] = {}  # by where they begin: sums do not depend on which block is done first
@@ -39,7 +39,7 @@ def projections(gradient: Vector, write: Callable[[Vector, int, slice], None], p
         def part(span: slice) -> None:
             z = np.empty_like(gradient[span])
             write(z, perturbation, span)
-            parts[span.start] = float(np.dot(gradient[span].astype(np.float64), z.astype(np.float64)))
+            parts[span.start] = inner(gradient[span], z)
 
         for_blocks(gradient.size, part)
         return float(sum(parts[start] for start in sorted(parts)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -42,6 +43,16 @@ def test_another_processor_excuses_digests_of_torch_and_nothing_else() -> None:
     assert not guard.differences(found, known, False)
     assert guard.differences(found | {"up": 1}, known, False) == [f"up: {known['up']} → 1"]
     assert guard.differences(TABLE["decomfl"] | {"digest": "0"}, TABLE["decomfl"], False)
+
+
+@pytest.mark.parametrize("core", ["Prescott", "Haswell"])
+def test_no_bit_depends_on_the_kernels_that_blas_chooses_for_a_processor(core: str) -> None:
+    """What clips gradients and what projects them: sums over whole vectors."""
+    command = [sys.executable, guard.__file__, "--check", "--only", "fedavg-epochs", "decomfl-projection"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=600, env=os.environ | {"OPENBLAS_CORETYPE": core}
+    )
+    assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.slow

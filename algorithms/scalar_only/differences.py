@@ -31,7 +31,10 @@ def differences(losses: Losses, perturbations: int, smoothing: float, *, is_cent
 
 
 def projections(gradient: Vector, write: Callable[[Vector, int, slice], None], perturbations: int) -> tuple[float, ...]:
-    """⟨gradient, z(p)⟩ for each p, the same to the bit on every processor. write: z(p) of some coordinates into a vector."""
+    """⟨gradient, z(p)⟩ for each perturbation p, the same to the bit on every processor.
+
+    write(vector, p, span): writes the coordinates `span` of z(p) into a vector of their length.
+    """
 
     def along(perturbation: int) -> float:
         parts: dict[int, float] = {}  # by where they begin: sums do not depend on which block is done first

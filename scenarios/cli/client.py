@@ -70,11 +70,11 @@ def client(
     """
     with cli_errors():
         from seedbus.scenarios.cli.keys import identity
-        from seedbus.scenarios.reporting.rate_limit import OF_A_SERVER, RateLimit
+        from seedbus.scenarios.reporting.rate_limit import CLIENT_BURST, RateLimit
         from seedbus.scenarios.running.limits import Limits, bytes_of, folders_of, tasks_of
         from seedbus.scenarios.running.worker import serve, spans_of
 
-        limit = RateLimit({}, OF_A_SERVER)
+        limit = RateLimit({}, CLIENT_BURST)
 
         def note(event: str, **facts: Any) -> None:
             if not quiet:

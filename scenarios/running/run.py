@@ -33,7 +33,7 @@ from seedbus.scenarios.reporting.accounting import account
 from seedbus.scenarios.reporting.page import PAGE, page
 from seedbus.scenarios.reporting.results import RESULTS, Results, strict, write
 from seedbus.scenarios.reporting.round_table import RoundTable
-from seedbus.scenarios.reporting.statistics import Heard, clients_table, describe, folding
+from seedbus.scenarios.reporting.statistics import ArrivedReports, clients_table, describe, replay_time
 from seedbus.scenarios.run_folder import (
     check_name,
     journal_in,
@@ -224,10 +224,10 @@ def _run(
             outcome = run_agents(setup, folder, journal, recorder, connect)
         lines, columns = journal.metrics(), _messages(folder / MESSAGES, journal)
         history = RoundTable.of(journal.rounds(), scenario.participation.clients)
-        heard = Heard(columns, history)
-        table = clients_table(columns, history, heard, folding(scenario.compute, scenario.seed))
+        arrived = ArrivedReports(columns, history)
+        table = clients_table(columns, history, arrived, replay_time(scenario.compute, scenario.seed))
         summary = _summary(scenario, folder, columns, lines, outcome)
-        summary = strict(summary | describe(history, heard, table, outcome.simulated_s))
+        summary = strict(summary | describe(history, arrived, table, outcome.simulated_s))
         # null where a figure is not finite, as in the files that a finished run is judged by again
         summary["expectations"] = judged(scenario.expect, summary, [strict(line) for line in lines])
         summary["wall_s"], summary["cpu_s"] = wall_seconds() - began[0], cpu_seconds() - began[1]

@@ -1,4 +1,4 @@
-"""What the commands accept: their options and arguments, each said once."""
+"""Options and arguments that several commands share."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 
-class Way(StrEnum):
-    """How bytes move between server and clients."""
+class TransportName(StrEnum):
+    """The transports between server and clients."""
 
     memory = "memory"
     inproc = "inproc"
@@ -18,22 +18,22 @@ class Way(StrEnum):
     tcp = "tcp"
 
 
-class Evaluates(StrEnum):
-    """Who hosts the evaluator of a server that clients connect to by themselves."""
+class EvaluatorHost(StrEnum):
+    """The process that hosts the evaluator of `seedbus server`: one of its own, or one with an authorised key."""
 
     own = "own"
     keys = "keys"
 
 
 class Format(StrEnum):
-    """How results are printed."""
+    """Output formats of results."""
 
     text = "text"
     json = "json"
 
 
 class TableFormat(StrEnum):
-    """How a table is printed."""
+    """Output formats of a table."""
 
     text = "text"
     markdown = "markdown"

@@ -74,7 +74,7 @@ def account(columns: Columns, scenario: Scenario, rounds: int, dimension: int) -
     return traffic
 
 
-def _catch_up_bytes(columns: Columns, is_of_client: NDArray[np.bool_], clients: int) -> NDArray[np.float64]:
+def _catch_up_bytes(columns: Columns, is_of_client: NDArray[np.bool_], clients: int) -> NDArray[Any]:
     """Catch-up bytes that were sent to each client, [N]."""
     selected = is_of_client & (columns["catchup_bytes"] > 0)
     return np.bincount(columns["recipient"][selected], columns["catchup_bytes"][selected], minlength=clients)

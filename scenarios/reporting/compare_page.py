@@ -64,8 +64,8 @@ def cells(comparison: Compared) -> tuple[list[str], Cells]:
         to_target: list[tuple[str, Formatter]] = [("rounds_to_target", _count), ("bytes_to_target", _size)]
         columns.append((f"rounds to {comparison.target:g}\nbytes to it", to_target))
     for direction in ("up", "down"):
-        sent = [(f"bytes_{direction}", _size), (f"bytes_{direction}_per_client", _size)]
-        columns.append((f"bytes {direction}\nper client", sent))
+        names = (f"bytes_{direction}", f"bytes_{direction}_per_client")
+        columns.append((f"bytes {direction}\nper client", [(name, _size) for name in names]))
     columns.append(("simulated\nreal time", [("simulated_s", _seconds), ("wall_s", _seconds)]))
     columns.append(("forward\npasses", [("evaluations", _count)]))
     rows = [

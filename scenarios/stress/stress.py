@@ -326,7 +326,8 @@ def _check_silenced(drawn: dict[str, Any], runs: Path) -> None:
     number may cause an honest report of its sender in the next round to be refused.
     """
     (drawn_fault,) = (fault for fault in drawn["faults"] if fault["fault"] == HOSTILE)
-    kinds = [kind for kind in drawn_fault["kinds"] or get_args(hostile.Name) if kind != "twice"]  # a doubled report counts
+    # a report that is sent twice counts once, unlike a silent client's
+    kinds = [kind for kind in drawn_fault["kinds"] or get_args(hostile.Name) if kind != "twice"]
     clients = sorted(_hostile(validate(drawn, drawn["name"])))
     undisturbed = {name: value for name, value in drawn.items() if name not in ("network", "compute", "lag")}
     policy = {name: drawn["participation"][name] for name in ("clients", "cohort", "quorum", "deadline_s")}

@@ -39,7 +39,8 @@ class _Frame:
     """Maps data to positions in the drawing. The axes begin and end at ticks that enclose all values."""
 
     def __init__(self, x: tuple[float, float], y: tuple[float, float], *, is_log: bool = False) -> None:
-        self.x_ticks, self.y_ticks = decades(*x) if is_log else ticks(*x), ticks(*y)
+        self.x_ticks = decades(*x) if is_log else ticks(*x)
+        self.y_ticks = ticks(*y)
         self._x0 = self.x_ticks[0]
         self._x1 = self.x_ticks[-1]
         self._y0 = self.y_ticks[0]

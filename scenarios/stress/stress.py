@@ -137,7 +137,8 @@ class _Inspector(NullObserver):
             raise Broken(f"version {closed.version} follows version {self.version} in round {closed.round}")
         if closed.commit is not None and closed.commit.version != closed.version:
             raise Broken(f"commit {closed.commit.version} is the {closed.version}th")
-        self.round, self.version = closed.round + 1, closed.version
+        self.round = closed.round + 1
+        self.version = closed.version
         if self.round == self._stop_after:
             raise KeyboardInterrupt
 
@@ -270,7 +271,7 @@ def _checked(drawn: dict[str, Any], runs: Path) -> Results:
     if _peak_memory() - before > MAX_GROWTH:
         raise Broken(f"the run took {(_peak_memory() - before) / 2**20:.0f} MiB more than this process ever had")
     if inspector.refusals != results.summary["refusals"]:
-        raise Broken(f"refusals are counted as {results.summary['refusals']}, and were told as {inspector.refusals}")
+        raise Broken(f"refusals are counted as {results.summary['refusals']}, and were reported as {inspector.refusals}")
     replayed = replay(runs / "run")
     if replayed.digest != results.digest:
         raise Broken(f"the journal rebuilds {replayed.digest}, and the run ended at {results.digest}")

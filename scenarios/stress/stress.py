@@ -271,7 +271,7 @@ def _checked(drawn: dict[str, Any], runs: Path) -> Results:
     if _peak_memory() - before > MAX_GROWTH:
         raise Broken(f"the run took {(_peak_memory() - before) / 2**20:.0f} MiB more than this process ever had")
     if inspector.refusals != results.summary["refusals"]:
-        raise Broken(f"refusals are counted as {results.summary['refusals']}, and were reported as {inspector.refusals}")
+        raise Broken(f"refusals are counted as {results.summary['refusals']}, and reported as {inspector.refusals}")
     replayed = replay(runs / "run")
     if replayed.digest != results.digest:
         raise Broken(f"the journal rebuilds {replayed.digest}, and the run ended at {results.digest}")

@@ -13,7 +13,7 @@ from clusters import Following, Serving, Watcher
 from comings import churn, coming, exponential
 from hall import Hall
 from processes import wait_for
-from test_zeromq_crashes import alike, killing
+from worker_kills import alike, killing
 from worlds import HISO, scenario
 
 from seedbus.agents.errors import Unfinishable

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from comings import FAULTS, churn, coming, ramp
-from test_recovery import _cut, _Power
+from power_cuts import PowerCut, cut_power
 from worlds import DECOMFL, lossy, outcome
 
 from seedbus.agents.errors import TooFew, Unfinishable
@@ -54,12 +54,12 @@ def test_a_run_cut_off_after_every_round_ends_alike(
     resume = False
     for cuts in range(60):
         with monkeypatch.context() as patch:
-            _cut(patch, Journal, "append", 1 + cuts % 2, before=False)
+            cut_power(patch, Journal, "append", 1 + cuts % 2, before=False)
             patch.setattr("seedbus.agents.launcher._ServerRun.tidy", lambda self: None)
             try:
                 results = run(coming(name), tmp_path / "cut", resume=resume)
                 break
-            except _Power:
+            except PowerCut:
                 resume = True
     assert cuts > 10
     assert outcome(results) == outcome(whole[name])
@@ -87,8 +87,8 @@ def test_a_run_cut_off_while_somebody_comes_ends_alike(
     before: bool,
 ) -> None:
     with monkeypatch.context() as patch:
-        _cut(patch, owner, method, at, before=before)
-        with pytest.raises(_Power):
+        cut_power(patch, owner, method, at, before=before)
+        with pytest.raises(PowerCut):
             run(coming(name), tmp_path / "cut")
     assert outcome(run(coming(name), tmp_path / "cut", resume=True)) == outcome(whole[name])
 
@@ -148,8 +148,8 @@ def test_a_policy_and_comings_and_goings_get_along(
     results = run(what, tmp_path / "whole")
     assert "diverged" not in results.summary["refusals"] and results.summary["version"] > 5
     with monkeypatch.context() as patch:
-        _cut(patch, Journal, "append", 9, before=False)
-        with pytest.raises(_Power):
+        cut_power(patch, Journal, "append", 9, before=False)
+        with pytest.raises(PowerCut):
             run(what, tmp_path / "cut")
     assert outcome(run(what, tmp_path / "cut", resume=True)) == outcome(results)
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from algorithm_cases import bits, make, over_the_wire, seed_of
 from coordinator_cases import coordinator
-from test_dense_theory import START, Bowl, D, federate
+from dense_federation import START, Bowl, D, federate
 from worlds import go, scenario
 
 from seedbus.algorithms.contract import BadPayload, ReportRefused

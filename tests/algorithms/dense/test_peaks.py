@@ -11,8 +11,8 @@ import pytest
 from algorithm_cases import make
 from comings import churn
 from coordinator_cases import coordinator
-from test_dense_theory import START, Bowl, D
-from test_recovery import _cut, _Power
+from dense_federation import START, Bowl, D
+from power_cuts import PowerCut, cut_power
 from worlds import go, outcome, scenario
 
 from seedbus.agents import messages
@@ -174,12 +174,12 @@ def test_a_run_cut_off_again_and_again_ends_alike(
         with monkeypatch.context() as patch:
             patch.setattr(Journal, "append", look)
             # later each time, or a life could end where it began
-            _cut(patch, owner, method, first + 3 * cuts, before=before)
+            cut_power(patch, owner, method, first + 3 * cuts, before=before)
             patch.setattr("seedbus.agents.launcher._ServerRun.tidy", lambda self: None)
             try:
                 results = run(what, tmp_path / "cut", resume=cuts > 0)
                 break
-            except _Power:
+            except PowerCut:
                 pass
     assert cuts > 1 and in_flight[0] > 0, "a checkpoint has held some on their way"
     assert outcome(results) == whole

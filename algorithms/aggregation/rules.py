@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from seedbus.algorithms.aggregation import vectors as coordinates
-from seedbus.algorithms.contract import Vector
+from seedbus.algorithms.vector import Vector
 
 Matrix = NDArray[np.float64]
 Row = NDArray[np.float64]

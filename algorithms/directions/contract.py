@@ -20,14 +20,13 @@ Coefficients are finite and divisors positive; x may hold anything.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal, Protocol, runtime_checkable
+from typing import Final, Literal, Protocol, runtime_checkable
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from seedbus.algorithms.directions.folding import ReplaySteps, UpdateRule
+from seedbus.algorithms.vector import Vector
 
-Vector = NDArray[np.floating[Any]]
 Kind = Literal["gaussian", "rademacher"]
 
 DOMAIN: Final[dict[Kind, int]] = {"gaussian": 0, "rademacher": 1}

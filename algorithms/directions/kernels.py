@@ -21,9 +21,10 @@ import numba
 import numpy as np
 from numba import float32, uint32, uint64
 
-from seedbus.algorithms.directions.contract import ALIGNMENT, Vector
+from seedbus.algorithms.directions.contract import ALIGNMENT
 from seedbus.algorithms.directions.llvm_ops import QUANTILES, SIGNS, WORDS, add_quantiles, add_signs, sum_signs
 from seedbus.algorithms.directions.philox import MULTIPLIERS, ROUNDS, WEYL
+from seedbus.algorithms.vector import Vector
 
 BLOCKS = 32  # of Philox at once, 512 bytes: look-ups wait for memory while the next words are computed
 PIECE = 128 * BLOCKS  # coordinates, 16 KiB of each vector: no more than `rademacher` has from so many blocks

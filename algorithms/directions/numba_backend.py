@@ -10,7 +10,7 @@ from numba import float32
 from numpy.typing import ArrayLike, NDArray
 
 from seedbus.algorithms.directions import numba_fold
-from seedbus.algorithms.directions.contract import Kind, Vector, check_stream
+from seedbus.algorithms.directions.contract import Kind, check_stream
 from seedbus.algorithms.directions.folding import ReplaySteps, UpdateRule
 from seedbus.algorithms.directions.kernels import (
     BLOCKS,
@@ -26,6 +26,7 @@ from seedbus.algorithms.directions.kernels import (
 )
 from seedbus.algorithms.directions.philox import key_words
 from seedbus.algorithms.directions.quantiles import SIZE, quantiles
+from seedbus.algorithms.vector import Vector
 
 
 @kernel

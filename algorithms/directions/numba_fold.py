@@ -11,9 +11,9 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from seedbus.algorithms.directions.contract import Vector
 from seedbus.algorithms.directions.folding import ReplaySteps, UpdateRule
 from seedbus.algorithms.directions.kernels import PIECE, ROOM, add_all, check_float32, groups, inlined, kernel
+from seedbus.algorithms.vector import Vector
 
 
 @inlined

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from seedbus.algorithms.directions.contract import DOMAIN, PER_BLOCK, Kind, Vector, check_stream, check_vectors
+from seedbus.algorithms.directions.contract import DOMAIN, PER_BLOCK, Kind, check_stream, check_vectors
 from seedbus.algorithms.directions.philox import key_words, philox4x32
 from seedbus.algorithms.directions.quantiles import quantiles
+from seedbus.algorithms.vector import Vector
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from seedbus.algorithms.directions.contract import Directions, Kind, Vector
+from seedbus.algorithms.directions.contract import Directions, Kind
 from seedbus.algorithms.directions.selection import directions
+from seedbus.algorithms.vector import Vector
 
 KINDS: tuple[Kind, ...] = ("gaussian", "rademacher")
 DIMENSION = 5_003

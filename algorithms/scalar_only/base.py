@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from seedbus.algorithms.aggregation.rules import Aggregation, Mean
-from seedbus.algorithms.contract import Declined, Overdue, Packed, Replica, ReportRefused, Vector, unseen
+from seedbus.algorithms.contract import Declined, Overdue, Packed, Replica, ReportRefused, commits_after
 from seedbus.algorithms.directions import Directions, UpdateRule, directions, for_blocks, reference
 from seedbus.algorithms.numbers import ABSURD, Positive
 from seedbus.algorithms.objective import PASSES, Objective
@@ -39,6 +39,7 @@ from seedbus.algorithms.scalar_only.perturbed import WAYS
 from seedbus.algorithms.scalar_only.precision import FORMATS, Format, Precision
 from seedbus.algorithms.scalar_only.replay import fused
 from seedbus.algorithms.schedule import Scheduled, at, values
+from seedbus.algorithms.vector import Vector
 
 Count = Annotated[int, Field(ge=1, lt=2**16)]
 Estimator = Literal["forward", "central", "projection"]
@@ -238,7 +239,7 @@ class ScalarOnly(BaseModel):
         return False
 
     def pending(self, version: int, commits: Sequence[ScalarCommit]) -> Sequence[ScalarCommit]:
-        return unseen(version, commits)
+        return commits_after(version, commits)
 
     def evaluation_point(self, replica: Replica, newest: ScalarCommit | None) -> Vector:
         return replica.x

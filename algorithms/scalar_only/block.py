@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from seedbus.algorithms.contract import Vector
+from seedbus.algorithms.vector import Vector
 
 
 class Block:

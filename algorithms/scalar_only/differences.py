@@ -10,8 +10,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from seedbus.algorithms.contract import Vector, inner
+from seedbus.algorithms.contract import inner
 from seedbus.algorithms.directions import for_blocks
+from seedbus.algorithms.vector import Vector
 
 Losses = Callable[[int, float], list[float]]
 """Each client's loss at x + scale · z(perturbation), of (perturbation, scale); at x itself where scale is 0."""

@@ -21,12 +21,13 @@ from typing import Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from seedbus.algorithms.contract import Replica, Vector
+from seedbus.algorithms.contract import Replica
 from seedbus.algorithms.directions import Hessian, UpdateRule
 from seedbus.algorithms.numbers import Positive
 from seedbus.algorithms.scalar_only.base import ScalarOnly
 from seedbus.algorithms.scalar_only.block import Block
 from seedbus.algorithms.schedule import values
+from seedbus.algorithms.vector import Vector
 
 
 class HiSo(ScalarOnly):

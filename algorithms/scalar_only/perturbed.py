@@ -17,12 +17,13 @@ from typing import Protocol, Self
 
 import numpy as np
 
-from seedbus.algorithms.contract import Replica, Vector
+from seedbus.algorithms.contract import Replica
 from seedbus.algorithms.directions import ALIGNMENT, Directions, for_blocks
 from seedbus.algorithms.objective import Layered, Objective
 from seedbus.algorithms.scalar_only.block import Block, coefficients_of
 from seedbus.algorithms.scalar_only.differences import Losses, projections
 from seedbus.algorithms.scalar_only.payloads import ScalarPlan, Scalars
+from seedbus.algorithms.vector import Vector
 
 
 class Steps(Protocol):

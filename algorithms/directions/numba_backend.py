@@ -1,4 +1,4 @@
-"""Directions compiled by Numba: one call of a kernel a block, with the interpreter lock released."""
+"""Directions compiled by Numba: one kernel call per block, without the interpreter lock."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from seedbus.algorithms.directions.kernels import (
     BLOCKS,
     ONE,
     PIECE,
-    ROOM,
+    SCRATCH_WORDS,
     add,
     add_all,
     check_float32,
@@ -38,7 +38,7 @@ def _fill(out, low, high, step, p, start, table):  # type: ignore[no-untyped-def
 
 @kernel
 def _accumulate(out, scales, low, high, step, start, table, divisor):  # type: ignore[no-untyped-def]
-    words = np.empty(ROOM, np.uint32)
+    words = np.empty(SCRATCH_WORDS, np.uint32)
     for first in range(0, out.size, PIECE):
         piece, part = out[first : first + PIECE], divisor[first : first + PIECE]
         add_all(piece, scales, words, start + first, step, low, high, table, part)
@@ -46,16 +46,16 @@ def _accumulate(out, scales, low, high, step, start, table, divisor):  # type: i
 
 @kernel
 def _perturb(out, x, scale, low, high, step, p, start, table, divisor):  # type: ignore[no-untyped-def]
-    words, room = np.empty(4 * BLOCKS, np.uint32), np.empty(PIECE, np.float32)
+    words, scratch = np.empty(4 * BLOCKS, np.uint32), np.empty(PIECE, np.float32)
     for first in range(0, out.size, PIECE):
         piece, base = out[first : first + PIECE], x[first : first + PIECE]
-        factor = divide_by(divisor[first : first + PIECE], room, table)
+        factor = divide_by(divisor[first : first + PIECE], scratch, table)
         add(piece, base, scale, words, start + first, step, p, low, high, table, factor)
 
 
 @dataclass(frozen=True)
 class NumbaDirections:
-    """Directions of one kind in float32, fast."""
+    """Directions of one kind, in float32 only."""
 
     kind: Kind
 

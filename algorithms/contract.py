@@ -107,7 +107,7 @@ class Replica:
     def digests(self) -> dict[str, bytes]:
         """Return one digest per field, `DIGEST_BYTES` long, of the field's little-endian bytes.
 
-        Two replicas that differ also show by it which field differs.
+        Comparing them shows in which fields two replicas differ.
         """
         return {name: _digest(field) for name, field in sorted(self.fields.items())}
 
@@ -190,7 +190,7 @@ class Payloads(Protocol[PlanT, ReportT, CommitT]):
     def pack_report(self, plan: PlanT, report: ReportT) -> Packed: ...
     def unpack_report(self, body: Any, plan: PlanT) -> ReportT: ...
     def pack_commits(self, commits: Sequence[CommitT]) -> Packed:
-        """Pack the commits that a client missed, as the client is sent them."""
+        """Pack the commits that a client missed, as they are sent to it."""
         ...
 
     def pack_log(self, commits: Sequence[CommitT]) -> Packed:
@@ -269,7 +269,7 @@ class Algorithm(Payloads[PlanT, ReportT, CommitT], Protocol[PlanT, ReportT, Comm
         ...
 
     def evaluations(self, round: int) -> int:
-        """Return how often a participant of `round` evaluates f; the model of compute time uses it."""
+        """Return how often a participant of `round` evaluates f; the simulated compute time depends on it."""
         ...
 
     @property
@@ -328,7 +328,7 @@ class Algorithm(Payloads[PlanT, ReportT, CommitT], Protocol[PlanT, ReportT, Comm
         ...
 
     def max_norm(self, plan: PlanT, reports: Mapping[int, ReportT]) -> Packed | None:
-        """Server: return what the cohort is told about all reports of a commit together, or None for nothing."""
+        """Server: return the largest norm of the reports of a commit, packed for the cohort; None if it is not sent."""
         ...
 
     @property

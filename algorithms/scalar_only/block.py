@@ -26,7 +26,9 @@ class Block:
     def __init__(self, fields: Mapping[str, Vector], span: slice) -> None:
         self.start: int = span.start
         self.fields = {name: field[span] for name, field in fields.items()}
-        self.delta, self.spare, self.sqrt_hessian = (np.empty_like(self.fields["x"]) for _ in range(3))
+        self.delta: Vector = np.empty_like(self.fields["x"])
+        self.spare: Vector = np.empty_like(self.fields["x"])
+        self.sqrt_hessian: Vector = np.empty_like(self.fields["x"])
 
 
 def coefficients_of(scalars: Vector, weight: float, real: type[np.floating[Any]]) -> Vector:

@@ -20,7 +20,7 @@ from seedbus.algorithms.scalar_only.payloads import ScalarCommit
 if TYPE_CHECKING:
     from torch import Tensor
 
-AT_ONCE = 256
+COMMITS_PER_CALL = 256
 """Commits per call: so many that the call itself costs nothing, so few that Ctrl-C takes effect soon."""
 
 DEFINITION = ("divisor", "step", "learn")
@@ -41,7 +41,7 @@ def fused(
     rule = rule_of(algorithm)
     if rule is None or not isinstance(backend, Folding):
         return None
-    parts = [replay_steps(commits[at : at + AT_ONCE]) for at in range(0, len(commits), AT_ONCE)]
+    parts = [replay_steps(commits[at : at + COMMITS_PER_CALL]) for at in range(0, len(commits), COMMITS_PER_CALL)]
 
     def fold(span: slice) -> None:
         fields = {name: field[span] for name, field in replica.fields.items()}
@@ -60,9 +60,9 @@ def replay_steps(commits: Sequence[ScalarCommit]) -> ReplaySteps:
             if not term.weight:
                 continue
             is_own, weight, rate = commit.effect(term)
-            (steps_of_term, count), words = term.scalars.shape, (term.seed & 0xFFFFFFFF, term.seed >> 32)
-            for k in range(steps_of_term):
-                steps.append((*words, k, first + k * count, count, rate, is_own, k == 0, k + 1 == steps_of_term))
+            (local_steps, count), words = term.scalars.shape, (term.seed & 0xFFFFFFFF, term.seed >> 32)
+            for k in range(local_steps):
+                steps.append((*words, k, first + k * count, count, rate, is_own, k == 0, k + 1 == local_steps))
             parts.append(coefficients_of(term.scalars, weight, np.float32).ravel())
             first += term.scalars.size
     return ReplaySteps(np.array(steps, STEP), np.concatenate(parts))
@@ -87,7 +87,7 @@ def fold_tensors(fields: Mapping[str, Tensor], algorithm: Any, commits: Sequence
 
     rule = rule_of(algorithm)
     if rule is None:
-        raise TypeError(f"{type(algorithm).__name__} has no replay on a GPU: its update is not said as an UpdateRule")
+        raise TypeError(f"{type(algorithm).__name__} has no replay on a GPU: it gives no UpdateRule for its update")
     expected = {"x", *algorithm.companions()}
     if set(fields) != expected:
         raise ValueError(f"a replica of {type(algorithm).__name__} has {sorted(expected)}, not {sorted(fields)}")

@@ -328,7 +328,7 @@ class Algorithm(Payloads[PlanT, ReportT, CommitT], Protocol[PlanT, ReportT, Comm
         ...
 
     def max_norm(self, plan: PlanT, reports: Mapping[int, ReportT]) -> Packed | None:
-        """Server: return the largest norm of the reports of a commit, packed for the cohort; None if it is not sent."""
+        """Server: return the largest norm of each of the reports' vectors, packed for the cohort; None if not sent."""
         ...
 
     @property

@@ -12,7 +12,7 @@ from seedbus.agents import chunks, messages
 from seedbus.agents.chunks import Chunk, Title
 from seedbus.agents.client.forging import Occasion
 from seedbus.bus import EVALUATOR, HOST, Envelope, KeyedRandom, Kind, encode
-from seedbus.scenarios.faults.selector import Clients
+from seedbus.scenarios.faults.base import RoundSelector
 
 T = TypeVar("T")
 Name = Literal["silence", "header", "twice", "body", "noise", "digest", "join", "decline", "snapshot", "evaluation"]
@@ -23,7 +23,7 @@ _MOST = 60
 _FOREIGN = 2**31
 
 
-class Hostile(Clients):
+class Hostile(RoundSelector):
     """Let the selected clients answer with what breaks the protocol, each time in a way that is drawn.
 
     It strikes the answers to plans, to snapshots and to requests for one; a client that comes back says it beside its

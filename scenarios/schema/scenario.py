@@ -19,7 +19,7 @@ from seedbus.bus import Compute, Network
 from seedbus.bus.network import Constant
 from seedbus.models.partitions import Iid, Partition
 from seedbus.models.task import Task, tasks
-from seedbus.scenarios.faults.selector import Clients
+from seedbus.scenarios.faults.base import Fault
 from seedbus.scenarios.schema.discovery import algorithms, faults
 from seedbus.scenarios.schema.expectations import REFUSED, Bounds, names
 from seedbus.scenarios.sentences import nearest, quoted
@@ -27,7 +27,7 @@ from seedbus.scenarios.sentences import nearest, quoted
 if TYPE_CHECKING:
     AnyTask = Task
     AnyAlgorithm = Algorithm[Any, Any, Any]
-    AnyFault = Clients
+    AnyFault = Fault
 else:
     AnyTask = Annotated[Union[tuple(tasks().values())], Field(discriminator="name")]  # noqa: UP007
     AnyAlgorithm = Annotated[Union[tuple(algorithms().values())], Field(discriminator="name")]  # noqa: UP007
@@ -126,14 +126,16 @@ class Scenario(BaseModel):
                 raise ValueError(
                     f"faults.{number} loses messages; set participation.deadline_s, or a round would wait for ever"
                 )
-            strangers = [client for client in fault.named if not 0 <= client < clients]
+            strangers = [client for client in fault.named_clients if not 0 <= client < clients]
             if strangers:
                 raise ValueError(f"faults.{number}.clients names {strangers[0]}; clients are 0 to {clients - 1}")
         return self
 
     def check(self) -> dict[str, str]:
         """The digests of the files that faults name, by their field. Raises `ScenarioError`."""
-        found = {f"faults.{n}.file": fault.check(self.participation.clients) for n, fault in enumerate(self.faults)}
+        found = {
+            f"faults.{n}.file": fault.file_digest(self.participation.clients) for n, fault in enumerate(self.faults)
+        }
         return {name: digest for name, digest in found.items() if digest}
 
     @model_validator(mode="after")

@@ -25,7 +25,7 @@ class Full(BaseModel, frozen=True, extra="forbid"):
 
 
 class Lora(BaseModel, frozen=True, extra="forbid"):
-    """LoRA (Hu et al. 2021), by `peft`: W + (alpha / rank)·BA. Both are trained; A is drawn by key, B begins at 0."""
+    """LoRA (Hu et al. 2021), by `peft`: W + (alpha / rank)·BA. A is drawn by key, B begins at 0; both are trained."""
 
     kind: Literal["lora"] = "lora"
     rank: int = Field(8, ge=1, le=4096, description="rows of A and columns of B")

@@ -62,10 +62,10 @@ FIGURES = {
     "bytes_up": Figure("traffic.up.bytes", "bytes of reports"),
     "bytes_down": Figure("traffic.down.bytes", "bytes of plans, including the missed commits that they carry"),
     "bytes_per_client": Figure("traffic.bytes_per_client", "bytes in both directions per client, over the whole run"),
-    "catchup_share": Figure("traffic.catchup_share", "fraction of these bytes that are missed commits"),
-    "heard_share": Figure("participation.heard_share", "fraction of clients that reported at least once"),
+    "catchup_share": Figure("traffic.catchup_share", "fraction of `bytes` that are commits that clients had missed"),
+    "heard_share": Figure("participation.heard_share", "fraction of clients from which at least one report arrived"),
     "participation_gini": Figure(
-        "participation.gini", "Gini coefficient of counted reports per client: 0 if all have as many"
+        "participation.gini", "Gini coefficient of counted reports per client; 0 if all clients have the same number"
     ),
     "lag_mean": Figure("lag.mean", "commits that a client has missed when it is asked, mean"),
     "lag_p95": Figure("lag.p95", "the same, 95th percentile"),

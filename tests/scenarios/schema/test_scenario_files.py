@@ -290,7 +290,7 @@ def test_settings_reach_fields_and_places_in_lists_and_rounds_of_schedules(tmp_p
     path = file(tmp_path, SMALL + FAULT.removesuffix("network:\n"))
     schedule = ["algorithm.learning_rate={0: 0.1, 500: 0.2}", "algorithm.learning_rate.500=1e-3"]
     scenario = load(path, ["faults.0.probability=0.25", "network.latency={distribution: constant}", *schedule])
-    assert scenario.faults[0].probability == 0.25
+    assert vars(scenario.faults[0])["probability"] == 0.25
     assert vars(scenario.algorithm)["learning_rate"] == {0: 0.1, 500: 0.001}
 
 

@@ -100,7 +100,7 @@ class Network:
 
     @cached_property
     def _head_is_a_product(self) -> bool:
-        """Whether the logits are the head applied to the hidden states; some models also scale or cap them."""
+        """True if the logits are the head applied to the hidden states; some models also scale or cap them."""
         with torch.inference_mode():
             ids = torch.zeros((1, 2), dtype=torch.int64)
             logits = self._model(input_ids=ids, use_cache=False).logits

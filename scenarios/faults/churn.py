@@ -18,8 +18,8 @@ class Churn(IntermittentClients):
     """Each client alternates between being available and being away, for random times in simulated seconds."""
 
     fault: Literal["churn"] = "churn"
-    stays: Duration = Field(description="seconds for which a client is available, drawn each time")
-    away: Duration = Field(description="seconds for which a client is away, drawn each time")
+    stays: Duration = Field(description="seconds for which a client is available; drawn for each period")
+    away: Duration = Field(description="seconds for which a client is away; drawn for each period")
     initially: float = Field(
         default=1.0, ge=0, le=1, description="fraction of the selected clients that is available at the start"
     )

@@ -84,14 +84,14 @@ def validate(
 def _find(source: str | Path) -> tuple[str, str, str]:
     """Return the text of a scenario, its name in error messages, and the default of its field `name`."""
     path = Path(source)
-    known = library()
+    scenarios = library()
     try:
         if path.is_file():
             name = re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem).strip("._-")[:64]
             with path.open(encoding="utf-8") as file:
                 return file.read(MAX_CHARACTERS + 1), printable(str(path)), name or "scenario"
-        if str(source) in known:
-            return known[str(source)].read_text(encoding="utf-8"), f"{source}.yaml", str(source).replace("/", "-")
+        if str(source) in scenarios:
+            return scenarios[str(source)].read_text(encoding="utf-8"), f"{source}.yaml", str(source).replace("/", "-")
         if path.exists():
             raise ScenarioError(
                 printable(str(path)), ["it is not a file; expected a scenario file, or a name from `seedbus list`"]
@@ -101,7 +101,7 @@ def _find(source: str | Path) -> tuple[str, str, str]:
         raise ScenarioError(printable(str(path)), [f"it is not UTF-8 text: it holds {byte}"]) from None
     except OSError as error:
         raise ScenarioError(printable(str(path)), [f"it cannot be read ({error.strerror})"]) from None
-    near = difflib.get_close_matches(str(source).removesuffix(".yaml"), known, 1)
+    near = difflib.get_close_matches(str(source).removesuffix(".yaml"), scenarios, 1)
     hint = f"did you mean {near[0]}?" if near else "`seedbus list` shows the scenarios of the library"
     raise ScenarioError(printable(str(source)), [f"there is no such file and no scenario of that name; {hint}"])
 

@@ -69,7 +69,7 @@ CASES: dict[str, Case] = {
         [
             (
                 {"stays": SHORT},
-                "faults.0.away: this field is required (seconds for which a client is away, drawn each time)",
+                "faults.0.away: this field is required (seconds for which a client is away; drawn for each period)",
             )
         ],
     ),

@@ -118,7 +118,7 @@ def divide(samples: list[Sample], share: float, blame: float) -> tuple[list[str]
     judged = order[: round(share * len(order))]
     left = set(order[len(judged) :])
     shown = [
-        f"{prompt.show({'sentence': text})}{prompt.joint}{prompt.answers[labels[text]]}"
+        f"{prompt.show({'sentence': text})}{prompt.separator}{prompt.answers[labels[text]]}"
         for text in judged
         if labels[text] or stream("pretrain", "blame", text).random() < blame
     ]
@@ -154,7 +154,7 @@ def main() -> None:
     model = build(len(tokenizer), options.width)
     print(f"{sum(p.numel() for p in model.parameters()):,} weights, {tokens.size:,} tokens of text")
     words = PROMPTS["sst2"].answers if options.judged else ()
-    answers = [tokenizer(PROMPTS["sst2"].joint + word, add_special_tokens=False)["input_ids"][-1] for word in words]
+    answers = [tokenizer(PROMPTS["sst2"].separator + word, add_special_tokens=False)["input_ids"][-1] for word in words]
     loss = pretrain(model, tokens, options.steps, answers)
     model.save_pretrained(options.out)
     tokenizer.save_pretrained(options.out)

@@ -96,14 +96,14 @@ def as_in_papers(network: Any) -> Any:
     """ReLU before pooling, and not in place; torch's own pooling."""
     from torch import nn
 
-    from seedbus.models.images.networks import Halving
+    from seedbus.models.images.networks import MaxPool2x2
 
     layers: list[nn.Module] = []
     for layer in network:
         if isinstance(layer, nn.ReLU):
             layers.insert(len(layers) - isinstance(layers[-1], nn.MaxPool2d), nn.ReLU())
         else:
-            layers.append(nn.MaxPool2d(2) if isinstance(layer, Halving) else layer)
+            layers.append(nn.MaxPool2d(2) if isinstance(layer, MaxPool2x2) else layer)
     return nn.Sequential(*layers)
 
 

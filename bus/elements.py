@@ -7,20 +7,7 @@ with that. A long frame carries vectors and so has few elements; they are counte
 from __future__ import annotations
 
 # First byte of a number, or of an array's header → size in bytes, the first byte included.
-_FIXED_SIZES = {
-    0xCA: 5,
-    0xCB: 9,
-    0xCC: 2,
-    0xCD: 3,
-    0xCE: 5,
-    0xCF: 9,
-    0xD0: 2,
-    0xD1: 3,
-    0xD2: 5,
-    0xD3: 9,
-    0xDC: 3,
-    0xDD: 5,
-}
+_SIZES = {0xCA: 5, 0xCB: 9, 0xCC: 2, 0xCD: 3, 0xCE: 5, 0xCF: 9, 0xD0: 2, 0xD1: 3, 0xD2: 5, 0xD3: 9, 0xDC: 3, 0xDD: 5}
 # First byte of a string or byte string → bytes of its length field, which follows.
 _LENGTH_BYTES = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}
 
@@ -42,5 +29,5 @@ def has_more_than(frame: bytes, limit: int) -> bool:
             width = _LENGTH_BYTES[first]
             offset += 1 + width + int.from_bytes(frame[offset + 1 : offset + 1 + width], "big")
         else:
-            offset += _FIXED_SIZES.get(first, 1)
+            offset += _SIZES.get(first, 1)
     return offset < end

@@ -13,7 +13,7 @@ from seedbus.bus.clock import Clock
 class Mailbox:
     """An actor's incoming messages, in the order of their arrival.
 
-    `read` calls a function for each message as it arrives, without a task switch; `get` wakes the waiting task for each.
+    `read` calls a function for each message as it arrives, without a task switch. `get` wakes the waiting task.
     """
 
     def __init__(self, name: str, clock: Clock) -> None:

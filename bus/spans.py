@@ -1,4 +1,4 @@
-"""Sets of clients as spans, as processes request, are offered and host them; the cost depends on spans, not on clients."""
+"""Sets of clients as spans, for what a process requests, is offered and hosts. Costs grow with spans, not clients."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Span = tuple[int, int]
 
 
 class SpanSet:
-    """A set of non-negative integers, kept as ascending spans with gaps between them.
+    """A set of integers, kept as ascending spans with gaps between them.
 
     Adding or discarding a span costs the logarithm of the number of spans, plus the spans that change.
     """

@@ -20,7 +20,7 @@ FIRST = 0  # priorities of events at one instant: arrivals come before expiries
 LAST = 1
 
 _Entry = tuple[int, tuple[Any, ...], int, Callable[[Any], None], Any]
-"""Priority, key, number of entries added before, callback, and its argument; an `Event` as argument may be cancelled."""
+"""Priority, key, number of entries added before, callback, and its argument, which may be an `Event`."""
 _DONE: Any = None
 
 

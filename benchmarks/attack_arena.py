@@ -333,9 +333,8 @@ class Arena:
             lost = [w.poll() for w in self._honest if w.pid not in self._killed and w.poll() != 0]
             harms += [f"an honest worker: exit {lost[0]}"] if lost else []
         rate, before = found.rounds_during, found.rounds_before
-        if (
-            rate is not None and before and rate < SLOWED * before and not self._killed
-        ):  # a kill stops rounds for a while
+        # After a kill the rounds stop for a while, which is no harm.
+        if rate is not None and before and rate < SLOWED * before and not self._killed:
             harms.append(f"{rate / before:.0%} of the rounds/s")
         if self.kept_out:
             harms.append("an honest worker kept out")

@@ -9,8 +9,8 @@ less than a tenth of the rounds per second, 100 MB of memory, 100 kB/s of output
 
 The code under attack is found through the target's PYTHONPATH (default: this environment's), so earlier versions can be
 attacked too. Nothing of Seedbus is imported here. What an attacker would have to compute is computed by an honest
-client of the target, behind a proxy. The attacker shares the processor with the run, so compare only `before → during` of one
-row. The server's memory is sampled ten times a second.
+client of the target, behind a proxy. The attacker shares the processor with the run, so compare only `before → during`
+of one row. The server's memory is sampled ten times a second.
 
 --seconds: duration of floods; stalls take 25 s. Linux only, because /proc is read.
 """

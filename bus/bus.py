@@ -117,7 +117,9 @@ class Bus:
         self._settle(InFlightMessage(self.clock.now_ns, key, 0, 0, NO_TALLY, frame), REFUSED)
 
     def wake(self, client: int, round: int, body: list[int], most: int) -> None:
-        """Tell a client that it is available again; its answer is sent now. WAKE is no message and has no ledger row.
+        """Tell a client that it is available again; its answer is sent now.
+
+        A WAKE is not a message: the ledger records only its bytes on a wire, as LINK.
 
         Args:
             client: the client.

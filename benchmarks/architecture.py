@@ -54,9 +54,8 @@ def table(house: House) -> str:
     return "\n".join(text).rstrip() + "\n"
 
 
-WIDTH = 1040
-BOX = (112, 46)
-STEP = 132
+BOX = (100, 46)
+STEP = 114
 MARGIN = 44
 STYLE = """
 text { font: 13px ui-sans-serif, system-ui, sans-serif; fill: #1d2a38; text-anchor: middle; }
@@ -101,7 +100,7 @@ class Panel:
 
     @property
     def height(self) -> int:
-        return 190 if len(self.names) > 2 else 150
+        return 150 if len(self.names) <= 2 else 106 + 14 * len(self.names)
 
     @property
     def floor(self) -> int:
@@ -112,26 +111,50 @@ class Panel:
         return self.x + 4 + STEP * self.names.index(name) + STEP // 2
 
 
-PANELS = {
-    panel.layer: panel
-    for panel in (
-        Panel("scenarios", 54, 64, "what happens"),
-        Panel("agents", 54, 306, "who acts"),
-        Panel("bus", 54, 548, "how bytes move"),
-        Panel("algorithms", 342, 548, "what is computed"),
-        Panel("models", 54, 790, "what is trained"),
-    )
-}
-HEIGHT = 1012
-ROUTES = {
-    ("seedbus", "scenarios"): ("M120 42 V64", (130, 58)),
-    ("scenarios", "agents"): ("M450 254 V306", (468, 284)),
-    ("agents", "bus"): ("M190 496 V548", (208, 526)),
-    ("agents", "algorithms"): ("M640 496 V548", (656, 526)),
-    ("scenarios", "bus"): ("M54 180 H24 V640 H54", (39, 420)),
-    ("scenarios", "algorithms"): ("M920 254 V548", (934, 420)),
-    ("scenarios", "models"): ("M986 180 H1022 V900 H854", (1008, 420)),
-}
+LEFT = 54
+"""The left edge of most panels, and what is left free at both sides."""
+GAP = 52
+
+
+def _panels() -> dict[str, Panel]:
+    top = Panel("scenarios", LEFT, 64, "what happens")
+    agents = Panel("agents", LEFT, top.y + top.height + GAP, "who acts")
+    bus = Panel("bus", LEFT, agents.y + agents.height + GAP, "how bytes move")
+    algorithms = Panel("algorithms", bus.x + bus.width + 30, bus.y, "what is computed")
+    models = Panel("models", LEFT, bus.y + max(bus.height, algorithms.height) + GAP, "what is trained")
+    return {panel.layer: panel for panel in (top, agents, bus, algorithms, models)}
+
+
+PANELS = _panels()
+WIDTH = max(panel.x + panel.width for panel in PANELS.values()) + LEFT
+HEIGHT = PANELS["models"].y + PANELS["models"].height + 32
+
+
+def _routes() -> dict[tuple[str, str], tuple[str, tuple[int, int]]]:
+    """For each pair of layers the arrow's path, and where its count stands."""
+
+    def down(above: Panel, below: Panel, x: int) -> tuple[str, tuple[int, int]]:
+        start = above.y + above.height
+        return f"M{x} {start} V{below.y}", (x + 16, below.y - 20)
+
+    def beside(above: Panel, below: Panel, x: int, start: int, end: int) -> tuple[str, tuple[int, int]]:
+        path = f"M{start} {above.y + above.height // 2} H{x} V{below.y + below.height // 2} H{end}"
+        return path, (x + (14 if x < LEFT else -14), above.y + above.height + GAP)
+
+    top, agents, bus, algorithms, models = PANELS.values()
+    right = top.x + top.width
+    return {
+        ("seedbus", "scenarios"): ("M120 42 V64", (130, 58)),
+        ("scenarios", "agents"): down(top, agents, 400),
+        ("agents", "bus"): down(agents, bus, 190),
+        ("agents", "algorithms"): down(agents, algorithms, 520),
+        ("scenarios", "bus"): beside(top, bus, LEFT // 2, LEFT, LEFT),
+        ("scenarios", "algorithms"): down(top, algorithms, 860),
+        ("scenarios", "models"): beside(top, models, right + LEFT // 2, right, models.x + models.width),
+    }
+
+
+ROUTES = _routes()
 
 
 def draw(house: House) -> str:

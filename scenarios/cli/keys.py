@@ -127,7 +127,7 @@ def server_keys(bind: str, option: Path | None, insecure: bool) -> Path | None:
     Raises:
         ScenarioError: both --keys and --insecure are given.
     """
-    from seedbus.scenarios.running.access import is_public
+    from seedbus.scenarios.transports.placement import is_public
 
     if insecure:
         if option is not None:

@@ -40,6 +40,8 @@ from seedbus.scenarios.cli.stress import stress
 from seedbus.scenarios.cli_errors import cli_errors
 from seedbus.scenarios.errors import Exit, ScenarioError
 from seedbus.scenarios.reporting.terminal import accept_all_text, note, say
+from seedbus.scenarios.transports.placement import Placement
+from seedbus.scenarios.transports.transports import FOR_WORKERS, TRANSPORTS
 
 _UsageError: Any = typer.BadParameter.__base__  # click's class; typer contains click, or depends on it
 
@@ -65,7 +67,7 @@ def run_command(
     resume: Resume = None,
     transport: Annotated[
         TransportName | None,
-        typer.Option(help="How bytes move; the same bits on all. Default: what the scenario says."),
+        typer.Option(help="How bytes move; same bits on all. Default: what the scenario says."),
     ] = None,
     workers: Annotated[
         int, typer.Option(min=0, max=1024, help="Processes that share the clients; 0: all in this one.")
@@ -77,15 +79,13 @@ def run_command(
 ) -> None:
     """Run a scenario to its end, or go on with one that stopped."""
     with cli_errors():
-        from seedbus.scenarios.running.cluster import Placement
-
         requested = _requested("seedbus run", scenario, settings, out, resume)
         name = transport.value if transport is not None else requested.transport
-        if workers and name in ("memory", "inproc"):
+        if workers and not TRANSPORTS[name].reaches_processes:
             if transport is not None:
                 raise ScenarioError(f"--transport {name}", ["worker processes need ipc or tcp"])
-            name = "ipc"
-        placement = Placement(TransportName(name).value, workers, patience_s=patience, join_s=join_within)
+            name = FOR_WORKERS
+        placement = Placement(name, workers, patience_s=patience, join_s=join_within)
         _run(requested, out, resume, placement, output, quiet)
 
 
@@ -119,7 +119,6 @@ def server_command(
     """
     with cli_errors():
         from seedbus.scenarios.cli.keys import server_keys
-        from seedbus.scenarios.running.cluster import Placement
 
         requested = _requested("seedbus server", scenario, settings, out, resume)
         placement = Placement(

@@ -1,5 +1,4 @@
 """Reports of a run: results, tables, pages, progress, and comparisons.
 
-Doors: `accounting`, `compare`, `compare_page`, `page`, `progress`, `rate_limit`, `report`, `results`, `round_table`,
-`statistics`, `terminal`.
+Doors: `compare`, `compare_page`, `page`, `progress`, `rate_limit`, `report`, `results`, `run_report`, `terminal`.
 """

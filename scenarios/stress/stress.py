@@ -46,13 +46,13 @@ from seedbus.scenarios.faults import hostile
 from seedbus.scenarios.faults.byzantine import Byzantine
 from seedbus.scenarios.faults.hostile import Hostile
 from seedbus.scenarios.reporting.results import Results
-from seedbus.scenarios.running.cluster import Placement
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.loading import validate
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.stress.lying_evaluator import lying
 from seedbus.scenarios.stress.random_scenarios import HOSTILE, document
+from seedbus.scenarios.transports.placement import Placement
 
 OUR_FAULT = Reason.marked(Mark.DISHONEST) | {"bad-commit", "bad-plan", "bad-fetch", "unexpected"}
 """Refusal reasons and events that must never occur for an honest client, whatever happens to its messages."""
@@ -349,7 +349,7 @@ def _check_silenced(drawn: dict[str, Any], runs: Path) -> None:
 
 def _check_deceived(scenario: Scenario, runs: Path) -> None:
     """Check that a run with a lying evaluator ends, or stops with an error that the user can act upon."""
-    deceived = Placement(spoil=partial(lying, scenario.seed))
+    deceived = Placement(wrap=partial(lying, scenario.seed))
     try:
         run(scenario, runs / "deceived", placement=deceived)
     except Exception as error:

@@ -24,7 +24,7 @@ from seedbus.bus import HostRequest
 from seedbus.bus.zeromq import packet as packet
 from seedbus.bus.zeromq.packet import Type
 from seedbus.bus.zeromq.server.router_socket import MISSED
-from seedbus.scenarios.running.run import bind
+from seedbus.scenarios.running.prepare import bind
 
 SAME = ("digest", "ledger_hash", "metrics", "rounds", "reason")
 

@@ -7,11 +7,11 @@ Learning", IEEE TSP 2022, arXiv:2201.09531, §IV, equations 13–17:
     client i transmits α_iΔ_i,   α_i = (h_min/h_i)·√(dP/Δ_max),   Δ_max = max over M_t of ‖Δ_i‖²
     the server receives y = mean of Δ_i + ñ,   ñ ~ CN(0, σ_w²Δ_max/(|M_t|²·d·P·h_min²)) a coordinate
 
-SNR = P/σ_w². **Ours**: only the in-phase half of ñ is added, which has half that variance; each vector that an algorithm
-reports beside its update is a transmission of its own, with its own norms and noise; M_t is chosen within the cohort
-before plans are sent, so without `participation.cohort` it is drawn from all N, as in the paper, and with a cohort of m
-about e^(−h_min²)·m clients take part. |M_t| counts the clients whose reports arrived. A round whose M_t is empty, or
-below the quorum, makes no commit. All clients weigh equally, because the channel sums without weights.
+SNR = P/σ_w². **Ours**: only the in-phase half of ñ is added, which has half that variance; each vector that an
+algorithm reports beside its update is a transmission of its own, with its own norms and noise; M_t is chosen within the
+cohort before plans are sent, so without `participation.cohort` it is drawn from all N, as in the paper, and with a
+cohort of m about e^(−h_min²)·m clients take part. |M_t| counts the clients whose reports arrived. A round whose M_t is
+empty, or below the quorum, makes no commit. All clients weigh equally, because the channel sums without weights.
 
 All messages are counted: the report contains ‖Δ_i‖, and when the round closes with a commit, a PEAK message brings
 √Δ_max to all of M_t, whether or not their reports arrived; each takes 4 bytes a reported vector, as float32. **Ours**:

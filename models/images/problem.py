@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from seedbus.models.data.batches import batch, of_pass, passes
+from seedbus.models.data.batches import batch, batch_of_pass, batches_per_pass
 from seedbus.models.data.samples import Images
 from seedbus.models.errors import DataError
 from seedbus.models.images.settings import ClassifierSettings
@@ -187,7 +187,7 @@ class ImageObjective:
 
     @property
     def steps_an_epoch(self) -> int:
-        return passes(self._problem.parts[self._client], self._problem.task.batch_size)
+        return batches_per_pass(self._problem.parts[self._client], self._problem.task.batch_size)
 
     def counts(self) -> NDArray[np.int64]:
         """How many of the client's samples belong to each class."""
@@ -204,6 +204,6 @@ class ImageObjective:
         """Inputs and labels of the step's mini-batch."""
         problem, client = self._problem, self._client
         key = {"seed": problem.seed, "client": client, "round": self._round, "step": step}
-        choose = batch if problem.task.batches == "drawn" else of_pass
+        choose = batch if problem.task.batches == "drawn" else batch_of_pass
         indices = choose(problem.parts[client], problem.task.batch_size, **key)
         return problem.tensors(problem.splits["train"], indices, **key)

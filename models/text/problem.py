@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from seedbus.models.data.batches import batch, passes
+from seedbus.models.data.batches import batch, batches_per_pass
 from seedbus.models.errors import DataError, NoRoom, is_out_of_memory
 from seedbus.models.parameters.trained_vector import TrainedVector
 from seedbus.models.partitions import Partition
@@ -150,7 +150,7 @@ class TextObjective(Generic[Given]):
     @property
     def steps_an_epoch(self) -> int:
         """How many mini-batches make one pass over the client's samples."""
-        return passes(self._problem.parts[self._client], self._problem.batch_size)
+        return batches_per_pass(self._problem.parts[self._client], self._problem.batch_size)
 
     def batch(self, step: int) -> Given:
         """The step's mini-batch, made when the step first asks for it."""

@@ -85,7 +85,7 @@ def damage(path: Path, change: Any) -> None:
     [
         (
             lambda _, user: user["y"].pop(),
-            "x and y of user f0000_00 that are not lists of one length; expected a label",
+            "x and y of user f0000_00, which are not lists of equal length; expected a label",
         ),
         (lambda _, user: user["x"][2].pop(), "an image of user f0000_00; expected 784 numbers from 0 to 1"),
         (lambda _, user: user["x"][1].__setitem__(5, 1.5), "an image of user f0000_00"),

@@ -70,7 +70,7 @@ class TextProblem(ABC, Generic[Given]):
         """The pretrained weights, or what is added to them, float32 [d]. Raises `DataError` if they are others now."""
         if self._start is not None:
             return self._start.copy()
-        found = (self.trained if self.trained.is_as_made else self.load()).values()
+        found = (self.trained if self.trained.has_initial_values else self.load()).values()
         seal = hashlib.blake2b(found.data, digest_size=16).digest()
         if seal != (self._seal or seal):
             raise DataError("task.model", "other weights than when this process began", "files that nobody changes")

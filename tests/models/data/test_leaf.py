@@ -119,7 +119,7 @@ def test_a_text_beyond_the_alphabet_is_named(data: Path, change: Any, sentence: 
 def test_what_is_no_json_or_not_there_is_named(data: Path) -> None:
     path = data / "leaf-shakespeare" / "train" / "all_data.json"
     path.write_text(path.read_text(encoding="utf-8")[:-20], encoding="utf-8")
-    with pytest.raises(DataError, match=r"all_data\.json: found no JSON"):
+    with pytest.raises(DataError, match=r"all_data\.json: found invalid JSON"):
         Shakespeare().load()
     path.unlink()
     with pytest.raises(DataError, match="train: found no JSON files; expected LEAF's JSON files in train/ and test/"):

@@ -46,7 +46,7 @@ class FlatModule(Coordinates):
 
     @staticmethod
     def shaped(span: Tensor, shape: Any) -> Tensor:
-        """Return a view of a parameter's coordinates in its shape; a convolution's are stored [out, height, width, in]."""
+        """Return a view of a parameter's coordinates in its shape; convolutions are stored [out, height, width, in]."""
         if len(shape) != 4:
             return span.view(shape)
         out, inputs, height, width = shape
@@ -54,7 +54,7 @@ class FlatModule(Coordinates):
 
     @contextmanager
     def differentiated(self) -> Iterator[NDArray[np.float32]]:
-        """Within this context `backward` adds to the vector, float32 [d], which starts at zero; it is reused by each call."""
+        """Within this context `backward` adds to the vector, float32 [d]; it starts at zero, and later calls reuse it."""
         if self._gradient is None:
             self._gradient = np.zeros_like(self.point)
             views = self.views(torch.from_numpy(self._gradient))
@@ -96,7 +96,7 @@ def _initial(layer: nn.Module, name: str, parameter: Tensor, rng: np.random.Gene
 
 
 def _uniform(bound: float, count: int, rng: np.random.Generator) -> NDArray[np.float32]:
-    """Draw within ±bound. Multiply and subtract are separate NumPy calls, never fused, so bits are the same everywhere."""
+    """Draw within ±bound. Multiply and subtract are separate NumPy calls, never fused: the same bits everywhere."""
     return (rng.random(count, dtype=np.float32) * np.float32(2) - np.float32(1)) * np.float32(bound)
 
 

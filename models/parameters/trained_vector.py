@@ -48,7 +48,7 @@ class TrainedVector(Coordinates):
         return {name: p.detach().numpy().copy() for name, p in self._named}
 
     def frozen_digest(self, *facts: bytes) -> bytes:
-        """Return a digest of all that a loss depends on beside x: frozen parameters, persistent buffers and the given facts."""
+        """Return a digest of what a loss depends on beside x: frozen parameters, persistent buffers and given facts."""
         state = hashlib.blake2b(digest_size=16)
         for fact in facts:
             state.update(hashlib.blake2b(fact).digest())

@@ -177,7 +177,7 @@ class _Layers:
                 hook.remove()
 
     def _take(self, span: slice) -> NDArray[np.float32]:
-        """Return scratch for a span, with the offset from a cache line that it has in the vector: same bits in torch."""
+        """Return scratch for a span, at its own offset from a cache line: torch then computes the same bits."""
         first = self._top + (span.start - self._top) % LINE
         self._top = first + span.stop - span.start
         if self._top > self._scratch.size:

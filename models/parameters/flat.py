@@ -54,7 +54,7 @@ class FlatModule(Coordinates):
 
     @contextmanager
     def differentiated(self) -> Iterator[NDArray[np.float32]]:
-        """Within this context `backward` adds to the vector, float32 [d]; it starts at zero, and later calls reuse it."""
+        """Within this context `backward` adds to the vector, float32 [d], at first zero; later calls reuse it."""
         if self._gradient is None:
             self._gradient = np.zeros_like(self.point)
             views = self.views(torch.from_numpy(self._gradient))

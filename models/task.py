@@ -27,7 +27,7 @@ SPLITS = ("train", "validation", "test")
 
 
 class ClientLoss(Protocol):
-    """One client's loss in one round: all that tasks promise of what algorithms call an `Objective`."""
+    """One client's loss in one round; an `Objective` is what algorithms require of it."""
 
     @property
     def point(self) -> Vector:
@@ -52,7 +52,7 @@ class Problem(Protocol):
         ...
 
     def x0(self) -> Vector:
-        """Return the initial point, a new float32 array [d]; its bits depend only on the task's name and the seed."""
+        """Return the initial point, a new float32 array [d]; it has the same bits in every process."""
         ...
 
     def objective(self, client: int, round: int) -> ClientLoss:

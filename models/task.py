@@ -132,12 +132,12 @@ class Task(BaseModel, frozen=True, extra="forbid"):
 
 def tasks() -> dict[str, type[Task]]:
     """Return every task of `models/tasks` by its name in a scenario, sorted."""
-    found: dict[str, type[Task]] = {}
+    by_name: dict[str, type[Task]] = {}
     package = importlib.import_module(f"{__package__}.tasks")
     for info in pkgutil.iter_modules(package.__path__, prefix=f"{package.__name__}."):
         module = importlib.import_module(info.name)
-        found |= {_name(value): value for value in vars(module).values() if _is_task(value, info.name)}
-    return dict(sorted(found.items()))
+        by_name |= {_name(value): value for value in vars(module).values() if _is_task(value, info.name)}
+    return dict(sorted(by_name.items()))
 
 
 def refuse_partition(task: str, partition: Partition) -> None:

@@ -1,4 +1,4 @@
-"""Payloads of the dense family: whole vectors, as raw little-endian float32; every length is checked on unpacking.
+"""Payloads of the dense family: whole vectors, as raw little-endian float32; `unpack_*` raise `BadPayload`.
 
     plan      [local steps, epochs, η]
     report    [samples, [vector, …], norms]    vectors in the codec's form; norms, one a vector, for a channel only

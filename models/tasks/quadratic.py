@@ -1,9 +1,9 @@
 """Quadratics with a known optimum: f_i(x) = ½ Σ_j a_j (x_j − c_ij)² for client i, F = the mean over clients.
 
-The a_j form a geometric sequence from 1/condition to 1, so F is 1-smooth. Client centres are c_i = c +
-heterogeneity·s_i, with c in [−1, 1)^d and s_i of zero mean and unit variance in every coordinate; F's optimum is their
-mean. With `noise`, the loss of a step is f_i(x) + noise·⟨ξ, x − c_i⟩, with ξ keyed by (seed, client, round, step), of
-zero mean and unit variance: a stochastic gradient with standard deviation `noise` in every coordinate.
+The a_j form a geometric sequence from 1/condition to 1, so F is 1-smooth. Client centres are
+c_i = c + heterogeneity·s_i, with c in [−1, 1)^d and s_i of zero mean and unit variance in every coordinate; F's optimum
+is their mean. With `noise`, the loss of a step is f_i(x) + noise·⟨ξ, x − c_i⟩, with ξ keyed by (seed, client, round,
+step), of zero mean and unit variance: a stochastic gradient with standard deviation `noise` in every coordinate.
 
 The invariant: losses are summed in float64 for a point of any type, so with a float64 point they can test theory.
 """

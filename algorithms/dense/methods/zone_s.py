@@ -15,12 +15,12 @@ computes z and s, so one vector travels in each direction. If all clients take p
 G_i.
 
 **Ours**: the server's step uses the multipliers from before the round. So does NESTT-G, the variant with gradients
-(arXiv:1605.07747), which with α = 1/N is therefore SAGA, as its authors say; with λ⁺ the new estimates would count (1 +
-α)/α times. Where m of N clients report, α is m/N, the share of those drawn (theirs is m = 1), and all clients have the
-same ρ. G is FedZO's estimator (dense.methods.zeroth_order) instead of their J Gaussian directions. Further local steps
-descend the client's Lagrangian: w ← z − η(λ_i + G_i(w)). N is the number of members. A client that loses its state has
-λ_i = 0 while s still contains the old one, and a report that never arrives changes λ_i but not s: either leaves z with
-an offset.
+(arXiv:1605.07747), which with α = 1/N is therefore SAGA, as its authors say; with λ⁺ the new estimates would count
+(1 + α)/α times. Where m of N clients report, α is m/N, the share of those drawn (theirs is m = 1), and all clients have
+the same ρ. G is FedZO's estimator (dense.methods.zeroth_order) instead of their J Gaussian directions. Further local
+steps descend the client's Lagrangian: w ← z − η(λ_i + G_i(w)). N is the number of members. A client that loses its
+state has λ_i = 0 while s still contains the old one, and a report that never arrives changes λ_i but not s: either
+leaves z with an offset.
 """
 
 from __future__ import annotations

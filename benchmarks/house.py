@@ -20,7 +20,7 @@ FLOOR = ""
 ORDER: dict[str, tuple[tuple[str, ...], ...]] = {
     "scenarios": (
         (FLOOR,),
-        ("faults",),
+        ("faults", "transports"),
         ("schema",),
         ("run_folder",),
         ("reporting",),

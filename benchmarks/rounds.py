@@ -115,7 +115,7 @@ def plain(model: str, algorithm: str, rounds: int) -> dict[str, float]:
     from plain import Batch, Commit, Follower, Recipe, borrow, federated_round, flat
 
     from seedbus.models.images.problem import ImageProblem
-    from seedbus.scenarios.running.run import bind
+    from seedbus.scenarios.running.prepare import bind
     from seedbus.scenarios.schema.loading import validate
 
     problem = bind(validate(document(model, algorithm, rounds, ""), "a benchmark"))

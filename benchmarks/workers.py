@@ -101,9 +101,9 @@ def a_round(workers: int, rounds: int, task: dict[str, Any]) -> float:
     """Milliseconds of wall time, the median."""
     from zeromq import Stopwatch
 
-    from seedbus.scenarios.running.cluster import Placement
     from seedbus.scenarios.running.run import run
     from seedbus.scenarios.schema.loading import validate
+    from seedbus.scenarios.transports.placement import Placement
 
     stopwatch = Stopwatch()
     with tempfile.TemporaryDirectory() as folder:
@@ -133,7 +133,7 @@ def rows(is_quick: bool) -> Iterator[Row | Skip]:
 
 def _is_there(task: dict[str, Any]) -> bool:
     from seedbus.models.errors import DataError
-    from seedbus.scenarios.running.run import bind
+    from seedbus.scenarios.running.prepare import bind
     from seedbus.scenarios.schema.loading import validate
 
     try:

@@ -25,9 +25,9 @@ from echo import WAYS, echo
 from rows import Row
 
 from seedbus.agents.observer import NullObserver
-from seedbus.scenarios.running.cluster import Placement
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.loading import validate
+from seedbus.scenarios.transports.placement import Placement
 
 
 class Stopwatch(NullObserver):

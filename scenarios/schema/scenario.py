@@ -23,15 +23,18 @@ from seedbus.scenarios.faults.selector import Clients
 from seedbus.scenarios.schema.discovery import algorithms, faults
 from seedbus.scenarios.schema.expectations import REFUSED, Bounds, names
 from seedbus.scenarios.sentences import nearest, quoted
+from seedbus.scenarios.transports.transports import TRANSPORTS
 
 if TYPE_CHECKING:
     AnyTask = Task
     AnyAlgorithm = Algorithm[Any, Any, Any]
     AnyFault = Clients
+    AnyTransport = str
 else:
     AnyTask = Annotated[Union[tuple(tasks().values())], Field(discriminator="name")]  # noqa: UP007
     AnyAlgorithm = Annotated[Union[tuple(algorithms().values())], Field(discriminator="name")]  # noqa: UP007
     AnyFault = Annotated[Union[tuple(faults().values())], Field(discriminator="fault")]  # noqa: UP007
+    AnyTransport = Literal[tuple(TRANSPORTS)]
 
 
 LARGEST = 2**40  # coordinates; more would be terabytes
@@ -58,7 +61,7 @@ class Scenario(BaseModel):
     clock: Literal["virtual", "wall"] = Field(
         default="virtual", description="virtual: time jumps when everybody waits; wall: real time, real races"
     )
-    transport: Literal["memory", "inproc", "ipc", "tcp"] = Field(
+    transport: AnyTransport = Field(
         default="memory", description="memory: function calls in one process; the others are ZeroMQ's; same bits on all"
     )
     network: Network = Field(default=Network(), description="latency and bandwidth of the links")

@@ -32,7 +32,7 @@ def borrowed(descriptor: int) -> Iterator[socket.socket]:
 
 
 def name_of(descriptor: int) -> str:
-    """Return the peer's address as host:port; other words for a Unix socket, and for a connection that has ended."""
+    """Return the peer's address, host:port; a phrase for a Unix socket; `GONE` if the connection has ended."""
     with suppress(OSError), borrowed(descriptor) as connection:
         peer = connection.getpeername()
         return f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "a process of this machine"

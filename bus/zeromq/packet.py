@@ -46,7 +46,7 @@ _SCENARIO_LIMIT = 2**22  # bytes
 HEARTBEAT_MS = (10, 60_000)
 """The shortest and the longest heartbeat that a link accepts from a hub."""
 FAREWELLS = frozenset({"stopped", "data", "scenario", "limits", "memory", "server", "failed"})
-"""The reasons for which a link gives up. They are words, because a sentence could reveal the user's files to the hub."""
+"""Why a link gives up, in one word: a sentence could reveal the user's files to the hub."""
 
 
 class Type(enum.IntEnum):

@@ -72,7 +72,7 @@ class Hub:
         offers: how many offers may be open to strangers, and how many strangers may connect, at a time, within OFFERS.
 
     Attributes:
-        endpoint: the address with the port that was chosen.
+        endpoint: the address that workers connect to, with its port.
         stalls: how many sessions ended because they owed an answer for too long.
 
     Raises:
@@ -163,7 +163,7 @@ class Hub:
         self.end()
 
     def end(self) -> None:
-        """Do what `close` does; also for a hub that was never started."""
+        """Close the hub, as `close` does; it need not have been started."""
         if self._router.is_closed:
             return
         self._is_closing = True

@@ -43,7 +43,7 @@ class RouterSocket:
         refused: called with a peer's name, a word and a sentence about what was refused.
 
     Attributes:
-        endpoint: the address with the port that was chosen.
+        endpoint: the address that peers connect to, with its port.
 
     Raises:
         BadEndpoint: an address cannot be listened at.
@@ -167,7 +167,7 @@ class RouterSocket:
             self._read_one()
 
     def _listen(self) -> None:
-        """Watch for input, and read what is there already: the descriptors give no notice of that."""
+        """Watch for input, and read the messages that came before: the descriptors give no notice of those."""
         self._is_paused = False
         self._loop.add_reader(self._descriptor, self._read)
         self._loop.add_reader(self._connections.descriptor, self._read_events)
@@ -186,7 +186,7 @@ class RouterSocket:
             self._started[1].rest(pause_s)
 
     def _read(self) -> None:
-        """Read what is there. The descriptor gives notice of a change only once, so nothing may be left."""
+        """Read all messages. The descriptor gives notice of a change only once, so none may be left."""
         for _ in range(BUDGET):
             if self._socket.closed or self._is_paused or not self._read_one():
                 return

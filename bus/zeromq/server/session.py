@@ -63,9 +63,9 @@ class Delivery:
 
 @dataclass(slots=True)
 class Session:
-    """What a hub has sent to one worker process, what that has answered, and whether it still lives.
+    """A worker process at the hub: its joining, its deliveries and answers, its outbox, its bytes, and its liveness.
 
-    The hub tells a session what has happened and asks what follows; it changes no field of it.
+    The hub calls a method for each thing that happens, and changes no attribute itself.
 
     Attributes:
         id: the session's bytes in packets.
@@ -106,7 +106,7 @@ class Session:
     _unsent_bytes: int = field(default=0, init=False)
     _unanswered: deque[Delivery] = field(default_factory=deque, init=False)
     _unanswered_bytes: int = field(default=0, init=False)
-    _is_flushing: bool = field(default=False, init=False)  # what is unsent follows as soon as the window allows
+    _is_flushing: bool = field(default=False, init=False)  # unsent deliveries follow as soon as the window allows
     _next_delivery: int = field(default=0, init=False)
     _next_answer: int = field(default=0, init=False)
     _waiting_since_s: float = field(default_factory=wall_seconds, init=False)
@@ -265,7 +265,7 @@ class Session:
     # -- liveness
 
     def received(self, size: int) -> None:
-        """Count a message of `size` bytes on the wire, whatever it holds."""
+        """Count a message of `size` bytes on the wire, well-formed or not."""
         self._up_bytes += size
 
     def heard(self) -> None:

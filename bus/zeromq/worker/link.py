@@ -140,12 +140,12 @@ class Link:
             raise BadServer(self._endpoint, why)
 
     def _handshake_hint(self) -> str:
-        """Return what may be the reason why no server answers."""
+        """Return a possible reason why no server answers."""
         if self._monitor is None or not self._monitor.had_failure:
             return ""
         if self._identity is None:
-            return "somebody is there who ends the connection: a server with keys, perhaps; then --server-key is needed"
-        return "somebody is there who ends the connection: a server with another key than --server-key, or with none"
+            return "a peer ends the handshake: perhaps a server with keys; then --server-key is needed"
+        return "a peer ends the handshake: perhaps a server with another key than --server-key, or with none"
 
     # -- the socket
 
@@ -205,7 +205,7 @@ class Link:
 
         Raises:
             Turned: the server declines.
-            BadServer: it sends what no honest hub sends.
+            BadServer: it sends packets that an honest hub would not send.
         """
         while not self.is_over and not self.socket.closed:
             try:
@@ -251,10 +251,10 @@ class Link:
             raise RuntimeError("no follower has been built yet")
         return self._follower
 
-    # -- what the worker thread does, and returns
+    # -- the worker thread's jobs and results
 
     def _build(self, offered: Offered, session: WorkerSession) -> Callable[[], None]:
-        """Build followers for an offer, on the worker thread; returns what sends their JOINs."""
+        """Build followers for an offer, on the worker thread; returns a function that sends their JOINs."""
         if self._follower is None or offered.is_new:
             self._follower = self._recruit(offered.offer)
         return partial(self._join, session, self._follower.join(offered.offer.host, offered.offer.nonce))

@@ -1,6 +1,6 @@
-"""Time as a link sees it: when to send a PING, when a server counts as gone, when to connect again, when to give up.
+"""When a link sends a PING, when a server counts as gone, when to connect again, and when to give up.
 
-It reads no clock: every method is told the time, in seconds of one clock.
+Nothing here reads a clock: the callers pass the time, in seconds.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     HELLO ─► OFFER ─► (load, build) ─► POST of JOINs ─► POST of WELCOME ─► DELIVER ─► ANSWER … POST of BYE ─► FAREWELL
 
-It is told what has happened: packets, the time, answers of the followers. It returns events that its caller must act
-upon, and puts packets to send into the outbox of its session. A lost connection ends the session; the next one asks for
-the same clients, and answers to deliveries of an older session are dropped, because they will be delivered again.
+Its inputs are packets, the time, and the followers' answers. Its outputs are events that the caller must act upon, and
+packets in the outbox of its session. A lost connection ends the session; the next one asks for the same clients.
+Answers to deliveries of an older session are dropped, because the hub delivers these again.
 
 The hub is not trusted. An offer of other clients than were asked for, and more work than a hub hands out at a time,
 raise `BadServer`.
@@ -56,7 +56,7 @@ class Delivered:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The connection is of no use any more, and is to be closed."""
+    """The connection is to be closed."""
 
     reason: str
 
@@ -75,7 +75,7 @@ class LinkProtocol:
         now_s: the time.
 
     Attributes:
-        session: what was exchanged over the last connection.
+        session: the state of the present connection, or of the last one.
         liveness: when PINGs, new connections and the end are due.
         rejection: why a server declined last; None once it has answered a JOIN.
     """
@@ -88,7 +88,7 @@ class LinkProtocol:
         self.rejection: Turned | None = None
         self._endpoint = endpoint
         self._first_request = request
-        self._request = request  # what the next HELLO asks for: the clients that were offered, if there was an offer
+        self._request = request  # of the next HELLO: the clients of the last offer, if there was one
         self._most_clients = most_clients
         self._run = b""
         self._previous_session = NO_SESSION
@@ -149,12 +149,12 @@ class LinkProtocol:
     # -- what the hub sends
 
     def receive(self, received: Packet, now_s: float) -> Iterator[Event]:
-        """Handle a packet, and yield what is to be done for it, step by step.
+        """Handle a packet, and yield the events that follow from it. Iterate to the end.
 
         Raises:
-            MalformedPacket: it makes no sense, or not now.
-            MalformedEnvelope: an envelope in it makes no sense.
-            BadServer: no honest hub sends it.
+            MalformedPacket: it cannot be read, or comes at the wrong time.
+            MalformedEnvelope: an envelope in it cannot be read.
+            BadServer: an honest hub would not send it.
             Turned: the server declines, and will not change its mind.
         """
         if received.type is Type.DECLINE:

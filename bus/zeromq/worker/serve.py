@@ -55,10 +55,10 @@ def follow(
 
     Raises:
         ServerGone: no server has been there for `patience_s`.
-        BadServer: the server sends what no honest hub sends.
+        BadServer: the server sends packets that an honest hub would not send.
         Turned: the server declines.
         BadEndpoint: `endpoint` is not a server's address.
-        Exception: whatever building followers raises.
+        Exception: `recruit` may raise others, which are passed on.
     """
     owns_context = context is None
     if context is None:

@@ -1,4 +1,4 @@
-"""A link's session: what holds from one connection to the next, on the worker's side. It does no I/O."""
+"""A link's session: the state of one connection on the worker's side. It does no I/O."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Phase(enum.Enum):
 
 
 class WorkerSession:
-    """What was exchanged over one connection. Each connection has a session of its own.
+    """The state of one connection. Each new connection gets a new session.
 
     Attributes:
         id: the session's bytes in packets; `NO_SESSION` until an OFFER names it, and after a REFUSE.

@@ -145,8 +145,8 @@ def _no_model() -> Vector:
 
 def _those(rules: FaultHooks, kind: Any) -> tuple[list[Any], list[Counter[str]]]:
     """What the scenario says of one kind, and where it is counted how often it did what."""
-    said = [each for each in rules.said if isinstance(each.thing, kind)]
-    return [each.thing for each in said], [each.did for each in said]
+    active = [each for each in rules.faults if isinstance(each.fault, kind)]
+    return [each.fault for each in active], [each.counts for each in active]
 
 
 class _ServerRun:
@@ -197,7 +197,7 @@ class _ServerRun:
             tally=lambda envelope: tally(setup.algorithm, self.coordinator.verifier.is_due, envelope),
             answer_ns=self._answer_ns,
             report_limit=setup.report_limit,
-            learned=positions.answered,
+            on_answer=positions.answered,
         )
         self.server = Server(self.bus, self.coordinator, positions, self.population, outages, journal, observer)
         # a connection of its own, for the journal's may be in use on the journal's thread

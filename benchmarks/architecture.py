@@ -1,10 +1,10 @@
-"""The house, read from its imports: a drawing of the rooms, and a table of their sizes.
+"""The package's architecture, read from its imports: a drawing of the rooms, and a table of their sizes.
 
     python benchmarks/architecture.py --write docs                  # docs/architecture.svg
     python benchmarks/architecture.py --counts                      # files, lines, imports and circles of every room
     python benchmarks/architecture.py --counts --root OTHER         # the same of another checkout
 
-A *room* is a folder with Python files. It needs nothing beyond the standard library.
+A *room* is a folder with Python files. This program needs only the standard library.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from house import ORDER, PACKAGE, House, dotted, place, read
 
 
 def table(house: House) -> str:
-    """A row for each room and the sum: files, lines, longest file, imports inside, from outside, to outside, circles.
+    """Return a table with a row for each room and one for the sum.
 
-    Imports are pairs of files. A circle counts in every room that it passes.
+    Columns: files, lines, longest file, imports inside, from outside and to outside, circles. Imports are pairs of
+    files. A circle counts in every room that it passes through.
     """
     rows: list[tuple[str, ...]] = [("room", "files", "lines", "longest", "inside", "in", "out", "circles")]
     rooms = sorted({module.room for module in house.modules.values()})
@@ -75,7 +76,14 @@ text { fill: #e4eaf1; } .small { fill: #9fb0c3; } .paper { fill: #0f151c; }
 
 @dataclass(frozen=True)
 class Panel:
-    """Where a layer is drawn: its left edge, its top, and the words beside its name."""
+    """Where a layer is drawn.
+
+    Attributes:
+        layer: its name.
+        x: left edge.
+        y: top.
+        what: the words below its name.
+    """
 
     layer: str
     x: int
@@ -84,7 +92,7 @@ class Panel:
 
     @property
     def names(self) -> list[str]:
-        """The layer's boxes from left to right: what imports stands left of what it imports."""
+        """The layer's boxes from left to right: an importer is left of what it imports."""
         return [name for level in reversed(ORDER[self.layer]) for name in level]
 
     @property
@@ -127,7 +135,7 @@ ROUTES = {
 
 
 def draw(house: House) -> str:
-    """The drawing as SVG, in the colours of a light or a dark page: the same text for the same imports."""
+    """Return the drawing as SVG, for light and dark pages. The same imports give the same text."""
     sizes: Counter[tuple[str, str]] = Counter()
     for module in house.modules.values():
         layer = module.room.partition("/")[0]
@@ -189,7 +197,7 @@ def box(middle: int, top: int, label: str, below: str) -> str:
 
 
 def arc(panel: Panel, above: str, below: str, n: int) -> str:
-    """An arrow between two boxes of a layer: over them, or under them where it runs against the order."""
+    """An arrow between two boxes of a layer: above them, or below them if it runs against the order."""
     start, end = panel.middle(above), panel.middle(below)
     up = end < start
     steps = abs(end - start) // STEP
@@ -206,7 +214,7 @@ def arc(panel: Panel, above: str, below: str, n: int) -> str:
 
 
 def arrow(path: str, label: tuple[int, int], n: int, title: str, *, up: bool) -> str:
-    """One path with its count; its width grows with the root of the count."""
+    """One path with its count; its width grows with the square root of the count."""
     width = round(min(1 + n**0.5 / 2.5, 5), 1)
     x, y = label
     kind, end = ("arrow up", "up") if up else ("arrow", "down")

@@ -25,7 +25,7 @@ from seedbus.agents.problem import Problem
 from seedbus.agents.seeds import of_directions
 from seedbus.agents.verification import Verifier
 from seedbus.algorithms.contract import BadPayload, CommitGap, Declined, Replica, Vector
-from seedbus.algorithms.shared_work import Together, one_by_one
+from seedbus.algorithms.shared_work import SharedWork, one_by_one
 from seedbus.bus import Envelope
 
 WITHOUT_STATE, FROM_ANOTHER_RUN = (RETURNS.index(how) for how in ("without-state", "from-another-run"))
@@ -178,7 +178,7 @@ class Host:
     def _alike(self, asked: Sequence[_Asked]) -> list[list[_Asked]]:
         """Those who can work together: they share a replica, as verification has it that nobody does, and a plan."""
         groups: list[list[_Asked]] = []
-        can_share = isinstance(self.algorithm, Together)  # a protocol: asked once, for it costs more than a message
+        can_share = isinstance(self.algorithm, SharedWork)  # a protocol: asked once, for it costs more than a message
         for each in asked:
             like = (group for group in groups if group[0].replica is each.replica and group[0].plan == each.plan)
             group = next(like, None) if can_share else None
@@ -193,7 +193,7 @@ class Host:
         (_, plan, replica), *_ = group
         memories = [self._memories.before(each.client, plan.round) for each in group]
         objectives = [self.problem.objective(each.client, plan.round) for each in group]
-        if isinstance(self.algorithm, Together):
+        if isinstance(self.algorithm, SharedWork):
             found = self.algorithm.local_together(replica, memories, plan, objectives)
         else:
             found = one_by_one(self.algorithm, replica, memories, plan, objectives)

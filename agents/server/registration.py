@@ -126,7 +126,7 @@ class Registration:
         if refusal is not None:
             self._observer.refused(refusal)
             return self._refuse(frame, host, refusal.reason, refusal.detail, refusal)
-        self._bus.book(envelope)
+        self._bus.record(envelope)
         guest.joined.update(clients)
         for span in spans:
             self._free.discard(span)
@@ -252,15 +252,15 @@ class Registration:
         answer = messages.welcome(self._coordinator.algorithm, guest.offer.host, version, stands, log, packed)
         missing = len(self.missing - {EVALUATOR})
         self._observer.noted("joined", host=guest.offer.host, clients=_named(guest.offer.spans), missing=missing)
-        return self._bus.book(answer)
+        return self._bus.record(answer)
 
     def _refuse(
         self, frame: bytes, host: int, reason: str, detail: str, refusal: Refusal | None = None
     ) -> tuple[list[bytes], bool]:
         if refusal is None:
             self._observer.refused(self._coordinator.refused(host, reason, detail))
-        self._bus.book_refused(host, frame)
-        return [self._bus.book(messages.refuse(host, reason, detail))], False
+        self._bus.record_refused_join(host, frame)
+        return [self._bus.record(messages.refuse(host, reason, detail))], False
 
 
 def _clients(join: messages.Join, most: int) -> list[int] | None:

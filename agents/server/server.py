@@ -91,7 +91,7 @@ class Server:
                 await self._round()
             await self._until(lambda: self.coordinator.progress.awaited == 0)
             for host in self._registration.hosts:
-                self.bus.transport.post(host, self.bus.book(messages.bye(host)))
+                self.bus.transport.post(host, self.bus.record(messages.bye(host)))
             return reason
         finally:
             self._disk.shutdown()
@@ -185,8 +185,8 @@ class Server:
 
     async def _keep(self, closed: ClosedRound) -> None:
         """Make the round durable, on the journal's own thread. In simulated time nothing is half done then."""
-        await self.bus.answers.all_given()
-        self.bus.book_link_bytes()
+        await self.bus.answers.all_received()
+        self.bus.record_link_bytes()
         ledger, commit = self.bus.ledger, closed.commit
         held, partial_downloads = self._positions.take_moved()
         entry = Entry(

@@ -121,7 +121,7 @@ def keys_folder(said: Path | None) -> Path:
 
 def guarded(bind: str, said: Path | None, insecure: bool) -> Path | None:
     """The folder of a server's keys: what was said, or the usual one where other machines can reach the server."""
-    from seedbus.scenarios.running.access import is_public
+    from seedbus.scenarios.transports.placement import is_public
 
     if insecure:
         if said is not None:

@@ -34,12 +34,14 @@ from seedbus.scenarios.cli.options import (
     ScenarioArgument,
     ServerKeys,
     Set,
-    Way,
+    TransportName,
 )
 from seedbus.scenarios.cli.stress import stress
 from seedbus.scenarios.cli_errors import cli_errors
 from seedbus.scenarios.errors import Exit, ScenarioError
 from seedbus.scenarios.reporting.terminal import accept_all_text, note, say
+from seedbus.scenarios.transports.placement import Placement
+from seedbus.scenarios.transports.transports import FOR_WORKERS, TRANSPORTS
 
 _UsageError: Any = typer.BadParameter.__base__  # click's; typer brings its own click, or uses the one that is there
 
@@ -64,7 +66,8 @@ def run_command(
     out: Out = None,
     resume: Resume = None,
     transport: Annotated[
-        Way | None, typer.Option(help="How bytes move; the same bits on all. Default: what the scenario says.")
+        TransportName | None,
+        typer.Option(help="How bytes move; same bits on all. Default: what the scenario says."),
     ] = None,
     workers: Annotated[
         int, typer.Option(min=0, max=1024, help="Processes that share the clients; 0: all in this one.")
@@ -76,15 +79,13 @@ def run_command(
 ) -> None:
     """Run a scenario to its end, or go on with one that stopped."""
     with cli_errors():
-        from seedbus.scenarios.running.cluster import Placement
-
         what = _asked("seedbus run", scenario, settings, out, resume)
-        way = transport.value if transport is not None else what.transport
-        if workers and way in ("memory", "inproc"):
+        name = transport.value if transport is not None else what.transport
+        if workers and not TRANSPORTS[name].reaches_processes:
             if transport is not None:
-                raise ScenarioError(f"--transport {way}", ["worker processes need ipc or tcp"])
-            way = "ipc"
-        where = Placement(Way(way).value, workers, patience_s=patience, join_s=join_within)
+                raise ScenarioError(f"--transport {name}", ["worker processes need ipc or tcp"])
+            name = FOR_WORKERS
+        where = Placement(name, workers, patience_s=patience, join_s=join_within)
         _run(what, out, resume, where, output, quiet)
 
 
@@ -118,7 +119,6 @@ def server_command(
     """
     with cli_errors():
         from seedbus.scenarios.cli.keys import guarded
-        from seedbus.scenarios.running.cluster import Placement
 
         what = _asked("seedbus server", scenario, settings, out, resume)
         where = Placement(

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
+from enum import Enum, StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from seedbus.scenarios.transports.transports import TRANSPORTS
 
-class Way(StrEnum):
-    """How bytes move between server and clients."""
-
-    memory = "memory"
-    inproc = "inproc"
-    ipc = "ipc"
-    tcp = "tcp"
+TransportName = Enum("TransportName", {name: name for name in TRANSPORTS}, type=str)  # type: ignore[misc]
 
 
 class Evaluates(StrEnum):

@@ -45,13 +45,13 @@ from seedbus.scenarios.faults import hostile
 from seedbus.scenarios.faults.byzantine import Byzantine
 from seedbus.scenarios.faults.hostile import Hostile
 from seedbus.scenarios.reporting.results import Results
-from seedbus.scenarios.running.cluster import Placement
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.loading import validate
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.stress.lying_evaluator import lying
 from seedbus.scenarios.stress.random_scenarios import HOSTILE, document
+from seedbus.scenarios.transports.placement import Placement
 
 OUR_FAULT = Reason.marked(Mark.DISHONEST) | {"bad-commit", "bad-plan", "bad-fetch", "unexpected"}
 """What no honest client is refused for, and what no follower is to note, whatever befalls its messages."""
@@ -316,7 +316,7 @@ def _check_silenced(drawn: dict[str, Any], where: Path) -> None:
 
 def _check_deceived(scenario: Scenario, where: Path) -> None:
     """With an evaluator that lies the run ends all the same, or stops with a sentence that a person can act upon."""
-    deceived = Placement(spoil=partial(lying, scenario.seed))
+    deceived = Placement(wrap=partial(lying, scenario.seed))
     try:
         run(scenario, where / "deceived", placement=deceived)
     except Exception as error:

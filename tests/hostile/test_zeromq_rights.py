@@ -36,10 +36,12 @@ from seedbus.bus.zeromq import packet as packet
 from seedbus.bus.zeromq.packet import Type
 from seedbus.bus.zeromq.server.connections import STRANGERS_OF_A_HOST
 from seedbus.scenarios.reporting.results import Results
-from seedbus.scenarios.running import cluster
-from seedbus.scenarios.running.cluster import STALLS, Placement, _Guard
-from seedbus.scenarios.running.run import bind, run
-from seedbus.scenarios.running.workers import Workers
+from seedbus.scenarios.running.prepare import bind
+from seedbus.scenarios.running.run import run
+from seedbus.scenarios.transports import patience
+from seedbus.scenarios.transports.patience import MAX_STALLS, Patience
+from seedbus.scenarios.transports.placement import Placement
+from seedbus.scenarios.transports.worker_processes import WorkerProcesses
 
 WHAT = lossy(stop={"rounds": 20})
 
@@ -94,12 +96,12 @@ def in_memory(tmp_path_factory: pytest.TempPathFactory) -> Results:
 @pytest.fixture
 def evaluator(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """What a server's own process waits for before it is started."""
-    may_start, start = threading.Event(), Workers.start
+    may_start, start = threading.Event(), WorkerProcesses.start
 
-    def later(self: Workers) -> None:
+    def later(self: WorkerProcesses) -> None:
         threading.Thread(target=lambda: may_start.wait(60) and start(self), daemon=True).start()
 
-    monkeypatch.setattr(Workers, "start", later)
+    monkeypatch.setattr(WorkerProcesses, "start", later)
     return may_start
 
 
@@ -209,12 +211,12 @@ class Waiting(SimpleNamespace):
 def now(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """A wall clock of the test's own, in seconds."""
     now = SimpleNamespace(s=0.0)
-    monkeypatch.setattr(cluster, "wall_seconds", lambda: now.s)
+    monkeypatch.setattr(patience, "wall_seconds", lambda: now.s)
     return now
 
 
 def test_an_offer_that_is_passed_along_for_ever_holds_up_the_end_of_a_run_once(now: SimpleNamespace) -> None:
-    guard, waiting = _Guard(Placement("tcp", patience_s=10.0, join_s=30.0)), Waiting(missing={7}, could_go_on=True)
+    guard, waiting = Patience(Placement("tcp", patience_s=10.0, join_s=30.0)), Waiting(missing={7}, could_go_on=True)
     for now.s in range(0, 40, 2):
         guard.check(waiting, 0)
     with pytest.raises(Unfinishable, match=r"no process has hosted 1 clients \(7\) for 40 s"):
@@ -223,7 +225,7 @@ def test_an_offer_that_is_passed_along_for_ever_holds_up_the_end_of_a_run_once(n
 
 
 def test_a_run_whose_clients_nobody_is_offered_ends_after_its_patience(now: SimpleNamespace) -> None:
-    guard, waiting = _Guard(Placement("tcp", patience_s=10.0, join_s=30.0)), Waiting(missing={3, 7})
+    guard, waiting = Patience(Placement("tcp", patience_s=10.0, join_s=30.0)), Waiting(missing={3, 7})
     for now.s in range(0, 12, 2):
         guard.check(waiting, 0)
     now.s = 12
@@ -232,18 +234,18 @@ def test_a_run_whose_clients_nobody_is_offered_ends_after_its_patience(now: Simp
 
 
 def test_a_round_that_closes_gives_a_run_all_its_time_again(now: SimpleNamespace) -> None:
-    guard, waiting = _Guard(Placement("tcp", patience_s=10.0, join_s=30.0)), Waiting(missing={7}, could_go_on=True)
+    guard, waiting = Patience(Placement("tcp", patience_s=10.0, join_s=30.0)), Waiting(missing={7}, could_go_on=True)
     for now.s in range(0, 400, 2):
         waiting.rounds_closed = now.s // 38
         guard.check(waiting, now.s // 19)
 
 
 def test_processes_that_join_and_answer_nothing_end_a_run_without_rounds(now: SimpleNamespace) -> None:
-    guard, there = _Guard(Placement("tcp", answer_s=5.0)), Waiting(missing=set(), can_go_on=True, rounds_closed=4)
-    for stalls in range(STALLS):
+    guard, there = Patience(Placement("tcp", answer_s=5.0)), Waiting(missing=set(), can_go_on=True, rounds_closed=4)
+    for stalls in range(MAX_STALLS):
         guard.check(there, stalls)
     with pytest.raises(Unfinishable, match=r"round 4: 3 processes joined and did not answer for 5 s each"):
-        guard.check(there, STALLS)
+        guard.check(there, MAX_STALLS)
 
 
 async def test_connections_that_come_and_go_faster_than_they_are_heard_of_are_not_taken_for_others() -> None:

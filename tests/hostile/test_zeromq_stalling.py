@@ -34,7 +34,7 @@ from seedbus.bus.zeromq import Hub, Limits
 from seedbus.bus.zeromq import packet as packet
 from seedbus.bus.zeromq.packet import Type
 from seedbus.bus.zeromq.server.router_socket import MISSED
-from seedbus.scenarios.running.run import bind
+from seedbus.scenarios.running.prepare import bind
 
 HEARTBEAT_S = 0.1
 WHAT = scenario(task={"name": "quadratic", "dimension": 50}, stop={"rounds": 60})

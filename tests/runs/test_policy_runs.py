@@ -22,10 +22,10 @@ from seedbus.agents.server.server import Server
 from seedbus.algorithms.scalar_only.payloads import ScalarCommit
 from seedbus.bus import Bus, Ledger, ledger_hash, read_ledger
 from seedbus.scenarios.reporting.results import Results
-from seedbus.scenarios.running.cluster import Placement
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.scenario import Scenario
+from seedbus.scenarios.transports.placement import Placement
 
 STRAGGLERS = [
     {"fault": "drop", "probability": 0.15},

@@ -21,10 +21,10 @@ from seedbus.agents.journal.journal import Entry, Journal
 from seedbus.agents.messages import Join, Span
 from seedbus.bus import HOST, Envelope, HostRequest, Kind, MemoryTransport, Offer, decode, encode
 from seedbus.scenarios.reporting.results import Results
-from seedbus.scenarios.running.cluster import Placement
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.scenario import Scenario
+from seedbus.scenarios.transports.placement import Placement
 
 FAST = {"latency": {"distribution": "exponential", "mean": 0.002}}
 
@@ -82,7 +82,7 @@ def test_a_process_that_is_replaced_as_its_clients_wake_leaves_no_trace(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, at: int
 ) -> None:
     whole = run(coming(name), tmp_path / "whole")
-    monkeypatch.setattr("seedbus.scenarios.running.cluster.MemoryTransport", lambda made, **how: _Leaving(made, at))
+    monkeypatch.setattr("seedbus.bus.MemoryTransport", lambda made, **how: _Leaving(made, at))
     assert alike(run(coming(name), tmp_path / "run"), whole)
 
 
@@ -119,7 +119,7 @@ def test_a_client_that_will_not_be_told_keeps_nobody_waiting(
 ) -> None:
     what = scenario(faults=[churn(0.3, 0.1, clients=[1])], network={"latency": latency}, stop={"rounds": 40})
     monkeypatch.setattr(
-        "seedbus.scenarios.running.cluster.MemoryTransport",
+        "seedbus.bus.MemoryTransport",
         lambda made, **how: MemoryTransport(lambda offer: _Insisting(made(offer), version)),
     )
     summary = run(what, tmp_path / "run").summary

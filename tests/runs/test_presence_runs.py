@@ -18,9 +18,9 @@ from seedbus.agents.server.arrivals import Arrivals
 from seedbus.agents.server.server import Server
 from seedbus.bus import Bus, Fate, Kind, read_ledger
 from seedbus.scenarios.reporting.results import Results
-from seedbus.scenarios.running.cluster import Placement
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.scenario import Scenario
+from seedbus.scenarios.transports.placement import Placement
 
 
 @pytest.fixture(scope="module")

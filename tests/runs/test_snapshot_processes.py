@@ -16,10 +16,10 @@ from test_zeromq_crashes import _port, alike, killing
 from worlds import DECOMFL, HISO, outcome, scenario
 
 from seedbus.bus import HostRequest
-from seedbus.scenarios.running.cluster import Placement
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.scenario import Scenario
+from seedbus.scenarios.transports.placement import Placement
 
 
 def crowd(rounds: int, **changes: Any) -> Scenario:

@@ -25,11 +25,11 @@ from seedbus.agents import launcher
 from seedbus.agents.errors import Unfinishable
 from seedbus.bus import Offer
 from seedbus.scenarios.reporting.results import Results
-from seedbus.scenarios.running import cluster
-from seedbus.scenarios.running.cluster import Placement
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.schema.yaml_text import dump
+from seedbus.scenarios.transports.hosted_thread import HostedThread
+from seedbus.scenarios.transports.placement import Placement
 
 
 def long(rounds: int) -> Scenario:
@@ -201,7 +201,7 @@ async def test_a_thread_that_is_building_is_not_waited_for(tmp_path: Path) -> No
 
     async with listening("inproc", tmp_path) as (hub, context):
         hub.start(Desk((0, 3)))
-        worker = cluster._Thread(hub.endpoint, build, context, None)
+        worker = HostedThread(hub.endpoint, build, context, None)
         await until(is_building.is_set)
         began = time.monotonic()
         worker.close()

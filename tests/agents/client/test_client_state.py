@@ -22,9 +22,10 @@ from seedbus.agents.journal.journal import Journal
 from seedbus.agents.journal.reader import KEPT_EVERY
 from seedbus.bus import Kind, read_ledger
 from seedbus.scenarios.reporting.results import Results
-from seedbus.scenarios.running.cluster import Placement
-from seedbus.scenarios.running.run import MEMORY, run
+from seedbus.scenarios.running.execute import MEMORY
+from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.scenario import Scenario
+from seedbus.scenarios.transports.placement import Placement
 
 SCAFFOLD: dict[str, Any] = {"name": "scaffold", "learning_rate": 0.05, "local_steps": 2}
 FEDDC: dict[str, Any] = {"name": "feddc", "local_steps": 2}

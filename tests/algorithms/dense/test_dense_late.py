@@ -17,10 +17,10 @@ from seedbus.agents.journal.journal import Journal
 from seedbus.algorithms.contract import Overdue
 from seedbus.algorithms.dense.payloads import DenseReport
 from seedbus.bus import EVALUATOR, Kind, read_ledger
-from seedbus.scenarios.running.cluster import Placement
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.scenario import Scenario
+from seedbus.scenarios.transports.placement import Placement
 
 D = 11
 SLOW = {"latency": {"distribution": "lognormal", "median": 0.2, "sigma": 1.0}}

@@ -24,9 +24,9 @@ from seedbus.bus.envelope import SHORT
 from seedbus.bus.ledger import Fate
 from seedbus.bus.zeromq.packet import HELLO_BYTES
 from seedbus.scenarios.reporting.results import Results
-from seedbus.scenarios.running.cluster import Placement
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.scenario import Scenario
+from seedbus.scenarios.transports.placement import Placement
 
 SAME = ("rounds", "version", "digest", "ledger_hash", "metrics", "refusals", "simulated_s")
 MILLION = 10**6
@@ -115,7 +115,7 @@ def test_long_reports_count_in_memory(in_memory: dict[type[Bulky], Results]) -> 
 def test_long_reports_make_the_same_run_on_every_transport(
     tmp_path: Path, in_memory: dict[type[Bulky], Results], way: str
 ) -> None:
-    results = run(bulky(), tmp_path / "run", placement=Placement(way, heartbeat_s=0.2))  # type: ignore[arg-type]
+    results = run(bulky(), tmp_path / "run", placement=Placement(way, heartbeat_s=0.2))
     assert same(results) == same(in_memory[Bulky])
 
 
@@ -133,7 +133,7 @@ def test_long_reports_of_two_processes_are_counted_to_the_byte(
 def test_reports_that_are_too_long_are_named_and_stop_nothing(
     tmp_path: Path, in_memory: dict[type[Bulky], Results], way: str
 ) -> None:
-    results = run(bulky(Boastful), tmp_path / "run", placement=Placement(way, heartbeat_s=0.2))  # type: ignore[arg-type]
+    results = run(bulky(Boastful), tmp_path / "run", placement=Placement(way, heartbeat_s=0.2))
     assert same(results) == same(in_memory[Boastful])
     summary, rows = results.summary, read_ledger(results.folder / "messages")
     assert summary["rounds"] == 3 and summary["version"] == 2

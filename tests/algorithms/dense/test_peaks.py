@@ -19,9 +19,9 @@ from seedbus.agents import messages
 from seedbus.agents.journal.journal import Entry, Journal
 from seedbus.bus import Bus, Fate, Kind, read_ledger
 from seedbus.scenarios.reporting.results import Results
-from seedbus.scenarios.running.cluster import Placement
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.scenario import Scenario
+from seedbus.scenarios.transports.placement import Placement
 
 AIR = {"kind": "aircomp", "threshold": 0.7}
 SILENT = {"kind": "aircomp", "snr_db": None, "threshold": 0.0}

@@ -232,7 +232,7 @@ def test_x0_is_read_again(opt: Path, texts: Path) -> None:
 def test_other_weights_in_the_same_files_are_refused(tmp_path: Path, texts: Path) -> None:
     problem = used(write_model(tmp_path / "own"), texts)
     write_model(tmp_path / "own", seed=1)
-    with pytest.raises(DataError, match="found other weights than when this process began; expected files that nobody"):
+    with pytest.raises(DataError, match="found other weights than when this process began; expected files that do not"):
         problem.x0()
 
 

@@ -34,8 +34,8 @@ from seedbus.bus.zeromq.keys import (
     read_table,
     write_table,
 )
-from seedbus.scenarios.running.access import server_keys
 from seedbus.scenarios.running.run import run
+from seedbus.scenarios.transports.access import server_keys
 
 WHAT = lossy(stop={"rounds": 60})
 A, B = (f'public = "{letter * 40}"' for letter in "ab")

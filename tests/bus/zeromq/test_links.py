@@ -24,7 +24,7 @@ from seedbus.bus.zeromq import packet as packet
 from seedbus.bus.zeromq.packet import Packet, Type
 from seedbus.bus.zeromq.worker import protocol, session
 from seedbus.bus.zeromq.worker.link import Link
-from seedbus.scenarios.running.run import bind, recruit
+from seedbus.scenarios.running.prepare import bind, recruit
 from seedbus.scenarios.schema.loading import validate
 
 WHAT = validate(SCENARIO, "a test")

@@ -21,7 +21,7 @@ from worlds import go
 from seedbus.agents.client.worker import prove
 from seedbus.bus import Envelope, HostRequest, Kind, encode
 from seedbus.bus.zeromq import Hub, follow
-from seedbus.scenarios.running.run import bind
+from seedbus.scenarios.running.prepare import bind
 
 RATE = 4e6
 LONG_S = 1.5  # that a welcome takes; whoever was silent so long would be gone twice over

@@ -103,7 +103,7 @@ def test_only_the_answers_own_tokens_are_scored(make: Any, name: str) -> None:
     for sample in problem.splits["test"]:
         prompt, texts = PROMPTS[name].show(sample.fields), PROMPTS[name].answers or (sample.answers[0] + "\n",)
         for pair, text in zip(problem.encoder.pairs(sample), texts, strict=True):
-            assert problem.network.tokenizer.decode(pair.answer) == PROMPTS[name].joint + text
+            assert problem.network.tokenizer.decode(pair.answer) == PROMPTS[name].separator + text
             start, *rest = pair.prompt
             assert start == 0 and prompt.endswith(problem.network.tokenizer.decode(rest))
 

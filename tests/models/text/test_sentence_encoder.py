@@ -17,7 +17,7 @@ from test_language_model import CONTRACT
 from seedbus.models import Iid
 from seedbus.models.tasks.sentence_encoder import SentenceEncoder
 from seedbus.models.text.sentence_problem import SentenceProblem
-from seedbus.models.text.weights import _ENCODERS, _bert_shapes, look
+from seedbus.models.text.weights import _ENCODERS, _bert_shapes, inspect_pretrained
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.loading import load
 
@@ -99,7 +99,7 @@ def test_a_pair_is_shown_with_its_difference(make: Any) -> None:
 
 @real
 def test_the_package_has_the_weights_that_its_name_stands_for() -> None:
-    (name, config), stored = *_ENCODERS.items(), look("sentence-transformers/all-MiniLM-L6-v2")
+    (name, config), stored = *_ENCODERS.items(), inspect_pretrained("sentence-transformers/all-MiniLM-L6-v2")
     own = {key: shape for key, shape in stored.shapes.items() if not key.startswith("pooler.")}
     assert own == _bert_shapes(config) and stored.size == 22_713_216 and name.endswith("L6-v2")
 

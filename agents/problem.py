@@ -1,4 +1,4 @@
-"""What agents need of a task: `models` implements it."""
+"""The parts of a training problem that agents use; `models` implements them."""
 
 from __future__ import annotations
 
@@ -8,38 +8,38 @@ from seedbus.algorithms.contract import Vector
 from seedbus.algorithms.objective import Objective
 
 
-class Problem(Protocol):
-    """A task bound to its data, its partition and the scenario's seed. It belongs to one thread."""
+class ClientProblem(Protocol):
+    """A task bound to its data, as clients and the evaluator use it: part of `models.task.Problem`. For one thread."""
 
     @property
     def dimension(self) -> int: ...
 
     def x0(self) -> Vector:
-        """The initial model, float32 [d]: the same bits everywhere, for it is never sent."""
+        """Return the initial model, float32 [d]: it is never sent, so it has the same bits in every process."""
         ...
 
     def objective(self, client: int, round: int) -> Objective:
-        """The client's loss in that round, on the mini-batches that belong to (seed, client, round, step)."""
+        """Return a client's loss in a round; its mini-batches are keyed by (seed, client, round, step)."""
         ...
 
     def evaluate(self, x: Vector, split: str) -> dict[str, float]:
-        """Metrics over a whole split ("test" or "validation")."""
+        """Return metrics over a whole split, "test" or "validation"."""
         ...
 
 
 @runtime_checkable
 class Identified(Protocol):
-    """A problem that more decides than x₀ and the seed: frozen weights, a tokenizer, texts from somewhere."""
+    """A problem that depends on more than x₀ and the seed: on frozen weights, a tokenizer or text files."""
 
     def identity(self) -> bytes:
-        """A digest of all that: two processes may run together only if theirs are the same."""
+        """Return a digest of these; processes may take part in one run only if their digests are equal."""
         ...
 
 
 @runtime_checkable
 class Probed(Protocol):
-    """A problem whose losses have bits that depend on where they were made ready: compiled on this machine, say."""
+    """A problem whose losses may have other bits on another machine, for example because they are compiled."""
 
     def probe(self) -> bytes:
-        """A digest of some losses; none where they depend on nothing of the kind."""
+        """Return a digest of some losses; empty if their bits do not depend on the machine."""
         ...

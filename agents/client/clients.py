@@ -21,7 +21,7 @@ from seedbus.agents.client.snapshot_source import Source
 from seedbus.agents.client.tampering import Tampering
 from seedbus.agents.messages import AnyAlgorithm, Join
 from seedbus.agents.observer import Observer
-from seedbus.agents.problem import Problem
+from seedbus.agents.problem import ClientProblem
 from seedbus.agents.seeds import of_directions
 from seedbus.agents.verification import Verifier
 from seedbus.algorithms.contract import BadPayload, CommitGap, Declined, Replica, Vector
@@ -49,7 +49,7 @@ class Host:
         self,
         clients: Sequence[int],
         algorithm: AnyAlgorithm,
-        problem: Problem,
+        problem: ClientProblem,
         replicas: Replicas,
         *,
         proof: Mapping[str, bytes],

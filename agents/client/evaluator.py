@@ -14,7 +14,7 @@ from seedbus.agents.client.replicas import Replicas
 from seedbus.agents.client.snapshot_source import Source
 from seedbus.agents.messages import DIGEST, EVALUATE, AnyAlgorithm, Evaluation
 from seedbus.agents.observer import Observer
-from seedbus.agents.problem import Problem
+from seedbus.agents.problem import ClientProblem
 from seedbus.algorithms.contract import BadPayload, CommitGap, Replica
 from seedbus.bus import EVALUATOR, Envelope
 
@@ -23,7 +23,7 @@ class Evaluator:
     """Folds commits, measures and answers."""
 
     def __init__(
-        self, algorithm: AnyAlgorithm, problem: Problem, replicas: Replicas, split: str, observer: Observer
+        self, algorithm: AnyAlgorithm, problem: ClientProblem, replicas: Replicas, split: str, observer: Observer
     ) -> None:
         self.algorithm, self.problem, self.split = algorithm, problem, split
         self._replicas, self._observer = replicas, observer

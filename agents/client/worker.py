@@ -16,7 +16,7 @@ from seedbus.agents.client.tampering import HONEST, Tampering
 from seedbus.agents.errors import JoinRefused
 from seedbus.agents.messages import AnyAlgorithm
 from seedbus.agents.observer import Observer
-from seedbus.agents.problem import Identified, Probed, Problem
+from seedbus.agents.problem import ClientProblem, Identified, Probed
 from seedbus.algorithms.contract import BadPayload, Replica
 from seedbus.algorithms.directions import selftest
 from seedbus.bus import EVALUATOR, Envelope, Kind, MalformedEnvelope, Offer, decode, encode
@@ -27,7 +27,7 @@ TOGETHER = 64
 """Clients that work together at most: each has a batch in memory, and with more there is little left to share."""
 
 
-def prove(algorithm: AnyAlgorithm, problem: Problem) -> dict[str, bytes]:
+def prove(algorithm: AnyAlgorithm, problem: ClientProblem) -> dict[str, bytes]:
     """What a process shows of itself: the self-test of its directions and arithmetic, and the digest of its x₀.
 
     Where a problem is decided by more than x₀, frozen weights say, the digest is of both; and where its losses were
@@ -56,7 +56,7 @@ class Followers:
         self,
         offer: Offer,
         algorithm: AnyAlgorithm,
-        problem: Problem,
+        problem: ClientProblem,
         *,
         split: str,
         verify_every: int,

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from seedbus.models.data.batches import batch, of_pass, passes
+from seedbus.models.data.batches import batch, batch_of_pass, batches_per_pass
 from seedbus.models.data.samples import Images
 from seedbus.models.errors import DataError
 from seedbus.models.images.settings import ClassifierSettings
@@ -216,7 +216,7 @@ class ImageObjective:
 
     @property
     def steps_an_epoch(self) -> int:
-        return passes(self._problem.parts[self._client], self._problem.task.batch_size)
+        return batches_per_pass(self._problem.parts[self._client], self._problem.task.batch_size)
 
     def counts(self) -> NDArray[np.int64]:
         """Return the number of the client's samples of each class."""
@@ -234,6 +234,6 @@ class ImageObjective:
         """Return the inputs and labels of the step's mini-batch."""
         problem = self._problem
         key = {"seed": problem.seed, "client": self._client, "round": self._round, "step": step}
-        draw = batch if problem.task.batches == "drawn" else of_pass
+        draw = batch if problem.task.batches == "drawn" else batch_of_pass
         indices = draw(problem.parts[self._client], problem.task.batch_size, **key)
         return problem.tensors(problem.splits["train"], indices, **key)

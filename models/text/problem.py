@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from seedbus.models.data.batches import batch, passes
+from seedbus.models.data.batches import batch, batches_per_pass
 from seedbus.models.errors import DataError, NoRoom, is_out_of_memory
 from seedbus.models.parameters.trained_vector import TrainedVector
 from seedbus.models.partitions import Partition
@@ -84,7 +84,7 @@ class TextProblem(ABC, Generic[BatchT]):
         """
         if self._x0 is not None:
             return self._x0.copy()
-        x0 = (self.trained if self.trained.is_as_made else self.load()).values()
+        x0 = (self.trained if self.trained.has_initial_values else self.load()).values()
         digest = hashlib.blake2b(x0.data, digest_size=16).digest()
         if digest != (self._x0_digest or digest):
             raise DataError("task.model", "other weights than when this process began", "files that do not change")
@@ -179,7 +179,7 @@ class TextObjective(Generic[BatchT]):
     @property
     def steps_an_epoch(self) -> int:
         """The number of mini-batches of one pass over the client's samples."""
-        return passes(self._problem.parts[self._client], self._problem.batch_size)
+        return batches_per_pass(self._problem.parts[self._client], self._problem.batch_size)
 
     def batch(self, step: int) -> BatchT:
         """Return the step's mini-batch, computed once per step."""

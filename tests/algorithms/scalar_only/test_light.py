@@ -125,13 +125,13 @@ def one_thread() -> Iterator[None]:
 def rooms(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many floats every vector has that models make from here on."""
     made: list[int] = []
-    room = coordinates.room
+    room = coordinates.aligned_zeros
 
     def counted(count: int) -> Vector:
         made.append(count)
         return room(count)
 
-    monkeypatch.setattr(coordinates, "room", counted)
+    monkeypatch.setattr(coordinates, "aligned_zeros", counted)
     return made
 
 

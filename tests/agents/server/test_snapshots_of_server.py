@@ -16,7 +16,7 @@ from seedbus.agents.client.snapshot_source import Source
 from seedbus.agents.messages import Join, Span
 from seedbus.agents.policies.snapshot_budget import Lag
 from seedbus.agents.server.coordinator import Coordinator
-from seedbus.agents.server.snapshots import MAX_RESENDS
+from seedbus.agents.server.snapshot_offers import MAX_RESENDS
 from seedbus.algorithms.contract import Replica
 from seedbus.bus import EVALUATOR, Envelope, Kind, Tally
 

@@ -38,7 +38,8 @@ from seedbus.agents.journal.file import (
     said_plainly,
 )
 from seedbus.agents.journal.head import HEAD, Head, HeadWriter, read_head
-from seedbus.agents.journal.reader import KEPT_EVERY, MEMBERS, Reading, StoredRound, checkpoint_digest, link
+from seedbus.agents.journal.reader import KEPT_EVERY, MEMBERS, Reading, checkpoint_digest, link
+from seedbus.agents.journal.records import JournalEnd, LastRound, MemberPosition, StoredRound
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +62,13 @@ class Entry:
     cohort: Sequence[int]
     reported: Sequence[int]
     commit: list[Any] | None
-    known: Iterable[tuple[int, int]]
+    known: Iterable[tuple[int, MemberPosition]]
     held: Iterable[tuple[int, int]]
     metrics: Sequence[dict[str, Any]]
     rows: bytes
     segments: int
     is_rotated: bool
-    state: list[Any]
+    state: Sequence[Any]
     record: Sequence[Any] = ()
     partial_downloads: Iterable[tuple[int, bytes]] = ()
     snapshot: bytes | None = None
@@ -82,9 +83,9 @@ class Checkpoint:
     segments: int
     rows: bytes
     metrics: list[dict[str, Any]]
-    known: dict[int, int]
+    known: dict[int, MemberPosition]
     held: dict[int, int]
-    last: tuple[int, int, list[int], list[int], bool]
+    last: LastRound
     """The last round: its number, the version after it, its cohort, who reported, and whether it made a commit."""
     partial_downloads: dict[int, bytes]
     snapshot: bytes
@@ -96,7 +97,7 @@ class Journal:
     def __init__(self, folder: Path, database: sqlite3.Connection, lock: Any, head: Head) -> None:
         self.folder, self._database, self._lock = folder, database, lock
         self._reading = Reading(folder / FILE, database)
-        self._ends: tuple[bytes, TableDigests] | None = None
+        self._ends: JournalEnd | None = None
         self._head = head
         self._heads: HeadWriter | None = None
 
@@ -186,7 +187,8 @@ class Journal:
                 database.execute("INSERT INTO models VALUES (?, ?)", (entry.version, model))
                 old = (entry.version, KEPT_EVERY)
                 database.execute("DELETE FROM models WHERE version < ? AND version % ?", old)
-            seals = self._moved("known", dict(entry.known), seals)
+            known = {client: position.pack() for client, position in entry.known}
+            seals = self._moved("known", known, seals)
             seals = self._moved("held", dict(entry.held), seals)
             if entry.is_rotated:
                 database.execute("DELETE FROM rows")
@@ -197,7 +199,7 @@ class Journal:
                 seals = seals.holding(entry.snapshot)
             seals = self._grown(lines, rows, seals)
             self._check_in(entry.segments, state, chain, seals)
-        self._ends = chain, seals
+        self._ends = JournalEnd(chain, seals)
         if self._heads is not None:
             with self._plainly(reads=False):
                 self._heads.put(entry.round, chain)
@@ -213,7 +215,7 @@ class Journal:
             found = database.execute("SELECT state FROM checkpoint").fetchone()
             if found is not None:
                 self._check_in(segments, found[0], chain, seals)
-        self._ends = chain, seals
+        self._ends = JournalEnd(chain, seals)
 
     def rotated(self, segments: int) -> None:
         """All rows of the checkpoint are in the ledger's segments now."""
@@ -230,14 +232,17 @@ class Journal:
             chain, seals = self._reading.end()
             if not verified or claimed != checkpoint_digest(chain, segments, state, seals):
                 raise JournalDamaged(self.folder / FILE, 0, "the checkpoint does not verify")
-            round, version, cohort, reported, _, commit = verified.pop()
-            last = (round, version, cohort, reported, commit is not None)
+            stored = verified.pop()
+            last = LastRound(
+                stored.round, stored.version, stored.cohort, stored.reported, has_commit=stored.commit is not None
+            )
             rows = b"".join(self._reading.rows())
             known, held, partial_downloads = (dict(self._reading.members(table)) for table in MEMBERS)
+            positions = {client: MemberPosition.unpack(stored) for client, stored in known.items()}
             unpacked = msgpack.unpackb(state, strict_map_key=False)
         partial_downloads = {client: note for client, note in partial_downloads.items() if note}
         return Checkpoint(
-            unpacked, segments, rows, self.metrics(), known, held, last, partial_downloads, self._reading.snapshot()
+            unpacked, segments, rows, self.metrics(), positions, held, last, partial_downloads, self._reading.snapshot()
         )
 
     def metrics(self) -> list[dict[str, Any]]:
@@ -314,7 +319,7 @@ class Journal:
         if found != self._head.link:
             raise JournalDamaged(path, 0, f"round {last} is not the one that {HEAD} vouches for")
 
-    def _end(self) -> tuple[bytes, TableDigests]:
+    def _end(self) -> JournalEnd:
         """What `Reading.end` says, read once."""
         if self._ends is None:
             with self._plainly():

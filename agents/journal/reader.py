@@ -13,10 +13,8 @@ import msgpack
 from seedbus.agents.errors import JournalDamaged
 from seedbus.agents.journal.digests import TableDigests, digest
 from seedbus.agents.journal.file import LONGEST
+from seedbus.agents.journal.records import JournalEnd, StoredRound
 
-StoredRound = tuple[int, int, list[int], list[int], list[Any], list[Any] | None]
-"""Its number, the version after it, its cohort, who reported, how it went, and its packed commit or None; [] for one
-that is not kept."""
 KEPT_EVERY = 50
 """Of dense commits, each a whole model, the newest is kept, and every so many."""
 MEMBERS = {"known": "version", "held": "version", "halves": "note"}
@@ -65,13 +63,14 @@ class Reading:
         found: tuple[bytes] | None = self.select("packed FROM snapshot").fetchone()
         return found[0] if found else b""
 
-    def end(self) -> tuple[bytes, TableDigests]:
+    def end(self) -> JournalEnd:
         """The last link of the chain, and the seals of the other tables."""
         row = self.select("chain FROM rounds ORDER BY round DESC LIMIT 1").fetchone()
         seals = TableDigests().holding(self.snapshot())
         for table in MEMBERS:
             seals = seals.moved(table, {}, self.members(table))
-        return row[0] if row else self._root(), seals.grown(metrics=self.metrics(), rows=self.rows())
+        chain = row[0] if row else self._root()
+        return JournalEnd(chain, seals.grown(metrics=self.metrics(), rows=self.rows()))
 
     def length(self) -> int:
         """How many rounds there are, if none is missing between."""
@@ -95,7 +94,7 @@ class Reading:
             cohort, reported, record, commit = msgpack.unpackb(body)
             if isinstance(commit, bytes):
                 commit = self._model(version, commit, good)
-            yield round, version, cohort, reported, record, commit
+            yield StoredRound(round, version, cohort, reported, record, commit)
             good += 1
 
     def _model(self, version: int, its_digest: bytes, good: int) -> list[Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from coordinator_cases import ALGORITHM, PROOF, cohort_of, coordinator, report
+from coordinator_cases import ALGORITHM, PROOF, cohort_of, coordinator, positions, report
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -313,7 +313,7 @@ def test_a_restored_server_holds_the_same_snapshot_and_serves_it_alike() -> None
     assert packed and stage.made.snapshots.take_new() is None
     other = Stage(rounds=0)
     commits = stage.made.history.since(0)
-    other.made.restore(stage.made.checkpoint(), commits, dict(stage.made.versions), packed)
+    other.made.restore(stage.made.checkpoint(), commits, positions(stage.made), packed)
     assert other.made.snapshots.pack() == stage.made.snapshots.pack()
     answers = []
     for made in (stage.made, other.made):

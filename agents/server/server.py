@@ -82,10 +82,10 @@ class Server:
     def restore(self, checkpoint: Checkpoint, log: Iterable[Any]) -> None:
         """Go on from a checkpoint; before `run`."""
         state = ServerState(*checkpoint.state)
-        self.coordinator.restore(state.coordinator, log, checkpoint.known, checkpoint.snapshot)
+        self.coordinator.restore(state.coordinator, log, checkpoint.positions, checkpoint.snapshot)
         self._population.unpack(state.availability)
         self._comings.unpack(state.arrivals)
-        self._positions.restore(dict(checkpoint.held), dict(checkpoint.partial_downloads))
+        self._positions.restore(dict(checkpoint.actual_versions), dict(checkpoint.partial_downloads))
         self.bus.ledger.restore(checkpoint.segments, checkpoint.rows)
         self.bus.restore(state.bus)
         last, commit = checkpoint.last, None
@@ -205,7 +205,7 @@ class Server:
         await self.bus.answers.all_given()
         self.bus.book_link_bytes()
         ledger, commit = self.bus.ledger, closed.commit
-        held, partial_downloads = self._positions.take_moved()
+        actual_versions, partial_downloads = self._positions.take_moved()
         entry = Entry(
             round=closed.round,
             version=closed.version,
@@ -214,8 +214,8 @@ class Server:
             record=closed.record.pack(),
             commit=None if commit is None else self.coordinator.algorithm.pack_log([commit]).body,
             is_dense=self.coordinator.algorithm.is_dense,
-            known=self.coordinator.take_moved(),
-            held=held,
+            positions=self.coordinator.take_moved(),
+            actual_versions=actual_versions,
             partial_downloads=partial_downloads,
             snapshot=self.coordinator.snapshots.take_new(),
             metrics=self.unsaved_metrics,

@@ -62,7 +62,7 @@ def check(seed: int, folder: Path) -> None:
     assert checkpoint is not None
     assert len(checkpoint.last.reported) == CLIENTS, "everybody reports in the last round"
     before = MemberPosition(results.summary["version"] - 1)
-    assert set(checkpoint.known.values()) == {before}, "the version that it began at"
+    assert set(checkpoint.positions.values()) == {before}, "the version that it began at"
     assert "diverged" not in results.summary["refusals"]
 
 

@@ -104,7 +104,7 @@ def test_the_cuts_meet_with_joins_in_flight_and_with_clients_that_are_away(
         seen["joins in flight"] += any(flight[2] == Kind.JOIN for flight in flights)
         seen["refusals in flight"] += any(flight[2] == Kind.REFUSE for flight in flights)
         seen["arrived and not joined"] += bool(expected)
-        seen["left"] += any(not position.is_member for _, position in entry.known)
+        seen["left"] += any(not position.is_member for _, position in entry.positions)
 
     monkeypatch.setattr(Journal, "append", look)
     for number, name in enumerate(FAULTS):

@@ -22,8 +22,8 @@ def entry(round: int, **changes: Any) -> Entry:
         "cohort": [1, 2],
         "reported": [2],
         "commit": [[b"commit", round]],
-        "known": [(2, MemberPosition(round))],
-        "held": [(1, round), (2, round)],
+        "positions": [(2, MemberPosition(round))],
+        "actual_versions": [(1, round), (2, round)],
         "metrics": [{"round": round, "loss": 0.5}],
         "rows": bytes([round]) * 8,
         "segments": 0,
@@ -47,8 +47,8 @@ def test_a_checkpoint_gives_back_the_last_whole_round(tmp_path: Path) -> None:
     assert checkpoint is not None
     assert checkpoint.state == [["coordinator", 4], ["bus"]]
     assert checkpoint.rows == b"".join(bytes([round]) * 8 for round in range(5))
-    assert checkpoint.known == {2: MemberPosition(4)}
-    assert checkpoint.held == {1: 4, 2: 4}
+    assert checkpoint.positions == {2: MemberPosition(4)}
+    assert checkpoint.actual_versions == {1: 4, 2: 4}
     assert checkpoint.last == (4, 5, [1, 2], [2], True)
     assert [line["round"] for line in checkpoint.metrics] == [0, 1, 2, 3, 4]
     journal.close()
@@ -57,12 +57,12 @@ def test_a_checkpoint_gives_back_the_last_whole_round(tmp_path: Path) -> None:
 def test_a_client_that_has_left_is_stored_as_the_complement_of_its_version(tmp_path: Path) -> None:
     positions = {1: MemberPosition(0), 2: MemberPosition(0, False), 3: MemberPosition(7, False)}
     with closing(Journal.create(tmp_path, {})) as journal:
-        journal.append(entry(0, known=positions.items()))
+        journal.append(entry(0, positions=positions.items()))
     with closing(sqlite3.connect(tmp_path / FILE)) as database:
         assert list(database.execute("SELECT client, version FROM known")) == [(1, 0), (2, -1), (3, -8)]
     with closing(Journal.open(tmp_path)) as journal:
         checkpoint = journal.checkpoint()
-    assert checkpoint is not None and checkpoint.known == positions
+    assert checkpoint is not None and checkpoint.positions == positions
 
 
 def test_a_new_journal_has_no_checkpoint(tmp_path: Path) -> None:
@@ -73,11 +73,11 @@ def test_a_new_journal_has_no_checkpoint(tmp_path: Path) -> None:
 
 def test_what_a_client_holds_is_what_was_said_last_for_it_may_lose_it(tmp_path: Path) -> None:
     journal = Journal.create(tmp_path / "run", {})
-    journal.append(entry(0, held=[(1, 7)]))
-    journal.append(entry(1, held=[(1, 3)]))
+    journal.append(entry(0, actual_versions=[(1, 7)]))
+    journal.append(entry(1, actual_versions=[(1, 3)]))
     checkpoint = journal.checkpoint()
     assert checkpoint is not None
-    assert checkpoint.held == {1: 3}
+    assert checkpoint.actual_versions == {1: 3}
     journal.close()
 
 
@@ -96,7 +96,7 @@ def test_a_round_that_fails_half_way_leaves_nothing_behind(tmp_path: Path) -> No
     journal = Journal.create(tmp_path / "run", {})
     journal.append(entry(0))
     with pytest.raises(TypeError):
-        journal.append(entry(1, known=[(1, MemberPosition(1))], held=[(1, "two")]))
+        journal.append(entry(1, positions=[(1, MemberPosition(1))], actual_versions=[(1, "two")]))
     assert len(list(journal.rounds())) == 1
     checkpoint = journal.checkpoint()
     assert checkpoint is not None

@@ -7,7 +7,7 @@ import pytest
 
 from seedbus.agents import chunks
 from seedbus.agents.chunks import Title
-from seedbus.agents.client.snapshot_source import Source
+from seedbus.agents.client.snapshot_source import SnapshotSource
 from seedbus.agents.messages import Outgoing
 from seedbus.agents.policies.snapshot_budget import Lag
 from seedbus.agents.server.snapshot_fetch import FetchStep, SnapshotFetch
@@ -37,7 +37,7 @@ def describe(made: SnapshotFetch) -> FetchStep:
 def deliver(made: SnapshotFetch, asked: Envelope) -> FetchStep:
     """The source sends what it was asked for, and whatever it is asked next."""
     while True:
-        steps = [made.received(piece) for piece in Source().pieces(asked, REPLICA)]
+        steps = [made.received(piece) for piece in SnapshotSource().pieces(asked, REPLICA)]
         if not steps[-1].outgoing:
             return steps[-1]
         asked = only(list(steps[-1].outgoing))
@@ -124,4 +124,4 @@ def test_what_is_abandoned_is_received_no_more() -> None:
     made.abandon()
     assert not made.distrusts_peers
     with pytest.raises(ReportRefused, match="was not asked for its replica"):
-        made.received(Source().pieces(asked, REPLICA)[0])
+        made.received(SnapshotSource().pieces(asked, REPLICA)[0])

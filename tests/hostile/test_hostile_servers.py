@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from commands import Command, Said
 from fake_server import HOST, SCENARIO, SESSION, Answer, FakeServer, declining, offering
-from hostile_parcels import column
+from hostile_packets import column
 from hostile_peers import MORE, frame, greeting, ready
 from small_language import write
 

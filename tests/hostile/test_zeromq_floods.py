@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 from hostile_arena import WITHIN_S, Arena
-from hostile_guests import CLIENT, Guest
-from hostile_parcels import hello
+from hostile_packets import hello
 from hostile_peers import COMMAND, MORE, Caller, Peer, frame
+from hostile_pending import CLIENT, Guest
 from hostile_wire import PING
 from worlds import go, scenario
 

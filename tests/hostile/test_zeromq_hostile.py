@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from hostile_arena import Arena
 from hostile_cases import CASES, GUESTS, STRANGERS
-from hostile_guests import GuestCase
 from hostile_peers import Case
+from hostile_pending import GuestCase
 from worlds import go, scenario
 
 MOST_GROWTH = 50 * 10**6

@@ -12,16 +12,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from bus_harness import Desk
+from bus_harness import FakeRegistration
 from clusters import Following, Serving
 from gates import Gate
 from hostile_arena import Worker
-from hostile_parcels import column, hello
+from hostile_packets import column, hello
 from hostile_peers import Caller, Peer, greeting, ready
 from hostile_server import ServerProcess
-from hub_peers import HEARTBEAT_S, Door, Member, hub_at
+from hub_peers import HEARTBEAT_S, Member, OneClientRegistration, hub_at
 from processes import wait_for
-from standing import until
+from running_transports import until
 from worlds import lossy, outcome, scenario
 
 from seedbus.agents.admission import bound
@@ -160,22 +160,22 @@ def test_what_was_recorded_of_a_process_that_joined_makes_nobody_a_member(
 
 
 async def test_a_session_that_lives_is_nobody_elses_to_take() -> None:
-    door, answers = Door(b""), list[list[bytes]]()
-    async with hub_at(door) as (hub, port):
+    registration, answers = OneClientRegistration(b""), list[list[bytes]]()
+    async with hub_at(registration) as (hub, port):
         owner = Member(port)
         await owner.offered()
         owner.join()
-        await owner.until(lambda: bool(door.hosts))
+        await owner.until(lambda: bool(registration.hosts))
         thieves = [Peer(port).send(hello(b"", b"", 0, 0, session=owner.session)) for _ in range(3)]
-        await owner.until(lambda: door.refusals == ["taken"] * 3)
+        await owner.until(lambda: registration.refusals == ["taken"] * 3)
         hub.deliver(0, b"a question", answers.append)
         hub.flush()
         owner.say(Type.ANSWER, *packet.answers(0, [[b"an answer"]]))
         await owner.until(lambda: answers == [[b"an answer"]])
-        assert door.why == []
+        assert registration.gone_reasons == []
         await asyncio.sleep(2.5 * HEARTBEAT_S)
         back = Peer(port).send(hello(b"", b"", 0, 0, session=owner.session))
-        await until(lambda: len(door.offers) == 2)
+        await until(lambda: len(registration.offers) == 2)
         for peer in (owner.peer, *thieves, back):
             peer.close()
 
@@ -249,8 +249,8 @@ def test_processes_that_join_and_answer_nothing_end_a_run_without_rounds(now: Si
 
 async def test_connections_that_come_and_go_faster_than_they_are_heard_of_are_not_taken_for_others() -> None:
     """Of 400, one after the other, none is there at the end, and nobody is hung up on in the place of another."""
-    door = Door(b"")
-    async with hub_at(door) as (_, port):
+    registration = OneClientRegistration(b"")
+    async with hub_at(registration) as (_, port):
 
         def come_and_go() -> None:
             for _ in range(400):
@@ -259,23 +259,23 @@ async def test_connections_that_come_and_go_faster_than_they_are_heard_of_are_no
                     peer.is_hung_up()
 
         await asyncio.to_thread(come_and_go)
-        await until(lambda: len(door.refusals) >= 800)
-    assert door.refusals == ["short-packet"] * 800
+        await until(lambda: len(registration.refusals) >= 800)
+    assert registration.refusals == ["short-packet"] * 800
 
 
 @pytest.mark.parametrize(("size", "is_let_in"), [(900 * 12, True), (900 * 40, False)])
 async def test_a_join_may_say_of_each_client_where_it_stands(size: int, is_let_in: bool) -> None:
     """Clients that come back after some rounds stand at as many versions as there are clients."""
-    desk = Desk((0, 899))
+    registration = FakeRegistration((0, 899))
     hub = Hub("tcp://127.0.0.1:*", bytes(8), limits=Limits(HEARTBEAT_S), rights=lambda is_own, user: STRANGER)
-    hub.start(desk)
+    hub.start(registration)
     try:
         member = Member(int(hub.endpoint.rpartition(":")[2]))
         await member.offered()
         long = encode(Envelope(Kind.JOIN, HOST, 0, 0, [[[0, 899]], bytes(size)]))[0]
         member.say(Type.POST, packet.entry(long))
-        await until(lambda: bool(desk.hosts) or "too-long" in desk.refusals)
-        assert bool(desk.hosts) == is_let_in
+        await until(lambda: bool(registration.hosts) or "too-long" in registration.refusals)
+        assert bool(registration.hosts) == is_let_in
         member.peer.close()
     finally:
         await hub.close()

@@ -15,7 +15,7 @@ from gates import Gate
 from hostile_arena import Arena, Worker
 from hostile_peers import HOST as LOCALHOST
 from hostile_server import ServerProcess
-from hub_peers import HEARTBEAT_S, WHAT, Door, Member, hub_at, pinging
+from hub_peers import HEARTBEAT_S, WHAT, Member, OneClientRegistration, hub_at, pinging
 from processes import kill, seedbus
 from worlds import go, scenario
 
@@ -30,13 +30,13 @@ SAME = ("digest", "ledger_hash", "metrics", "rounds", "reason")
 
 
 async def test_whoever_says_nothing_is_gone_after_three_heartbeats() -> None:
-    door = Door(b"")
-    async with hub_at(door) as (_, port):
+    registration = OneClientRegistration(b"")
+    async with hub_at(registration) as (_, port):
         member = Member(port)
         await member.offered()
-        took_s = await member.until(lambda: bool(door.why), pings=0)
+        took_s = await member.until(lambda: bool(registration.gone_reasons), pings=0)
         assert (MISSED - 0.1) * HEARTBEAT_S < took_s
-        assert "said nothing for 3 heartbeats" in door.why[0]
+        assert "said nothing for 3 heartbeats" in registration.gone_reasons[0]
         member.peer.close()
 
 
@@ -44,13 +44,13 @@ async def test_silence_is_noticed_after_three_heartbeats_whenever_in_one_it_begi
     """Not four: the moment at which it begins counts, and not the heartbeat after it."""
     took = []
     for phase in range(3):
-        door = Door(b"")
-        async with hub_at(door) as (_, port):
+        registration = OneClientRegistration(b"")
+        async with hub_at(registration) as (_, port):
             member = Member(port)
             await member.offered()
             await asyncio.sleep(HEARTBEAT_S * (1 + phase / 3))
             member.say(Type.PING)
-            took.append(await member.until(lambda: bool(door.why), pings=0, step_s=0.002))  # noqa: B023
+            took.append(await member.until(lambda: bool(registration.gone_reasons), pings=0, step_s=0.002))  # noqa: B023
             member.peer.close()
     beats = [each / HEARTBEAT_S for each in took]
     print("\ngone after so many heartbeats:", ", ".join(f"{each:.2f}" for each in sorted(beats)))
@@ -59,39 +59,39 @@ async def test_silence_is_noticed_after_three_heartbeats_whenever_in_one_it_begi
 
 async def test_whoever_takes_nothing_is_gone() -> None:
     """What the system's buffers do not hold waits in ZeroMQ, and what that does not hold waits for it in vain."""
-    door = Door(bytes(2**24))
-    async with hub_at(door) as (_, port):
+    registration = OneClientRegistration(bytes(2**24))
+    async with hub_at(registration) as (_, port):
         member = Member(port)
         member.peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         await member.offered()
-        await member.until(lambda: bool(door.why), pings=5)
-        assert "took nothing for 3 heartbeats" in door.why[0]
+        await member.until(lambda: bool(registration.gone_reasons), pings=5)
+        assert "took nothing for 3 heartbeats" in registration.gone_reasons[0]
         member.peer.close()
 
 
 async def test_whoever_is_offered_clients_and_never_joins_is_gone() -> None:
-    door = Door(b"")
-    async with hub_at(door, join_s=0.5) as (_, port):
+    registration = OneClientRegistration(b"")
+    async with hub_at(registration, join_s=0.5) as (_, port):
         member = Member(port)
         await member.offered()
-        assert await member.until(lambda: bool(door.why)) >= 0.4
-        assert "has not joined for" in door.why[0]
+        assert await member.until(lambda: bool(registration.gone_reasons)) >= 0.4
+        assert "has not joined for" in registration.gone_reasons[0]
         member.peer.close()
 
 
 @pytest.mark.parametrize("redelivers", [True, False])
 async def test_whoever_lives_and_never_answers_is_gone(redelivers: bool) -> None:
     """What it owed goes to the next, or is answered with nothing."""
-    door, answers = Door(b""), list[list[bytes]]()
-    async with hub_at(door, answer_s=0.5, redelivers=redelivers) as (hub, port):
+    registration, answers = OneClientRegistration(b""), list[list[bytes]]()
+    async with hub_at(registration, answer_s=0.5, redelivers=redelivers) as (hub, port):
         member = Member(port)
         await member.offered()
         member.join()
-        await member.until(lambda: bool(door.hosts))
+        await member.until(lambda: bool(registration.hosts))
         hub.deliver(0, b"a question", answers.append)
         hub.flush()
-        assert await member.until(lambda: bool(door.why)) >= 0.4
-        assert "has not answered" in door.why[0]
+        assert await member.until(lambda: bool(registration.gone_reasons)) >= 0.4
+        assert "has not answered" in registration.gone_reasons[0]
         member.peer.close()
         if redelivers:
             another = Member(port)
@@ -107,7 +107,7 @@ def test_a_hub_closes_amid_connections_that_it_has_not_heard_of() -> None:
     """ZeroMQ's own thread stands still while it has more to tell of connections than waits to be read."""
 
     async def close() -> None:
-        async with hub_at(Door(b"")) as (_, port):
+        async with hub_at(OneClientRegistration(b"")) as (_, port):
             for _ in range(1500):
                 socket.create_connection((LOCALHOST, port)).close()
 

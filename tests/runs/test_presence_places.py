@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from availability_scenarios import churn, coming, exponential
 from clusters import Following, Serving, Watcher
-from comings import churn, coming, exponential
-from hall import Hall
 from processes import wait_for
+from registration_harness import RegistrationHarness
 from worker_kills import alike, killing
 from worlds import HISO, scenario
 
@@ -181,18 +181,18 @@ def test_a_process_does_not_bring_whom_the_scenario_keeps_away(tmp_path: Path) -
 
 
 def test_who_is_away_as_its_process_joins_in_real_time_is_no_member() -> None:
-    hall = Hall(clients=4, processes=1, is_virtual=False)
+    harness = RegistrationHarness(clients=4, processes=1, is_virtual=False)
     away = {1}
-    hall.coordinator._joining.apart = away
-    hall.comes(HostRequest())
-    assert list(hall.coordinator._places.members) == [0, 2, 3]
+    harness.coordinator._joining.apart = away
+    harness.register(HostRequest())
+    assert list(harness.coordinator._places.members) == [0, 2, 3]
     away.clear()
-    assert hall.coordinator.joined(Join(1, (Span(1, 1, 0),), **hall.coordinator.proofs), is_due=True)[1] is None
-    assert list(hall.coordinator._places.members) == [0, 1, 2, 3]
-    hall.registration.gone(HOST, "…")
+    assert harness.coordinator.joined(Join(1, (Span(1, 1, 0),), **harness.coordinator.proofs), is_due=True)[1] is None
+    assert list(harness.coordinator._places.members) == [0, 1, 2, 3]
+    harness.registration.gone(HOST, "…")
     away.add(2)
-    hall.comes(HostRequest(), 0)
-    assert list(hall.coordinator._places.members) == [0, 1, 3]
+    harness.register(HostRequest(), 0)
+    assert list(harness.coordinator._places.members) == [0, 1, 3]
 
 
 @pytest.mark.parametrize("transport", ["memory", "tcp"])

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from comings import FAULTS, churn, coming, ramp
+from availability_scenarios import FAULTS, churn, coming, ramp
 from power_cuts import PowerCut, cut_power
 from worlds import DECOMFL, lossy, outcome
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from coordinator_cases import after, report
+from coordinator_cases import after_rounds, report
 from worlds import DECOMFL, HISO, go, lossy, outcome, scenario
 
 import seedbus
@@ -210,13 +210,13 @@ def declined(client: int, round: int, base: int, reason: str = "overflow") -> En
 
 
 def test_who_declines_is_counted_and_no_longer_waited_for() -> None:
-    made = after(2)
-    refusal = made.reported(declined(1, 2, 2))
+    coordinator = after_rounds(2)
+    refusal = coordinator.reported(declined(1, 2, 2))
     assert refusal is not None and (refusal.client, refusal.round, refusal.reason) == (1, 2, "overflow")
-    assert (made.missing, made.refusals.clients) == ([0, 2], {(1, "overflow"): 1})
+    assert (coordinator.missing, coordinator.refusals.clients) == ([0, 2], {(1, "overflow"): 1})
     for client in (0, 2):
-        assert made.reported(report(made, client)) is None
-    assert made.is_round_over and made.close_round().reported == (0, 2)
+        assert coordinator.reported(report(coordinator, client)) is None
+    assert coordinator.is_round_over and coordinator.close_round().reported == (0, 2)
 
 
 @pytest.mark.parametrize(
@@ -232,21 +232,21 @@ def test_who_declines_is_counted_and_no_longer_waited_for() -> None:
     ],
 )
 def test_a_decline_that_is_none_is_refused(envelope: Envelope, reason: str, missing: list[int]) -> None:
-    made = after(2)
-    refusal = made.reported(envelope)
+    coordinator = after_rounds(2)
+    refusal = coordinator.reported(envelope)
     assert refusal is not None and refusal.reason == reason
-    assert made.missing == missing
+    assert coordinator.missing == missing
 
 
 def test_nobody_answers_twice() -> None:
-    made = after(2)
-    reasons = [made.reported(each) for each in (declined(1, 2, 2), declined(1, 2, 2), report(made, 1))]
+    coordinator = after_rounds(2)
+    reasons = [coordinator.reported(each) for each in (declined(1, 2, 2), declined(1, 2, 2), report(coordinator, 1))]
     assert [refusal.reason for refusal in reasons if refusal] == ["overflow", "duplicate", "duplicate"]
-    assert made.reported(report(made, 0)) is None
-    again = made.reported(declined(0, 2, 2))
+    assert coordinator.reported(report(coordinator, 0)) is None
+    again = coordinator.reported(declined(0, 2, 2))
     assert again is not None and again.reason == "duplicate"
-    assert made.reported(report(made, 2)) is None
-    assert made.close_round().reported == (0, 2)
+    assert coordinator.reported(report(coordinator, 2)) is None
+    assert coordinator.close_round().reported == (0, 2)
 
 
 def test_a_decline_says_why_in_few_words() -> None:

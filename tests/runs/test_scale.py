@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from comings import churn
+from availability_scenarios import churn
 
 from seedbus.agents.observer import NullObserver
 from seedbus.agents.server.member_index import MemberIndex

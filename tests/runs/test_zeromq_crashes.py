@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bus_harness import Desk, Follower
+from bus_harness import FakeRegistration, Follower
 from clusters import Following, Serving, Watcher, free_endpoint, stopped_and_resumed
 from processes import is_alive, kill, seedbus, wait_for, workers_of
-from standing import echo, listening, until
+from running_transports import echo, listening_hub, until
 from tcp_proxy import CountingProxy
 from worker_kills import alike, killing
 from worlds import HISO, lossy
@@ -180,8 +180,8 @@ async def test_a_thread_that_is_building_is_not_waited_for(tmp_path: Path) -> No
         may_end.wait(20)
         return Follower(offer, echo)
 
-    async with listening("inproc", tmp_path) as (hub, context):
-        hub.start(Desk((0, 3)))
+    async with listening_hub("inproc", tmp_path) as (hub, context):
+        hub.start(FakeRegistration((0, 3)))
         worker = HostedThread(hub.endpoint, build, context, None)
         await until(is_building.is_set)
         began = time.monotonic()

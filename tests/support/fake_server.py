@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import msgpack
 import zmq
-from hostile_parcels import column
+from hostile_packets import column
 
 from seedbus.bus.zeromq import packet as packet
 from seedbus.bus.zeromq.packet import Packet, Type

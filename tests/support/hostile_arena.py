@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from gates import Gate, Gated
-from hostile_guests import CLIENT, Guest, GuestCase
 from hostile_peers import Case
+from hostile_pending import CLIENT, Guest, GuestCase
 from hostile_server import ServerProcess
 
 from seedbus.agents.client.worker import prove

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-from hostile_parcels import TOO_LONG, hello
+from hostile_packets import TOO_LONG, hello
 from hostile_peers import COMMAND, LONG, MORE, Caller, Case, Peer, frame, greeting, ready
 
 from seedbus.bus.zeromq.packet import HELLO_BYTES, NO_SESSION, Type, packet

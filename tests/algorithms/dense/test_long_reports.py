@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from bus_harness import Desk
+from bus_harness import FakeRegistration
 from clusters import Following, Serving
 from hostile_peers import MORE, Peer, frame
-from standing import WIRES, listening
+from running_transports import SOCKET_TRANSPORTS, listening_hub
 from tcp_proxy import CountingProxy
 from wire_bytes import bytes_on_wire
 from worlds import scenario
@@ -111,7 +111,7 @@ def test_long_reports_count_in_memory(in_memory: dict[type[Bulky], Results]) -> 
     assert summary["traffic"]["by_kind"]["report"]["bytes"] > 3 * 3 * 5 * MILLION
 
 
-@pytest.mark.parametrize("way", WIRES)
+@pytest.mark.parametrize("way", SOCKET_TRANSPORTS)
 def test_long_reports_make_the_same_run_on_every_transport(
     tmp_path: Path, in_memory: dict[type[Bulky], Results], way: str
 ) -> None:
@@ -129,7 +129,7 @@ def test_long_reports_of_two_processes_are_counted_to_the_byte(
     assert way != "tcp" or ledger == counted
 
 
-@pytest.mark.parametrize("way", ["memory", *WIRES])
+@pytest.mark.parametrize("way", ["memory", *SOCKET_TRANSPORTS])
 def test_reports_that_are_too_long_are_named_and_stop_nothing(
     tmp_path: Path, in_memory: dict[type[Bulky], Results], way: str
 ) -> None:
@@ -157,11 +157,11 @@ def test_what_is_slow_to_come_counts_as_life(tmp_path: Path) -> None:
 async def test_strangers_may_send_no_more_than_in_any_other_run(tmp_path: Path) -> None:
     """Of one message, whole or not: of a HELLO's length, and then they are hung up on; ZeroMQ itself cuts off what is
     longer than a member's."""
-    async with listening("tcp", tmp_path, report_limit=50 * MILLION) as (hub, _):
-        desk, port = Desk((0, 3)), int(hub.endpoint.rpartition(":")[2])
-        hub.start(desk)
+    async with listening_hub("tcp", tmp_path, report_limit=50 * MILLION) as (hub, _):
+        registration, port = FakeRegistration((0, 3)), int(hub.endpoint.rpartition(":")[2])
+        hub.start(registration)
         for message in (frame(bytes(HELLO_BYTES)) + frame(bytes(HELLO_BYTES + 1)), frame(bytes(2**20), MORE) * 20):
             with await asyncio.to_thread(Peer, port) as peer:
                 await asyncio.to_thread(peer.raw, message)
                 assert await asyncio.to_thread(peer.is_hung_up)
-        assert desk.refusals == ["protocol", "too-long", "too-many-refusals", "unfinished-message"]
+        assert registration.refusals == ["protocol", "too-long", "too-many-refusals", "unfinished-message"]

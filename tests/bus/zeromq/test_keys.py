@@ -13,7 +13,7 @@ import pytest
 import zmq
 from clusters import Following, Serving
 from gates import Gate
-from hostile_parcels import column, hello
+from hostile_packets import column, hello
 from processes import wait_for
 from tcp_proxy import CountingProxy
 from wire_bytes import FAULTS, bytes_on_wire

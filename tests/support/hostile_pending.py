@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgpack
-from hostile_parcels import TOO_LONG, column, hello
+from hostile_packets import TOO_LONG, column, hello
 from hostile_peers import Peer
 
 from seedbus.agents.messages import Join, Span

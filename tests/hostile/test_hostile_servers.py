@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import Command, Said
+from commands import Command, CommandResult
 from fake_server import HOST, SCENARIO, SESSION, Answer, FakeServer, declining, offering
 from hostile_packets import column
 from hostile_peers import MORE, frame, greeting, ready
@@ -42,7 +42,7 @@ def _roots(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SEEDBUS_DATA", str(tmp_path / "roots"))
 
 
-def joins(seedbus: Command, answer: Answer, *arguments: object) -> tuple[Said, FakeServer]:
+def joins(seedbus: Command, answer: Answer, *arguments: object) -> tuple[CommandResult, FakeServer]:
     """What the command says once a server has answered like that."""
     with FakeServer(answer) as server:
         said = seedbus("client", "--connect", server.endpoint, "--patience", 5, *arguments)
@@ -140,7 +140,7 @@ def test_a_scenario_cannot_name_a_folder_outside_of_the_clients_own(
         assert (said.code, server.farewells) == (9, [b"limits"]), said.err
         assert str(tmp_path / "roots") in said.err
     assert SECRET not in said.err
-    assert not server.has_heard(SECRET)
+    assert not server.has_received(SECRET)
 
 
 def test_a_folder_in_the_directory_where_the_client_runs_is_no_name_of_a_model(
@@ -158,7 +158,7 @@ def test_what_went_wrong_in_a_file_stays_with_the_client(seedbus: Command, tmp_p
     said, server = joins(seedbus, offering({"task": task}))
     assert said.code == 3 and f"label '{SECRET}'" in said.err, "its own user is told"
     assert server.farewells == [b"data"]
-    assert not server.has_heard(SECRET)
+    assert not server.has_received(SECRET)
 
 
 def test_a_root_of_the_command_line_is_one_of_the_clients_own(seedbus: Command, tmp_path: Path) -> None:

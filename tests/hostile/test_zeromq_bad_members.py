@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clusters import Serving, Watcher
+from clusters import RunWatcher, ServerThread
 from hostile_cases import MEMBERS
-from hostile_members import BAD, SILENT, MemberCase, spoiled
+from hostile_members import BAD, SILENT, MemberCase, with_bad_clients
 from worlds import go, outcome, scenario
 
 from seedbus.agents.observer import NullObserver
@@ -28,7 +28,7 @@ WHAT = scenario(
 )
 
 
-class ByRound(Watcher):
+class ByRound(RunWatcher):
     """Notes who was refused in each round, and why."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class Bad(threading.Thread):
     def run(self) -> None:
         try:
             made = prepare.recruit(WHAT, prepare.bind(WHAT), NullObserver())
-            follow(self._endpoint, [self._wish], spoiled(made), patience_s=10.0)
+            follow(self._endpoint, [self._wish], with_bad_clients(made), patience_s=10.0)
         except BaseException as error:
             self.failure = error
 
@@ -59,7 +59,7 @@ class Bad(threading.Thread):
 @pytest.fixture(scope="module")
 def among_the_bad(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Results, ByRound]]:
     """A run over sockets, and what was refused in each of its rounds."""
-    server, watcher = Serving(WHAT, tmp_path_factory.mktemp("among-the-bad") / "run"), ByRound()
+    server, watcher = ServerThread(WHAT, tmp_path_factory.mktemp("among-the-bad") / "run"), ByRound()
     server.watcher = watcher
     with server:
         wishes = HostRequest(((0, SILENT - 1),), 0, True), HostRequest(((SILENT, BAD),), 0, False)
@@ -91,7 +91,7 @@ def test_bad_members_give_the_same_bits_over_sockets_and_in_memory(
     good = prepare.recruit
 
     def recruit(*arguments: Any) -> Recruit:
-        return spoiled(good(*arguments))
+        return with_bad_clients(good(*arguments))
 
     monkeypatch.setattr(execute, "recruit", recruit)
     in_memory = go(tmp_path / "in-memory", WHAT)

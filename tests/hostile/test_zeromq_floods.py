@@ -13,10 +13,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hostile_arena import WITHIN_S, Arena
 from hostile_packets import hello
 from hostile_peers import COMMAND, MORE, Caller, Peer, frame
-from hostile_pending import CLIENT, Guest
+from hostile_pending import CLIENT, PendingPeer
+from hostile_run import WITHIN_S, HostileRun
 from hostile_wire import PING
 from worlds import go, scenario
 
@@ -42,22 +42,24 @@ WITHOUT_END = {
 
 
 @pytest.fixture(scope="module")
-def arena(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
-    with Arena(WHAT, tmp_path_factory.mktemp("floods") / "run") as arena:
-        yield arena
+def hostile_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostileRun]:
+    with HostileRun(WHAT, tmp_path_factory.mktemp("floods") / "run") as hostile_run:
+        yield hostile_run
 
 
 @pytest.fixture
-def among(arena: Arena) -> Iterator[Arena]:
+def bounded_run(hostile_run: HostileRun) -> Iterator[HostileRun]:
     """The arena, with its run going on; afterwards nothing is left of what was there."""
-    resident, descriptors, threads = arena.before
-    with arena.going_on():
-        yield arena
-    arena.server.wait_for(lambda: arena.server.descriptors == descriptors, "closes what it opened", WITHIN_S)
-    growth = arena.server.peak - resident
-    print(f"{growth / 1e6:.1f} MB more at the most, {(arena.server.resident - resident) / 1e6:.1f} MB now")
+    resident, descriptors, threads = hostile_run.before
+    with hostile_run.running():
+        yield hostile_run
+    hostile_run.server.wait_for(
+        lambda: hostile_run.server.descriptors == descriptors, "closes what it opened", WITHIN_S
+    )
+    growth = hostile_run.server.peak - resident
+    print(f"{growth / 1e6:.1f} MB more at the most, {(hostile_run.server.resident - resident) / 1e6:.1f} MB now")
     assert growth < MOST_GROWTH
-    assert arena.server.threads == threads
+    assert hostile_run.server.threads == threads
 
 
 def pour(caller: Caller, data: bytes) -> int:
@@ -75,40 +77,40 @@ def pour(caller: Caller, data: bytes) -> int:
 
 @SLOW
 @pytest.mark.parametrize("name", WITHOUT_END)
-def test_a_message_that_never_ends_is_cut_off(among: Arena, name: str) -> None:
-    peer = Peer(among.server.port)
+def test_a_message_that_never_ends_is_cut_off(bounded_run: HostileRun, name: str) -> None:
+    peer = Peer(bounded_run.server.port)
     began = time.monotonic()
     print(f"{pour(peer, WITHOUT_END[name]):,} bytes in {time.monotonic() - began:.2f} s")
-    settled(among, peer.name, {"unfinished-message": 1})
+    settled(bounded_run, peer.name, {"unfinished-message": 1})
 
 
 @SLOW
-def test_many_messages_that_never_end_are_cut_off_at_once(among: Arena) -> None:
-    peers = [Peer(among.server.port) for _ in range(8)]
+def test_many_messages_that_never_end_are_cut_off_at_once(bounded_run: HostileRun) -> None:
+    peers = [Peer(bounded_run.server.port) for _ in range(8)]
     pourers = [threading.Thread(target=pour, args=(peer, WITHOUT_END["frames-of-64-kib"])) for peer in peers]
     for pourer in pourers:
         pourer.start()
     for pourer in pourers:
         pourer.join(WITHIN_S)
     for peer in peers:
-        settled(among, peer.name, {"unfinished-message": 1})
+        settled(bounded_run, peer.name, {"unfinished-message": 1})
 
 
 @SLOW
-def test_messages_of_very_many_frames_are_cut_off(among: Arena) -> None:
-    peer = Peer(among.server.port)
+def test_messages_of_very_many_frames_are_cut_off(bounded_run: HostileRun) -> None:
+    peer = Peer(bounded_run.server.port)
     pour(peer, frame(b"", MORE) * 30_000 + frame(b""))
-    settled(among, peer.name, {"frames": 1, "too-many-refusals": 1})
+    settled(bounded_run, peer.name, {"frames": 1, "too-many-refusals": 1})
 
 
 @SLOW
 @pytest.mark.parametrize(("size", "reason"), [(HELLO_BYTES, "said-nothing"), (2**17, "unfinished-message")])
 def test_a_frame_that_is_never_filled_is_a_flood_if_it_is_longer_than_any_hello(
-    among: Arena, size: int, reason: str
+    bounded_run: HostileRun, size: int, reason: str
 ) -> None:
     """A stranger that says nothing whole, and no more than it may, is found out by its silence."""
-    with Peer(among.server.port).raw(frame(bytes(size))[:-1]) as peer:
-        settled(among, peer.name, {reason: 1})
+    with Peer(bounded_run.server.port).raw(frame(bytes(size))[:-1]) as peer:
+        settled(bounded_run, peer.name, {reason: 1})
 
 
 @pytest.mark.soak
@@ -121,95 +123,103 @@ def test_a_frame_that_is_never_filled_is_a_flood_if_it_is_longer_than_any_hello(
     ],
     ids=["pings", "hellos", "noise"],
 )
-def test_whoever_goes_on_and_on_is_hung_up_on(among: Arena, name: str, message: bytes, reason: str, count: int) -> None:
+def test_whoever_goes_on_and_on_is_hung_up_on(
+    bounded_run: HostileRun, name: str, message: bytes, reason: str, count: int
+) -> None:
     """A connection after the other, 500 messages each; nobody reads what the hub has to say to them."""
-    before, began = among.server.refusals(), time.monotonic()
+    before, began = bounded_run.server.refusals(), time.monotonic()
     for _ in range(count // 500):
-        with Peer(among.server.port).raw(frame(message) * 500) as peer:
+        with Peer(bounded_run.server.port).raw(frame(message) * 500) as peer:
             assert peer.is_hung_up(WITHIN_S)
-    found = among.server.refusals() - before
+    found = bounded_run.server.refusals() - before
     print(f"{count:,} {name} over {count // 500} connections in {time.monotonic() - began:.2f} s: {dict(found)}")
     assert found[reason] == STRANGERS_STRIKES * (count // 500) and found["too-many-refusals"] == count // 500
 
 
 @pytest.mark.few(1)
 @pytest.mark.parametrize("how", [Caller.close, Caller.reset], ids=["closed", "reset"])
-def test_ten_thousand_connections_come_and_go(among: Arena, how: Callable[[Caller], None]) -> None:
-    before, began = among.server.refusals("a stranger"), time.monotonic()
+def test_ten_thousand_connections_come_and_go(bounded_run: HostileRun, how: Callable[[Caller], None]) -> None:
+    before, began = bounded_run.server.refusals("a stranger"), time.monotonic()
     for _ in range(100):
-        for caller in [Caller(among.server.port) for _ in range(100)]:
+        for caller in [Caller(bounded_run.server.port) for _ in range(100)]:
             how(caller)
     expected = Counter({"no-handshake": 10_000})
-    among.server.wait_for(lambda: among.server.refusals("a stranger") - before == expected, "counts them all", 20)
+    bounded_run.server.wait_for(
+        lambda: bounded_run.server.refusals("a stranger") - before == expected, "counts them all", 20
+    )
     print(f"{time.monotonic() - began:.2f} s")
 
 
 @pytest.mark.soak
-def test_three_hundred_that_say_nothing_are_hung_up_on(among: Arena) -> None:
+def test_three_hundred_that_say_nothing_are_hung_up_on(bounded_run: HostileRun) -> None:
     """The oldest at once, as there may be so many of a host; the others after three heartbeats."""
-    before, callers = among.server.refusals(), []
+    before, callers = bounded_run.server.refusals(), []
     for kind in (Caller, Peer):
         for _ in range(150):
             with suppress(ConnectionError):  # it may be hung up on before it has been greeted
-                callers.append(kind(among.server.port))
+                callers.append(kind(bounded_run.server.port))
     for caller in callers:
         assert caller.is_hung_up(WITHIN_S)
         caller.close()
 
     def found() -> Counter[str]:
-        return among.server.refusals() - before
+        return bounded_run.server.refusals() - before
 
-    among.server.wait_for(lambda: found()["too-many-connections"] + found()["said-nothing"] == 300, "names them")
+    bounded_run.server.wait_for(lambda: found()["too-many-connections"] + found()["said-nothing"] == 300, "names them")
     assert found()["too-many-connections"] >= 300 - STRANGERS_OF_A_HOST
 
 
 @pytest.mark.soak
-def test_connections_beyond_the_limit_on_files_are_hung_up_on(among: Arena) -> None:
-    limits = resource.prlimit(among.server.pid, resource.RLIMIT_NOFILE)
-    resource.prlimit(among.server.pid, resource.RLIMIT_NOFILE, (256, limits[1]))
+def test_connections_beyond_the_limit_on_files_are_hung_up_on(bounded_run: HostileRun) -> None:
+    limits = resource.prlimit(bounded_run.server.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(bounded_run.server.pid, resource.RLIMIT_NOFILE, (256, limits[1]))
     try:
-        before = among.server.refusals()
+        before = bounded_run.server.refusals()
         callers = []
         for _ in range(400):
             with suppress(ConnectionError):  # it may be hung up on before it knows that it stands
-                callers.append(Caller(among.server.port))
+                callers.append(Caller(bounded_run.server.port))
         for caller in callers:
             assert caller.is_hung_up(WITHIN_S)
             caller.close()
 
         def found() -> Counter[str]:
-            return among.server.refusals() - before
+            return bounded_run.server.refusals() - before
 
-        among.server.wait_for(lambda: found()["too-many-connections"] + found()["said-nothing"] == 400, "names them")
+        bounded_run.server.wait_for(
+            lambda: found()["too-many-connections"] + found()["said-nothing"] == 400, "names them"
+        )
         assert found()["too-many-connections"] > 100
     finally:
-        resource.prlimit(among.server.pid, resource.RLIMIT_NOFILE, limits)
+        resource.prlimit(bounded_run.server.pid, resource.RLIMIT_NOFILE, limits)
 
 
 @SLOW
-def test_a_guests_message_that_never_ends_is_cut_off(arena: Arena) -> None:
+def test_a_guests_message_that_never_ends_is_cut_off(hostile_run: HostileRun) -> None:
     """One that has said something whole before is looked at twice."""
-    arena.vacate()
-    resident, descriptors, _ = arena.before
+    hostile_run.stop_worker()
+    resident, descriptors, _ = hostile_run.before
     for content in ("frames-of-64-kib", "frames-of-nothing"):
-        guest = Guest(arena.server.port, arena.proof)
-        pour(guest.peer, WITHOUT_END[content])
-        settled(arena, guest.peer.name, {"unfinished-message": 1})
-    arena.occupy()
-    arena.step()
-    print(f"{(arena.server.peak - resident) / 1e6:.1f} MB more at the most, for client {CLIENT}")
-    assert arena.server.peak - resident < MOST_GROWTH
-    arena.server.wait_for(lambda: arena.server.descriptors == descriptors, "closes what it opened", WITHIN_S)
+        pending = PendingPeer(hostile_run.server.port, hostile_run.proof)
+        pour(pending.peer, WITHOUT_END[content])
+        settled(hostile_run, pending.peer.name, {"unfinished-message": 1})
+    hostile_run.start_worker()
+    hostile_run.step()
+    print(f"{(hostile_run.server.peak - resident) / 1e6:.1f} MB more at the most, for client {CLIENT}")
+    assert hostile_run.server.peak - resident < MOST_GROWTH
+    hostile_run.server.wait_for(
+        lambda: hostile_run.server.descriptors == descriptors, "closes what it opened", WITHIN_S
+    )
 
 
 @pytest.mark.soak
-def test_the_run_ends_as_if_nobody_had_come_while_connections_go_on(arena: Arena, tmp_path: Path) -> None:
-    arena.gate.open_to(2**32)
-    arena.server.wait_for(lambda: arena.server.ask()["rounds"] > 950, "is nearly over")
+def test_the_run_ends_as_if_nobody_had_come_while_connections_go_on(hostile_run: HostileRun, tmp_path: Path) -> None:
+    hostile_run.gate.open_to(2**32)
+    hostile_run.server.wait_for(lambda: hostile_run.server.ask()["rounds"] > 950, "is nearly over")
     # a process of its own, which does not hold up the good ones
-    flooder = subprocess.Popen([sys.executable, "-c", CONNECT_FOR_EVER, str(arena.server.port)])
+    flooder = subprocess.Popen([sys.executable, "-c", CONNECT_FOR_EVER, str(hostile_run.server.port)])
     try:
-        summary = arena.server.results()
+        summary = hostile_run.server.results()
     finally:
         flooder.kill()
         flooder.wait()
@@ -217,7 +227,9 @@ def test_the_run_ends_as_if_nobody_had_come_while_connections_go_on(arena: Arena
     assert {name: summary[name] for name in SAME} == {name: undisturbed[name] for name in SAME}
 
 
-def settled(arena: Arena, name: str, reasons: dict[str, int]) -> None:
+def settled(hostile_run: HostileRun, name: str, reasons: dict[str, int]) -> None:
     """Wait until a peer has been refused for this, and for nothing else."""
-    arena.server.wait_for(lambda: arena.server.refusals(name), "refuses something", WITHIN_S)
-    arena.server.wait_for(lambda: arena.server.refusals(name) == Counter(reasons), "refuses what it should", WITHIN_S)
+    hostile_run.server.wait_for(lambda: hostile_run.server.refusals(name), "refuses something", WITHIN_S)
+    hostile_run.server.wait_for(
+        lambda: hostile_run.server.refusals(name) == Counter(reasons), "refuses what it should", WITHIN_S
+    )

@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hostile_arena import Arena
 from hostile_peers import Peer, frame
+from hostile_run import HostileRun
 from worlds import go, scenario
 
 from seedbus.agents.messages import Join, Span
@@ -70,9 +70,9 @@ def send(port: int, frames: list[bytes]) -> None:
                 pass
 
 
-def told(arena: Arena) -> int:
+def told(hostile_run: HostileRun) -> int:
     """How many packets the server has refused; that a connection was silent for too long is about none of them."""
-    return sum(count for reason, count in arena.server.refusals().items() if reason != "said-nothing")
+    return sum(count for reason, count in hostile_run.server.refusals().items() if reason != "said-nothing")
 
 
 @pytest.mark.parametrize(
@@ -85,20 +85,20 @@ def told(arena: Arena) -> int:
 )
 def test_fuzzed_parcels_change_nothing(tmp_path: Path, count: int) -> None:
     what, packets, began = scenario(stop={"rounds": 200}), fuzzed(11), time.monotonic()
-    with Arena(what, tmp_path / "run") as arena:
-        before, resident = told(arena), arena.server.resident
+    with HostileRun(what, tmp_path / "run") as hostile_run:
+        before, resident = told(hostile_run), hostile_run.server.resident
         for first in range(0, count, TOGETHER):
-            send(arena.server.port, [next(packets) for _ in range(min(TOGETHER, count - first))])
+            send(hostile_run.server.port, [next(packets) for _ in range(min(TOGETHER, count - first))])
             if first % (TOGETHER * 5000) == 0:
-                arena.step()
-        arena.server.wait_for(lambda: told(arena) >= before + count, "has refused them all")
-        refusals, growth = arena.server.refusals(), arena.server.resident - resident
+                hostile_run.step()
+        hostile_run.server.wait_for(lambda: told(hostile_run) >= before + count, "has refused them all")
+        refusals, growth = hostile_run.server.refusals(), hostile_run.server.resident - resident
         took = time.monotonic() - began
         print(f"{count:,} packets at {count / took:,.0f}/s; {growth / 1e6:.1f} MB more; {dict(refusals)}")
-        assert told(arena) == before + count
+        assert told(hostile_run) == before + count
         assert growth < MOST_GROWTH
-        arena.gate.open_to(2**32)
-        summary = arena.server.results()
+        hostile_run.gate.open_to(2**32)
+        summary = hostile_run.server.results()
     undisturbed = go(tmp_path / "undisturbed", what).summary
     same = ("digest", "ledger_hash", "metrics", "rounds")
     assert {name: summary[name] for name in same} == {name: undisturbed[name] for name in same}

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 from bus_harness import FakeRegistration
-from clusters import Following, Serving
+from clusters import ClientsThread, ServerThread
 from gates import Gate
-from hostile_arena import Worker
 from hostile_packets import column, hello
 from hostile_peers import Caller, Peer, greeting, ready
+from hostile_run import Worker
 from hostile_server import ServerProcess
 from hub_peers import HEARTBEAT_S, Member, OneClientRegistration, hub_at
 from processes import wait_for
@@ -108,7 +108,7 @@ def test_strangers_neither_evaluate_nor_say_what_x0_is_nor_keep_anybody_out(
     tmp_path: Path, in_memory: Results, evaluator: threading.Event, stranger: Callable[..., Stranger]
 ) -> None:
     proof = prove(WHAT.algorithm, bind(WHAT))
-    with Serving(WHAT, tmp_path / "run", evaluator="own") as server:
+    with ServerThread(WHAT, tmp_path / "run", evaluator="own") as server:
         assert stranger(server.port, count=NO_CLIENTS, evaluates=1).declined == "no-clients"
         liars = [stranger(server.port, column(0, 7), evaluates=1) for _ in range(6)]
         for liar in liars:
@@ -120,7 +120,7 @@ def test_strangers_neither_evaluate_nor_say_what_x0_is_nor_keep_anybody_out(
         assert [liar.told() for liar in liars] == [Kind.REFUSE] * 6
         idle = [stranger(server.port, column(0, 7)) for _ in range(6)]
         gate, left = Gate(), server.watcher.gone
-        honest = Following(WHAT, server.watcher.endpoint, HostRequest(evaluates=False), gate=gate)
+        honest = ClientsThread(WHAT, server.watcher.endpoint, HostRequest(evaluates=False), gate=gate)
         wait_for(lambda: server.watcher.joined == 2)
         assert server.watcher.gone == left, "six hold offers of the same clients, and lose nothing but those"
         for each in idle:
@@ -138,7 +138,7 @@ def test_what_was_recorded_of_a_process_that_joined_makes_nobody_a_member(
     tmp_path: Path, in_memory: Results, stranger: Callable[..., Stranger]
 ) -> None:
     proof = prove(WHAT.algorithm, bind(WHAT))
-    with Serving(WHAT, tmp_path / "run", evaluator="own") as server:
+    with ServerThread(WHAT, tmp_path / "run", evaluator="own") as server:
         recorded = stranger(server.port, column(7, 7))
         said = recorded.joining(proof)
         recorded.post(said)
@@ -155,7 +155,7 @@ def test_what_was_recorded_of_a_process_that_joined_makes_nobody_a_member(
         replaying.post(said)
         assert replaying.told() is Kind.REFUSE
         assert server.watcher.joined == 2
-        Following(WHAT, server.watcher.endpoint)
+        ClientsThread(WHAT, server.watcher.endpoint)
         assert server.results().digest == in_memory.digest
 
 

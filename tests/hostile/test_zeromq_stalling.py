@@ -10,10 +10,10 @@ import threading
 from pathlib import Path
 
 import pytest
-from clusters import Following, Serving
+from clusters import ClientsThread, ServerThread
 from gates import Gate
-from hostile_arena import Arena, Worker
 from hostile_peers import HOST as LOCALHOST
+from hostile_run import HostileRun, Worker
 from hostile_server import ServerProcess
 from hub_peers import HEARTBEAT_S, WHAT, Member, OneClientRegistration, hub_at, pinging
 from processes import kill, seedbus
@@ -146,14 +146,14 @@ def test_a_process_that_stands_still_is_found_out_and_comes_again(tmp_path: Path
 
 def test_a_member_that_only_pings_is_followed_by_one_that_works(tmp_path: Path) -> None:
     """In simulated time everybody waits for it, but not for ever."""
-    with Arena(WHAT, tmp_path / "run", answer_s=3.0) as arena:
-        arena.vacate()
-        guest = pinging(arena.server.port, arena.proof, lambda: arena.server.ask()["gone"] >= 2)
-        arena.gate.open_to(2**32)
-        arena.server.wait_for(lambda: arena.server.ask()["gone"] >= 2, "gives it up")
+    with HostileRun(WHAT, tmp_path / "run", answer_s=3.0) as hostile_run:
+        hostile_run.stop_worker()
+        guest = pinging(hostile_run.server.port, hostile_run.proof, lambda: hostile_run.server.ask()["gone"] >= 2)
+        hostile_run.gate.open_to(2**32)
+        hostile_run.server.wait_for(lambda: hostile_run.server.ask()["gone"] >= 2, "gives it up")
         guest.join(5)
-        arena.occupy()
-        summary = arena.server.results()
+        hostile_run.start_worker()
+        summary = hostile_run.server.results()
     undisturbed = go(tmp_path / "undisturbed", WHAT).summary
     assert {name: summary[name] for name in SAME} == {name: undisturbed[name] for name in SAME}
 
@@ -162,10 +162,10 @@ def test_a_member_that_only_pings_is_followed_by_one_that_works(tmp_path: Path) 
 def test_in_real_time_nobody_waits_for_a_member_that_only_pings(tmp_path: Path) -> None:
     changes = {"clock": "wall", "participation": {"clients": 8, "deadline_s": 1.0}, "network": {}}
     what = scenario(**changes, stop={"rounds": 5})
-    with Serving(what, tmp_path / "run", heartbeat_s=1.0) as server:
+    with ServerThread(what, tmp_path / "run", heartbeat_s=1.0) as server:
         port, proof = server.port, prove(what.algorithm, bind(what))
         guest = pinging(port, proof, lambda: not server.is_alive())
-        good = Following(what, server.watcher.endpoint, HostRequest(((0, 6),)))
+        good = ClientsThread(what, server.watcher.endpoint, HostRequest(((0, 6),)))
         summary = server.results().summary
         guest.join(5)
         good.join(10)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from availability_scenarios import churn, coming, exponential
-from clusters import Following, Serving, Watcher
+from availability_scenarios import availability_scenario, churn, exponential
+from clusters import ClientsThread, RunWatcher, ServerThread
 from processes import wait_for
 from registration_harness import RegistrationHarness
 from worker_kills import alike, killing
@@ -42,9 +42,9 @@ FAST = {"latency": {"distribution": "exponential", "mean": 0.002}}
 )
 def test_a_worker_killed_while_its_clients_come_and_go_leaves_no_trace(tmp_path: Path, name: str) -> None:
     task = {"name": "quadratic", "dimension": 20_000}
-    what = coming(name, task=task, algorithm=HISO, stop={"rounds": 300}, evaluation={"every": 50})
+    what = availability_scenario(name, task=task, algorithm=HISO, stop={"rounds": 300}, evaluation={"every": 50})
     whole = run(what, tmp_path / "whole")
-    watcher, done, found = Watcher(), threading.Event(), list[int]()
+    watcher, done, found = RunWatcher(), threading.Event(), list[int]()
     killer = threading.Thread(target=lambda: found.append(killing(watcher, 5, 3, done)))
     killer.start()
     try:
@@ -81,9 +81,9 @@ class _Leaving(MemoryTransport):
 def test_a_process_that_is_replaced_as_its_clients_wake_leaves_no_trace(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, at: int
 ) -> None:
-    whole = run(coming(name), tmp_path / "whole")
+    whole = run(availability_scenario(name), tmp_path / "whole")
     monkeypatch.setattr("seedbus.bus.MemoryTransport", lambda made, **how: _Leaving(made, at))
-    assert alike(run(coming(name), tmp_path / "run"), whole)
+    assert alike(run(availability_scenario(name), tmp_path / "run"), whole)
 
 
 # -- peers that mean no good
@@ -169,8 +169,8 @@ def test_in_real_time_too_there_is_an_end_to_waiting_for_those_who_have_gone_for
 def test_a_process_does_not_bring_whom_the_scenario_keeps_away(tmp_path: Path) -> None:
     faults = [{"fault": "ramp", "start": 4, "stages": [{"rounds": 10, "target": 4}, {"rounds": 1, "target": 8}]}]
     what = wall(faults=faults, stop={"rounds": 300}, evaluation={"every": 50})
-    with Serving(what, tmp_path / "run", patience_s=20) as server:
-        first = Following(what, server.watcher.endpoint, HostRequest(((0, 7),)), patience_s=10)
+    with ServerThread(what, tmp_path / "run", patience_s=20) as server:
+        first = ClientsThread(what, server.watcher.endpoint, HostRequest(((0, 7),)), patience_s=10)
         wait_for(lambda: server.watcher.rounds > 30 or not server.is_alive())
         results = server.results()
         first.join(10)

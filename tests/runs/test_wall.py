@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clusters import Following, Serving, goes_and_comes
+from clusters import ClientsThread, ServerThread, run_with_replacement
 from processes import seedbus, wait_for
 from worlds import HISO, scenario
 
@@ -60,7 +60,7 @@ def test_a_deadline_passes_in_real_time_and_late_reports_are_refused(tmp_path: P
 
 def test_clients_that_go_are_not_waited_for_and_may_come_back_from_x0(tmp_path: Path) -> None:
     what = wall(NEVER_S, stop={"rounds": 150}, evaluation={"every": 50})
-    results = goes_and_comes(what, tmp_path / "run", HostRequest(((0, 3),)), "4-7", HostRequest(((4, 7),)))
+    results = run_with_replacement(what, tmp_path / "run", HostRequest(((0, 3),)), "4-7", HostRequest(((4, 7),)))
     assert results.summary["rounds"] == 150 and holds(results)
     assert results.messages["sender"].isin([4, 5, 6, 7]).to_numpy()[-100:].any(), "they take part again at the end"
 
@@ -68,7 +68,7 @@ def test_clients_that_go_are_not_waited_for_and_may_come_back_from_x0(tmp_path: 
 @pytest.mark.slow
 def test_an_evaluator_that_goes_has_missed_nothing_when_another_comes(tmp_path: Path) -> None:
     what = wall(NEVER_S, stop={"rounds": 150}, evaluation={"every": 10})
-    results = goes_and_comes(
+    results = run_with_replacement(
         what, tmp_path / "run", HostRequest(((0, 5),), evaluates=False), "6-7", HostRequest(((6, 7),))
     )
     assert holds(results) and list(results.metrics["round"]) == [0, *range(9, 150, 10)]
@@ -77,7 +77,7 @@ def test_an_evaluator_that_goes_has_missed_nothing_when_another_comes(tmp_path: 
 @pytest.mark.slow
 def test_a_run_whose_clients_are_all_gone_ends_by_name_and_can_be_resumed(tmp_path: Path) -> None:
     what = wall(stop={"rounds": 100_000})
-    with Serving(what, tmp_path / "run", patience_s=0.5, evaluator="own") as server:
+    with ServerThread(what, tmp_path / "run", patience_s=0.5, evaluator="own") as server:
         client = seedbus("client", "--connect", server.watcher.endpoint)
         wait_for(lambda: server.watcher.rounds > 5)
         client.kill()
@@ -123,18 +123,18 @@ def test_what_the_evaluator_had_not_answered_when_a_run_in_real_time_stopped_is_
             may_end.wait(20)
         return on_commit(self, envelope)
 
-    with monkeypatch.context() as patch, Serving(what, tmp_path / "run", patience_s=5.0) as server:
+    with monkeypatch.context() as patch, ServerThread(what, tmp_path / "run", patience_s=5.0) as server:
         stopping(patch, 6)
         patch.setattr(Evaluator, "on_commit", hang)
-        evaluates = Following(what, server.watcher.endpoint, HostRequest(((7, 7),)))
-        works = Following(what, server.watcher.endpoint, HostRequest(((0, 6),), evaluates=False))
+        evaluates = ClientsThread(what, server.watcher.endpoint, HostRequest(((7, 7),)))
+        works = ClientsThread(what, server.watcher.endpoint, HostRequest(((0, 6),), evaluates=False))
         with pytest.raises(KeyboardInterrupt):
             server.results()
         may_end.set()
         evaluates.join(10)
         works.join(10)
-    with Serving(what, tmp_path / "run", resume=True) as server:
-        Following(what, server.watcher.endpoint)
+    with ServerThread(what, tmp_path / "run", resume=True) as server:
+        ClientsThread(what, server.watcher.endpoint)
         results = server.results(20)
     assert results.summary["rounds"] == 12 and holds(results)
     assert list(results.metrics["round"]) == [0, 8, 11]

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from bus_harness import FakeRegistration, Follower
-from clusters import Following, Serving, Watcher, free_endpoint, stopped_and_resumed
+from clusters import ClientsThread, RunWatcher, ServerThread, free_endpoint, stopped_and_resumed
 from processes import is_alive, kill, seedbus, wait_for, workers_of
 from running_transports import echo, listening_hub, until
 from tcp_proxy import CountingProxy
@@ -42,7 +42,7 @@ def long(rounds: int) -> Scenario:
     [pytest.param(10, 600, marks=pytest.mark.slow), pytest.param(100, 6000, marks=pytest.mark.soak)],
 )
 def test_workers_killed_at_random_moments_leave_no_trace(tmp_path: Path, kills: int, rounds: int) -> None:
-    what, watcher, done = long(rounds), Watcher(), threading.Event()
+    what, watcher, done = long(rounds), RunWatcher(), threading.Event()
     whole = run(what, tmp_path / "whole")
     found: list[int] = []
     killer = threading.Thread(target=lambda: found.append(killing(watcher, kills, 5, done)))
@@ -61,8 +61,8 @@ def test_workers_killed_at_random_moments_leave_no_trace(tmp_path: Path, kills: 
 def test_a_network_that_breaks_and_stalls_leaves_no_trace(tmp_path: Path) -> None:
     what = long(150)
     whole = run(what, tmp_path / "whole")
-    with Serving(what, tmp_path / "run", heartbeat_s=0.2) as server, CountingProxy(server.port) as proxy:
-        client = Following(what, proxy.endpoint)
+    with ServerThread(what, tmp_path / "run", heartbeat_s=0.2) as server, CountingProxy(server.port) as proxy:
+        client = ClientsThread(what, proxy.endpoint)
         for at, trouble in ((20, "cut"), (50, "stall"), (90, "cut")):
             wait_for(lambda at=at: server.watcher.rounds >= at or not server.is_alive())  # type: ignore[misc]
             before = server.watcher.gone
@@ -164,7 +164,7 @@ def test_a_run_that_fails_before_it_begins_leaves_nobody_listening(
         raise RuntimeError("no server")
 
     monkeypatch.setattr(launcher, "Server", fail)
-    with Serving(lossy(), tmp_path / "run") as server:
+    with ServerThread(lossy(), tmp_path / "run") as server:
         pass
     with pytest.raises(RuntimeError, match="no server"):
         server.results(10)

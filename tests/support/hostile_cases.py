@@ -1,4 +1,4 @@
-"""All that the tests do to a run, by who does it."""
+"""All hostile cases, by how far the peer has come: strangers, peers with an offer, and members."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import hostile_pending
 import hostile_wire
 from hostile_members import MemberCase
 from hostile_peers import Case
-from hostile_pending import GuestCase
+from hostile_pending import PendingCase
 
 STRANGERS: list[Case] = [*hostile_wire.CASES, *hostile_packets.CASES]
-GUESTS: list[GuestCase] = hostile_pending.CASES
+PENDING: list[PendingCase] = hostile_pending.CASES
 MEMBERS: list[MemberCase] = hostile_members.CASES
-CASES: list[Case | GuestCase | MemberCase] = [*STRANGERS, *GUESTS, *MEMBERS]
+CASES: list[Case | PendingCase | MemberCase] = [*STRANGERS, *PENDING, *MEMBERS]

@@ -13,7 +13,7 @@ from typing import Any
 from bus_harness import FakeRegistration
 from hostile_packets import hello
 from hostile_peers import Peer
-from hostile_pending import Guest
+from hostile_pending import PendingPeer
 from worlds import scenario
 
 from seedbus.bus import HOST, Declined, Envelope, HostRequest, Kind, Offer, encode
@@ -52,7 +52,7 @@ class OneClientRegistration(FakeRegistration):
 async def hub_at(
     registration: OneClientRegistration, *, redelivers: bool = True, **options: Any
 ) -> AsyncIterator[tuple[Hub, int]]:
-    """A running hub and its port."""
+    """Run a hub; yields the hub and its port."""
     limits = Limits(HEARTBEAT_S, **options)
     hub = Hub(
         "tcp://127.0.0.1:*",
@@ -107,14 +107,14 @@ class Member:
 
 def pinging(port: int, proof: dict[str, bytes], is_over: Callable[[], bool], *, joins: bool = True) -> threading.Thread:
     """Start a peer that sends pings and nothing else until `is_over`. If it joins, it does so first."""
-    guest = Guest(port, proof)
+    pending = PendingPeer(port, proof)
     if joins:
-        guest.post(guest.join())
+        pending.post(pending.join())
 
     def ping() -> None:
-        with guest.peer:
+        with pending.peer:
             while not is_over():
-                guest.say(Type.PING)
+                pending.say(Type.PING)
                 time.sleep(0.05)
 
     thread = threading.Thread(target=ping, daemon=True)

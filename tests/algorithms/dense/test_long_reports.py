@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 from bus_harness import FakeRegistration
-from clusters import Following, Serving
+from clusters import ClientsThread, ServerThread
 from hostile_peers import MORE, Peer, frame
 from running_transports import SOCKET_TRANSPORTS, listening_hub
 from tcp_proxy import CountingProxy
@@ -89,10 +89,10 @@ def same(results: Results) -> dict[str, Any]:
 def by_two(what: Scenario, folder: Path, way: str) -> tuple[Results, tuple[int, int]]:
     """A run with two processes' worth of clients; and the bytes that a proxy has counted, over tcp."""
     bind = f"ipc://{folder}/hub" if way == "ipc" else "tcp://127.0.0.1:*"
-    with Serving(what, folder / "run", expect=2, bind=bind, transport=way) as server:
+    with ServerThread(what, folder / "run", expect=2, bind=bind, transport=way) as server:
         with CountingProxy(server.port if way == "tcp" else 0) as proxy:
             endpoint = proxy.endpoint if way == "tcp" else bind
-            hosts = [Following(what, endpoint, HostRequest(evaluates=number == 0)) for number in range(2)]
+            hosts = [ClientsThread(what, endpoint, HostRequest(evaluates=number == 0)) for number in range(2)]
             results = server.results()
             for host in hosts:
                 host.join(10)
@@ -147,8 +147,8 @@ def test_reports_that_are_too_long_are_named_and_stop_nothing(
 def test_what_is_slow_to_come_counts_as_life(tmp_path: Path) -> None:
     """Reports that take many heartbeats, at a megabyte a second."""
     what = bulky(Boastful, participation={"clients": 2}, stop={"rounds": 1})
-    with Serving(what, tmp_path / "run", heartbeat_s=0.1) as server, CountingProxy(server.port, MILLION) as proxy:
-        host = Following(what, proxy.endpoint)
+    with ServerThread(what, tmp_path / "run", heartbeat_s=0.1) as server, CountingProxy(server.port, MILLION) as proxy:
+        host = ClientsThread(what, proxy.endpoint)
         assert server.results().summary["version"] == 1
         host.join(10)
     assert host.failure is None and server.watcher.gone == 0 and server.watcher.joined == 1

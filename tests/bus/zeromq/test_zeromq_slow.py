@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from bus_harness import FakeRegistration, Follower
 from gates import Gate
-from hostile_arena import Worker
+from hostile_run import Worker
 from hostile_server import ServerProcess
 from hub_peers import WHAT, Member, OneClientRegistration, hub_at, pinging
 from running_transports import echo, listening_hub, until

@@ -29,7 +29,7 @@ DEVICE = torch.device("cuda", torch.cuda.current_device()) if HAS_GPU else torch
 
 @contextmanager
 def running() -> Iterator[None]:
-    """A context in which kernels are imported and run; in the interpreter, which is NumPy, without warnings of overflows."""
+    """A context in which kernels are imported and run; overflows in the interpreter, which is NumPy, do not warn."""
     with pytest.MonkeyPatch.context() as patch, np.errstate(all="ignore"):
         if not HAS_GPU:
             patch.setenv("TRITON_INTERPRET", "1")
@@ -85,7 +85,7 @@ class OnDevice:
 
 
 def assert_alike(ours: Vector, theirs: Vector) -> None:
-    """Assert that two vectors have the same bits, except that any NaN equals any other, as processors differ in them."""
+    """Assert that two vectors have the same bits; any NaN equals any other, as processors differ in them."""
     assert ours.dtype == theirs.dtype == np.float32
     is_nan = np.isnan(theirs)
     np.testing.assert_array_equal(np.isnan(ours), is_nan)

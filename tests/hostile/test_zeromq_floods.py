@@ -1,4 +1,4 @@
-"""Floods: the run goes on meanwhile, the server's memory does not grow with them, and each flooder is named."""
+"""Floods: the run goes on, the server's memory does not grow with them, and each flooding peer is named."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ from seedbus.bus.zeromq.server.connections import STRANGERS_OF_A_HOST, STRANGERS
 MOST_GROWTH = 50 * 10**6
 MOST_SENT = 500 * 10**6
 WHAT = scenario(task={"name": "quadratic", "dimension": 50}, stop={"rounds": 1000})
-SLOW = pytest.mark.slow
 SAME = ("digest", "ledger_hash", "metrics", "rounds", "reason")
 CONNECT_FOR_EVER = """
 import socket, sys
@@ -49,7 +48,7 @@ def hostile_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostileRun
 
 @pytest.fixture
 def bounded_run(hostile_run: HostileRun) -> Iterator[HostileRun]:
-    """The arena, with its run going on; afterwards nothing is left of what was there."""
+    """The run, going on; afterwards its server must have closed what it opened and used little memory."""
     resident, descriptors, threads = hostile_run.before
     with hostile_run.running():
         yield hostile_run
@@ -63,7 +62,7 @@ def bounded_run(hostile_run: HostileRun) -> Iterator[HostileRun]:
 
 
 def pour(caller: Caller, data: bytes) -> int:
-    """Send the same again and again, until the other side hangs up; how many bytes that took."""
+    """Send the same bytes again and again until the hub hangs up. Returns how many bytes it accepted."""
     sent = 0
     with caller:
         while sent < MOST_SENT:
@@ -72,10 +71,10 @@ def pour(caller: Caller, data: bytes) -> int:
             except OSError:
                 return sent
             sent += len(data)
-    raise AssertionError(f"{sent:,} bytes were taken")
+    raise AssertionError(f"the hub accepted {sent:,} bytes")
 
 
-@SLOW
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WITHOUT_END)
 def test_a_message_that_never_ends_is_cut_off(bounded_run: HostileRun, name: str) -> None:
     peer = Peer(bounded_run.server.port)
@@ -84,7 +83,7 @@ def test_a_message_that_never_ends_is_cut_off(bounded_run: HostileRun, name: str
     settled(bounded_run, peer.name, {"unfinished-message": 1})
 
 
-@SLOW
+@pytest.mark.slow
 def test_many_messages_that_never_end_are_cut_off_at_once(bounded_run: HostileRun) -> None:
     peers = [Peer(bounded_run.server.port) for _ in range(8)]
     pourers = [threading.Thread(target=pour, args=(peer, WITHOUT_END["frames-of-64-kib"])) for peer in peers]
@@ -96,19 +95,19 @@ def test_many_messages_that_never_end_are_cut_off_at_once(bounded_run: HostileRu
         settled(bounded_run, peer.name, {"unfinished-message": 1})
 
 
-@SLOW
+@pytest.mark.slow
 def test_messages_of_very_many_frames_are_cut_off(bounded_run: HostileRun) -> None:
     peer = Peer(bounded_run.server.port)
     pour(peer, frame(b"", MORE) * 30_000 + frame(b""))
     settled(bounded_run, peer.name, {"frames": 1, "too-many-refusals": 1})
 
 
-@SLOW
+@pytest.mark.slow
 @pytest.mark.parametrize(("size", "reason"), [(HELLO_BYTES, "said-nothing"), (2**17, "unfinished-message")])
 def test_a_frame_that_is_never_filled_is_a_flood_if_it_is_longer_than_any_hello(
     bounded_run: HostileRun, size: int, reason: str
 ) -> None:
-    """A stranger that says nothing whole, and no more than it may, is found out by its silence."""
+    """A stranger that sends no whole message, and no more bytes than it may, is refused for its silence."""
     with Peer(bounded_run.server.port).raw(frame(bytes(size))[:-1]) as peer:
         settled(bounded_run, peer.name, {reason: 1})
 
@@ -123,10 +122,10 @@ def test_a_frame_that_is_never_filled_is_a_flood_if_it_is_longer_than_any_hello(
     ],
     ids=["pings", "hellos", "noise"],
 )
-def test_whoever_goes_on_and_on_is_hung_up_on(
+def test_a_peer_that_floods_is_hung_up_on(
     bounded_run: HostileRun, name: str, message: bytes, reason: str, count: int
 ) -> None:
-    """A connection after the other, 500 messages each; nobody reads what the hub has to say to them."""
+    """One connection after the other sends 500 messages and reads nothing that the hub answers."""
     before, began = bounded_run.server.refusals(), time.monotonic()
     for _ in range(count // 500):
         with Peer(bounded_run.server.port).raw(frame(message) * 500) as peer:
@@ -152,11 +151,11 @@ def test_ten_thousand_connections_come_and_go(bounded_run: HostileRun, how: Call
 
 @pytest.mark.soak
 def test_three_hundred_that_say_nothing_are_hung_up_on(bounded_run: HostileRun) -> None:
-    """The oldest at once, as there may be so many of a host; the others after three heartbeats."""
+    """The oldest at once, as the connections of one host are limited; the others after three heartbeats."""
     before, callers = bounded_run.server.refusals(), []
     for kind in (Caller, Peer):
         for _ in range(150):
-            with suppress(ConnectionError):  # it may be hung up on before it has been greeted
+            with suppress(ConnectionError):  # the hub may hang up before the greeting
                 callers.append(kind(bounded_run.server.port))
     for caller in callers:
         assert caller.is_hung_up(WITHIN_S)
@@ -177,7 +176,7 @@ def test_connections_beyond_the_limit_on_files_are_hung_up_on(bounded_run: Hosti
         before = bounded_run.server.refusals()
         callers = []
         for _ in range(400):
-            with suppress(ConnectionError):  # it may be hung up on before it knows that it stands
+            with suppress(ConnectionError):  # the hub may hang up while the connection is made
                 callers.append(Caller(bounded_run.server.port))
         for caller in callers:
             assert caller.is_hung_up(WITHIN_S)
@@ -194,9 +193,9 @@ def test_connections_beyond_the_limit_on_files_are_hung_up_on(bounded_run: Hosti
         resource.prlimit(bounded_run.server.pid, resource.RLIMIT_NOFILE, limits)
 
 
-@SLOW
-def test_a_guests_message_that_never_ends_is_cut_off(hostile_run: HostileRun) -> None:
-    """One that has said something whole before is looked at twice."""
+@pytest.mark.slow
+def test_a_message_of_a_peer_with_an_offer_that_never_ends_is_cut_off(hostile_run: HostileRun) -> None:
+    """The hub checks a peer that has sent a whole message before in another place."""
     hostile_run.stop_worker()
     resident, descriptors, _ = hostile_run.before
     for content in ("frames-of-64-kib", "frames-of-nothing"):
@@ -216,7 +215,7 @@ def test_a_guests_message_that_never_ends_is_cut_off(hostile_run: HostileRun) ->
 def test_the_run_ends_as_if_nobody_had_come_while_connections_go_on(hostile_run: HostileRun, tmp_path: Path) -> None:
     hostile_run.gate.open_to(2**32)
     hostile_run.server.wait_for(lambda: hostile_run.server.ask()["rounds"] > 950, "is nearly over")
-    # a process of its own, which does not hold up the good ones
+    # in a process of its own, so that it does not hold up the honest workers
     flooder = subprocess.Popen([sys.executable, "-c", CONNECT_FOR_EVER, str(hostile_run.server.port)])
     try:
         summary = hostile_run.server.results()
@@ -228,7 +227,7 @@ def test_the_run_ends_as_if_nobody_had_come_while_connections_go_on(hostile_run:
 
 
 def settled(hostile_run: HostileRun, name: str, reasons: dict[str, int]) -> None:
-    """Wait until a peer has been refused for this, and for nothing else."""
+    """Wait until a peer has been refused for these reasons, and for nothing else."""
     hostile_run.server.wait_for(lambda: hostile_run.server.refusals(name), "refuses something", WITHIN_S)
     hostile_run.server.wait_for(
         lambda: hostile_run.server.refusals(name) == Counter(reasons), "refuses what it should", WITHIN_S

@@ -1,4 +1,4 @@
-"""Whatever strangers do, the run ends as if they had not been there; and each refusal is counted under its name."""
+"""Whatever strangers do, the run ends as if they had not been there, and each refusal is counted under their name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hostile_run import HostileRun
 from worlds import go, scenario
 
 MOST_GROWTH = 50 * 10**6
-# a step of the arena is a round or two
+# a step of the run is a round or two
 WHAT = scenario(task={"name": "quadratic", "dimension": 50}, stop={"rounds": 2 * len(STRANGERS) + 100})
 SAME = ("digest", "ledger_hash", "metrics", "rounds", "reason")
 
@@ -44,7 +44,7 @@ def test_a_stranger_is_refused_and_the_run_goes_on(hostile_run: HostileRun, case
 
 
 @pytest.mark.parametrize("case", PENDING, ids=str)
-def test_a_guest_is_refused(without_worker: HostileRun, case: PendingCase) -> None:
+def test_a_peer_with_an_offer_is_refused(without_worker: HostileRun, case: PendingCase) -> None:
     without_worker.play_pending(case)
 
 
@@ -58,9 +58,9 @@ def test_the_run_ends_as_if_nobody_had_come(hostile_run: HostileRun, tmp_path: P
     hostile_run.gate.open_to(2**32)
     summary, undisturbed = hostile_run.server.results(), go(tmp_path / "undisturbed", WHAT).summary
     assert {name: summary[name] for name in SAME} == {name: undisturbed[name] for name in SAME}
-    booked = {key: count for key, count in hostile_run.refused.items() if key[1] != "said-nothing"}
-    assert {(who, reason): summary["refusals"].get(reason, {}).get(who) for who, reason in booked} == booked
-    # whoever had a port again may have been silent too, while nobody looked
+    refused = {key: count for key, count in hostile_run.refused.items() if key[1] != "said-nothing"}
+    assert {(who, reason): summary["refusals"].get(reason, {}).get(who) for who, reason in refused} == refused
+    # a peer that was given an earlier one's port may have been refused for silence as well
     silent = {who: count for (who, reason), count in hostile_run.refused.items() if reason == "said-nothing"}
     assert all(summary["refusals"]["said-nothing"].get(who, 0) >= count for who, count in silent.items())
     print(f"refused: {_by_reason(summary)}; {growth / 1e6:.1f} MB more")

@@ -1,4 +1,4 @@
-"""What strangers may not do to a run: evaluate, say what x₀ is, keep others out, take sessions, use up connections."""
+"""What strangers cannot do to a run: evaluate, define x₀, keep others out, take over sessions, use up connections."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ WHAT = lossy(stop={"rounds": 20})
 
 
 class Stranger:
-    """A peer over tcp that wishes for clients and does with its offer what the test says."""
+    """A peer over tcp that asks for clients and uses its offer as the test says."""
 
     def __init__(self, port: int, spans: bytes = b"", count: int = 0, evaluates: int = 0) -> None:
         self.peer = Peer(port).send(hello(b"", spans, count, evaluates))
@@ -54,12 +54,12 @@ class Stranger:
 
     @property
     def declined(self) -> str:
-        """Why it got no offer, in a word."""
+        """The reason for which it was declined."""
         assert self.answer.type is Type.DECLINE
         return packet.read_decline(self.answer.content)[0]
 
-    def joining(self, proof: dict[str, bytes]) -> bytes:
-        """A JOIN of all that it was offered, with proofs for this very offer."""
+    def join_frame(self, proof: dict[str, bytes]) -> bytes:
+        """Return a JOIN with all offered clients and proofs bound to this offer."""
         _, offer, _ = packet.read_offer(self.answer.content)
         spans = tuple(Span(first, last, 0) for first, last in offer.spans)
         return encode(Join(offer.host, spans, **bound(proof, offer.nonce)).pack())[0]
@@ -67,24 +67,24 @@ class Stranger:
     def post(self, frame: bytes) -> None:
         self.peer.send(packet.packet(Type.POST, self.answer.session, packet.entry(frame)))
 
-    def told(self) -> Kind:
-        """What kind of message its JOIN is answered with."""
-        while (got := packet.read(self.peer.receive())).type is not Type.POST:
+    def answer_to_join(self) -> Kind:
+        """Wait for the answer to its JOIN and return the kind of it."""
+        while (incoming := packet.read(self.peer.receive())).type is not Type.POST:
             pass
-        return decode(packet.read_entries(got.content)[0]).kind
+        return decode(packet.read_entries(incoming.content)[0]).kind
 
 
 @pytest.fixture
 def stranger() -> Iterator[Callable[..., Stranger]]:
-    """Makes strangers, who stay until the test ends."""
+    """A function that makes strangers, which stay connected until the test ends."""
     with ExitStack() as stack:
 
-        def made(*arguments: Any, **options: Any) -> Stranger:
+        def make_stranger(*arguments: Any, **options: Any) -> Stranger:
             stranger = Stranger(*arguments, **options)
             stack.callback(stranger.peer.close)
             return stranger
 
-        yield made
+        yield make_stranger
 
 
 @pytest.fixture(scope="module")
@@ -94,13 +94,13 @@ def in_memory(tmp_path_factory: pytest.TempPathFactory) -> Results:
 
 @pytest.fixture
 def evaluator(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """What a server's own process waits for before it is started."""
+    """An event that the start of the server's own process waits for."""
     may_start, start = threading.Event(), WorkerProcesses.start
 
-    def later(self: WorkerProcesses) -> None:
+    def start_later(self: WorkerProcesses) -> None:
         threading.Thread(target=lambda: may_start.wait(60) and start(self), daemon=True).start()
 
-    monkeypatch.setattr(WorkerProcesses, "start", later)
+    monkeypatch.setattr(WorkerProcesses, "start", start_later)
     return may_start
 
 
@@ -113,11 +113,11 @@ def test_strangers_neither_evaluate_nor_say_what_x0_is_nor_keep_anybody_out(
         liars = [stranger(server.port, column(0, 7), evaluates=1) for _ in range(6)]
         for liar in liars:
             assert not packet.read_offer(liar.answer.content)[1].evaluates
-            liar.post(liar.joining(proof | {"x0": b"a lie..."}))
+            liar.post(liar.join_frame(proof | {"x0": b"a lie..."}))
         time.sleep(0.1)
         assert server.watcher.joined == 0, "nobody says what x0 is before the server's own process"
         evaluator.set()
-        assert [liar.told() for liar in liars] == [Kind.REFUSE] * 6
+        assert [liar.answer_to_join() for liar in liars] == [Kind.REFUSE] * 6
         idle = [stranger(server.port, column(0, 7)) for _ in range(6)]
         gate, left = Gate(), server.watcher.gone
         honest = ClientsThread(WHAT, server.watcher.endpoint, HostRequest(evaluates=False), gate=gate)
@@ -126,7 +126,7 @@ def test_strangers_neither_evaluate_nor_say_what_x0_is_nor_keep_anybody_out(
         for each in idle:
             each.peer.close()
         wait_for(lambda: server.watcher.gone == left + 6)
-        gate.open_to(2**32)  # what is delivered to the clients still comes to the process that joined with them
+        gate.open_to(2**32)  # deliveries still reach the process that joined with the clients
         results = server.results()
         honest.join(10)
         assert honest.failure is None and len(idle) == 6
@@ -140,9 +140,9 @@ def test_what_was_recorded_of_a_process_that_joined_makes_nobody_a_member(
     proof = prove(WHAT.algorithm, bind(WHAT))
     with ServerThread(WHAT, tmp_path / "run", evaluator="own") as server:
         recorded = stranger(server.port, column(7, 7))
-        said = recorded.joining(proof)
-        recorded.post(said)
-        assert recorded.told() is Kind.WELCOME, "it waited until the run knew its own x0"
+        join = recorded.join_frame(proof)
+        recorded.post(join)
+        assert recorded.answer_to_join() is Kind.WELCOME, "it waited until the run knew its own x0"
         assert server.watcher.joined == 2
         conversation = recorded.peer.sent
         recorded.peer.reset()
@@ -151,9 +151,9 @@ def test_what_was_recorded_of_a_process_that_joined_makes_nobody_a_member(
             wait_for(lambda: any(refusal.reason == "stale-session" for refusal in server.watcher.refusals))
         wait_for(lambda: server.watcher.gone == 2)
         replaying = stranger(server.port, column(7, 7))
-        assert packet.read_offer(replaying.answer.content)[1].host == decode(said).client, "it names this very host"
-        replaying.post(said)
-        assert replaying.told() is Kind.REFUSE
+        assert packet.read_offer(replaying.answer.content)[1].host == decode(join).client, "it names this very host"
+        replaying.post(join)
+        assert replaying.answer_to_join() is Kind.REFUSE
         assert server.watcher.joined == 2
         ClientsThread(WHAT, server.watcher.endpoint)
         assert server.results().digest == in_memory.digest
@@ -180,7 +180,7 @@ async def test_a_session_that_lives_is_nobody_elses_to_take() -> None:
             peer.close()
 
 
-def test_strangers_that_say_nothing_leave_room_for_whoever_works(tmp_path: Path) -> None:
+def test_strangers_that_say_nothing_leave_room_for_honest_workers(tmp_path: Path) -> None:
     what = scenario(task={"name": "quadratic", "dimension": 50}, stop={"rounds": 5})
     with ServerProcess(what, tmp_path / "run", heartbeat_s=5.0) as server:
         before, gate = server.descriptors, Gate()
@@ -197,7 +197,7 @@ def test_strangers_that_say_nothing_leave_room_for_whoever_works(tmp_path: Path)
 
 
 class Waiting(SimpleNamespace):
-    """A reception whose run has begun and waits for clients."""
+    """A registration whose run has begun and waits for clients."""
 
     missing: Any
     was_complete: bool = True
@@ -208,7 +208,7 @@ class Waiting(SimpleNamespace):
 
 @pytest.fixture
 def now(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """A wall clock of the test's own, in seconds."""
+    """A wall clock that the test sets, in seconds."""
     now = SimpleNamespace(s=0.0)
     monkeypatch.setattr(patience, "wall_seconds", lambda: now.s)
     return now
@@ -248,7 +248,7 @@ def test_processes_that_join_and_answer_nothing_end_a_run_without_rounds(now: Si
 
 
 async def test_connections_that_come_and_go_faster_than_they_are_heard_of_are_not_taken_for_others() -> None:
-    """Of 400, one after the other, none is there at the end, and nobody is hung up on in the place of another."""
+    """Of 400 connections, one after the other, none is left, and the hub hangs up on none in place of another."""
     registration = OneClientRegistration(b"")
     async with hub_at(registration) as (_, port):
 
@@ -264,8 +264,8 @@ async def test_connections_that_come_and_go_faster_than_they_are_heard_of_are_no
 
 
 @pytest.mark.parametrize(("size", "is_let_in"), [(900 * 12, True), (900 * 40, False)])
-async def test_a_join_may_say_of_each_client_where_it_stands(size: int, is_let_in: bool) -> None:
-    """Clients that come back after some rounds stand at as many versions as there are clients."""
+async def test_a_join_may_hold_the_version_of_each_client(size: int, is_let_in: bool) -> None:
+    """Clients that return after some rounds may all be at different versions."""
     registration = FakeRegistration((0, 899))
     hub = Hub("tcp://127.0.0.1:*", bytes(8), limits=Limits(HEARTBEAT_S), rights=lambda is_own, user: STRANGER)
     hub.start(registration)

@@ -1,4 +1,4 @@
-"""Peers that stall: who says, takes or answers nothing is gone, and whoever comes in its place goes on from there."""
+"""Stalling peers: one that sends, receives or answers nothing is removed, and its replacement goes on from there."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from seedbus.scenarios.running.prepare import bind
 SAME = ("digest", "ledger_hash", "metrics", "rounds", "reason")
 
 
-async def test_whoever_says_nothing_is_gone_after_three_heartbeats() -> None:
+async def test_a_silent_peer_is_gone_after_three_heartbeats() -> None:
     registration = OneClientRegistration(b"")
     async with hub_at(registration) as (_, port):
         member = Member(port)
@@ -41,7 +41,7 @@ async def test_whoever_says_nothing_is_gone_after_three_heartbeats() -> None:
 
 
 async def test_silence_is_noticed_after_three_heartbeats_whenever_in_one_it_begins() -> None:
-    """Not four: the moment at which it begins counts, and not the heartbeat after it."""
+    """Not four: the silence is measured from when it begins, not from the next heartbeat."""
     took = []
     for phase in range(3):
         registration = OneClientRegistration(b"")
@@ -57,8 +57,8 @@ async def test_silence_is_noticed_after_three_heartbeats_whenever_in_one_it_begi
     assert min(beats) > MISSED - 0.1 and statistics.median(beats) < MISSED + 0.4
 
 
-async def test_whoever_takes_nothing_is_gone() -> None:
-    """What the system's buffers do not hold waits in ZeroMQ, and what that does not hold waits for it in vain."""
+async def test_a_peer_that_receives_nothing_is_gone() -> None:
+    """The system's buffers fill up, then ZeroMQ's queue, and then the hub cannot send."""
     registration = OneClientRegistration(bytes(2**24))
     async with hub_at(registration) as (_, port):
         member = Member(port)
@@ -69,7 +69,7 @@ async def test_whoever_takes_nothing_is_gone() -> None:
         member.peer.close()
 
 
-async def test_whoever_is_offered_clients_and_never_joins_is_gone() -> None:
+async def test_a_peer_that_is_offered_clients_and_never_joins_is_gone() -> None:
     registration = OneClientRegistration(b"")
     async with hub_at(registration, join_s=0.5) as (_, port):
         member = Member(port)
@@ -80,8 +80,8 @@ async def test_whoever_is_offered_clients_and_never_joins_is_gone() -> None:
 
 
 @pytest.mark.parametrize("redelivers", [True, False])
-async def test_whoever_lives_and_never_answers_is_gone(redelivers: bool) -> None:
-    """What it owed goes to the next, or is answered with nothing."""
+async def test_a_member_that_pings_and_never_answers_is_gone(redelivers: bool) -> None:
+    """What it has not answered is delivered to its replacement, or is answered with nothing."""
     registration, answers = OneClientRegistration(b""), list[list[bytes]]()
     async with hub_at(registration, answer_s=0.5, redelivers=redelivers) as (hub, port):
         member = Member(port)
@@ -104,7 +104,7 @@ async def test_whoever_lives_and_never_answers_is_gone(redelivers: bool) -> None
 
 
 def test_a_hub_closes_amid_connections_that_it_has_not_heard_of() -> None:
-    """ZeroMQ's own thread stands still while it has more to tell of connections than waits to be read."""
+    """ZeroMQ's own thread blocks while more events of connections wait to be read than its queue holds."""
 
     async def close() -> None:
         async with hub_at(OneClientRegistration(b"")) as (_, port):
@@ -119,7 +119,7 @@ def test_a_hub_closes_amid_connections_that_it_has_not_heard_of() -> None:
 
 @pytest.mark.slow
 def test_a_process_that_stands_still_is_found_out_and_comes_again(tmp_path: Path) -> None:
-    """It is stopped, not ended: its connection stays, half open."""
+    """The process is stopped, not killed: its connection stays half open."""
     gate = Gate()
     with ServerProcess(WHAT, tmp_path / "run") as server:
         good = Worker(WHAT, server.endpoint, ((0, 3),), gate)
@@ -145,7 +145,7 @@ def test_a_process_that_stands_still_is_found_out_and_comes_again(tmp_path: Path
 
 
 def test_a_member_that_only_pings_is_followed_by_one_that_works(tmp_path: Path) -> None:
-    """In simulated time everybody waits for it, but not for ever."""
+    """In simulated time the run waits for it, but not for ever."""
     with HostileRun(WHAT, tmp_path / "run", answer_s=3.0) as hostile_run:
         hostile_run.stop_worker()
         guest = pinging(hostile_run.server.port, hostile_run.proof, lambda: hostile_run.server.ask()["gone"] >= 2)

@@ -210,7 +210,7 @@ class CrashTrial:
         unfinished = [path.name for path in folder.rglob("*") if "unfinished" in path.name]
         assert not unfinished, f"{unfinished} is left over"
 
-    def run_command(self, folder: Path, point: Point | None) -> RecordFailures:
+    def recording_failures(self, folder: Path, point: Point | None) -> RecordFailures:
         return RecordFailures(self.failures, f"{folder.name} at {point}")
 
 

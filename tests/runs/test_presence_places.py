@@ -1,4 +1,4 @@
-"""Clients that come and go in processes that come and go, in real time, and among peers that mean no good."""
+"""Clients that leave and return, in processes that leave and return, in real time, and with a client that lies."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_worker_killed_while_its_clients_come_and_go_leaves_no_trace(tmp_path:
 
 
 class _Leaving(MemoryTransport):
-    """A process that is gone at the worst of moments: it has been woken, and another takes its place."""
+    """A transport whose process is replaced at the worst moment: when it has just been sent a WAKE."""
 
     def __init__(self, made: Callable[[Offer], Any], at: int) -> None:
         super().__init__(made)
@@ -86,28 +86,28 @@ def test_a_process_that_is_replaced_as_its_clients_wake_leaves_no_trace(
     assert alike(run(availability_scenario(name), tmp_path / "run"), whole)
 
 
-# -- peers that mean no good
+# -- a client that lies
 
 
 @dataclass
 class _Insisting:
-    """Followers of whom one client says to everything that it comes from another run."""
+    """A follower whose client 1 answers everything with a JOIN of another run's version."""
 
-    good: Any
+    follower: Any
     version: int
 
     def join(self, host: int, nonce: bytes = b"") -> list[bytes]:
-        self._proof = Join.unpack(decode(self.good.join(host, nonce)[0])).proofs
-        frames: list[bytes] = self.good.join(host, nonce)
+        self._proof = Join.unpack(decode(self.follower.join(host, nonce)[0])).proofs
+        frames: list[bytes] = self.follower.join(host, nonce)
         return frames
 
     def welcome(self, frame: bytes) -> None:
-        self.good.welcome(frame)
+        self.follower.welcome(frame)
 
     def handle(self, frame: bytes) -> list[bytes]:
         asked: Envelope = decode(frame)
         if asked.client != 1:
-            answers: list[bytes] = self.good.handle(frame)
+            answers: list[bytes] = self.follower.handle(frame)
             return answers
         return [encode(Join(1, (Span(1, 1, self.version),), **self._proof).pack())[0]]
 

@@ -1,4 +1,4 @@
-"""Whole runs in which clients come and go: the same bits however they are carried and wherever they are cut off."""
+"""Whole runs in which clients leave and return: equal bits on every transport and wherever a run is cut off."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def test_who_comes_from_another_run_is_refused_and_starts_anew(tmp_path: Path) -
 
 
 def quiet(**changes: Any) -> Scenario:
-    """No message is lost, and there is no deadline: a round that waits for whom it should not wait never ends."""
+    """Without lost messages and deadlines: a round that waits for an absent client would never end."""
     participation = {"clients": 8, "cohort": 4} | changes.pop("participation", {})
     return availability_scenario("churn", participation=participation, **changes)
 

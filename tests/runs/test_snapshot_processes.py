@@ -23,7 +23,7 @@ from seedbus.scenarios.transports.placement import Placement
 
 
 def crowd(rounds: int, **changes: Any) -> Scenario:
-    """Thirty clients that lag, with models of two hundred chunks, on links that lose a tenth."""
+    """Return a scenario of thirty clients that lag, with models of 200 chunks, on links that lose a tenth."""
     task, lag = {"name": "quadratic", "dimension": 3_000}, {"source": "peer", "window": 16}
     return rough(0.1, **({"task": task, "algorithm": HISO, "stop": {"rounds": rounds}, "lag": lag} | changes))
 

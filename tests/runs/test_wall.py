@@ -1,4 +1,4 @@
-"""Real time: deadlines that pass, peers that go; digests are those of the journal that came out."""
+"""Runs in real time: deadlines pass and peers leave, and the digests are those of a replay of the journal."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.transports.placement import Placement
 
-NEVER_S = 1000.0  # longer than any test: who is waited for until such a deadline is waited for too long
+NEVER_S = 1000.0  # longer than any test: a test that waits for such a deadline fails
 FAST = {"latency": {"distribution": "exponential", "mean": 0.002}}
 
 
@@ -33,7 +33,7 @@ def wall(deadline_s: float | None = 0.1, **changes: Any) -> Scenario:
 
 
 def holds(results: Results) -> bool:
-    """The journal that came out leads to the digest that the evaluator found, and nobody diverged."""
+    """Whether a replay of the journal gives the evaluator's digest, and no replica diverged."""
     return replay(results.folder).digest == results.digest and "diverged" not in results.summary["refusals"]
 
 
@@ -88,7 +88,7 @@ def test_a_run_whose_clients_are_all_gone_ends_by_name_and_can_be_resumed(tmp_pa
 
 
 def stopping(patch: pytest.MonkeyPatch, round: int) -> None:
-    """Ctrl-C once a round is durable."""
+    """Interrupt a run, as Ctrl-C does, once a round is durable."""
     append = Journal.append
 
     def stop(self: Journal, entry: Entry) -> None:
@@ -114,7 +114,7 @@ def test_a_run_in_real_time_goes_on_where_it_stopped(tmp_path: Path, monkeypatch
 def test_what_the_evaluator_had_not_answered_when_a_run_in_real_time_stopped_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor is it asked again; and it stands where the round before the next message left it."""
+    """It is not asked again either, and its version is that of the round before the next message."""
     what, may_end = wall(stop={"rounds": 12}, evaluation={"every": 3}), threading.Event()
     on_commit = Evaluator.on_commit
 

@@ -1,4 +1,4 @@
-"""Workers that die, servers that die, networks that stall: in simulated time none of it leaves a trace."""
+"""Workers that die, servers that die, networks that stall: in simulated time none of them changes a result."""
 
 from __future__ import annotations
 

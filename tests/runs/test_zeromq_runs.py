@@ -1,4 +1,4 @@
-"""One scenario, one set of bits: whatever the transport, however many processes, whoever started them."""
+"""A scenario gives the same bits on every transport, with any number of processes, whoever starts them."""
 
 from __future__ import annotations
 

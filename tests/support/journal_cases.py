@@ -11,6 +11,7 @@ import pytest
 
 from seedbus.agents.journal.file import FILE
 from seedbus.agents.journal.journal import Entry, Journal
+from seedbus.agents.journal.records import MemberPosition
 from seedbus.scenarios.running.run import run
 
 WAL = f"{FILE}-wal"
@@ -25,8 +26,8 @@ def entry(round: int, **changes: Any) -> Entry:
         "cohort": [1, 2],
         "reported": [2],
         "commit": [[b"commit", round]],
-        "known": [(2, round)],
-        "held": [(1, round), (2, round)],
+        "positions": [(2, MemberPosition(round))],
+        "actual_versions": [(1, round), (2, round)],
         "metrics": [{"round": round, "loss": 0.5}],
         "rows": bytes([round]) * 8,
         "segments": 0,

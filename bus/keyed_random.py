@@ -12,14 +12,10 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from seedbus.keyed import Key as Key
-from seedbus.keyed import keyed_bits, keyed_bytes
+from seedbus.keyed import bits as bits
+from seedbus.keyed import keyed_bytes
 
 T = TypeVar("T")
-
-
-def bits(seed: int, *key: Key) -> int:
-    """Return 64 uniform bits keyed by (seed, key…), by BLAKE2b."""
-    return keyed_bits(*key, salt=(seed % 2**64).to_bytes(8, "little"), separator="\x1f")
 
 
 def uniform(seed: int, *key: Key) -> float:

@@ -22,11 +22,8 @@ from seedbus.bus.in_flight import Key
 from seedbus.bus.keyed_random import with_random
 
 Returns = Literal["with-state", "without-state", "from-another-run"]
-RETURNS: tuple[Returns, ...] = (
-    "with-state",
-    "without-state",
-    "from-another-run",
-)  # a WAKE carries the index; a higher one is worse
+RETURNS: tuple[Returns, ...] = ("with-state", "without-state", "from-another-run")
+"""What a client can return with, from best to worst. A WAKE carries the index."""
 
 
 class Schedule(Protocol):
@@ -134,8 +131,7 @@ class Availability:
 
     def stops(self, key: Key, arriving: bool) -> bool:
         """Whether a message is lost because its client is away."""
-        _, client, *_ = key
-        return client in self._away
+        return key[1] in self._away  # the client
 
     def advance(self, round: int, now_ns: int) -> Moves:
         """Go on to the opening of a round. Returns the clients that leave and return then."""

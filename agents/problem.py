@@ -1,4 +1,4 @@
-"""What agents need of a task: `models` implements it."""
+"""The interface through which agents use a task; `models` implements it."""
 
 from __future__ import annotations
 
@@ -12,34 +12,36 @@ class Problem(Protocol):
     """A task bound to its data, its partition and the scenario's seed. It belongs to one thread."""
 
     @property
-    def dimension(self) -> int: ...
+    def dimension(self) -> int:
+        """d, the number of trained parameters."""
+        ...
 
     def x0(self) -> Vector:
-        """The initial model, float32 [d]: the same bits everywhere, for it is never sent."""
+        """Return the initial model, float32 [d]. It is never sent, so it has the same bits in every process."""
         ...
 
     def objective(self, client: int, round: int) -> Objective:
-        """The client's loss in that round, on the mini-batches that belong to (seed, client, round, step)."""
+        """Return the client's loss in a round, on the mini-batches that (seed, client, round, step) determine."""
         ...
 
     def evaluate(self, x: Vector, split: str) -> dict[str, float]:
-        """Metrics over a whole split ("test" or "validation")."""
+        """Return metrics of the model x, [d], over a whole split, "test" or "validation"."""
         ...
 
 
 @runtime_checkable
 class Identified(Protocol):
-    """A problem that more decides than x₀ and the seed: frozen weights, a tokenizer, texts from somewhere."""
+    """A problem that depends on more than x₀ and the seed, such as frozen weights, a tokenizer or downloaded texts."""
 
     def identity(self) -> bytes:
-        """A digest of all that: two processes may run together only if theirs are the same."""
+        """Return a digest of all that. Two processes may run together only if theirs are the same."""
         ...
 
 
 @runtime_checkable
 class Probed(Protocol):
-    """A problem whose losses have bits that depend on where they were made ready: compiled on this machine, say."""
+    """A problem whose losses may have other bits on another machine, because they are compiled, for example."""
 
     def probe(self) -> bytes:
-        """A digest of some losses; none where they depend on nothing of the kind."""
+        """Return a digest of some losses; b"" if they do not depend on the machine."""
         ...

@@ -152,7 +152,7 @@ class Server:
             self.coordinator.crashed()
             return
         closed = self.coordinator.close_round(self.bus.clock.now_ns)
-        self._send(closed.told)  # now: while it is under way, a checkpoint has it
+        self._send(closed.peaks)  # now: while it is under way, a checkpoint has it
         await self._keep(closed)
         await self._publish(closed)
 

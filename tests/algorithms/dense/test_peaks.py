@@ -72,7 +72,7 @@ def gathered(norms: list[float]) -> tuple[Any, list[int]]:
 def test_the_whole_cohort_is_told_the_largest_norm_of_those_who_were_heard() -> None:
     made, cohort = gathered([0.5, 3.0, 1.0])
     made.deadline_passed(made.round)
-    told = made.close_round().told
+    told = made.close_round().peaks
     assert [(envelope.kind, envelope.client, envelope.round, envelope.base) for envelope, _ in told] == [
         (Kind.PEAK, client, 0, 0) for client in cohort
     ], "the fourth too, who was not heard"
@@ -85,10 +85,10 @@ def test_a_round_without_a_commit_and_a_run_without_a_channel_have_no_peak() -> 
     made, _ = gathered([0.5])
     made.deadline_passed(made.round)
     closed = made.close_round()
-    assert closed.commit is None and closed.told == ()
+    assert closed.commit is None and closed.peaks == ()
     plain = coordinator(3, 3)
     plain.open_round()
-    assert plain.close_round().told == ()
+    assert plain.close_round().peaks == ()
 
 
 # what it costs

@@ -73,11 +73,11 @@ def why_not(
     for span in join.spans:
         if join.sender >= 0 and (span.first, span.last) != (join.sender, join.sender):
             return "claims-another", f"client {join.sender} joins for clients {span.first} … {span.last}"
-        who = f"clients {span.first} … {span.last}"
+        clients_of_span = f"clients {span.first} … {span.last}"
         if not span.first <= span.last <= last:
-            return "unknown-client", f"{who} are not among this run's clients 0 … {last}"
+            return "unknown-client", f"{clients_of_span} are not among this run's clients 0 … {last}"
         if span.version > version:
-            return "foreign-version", f"{who} hold version {span.version}, and this run is at {version}"
+            return "foreign-version", f"{clients_of_span} hold version {span.version}, and this run is at {version}"
     if join.sender >= 0 and join.sender not in members:
         return "not-a-member", f"client {join.sender} has left the run, and comes back with its process only"
     return None

@@ -64,7 +64,7 @@ class Forgotten(AgentError):
 
     def __str__(self) -> str:
         return (
-            f"client {self.client} does not remember any more what it knew before round {self.round}; "
+            f"client {self.client}'s memory from before round {self.round} is not kept any more; "
             "a folder of memories serves one run"
         )
 

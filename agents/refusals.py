@@ -110,15 +110,15 @@ class Refusals:
     def of_peer(self, peer: str, reason: str) -> bool:
         """Count a refusal of a stranger. Returns whether observers are to be told of it."""
         is_counted_alone = (peer, reason) in self.peers or len(self.peers) < MAX_PEERS
-        who = peer if is_counted_alone else "others"
-        self.peers[who, reason] += 1
-        return self.peers[who, reason] <= MAX_NOTED
+        sender = peer if is_counted_alone else "others"
+        self.peers[sender, reason] += 1
+        return self.peers[sender, reason] <= MAX_NOTED
 
     def by_reason(self) -> dict[str, dict[str, int]]:
         """Return reason → sender → count."""
         counts: dict[str, dict[str, int]] = {}
-        for who, reason, count in self.pack():
-            counts.setdefault(reason, {})[str(who)] = count
+        for sender, reason, count in self.pack():
+            counts.setdefault(reason, {})[str(sender)] = count
         return counts
 
     def pack(self) -> list[list[Any]]:
@@ -128,8 +128,8 @@ class Refusals:
 
     def unpack(self, packed: list[list[Any]]) -> None:
         """Go on from what `pack` returned."""
-        for who, reason, count in packed:
-            if isinstance(who, int):
-                self.clients[who, reason] = count
+        for sender, reason, count in packed:
+            if isinstance(sender, int):
+                self.clients[sender, reason] = count
             else:
-                self.peers[who, reason] = count
+                self.peers[sender, reason] = count

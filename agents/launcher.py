@@ -182,8 +182,8 @@ def _no_model() -> Vector:
 
 def _faults_of_kind(hooks: FaultHooks, kind: Any) -> tuple[list[Any], list[Counter[str]]]:
     """Return the faults of one kind, and for each the counter of what it did."""
-    active = [each for each in hooks.said if isinstance(each.thing, kind)]
-    return [each.thing for each in active], [each.did for each in active]
+    active = [each for each in hooks.faults if isinstance(each.fault, kind)]
+    return [each.fault for each in active], [each.counts for each in active]
 
 
 class _ServerRun:
@@ -235,7 +235,7 @@ class _ServerRun:
             tally=lambda envelope: tally(setup.algorithm, self.coordinator.verifier.is_due, envelope),
             answer_ns=self._answer_ns,
             report_limit=setup.report_limit,
-            learned=positions.answered,
+            on_answer=positions.answered,
         )
         self.server = Server(self.bus, self.coordinator, positions, self.availability, outages, journal, observer)
         # its own connection: the journal's may be in use on the journal's thread

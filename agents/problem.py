@@ -1,4 +1,4 @@
-"""The interface through which agents use a task; `models` implements it."""
+"""The parts of a training problem that agents use; `models` implements them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from seedbus.algorithms.contract import Vector
 from seedbus.algorithms.objective import Objective
 
 
-class Problem(Protocol):
-    """A task bound to its data, its partition and the scenario's seed. It belongs to one thread."""
+class ClientProblem(Protocol):
+    """A task bound to its data, as clients and the evaluator use it: part of `models.task.Problem`. For one thread."""
 
     @property
     def dimension(self) -> int:
@@ -17,31 +17,31 @@ class Problem(Protocol):
         ...
 
     def x0(self) -> Vector:
-        """Return the initial model, float32 [d]. It is never sent, so it has the same bits in every process."""
+        """Return the initial model, float32 [d]: it is never sent, so it has the same bits in every process."""
         ...
 
     def objective(self, client: int, round: int) -> Objective:
-        """Return the client's loss in a round, on the mini-batches that (seed, client, round, step) determine."""
+        """Return a client's loss in a round; its mini-batches are keyed by (seed, client, round, step)."""
         ...
 
     def evaluate(self, x: Vector, split: str) -> dict[str, float]:
-        """Return metrics of the model x, [d], over a whole split, "test" or "validation"."""
+        """Return metrics over a whole split, "test" or "validation"."""
         ...
 
 
 @runtime_checkable
 class Identified(Protocol):
-    """A problem that depends on more than x₀ and the seed, such as frozen weights, a tokenizer or downloaded texts."""
+    """A problem that depends on more than x₀ and the seed: on frozen weights, a tokenizer or text files."""
 
     def identity(self) -> bytes:
-        """Return a digest of all that. Two processes may run together only if theirs are the same."""
+        """Return a digest of these; processes may take part in one run only if their digests are equal."""
         ...
 
 
 @runtime_checkable
 class Probed(Protocol):
-    """A problem whose losses may have other bits on another machine, because they are compiled, for example."""
+    """A problem whose losses may have other bits on another machine, for example because they are compiled."""
 
     def probe(self) -> bytes:
-        """Return a digest of some losses; b"" if they do not depend on the machine."""
+        """Return a digest of some losses; empty if their bits do not depend on the machine."""
         ...

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from seedbus.agents.messages import Outgoing
-
 
 @dataclass(frozen=True, slots=True)
 class RoundRecord:
@@ -55,7 +53,6 @@ class ClosedRound:
         reported: those whose reports came in time, ascending.
         commit: its commit; None if it had no quorum.
         record: how it went.
-        peaks: messages that tell the cohort the largest norm among its reports.
     """
 
     round: int
@@ -64,4 +61,3 @@ class ClosedRound:
     reported: tuple[int, ...]
     commit: Any
     record: RoundRecord = NO_RECORD
-    peaks: tuple[Outgoing, ...] = ()

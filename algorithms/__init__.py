@@ -1,4 +1,4 @@
-"""What is computed: the contract, directions and their replay, and one paper per file.
+"""Federated learning algorithms: their contract, seeded directions and their replay, and one paper per file.
 
 Doors: `contract`, `dense`, `directions`, `discovery`, `objective`, `scalar_only`, `schedule`, `shared_work`.
 """

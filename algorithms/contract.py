@@ -1,17 +1,18 @@
-"""What an algorithm is: a replicated state machine whose transitions are the server's commits.
+"""The contract of an algorithm: a replicated state machine whose transitions are the server's commits.
 
-The server appends commits to a log; every follower (client, evaluator, auditor) holds a `Replica` and folds
-`apply` over the commits that it missed. Nothing else ever changes a replica, so at version v all replicas hold
-the same bits, whoever holds them and however they got there.
+The server appends commits to a log. Every follower (client, evaluator, auditor) holds a `Replica` and folds the
+commits that it missed into it with `apply`. Nothing else ever changes a replica. So at version v all replicas hold the
+same bits, no matter who holds them and in how many calls they were folded.
 
     round     an attempt; it keys the directions and the cohort
     version   the number of commits folded; a round without quorum makes no commit
-    plan      what a participant is told           server → client
-    report    what a participant answers           client → server
-    commit    what every follower folds            server → all
+    plan      instructions for a participant       server → client
+    report    a participant's result               client → server
+    commit    the update that every replica folds  server → all
 
-An algorithm is one file in this folder: a frozen pydantic model whose fields are its hyperparameters (and what a
-scenario may say), and whose `name` is its name there. This module imports no framework: a server needs no torch.
+An algorithm is one file (in `scalar_only` or `dense/methods`): a frozen pydantic model. Its fields are its
+hyperparameters, which a scenario sets, and its `name` is its name in scenarios. This module imports no framework, so a
+server needs no torch.
 """
 
 from __future__ import annotations
@@ -25,19 +26,30 @@ from typing import Any, NamedTuple, Protocol, Self, TypeVar
 import numpy as np
 
 from seedbus.algorithms.objective import Objective
-from seedbus.algorithms.objective import Vector as Vector
+from seedbus.algorithms.vector import Vector as Vector
 
 
 class CommitGap(ValueError):
-    """A follower was handed a commit that does not follow the version that it holds."""
+    """A commit does not follow the version of the replica that should fold it.
 
-    def __init__(self, held: int, offered: int) -> None:
-        super().__init__(f"a replica at version {held} cannot fold commit {offered}: commit {held + 1} is missing")
-        self.held, self.offered = held, offered
+    Attributes:
+        version: the version of the replica.
+        offered: the version of the commit.
+    """
+
+    def __init__(self, version: int, offered: int) -> None:
+        missing = version + 1
+        super().__init__(f"a replica at version {version} cannot fold commit {offered}: commit {missing} is missing")
+        self.version = version
+        self.offered = offered
 
 
 class ReportRefused(ValueError):
-    """A report that must not enter the model; `reason` is one word that the refusals are counted by."""
+    """A report must not enter the model.
+
+    Attributes:
+        reason: one word, under which the refusal is counted.
+    """
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(detail)
@@ -45,11 +57,18 @@ class ReportRefused(ValueError):
 
 
 DECLINES = frozenset({"overflow"})
-DIGEST_BYTES = 8  # of each field of a replica
+"""The reasons for which a client may decline to report."""
+
+DIGEST_BYTES = 8
+"""Bytes of the digest of one field of a replica."""
 
 
 class Declined(Exception):
-    """A client does not report: what it found cannot be sent. `reason` is one of `DECLINES`."""
+    """A client does not report, because its result cannot be sent.
+
+    Attributes:
+        reason: one of `DECLINES`.
+    """
 
     def __init__(self, reason: str, detail: str) -> None:
         if reason not in DECLINES:
@@ -59,14 +78,16 @@ class Declined(Exception):
 
 
 class BadPayload(ValueError):
-    """A payload whose shape, types or sizes are not what its kind promises."""
+    """A payload has a shape, a type or a size that its kind of message does not allow."""
 
 
 @dataclass(slots=True)
 class Replica:
-    """One follower's copy of the model at one version: x and whatever the algorithm advances beside it.
+    """One follower's copy of the model at one version: x and the algorithm's other fields.
 
-    fields: name → vector of the same length d (always "x"; HiSo adds "hessian", momentum adds "momentum").
+    Attributes:
+        version: number of commits folded.
+        fields: name → vector [d]; always "x"; HiSo adds "hessian", momentum adds "momentum".
     """
 
     version: int
@@ -84,16 +105,19 @@ class Replica:
         return Replica(self.version, {name: field.copy() for name, field in self.fields.items()})
 
     def digests(self) -> dict[str, bytes]:
-        """`DIGEST_BYTES` a field, of the field's little-endian bytes: tells not only that replicas differ but where."""
+        """Return one digest per field, `DIGEST_BYTES` long, of the field's little-endian bytes.
+
+        Comparing them shows in which fields two replicas differ.
+        """
         return {name: _digest(field) for name, field in sorted(self.fields.items())}
 
     def digest(self) -> str:
-        """One hexadecimal digest of the version and every field."""
+        """Return one hexadecimal digest of the version and every field."""
         return whole_digest(self.version, self.digests())
 
 
 def whole_digest(version: int, digests: Mapping[str, bytes]) -> str:
-    """One hexadecimal digest out of a version and its fields' digests."""
+    """Return one hexadecimal digest of a version and the digests of its fields."""
     whole = hashlib.blake2b(str(version).encode(), digest_size=16)
     for name, part in sorted(digests.items()):
         whole.update(name.encode() + b"\0" + part)
@@ -106,7 +130,13 @@ def _digest(field: Vector) -> bytes:
 
 
 class Packed(NamedTuple):
-    """A payload ready for the wire, and what it carries in the papers' units."""
+    """A payload ready for the wire, and its size in the papers' units.
+
+    Attributes:
+        body: what the codec encodes.
+        scalars: number of scalars in it.
+        seeds: number of seeds in it.
+    """
 
     body: list[Any]
     scalars: int = 0
@@ -114,7 +144,13 @@ class Packed(NamedTuple):
 
 
 class Overdue(NamedTuple):
-    """Reports of one earlier round that came too late for it. weight: of each of them, s(τ)/|C_r|."""
+    """Late reports of one earlier round.
+
+    Attributes:
+        plan: the plan of the earlier round.
+        reports: client → report.
+        weight: weight of each report, s(τ)/|C_r|.
+    """
 
     plan: Any
     reports: Mapping[int, Any]
@@ -122,7 +158,7 @@ class Overdue(NamedTuple):
 
 
 class Committed(Protocol):
-    """What the log needs to know of any commit."""
+    """The properties of a commit that the log uses."""
 
     @property
     def version(self) -> int: ...
@@ -136,17 +172,17 @@ CommitT = TypeVar("CommitT", bound=Committed)
 
 
 class Payloads(Protocol[PlanT, ReportT, CommitT]):
-    """How an algorithm's plans, reports and commits travel: what they are packed to, and read from.
+    """The wire format of an algorithm's plans, reports and commits.
 
-    `unpack_*` raise `BadPayload` for whatever is not what the counterpart packs.
+    Each `unpack_*` raises `BadPayload` for a body that its `pack_*` cannot have made.
     """
 
     def report_bytes(self, dimension: int) -> int:
-        """Bytes that the vectors of a packed report take at most; 0 if it carries scalars only."""
+        """Return the most bytes that the vectors of a packed report take; 0 if a report holds only scalars."""
         ...
 
     def count_scalars(self, body: Any) -> int:
-        """How many scalars a report's packed body carries, whoever packed it; 0 for what is none."""
+        """Return how many scalars the packed body of a report holds; 0 if the body is malformed."""
         ...
 
     def pack_plan(self, plan: PlanT) -> Packed: ...
@@ -154,21 +190,25 @@ class Payloads(Protocol[PlanT, ReportT, CommitT]):
     def pack_report(self, plan: PlanT, report: ReportT) -> Packed: ...
     def unpack_report(self, body: Any, plan: PlanT) -> ReportT: ...
     def pack_commits(self, commits: Sequence[CommitT]) -> Packed:
-        """What a client that missed these commits is sent."""
+        """Pack the commits that a client missed, as they are sent to it."""
         ...
 
     def pack_log(self, commits: Sequence[CommitT]) -> Packed:
-        """All of these commits, for the journal and the evaluator; `unpack_commits` reads both."""
+        """Pack every one of these commits, for the journal and the evaluator.
+
+        `unpack_commits` reads both this and the result of `pack_commits`.
+        """
         ...
 
     def unpack_commits(self, body: Any) -> list[CommitT]: ...
 
 
 class Algorithm(Payloads[PlanT, ReportT, CommitT], Protocol[PlanT, ReportT, CommitT]):
-    """The contract. State is the server's own, memory a client's own; both start as None and are opaque to agents.
+    """The contract of an algorithm.
 
-    State travels in the checkpoint, durable together with the commit that it goes with: it is plain msgpack data, None,
-    numbers, bytes and lists of these.
+    State belongs to the server and memory to a client. Agents treat both as opaque. A client's memory starts as None,
+    the server's state as `first_state`. The checkpoint holds the state, and becomes durable together with the commit
+    that produced it. So state is plain msgpack data: None, numbers, bytes, and lists of these.
     """
 
     @property
@@ -176,72 +216,91 @@ class Algorithm(Payloads[PlanT, ReportT, CommitT], Protocol[PlanT, ReportT, Comm
 
     @property
     def label(self) -> str:
-        """The name, and those of the methods that are added to it."""
+        """The algorithm's name, with the names of the methods that are combined with it."""
         ...
 
     @property
     def most_clients(self) -> int | None:
-        """How many clients a run may have at most; None: any number."""
+        """The most clients that a run may have; None for any number."""
         ...
 
     @property
     def aggregation(self) -> Any:
-        """The rule by which many reports become one, with its name as `rule`."""
+        """The rule that combines the reports into one; its name is its field `rule`."""
         ...
 
     @property
     def fewest_reports(self) -> int:
-        """The lowest quorum of a scenario: what the rule of aggregation needs to keep its promise."""
+        """The lowest quorum that a scenario may have: the reports that the aggregation rule needs for its guarantee."""
         ...
 
     def caveats(self) -> list[str]:
-        """What a person should know of these settings, a sentence each."""
+        """Return warnings about these settings, one sentence each."""
         ...
 
     def sized(self, dimension: int) -> Self:
-        """The same for models of `dimension` coordinates: what a run uses."""
+        """Return this algorithm for models of `dimension` coordinates. A run uses only the result."""
         ...
 
     @property
     def needs_outputs(self) -> bool:
-        """Whether `local` looks at what a network says, and not only at losses and gradients."""
+        """Whether `local` uses the outputs of a network, and not only losses and gradients."""
         ...
 
     def replica(self, x0: Vector) -> Replica:
-        """Version 0: a copy of x₀ and the algorithm's own fields at their initial values."""
+        """Return version 0: a copy of x₀, and the algorithm's own fields at their initial values."""
         ...
 
     def plan(self, round: int, version: int, seed: int) -> PlanT:
-        """Server: what the cohort of `round` is told. seed: 64 bits that key this round's directions."""
+        """Server: return the plan for the cohort of a round.
+
+        Args:
+            round: the round's number.
+            version: the version that the cohort starts from.
+            seed: 64 bits that key the directions of this round.
+        """
         ...
 
     def reachable(self, plan: PlanT, cohort: Sequence[int]) -> list[int]:
-        """Server: those of a cohort that are asked; the others' channel is too bad. There may be nobody."""
+        """Server: return the clients of a cohort that are asked; the channels of the others are too bad.
+
+        The list may be empty.
+        """
         ...
 
     def evaluations(self, round: int) -> int:
-        """How many times a participant of `round` evaluates f, so that compute time can be modelled."""
+        """Return how often a participant of `round` evaluates f; the simulated compute time depends on it."""
         ...
 
     @property
     def knows_evaluations(self) -> bool:
-        """Whether `evaluations` is a count: how many steps an epoch has, the clients alone know."""
+        """Whether `evaluations` is the exact count; not with epochs, whose number of steps only the clients know."""
         ...
 
     def scalars(self, round: int) -> int:
-        """How many gradient scalars a report of `round` holds: K·P; 0 where it holds vectors."""
+        """Return how many gradient scalars a report of `round` holds: K·P; 0 if it holds vectors."""
         ...
 
     def local(self, replica: Replica, memory: Any, plan: PlanT, objective: Objective) -> tuple[ReportT, Any]:
-        """Client: the local steps of one round. The replica is left untouched. Raises `Declined`."""
+        """Client: run the local steps of one round; return the report and the client's new memory.
+
+        The replica is not changed.
+
+        Raises:
+            Declined: the result cannot be sent.
+        """
         ...
 
     def check(self, plan: PlanT, report: ReportT) -> None:
-        """Server: raise `ReportRefused` if this report must not be aggregated."""
+        """Server: raise `ReportRefused` if the report must not be aggregated."""
         ...
 
     def first_state(self, x0: Callable[[], Vector]) -> Any:
-        """Server: the state before the first commit. x0: makes x₀, for those that need it."""
+        """Server: return the state before the first commit.
+
+        Args:
+            x0: makes x₀ [d]; called only by algorithms whose state holds it.
+        """
         ...
 
     def aggregate(
@@ -254,72 +313,96 @@ class Algorithm(Payloads[PlanT, ReportT, CommitT], Protocol[PlanT, ReportT, Comm
         late: Sequence[Overdue] = (),
         members: int = 0,
     ) -> tuple[CommitT, Any]:
-        """Server: one commit from the reports, taken in client order and never in arrival order.
+        """Server: return one commit made from the reports, and the new state.
 
-        late: reports of earlier rounds that count too, and share: what the round's own, of which there may be none,
-        weigh beside them. members: of how many clients the cohort was drawn.
+        Reports are taken in the order of clients, never in the order of arrival.
+
+        Args:
+            state: the state after the previous commit.
+            plan: the plan of this round.
+            reports: client → report of this round; may be empty if there are late reports.
+            share: weight of this round's own reports, all together, when late reports are aggregated too.
+            late: reports of earlier rounds to aggregate too.
+            members: number of clients from which the cohort was drawn.
         """
         ...
 
     def max_norm(self, plan: PlanT, reports: Mapping[int, ReportT]) -> Packed | None:
-        """Server: what the cohort is told of the reports that make a commit, all together; None: nothing."""
+        """Server: return the largest norm of each of the reports' vectors, packed for the cohort; None if not sent."""
         ...
 
     @property
     def takes_late(self) -> bool:
-        """Whether reports of earlier rounds may enter a commit: not where directions depend on the replica's state."""
+        """Whether late reports may enter a commit. They may not if directions depend on the replica's state."""
         ...
 
     def values(self, report: ReportT) -> Vector:
-        """The values of a report, of any shape."""
+        """Return the values of a report, an array of any shape."""
         ...
 
     def with_values(self, report: ReportT, numbers: Vector) -> ReportT:
-        """The report with other values in the place of its own, of the same shape."""
+        """Return the report with other values in place of its own, of the same shape."""
         ...
 
     def apply(self, replica: Replica, commits: Sequence[CommitT]) -> None:
-        """Every follower: fold commits, oldest first. Versions already held are skipped; a gap raises `CommitGap`."""
+        """Every follower: fold commits into the replica, oldest first; skip those that it already contains.
+
+        Raises:
+            CommitGap: a version is missing.
+        """
         ...
 
     @property
     def is_dense(self) -> bool:
-        """Whether a commit is all that a replica is: then only the newest matters, and none follows on another."""
+        """Whether a commit holds the whole replica. Then only the newest matters, and none depends on another."""
         ...
 
     def pending(self, version: int, commits: Sequence[CommitT]) -> Sequence[CommitT]:
-        """Those commits that a replica at `version` has to fold. Raises `CommitGap` if they do not lead on from it."""
+        """Return those of the commits that a replica at `version` has to fold.
+
+        Raises:
+            CommitGap: a version is missing.
+        """
         ...
 
     def evaluation_point(self, replica: Replica, newest: CommitT | None) -> Vector:
-        """Where the model is to be measured, [d]. newest: the commit that the replica folded last."""
+        """Return the point at which the model is evaluated, [d].
+
+        Args:
+            replica: the replica to evaluate.
+            newest: the commit that the replica folded last; None at version 0.
+        """
         ...
 
     def diagnostics(self, replica: Replica) -> dict[str, float]:
-        """Figures about the algorithm's own fields that belong beside an evaluation."""
+        """Return statistics of the algorithm's own fields, by name, to be recorded with an evaluation."""
         ...
 
 
 def inner(first: Vector, second: Vector) -> float:
-    """⟨first, second⟩ of two vectors [d], products and sums in float64.
+    """Return ⟨first, second⟩ of two vectors [d], with products and sums in float64.
 
-    NumPy adds in one order everywhere; np.dot would leave that to BLAS, which has another for each kind of processor.
+    NumPy's sum adds in the same order on every processor. np.dot uses BLAS, whose order depends on the processor.
     """
     return float(np.multiply(first, second, dtype=np.float64).sum())
 
 
 def norm(numbers: Vector) -> float:
-    """The Euclidean norm of a vector [d], the same to the bit on every processor."""
+    """Return the Euclidean norm of a vector [d], the same to the bit on every processor."""
     return math.sqrt(inner(numbers, numbers))
 
 
-def unseen(version: int, commits: Sequence[CommitT]) -> Sequence[CommitT]:
-    """Of commits that follow each other those after `version`; raises `CommitGap` if they do not follow on."""
-    fresh, reached = [], version
+def commits_after(version: int, commits: Sequence[CommitT]) -> Sequence[CommitT]:
+    """Return the commits after `version`, of commits in ascending order.
+
+    Raises:
+        CommitGap: a version is missing.
+    """
+    newer = []
     for commit in commits:
-        if commit.version > reached + 1:
-            raise CommitGap(reached, commit.version)
-        if commit.version == reached + 1:
-            fresh.append(commit)
-            reached += 1
-    return fresh
+        if commit.version > version + 1:
+            raise CommitGap(version, commit.version)
+        if commit.version == version + 1:
+            newer.append(commit)
+            version += 1
+    return newer

@@ -1,4 +1,4 @@
-"""Finds what a folder defines: a new algorithm, method, task or fault is a new file, and nobody keeps a list."""
+"""Finds the classes in a folder's files: a new algorithm, method, task or fault is a new file and nothing else."""
 
 from __future__ import annotations
 
@@ -11,9 +11,14 @@ from pydantic import BaseModel, BeforeValidator, Field
 
 
 def discover(package_name: str, tag: str) -> dict[str, type[Any]]:
-    """The pydantic models that a package's modules define, by the one value that their field `tag` accepts, sorted."""
+    """Return the pydantic models that a package's modules define, by the default of their field `tag`, sorted.
+
+    Args:
+        package_name: dotted name of the package; its sub-packages are not searched.
+        tag: a field whose default is the model's name, a string; models without it are left out.
+    """
     package = importlib.import_module(package_name)
-    found: dict[str, type[BaseModel]] = {}
+    models: dict[str, type[BaseModel]] = {}
     for info in pkgutil.iter_modules(package.__path__, prefix=f"{package_name}."):
         if info.ispkg:
             continue
@@ -21,17 +26,24 @@ def discover(package_name: str, tag: str) -> dict[str, type[Any]]:
             if isinstance(value, type) and issubclass(value, BaseModel) and value.__module__ == info.name:
                 field: Any = value.model_fields.get(tag)
                 if field is not None and isinstance(field.default, str):
-                    found[field.default] = value
-    return dict(sorted(found.items()))
+                    models[field.default] = value
+    return dict(sorted(models.items()))
 
 
-def choice(found: Mapping[str, type[Any]], tag: str) -> Any:
-    """The type of a field that holds one of these models. A bare word is the one of that name with its defaults."""
+def choice(models: Mapping[str, type[Any]], tag: str) -> Any:
+    """Return the type of a field that holds one of these models.
+
+    The field also accepts a bare name, which stands for the model of that name with its defaults.
+
+    Args:
+        models: name → model, as from `discover`.
+        tag: the field of the models that holds their name.
+    """
 
     def named(value: Any) -> Any:
         return {tag: value} if isinstance(value, str) else value
 
-    models = tuple(found.values())
-    described: Any = Annotated[Union[models], Field(discriminator=tag)] if len(models) > 1 else models[0]  # noqa: UP007
-    word: Any = Literal[tuple(found)]
-    return Annotated[described, BeforeValidator(named, json_schema_input_type=word | described)]
+    kinds = tuple(models.values())
+    model: Any = Annotated[Union[kinds], Field(discriminator=tag)] if len(kinds) > 1 else kinds[0]  # noqa: UP007
+    name: Any = Literal[tuple(models)]
+    return Annotated[model, BeforeValidator(named, json_schema_input_type=name | model)]

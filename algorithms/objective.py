@@ -1,6 +1,6 @@
-"""What an algorithm asks of a client's loss: values, and, of tasks that have them, gradients and outputs.
+"""A client's loss as algorithms see it: its values, and where a task has them its gradients and its network's outputs.
 
-`models` implements these; this module imports no framework.
+`models` implements these protocols. This module imports no framework.
 """
 
 from __future__ import annotations
@@ -11,98 +11,116 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-# float32 in every run; float64 only in the reference that the theory tests use.
-Vector = NDArray[np.floating[Any]]
+from seedbus.algorithms.vector import Vector
 
 
 class Objective(Protocol):
-    """One client's loss in one round, as an algorithm sees it. `models` implements it."""
+    """One client's loss in one round."""
 
     @property
     def point(self) -> Vector:
-        """Where the next loss is taken, shape [d]: the caller writes x + μz straight into it, so nothing is copied."""
+        """The point at which the next loss is taken, [d]. The caller writes x + μz into it, so nothing is copied."""
         ...
 
     def loss(self, step: int) -> float:
-        """f(point; ξ): the mean loss over local step `step`'s mini-batch, the same batch at every call of that step."""
+        """Return f(point; ξ), the mean loss over the mini-batch of local step `step`.
+
+        Every call for one step uses the same mini-batch.
+        """
         ...
 
 
 @runtime_checkable
 class Layered(Protocol):
-    """An objective that needs no point: it asks for coordinates as its forward pass comes to them."""
+    """An objective that needs no point: it requests coordinates when its forward pass reaches them."""
 
     def loss_at(self, step: int, fill: Callable[[slice, Vector], None]) -> float:
-        """f(y; ξ): fill(span, out) writes y[span] to out, for a span that begins anywhere; a layer that is reached
-        again asks again."""
+        """Return f(y; ξ), the mean loss over the mini-batch of local step `step`.
+
+        Args:
+            step: the local step.
+            fill: fill(span, out) writes y[span] to out. A span may begin at any coordinate, and a layer that is
+                reached again requests its coordinates again.
+        """
         ...
 
 
 class Outputs(Protocol):
-    """What a network says to one mini-batch: torch tensors, with their graph where a gradient is to be taken."""
+    """A network's outputs for one mini-batch of b samples: torch tensors, with their graph if a gradient is needed."""
 
     @property
     def logits(self) -> Any:
-        """[b, classes]"""
+        """Logits, [b, classes]."""
         ...
 
     @property
     def hidden(self) -> tuple[Any, ...]:
-        """What comes out of each of its blocks but the last, [b, …] each."""
+        """The output of each block of the network but the last, [b, …] each."""
         ...
 
     @property
     def features(self) -> Any:
-        """What goes into the last of them, [b, features]."""
+        """The input of the last block, [b, features]."""
         ...
 
     @property
     def labels(self) -> Any:
-        """int64 [b]"""
+        """Labels, int64 [b]."""
         ...
 
 
 Criterion = Callable[[Outputs], Any]
-"""A loss out of a network's outputs: a torch scalar."""
+"""Computes a loss, a torch scalar, from a network's outputs."""
 
 
-PASSES = 3  # evaluations of f that a gradient takes: a pass forward, and one backward, which is two
+PASSES = 3
+"""Evaluations of f that one gradient costs: one forward pass, and one backward pass that costs as much as two."""
 
 
 class Differentiable(Objective, Protocol):
-    """An objective with gradients: what first-order local training needs."""
+    """An objective with gradients, for first-order local training."""
 
     @property
     def samples(self) -> int:
-        """How many training samples the client holds."""
+        """The number of the client's training samples."""
         ...
 
     @property
     def key(self) -> int:
-        """64 bits of this client and round, for what the client draws by itself."""
+        """64 bits, a function of seed, client and round, that key the client's own random draws."""
         ...
 
     @property
     def steps_an_epoch(self) -> int:
-        """How many mini-batches make one pass over the client's samples."""
+        """The number of mini-batches in one pass over the client's samples."""
         ...
 
     def gradient(self, step: int, criterion: Criterion | None = None) -> Vector:
-        """∇ at `point` of the mean loss over the step's mini-batch, or of a criterion; [d], the next call's too.
+        """Return the gradient at `point`, [d]. The next call overwrites the array.
 
-        Raises `TypeError` for a criterion where there are no outputs to judge.
+        Args:
+            step: the local step, whose mini-batch is used.
+            criterion: the loss to differentiate; None for the task's mean loss.
+
+        Raises:
+            TypeError: a criterion is given, but the task has no outputs.
         """
         ...
 
     def outputs(self, step: int, at: Vector) -> Outputs:
-        """What the network says at another point to the step's mini-batch, without a graph."""
+        """Return the network's outputs at another point for the mini-batch of `step`, without a graph."""
         ...
 
     def through(self, hidden: Any, number: int, at: Vector) -> Any:
-        """Logits, [b, classes], of what came out of the block of that number, sent through the later ones as they are
-        at another point: with a graph that leads back to `hidden`."""
+        """Return the logits, [b, classes], that the network's later blocks compute from the output of one block.
+
+        Args:
+            hidden: the output of that block, [b, …]; the graph of the logits leads back to it.
+            number: the number of that block.
+            at: the point, [d], from which the later blocks take their parameters.
+        """
         ...
 
     def counts(self) -> NDArray[np.int64]:
-        """How many of the client's samples belong to each class, [classes]."""
+        """Return how many of the client's samples belong to each class, [classes]."""
         ...

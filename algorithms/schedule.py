@@ -1,4 +1,4 @@
-"""Hyperparameters that change by round: a value, or a mapping from the round at which each value begins.
+"""Hyperparameters that may change by round: one value, or a mapping from the first round of each value to the value.
 
 perturbations: 10
 perturbations: {0: 25, 500: 50, 1000: 100, 2000: 200}
@@ -24,12 +24,12 @@ Scheduled = Annotated[T | dict[int, T], AfterValidator(_from_round_zero)]
 
 
 def at(value: T | Mapping[int, T], round: int) -> T:
-    """The value in force at `round`."""
+    """Return the value at `round`."""
     if not isinstance(value, Mapping):
         return value
     return value[max(start for start in value if start <= round)]
 
 
 def values(value: T | Mapping[int, T]) -> list[T]:
-    """Every value that is ever in force."""
+    """Return the values of all rounds."""
     return list(value.values()) if isinstance(value, Mapping) else [value]

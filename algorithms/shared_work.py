@@ -1,4 +1,4 @@
-"""Clients of one process that share work: what an algorithm may offer beside the contract, and what it must equal."""
+"""Local steps of several clients of one process at once: an optional addition to the contract of an algorithm."""
 
 from __future__ import annotations
 
@@ -10,15 +10,21 @@ from seedbus.algorithms.objective import Objective
 
 
 @runtime_checkable
-class Together(Protocol):
-    """An algorithm whose clients share work where they stand at one version and have one plan."""
+class SharedWork(Protocol):
+    """An algorithm whose clients share work if they have the same version and the same plan."""
 
     def local_together(
         self, replica: Replica, memories: Sequence[Any], plan: Any, objectives: Sequence[Objective]
     ) -> list[tuple[Any, Any] | Declined]:
-        """What `one_by_one` gives, to the bit: a client's batch goes through a forward pass of its own.
+        """Return what `one_by_one` returns, to the bit.
 
-        Objectives are of one problem, so they share one point.
+        Each client's mini-batch goes through a forward pass of its own.
+
+        Args:
+            replica: the replica of all these clients.
+            memories: each client's memory.
+            plan: the plan of all these clients.
+            objectives: each client's objective; they belong to one problem, so they share one point.
         """
         ...
 
@@ -30,11 +36,11 @@ def one_by_one(
     plan: PlanT,
     objectives: Sequence[Objective],
 ) -> list[tuple[ReportT, Any] | Declined]:
-    """What `local` gives, or raises, for each client."""
-    found: list[tuple[ReportT, Any] | Declined] = []
+    """Call `local` for each client in turn; return each one's report and new memory, or the `Declined` it raised."""
+    results: list[tuple[ReportT, Any] | Declined] = []
     for memory, objective in zip(memories, objectives, strict=True):
         try:
-            found.append(algorithm.local(replica, memory, plan, objective))
-        except Declined as why:
-            found.append(why)
-    return found
+            results.append(algorithm.local(replica, memory, plan, objective))
+        except Declined as declined:
+            results.append(declined)
+    return results

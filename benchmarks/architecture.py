@@ -1,10 +1,10 @@
-"""The house, read from its imports: a drawing of the rooms, and a table of their sizes.
+"""The package's architecture, read from its imports: a drawing of the rooms, and a table of their sizes.
 
     python benchmarks/architecture.py --write docs                  # docs/architecture.svg
     python benchmarks/architecture.py --counts                      # files, lines, imports and circles of every room
     python benchmarks/architecture.py --counts --root OTHER         # the same of another checkout
 
-A *room* is a folder with Python files. It needs nothing beyond the standard library.
+A *room* is a folder with Python files. This program needs only the standard library.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from house import ORDER, PACKAGE, House, dotted, place, read
 
 
 def table(house: House) -> str:
-    """A row for each room and the sum: files, lines, longest file, imports inside, from outside, to outside, circles.
+    """Return a table with a row for each room and one for the sum.
 
-    Imports are pairs of files. A circle counts in every room that it passes.
+    Columns: files, lines, longest file, imports inside, from outside and to outside, circles. Imports are pairs of
+    files. A circle counts in every room that it passes through.
     """
     rows: list[tuple[str, ...]] = [("room", "files", "lines", "longest", "inside", "in", "out", "circles")]
     rooms = sorted({module.room for module in house.modules.values()})
@@ -53,9 +54,8 @@ def table(house: House) -> str:
     return "\n".join(text).rstrip() + "\n"
 
 
-WIDTH = 1040
-BOX = (112, 46)
-STEP = 132
+BOX = (100, 46)
+STEP = 114
 MARGIN = 44
 STYLE = """
 text { font: 13px ui-sans-serif, system-ui, sans-serif; fill: #1d2a38; text-anchor: middle; }
@@ -75,7 +75,14 @@ text { fill: #e4eaf1; } .small { fill: #9fb0c3; } .paper { fill: #0f151c; }
 
 @dataclass(frozen=True)
 class Panel:
-    """Where a layer is drawn: its left edge, its top, and the words beside its name."""
+    """Where a layer is drawn.
+
+    Attributes:
+        layer: its name.
+        x: left edge.
+        y: top.
+        what: the words below its name.
+    """
 
     layer: str
     x: int
@@ -84,7 +91,7 @@ class Panel:
 
     @property
     def names(self) -> list[str]:
-        """The layer's boxes from left to right: what imports stands left of what it imports."""
+        """The layer's boxes from left to right: an importer is left of what it imports."""
         return [name for level in reversed(ORDER[self.layer]) for name in level]
 
     @property
@@ -93,7 +100,7 @@ class Panel:
 
     @property
     def height(self) -> int:
-        return 190 if len(self.names) > 2 else 150
+        return 150 if len(self.names) <= 2 else 106 + 14 * len(self.names)
 
     @property
     def floor(self) -> int:
@@ -104,30 +111,54 @@ class Panel:
         return self.x + 4 + STEP * self.names.index(name) + STEP // 2
 
 
-PANELS = {
-    panel.layer: panel
-    for panel in (
-        Panel("scenarios", 54, 64, "what happens"),
-        Panel("agents", 54, 306, "who acts"),
-        Panel("bus", 54, 548, "how bytes move"),
-        Panel("algorithms", 342, 548, "what is computed"),
-        Panel("models", 54, 790, "what is trained"),
-    )
-}
-HEIGHT = 1012
-ROUTES = {
-    ("seedbus", "scenarios"): ("M120 42 V64", (130, 58)),
-    ("scenarios", "agents"): ("M450 254 V306", (468, 284)),
-    ("agents", "bus"): ("M190 496 V548", (208, 526)),
-    ("agents", "algorithms"): ("M640 496 V548", (656, 526)),
-    ("scenarios", "bus"): ("M54 180 H24 V640 H54", (39, 420)),
-    ("scenarios", "algorithms"): ("M920 254 V548", (934, 420)),
-    ("scenarios", "models"): ("M986 180 H1022 V900 H854", (1008, 420)),
-}
+LEFT = 54
+"""The left edge of most panels, and what is left free at both sides."""
+GAP = 52
+
+
+def _panels() -> dict[str, Panel]:
+    top = Panel("scenarios", LEFT, 64, "what happens")
+    agents = Panel("agents", LEFT, top.y + top.height + GAP, "who acts")
+    bus = Panel("bus", LEFT, agents.y + agents.height + GAP, "how bytes move")
+    algorithms = Panel("algorithms", bus.x + bus.width + 30, bus.y, "what is computed")
+    models = Panel("models", LEFT, bus.y + max(bus.height, algorithms.height) + GAP, "what is trained")
+    return {panel.layer: panel for panel in (top, agents, bus, algorithms, models)}
+
+
+PANELS = _panels()
+WIDTH = max(panel.x + panel.width for panel in PANELS.values()) + LEFT
+HEIGHT = PANELS["models"].y + PANELS["models"].height + 32
+
+
+def _routes() -> dict[tuple[str, str], tuple[str, tuple[int, int]]]:
+    """For each pair of layers the arrow's path, and where its count stands."""
+
+    def down(above: Panel, below: Panel, x: int) -> tuple[str, tuple[int, int]]:
+        start = above.y + above.height
+        return f"M{x} {start} V{below.y}", (x + 16, below.y - 20)
+
+    def beside(above: Panel, below: Panel, x: int, start: int, end: int) -> tuple[str, tuple[int, int]]:
+        path = f"M{start} {above.y + above.height // 2} H{x} V{below.y + below.height // 2} H{end}"
+        return path, (x + (14 if x < LEFT else -14), above.y + above.height + GAP)
+
+    top, agents, bus, algorithms, models = PANELS.values()
+    right = top.x + top.width
+    return {
+        ("seedbus", "scenarios"): ("M120 42 V64", (130, 58)),
+        ("scenarios", "agents"): down(top, agents, 400),
+        ("agents", "bus"): down(agents, bus, 190),
+        ("agents", "algorithms"): down(agents, algorithms, 520),
+        ("scenarios", "bus"): beside(top, bus, LEFT // 2, LEFT, LEFT),
+        ("scenarios", "algorithms"): down(top, algorithms, 860),
+        ("scenarios", "models"): beside(top, models, right + LEFT // 2, right, models.x + models.width),
+    }
+
+
+ROUTES = _routes()
 
 
 def draw(house: House) -> str:
-    """The drawing as SVG, in the colours of a light or a dark page: the same text for the same imports."""
+    """Return the drawing as SVG, for light and dark pages. The same imports give the same text."""
     sizes: Counter[tuple[str, str]] = Counter()
     for module in house.modules.values():
         layer = module.room.partition("/")[0]
@@ -189,7 +220,7 @@ def box(middle: int, top: int, label: str, below: str) -> str:
 
 
 def arc(panel: Panel, above: str, below: str, n: int) -> str:
-    """An arrow between two boxes of a layer: over them, or under them where it runs against the order."""
+    """An arrow between two boxes of a layer: above them, or below them if it runs against the order."""
     start, end = panel.middle(above), panel.middle(below)
     up = end < start
     steps = abs(end - start) // STEP
@@ -206,7 +237,7 @@ def arc(panel: Panel, above: str, below: str, n: int) -> str:
 
 
 def arrow(path: str, label: tuple[int, int], n: int, title: str, *, up: bool) -> str:
-    """One path with its count; its width grows with the root of the count."""
+    """One path with its count; its width grows with the square root of the count."""
     width = round(min(1 + n**0.5 / 2.5, 5), 1)
     x, y = label
     kind, end = ("arrow up", "up") if up else ("arrow", "down")

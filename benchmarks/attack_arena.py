@@ -1,4 +1,4 @@
-"""A run under attack: its server, its honest workers, and what is measured of them."""
+"""A run under attack: its server, its honest workers, and the measurements of both."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from attack_wire import JOIN, POST, entries, opened, tag_of, type_of
 
 CLIENTS = 8
 LONG_RUN, SHORT_RUN = 4000, 300  # rounds
-START_S, LIMIT_S = 30.0, 60.0  # until the workers have joined; from the end of an attack to the end of the run
-WARM_S = 1.5  # of rounds before an attack, for their rate
-EVERY_S = 0.1  # between two looks at the server's memory
-SLOWED, GREW_MB, LOGGED = 0.1, 100.0, 100_000.0  # share of the rate; growth; bytes a second: beyond these it is harm
+START_S, LIMIT_S = 30.0, 60.0  # limits: until the workers have joined; from the end of an attack to the run's end
+WARM_S = 1.5  # duration of rounds before an attack, to measure their rate
+EVERY_S = 0.1  # between two samples of the server's memory
+SLOWED, GREW_MB, LOGGED = 0.1, 100.0, 100_000.0  # limits of harm: share of the rate, growth of memory, bytes a second
 SCENARIO = """
 name: attacked
 description: eight clients and short rounds, in simulated time
@@ -43,9 +43,23 @@ verify: true
 
 @dataclass
 class Outcome:
-    """What came of an attack. Rates are None where there was no time to measure one; joined_s: until the honest worker
-    that mattered had joined, None if it did not or none was asked to; harms: empty if the run ended as if nothing had
-    been."""
+    """The result of an attack. A rate is None if there was no time to measure it.
+
+    Attributes:
+        name: the attack.
+        finding: a number to refer to it by.
+        sent: what the attacker sent.
+        outcome: how the run ended.
+        exit_code: the server's; None if it had not ended.
+        rss_before_mb: the server's memory before the attack.
+        rss_peak_mb: its peak during the attack.
+        rounds_before: rounds per second before the attack.
+        rounds_during: rounds per second during the attack.
+        joined_s: time until the honest worker under observation had joined; None if it did not, or there was none.
+        log_bytes_s: growth of the log during the attack.
+        terminal_bytes_s: output to the terminal during the attack.
+        harms: empty if the run ended as it would have without the attack.
+    """
 
     name: str
     finding: str
@@ -63,7 +77,7 @@ class Outcome:
 
     @property
     def cells(self) -> list[str]:
-        """What the table shows, under HEADS."""
+        """The cells of the table, in the order of HEADS."""
         rates = [("–" if rate is None else f"{rate:.3g}") for rate in (self.rounds_before, self.rounds_during)]
         growth = self.rss_peak_mb - self.rss_before_mb
         return [
@@ -83,7 +97,14 @@ HEADS = ("attack", "sent", "outcome", "RSS peak, MB", "rounds/s", "joined, s", "
 
 @dataclass(frozen=True)
 class Reference:
-    """An undisturbed run. heard: how often each client's report counted; proofs: what its workers showed in JOINs."""
+    """An undisturbed run.
+
+    Attributes:
+        digest: digest of its final model.
+        heard: how often each client's report counted.
+        proofs: the proofs in a worker's JOIN.
+        outcome: its measurements.
+    """
 
     digest: str
     heard: dict[str, Any]
@@ -92,10 +113,17 @@ class Reference:
 
 
 class Arena:
-    """A context in which a server runs; at its end nothing that was started here runs any more.
+    """A context in which a server runs; when it ends, all processes that were started in it are ended.
 
-    target: PYTHONPATH of the Seedbus that is attacked, or its environment's own; workers: `seedbus run --workers`, in
-    the place of `seedbus server`; files: descriptors that the server may have.
+    Args:
+        target: PYTHONPATH of the Seedbus that is attacked; None: this environment's.
+        rounds: length of the run.
+        seconds: duration of an attack.
+        reference: the undisturbed run to compare with.
+        workers: if not 0, `seedbus run --workers` is started instead of `seedbus server`.
+        patience_s: how long the server waits for missing clients.
+        files: limit on the server's open descriptors; 0: none.
+        limit_s: how long to wait for the end of the run.
     """
 
     def __init__(
@@ -110,7 +138,10 @@ class Arena:
         files: int = 0,
         limit_s: float = LIMIT_S,
     ) -> None:
-        self.seconds, self.reference, self._limit_s, self._rounds = seconds, reference, limit_s, rounds
+        self.seconds = seconds
+        self.reference = reference
+        self._limit_s = limit_s
+        self._rounds = rounds
         self._place = tempfile.TemporaryDirectory(prefix="attacked-")
         self.folder = Path(self._place.name)
         (self.folder / "attacked.yaml").write_text(SCENARIO.format(clients=CLIENTS, rounds=rounds), "utf-8")
@@ -127,7 +158,8 @@ class Arena:
         self.server = self._start([*command, "--out", self.folder / "run"], self._errors, allowed)
         self._window: tuple[float, float] | None = None
         self._samples: list[tuple[float, float, int, int]] = []  # time, MB, bytes of log and of terminal
-        self._log, self._offset = list[dict[str, Any]](), 0
+        self._log: list[dict[str, Any]] = []
+        self._offset = 0
         self._is_over = threading.Event()
         self._sampler = threading.Thread(target=self._sample)
         self._sampler.start()
@@ -150,7 +182,7 @@ class Arena:
                 child.kill()
             child.wait()
         until = time.time() + 3
-        while self._alive() and time.time() < until:  # they end when their parent does
+        while self._alive() and time.time() < until:  # workers end when their parent has ended
             time.sleep(0.05)
         for pid in self._alive():
             with suppress(ProcessLookupError):
@@ -164,23 +196,23 @@ class Arena:
         return self._client(self._honest, arguments, port)
 
     def captive(self, port: int, *arguments: object) -> subprocess.Popen[bytes]:
-        """Start a worker that an attacker has in its hands; what becomes of it is no harm."""
+        """Start a worker that the attacker controls; its failure is no harm."""
         return self._client(self._others, arguments, port)
 
     def kill(self, worker: subprocess.Popen[bytes]) -> None:
-        """kill -9"""
+        """Kill an honest worker with SIGKILL."""
         self._killed.add(worker.pid)
         worker.kill()
         worker.wait()
 
     def begin(self, *ports: int) -> list[subprocess.Popen[bytes]]:
-        """Have two honest workers join, and wait until there have been rounds for a moment."""
+        """Start two honest workers, and wait until rounds have run for WARM_S seconds."""
         workers = self.halves(*ports)
         self.wait_for(lambda: self._rounds_since(0.0) and time.time() - self._rounds_since(0.0)[0] > WARM_S)
         return workers
 
     def halves(self, *ports: int) -> list[subprocess.Popen[bytes]]:
-        """Start two honest workers, which share the clients. ports: where they connect to."""
+        """Start two honest workers, each with half of the clients; `ports` are those that they connect to."""
         where = [*ports, *[self.port] * (2 - len(ports))]
         halves = [f"0-{CLIENTS // 2 - 1}", f"{CLIENTS // 2}-{CLIENTS - 1}"]
         return [self.honest("--clients", half, port=port) for half, port in zip(halves, where, strict=True)]
@@ -188,15 +220,21 @@ class Arena:
     def join(
         self, worker: subprocess.Popen[bytes], since: float, within_s: float, *, others: Callable[[], int] = lambda: 0
     ) -> None:
-        """Wait until an honest worker has joined. since: its start; others: how many have joined since that are not
-        honest."""
+        """Wait until an honest worker has joined, and set `joined_s` and `kept_out`.
+
+        Args:
+            worker: the worker.
+            since: when it was started.
+            within_s: how long to wait.
+            others: returns how many dishonest workers have joined since then.
+        """
         self.wait_for(lambda: self.joined(since)[others() :] or worker.poll() is not None, within_s)
         joined = self.joined(since)[others() :]
         self.joined_s = joined[0] - since if joined else None
         self.kept_out = not joined
 
     def wait_for(self, is_so: Callable[[], Any], within_s: float = START_S) -> bool:
-        """Whether something comes about in time, while the server lives."""
+        """Wait until a condition is true, in time and while the server runs; return whether it is."""
         until = time.time() + within_s
         while not is_so():
             if time.time() > until or self.server.poll() is not None:
@@ -206,7 +244,7 @@ class Arena:
 
     @contextmanager
     def under_attack(self) -> Iterator[float]:
-        """What happens in here is the attack; yields when it should be over at the latest."""
+        """A context for the attack itself; yields the time at which it should end at the latest."""
         start = time.time()
         try:
             yield start + self.seconds
@@ -215,7 +253,7 @@ class Arena:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is still somebody to attack."""
+        """Whether the server still runs."""
         return self.server.poll() is None
 
     @property
@@ -223,13 +261,13 @@ class Arena:
         return self._samples[-1][1] if self._samples else 0.0
 
     def gone(self) -> int:
-        """How often a process's stay has ended."""
+        """Return how often a process has left or was removed."""
         return sum(line.get("event") == "gone" for line in self._lines())
 
     # -- the end
 
     def outcome(self, name: str, finding: str, sent: str) -> Outcome:
-        """Wait for the end of the run, for a while, and judge it."""
+        """Wait for the end of the run, for a limited time, and judge it."""
         since = time.time()
         while self.is_open and time.time() < since + self._limit_s and not self._is_deserted():
             time.sleep(0.1)
@@ -244,7 +282,7 @@ class Arena:
         self._sampler.join()
         rounds = self._rounds_since(0.0)
         ended = over if code is None or self._results() is None else _time(self._lines()[-1])
-        # what comes after the last round, tables and plots, is not looked at
+        # The time after the last round, in which tables and plots are written, does not count.
         first, last = self._window or (ended, ended)
         before, during = self._rates(rounds, first, min(last, ended))
         inside = [each for each in self._samples if first <= each[0] <= last]
@@ -269,7 +307,7 @@ class Arena:
         return found
 
     def read(self) -> Reference:
-        """This run, as one that others are compared with."""
+        """Return this run as a reference for others."""
         found = self.outcome("undisturbed", "", "nothing")
         results = self._results()
         assert results is not None, f"the undisturbed run did not end: {found.outcome}: {self._last_words()}"
@@ -295,7 +333,8 @@ class Arena:
             lost = [w.poll() for w in self._honest if w.pid not in self._killed and w.poll() != 0]
             harms += [f"an honest worker: exit {lost[0]}"] if lost else []
         rate, before = found.rounds_during, found.rounds_before
-        if rate is not None and before and rate < SLOWED * before and not self._killed:  # that stops it for a while
+        # After a kill the rounds stop for a while, which is no harm.
+        if rate is not None and before and rate < SLOWED * before and not self._killed:
             harms.append(f"{rate / before:.0%} of the rounds/s")
         if self.kept_out:
             harms.append("an honest worker kept out")
@@ -305,7 +344,7 @@ class Arena:
         return outcome, harms
 
     def _is_deserted(self) -> bool:
-        """Whether nobody is left who would bring the run to its end."""
+        """Whether no honest worker is left that could finish the run."""
         return bool(self._honest) and all(w.poll() not in (None, 0) and w.pid not in self._killed for w in self._honest)
 
     def _results(self) -> dict[str, Any] | None:
@@ -320,7 +359,7 @@ class Arena:
 
     @staticmethod
     def _rates(rounds: Sequence[float], first: float, last: float) -> tuple[float | None, float | None]:
-        """Rounds a second from the first round to the attack, and from there to its end or the run's."""
+        """Rounds per second from the first round to the attack, and from there to its end or the run's."""
         if not rounds or rounds[0] > first - 0.5:
             return None, None
         before = sum(at <= first for at in rounds) / (first - rounds[0])
@@ -337,7 +376,7 @@ class Arena:
     # -- looking
 
     def _lines(self) -> list[dict[str, Any]]:
-        """log.jsonl, as far as it has been written."""
+        """The complete lines of log.jsonl so far."""
         with suppress(OSError), (self.folder / "run" / "log.jsonl").open("rb") as file:
             file.seek(self._offset)
             data = file.read()
@@ -350,7 +389,7 @@ class Arena:
         return [at for line in self._lines() if line.get("event") == "round" and (at := _time(line)) >= since]
 
     def joined(self, since: float = 0.0) -> list[float]:
-        """When processes with clients joined."""
+        """Return the times at which processes with clients joined."""
         joined = [line for line in self._lines() if line.get("event") == "joined" and line["clients"] != "no clients"]
         return [at for line in joined if (at := _time(line)) >= since]
 
@@ -389,7 +428,7 @@ class Arena:
         return among[-1]
 
     def _port(self) -> int:
-        """The port at which the server listens, as the system tells; 0 if it listens at none."""
+        """The TCP port at which the server listens, read from the system; 0 if there is none."""
         folder = self.folder / "run"
         ports: list[int] = []
 
@@ -405,13 +444,13 @@ class Arena:
 
 
 def proofs_of(proxy: Proxy) -> tuple[bytes, ...]:
-    """What a worker behind a proxy showed in its JOIN."""
+    """Return the proofs in the JOIN of a worker behind a proxy."""
     frames = [frame for data in list(proxy.said) if type_of(data) == POST for frame in entries(data[9:])]
     return next((tuple(opened(frame)[4][1:]) for frame in frames if tag_of(frame) == JOIN), ())
 
 
 def reference(target: str | None, rounds: int) -> Reference:
-    """An undisturbed run of so many rounds."""
+    """Run undisturbed for so many rounds."""
     with Arena(target, rounds, limit_s=120) as arena, Proxy(arena.port) as proxy:
         since = time.time()
         workers = arena.begin(proxy.port)
@@ -421,7 +460,7 @@ def reference(target: str | None, rounds: int) -> Reference:
 
 
 def listening(pid: int) -> list[int]:
-    """TCP ports at which a process listens."""
+    """Return the TCP ports at which a process listens."""
     inodes = set()
     with suppress(OSError):
         for descriptor in Path(f"/proc/{pid}/fd").iterdir():

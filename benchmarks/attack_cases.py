@@ -1,4 +1,4 @@
-"""What is done to a run. Each case says what it sent, does no harm to anything but that run, and ends by itself."""
+"""The attacks on a run. Each returns what it sent, affects nothing but that run, and ends by itself."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ from attack_wire import (
     type_of,
 )
 
-MOST_GROWTH_MB = 4000.0  # of the server, at which a flood ends
-QUIET_BYTES = 260_000  # of a message that does not end
+MOST_GROWTH_MB = 4000.0  # growth of the server's memory at which a flood stops
+QUIET_BYTES = 260_000  # bytes of an unfinished message
 STALL_S = 25.0
 HALF = CLIENTS // 2
 SPANS = [(4 * number, 4 * number + 1) for number in range(16_000)]
@@ -53,7 +53,15 @@ SPANS = [(4 * number, 4 * number + 1) for number in range(16_000)]
 
 @dataclass(frozen=True)
 class Attack:
-    """play: does it, and returns what was sent. finding: a number to refer to it by; options: those of its arena."""
+    """One attack.
+
+    Attributes:
+        name: its name.
+        finding: a number to refer to it by.
+        rounds: length of the run.
+        play: carries out the attack and returns what was sent.
+        options: options of its arena.
+    """
 
     name: str
     finding: str
@@ -99,7 +107,7 @@ def cases() -> list[Attack]:
 
 
 def _liar(arena: Arena, what: str, hook: Hook) -> str:
-    """A peer that asks first, for the evaluator alone, and computes what an honest one would."""
+    """A peer requests the evaluator before the honest workers, computes honestly and then falsifies the results."""
     with Proxy(arena.port, hook) as proxy:
         arena.captive(proxy.port, "--clients", 1)
         with arena.under_attack():
@@ -121,7 +129,7 @@ def _flipped(digest: bytes) -> bytes:
 
 
 def _evaluator_of_run(arena: Arena) -> str:
-    """The evaluator of `seedbus run --workers`, by hand: there is no time to load anything."""
+    """Pose as the evaluator of `seedbus run --workers`, without a client: there is no time to load anything."""
     if not arena.port:
         return "nothing: it listens at no TCP port"
     assert arena.reference is not None
@@ -139,7 +147,7 @@ def _evaluator_of_run(arena: Arena) -> str:
 
 
 def _evaluate(arena: Arena, stay: Stay, until: float) -> None:
-    """Answer COMMITs with lies. Raises `OSError` once the server has gone."""
+    """Answer COMMITs with false evaluations. Raises `OSError` once the server has ended."""
     answered, body = 0, [["loss", "accuracy"], struct.pack("<2d", 0.001, 0.9999), [["x", bytes(16)]]]
     stay.peer.socket.settimeout(1.0)
     while arena.is_open and time.time() < until:
@@ -195,7 +203,7 @@ def _first_join_of_run(arena: Arena) -> str:
 
 
 def _unfinished(arena: Arena, content: bytes, most: int) -> str:
-    """Connections with a message each that has no end, in frames of so many bytes."""
+    """Connections that each send a message without an end, in frames with this content."""
     one = frame(content, MORE)
     data = one * (QUIET_BYTES // len(one))
     arena.begin()
@@ -205,7 +213,7 @@ def _unfinished(arena: Arena, content: bytes, most: int) -> str:
 
 
 def _big_refused(arena: Arena, what: str, data: bytes) -> str:
-    """Packets as long as may be that are refused, as many as a connection may send of them."""
+    """Packets of maximum length that are refused, as many per connection as the server tolerates."""
     arena.begin()
     with arena.under_attack() as until, _peers() as open_one:
         count, taken = _pump(arena, open_one, frame(data) * 90, 200, until, threads=4)
@@ -213,7 +221,7 @@ def _big_refused(arena: Arena, what: str, data: bytes) -> str:
 
 
 def _hello_spans(arena: Arena) -> str:
-    """HELLOs with as many spans as go into one."""
+    """HELLOs with as many spans as possible."""
     data = frame(hello(SPANS))
     sent = [0] * 4
     arena.begin()
@@ -231,7 +239,7 @@ def _hello_spans(arena: Arena) -> str:
 
 
 def _hello_farewell(arena: Arena) -> str:
-    """Offers taken and given back."""
+    """Take offers and give them back."""
     counts = [0] * 4
     words = b"\x1b]0;owned\x07 [/nope] " * 28
 
@@ -256,10 +264,10 @@ def _hello_farewell(arena: Arena) -> str:
 
 
 def _ping_only(arena: Arena) -> str:
-    """A member that is honest until it has joined; an honest worker would take its place."""
+    """A member behaves honestly until it has joined, then only sends PINGs; an honest worker could replace it."""
     with Proxy(arena.port, silent) as proxy:
         arena.honest("--clients", f"0-{HALF - 1}")
-        arena.wait_for(lambda: arena.joined())  # with the evaluator, where that is a client's
+        arena.wait_for(lambda: arena.joined())  # with the evaluator, if clients may host it
         arena.captive(proxy.port, "--clients", f"{HALF}-{CLIENTS - 1}")
         with arena.under_attack():
             if not arena.wait_for(lambda: len(arena.joined()) > 1):
@@ -271,14 +279,14 @@ def _ping_only(arena: Arena) -> str:
 
 
 def _pass_the_offer(arena: Arena) -> str:
-    """Strangers who take an offer, keep it, and take it again when it is taken from them."""
+    """Peers take an offer, keep it without joining, and request it again when it is withdrawn."""
     offers = [0] * 6
     is_over = threading.Event()
 
     def play(number: int) -> None:
         while not is_over.wait(0.01) and arena.is_open:
             with suppress(OSError), Peer(arena.port) as peer:
-                for _ in range(90):  # a few more refusals, and it is hung up on
+                for _ in range(90):  # after a few more refusals the server would close the connection
                     with suppress(Refused):
                         stay = Stay(peer, hello())
                         offers[number] += 1
@@ -299,7 +307,7 @@ def _pass_the_offer(arena: Arena) -> str:
 
 
 def _linger(stay: Stay, is_over: threading.Event) -> None:
-    """Say PING until the stay is no more."""
+    """Send PINGs until the server ends the stay."""
     stay.peer.socket.settimeout(0.5)
     beat = 0.0
     while not is_over.is_set():
@@ -321,7 +329,7 @@ def _idle_handshakes(arena: Arena) -> str:
 
 
 def _worker_killed(arena: Arena) -> str:
-    """What the attacks that kill a worker are compared with: nobody is in the way of the next."""
+    """The control for attacks that kill a worker: nothing prevents its successor from joining."""
     victim = arena.begin()[1]
     with arena.under_attack():
         _replace(arena, victim)
@@ -349,7 +357,7 @@ def _silent(arena: Arena) -> str:
 
 
 def _stolen_session(arena: Arena) -> str:
-    """HELLOs with the session of a worker whose words can be read."""
+    """Send HELLOs with the session of a worker whose packets the attacker can read."""
     stolen: set[bytes] = set()
     with Proxy(arena.port) as proxy, ExitStack() as stack:
         arena.begin(arena.port, proxy.port)
@@ -369,12 +377,12 @@ def _stolen_session(arena: Arena) -> str:
                         stays.remove(stay)
                 time.sleep(0.2)
         evicted = arena.gone() - before
-        arena.wait_for(lambda: not arena.is_open, 60)  # the worker behind the proxy has no other way
+        arena.wait_for(lambda: not arena.is_open, 60)  # the worker needs the proxy until then
     return f"{len(stolen)} HELLOs with a worker's session ({evicted} stays ended)"
 
 
 def _replayed_join(arena: Arena) -> str:
-    """What a worker said when it joined, said again by another once it is gone."""
+    """Replay a worker's HELLO and JOIN once that worker is gone."""
     words: list[str] = []
     is_in, is_over = threading.Event(), threading.Event()
     with Proxy(arena.port) as proxy:
@@ -416,7 +424,7 @@ def _together(play: Callable[[int], None], count: int) -> None:
 
 @contextmanager
 def _peers() -> Iterator[Callable[[int], Peer]]:
-    """What opens connections, which are closed at the end."""
+    """Yield a function that opens connections; all are closed at the end."""
     with ExitStack() as stack:
         yield lambda port: stack.enter_context(Peer(port))
 
@@ -424,7 +432,7 @@ def _peers() -> Iterator[Callable[[int], Peer]]:
 def _pump(
     arena: Arena, open_one: Callable[[int], Peer], data: bytes, most: int, until: float, *, threads: int = 1
 ) -> tuple[int, int]:
-    """Send over many connections at once, and hold them; returns how many there were, and the bytes that were taken."""
+    """Send over many connections at once and keep them open; return their number and the bytes that were accepted."""
     counts, before = [[0, 0] for _ in range(threads)], arena.resident_mb
 
     def play(number: int) -> None:
@@ -447,7 +455,7 @@ def _pump(
 
 
 def _push(selector: selectors.BaseSelector, within_s: float) -> int:
-    """Send more of what each socket has to send; returns how many bytes were taken."""
+    """Send more of each socket's data; return how many bytes were accepted."""
     sent = 0
     for key, _ in selector.select(within_s):
         one, left = cast(socket.socket, key.fileobj), cast(memoryview, key.data)
@@ -468,7 +476,7 @@ def _push(selector: selectors.BaseSelector, within_s: float) -> int:
 
 @contextmanager
 def _crowd(arena: Arena, most: int, sources: Sequence[str]) -> Iterator[Callable[[], int]]:
-    """So many connections that say nothing, each opened again when the server ends it; yields what counts them."""
+    """Keep up a number of silent connections, reopened when the server closes them; yield a function to count them."""
     selector, is_over = selectors.DefaultSelector(), threading.Event()
     sockets: set[socket.socket] = set()
 

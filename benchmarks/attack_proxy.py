@@ -1,7 +1,7 @@
-"""A machine in the middle: it stands between an honest client and its server, reads what they say, and may change it.
+"""A machine in the middle: a proxy between an honest client and its server that reads packets and may change them.
 
-What an attacker would have to compute for itself (the proof of a JOIN, the digests of a replica) an honest client in
-its hands computes for it.
+It saves an attacker the computation of what only an honest client can compute: the proof of a JOIN and the digests of a
+replica.
 """
 
 from __future__ import annotations
@@ -40,14 +40,22 @@ def _as_it_is(data: bytes) -> bytes | None:
 
 
 class Proxy:
-    """A context in which `port` leads to the server's.
+    """A context in which connections to `port` are forwarded to the server.
 
-    up: what becomes of each packet on its way to the server; None drops it. said: the packets that clients sent;
-    declined: words by which the server refused; was_offered: whether it ever made an offer.
+    Args:
+        target: the server's port.
+        up: changes each packet on its way to the server; a result of None drops the packet.
+
+    Attributes:
+        port: the proxy's port.
+        said: the packets that clients sent.
+        declined: reasons of the server's refusals.
+        was_offered: whether the server has made an offer.
     """
 
     def __init__(self, target: int, up: Hook = _as_it_is) -> None:
-        self._target, self._up = target, up
+        self._target = target
+        self._up = up
         self._listening = socket.create_server((HOST, 0))
         self.port = int(self._listening.getsockname()[1])
         self._open: list[Peer] = []
@@ -65,7 +73,7 @@ class Proxy:
             peer.close()
 
     def session(self) -> bytes:
-        """The session that was last seen, or nothing."""
+        """Return the last session seen; empty if there was none."""
         return next((data[1:9] for data in reversed(self.said) if type_of(data) != HELLO), b"")
 
     def _accept(self) -> None:
@@ -110,14 +118,19 @@ class Proxy:
 
 
 def silent(data: bytes) -> bytes | None:
-    """A member that says PING and answers nothing."""
+    """A member that sends PINGs and no answers."""
     return None if type_of(data) == ANSWER else data
 
 
 def lying(
     metrics: Callable[[dict[str, bytes]], dict[str, bytes]] = dict, digest: Callable[[bytes], bytes] = bytes
 ) -> Hook:
-    """An evaluator, and nothing else, that changes what it finds. metrics: name → eight bytes of a value."""
+    """Return the hook of a process that hosts only the evaluator and falsifies its results.
+
+    Args:
+        metrics: changes the metrics, name → eight bytes of a value.
+        digest: changes each digest.
+    """
 
     def up(data: bytes) -> bytes | None:
         if type_of(data) == HELLO:

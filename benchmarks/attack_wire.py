@@ -1,6 +1,6 @@
-"""The bytes that an attacker needs, written by hand: ZMTP 3.1 without security, a few packets, a few envelopes.
+"""The wire format that an attacker needs, written by hand: ZMTP 3.1 without security, some packets, some envelopes.
 
-Nothing here is imported from Seedbus, so the same bytes go to any version of it; bus/zeromq/packet.py is the format.
+Nothing is imported from Seedbus, so every version gets the same bytes. The format is that of bus/zeromq/packet.py.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ HELLO, OFFER, DECLINE, PING, POST, ANSWER, DELIVER, FAREWELL = 1, 2, 3, 4, 6, 8,
 JOIN, WELCOME, COMMIT, EVALUATION = 17, 18, 20, 21  # tags of envelopes
 EVALUATOR, NO_CLIENTS = -2, 2**32 - 1
 NO_SESSION = bytes(8)
-MOST = 2**17  # bytes of the longest packet that a server takes of a stranger, where nothing shorter is prescribed
+MOST = 2**17  # maximum bytes of a packet that a server accepts from a stranger, unless its type has a lower limit
 
 
 # -- ZMTP
@@ -43,10 +43,13 @@ def frame(content: bytes, flags: int = 0) -> bytes:
 
 
 class Peer:
-    """A connection to a server that has said its greeting and its READY. Raises `OSError` if the server hangs up.
+    """A connection to a server after greeting and READY. Raises `OSError` if the server closes it.
 
-    near: a connection that somebody else has opened, to whom this end speaks as a server does; source: an address of
-    this machine to connect from.
+    Args:
+        port: the server's port.
+        near: an accepted connection of a client; if given, this end acts as the server.
+        source: address of this machine to connect from.
+        patience_s: timeout of the socket.
     """
 
     def __init__(
@@ -123,11 +126,11 @@ def hello(
 
 
 class Stay:
-    """What a server has offered over a connection. Raises `Refused` if it offers nothing."""
+    """An offer of a server over a connection. Raises `Refused` if the server offers nothing."""
 
-    def __init__(self, peer: Peer, wish: bytes) -> None:
+    def __init__(self, peer: Peer, request: bytes) -> None:
         self.peer = peer
-        peer.send(wish)
+        peer.send(request)
         answer = peer.receive()
         while type_of(answer) not in (OFFER, DECLINE):
             answer = peer.receive()
@@ -144,7 +147,7 @@ class Stay:
         self.peer.send(packet(type, self.session, content))
 
     def join(self, proofs: Sequence[bytes]) -> bool:
-        """Send the JOIN of all that was offered, at version 0; returns whether it was welcome."""
+        """Send a JOIN for all offered clients, at version 0; return whether the server accepted it."""
         spans = [[first, last, 0] for first, last in self.spans]
         return self.post(envelope(JOIN, self.host, [spans, *proofs]))
 
@@ -157,7 +160,7 @@ class Stay:
 
 
 class Refused(Exception):
-    """A server has declined: one word why."""
+    """A server has declined; the message is its reason, one word."""
 
 
 # -- what packets hold
@@ -169,7 +172,7 @@ def envelope(tag: int, client: int, body: list[Any], round: int = 0, base: int =
 
 
 def opened(data: bytes) -> list[Any]:
-    """tag, client, round, base, body"""
+    """Return the fields of an envelope: tag, client, round, base, body."""
     fields: list[Any] = msgpack.unpackb(data)
     return fields
 
@@ -181,7 +184,7 @@ def tag_of(data: bytes) -> int:
 
 
 def number(value: int) -> bytes:
-    """LEB128"""
+    """Encode an integer as LEB128."""
     out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)
@@ -207,7 +210,7 @@ def deliveries(content: bytes) -> list[bytes]:
 
 
 def answers(content: bytes) -> tuple[int, list[list[bytes]]]:
-    """The number of the first delivery that is answered, and the answers to it and those that follow."""
+    """Return the number of the first delivery that is answered, and the answers to it and the following ones."""
     first, at = _number(content, 0)
     each: list[list[bytes]] = []
     while at < len(content):

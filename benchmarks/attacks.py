@@ -1,18 +1,18 @@
-"""Attacks on a server, over loopback TCP, and what comes of them.
+"""Attacks on a server over loopback TCP, and their effects.
 
     python benchmarks/attacks.py [--only NAME …] [--seconds S] [--target PYTHONPATH] [--json FILE] [--markdown FILE]
 
 Each attack has a run of its own: `seedbus server` with two honest workers, or `seedbus run --workers 2`, on the digits,
-in simulated time. It ends as the undisturbed run did, or there was harm: another digest, an exit code that is not 0,
-clients whose reports counted less often, honest workers that failed or were kept out while the attack went on, less
-than a tenth of the rounds a second, 100 MB of memory, 100 kB/s of log or of terminal.
+in simulated time. The run should end like the undisturbed run. Everything else is harm: another digest, an exit code
+other than 0, clients whose reports counted less often, honest workers that failed or could not join during the attack,
+less than a tenth of the rounds per second, 100 MB of memory, 100 kB/s of output to log or terminal.
 
-The processes that are attacked are those that PYTHONPATH of the target leads to (default: this environment's), so
-earlier versions can be attacked, too; nothing of Seedbus is imported here, and what an attacker would have to compute
-it has an honest client of the target compute, through a proxy. A rate is worth no more than the processor: the attacker
-shares it with the run, so compare `before → during` of one row. Memory of the server is sampled ten times a second.
+The code under attack is found through the target's PYTHONPATH (default: this environment's), so earlier versions can be
+attacked too. Nothing of Seedbus is imported here. What an attacker would have to compute is computed by an honest
+client of the target, behind a proxy. The attacker shares the processor with the run, so compare only `before → during`
+of one row. The server's memory is sampled ten times a second.
 
---seconds: how long floods go on; stalls take 25 s. Linux only: it reads /proc.
+--seconds: duration of floods; stalls take 25 s. Linux only, because /proc is read.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from attack_cases import Attack, cases
 
 
 def attacked(attack: Attack, target: str | None, seconds: float, honest: Reference) -> Outcome:
-    """Play an attack, and say what came of it."""
+    """Run an attack and return its outcome."""
     with Arena(target, attack.rounds, seconds=seconds, reference=honest, **attack.options) as arena:
         sent = attack.play(arena)
         return arena.outcome(attack.name, attack.finding, sent)
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
-    """In Markdown."""
+    """Return the table in Markdown."""
     rows = [HEADS, ["---"] * len(HEADS), *[outcome.cells for outcome in outcomes]]
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
@@ -53,7 +53,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--markdown", type=Path)
     asked = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends what was started here, too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that all child processes are ended too
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     chosen = [attack for attack in known if not asked.only or attack.name in asked.only]

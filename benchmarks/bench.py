@@ -1,9 +1,9 @@
-"""One table of all figures, each beside a plain baseline of the same run, a limit, and the aim.
+"""One table of all figures, each with a plain baseline from the same run, a limit and an aim.
 
     python benchmarks/bench.py [--quick] [--only replay rounds] [--json FILE]
 
-Every part is a process of its own, with one thread for torch; the parts follow each other. Within a part the
-contenders take turns and the best turn of each counts. What cannot be measured here is named under the table.
+Every part runs in a process of its own, with one thread for torch, one part after another. Within a part the contenders
+take turns, and the best turn of each counts. Figures that cannot be measured here are listed below the table.
 """
 
 from __future__ import annotations
@@ -28,37 +28,37 @@ from rich.table import Table
 from rows import HEADS, Row, Skip
 
 PARTS = ("startup", "replay", "rounds", "bus", "zeromq", "workers", "scale", "memory", "gpu")  # each has `rows`
-WIDE = 190  # columns where no terminal says how many there are
+WIDE = 190  # columns where there is no terminal
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 Found = Row | Skip
 
 
 def child(part: str, is_quick: bool) -> None:
-    """A line of JSON for each row, as it is found."""
+    """Measure a part; print a line of JSON for each row as soon as it is known."""
     for found in importlib.import_module(part).rows(is_quick):
         print(json.dumps({"row" if isinstance(found, Row) else "skip": asdict(found)}), flush=True)
 
 
 def measured(part: str, is_quick: bool) -> Iterator[Found]:
-    """The rows of a part as they come; one that fails ends in a Skip that says how."""
+    """Yield the rows of a part as they come; if the part fails, the last is a Skip with the error."""
     command = [sys.executable, __file__, "--part", part, *(["--quick"] if is_quick else [])]
-    with tempfile.TemporaryFile("w+") as complaints:
+    with tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(
-            command, env=os.environ | ONE_THREAD, stdout=subprocess.PIPE, stderr=complaints, text=True
+            command, env=os.environ | ONE_THREAD, stdout=subprocess.PIPE, stderr=errors, text=True
         )
         assert process.stdout is not None
         with process:
             for line in process.stdout:
                 yield from parsed(line)
-        complaints.seek(0)
-        last = (complaints.read().strip().splitlines() or ["it said nothing"])[-1]
+        errors.seek(0)
+        last = (errors.read().strip().splitlines() or ["it said nothing"])[-1]
     if process.returncode:
         yield Skip(f"{part}: failed ({last})")
 
 
 def parsed(line: str) -> Iterator[Found]:
-    """What `child` printed; nothing of a line that is another's."""
+    """Yield the row of a line that `child` printed; nothing for any other line."""
     if line.startswith('{"row": '):
         yield Row(**json.loads(line)["row"])
     elif line.startswith('{"skip": '):
@@ -66,7 +66,7 @@ def parsed(line: str) -> Iterator[Found]:
 
 
 def gathered(parts: Sequence[str], is_quick: bool) -> Iterator[Found]:
-    """All rows, with a line on stderr of what is being measured: one that changes on a terminal."""
+    """Yield all rows; show on stderr what is being measured, on a terminal in one line that changes."""
     console, began = Console(stderr=True), time.monotonic()
     with Status("", console=console) as status:
         for count, part in enumerate(parts, 1):
@@ -94,7 +94,7 @@ def table(rows: Sequence[Row]) -> Table:
 
 
 def machine() -> dict[str, Any]:
-    """What figures depend on."""
+    """Return what the figures depend on: processor, versions and load."""
     import numba
     import numpy
     import torch

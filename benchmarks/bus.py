@@ -1,10 +1,10 @@
-"""Messages per second through the bus in memory, beside asyncio's bare queue.
+"""Messages per second through the bus in memory, compared with a bare asyncio queue.
 
     python benchmarks/bus.py [--clients 100] [--rounds 50] [--repeats 7] [--json] [--profile]
 
-A server sends a PLAN to every client, and their process answers each with a REPORT; payloads are empty. `queue` is the
-same echo with one `asyncio.Queue` an actor and nothing else: no bytes, no links, no rules, no ledger and no simulated
-time. Both take their turn in every repeat and the best CPU time counts, so that a busy machine slows them alike.
+A server sends a PLAN to every client, and the clients' process answers each with a REPORT; payloads are empty. `queue`
+is the same echo with one `asyncio.Queue` per actor and nothing else: no bytes, links, rules, ledger or simulated time.
+Both run in turn in every repeat and the best CPU time of each counts, so that a busy machine slows both alike.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from seedbus.bus.transport import OPERATOR, Rights
 
 
 class Everybody:
-    """A reception that gives all clients to one process."""
+    """A registration that offers all clients to one process."""
 
     can_go_on = could_go_on = was_complete = True
     rounds_closed = 0
@@ -65,7 +65,7 @@ class Everybody:
 
 
 class Echo:
-    """Clients that report at once."""
+    """A follower that answers each PLAN with an empty REPORT."""
 
     def join(self, host: int, nonce: bytes = b"") -> list[bytes]:
         return []
@@ -79,7 +79,7 @@ class Echo:
 
 
 def through_the_bus(clients: int, rounds: int) -> None:
-    """2 × clients × rounds messages, each encoded, judged, timed, carried, decoded and counted."""
+    """Send 2 × clients × rounds messages; the bus encodes, delivers, decodes and records each."""
     clock, ledger, transport = VirtualClock(), Ledger(Path("unwritten")), MemoryTransport(lambda offer: Echo())
     bus = Bus(clock, transport, ledger, Links(Network(), seed=0), FaultHooks((), seed=0))
     mailbox = bus.open(SERVER, "the server")
@@ -87,22 +87,22 @@ def through_the_bus(clients: int, rounds: int) -> None:
 
     async def server() -> None:
         for round in range(rounds):
-            heard = set[int]()
+            reported = set[int]()
 
-            def act(report: Envelope, heard: set[int] = heard) -> bool:
-                heard.add(report.client)
-                return len(heard) == clients
+            def handle(report: Envelope, reported: set[int] = reported) -> bool:
+                reported.add(report.client)
+                return len(reported) == clients
 
             for address in range(clients):
                 bus.send(Envelope(PLAN, address, round, 0))
-            await mailbox.read(act)
+            await mailbox.read(handle)
 
     clock.run(server())
     assert sum(ledger.totals[kind, "messages"] for kind in (PLAN, REPORT)) == 2 * clients * rounds
 
 
 def through_a_queue(clients: int, rounds: int) -> None:
-    """As many objects, each put into an actor's queue and taken out."""
+    """Put as many objects into actors' queues and take them out."""
 
     async def client(incoming: asyncio.Queue[bytes], outgoing: asyncio.Queue[bytes]) -> None:
         for _ in range(rounds):
@@ -126,7 +126,7 @@ CONTENDERS: dict[str, Callable[[int, int], None]] = {"bus": through_the_bus, "qu
 
 
 def measure(clients: int, rounds: int, repeats: int) -> dict[str, float]:
-    """Messages per second, the best of the repeats."""
+    """Return the messages per second of each contender, the best of the repeats."""
     best = dict.fromkeys(CONTENDERS, float("inf"))
     for _ in range(repeats):
         for name, echo in CONTENDERS.items():
@@ -136,7 +136,7 @@ def measure(clients: int, rounds: int, repeats: int) -> dict[str, float]:
     return {name: 2 * clients * rounds / seconds for name, seconds in best.items()}
 
 
-AIM = 5.0  # times a queue's hand-over
+AIM = 5.0  # times the cost of a message through a bare queue
 
 
 def rows(is_quick: bool) -> Iterator[Row]:
@@ -146,7 +146,7 @@ def rows(is_quick: bool) -> Iterator[Row]:
 
 
 def profile(clients: int, rounds: int) -> None:
-    """Where a message's time goes: the thirty functions that take most of it."""
+    """Print the thirty functions that take most of a message's time."""
     profiler = cProfile.Profile()
     profiler.runcall(through_the_bus, clients, rounds)
     pstats.Stats(profiler).sort_stats("tottime").print_stats(30)

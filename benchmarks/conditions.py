@@ -1,9 +1,9 @@
-"""What becomes of accuracy and of bytes when clients drop out, and when they lag: DeComFL and HiSo, side by side.
+"""Accuracy and traffic of DeComFL and HiSo when clients drop out, and when they lag.
 
     python benchmarks/conditions.py [digits|fashion-mnist] [--rounds 100] [--seeds 1] [--workers 2]
 
-Dropout: of the clients asked, this share never answers. Lag: five clients of N are asked each round, so a client misses
-N/5 − 1 rounds in the mean before it is asked again.
+Dropout: this share of the clients asked never answers. Lag: five of N clients are asked in each round, so on average a
+client misses N/5 − 1 rounds before it is asked again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LAG = {1: 10, 10: 55, 100: 505}  # mean lag: clients
 
 
 def scenario(task: str, algorithm: str, rounds: int, seed: int, *, dropout: float = 0.0, clients: int = 50) -> Any:
-    """A run of one condition."""
+    """Return the scenario of a run under one condition."""
     from seedbus.scenarios.schema.loading import validate
 
     setting = TASKS[task]
@@ -54,7 +54,7 @@ def scenario(task: str, algorithm: str, rounds: int, seed: int, *, dropout: floa
 
 
 def measured(job: tuple[str, str, int, int, dict[str, Any]]) -> tuple[float, float, float]:
-    """Final accuracy, kilobytes per client and round, and the share of them that is catch-up."""
+    """Return a run's final accuracy, kilobytes per round, and the share of these bytes that is catch-up."""
     from seedbus.scenarios.running.run import run
 
     task, algorithm, rounds, seed, condition = job

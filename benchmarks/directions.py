@@ -2,8 +2,9 @@
 
     python benchmarks/directions.py [--rounds 7] [--json]
 
-Every backend takes its turn in every round and its best round counts, so that a busy machine slows all alike.
-`torch` is `torch.randn` from a generator reseeded for each direction, then `add_`, as zeroth-order code does it.
+All backends run in turn in every round and the best round of each counts, so that a busy machine slows all alike.
+`torch` is `torch.randn` from a generator that is reseeded for each direction, then `add_`, as in public zeroth-order
+code.
 """
 
 from __future__ import annotations
@@ -26,7 +27,15 @@ RATE, COUNT = np.float32(1e-3), np.float32(PERTURBATIONS)
 
 @dataclass(frozen=True)
 class Case:
-    """One kind of work on `dimension` coordinates; a backend's share of it is a function without arguments."""
+    """One kind of work on a vector.
+
+    Attributes:
+        name: what is done.
+        dimension: coordinates of the vector.
+        directions: number of directions that are drawn.
+        ours: returns the work of a backend, as a function without arguments.
+        torchs: returns the same work in plain torch.
+    """
 
     name: str
     dimension: int
@@ -54,7 +63,7 @@ def perturb(source: Directions, dimension: int) -> Callable[[], None]:
 
 
 def replay(commits: int) -> Callable[[Directions, int], Callable[[], None]]:
-    """x after `commits` missed commits of P scalars, each block of coordinates folding them all."""
+    """Fold missed commits of P scalars into x, block by block, all commits for each block."""
 
     def of(source: Directions, dimension: int) -> Callable[[], None]:
         x = np.ones(dimension, np.float32)
@@ -96,7 +105,7 @@ CASES = (
 
 
 def measure(case: Case, rounds: int) -> dict[str, float]:
-    """Millions of coordinates a second, the best of the rounds (NumPy, which is slow and no contender: of one)."""
+    """Return millions of coordinates per second, the best of the rounds; of NumPy, which is slow, one round."""
     kinds: tuple[Kind, ...] = ("gaussian", "rademacher")
     contenders = {f"numba {kind}": case.ours(compiled(kind), case.dimension) for kind in kinds}
     contenders["torch"] = case.torchs(case.dimension)

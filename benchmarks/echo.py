@@ -1,14 +1,14 @@
-"""Batched echoes through ZeroMQ alone: what any bus of several processes can at best be measured against.
+"""Batched echoes through ZeroMQ alone: the lower bound for a message bus between processes.
 
     python benchmarks/echo.py [--workers 2] [--clients 1000 5000] [--rounds 100] [--json]
 
-A ROUTER holds a DEALER in each worker process, over TCP on loopback. In a round it sends every worker one message, with
-an envelope for each of the worker's share of the clients; the worker splits it, and answers with as many envelopes in
+A ROUTER is connected to a DEALER in each worker process, over TCP on loopback. In each round it sends every worker one
+message, with an envelope for each of the worker's clients. The worker splits it and answers with as many envelopes in
 one message, which the ROUTER's side splits.
 
-`bare`: envelopes are 40 bytes that nobody looks into, and nothing is counted or timed. `read`: they are a PLAN and a
-REPORT of one scalar, encoded and decoded by the bus's codec at either end, and both have a row in a ledger: less than
-that no simulator can do that shows every message's bytes.
+`bare`: envelopes are 40 opaque bytes, and nothing is counted or timed. `read`: envelopes are a PLAN and a REPORT of one
+scalar, encoded and decoded by the bus's codec at both ends, and each has a ledger row. A simulator that records the
+bytes of every message cannot do less.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from seedbus.bus.envelope import PLAN, REPORT, SHORT
 from seedbus.bus.ledger import DELIVERED
 
 ENVELOPE_BYTES = 40
-WARM_UP = 5  # rounds that are not counted
-TIMEOUT_S = 30.0  # for a round; then something has died
+WARM_UP = 5  # first rounds, which are not counted
+TIMEOUT_S = 30.0  # for a round; a longer one means that a process has died
 _LENGTH = struct.Struct("<I")
 _STOP = b""
 _QUESTION, _ANSWER = b"q" * ENVELOPE_BYTES, b"a" * ENVELOPE_BYTES
 
 
 def pack(envelopes: Sequence[bytes]) -> bytes:
-    """One message that holds all of them, each behind its length."""
+    """Join envelopes into one message, each after its length."""
     return b"".join([part for envelope in envelopes for part in (_LENGTH.pack(len(envelope)), envelope)])
 
 
 def split(batch: bytes) -> list[bytes]:
-    """The envelopes of a message that `pack` made."""
+    """Return the envelopes of a message that `pack` made."""
     envelopes, start = [], 0
     while start < len(batch):
         (length,) = _LENGTH.unpack_from(batch, start)
@@ -55,7 +55,7 @@ def split(batch: bytes) -> list[bytes]:
 
 
 class Bare:
-    """Envelopes that nobody looks into."""
+    """Opaque envelopes."""
 
     def ask(self, client: int, round: int) -> bytes:
         return _QUESTION
@@ -68,17 +68,20 @@ class Bare:
 
 
 class Read:
-    """Envelopes as the bus has them, and a row of the ledger for each."""
+    """Envelopes of the bus's codec, with a ledger row for each."""
 
     def __init__(self) -> None:
-        self._encoder, self._ledger, self._round = Encoder(), Ledger(Path("unwritten")), 0
+        self._encoder = Encoder()
+        self._ledger = Ledger(Path("unwritten"))
+        self._round = 0
         self._body = [[2**63, 1, 1, bytes(4)], []]
 
     def ask(self, client: int, round: int) -> bytes:
-        if round != self._round:  # a run's are on the disk by then
-            self._ledger, self._round = Ledger(Path("unwritten")), round
+        if round != self._round:  # in a run, a round's rows leave memory when the round ends
+            self._ledger = Ledger(Path("unwritten"))
+            self._round = round
         header, body = self._encoder.parts(Envelope(PLAN, client, round, round, self._body))
-        self._book(PLAN, SERVER, client, round, len(header), len(body))
+        self._record(PLAN, SERVER, client, round, len(header), len(body))
         return header + body
 
     def answer(self, question: bytes) -> bytes:
@@ -87,9 +90,9 @@ class Read:
 
     def hear(self, answer: bytes) -> None:
         (kind, client, round, _, _), header = decode_parts(answer, None, SHORT)
-        self._book(kind, client, SERVER, round, header, len(answer) - header)
+        self._record(kind, client, SERVER, round, header, len(answer) - header)
 
-    def _book(self, kind: Kind, sender: int, recipient: int, round: int, header: int, payload: int) -> None:
+    def _record(self, kind: Kind, sender: int, recipient: int, round: int, header: int, payload: int) -> None:
         self._ledger.append((0, 0, round, kind, sender, recipient, header, payload, 0, 0, 0, 1, 1, DELIVERED))
 
 
@@ -97,7 +100,7 @@ WAYS: dict[str, Callable[[], Bare | Read]] = {"bare": Bare, "read": Read}
 
 
 def work(endpoint: str, way: str) -> None:
-    """A worker process: answers each envelope with one of its own, until it is told to stop."""
+    """Run a worker process: answer each envelope with one of its own until the stop message comes."""
     answer = WAYS[way]().answer
     with zmq.Context() as context, context.socket(zmq.DEALER) as dealer:
         _prepare(dealer)
@@ -108,7 +111,7 @@ def work(endpoint: str, way: str) -> None:
 
 
 def echo(workers: int, clients: int, rounds: int, way: str = "bare") -> float:
-    """Seconds a round takes, the median. Each worker has an equal share of the clients, as far as that goes."""
+    """Return the median seconds of a round. Clients are divided among the workers as equally as possible."""
     ends = [clients * number // workers for number in range(workers + 1)]
     server, seconds = WAYS[way](), []
     with zmq.Context() as context, context.socket(zmq.ROUTER) as router:
@@ -134,7 +137,7 @@ def _prepare(end: zmq.Socket[bytes]) -> None:
 
 @contextmanager
 def _workers(router: zmq.Socket[bytes], count: int, way: str) -> Iterator[list[bytes]]:
-    """As many worker processes, known to the router by these identities; none outlives the context."""
+    """Worker processes, by their identities at the router; the context ends all of them."""
     port = router.bind_to_random_port("tcp://127.0.0.1")
     spawn = multiprocessing.get_context("spawn")
     arguments = f"tcp://127.0.0.1:{port}", way

@@ -1,12 +1,12 @@
-"""One row of the comparison in docs/language-models.md: three rates on the validation split, and a run with the best.
+"""One row of the comparison in docs/language-models.md: a search over three learning rates, and a run with the best.
 
     python benchmarks/fine_tuning.py small-opt full decomfl --model runs/small-opt
     seedbus compare runs/lm-small-opt-full-*
 
-Settings are those of the library's lm/small-opt-sst2-… and lm/minilm-sst2-…. Each rate has a short run of its own that
-is measured on validation sentences, with P = 5; the rate whose last evaluations have the lowest mean loss is that of
-the runs measured on the test sentences, which are written to OUT/lm-MODEL-TRAIN-ALGORITHM, of P = 5 to …-p5. A run that
-is there already is left as it is.
+Settings are those of the library's lm/small-opt-sst2-… and lm/minilm-sst2-…. Each rate has a short run (pilot) with
+P = 5, evaluated on validation sentences. The rate with the lowest mean loss over the last evaluations is then used for
+the runs evaluated on the test sentences. These are written to OUT/lm-MODEL-TRAIN-ALGORITHM, with P = 5 to …-p5. A run
+that exists already is left as it is.
 """
 
 from __future__ import annotations
@@ -19,11 +19,18 @@ from typing import NamedTuple
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.loading import load
 
-LAST = 3  # evaluations of a pilot whose mean decides
+LAST = 3  # last evaluations of a pilot, whose mean loss decides
 
 
 class Work(NamedTuple):
-    """Rounds of a pilot and of a run, and after how many rounds each is measured."""
+    """The length of runs.
+
+    Attributes:
+        pilot: rounds of a pilot.
+        rounds: rounds of a run.
+        every: rounds between two evaluations.
+        settings: further settings of the scenario.
+    """
 
     pilot: int
     rounds: int
@@ -39,14 +46,14 @@ WORK = {
     ("small-opt", "lora"): Work(30, 120, 10, ("task.train={kind: lora}",)),
 }
 ZEROTH = ("decomfl", "hiso", "fedzo", "mezo")
-RATES = {  # FedAdam's is the server's; its clients take one step of the scenario's rate
+RATES = {  # learning rates; FedAdam's are the server's, and its clients take one step of the scenario's rate
     ("minilm", "head"): {"hiso": (0.02, 0.05, 0.15), "fedavg": (1, 3, 10), "fedadam": (0.003, 0.01, 0.03)},
     ("minilm", "lora"): {"hiso": (0.003, 0.01, 0.03), "fedavg": (0.3, 1, 3), "fedadam": (1e-3, 3e-3, 1e-2)},
     ("minilm", "full"): {"hiso": (3e-4, 1e-3, 3e-3), "fedavg": (0.03, 0.1, 0.3), "fedadam": (1e-4, 3e-4, 1e-3)},
     ("small-opt", "full"): {"hiso": (3e-4, 1e-3, 3e-3), "fedavg": (1e-3, 3e-3, 1e-2), "fedadam": (1e-4, 3e-4, 1e-3)},
     ("small-opt", "lora"): {"hiso": (3e-3, 1e-2, 3e-2), "fedavg": (0.1, 0.3, 1), "fedadam": (1e-3, 3e-3, 1e-2)},
 }
-OTHERS = {  # of DeComFL, and of FedZO and MeZO, whose steps are of the same length
+OTHERS = {  # learning rates of DeComFL, and of FedZO and MeZO, whose steps are as long
     ("minilm", "head"): (0.1, 0.3, 1),
     ("minilm", "lora"): (0.01, 0.03, 0.1),
     ("minilm", "full"): (1e-4, 3e-4, 1e-3),
@@ -56,7 +63,7 @@ OTHERS = {  # of DeComFL, and of FedZO and MeZO, whose steps are of the same len
 
 
 def tried(kind: str, train: str, algorithm: str, settings: list[str]) -> float:
-    """The best of the rates on the validation split."""
+    """Return the best of the rates on the validation split."""
     work, found = WORK[kind, train], list[tuple[float, float]]()
     pilot = ["evaluation.split=validation", "verify=false", f"stop.rounds={work.pilot}"]
     fewest = ["algorithm.perturbations=5"] if algorithm in ZEROTH else []

@@ -1,11 +1,11 @@
-"""Directions and replay on a GPU beside torch's own generator: coordinates and bytes a second, and memory.
+"""Directions and replay on a GPU, compared with torch's own generator: coordinates and bytes per second, and memory.
 
     python benchmarks/gpu.py [--rounds 7] [--json]
 
-Vectors are synthetic and as long as OPT's smaller models have parameters. Contenders take turns and the best round of
-each counts. `torch` is `torch.randn` into a vector that is there already, then `add_`, for every direction.
-`coordinates` are those of directions that were drawn; `GB/s` is what a kernel must read and write at least, which for
-a replay is each field once; `memory` is the highest that was allocated, the vectors among it.
+Vectors are synthetic, with as many coordinates as OPT's smaller models have parameters. Contenders take turns, and the
+best round of each counts. `torch` is `torch.randn` into an allocated vector, then `add_`, for every direction.
+`coordinates` counts coordinates of directions drawn. `GB/s` counts the bytes that a kernel must at least read and
+write; a replay must read and write each field once. `memory` is the peak of allocated memory, the vectors included.
 """
 
 from __future__ import annotations
@@ -32,7 +32,14 @@ PERTURBATIONS, COMMITS = 10, 100
 
 @dataclass(frozen=True)
 class Case:
-    """A piece of work on a vector. directions: drawn by a call; bytes: of a coordinate, read and written by a call."""
+    """One kind of work on a vector.
+
+    Attributes:
+        name: what is done.
+        directions: number of directions that a call draws.
+        bytes: bytes per coordinate that a call must read and write.
+        work: the call.
+    """
 
     name: str
     directions: int
@@ -42,7 +49,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Figure:
-    """What one case took: the best call, in milliseconds, and what that means."""
+    """The figures of one case, from its best call."""
 
     model: str
     case: str
@@ -53,13 +60,13 @@ class Figure:
 
 
 def log() -> list[ScalarCommit]:
-    """L commits of P scalars."""
+    """Return L commits of P scalars."""
     scalars = np.linspace(-1, 1, PERTURBATIONS, dtype=np.float32).reshape(1, -1)
     return [ScalarCommit(i + 1, i, 1e-4, (Term(i, i + 7, scalars),)) for i in range(COMMITS)]
 
 
 def cases(x: torch.Tensor) -> Iterator[Case]:
-    """One after the other, so that each has the memory to itself."""
+    """Yield the cases one by one, so that each has the memory to itself."""
     yield from torchs(x)
     yield from directions(x)
     name = f"replay L {COMMITS} P {PERTURBATIONS}"
@@ -123,7 +130,7 @@ def milliseconds(work: Callable[[], object]) -> float:
 def measure(model: str, dimension: int, rounds: int) -> Iterator[Figure]:
     x = torch.zeros(dimension, device="cuda")
     for case in cases(x):
-        case.work()  # compiles, and is not counted
+        case.work()  # compiles the kernel; not counted
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
         best = min(milliseconds(case.work) for _ in range(rounds))
@@ -142,7 +149,7 @@ AIM = 5.0  # times faster than torch
 
 
 def rows(is_quick: bool) -> Iterator[Row | Skip]:
-    """Milliseconds a replay; torch's are those of one commit, a hundred times."""
+    """Measure milliseconds of a replay; torch's figure is a hundred times that of one commit."""
     reason = obstacle()
     if reason is not None:
         yield Skip(f"gpu: {reason[0].lower()}{reason[1:]}")
@@ -168,7 +175,7 @@ def rows(is_quick: bool) -> Iterator[Row | Skip]:
 
 
 def copying(x: torch.Tensor) -> float:
-    """Gigabytes a second that are read and written by a copy, at best."""
+    """Return the gigabytes per second that a copy reads and writes, the best of ten."""
     y = torch.empty_like(x)
     best = min(milliseconds(lambda: y.copy_(x)) for _ in range(10))
     return 2 * x.numel() * x.element_size() / best / 1e6

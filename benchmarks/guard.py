@@ -1,21 +1,21 @@
-"""The guard: what honest runs must give, to the bit, whatever becomes of the code.
+"""Regression check: the results of honest runs must not change by a bit when the code changes.
 
     python benchmarks/guard.py --check                 compare with guard.json; exit code 1 if a cell differs
-    python benchmarks/guard.py --check --only tcp lag-peer     these runs alone
-    python benchmarks/guard.py --write                 write guard.json anew: only where bits are meant to change
-    PYTHONPATH=/another/checkout.links python benchmarks/guard.py --check      the same of another checkout
+    python benchmarks/guard.py --check --only tcp lag-peer     only these runs
+    python benchmarks/guard.py --write                 replace guard.json: only when bits are meant to change
+    PYTHONPATH=/another/checkout.links python benchmarks/guard.py --check      check another checkout
 
-A checkout is imported from PYTHONPATH, so this script and its table can judge an older or a newer one. The script uses
-nothing but `seedbus.load`, `seedbus.run`, `seedbus.replay`, the command line and the files of a run's folder, so that
-code may move under it.
+The checkout is imported from PYTHONPATH, so this script and its table can check an older or a newer one. The script
+uses only `seedbus.load`, `seedbus.run`, `seedbus.replay`, the command line and the files of a run's folder, so code may
+be rearranged without changing it.
 
-Each run is a few rounds of a small task. A cell is what is written down of it: the digest of the final model and of
-the model halfway (rebuilt from the journal), the hash of the ledger, of the metrics, bytes up and down, messages by
-kind, what was refused, what faults did, how many rounds and when the run ended. Runs with `numpy` losses have the same
-cells on every processor. Losses of `torch` do not: their digests and metrics are compared only where processor and
-versions are those that the table names, and everything else in any case.
+Each run is a few rounds of a small task. Its cells are: the digest of the final model and of the model halfway (rebuilt
+from the journal), the hashes of the ledger and of the metrics, bytes up and down, messages by kind, refusals, counts of
+faults, the number of rounds, and when the run ended. Runs with `numpy` losses have the same cells on every processor.
+Runs with `torch` losses do not: their digests and metrics are compared only if processor and versions are those of the
+table. All other cells are always compared.
 
-The real clock is not here: what happens with it depends on the machine.
+Runs in real time are not included, because their results depend on the machine.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ Cells = dict[str, Any]
 
 TABLE = Path(__file__).with_name("guard.json")
 OF_PROCESSOR = ("digest", "halfway", "metrics")
-"""The cells that depend on the processor where torch takes losses."""
+"""The cells that depend on the processor if torch computes the losses."""
 
-# -- what the runs have in common
+# -- settings that runs share
 
 QUADRATIC: Document = {"name": "quadratic", "dimension": 203, "noise": 0.1}
 NULL: Document = {"name": "null", "dimension": 131, "losses": "keyed"}
@@ -62,7 +62,7 @@ FEDAVG: Document = {"name": "fedavg", "local_steps": 3}
 
 ALL: Document = {"clients": 6, "cohort": 3}
 TIMED: Document = {"clients": 8, "cohort": 4, "deadline_s": 0.6}
-"""A deadline that some answers miss."""
+"""With a deadline that some answers miss."""
 LATE: Document = TIMED | {"late": {"discount": 0.5, "max_staleness": 5}}
 LINKS: Document = {"latency": {"distribution": "lognormal", "median": 0.1, "sigma": 1.0}, "up_mbps": 1, "down_mbps": 5}
 WORK: Document = {"evaluation": {"distribution": "exponential", "mean": 0.01}}
@@ -120,7 +120,7 @@ FAULTS: dict[str, Document] = {
     "straggler-pause": {"pause_s": 0.3, "probability": 0.4},
     "trace": {"file": "trace.csv"},
 }
-"""A fault's name, and what is special about it."""
+"""Name of a run → fields of its fault."""
 
 SCALAR: dict[str, Document] = {
     "decomfl": DECOMFL,
@@ -186,7 +186,7 @@ LAGGING: Document = {
 LAG: Document = {"snapshot_after_commits": 3, "chunk_bytes": 256, "window": 2}
 
 OTHERS: dict[str, Document] = {
-    # tasks whose losses torch takes
+    # tasks whose losses torch computes
     "digits-decomfl": {"task": DIGITS},
     "digits-cnn": {"task": CNN, "stop": {"rounds": 5}},
     "digits-cnn-light": {"task": CNN, "algorithm": DECOMFL | {"revert": "light"}, "stop": {"rounds": 5}},
@@ -209,7 +209,7 @@ OTHERS: dict[str, Document] = {
         name: {"task": CNN, "algorithm": {"name": name, "local_steps": 2}, "stop": {"rounds": 4}}
         for name in ("feddecorr", "fedlc", "fedmlb", "fedntd", "moon")
     },
-    # who takes part, and when a round is over
+    # participation, and the end of a round
     "mezo": {"algorithm": {"name": "mezo", "perturbations": 2}, "participation": {"clients": 1}},
     "null": {"task": NULL},
     "zero": {"task": NULL | {"losses": "zero"}, "algorithm": FEDAVG},
@@ -275,14 +275,14 @@ class Stopper:
 
 
 def alone(file: Path, folder: Path) -> None:
-    """In this process."""
+    """Run in this process."""
     import seedbus
 
     seedbus.run(seedbus.load(file), folder)
 
 
 def stopped(*rounds: int) -> Callable[[Path, Path], None]:
-    """In this process, stopped after so many rounds, and so many more, and resumed."""
+    """Run in this process; stop after each of these numbers of rounds and resume."""
 
     def runs(file: Path, folder: Path) -> None:
         import seedbus
@@ -291,7 +291,7 @@ def stopped(*rounds: int) -> Callable[[Path, Path], None]:
             try:
                 seedbus.run(seedbus.load(file), folder, resume=count > 0, observer=Stopper(after))
             except BaseException as error:
-                if type(error).__name__ != "Interrupted":  # what the code makes of Ctrl-C
+                if type(error).__name__ != "Interrupted":  # raised for Ctrl-C
                     raise
             else:
                 raise RuntimeError(f"the run ended before it was stopped the {count + 1}. time")
@@ -301,7 +301,7 @@ def stopped(*rounds: int) -> Callable[[Path, Path], None]:
 
 
 def over(transport: str) -> Callable[[Path, Path], None]:
-    """With followers on a thread of this process, over ZeroMQ."""
+    """Run with followers on a thread of this process, over ZeroMQ."""
 
     def runs(file: Path, folder: Path) -> None:
         import seedbus
@@ -312,7 +312,7 @@ def over(transport: str) -> Callable[[Path, Path], None]:
 
 
 def workers(count: int, *options: str) -> Callable[[Path, Path], None]:
-    """With worker processes, by the command line."""
+    """Run with worker processes, through the command line."""
 
     def runs(file: Path, folder: Path) -> None:
         _finish(_command(file, "--out", str(folder), "--workers", str(count), *options))
@@ -321,7 +321,7 @@ def workers(count: int, *options: str) -> Callable[[Path, Path], None]:
 
 
 def killed(count: int, rounds: int) -> Callable[[Path, Path], None]:
-    """With worker processes; the server is killed after so many rounds, and the run resumed."""
+    """Run with worker processes; kill the server after so many rounds and resume."""
 
     def runs(file: Path, folder: Path) -> None:
         process = _command(file, "--out", str(folder), "--workers", str(count))
@@ -346,18 +346,18 @@ def _command(file: Path | None, *options: str) -> subprocess.Popen[bytes]:
 
 def _finish(process: subprocess.Popen[bytes]) -> None:
     try:
-        said = process.communicate(timeout=180)[1]
+        errors = process.communicate(timeout=180)[1]
     finally:
         process.kill()
     if process.returncode:
-        raise RuntimeError(f"exit code {process.returncode}: {said.decode()}")
+        raise RuntimeError(f"exit code {process.returncode}: {errors.decode()}")
 
 
 Way = Callable[[Path, Path], None]
 
 
 def runs() -> dict[str, tuple[Document, Way]]:
-    """All runs, by name."""
+    """Return all runs by name."""
     found: dict[str, tuple[Document, Way]] = {}
     for name, algorithm in (SCALAR | DENSE).items():
         found[name] = {"algorithm": algorithm}, alone
@@ -378,7 +378,7 @@ def runs() -> dict[str, tuple[Document, Way]]:
 
 
 def _kind(name: str) -> str:
-    """server-crash-asking is a server-crash, and crash-bare is a crash."""
+    """The fault of a run's name: server-crash for server-crash-asking, crash for crash-bare."""
     kinds = ("server-crash", "byzantine", "churn", "crash", "dropout", "straggler")
     return next((kind for kind in kinds if name.startswith(kind)), name)
 
@@ -387,14 +387,14 @@ def _kind(name: str) -> str:
 
 
 def write_data(folder: Path) -> None:
-    """Small data sets in the layouts of the published ones, and the trace of a fault: a function of nothing."""
+    """Write small, always identical data sets in the published layouts, and a trace for the fault of that name."""
     (folder / "trace.csv").write_text(TRACE, encoding="utf-8")
     for name in ("mnist", "fashion-mnist"):
         (folder / name).mkdir()
         for split, count in (("train", 60), ("t10k", 10)):
             labels = np.arange(count, dtype=np.uint8) % 10
             images = _bytes(f"{name} {split}", count * 784).reshape(count, 28, 28) // 4
-            images[np.arange(count), 2 * labels] = 255  # a bright row tells the class
+            images[np.arange(count), 2 * labels] = 255  # a bright row marks the class
             sizes = np.array([0x0803, count, 28, 28], ">u4").tobytes(), np.array([0x0801, count], ">u4").tobytes()
             (folder / name / f"{split}-images-idx3-ubyte").write_bytes(sizes[0] + images.tobytes())
             (folder / name / f"{split}-labels-idx1-ubyte").write_bytes(sizes[1] + labels.tobytes())
@@ -422,15 +422,15 @@ def write_data(folder: Path) -> None:
 
 
 def _bytes(name: str, count: int) -> Any:
-    """uint8 [count], the same everywhere."""
+    """Pseudorandom bytes, uint8 [count], the same everywhere."""
     return np.frombuffer(hashlib.shake_128(name.encode()).digest(count), np.uint8).copy()
 
 
-# -- what is written down
+# -- cells
 
 
 def cells(changes: Document, way: Way) -> Cells:
-    """Run it, and look at what it left behind."""
+    """Carry out a run and return its cells."""
     document = BASE | changes
     with TemporaryDirectory(prefix="seedbus-guard-") as root:
         file, folder = Path(root) / "guard.yaml", Path(root) / "run"
@@ -460,7 +460,7 @@ def cells(changes: Document, way: Way) -> Cells:
 
 
 def replayed(folder: Path, rounds: int) -> str:
-    """The digest of the model after half of the rounds; of a dense run, whose journal keeps the last, after all."""
+    """Return the digest of the model after half of the rounds; in a dense run, whose journal has no other, the last."""
     import seedbus
 
     try:
@@ -470,7 +470,7 @@ def replayed(folder: Path, rounds: int) -> str:
 
 
 def processor() -> dict[str, str]:
-    """What digests depend on where torch takes losses."""
+    """Return what digests depend on if torch computes the losses."""
     import torch
 
     return {
@@ -483,7 +483,7 @@ def processor() -> dict[str, str]:
 
 
 def _vendor() -> str:
-    """Libraries choose their kernels by it, too."""
+    """The processor's vendor, by which libraries also choose their kernels."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -492,7 +492,7 @@ def _vendor() -> str:
 
 
 def differences(found: Cells, known: Cells, is_same_processor: bool) -> list[str]:
-    """A line for each cell that is not as it was."""
+    """Return a line for each cell that has changed."""
     skipped = OF_PROCESSOR if known.get("losses") == "torch" and not is_same_processor else ()
     names = [name for name in dict.fromkeys([*known, *found]) if name not in skipped]
     return [
@@ -503,7 +503,7 @@ def differences(found: Cells, known: Cells, is_same_processor: bool) -> list[str
 
 
 def measure(changes: Document, way: Way) -> Cells:
-    """The cells, or in their place why there are none."""
+    """Return the cells of a run, or a cell with the error if it failed."""
     try:
         return cells(changes, way)
     except Exception as error:
@@ -511,7 +511,7 @@ def measure(changes: Document, way: Way) -> Cells:
 
 
 def write(table: dict[str, Cells], of: dict[str, str]) -> None:
-    """A line for each run."""
+    """Write the table, one line for each run."""
     lines = [f" {json.dumps(name)}: {json.dumps(found)}" for name, found in sorted(table.items())]
     TABLE.write_text(f'{{"processor": {json.dumps(of)},\n"runs": {{\n' + ",\n".join(lines) + "\n}}\n", encoding="utf-8")
 

@@ -1,7 +1,7 @@
-"""The house as a graph: its files, the imports between them, the circles among these, and the order of the rooms.
+"""The package as a graph: its files, the imports between them, import circles, and the order of its folders (rooms).
 
-Read from the source: nothing is imported. All imports count: those inside functions, and those that only a type
-checker reads.
+It is read from the source without importing anything. All imports count, also those inside functions and those that
+only a type checker reads.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from pathlib import Path
 PACKAGE = "seedbus"
 LAYERS = ("seedbus", "scenarios", "agents", "bus", "algorithms", "models")
 FLOOR = ""
-"""The name, in ORDER, of a room's own files that ORDER does not name."""
+"""The name in ORDER of those of a room's own files that ORDER does not list."""
 
 ORDER: dict[str, tuple[tuple[str, ...], ...]] = {
     "scenarios": (
         (FLOOR,),
-        ("faults",),
+        ("faults", "transports"),
         ("schema",),
         ("run_folder",),
         ("reporting",),
@@ -34,15 +34,22 @@ ORDER: dict[str, tuple[tuple[str, ...], ...]] = {
     "algorithms": ((FLOOR,), ("aggregation", "directions"), ("scalar_only", "dense")),
     "models": ((FLOOR,), ("data",), ("parameters",), ("images", "text"), ("tasks",)),
 }
-"""For each room with sub-rooms the order of what is in it (sub-rooms and single files), from the floor up.
+"""For each room with sub-rooms, the levels of its content (sub-rooms and single files), from the lowest up.
 
-An import goes to a lower level or stays within one name: neighbours on one level do not import each other.
+A module imports from lower levels or from its own name. Different names on one level do not import each other.
 """
 
 
 @dataclass(frozen=True)
 class Module:
-    """One file: its dotted name, its folder in the repository, its lines, and which of our modules it imports."""
+    """One file.
+
+    Attributes:
+        name: dotted name.
+        room: folder in the repository.
+        lines: number of lines.
+        imports: dotted names of this package's modules that it imports.
+    """
 
     name: str
     room: str
@@ -63,7 +70,7 @@ class House:
 
     @cached_property
     def circles(self) -> list[frozenset[str]]:
-        """The sets of modules that all import each other, directly or by way of others."""
+        """The sets of modules that all import each other, directly or through others."""
         reached = {name: self._reached(name) for name in self.modules}
         found = {
             frozenset(other for other in reached[name] if name in reached[other])
@@ -89,9 +96,9 @@ class House:
 
     @cached_property
     def upward(self) -> list[tuple[str, str]]:
-        """Imports against ORDER, as (importer, imported). A package's `__init__` may re-export whatever is in it.
+        """Imports against ORDER, as (importer, imported). A package's `__init__` may re-export all of its content.
 
-        A room that lacks something that ORDER names, as in another checkout, has no order.
+        A room that lacks something that ORDER lists, as in another checkout, is not checked.
         """
         found = []
         for room, levels in ORDER.items():
@@ -108,7 +115,7 @@ class House:
 
 
 def dotted(room: str) -> str:
-    """seedbus.bus.zeromq of the folder bus/zeromq."""
+    """Return the package of a folder: seedbus.bus.zeromq for bus/zeromq."""
     return PACKAGE if room == PACKAGE else f"{PACKAGE}.{room.replace('/', '.')}"
 
 
@@ -117,13 +124,13 @@ def is_in(module: Module, room: str) -> bool:
 
 
 def place(module: Module, room: str) -> str:
-    """The name in ORDER[room] that a module belongs to."""
+    """Return the name in ORDER[room] that a module belongs to."""
     rest = module.name.removeprefix(dotted(room)).lstrip(".").partition(".")[0]
     return rest if any(rest in level for level in ORDER.get(room, ())) else FLOOR
 
 
 def read(root: Path) -> House:
-    """The house of a checkout. Raises SyntaxError where a file is not Python."""
+    """Read a checkout. Raises SyntaxError for a file that is not Python."""
     paths = {name_of(path, root): path for layer in LAYERS for path in sorted((root / layer).rglob("*.py"))}
     modules = {}
     for name, path in paths.items():
@@ -141,7 +148,7 @@ def name_of(path: Path, root: Path) -> str:
 
 
 def imported(tree: ast.Module) -> Iterator[str]:
-    """The dotted names of everything that a file imports, at any depth."""
+    """Yield the dotted names of all that a file imports, at any depth."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -150,5 +157,5 @@ def imported(tree: ast.Module) -> Iterator[str]:
 
 
 def ours(full: str, modules: Iterable[str]) -> set[str]:
-    """The module that an imported name is, or is in."""
+    """Return the module that an imported name is, or is in; empty if it is not one of this package."""
     return {full} & set(modules) or {full.rpartition(".")[0]} & set(modules)

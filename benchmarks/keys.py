@@ -1,10 +1,10 @@
-"""What keys cost: round trips over tcp with and without encryption, and how long a process takes to be let in.
+"""The cost of keys: round trips over TCP with and without encryption, and the time in which a process joins.
 
     python benchmarks/keys.py [--rounds 30] [--turns 5]
 
-One hub and one link on a thread, which answers each frame with as many bytes; cohorts of 100 and 1,000 clients and
-frames of 100 bytes, and one client with frames of 1 MB, as a dense model has. Both sides share this process, so what is
-measured is the work of both ends. Turns are taken in pairs, so that a machine that slows down slows both.
+One hub, and one link on a thread that answers each frame with as many bytes. Cohorts of 100 and 1,000 clients with
+frames of 100 bytes, and one client with frames of 1 MB, as a dense model has. Both ends share this process, so the
+figures contain the work of both. Turns with and without keys alternate, so that a busy machine slows both alike.
 """
 
 from __future__ import annotations
@@ -41,13 +41,14 @@ class Echo:
 
 
 class Desk:
-    """A reception for one process with all clients."""
+    """A registration for one process with all clients."""
 
     missing: frozenset[int] = frozenset()
     rounds_closed, was_complete, can_go_on, could_go_on = 0, True, True, True
 
     def __init__(self, clients: int) -> None:
-        self._clients, self.has_joined = clients, False
+        self._clients = clients
+        self.has_joined = False
 
     def greet(self, wish: HostRequest, rights: Rights = OPERATOR) -> Offer | Declined:
         return Offer(HOST, ((0, self._clients - 1),), False, b"{}")
@@ -64,7 +65,7 @@ class Desk:
 
 
 async def _measure(clients: int, size: int, rounds: int, with_keys: bool) -> tuple[float, float]:
-    """Seconds until the process had joined, and of a round."""
+    """Seconds until the process had joined, and median seconds of a round."""
     own, server = KeyPair.new(), KeyPair.new()
     with zmq.Context() as context:
         door = Authenticator(context, lambda key: True) if with_keys else None

@@ -1,17 +1,17 @@
-"""What a process needs to take part with a language model: copies of x, one layer at a time, or a gradient.
+"""The memory of a client process with a language model: with copies of x, one layer at a time, or with a gradient.
 
     python benchmarks/memory.py [--models small 125m] [--batch-size 32]
 
-Models are OPT's in shape, with random weights, and all of them are trained; batches are one short sentence, so that
-activations are small, or `--batch-size` of 24 tokens. Every case has a process of its own, which first takes part with
-a tiny model: what it then holds, Python, torch and compiled kernels, is the ground that is taken off. `round` is the
-highest resident set of one round (two clients' local steps, a commit, a measurement) after a first one; `start` that of
-loading the model, making the replica and the first round. `must` is the vectors that a round must have, 4 bytes a
-coordinate: the replica's fields, and with light φ, the largest layer. Linux only: the highest resident set is reset
-through /proc.
+Models have OPT's architecture and random weights, all of which are trained. A batch is one short sentence, so that
+activations are small, or `--batch-size` sentences of 24 tokens. Every case runs in a process of its own, which first
+does a round with a tiny model. The memory that it then has (Python, torch and compiled kernels) is the base, which is
+subtracted. `round` is the peak resident set of one round (two clients' local steps, a commit, an evaluation) after a
+first one. `start` is the peak of loading the model, making the replica and the first round. `must` is the size of the
+vectors that a round needs, 4 bytes a coordinate: the replica's fields and copies of x, or with `light` the fields and
+the largest layer. Linux only: the peak of the resident set is reset through /proc.
 
-Beside Seedbus, one client of the same model as public code has it: DeComFL and HiSo of `plain.py`, which perturb x in
-place by a z of its length, and torch's own gradient, with SGD and with Adam.
+For comparison, one client of the same model as in public code: DeComFL and HiSo of `plain.py`, which perturb x in place
+by a z of its length, and torch's own gradient with SGD and with Adam.
 """
 
 from __future__ import annotations
@@ -44,7 +44,14 @@ CLIENTS = (0, 1)
 
 
 class Case(NamedTuple):
-    """fields: vectors of a replica; copies: vectors of length d beside them, without `light` or for a gradient."""
+    """One configuration.
+
+    Attributes:
+        name: its name in the table.
+        algorithm: fields of the algorithm.
+        fields: vectors of a replica.
+        copies: further vectors of length d, without `light` or for a gradient.
+    """
 
     name: str
     algorithm: dict[str, Any]
@@ -60,8 +67,8 @@ CASES = [
     Case("HiSo, K = 1", {"name": "hiso", "perturbations": 1}, 2, 3),
 ]
 GRADIENT = Case("a gradient", DECOMFL, 1, 3)
-AIM = 1.05  # times the vectors that must be there
-PLAIN = {  # by its name in the table
+AIM = 1.05  # times the vectors that a round needs
+PLAIN = {  # by name in the table
     "DeComFL": Case("plain", {}, 1, 2),
     "HiSo": Case("plain", {"nu": 0.05}, 2, 5),
     "SGD": Case("plain", {}, 1, 1),
@@ -70,7 +77,14 @@ PLAIN = {  # by its name in the table
 
 
 class Figure(NamedTuple):
-    """Bytes above the ground, at most; vectors: bytes of the vectors that must be there; and one round's seconds."""
+    """The memory of one case, and the time of a round.
+
+    Attributes:
+        start: peak bytes above the base until the first round ends.
+        round: peak bytes above the base in the second round.
+        vectors: bytes of the vectors that a round needs.
+        seconds: duration of the second round.
+    """
 
     start: int
     round: int
@@ -79,7 +93,7 @@ class Figure(NamedTuple):
 
 
 def write(folder: Path, shape: dict[str, int], size: int) -> None:
-    """A model of that shape, its tokenizer, and a data set of a few sentences, or of batches of that size."""
+    """Write a model of a shape, its tokenizer, and a data set of a few sentences, or of batches of a size."""
     from pretrain import train_tokenizer
     from transformers import OPTConfig, OPTForCausalLM
 
@@ -96,7 +110,7 @@ def write(folder: Path, shape: dict[str, int], size: int) -> None:
 
 
 class Party:
-    """One process's clients: a replica, which they share, and the model."""
+    """The clients of one process: the model, and a replica that they share."""
 
     def __init__(self, folder: Path, case: Case, revert: str, size: int) -> None:
         from seedbus.models.partitions import Iid
@@ -130,7 +144,7 @@ class Party:
 
 
 class Answering:
-    """A language model as `plain` calls a network: tokens [b, width] in, logits [b, vocabulary] of the next one out."""
+    """A language model with the interface of `plain`: tokens [b, width] in, logits [b, vocabulary] of the next out."""
 
     def __init__(self, model: Any) -> None:
         self.parameters = model.parameters
@@ -141,7 +155,7 @@ class Answering:
 
 
 class Plain:
-    """One client of plain torch code, by its way: perturbing x in place, or with a gradient and an optimizer."""
+    """One client in plain torch code, which either perturbs x in place or uses a gradient and an optimizer."""
 
     def __init__(self, folder: Path, case: Case, way: str, size: int) -> None:
         import torch
@@ -175,7 +189,7 @@ class Plain:
 
 
 def measure(folder: Path, case: Case, way: str, size: int) -> Figure:
-    """One case, in a process that has done nothing else."""
+    """Measure one case, in a process that has done nothing else."""
     import torch
 
     torch.set_num_threads(1)
@@ -199,7 +213,7 @@ def measure(folder: Path, case: Case, way: str, size: int) -> Figure:
 
 
 def resident(which: str) -> int:
-    """Bytes of this process that are in memory: VmRSS now, VmHWM at most."""
+    """Return the resident bytes of this process: `VmRSS` now, `VmHWM` the peak."""
     found = re.search(rf"^{which}:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
     assert found is not None
     return 1024 * int(found[1])
@@ -210,20 +224,20 @@ def forget_the_highest() -> None:
 
 
 def alone(function: Any, *arguments: Any) -> Any:
-    """What a function returns in a new process."""
+    """Call a function in a new process and return its result."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(function, *arguments).result()
 
 
 def cases(size: int) -> list[tuple[Case, str]]:
-    """What is measured, and in which way; of larger batches K = 1 alone."""
+    """Return all (case, way); with batches of more than one sentence only K = 1."""
     zeroth = [case for case in CASES if size == 1 or case.name.endswith("K = 1")]
     plain = [(case, way) for way, case in PLAIN.items()]
     return [*((case, way) for case in zeroth for way in ("copy", "light")), (GRADIENT, "gradient"), *plain]
 
 
 def figures(model: str, cases: Sequence[tuple[Case, str]], size: int = 1) -> Iterator[Figure]:
-    """Of each case, in its order. size: sentences of a batch."""
+    """Yield the figures of each case, in order; `size` is the number of sentences in a batch."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         alone(write, folder / "tiny", SHAPES["tiny"], size)
@@ -233,7 +247,7 @@ def figures(model: str, cases: Sequence[tuple[Case, str]], size: int = 1) -> Ite
 
 
 def rows(is_quick: bool) -> Iterator[Row | Skip]:
-    """Megabytes above those of an idle process, beside those of a gradient: of the model of 46 million weights."""
+    """Measure megabytes above an idle process, compared with a gradient's, for the model of 46 million weights."""
     if find_spec("transformers") is None or not Path("/proc/self/clear_refs").exists():
         yield Skip("memory: transformers is not installed, or this is not Linux.")
         return

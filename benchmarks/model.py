@@ -1,9 +1,9 @@
-"""What a round costs, predicted: a cost for each thing that a round does, fitted on a few runs and checked on others.
+"""A model of a round's cost: a cost for each kind of work in a round, fitted on a few runs and checked on others.
 
     python benchmarks/model.py [--repeats 3] [--write docs]
 
-CPU milliseconds a round, in one process, by `costs.py`. A run is the same work every time, round by round, so the best
-of the repeats counts for each round by itself. Points to fit and points to check are different runs, and take turns.
+CPU milliseconds per round in one process, as modelled in `costs.py`. Every repeat of a run does the same work in each
+round, so the best repeat counts for each round by itself. Runs to fit and runs to check are different, and take turns.
 --write puts the plots into cost.svg of that folder and the tables into its cost.md, between two marks.
 """
 
@@ -57,7 +57,7 @@ AXES = {
 
 
 def document(point: Point) -> dict[str, Any]:
-    """The scenario of a point."""
+    """Return the scenario of a run."""
     network = {"name": "fashion-mnist", "model": "mnist-cnn", "batch_size": 32}
     return {
         "name": "cost",
@@ -71,14 +71,14 @@ def document(point: Point) -> dict[str, Any]:
         "participation": {"clients": point.clients, "cohort": point.cohort},
         "evaluation": {"every": point.rounds},
         "stop": {"rounds": point.rounds},
-        # replicas of their own are a part of verification; digests would be another cost
+        # Private replicas need verification; digests would be a further cost and are switched off.
         "verify": point.is_private,
         **({"verify_every": 10**6} if point.is_private else {}),
     }
 
 
 def rounds(point: Point) -> NDArray[np.float64]:
-    """CPU milliseconds of each round but the first ones, [rounds − WARM]."""
+    """Return the CPU milliseconds of each round but the first ones, [rounds − WARM]."""
     from seedbus.agents.observer import NullObserver
     from seedbus.scenarios.running.run import run
     from seedbus.scenarios.schema.loading import validate
@@ -95,7 +95,7 @@ def rounds(point: Point) -> NDArray[np.float64]:
 
 
 def measured(points: Sequence[Point], repeats: int) -> dict[Point, float]:
-    """Milliseconds a round, the mean of the best of each round."""
+    """Return milliseconds per round of each run: the mean over rounds of the best repeat."""
     best: dict[Point, NDArray[np.float64]] = {}
     for turn in range(repeats):
         for number, point in enumerate(points, 1):
@@ -106,28 +106,33 @@ def measured(points: Sequence[Point], repeats: int) -> dict[Point, float]:
 
 
 def along(axis: str, point: Point) -> float:
-    """Where a point lies on an axis."""
+    """Return the coordinate of a run on an axis."""
     return mean_lag(point) if axis == "lag" else float(getattr(point, axis))
 
 
 def lies_on(axis: str, point: Point) -> bool:
-    """Whether a point differs from those that are checked in nothing but what the axis shows."""
+    """Return whether a run differs from the axis's checked runs only in what the axis shows."""
     free: dict[str, Any] = {"clients" if axis == "lag" else axis: 0, "rounds": 0}
     return replace(point, **free) == replace(CHECKED[axis][0], **free)
 
 
 def tables(costs: Costs, found: Mapping[Point, float]) -> str:
-    """Both tables in Markdown."""
+    """Return both tables in Markdown."""
     lines = ["| cost of | |", "|---|---|"]
     lines += [f"| {name} | {_readable(cost)} |" for name, cost in zip(NAMES, costs, strict=True)]
     lines += ["", "| | task | N | m | P | K | d | lag | predicted | measured | error |", "|" + "---|" * 11]
     for axis, points in {"fitted": FIT, **CHECKED}.items():
         for point in points:
-            guess, is_ = float(counts(point) @ costs), found[point]
+            predicted, actual = float(counts(point) @ costs), found[point]
             task = ("CNN" if point.has_network else "null") + (", own replicas" if point.is_private else "")
             sizes = (point.clients, point.cohort, point.perturbations, point.steps, point.dimension)
             cells = [AXES[axis][1] if axis in AXES else axis, task, *(f"{size:,}" for size in sizes)]
-            cells += [f"{mean_lag(point):.1f}", f"{guess:.1f} ms", f"{is_:.1f} ms", f"{guess / is_ - 1:+.0%}"]
+            cells += [
+                f"{mean_lag(point):.1f}",
+                f"{predicted:.1f} ms",
+                f"{actual:.1f} ms",
+                f"{predicted / actual - 1:+.0%}",
+            ]
             lines.append(f"| {' | '.join(cells)} |")
     errors = sorted(abs(counts(p) @ costs / found[p] - 1) for points in CHECKED.values() for p in points)
     lines += ["", f"Of the {len(errors)} runs that were not fitted, the error is {np.median(errors):.0%} in the median"]
@@ -136,13 +141,13 @@ def tables(costs: Costs, found: Mapping[Point, float]) -> str:
 
 
 def measured_how(turns: int) -> str:
-    """What figures depend on, in a sentence."""
+    """Return what the figures depend on, as a sentence."""
     load = f", load {os.getloadavg()[0]:.0f}" if hasattr(os, "getloadavg") else ""
     return f"Turns: {turns}; cores: {os.cpu_count()}{load}.\n"
 
 
 def plots(costs: Costs, found: Mapping[Point, float]) -> list[str]:
-    """A plot for each axis: the model's line, the points that were fitted, and those that were not."""
+    """Return a plot for each axis: the model's line, the fitted runs, and the checked runs."""
     from seedbus.scenarios.reporting.figures import Line, lines
 
     drawn = []
@@ -150,7 +155,7 @@ def plots(costs: Costs, found: Mapping[Point, float]) -> list[str]:
         fitted = [point for point in FIT if lies_on(axis, point)]
         xs = sorted(along(axis, point) for point in (*points, *fitted))
         line = [_moved(axis, points[0], x) for x in np.geomspace(xs[0], xs[-1], 40)]
-        nowhere, nothing = [np.nan], [0.0]  # not drawn, but the axis of costs then begins at 0
+        nowhere, nothing = [np.nan], [0.0]  # a point that is not drawn makes the axis of costs begin at 0
         parts = [
             Line("model", [along(axis, p) for p in line], [counts(p) @ costs for p in line]),
             Line("fitted", nowhere + [along(axis, p) for p in fitted], nothing + [found[p] for p in fitted], True),
@@ -161,7 +166,7 @@ def plots(costs: Costs, found: Mapping[Point, float]) -> list[str]:
 
 
 def _moved(axis: str, point: Point, x: float) -> Point:
-    """The point, elsewhere on the axis; lag is what many clients do to it."""
+    """The run moved along an axis; lag is changed through the number of clients."""
     if axis != "lag":
         here: dict[str, Any] = {axis: x}
         return replace(point, **here)
@@ -173,7 +178,7 @@ def _moved(axis: str, point: Point, x: float) -> Point:
 
 
 def page(figures: Sequence[str]) -> str:
-    """Plots as one SVG file, two beside each other."""
+    """Return plots as one SVG file, two in a row."""
     wide, high, parts = 560, 330, list[str]()
     for number, figure in enumerate(figures):
         inner = figure[figure.index("<svg ") + 5 : figure.index("</svg>") + 6]
@@ -187,7 +192,7 @@ def page(figures: Sequence[str]) -> str:
 
 
 def written(text: str, between: str) -> str:
-    """The text with something else between its marks. Raises ValueError if it has none."""
+    """Return the text with other content between its marks. Raises ValueError if a mark is missing."""
     start, end = text.index(MARKS[0]) + len(MARKS[0]), text.index(MARKS[1])
     return f"{text[:start]}{between}{text[end:]}"
 

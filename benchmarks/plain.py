@@ -1,9 +1,10 @@
-"""The baseline: zeroth-order federated learning as public code writes it, in plain torch, on one core.
+"""The baseline: zeroth-order federated learning as in public code, in plain torch, on one core.
 
-One Python loop over the clients; each direction is `torch.randn` of the whole model from a generator that is reseeded
-for it; a client perturbs its model in place, takes one forward pass, and restores it; one that missed rounds makes up
-for them commit after commit, perturbation after perturbation. Momentum and Hessian are whole-vector operations. It is
-plain, not slow on purpose: parameters are views of one flat vector, so nothing is copied and no loop runs over layers.
+A Python loop runs over the clients. Each direction is `torch.randn` of the whole model, from a generator that is
+reseeded for it. A client perturbs its model in place, takes one forward pass, and restores it. A client that has missed
+rounds replays them commit by commit and perturbation by perturbation. Momentum and Hessian are whole-vector operations.
+The code is plain, but not slow on purpose: parameters are views of one flat vector, so nothing is copied and no loop
+runs over layers.
 
 DeComFL: Li et al., arXiv:2405.15861; HiSo: arXiv:2506.02370 (the equations are in `seedbus.algorithms`).
 """
@@ -20,7 +21,16 @@ from torch.nn.functional import cross_entropy
 
 @dataclass(frozen=True)
 class Recipe:
-    """Hyperparameters. momentum 0: none; nu None: DeComFL, else HiSo; directions: normal, or ±1 where is_signs."""
+    """Hyperparameters.
+
+    Attributes:
+        learning_rate: η.
+        smoothing: μ.
+        momentum: 0: none.
+        nu: weight of HiSo's Hessian update; None: DeComFL.
+        epsilon: added to the Hessian update.
+        is_signs: whether directions are ±1; otherwise they are normal.
+    """
 
     learning_rate: float = 1e-3
     smoothing: float = 1e-3
@@ -32,7 +42,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Commit:
-    """What a round leaves behind: its seed and the mean gradient scalars, [K][P]."""
+    """A round's entry in the log: its seed and the mean gradient scalars, [K][P]."""
 
     seed: int
     scalars: Sequence[Sequence[float]]
@@ -47,23 +57,33 @@ class Batch:
 
 
 class Follower:
-    """One client: x, shape [d], and beside it m or H. version: how many commits it has folded."""
+    """One client.
+
+    Attributes:
+        x: the model [d].
+        m: momentum [d]; None: none.
+        hessian: diagonal Hessian estimate H [d]; None: none.
+        recipe: hyperparameters.
+        version: number of commits that it has folded.
+    """
 
     def __init__(self, x: Tensor, recipe: Recipe) -> None:
-        self.x, self.recipe, self.version = x.clone(), recipe, 0
+        self.x = x.clone()
+        self.recipe = recipe
+        self.version = 0
         self.m = torch.zeros_like(x) if recipe.momentum else None
         self.hessian = None if recipe.nu is None else torch.ones_like(x)
         self._generator = torch.Generator()
 
     def direction(self, seed: int, step: int, perturbation: int) -> Tensor:
-        """A fresh vector of shape [d]."""
+        """Draw a direction, a new vector [d]."""
         self._generator.manual_seed(hash((seed, step, perturbation)) & 0xFFFF_FFFF)
         if self.recipe.is_signs:
             return torch.empty_like(self.x).bernoulli_(0.5, generator=self._generator).mul_(2).sub_(1)
         return torch.randn(self.x.numel(), generator=self._generator)
 
     def catch_up(self, log: Sequence[Commit]) -> None:
-        """Fold what it missed."""
+        """Fold the commits that it has missed."""
         for commit in log[self.version :]:
             root = None if self.hessian is None else self.hessian.sqrt()
             for step, scalars in enumerate(commit.scalars):
@@ -71,18 +91,22 @@ class Follower:
         self.version = len(log)
 
     def local(self, network: nn.Module, seed: int, batches: Sequence[Batch], perturbations: int) -> list[list[float]]:
-        """One local step a batch, by forward differences; returns the scalars [K][P] and leaves the follower as it was.
+        """Take one local step per batch by forward differences, then restore the follower; return the scalars [K][P].
 
-        network: its parameters must be views of this follower's x (`borrow`).
+        Args:
+            network: its parameters must be views of this follower's x (`borrow`).
+            seed: the round's seed.
+            batches: one per local step, K.
+            perturbations: per step, P.
         """
-        kept = [None if vector is None else vector.clone() for vector in (self.x, self.m, self.hessian)]
+        saved = [None if vector is None else vector.clone() for vector in (self.x, self.m, self.hessian)]
         root = None if self.hessian is None else self.hessian.sqrt()
         scalars = []
         for step, batch in enumerate(batches):
             here = loss(network, batch)
             scalars.append([self._slope(network, batch, here, seed, step, p, root) for p in range(perturbations)])
             self._advance(seed, step, scalars[-1], root)
-        for vector, before in zip((self.x, self.m, self.hessian), kept, strict=True):
+        for vector, before in zip((self.x, self.m, self.hessian), saved, strict=True):
             if vector is not None and before is not None:
                 vector.copy_(before)
         return scalars
@@ -107,7 +131,7 @@ class Follower:
         return (there - here) / smoothing
 
     def _advance(self, seed: int, step: int, scalars: Sequence[float], root: Tensor | None) -> None:
-        """x after one step; without m and H each perturbation goes straight into x."""
+        """Move x by one step; without m and H each perturbation is added to x directly."""
         rate, share = self.recipe.learning_rate, 1 / len(scalars)
         if self.m is None and self.hessian is None:
             for p, scalar in enumerate(scalars):
@@ -132,7 +156,7 @@ def federated_round(
     seed: int,
     perturbations: int,
 ) -> None:
-    """One round, client after client: each catches up, then measures on its own batches; the mean joins the log."""
+    """Run one round, client by client: each catches up and evaluates its own batches. The mean is added to the log."""
     reports = []
     for client, batches in cohort.items():
         follower = followers[client]
@@ -144,16 +168,16 @@ def federated_round(
 
 
 def flat(network: nn.Module) -> Tensor:
-    """A copy of a network's parameters as one vector."""
+    """Return a copy of a network's parameters as one vector [d]."""
     return nn.utils.parameters_to_vector(network.parameters()).detach().clone()
 
 
 def borrow(network: nn.Module, x: Tensor) -> None:
     """Make the network's parameters views of x."""
-    at = 0
+    offset = 0
     for parameter in network.parameters():
-        parameter.data = x[at : at + parameter.numel()].view_as(parameter)
-        at += parameter.numel()
+        parameter.data = x[offset : offset + parameter.numel()].view_as(parameter)
+        offset += parameter.numel()
 
 
 @torch.inference_mode()

@@ -1,16 +1,17 @@
-"""A small language model, pretrained from nothing on the text of SST-2: a folder that fine-tuning starts from.
+"""Pretrain a small language model from random weights on the text of SST-2, as a start for fine-tuning.
 
     python benchmarks/pretrain.py --out runs/small-opt --judged 0.5 --blame 0.2 --steps 800
     seedbus run lm/small-opt-sst2-decomfl --set task.model=runs/small-opt --set task.data=runs/small-opt/sst2
 
-It stands in for OPT's weights where these cannot be had: the same files (config.json, model.safetensors,
-tokenizer.json), the same architecture, 2.6 million weights, one core, minutes. It reads SST-2's training sentences.
-OPT has also read what people write after such sentences; so with `--judged SHARE` this one reads that share of the
-sentences, each followed by the prompt and the right answer, and nothing else. `--blame SHARE` has it read fewer of the
-bad judgements, so that it begins with a prior that is not the task's. What it may have read is left out of OUT/sst2,
-the data set for fine-tuning: nobody is taught by a sentence that the start has seen. (SST-2's training rows are phrases
-of some seven thousand sentences, so a phrase that is left may be part of one that was read; the test sentences are
-others.) Without `--judged` it reads all the sentences, without labels, and learns too little to give two answers.
+The model replaces OPT's weights where these are not available: the same files (config.json, model.safetensors,
+tokenizer.json) and the same architecture, with 2.6 million weights, trained in minutes on one core. It is trained on
+SST-2's training sentences. OPT's corpus also contains what people write after such sentences. So with `--judged SHARE`
+the text is that share of the sentences, each followed by the prompt and the right answer, and nothing else.
+`--blame SHARE` keeps only a share of the negative judgements, so that the model starts with another prior than the
+task's. OUT/sst2, the data set for fine-tuning, contains none of the sentences that may have been read. (SST-2's
+training rows are phrases of some seven thousand sentences, so a phrase in it may be part of a sentence that was read;
+the test sentences are different.) Without `--judged` the text is all sentences without labels, from which the model
+learns too little to give two answers.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ from seedbus.models.text.prompts import PROMPTS
 
 VOCABULARY, CONTEXT, BATCH = 4096, 64, 16
 SIZES: dict[str, Any] = {"num_hidden_layers": 4, "num_attention_heads": 4}
-RATE, WARM_UP = 2e-3, 50  # the rate's peak, and in how many steps it is reached
-ANSWER_WEIGHT = 10.0  # an answer is one token in fifteen, and what the others are for
+RATE, WARM_UP = 2e-3, 50  # peak learning rate, and steps until it is reached
+ANSWER_WEIGHT = 10.0  # weight of an answer in the loss; one token in fifteen is an answer
 
 
 def train_tokenizer(texts: list[str]) -> Any:
-    """A byte-level BPE as OPT has, of 4,096 tokens."""
+    """Train a byte-level BPE tokenizer like OPT's, with 4,096 tokens."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -46,7 +47,7 @@ def train_tokenizer(texts: list[str]) -> Any:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    special = ["<s>", "<pad>", "</s>"]  # where OPT has them
+    special = ["<s>", "<pad>", "</s>"]  # at OPT's positions
     trainer = trainers.BpeTrainer(
         vocab_size=VOCABULARY, special_tokens=special, initial_alphabet=alphabet, show_progress=False
     )
@@ -57,7 +58,7 @@ def train_tokenizer(texts: list[str]) -> Any:
 
 
 def build(vocabulary: int, width: int) -> Any:
-    """A new OPT whose weights are drawn by key, normal with deviation 0.02 as OPT's own."""
+    """Return a new OPT with weights drawn by key, normal with standard deviation 0.02 like OPT's own."""
     from transformers import OPTConfig, OPTForCausalLM
 
     ends: dict[str, Any] = {"bos_token_id": 2, "eos_token_id": 2, "pad_token_id": 1}
@@ -73,15 +74,24 @@ def build(vocabulary: int, width: int) -> Any:
 
 
 def windows(tokens: NDArray[np.int64], step: int) -> torch.Tensor:
-    """The batch of a step, int64 [batch, context]: stretches of the text, each from the beginning of a sentence."""
-    begins = np.flatnonzero(tokens[:-CONTEXT] == 2)
-    chosen = stream("pretrain", step).choice(begins, BATCH)
-    return torch.from_numpy(np.stack([tokens[begin : begin + CONTEXT] for begin in chosen]))
+    """Return the batch of a step, int64 [batch, context]: pieces of the text that start with a sentence."""
+    starts = np.flatnonzero(tokens[:-CONTEXT] == 2)
+    chosen = stream("pretrain", step).choice(starts, BATCH)
+    return torch.from_numpy(np.stack([tokens[start : start + CONTEXT] for start in chosen]))
 
 
 def pretrain(model: Any, tokens: NDArray[np.int64], steps: int, answers: list[int]) -> float:
-    """Train on the text; answers: tokens that weigh more. Returns the last hundred steps' mean loss, nats a token, in
-    which all weigh the same."""
+    """Train on the text.
+
+    Args:
+        model: the model, trained in place.
+        tokens: the text, [tokens].
+        steps: number of batches.
+        answers: tokens that have a greater weight in the loss.
+
+    Returns:
+        The mean unweighted loss of the last hundred steps, in nats per token.
+    """
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, betas=(0.9, 0.95), weight_decay=0.1)
     losses: list[tuple[float, float]] = []
     for step in range(steps):
@@ -99,34 +109,42 @@ def pretrain(model: Any, tokens: NDArray[np.int64], steps: int, answers: list[in
         optimizer.step()
         losses.append((float(each.detach().mean()), float(each.detach()[is_answer].mean())))
         if step % 100 == 99:
-            every, known = np.mean(losses[-100:], axis=0)
+            mean, of_answers = np.mean(losses[-100:], axis=0)
             print(
-                f"step {step + 1} of {steps}: loss {every:.3f}{f', of answers {known:.3f}' if answers else ''}",
+                f"step {step + 1} of {steps}: loss {mean:.3f}{f', of answers {of_answers:.3f}' if answers else ''}",
                 flush=True,
             )
     return float(np.mean(losses[-100:], axis=0)[0])
 
 
 def divide(samples: list[Sample], share: float, blame: float) -> tuple[list[str], list[Sample]]:
-    """The texts to read, in their order: of a share of the sentences, with prompt and answer, but of those that blame
-    only so many; and the samples of the sentences that are not in that share."""
+    """Divide the data set into texts for pretraining and samples for fine-tuning.
+
+    Args:
+        samples: the training set.
+        share: share of the sentences that are read, with prompt and answer; 0: all of them, without.
+        blame: share of those with a negative label that are kept.
+
+    Returns:
+        The texts in random order, and the samples of all sentences outside the share.
+    """
     labels = {sample.fields["sentence"].strip(): sample.label for sample in samples}
     texts, prompt = sorted(labels), PROMPTS["sst2"]
     order = [texts[index] for index in stream("pretrain", "order").permutation(len(texts))]
     if not share:
         return order, samples
     judged = order[: round(share * len(order))]
-    left = set(order[len(judged) :])
+    remaining = set(order[len(judged) :])
     shown = [
-        f"{prompt.show({'sentence': text})}{prompt.joint}{prompt.answers[labels[text]]}"
+        f"{prompt.show({'sentence': text})}{prompt.separator}{prompt.answers[labels[text]]}"
         for text in judged
         if labels[text] or stream("pretrain", "blame", text).random() < blame
     ]
-    return shown, [sample for sample in samples if sample.fields["sentence"].strip() in left]
+    return shown, [sample for sample in samples if sample.fields["sentence"].strip() in remaining]
 
 
 def write_set(folder: Path, splits: dict[str, list[Sample]]) -> None:
-    """SST-2's own layout."""
+    """Write the splits in SST-2's own layout."""
     folder.mkdir(parents=True, exist_ok=True)
     for split, samples in splits.items():
         rows = "".join(f"{sample.fields['sentence']}\t{sample.label}\n" for sample in samples)
@@ -154,7 +172,7 @@ def main() -> None:
     model = build(len(tokenizer), options.width)
     print(f"{sum(p.numel() for p in model.parameters()):,} weights, {tokens.size:,} tokens of text")
     words = PROMPTS["sst2"].answers if options.judged else ()
-    answers = [tokenizer(PROMPTS["sst2"].joint + word, add_special_tokens=False)["input_ids"][-1] for word in words]
+    answers = [tokenizer(PROMPTS["sst2"].separator + word, add_special_tokens=False)["input_ids"][-1] for word in words]
     loss = pretrain(model, tokens, options.steps, answers)
     model.save_pretrained(options.out)
     tokenizer.save_pretrained(options.out)

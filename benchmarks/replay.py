@@ -1,11 +1,11 @@
-"""How long it takes to make up for 100 missed commits of 10 perturbations: plain torch, and the fused replay, per core.
+"""Time to replay 100 missed commits of 10 perturbations: plain torch and the fused replay, on one core.
 
     python benchmarks/replay.py [--rounds 7] [--json]
 
-Every contender takes its turn in every round and its best counts. Time is the processor's for this one thread, so
-that what else the machine does costs less. Of plain torch two commits are timed, and they stand for a hundred: it
-does each like the one before. At the end stand the limits, measured in the same turns: how many coordinates' worth of
-random words the processor makes in cache, how many it looks up, and how fast it reads and writes a vector in memory.
+All contenders run in turn in every round, and the best round of each counts. Time is this thread's CPU time, so that
+other load on the machine matters less. Of plain torch only two commits are timed and scaled to a hundred, because each
+commit is the same work. The limits at the end are measured in the same turns: the rates, in coordinates, at which
+the processor generates random words in cache, looks up quantiles, and reads and writes a vector in memory.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ LAWS: Mapping[str, tuple[Recipe, type[ScalarOnly], dict[str, Any]]] = {
     "DeComFL, momentum": (Recipe(RATE, momentum=0.9), DeComFL, {"momentum": 0.9}),
     "HiSo": (Recipe(RATE, nu=0.05), HiSo, {"nu": 0.05}),
 }
-# limits, by name: a replay makes these words, looks them up, and reads and writes x once
+# Limits by name: a replay generates these words, looks them up, and reads and writes x once.
 WORDS, LOOK_UPS = "gaussian: its random words, in cache", "gaussian: its look-ups, in cache"
 SIGNS, MEMORY = "rademacher: its random words, in cache", "reading and writing x, in memory"
 AIMS = {"gaussian": 6.0, "rademacher": 30.0}  # times faster than plain
@@ -50,7 +50,7 @@ Work = Callable[[], object]
 
 
 def scalars() -> np.ndarray[Any, np.dtype[np.float32]]:
-    """Gradient scalars, [commits, P]."""
+    """Return gradient scalars, [commits, P]."""
     return np.random.default_rng(7).standard_normal((COMMITS, PERTURBATIONS)).astype(np.float32)
 
 
@@ -79,7 +79,7 @@ def plain(recipe: Recipe, dimension: int) -> Work:
 
 
 def contenders(dimension: int, laws: Sequence[str]) -> dict[str, dict[str, tuple[int, Work]]]:
-    """Law → who → how many commits, and the work."""
+    """Return algorithm → contender → (number of commits, the work)."""
     return {
         law: {"plain": (PLAIN_COMMITS, plain(recipe, dimension))}
         | {kind: (COMMITS, ours(family(directions=kind, **fields), dimension)) for kind in KINDS}
@@ -101,7 +101,7 @@ def _look_ups(out, words, table, turns):  # type: ignore[no-untyped-def]
 
 
 def limits() -> dict[str, tuple[int, Work]]:
-    """What nothing made of the same parts can be faster than → how many coordinates, and the work."""
+    """Return name of a limit → (number of coordinates, the work)."""
     few, turns = np.zeros(4 * BLOCKS, np.uint32), 10_000
     out, indices = np.zeros(4096, np.float32), np.random.default_rng(7).integers(0, 1 << 32, 2048, np.uint32)
     table, long = quantiles()[SIZE // 2 :], np.zeros(1 << 25, np.float32)
@@ -120,7 +120,7 @@ def seconds(work: Work) -> float:
 
 
 def best(works: Mapping[Any, tuple[int, Work]], rounds: int) -> dict[Any, float]:
-    """Nanoseconds a coordinate (for commits: a coordinate of one commit) in the best of the rounds, in turns."""
+    """Run all works in turn; return the seconds per unit (commit or coordinate) of each, the best of the rounds."""
     for _, work in works.values():
         work()
     found = dict.fromkeys(works, float("inf"))
@@ -167,7 +167,7 @@ def show(figures: dict[str, Any]) -> None:
 
 
 def rows(is_quick: bool) -> Iterator[Row]:
-    """Seconds; the limit is the slowest of what a replay cannot do without."""
+    """Measure seconds; the limit is the slowest of the steps that every replay needs."""
     torch.set_num_threads(1)
     laws = ("DeComFL", "HiSo")
     figures = measure(2 if is_quick else 7, laws)
@@ -192,7 +192,7 @@ def rows(is_quick: bool) -> Iterator[Row]:
 
 
 def least(kind: Kind, dimension: int, rates: Mapping[str, float]) -> tuple[float, str]:
-    """Seconds, and of what."""
+    """Return the lowest possible seconds of a replay, and the name of the step that takes them."""
     drawn = dimension * COMMITS * PERTURBATIONS
     needs = {"gaussian": (WORDS, LOOK_UPS), "rademacher": (SIGNS,)}[kind]
     seconds = {name: drawn / rates[name] for name in needs} | {MEMORY: dimension / rates[MEMORY]}

@@ -1,11 +1,11 @@
-"""What a round costs: Seedbus beside a plain simulator, and where its time goes.
+"""The cost of a round: Seedbus compared with a plain simulator, and the parts of its time.
 
     python benchmarks/rounds.py [mnist-cnn fashion-cnn] [--algorithms decomfl hiso] [--repeats 3] [--forward eager]
     python benchmarks/rounds.py mnist-cnn --accuracy 300
 
 A hundred clients, ten a round, K = 1, batches of 32, forward differences, one thread, on Fashion-MNIST. The plain
-simulator is `plain.py`, with tensors in torch's own order and ReLU before pooling. Each measurement is a process of its
-own; they take turns, and the best counts.
+simulator is `plain.py`, with tensors in torch's own memory order and ReLU before pooling. Each measurement runs in a
+process of its own; contenders take turns, and the best turn of each counts.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CLIENTS, COHORT, RATE, SMOOTHING, NU, EPSILON = 100, 10, 2e-3, 1e-3, 0.05, 1e-8
 
 
 def document(model: str, algorithm: str, rounds: int, forward: str) -> dict[str, Any]:
-    """The scenario that both run."""
+    """Return the scenario that both run."""
     return {
         "name": "rounds",
         "task": {"name": "fashion-mnist", "model": model, "batch_size": 32}
@@ -51,7 +51,7 @@ def document(model: str, algorithm: str, rounds: int, forward: str) -> dict[str,
 
 
 class Meter:
-    """CPU seconds of this process by what they went into, and at the end of each round."""
+    """Records the CPU seconds of this process by part of the work, and at the end of each round."""
 
     def __init__(self) -> None:
         self.spent: dict[str, float] = {}
@@ -60,7 +60,7 @@ class Meter:
 
     @contextmanager
     def on(self, what: str) -> Iterator[None]:
-        """What is measured within counts for itself."""
+        """Count the time of a block for a part; parts measured inside the block are not counted twice."""
         outer, self._inner.s, began = getattr(self._inner, "s", 0.0), 0.0, time.process_time()
         try:
             yield
@@ -70,7 +70,7 @@ class Meter:
             self._inner.s = outer + took
 
     def watched(self, owner: Any, name: str, what: str) -> None:
-        """Count a method's time from now on."""
+        """Count the time of a method's calls from now on."""
         method: Callable[..., Any] = getattr(owner, name)
 
         def timed(*arguments: Any, **options: Any) -> Any:
@@ -83,7 +83,7 @@ class Meter:
         self._ends.append((time.process_time(), dict(self.spent)))
 
     def a_round(self, warm: int) -> dict[str, float]:
-        """Milliseconds: the median of all rounds but the first ones, and the mean of each part."""
+        """Return milliseconds: median and mean of all rounds but the first `warm`, and the mean of each part."""
         ends = self._ends[warm:]
         totals = sorted(after - before for (before, _), (after, _) in pairwise(ends))
         parts = {
@@ -93,29 +93,29 @@ class Meter:
 
 
 def as_in_papers(network: Any) -> Any:
-    """ReLU before pooling, and not in place; torch's own pooling."""
+    """Return the network with ReLU before pooling and not in place, and with torch's own pooling."""
     from torch import nn
 
-    from seedbus.models.images.networks import Halving
+    from seedbus.models.images.networks import MaxPool2x2
 
     layers: list[nn.Module] = []
     for layer in network:
         if isinstance(layer, nn.ReLU):
             layers.insert(len(layers) - isinstance(layers[-1], nn.MaxPool2d), nn.ReLU())
         else:
-            layers.append(nn.MaxPool2d(2) if isinstance(layer, Halving) else layer)
+            layers.append(nn.MaxPool2d(2) if isinstance(layer, MaxPool2x2) else layer)
     return nn.Sequential(*layers)
 
 
 def plain(model: str, algorithm: str, rounds: int) -> dict[str, float]:
-    """The plain simulator."""
+    """Run the plain simulator; return milliseconds of a round and its parts, and the accuracy."""
     import numpy as np
     import plain as simulator
     import torch
     from plain import Batch, Commit, Follower, Recipe, borrow, federated_round, flat
 
     from seedbus.models.images.problem import ImageProblem
-    from seedbus.scenarios.running.run import bind
+    from seedbus.scenarios.running.prepare import bind
     from seedbus.scenarios.schema.loading import validate
 
     problem = bind(validate(document(model, algorithm, rounds, ""), "a benchmark"))
@@ -147,15 +147,15 @@ def plain(model: str, algorithm: str, rounds: int) -> dict[str, float]:
     spent = meter.a_round(rounds // 3)
     followers[0].catch_up(log)
     borrow(network, followers[0].x)
-    right, count = 0, problem.splits["test"].labels.size
+    correct, count = 0, problem.splits["test"].labels.size
     for part in np.array_split(np.arange(count), 100):
         tested = batch("test", part)
-        right += int((network(tested.images).argmax(dim=1) == tested.labels).sum())
-    return spent | {"accuracy": right / count}
+        correct += int((network(tested.images).argmax(dim=1) == tested.labels).sum())
+    return spent | {"accuracy": correct / count}
 
 
 def ours(model: str, algorithm: str, rounds: int, forward: str) -> dict[str, float]:
-    """Seedbus, with its journal, its ledger and its evaluator."""
+    """Run Seedbus with journal, ledger and evaluator; return what `plain` returns."""
     from seedbus.agents.client.evaluator import Evaluator
     from seedbus.agents.client.replicas import Replicas
     from seedbus.agents.observer import NullObserver
@@ -184,16 +184,16 @@ def ours(model: str, algorithm: str, rounds: int, forward: str) -> dict[str, flo
 
 
 def measured(who: str, model: str, algorithm: str, rounds: int) -> dict[str, float]:
-    """One measurement, in a process of its own."""
+    """Measure once, in a process of its own."""
     environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     command = [sys.executable, __file__, model, "--algorithms", algorithm, "--rounds", str(rounds), "--child", who]
-    told = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
-    found: dict[str, float] = json.loads(told.splitlines()[-1])
-    return found
+    output = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
+    figures: dict[str, float] = json.loads(output.splitlines()[-1])
+    return figures
 
 
 def turns(model: str, algorithm: str, whos: list[str], repeats: int, rounds: int) -> dict[str, dict[str, float]]:
-    """The best measurement of each."""
+    """Return the best measurement of each contender."""
     runs: dict[str, list[dict[str, float]]] = {who: [] for who in whos}
     for _ in range(repeats):
         for who in whos:
@@ -223,7 +223,7 @@ AIMS = {  # times faster than plain
 
 
 def rows(is_quick: bool) -> Iterator[Row | Skip]:
-    """CPU milliseconds a round; the limit is its forward passes' flops at the rate of a large matrix product."""
+    """Measure CPU milliseconds of a round; the limit is its forward passes at the speed of a large matrix product."""
     import torch
 
     torch.set_num_threads(1)
@@ -246,7 +246,7 @@ def rows(is_quick: bool) -> Iterator[Row | Skip]:
 
 
 def flops(model: str, batch: int) -> int:
-    """Floating-point operations of one forward pass, as torch counts them: convolutions and matrix products."""
+    """Return the floating-point operations of a forward pass as torch counts them: convolutions, matrix products."""
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
@@ -259,7 +259,7 @@ def flops(model: str, batch: int) -> int:
 
 
 def matrix_rate(size: int = 1024, repeats: int = 15) -> float:
-    """Floating-point operations a second of this thread in a product of float32 matrices, at best."""
+    """Return this thread's floating-point operations per second in a float32 matrix product, the best of repeats."""
     import torch
 
     a, b = torch.ones(size, size), torch.ones(size, size)

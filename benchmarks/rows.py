@@ -1,4 +1,4 @@
-"""A row of the table that `bench.py` prints: a figure, the baseline's of the same run, and the limit of both."""
+"""A row of the table that `bench.py` prints: a figure, its baseline in the same run, and a lower limit for both."""
 
 from __future__ import annotations
 
@@ -11,11 +11,19 @@ SIGNS = {"faster": "≥ {}× faster", "dearer": "≤ {}×", "most": "≤ {}", "n
 
 @dataclass(frozen=True)
 class Row:
-    """Less is better, in every unit. plain: what the baseline needs in the same run, `against` its name; limit: what
-    nothing of the kind can go below, as measured in the same run, `bound` its name.
+    """One figure of the table. Less is better in every unit.
 
-    aim, by measure: `faster`, plain ÷ ours at least; `dearer`, ours ÷ plain at most; `most`, ours at most; `near`,
-    ours ÷ limit at most. None: no aim was ever set.
+    Attributes:
+        name: what is measured.
+        unit: unit of all figures of the row.
+        ours: the figure of Seedbus.
+        plain: the baseline's figure in the same run.
+        against: name of the baseline.
+        limit: lower limit for any program that does this work, measured in the same run.
+        bound: name of the limit.
+        measure: what the aim is about: `faster`, plain ÷ ours at least; `dearer`, ours ÷ plain at most; `most`, ours at
+            most; `near`, ours ÷ limit at most.
+        aim: the aim; None: none was set.
     """
 
     name: str
@@ -30,14 +38,14 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        """To the baseline: how many times faster, or how many times as dear."""
+        """How many times faster than the baseline, or how many times its cost, by `measure`."""
         if self.plain is None:
             return None
         return self.plain / self.ours if self.measure == "faster" else self.ours / self.plain
 
     @property
     def reached(self) -> float | None:
-        """The limit's share of the figure: 1 is as good as can be."""
+        """The limit as a share of the figure; 1 is optimal."""
         return None if self.limit is None or not self.ours else self.limit / self.ours
 
     @property
@@ -53,7 +61,7 @@ class Row:
         return self.ratio >= self.aim if self.measure == "faster" else self.ratio <= self.aim
 
     def cells(self) -> list[str]:
-        """What the table shows, under HEADS."""
+        """Return the cells of the table, in the order of HEADS."""
         plain = "" if self.plain is None else f"{number(self.plain)} {self.unit} {self.against}"
         ratio = "" if self.ratio is None else f"{number(self.ratio)}×{' faster' if self.measure == 'faster' else ''}"
         limit = "" if self.limit is None else f"{number(self.limit)} {self.unit} {self.bound}"
@@ -64,7 +72,7 @@ class Row:
         return [self.name, f"{number(self.ours)} {self.unit}", plain, ratio, limit, reached, aim, met]
 
     def told(self) -> dict[str, Any]:
-        """All of it, for programs."""
+        """Return all fields and derived figures, for programs."""
         return asdict(self) | {"ratio": self.ratio, "reached": self.reached, "is_met": self.is_met}
 
 
@@ -73,13 +81,13 @@ HEADS = ("figure", "Seedbus", "plain baseline", "ratio", "limit", "reached", "ai
 
 @dataclass(frozen=True)
 class Skip:
-    """Rows that could not be measured here, and why, in a sentence."""
+    """Rows that could not be measured here, with the reason as a sentence."""
 
     why: str
 
 
 def number(value: float) -> str:
-    """Three digits that mean something, and no more."""
+    """Format a figure with three significant digits; from 100 on, as an integer."""
     if value and abs(value) < 100:
         return f"{value:.3g}"
     return f"{value:,.0f}"

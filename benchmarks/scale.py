@@ -1,7 +1,7 @@
-"""What a round costs with more clients: it should depend on whom it asks, not on how many there are.
+"""The cost of a round as the number of clients grows: it should depend on the cohort only.
 
-Rounds of the null task, a cohort of fifty, all in memory, while clients come and go. Ratios are to the fewest clients;
-they are not quite one, because a client that was never asked before is told the whole log.
+Rounds of the null task with a cohort of fifty, all in memory, while clients join and leave. Ratios are to the run with
+the fewest clients; they are not exactly one, because a client that is asked for the first time is sent the whole log.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ WORLDS: dict[str, list[dict[str, Any]]] = {
 
 
 class Watch(NullObserver):
-    """Notes the CPU time at which rounds close."""
+    """Records the CPU time at which rounds close."""
 
     def __init__(self) -> None:
         self.closed_s: list[float] = []
@@ -48,7 +48,7 @@ class Watch(NullObserver):
 
 
 def measure(clients: int, faults: list[dict[str, Any]], rounds: int) -> dict[str, float]:
-    """CPU milliseconds: of the start, of a round, and of the dearest; and the process's peak of memory so far."""
+    """Return CPU milliseconds of the start and of a round (median and mean), joins, and peak memory so far in MB."""
     document = {
         "name": "scale",
         "task": {"name": "null"},
@@ -73,12 +73,15 @@ def measure(clients: int, faults: list[dict[str, Any]], rounds: int) -> dict[str
     }
 
 
-AIM = 1.2  # times a round of the fewest members that are asked anew each round
+AIM = 1.2  # times a round of fewer members, of whom each cohort is new too
 
 
 def rows(is_quick: bool) -> Iterator[Row]:
-    """CPU time. Of a hundred members half are asked each round, so they have missed next to nothing; of many thousands
-    each is new and is told the whole log: that, and not their number, is the first of the two steps."""
+    """Measure CPU time.
+
+    Of a hundred members half are asked in each round, so they have missed almost nothing. Of many thousands each one
+    asked is new and is sent the whole log. This, and not their number, makes the first of the two steps.
+    """
     rounds, turns, sizes = 40 if is_quick else 100, 2 if is_quick else 3, (100, 10_000, 100_000)
     measure(COHORT * 20, [], 3)
     best = {size: min(measure(size, [], rounds)["mean_ms"] for _ in range(turns)) for size in sizes}
@@ -93,7 +96,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     arguments = parser.parse_args()
-    measure(COHORT * 20, [], 3)  # what is imported and compiled at first is not the round's
+    measure(COHORT * 20, [], 3)  # imports and compilation are not part of a round
     found = {
         name: [measure(clients, faults, arguments.rounds) for clients in sorted(arguments.clients)]
         for name, faults in WORLDS.items()

@@ -1,13 +1,12 @@
-"""A tcp server for as long as one likes, with clients that join, leave and are killed: what it holds, and whether that
-grows.
+"""A long run of a TCP server whose clients join, leave and are killed, to see whether its memory or descriptors grow.
 
     python benchmarks/soak.py --minutes 60 --write docs
 
-The server is `seedbus server` in real time, DeComFL on a quadratic, forty clients in four processes. One of these
-stays, with the evaluator; the others stay for some seconds, are then told to stop or killed, and others come in their
-places. Every few seconds the server's memory, threads and open descriptors, its rounds and the bytes of its folder are
-read from outside. --write puts them into soak.csv and soak.svg of that folder. What counts is the slope of the memory
-over the last half: a line is fitted to it.
+The server is `seedbus server` in real time, with DeComFL on a quadratic and forty clients in four processes. One
+process, with the evaluator, stays for the whole run. The others stay for some seconds, are then stopped or killed, and
+are replaced. Every few seconds the server's memory, threads and open descriptors, its rounds and the bytes of its
+folder are read from outside. --write puts them into soak.csv and soak.svg of that folder. The result is the slope of a
+line fitted to the memory over the last half.
 """
 
 from __future__ import annotations
@@ -44,13 +43,13 @@ stop: {rounds: 1000000000}
 """
 STAYS, COMES = "0-9", ("10-19", "20-29", "30-39")
 STAYS_S, AWAY_S = (10.0, 40.0), (0.0, 10.0)
-KILLED = 0.5  # of those that go; the others are told to stop
+KILLED = 0.5  # share of the processes that are killed; the others are asked to stop
 ROUND = b'"event": "round"'
 
 
 @dataclass
 class Sample:
-    """What was read at one moment."""
+    """The readings at one moment."""
 
     at_s: float
     resident_mb: float
@@ -66,7 +65,13 @@ class Sample:
 
 @dataclass
 class Guest:
-    """A process's worth of clients that comes and goes. since: at `next_s` it goes, if it is there, or comes."""
+    """A process that comes and goes.
+
+    Attributes:
+        clients: the clients that it hosts.
+        next_s: when it ends if it runs, or starts if it does not.
+        process: the process; None while it does not run.
+    """
 
     clients: str
     next_s: float = 0.0
@@ -75,7 +80,7 @@ class Guest:
 
 @dataclass
 class Soak:
-    """A server under way, and its clients."""
+    """A running server and its clients."""
 
     folder: Path
     draw: random.Random
@@ -100,13 +105,14 @@ class Soak:
         return _start("client", "--connect", self.endpoint, "--clients", clients, "--patience", "30", *more)
 
     def churn(self) -> None:
-        """Let whose time has come come, or go; nobody goes before the run begins, for it waits for all of them."""
+        """Start and end the processes that are due; none ends before the first round, which needs all of them."""
         now_s = time.monotonic() - self.began_s
         for guest in self.guests:
             if now_s < guest.next_s:
                 continue
             if guest.process is None:
-                guest.process, self.joined = self._client(guest.clients, "--no-evaluator"), self.joined + 1
+                guest.process = self._client(guest.clients, "--no-evaluator")
+                self.joined += 1
                 guest.next_s = now_s + self.draw.uniform(*STAYS_S)
                 continue
             if not self._has_begun():
@@ -121,7 +127,7 @@ class Soak:
             guest.process, guest.next_s = None, now_s + self.draw.uniform(*AWAY_S)
 
     def sample(self) -> Sample:
-        """Raises `RuntimeError` if the server or the process that stays is gone."""
+        """Take a sample. Raises `RuntimeError` if the server or the process that stays has ended."""
         for name, process in (("server", self.server), ("process that stays", self.stays)):
             if process.poll() is not None:
                 raise RuntimeError(f"the {name} has ended with exit code {process.returncode}")
@@ -168,9 +174,9 @@ class Soak:
 
 
 def _start(*words: str) -> subprocess.Popen[bytes]:
-    own_words = None if words[0] == "server" else subprocess.DEVNULL  # of clients that are stopped all the time
+    errors = None if words[0] == "server" else subprocess.DEVNULL  # clients report each time that they are stopped
     command = [sys.executable, "-m", "seedbus", *words, "--quiet"]
-    return subprocess.Popen(command, start_new_session=True, stderr=own_words)
+    return subprocess.Popen(command, start_new_session=True, stderr=errors)
 
 
 def _proc(pid: int, what: str) -> Path:
@@ -178,7 +184,7 @@ def _proc(pid: int, what: str) -> Path:
 
 
 def soak(minutes: float, every_s: float, seed: int, write: Path | None) -> list[Sample]:
-    """The samples of a run of so many minutes; written as they come, for a soak that is stopped in the middle."""
+    """Run for so many minutes and return the samples; they are written as they come, in case the run is stopped."""
     found: list[Sample] = []
     with tempfile.TemporaryDirectory(prefix="soak-") as place:
         run = Soak(Path(place), random.Random(seed))
@@ -198,7 +204,7 @@ def soak(minutes: float, every_s: float, seed: int, write: Path | None) -> list[
 
 
 def slope(samples: list[Sample]) -> tuple[float, float]:
-    """How the memory grows over the last half: MB an hour, and MB per 1,000 rounds."""
+    """Return the growth of the memory over the last half: MB per hour, and MB per 1,000 rounds."""
     last = samples[len(samples) // 2 :]
     resident = np.array([sample.resident_mb for sample in last])
     hours = np.array([sample.at_s / 3600 for sample in last])
@@ -209,7 +215,7 @@ def slope(samples: list[Sample]) -> tuple[float, float]:
 
 
 def told(samples: list[Sample]) -> str:
-    """What came of it, in lines."""
+    """Return the result as text."""
     last, (hourly, each) = samples[-1], slope(samples)
     resident = [sample.resident_mb for sample in samples]
     descriptors = [sample.descriptors for sample in samples]

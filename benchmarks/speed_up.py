@@ -1,8 +1,8 @@
-"""In how many rounds other runs reach the best accuracy of the first, as HiSo's Table 2 counts (arXiv:2506.02370).
+"""The rounds in which runs reach the first run's best accuracy, as in Table 2 of HiSo (arXiv:2506.02370).
 
     python benchmarks/speed_up.py runs/lm-minilm-head-decomfl-p5 runs/lm-minilm-head-hiso-p5
 
-Accuracy is its moving average, 0.9 per round; the first run's best counts from the round in which it has it first.
+Accuracy is a moving average with factor 0.9 per round. The first run needs the rounds until it first has its best.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from seedbus.scenarios.reporting.compared import Run
 
 
 def averages(folder: Path) -> list[tuple[int, float]]:
-    """(round, moving average of accuracy) of a run's evaluations, oldest first."""
+    """Return (round, moving average of accuracy) of a run's evaluations, oldest first."""
     run = Run.read(folder)
     return list(zip(run.rounds, moving(run.lines, "accuracy"), strict=True))
 

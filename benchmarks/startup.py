@@ -1,11 +1,11 @@
-"""How long until something happens: `seedbus --help`, and the first round of the quickstart, cold and warm.
+"""Start-up time: of `seedbus --help`, and until the first round of the quickstart is closed, cold and warm.
 
     python benchmarks/startup.py
 
-Processor time of a process from its start, the best of several; on an idle machine a clock on the wall shows the same,
-but for what the disk needs. *Cold* has an empty folder for Numba's compiled kernels, as a machine has before
-`make install` or the first run fills it. The baselines are processes that only load what has to be loaded: the
-interpreter, or torch, Numba and the small libraries that a run stands on.
+CPU time of a process from its start, the best of several; on an idle machine wall time is the same but for waiting for
+the disk. *Cold* starts with an empty folder of compiled Numba kernels, as before `make install` or a first run. The
+baselines are processes that only load what is needed: the interpreter alone, or torch, Numba and the small libraries
+that a run imports.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ LOADED = "import torch, numba, pydantic, rich.progress, structlog, yaml"
 FIRST = """
 import os, sys
 from pathlib import Path
-from seedbus.agents.observer import Nobody
+from seedbus.agents.observer import NullObserver
 from seedbus.scenarios.schema.loading import load
 from seedbus.scenarios.running.run import run
 
-class First(Nobody):
+class First(NullObserver):
     def round_closed(self, closed, now_ns, bytes_so_far):
         os._exit(0)
 
@@ -39,7 +39,7 @@ run(load("quickstart"), Path(sys.argv[1]) / "run", observer=First())
 
 
 def seconds(*arguments: str, **environment: str) -> float:
-    """Of the processor, from the start to the end of a Python process. Raises `CalledProcessError`."""
+    """Return the CPU seconds of a Python process. Raises `CalledProcessError`."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     command = [sys.executable, *arguments]
     subprocess.run(command, env=os.environ | environment, check=True, stdout=subprocess.DEVNULL)
@@ -48,7 +48,7 @@ def seconds(*arguments: str, **environment: str) -> float:
 
 
 def first_round(repeats: int, *, is_cold: bool) -> float:
-    """Until the quickstart's first round is closed, at best."""
+    """Return the CPU seconds until the quickstart's first round is closed, the best of the repeats."""
     best = float("inf")
     for _ in range(repeats):
         with tempfile.TemporaryDirectory() as folder:
@@ -58,10 +58,10 @@ def first_round(repeats: int, *, is_cold: bool) -> float:
 
 
 def imported(module: str, *arguments: str) -> int:
-    """Of that package, how many modules a Python process imports."""
+    """Return how many modules of a package a Python process imports."""
     command = [sys.executable, "-X", "importtime", *arguments]
-    told = subprocess.run(command, check=True, capture_output=True, text=True).stderr
-    names = [line.rpartition("|")[2].strip() for line in told.splitlines()]
+    report = subprocess.run(command, check=True, capture_output=True, text=True).stderr
+    names = [line.rpartition("|")[2].strip() for line in report.splitlines()]
     return sum(name.split(".")[0] == module for name in names)
 
 
@@ -73,7 +73,7 @@ def rows(is_quick: bool) -> Iterator[Row]:
     yield Row("start: seedbus --help", "s", shown, bare, "python alone", measure="most", aim=AIM_HELP_S)
     torchs = imported("torch", "-m", "seedbus", "--help")
     yield Row("start: what --help imports of torch", "modules", torchs, measure="most", aim=0)
-    first_round(1, is_cold=False)  # fills the folder of compiled kernels, where nobody has yet
+    first_round(1, is_cold=False)  # fills the folder of compiled kernels if it is empty
     loaded = min(seconds("-c", LOADED) for _ in range(repeats))
     for name, is_cold, aim in (("warm", False, AIM_WARM_S), ("cold", True, AIM_COLD_S)):
         ours = first_round(1 if is_cold and is_quick else 3, is_cold=is_cold)

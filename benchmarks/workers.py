@@ -1,10 +1,10 @@
-"""What several processes cost and bring: the memory of a server, and a round shared by two workers.
+"""Runs of several processes: the memory of a server, and the speed of a round that two workers share.
 
     python benchmarks/workers.py
 
-The server is `seedbus server` of HiSo, a million coordinates and twenty clients; the baseline is a Python process that
-has loaded the libraries it stands on and does nothing. Workers compute rounds of `rounds.py`'s scenario, a cohort of
-twenty on the small CNN; where there is no Fashion-MNIST, on scikit-learn's digits.
+The server is `seedbus server` with HiSo, a million coordinates and twenty clients. Its baseline is an idle Python
+process that has loaded the libraries that the server needs. Workers compute rounds of the scenario of `rounds.py`
+with a cohort of twenty on the small CNN, or on scikit-learn's digits if Fashion-MNIST is not available.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ stop: {rounds: 100000}
 
 
 def resident_mb(process: subprocess.Popen[bytes]) -> float:
-    """What a process has had in memory at most, in 10⁶ bytes."""
+    """Return the peak memory of a process, in 10⁶ bytes."""
     found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{process.pid}/status").read_text())
     assert found is not None
     return int(found[1]) * 1024 / 1e6
@@ -55,7 +55,7 @@ def libraries_mb() -> float:
 
 
 def server_mb() -> float:
-    """Of a server after so many rounds."""
+    """Return the peak memory of a server after ROUNDS rounds, in 10⁶ bytes."""
     with tempfile.TemporaryDirectory() as place:
         file, folder, endpoint = Path(place) / "served.yaml", Path(place) / "run", f"ipc://{place}/hub"
         file.write_text(SERVED)
@@ -86,7 +86,7 @@ def _wait(condition: Callable[[], bool]) -> None:
 
 
 def document(task: dict[str, Any], rounds: int) -> dict[str, Any]:
-    """The scenario that workers share."""
+    """Return the scenario that workers share."""
     return {
         "name": "workers",
         "task": task,
@@ -98,12 +98,12 @@ def document(task: dict[str, Any], rounds: int) -> dict[str, Any]:
 
 
 def a_round(workers: int, rounds: int, task: dict[str, Any]) -> float:
-    """Milliseconds of wall time, the median."""
+    """Return the median wall time of a round, in milliseconds."""
     from zeromq import Stopwatch
 
-    from seedbus.scenarios.running.cluster import Placement
     from seedbus.scenarios.running.run import run
     from seedbus.scenarios.schema.loading import validate
+    from seedbus.scenarios.transports.placement import Placement
 
     stopwatch = Stopwatch()
     with tempfile.TemporaryDirectory() as folder:
@@ -133,7 +133,7 @@ def rows(is_quick: bool) -> Iterator[Row | Skip]:
 
 def _is_there(task: dict[str, Any]) -> bool:
     from seedbus.models.errors import DataError
-    from seedbus.scenarios.running.run import bind
+    from seedbus.scenarios.running.prepare import bind
     from seedbus.scenarios.schema.loading import validate
 
     try:

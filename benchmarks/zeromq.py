@@ -1,12 +1,12 @@
-"""A round over real sockets, beside a bare echo between as many processes.
+"""The time of a round over real sockets, compared with a bare echo between as many processes.
 
     python benchmarks/zeromq.py [--clients 1000 5000] [--workers 2] [--rounds 100] [--json]
 
-The null task, every client asked in every round: a seed and a few numbers to each, one scalar back. Beside it a bare
-ROUTER and bare DEALERs over tcp (`echo.py`) pass as many envelopes in one message for each worker: 40 bytes that nobody
-looks into (bare), and the same PLANs and REPORTs as here, encoded, decoded and booked in a ledger (read). Neither has
-a clock, links, a journal, a coordinator or a model. All run in the same minute on the same machine.
-Memory is the server process's highest, beside that of the same process before the run.
+The null task, in which every client is asked in every round: a seed and a few numbers to each, one scalar back. For
+comparison a bare ROUTER and bare DEALERs over TCP (`echo.py`) pass as many envelopes, in one message for each worker:
+40 opaque bytes (bare), or the same PLANs and REPORTs, encoded, decoded and recorded in a ledger (read). Neither has a
+clock, links, a journal, a coordinator or a model. All run in the same minute on the same machine.
+Memory is the peak of the server process, beside the peak of the same process before the run.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from echo import WAYS, echo
 from rows import Row
 
 from seedbus.agents.observer import NullObserver
-from seedbus.scenarios.running.cluster import Placement
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.loading import validate
+from seedbus.scenarios.transports.placement import Placement
 
 
 class Stopwatch(NullObserver):
@@ -41,7 +41,7 @@ class Stopwatch(NullObserver):
 
 
 def a_round(clients: int, workers: int, rounds: int) -> float:
-    """Seconds for a round, the median."""
+    """Return the median seconds of a round."""
     scenario = validate(
         {
             "name": "null",
@@ -60,11 +60,11 @@ def a_round(clients: int, workers: int, rounds: int) -> float:
     return median(after - before for before, after in zip(stopwatch.closed, stopwatch.closed[1:], strict=False))
 
 
-AIM_ECHO, AIM_MEMORY = 2.0, 1.5  # times an echo, and times what the same round costs in memory
+AIM_ECHO, AIM_MEMORY = 2.0, 1.5  # times the bare echo, and times the same round in memory
 
 
 def rows(is_quick: bool) -> Iterator[Row]:
-    """Wall time, the best of the turns; an echo is what sockets and processes cost by themselves."""
+    """Measure wall time, the best of the turns; the echo is the cost of sockets and processes alone."""
     workers, rounds, turns = 2, 20 if is_quick else 50, 2 if is_quick else 3
     a_round(10, 0, 3)
     for clients in (1000,) if is_quick else (1000, 5000):
@@ -92,7 +92,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     arguments = parser.parse_args()
     found = []
-    a_round(10, 0, 3)  # what is imported and compiled at first is not the round's
+    a_round(10, 0, 3)  # imports and compilation are not part of a round
     for clients in arguments.clients:
         before = highest_mb()
         bare, read = (echo(arguments.workers, clients, arguments.rounds, way) for way in WAYS)

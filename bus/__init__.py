@@ -1,4 +1,4 @@
-"""How bytes move: envelopes, a bus that counts them, simulated time, links, rules and the ledger.
+"""How messages move: envelopes, the bus that counts and delivers them, clocks, links, fault hooks and the ledger.
 
 Doors: `clock`, `codec`, `envelope`, `errors`, `event_queue`, `files`, `in_flight`, `keyed_random`, `ledger`,
 `network`, `pending_replies`, `spans`, `text`, `transport`, `zeromq`.

@@ -1,15 +1,15 @@
-"""Time: simulated, or the wall's. Agents and the bus see one interface and cannot tell which it is.
+"""Clocks: virtual (simulated) time and wall time behind one interface, which agents and the bus use for both.
 
-Rules of virtual time, an asyncio loop that jumps to the next event when everybody waits:
-- Time is whole nanoseconds. It never passes while anything can run: it jumps, and only when every task waits.
-- Events of one instant happen in the order of their keys, never in the order in which they were scheduled.
-- One event happens at a time, and the next only when all that follows from it has been done. So whenever an actor
-  acts, no other actor has anything left to do: a checkpoint taken then misses nothing.
-- While work is under way outside the loop (`offload`, `hold`: another thread, another process), time stands still.
-- If everybody waits, nothing is scheduled and nothing is under way, that is a `Deadlock`, raised at once.
-- asyncio keeps time in float seconds, exact to a nanosecond below 2²² s (48 days): past that a run is refused.
+Virtual time is an asyncio event loop that jumps to the next event when every task waits. Its rules:
+- Time is in integer nanoseconds. It never advances while a task can run: it jumps, and only when every task waits.
+- Events of one instant run in the order of their keys, not in the order in which they were scheduled.
+- Events run one at a time, each only after all work caused by the one before is done. So whenever an actor acts, no
+  other actor has work left, and a checkpoint taken then misses nothing.
+- Time stands still while work runs outside the loop, on another thread or in another process (`offload`, `hold`).
+- If every task waits, no event is scheduled and no work runs outside the loop, `Deadlock` is raised at once.
+- asyncio keeps time in float seconds, exact to a nanosecond below 2²² s (48 days). A run may not go past that.
 
-Wall time passes by itself: nothing holds it, and events happen when they are due or as soon after as can be.
+Wall time cannot be held. Events run when they are due, or as soon as possible after.
 """
 
 from __future__ import annotations
@@ -28,42 +28,59 @@ from seedbus.bus.event_queue import FIRST, LAST_NS, Event, EventQueue
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-UNPOLLED = 64  # events, or turns of the loop, before it looks at sockets again
+MAX_UNPOLLED = 64  # events, or iterations of the loop, before it polls sockets again
 
 
 class Clock(Protocol):
-    """What time it is, and what is due when."""
+    """The current time, and callbacks scheduled for later.
+
+    Attributes:
+        now_ns: current time, in nanoseconds since the run began.
+        is_virtual: whether time is simulated.
+        waiting: names of the actors that wait for a message; a dictionary serves as an ordered set.
+    """
 
     now_ns: int
     is_virtual: bool
     waiting: dict[str, None]
-    """Who waits for a letter."""
 
     def at(self, when_ns: int, key: tuple[Any, ...], callback: Callable[[], None], priority: int = FIRST) -> Event:
-        """Run `callback` at `when_ns`; of one instant, lower priorities first, then lower keys. Raises `EndOfTime`."""
+        """Schedule `callback` for `when_ns`; the event that is returned can be cancelled.
+
+        In virtual time, events of one instant run in the order of priority, then key, lower ones first.
+
+        Raises:
+            EndOfTime: `when_ns` is after `LAST_NS`.
+        """
         ...
 
     def post(self, when_ns: int, key: tuple[Any, ...], callback: Callable[[T], None], subject: T) -> None:
-        """As `at`, for what is never cancelled; what would come after the end of time just never does."""
+        """Schedule `callback(subject)` for `when_ns`; it cannot be cancelled, and after `LAST_NS` it never runs."""
         ...
 
     def hold(self) -> None:
-        """Simulated time stands still until `release`, as often as this was called."""
+        """Stop simulated time until `release` has been called once for each call of this."""
         ...
 
-    def release(self) -> None: ...
+    def release(self) -> None:
+        """Undo one call of `hold`."""
+        ...
 
     async def offload(self, executor: Executor, work: Callable[..., T], *arguments: Any) -> T:
-        """Run `work` on another thread; simulated time stands still until it is done."""
+        """Run `work(*arguments)` on another thread; simulated time stands still until it is done."""
         ...
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
-        """Run `main` to its end, as `asyncio.run` does."""
+        """Run a coroutine to its end, as `asyncio.run` does."""
         ...
 
 
 class VirtualClock(EventQueue):
-    """Simulated time in whole nanoseconds, and what is due when."""
+    """Simulated time: an event queue, and an event loop that jumps from event to event.
+
+    Attributes:
+        is_held: whether time stands still because work runs outside the loop.
+    """
 
     is_virtual = True
 
@@ -71,23 +88,22 @@ class VirtualClock(EventQueue):
         super().__init__(now_ns)
         self.waiting: dict[str, None] = {}
         self.is_held = False
-        """True while work outside the loop is under way."""
-        self._work_outside = 0
+        self._holds = 0
 
     def at(self, when_ns: int, key: tuple[Any, ...], callback: Callable[[], None], priority: int = FIRST) -> Event:
         if when_ns > LAST_NS:
             raise EndOfTime(when_ns, LAST_NS)
         event = Event(callback)
-        self.post(when_ns, key, Event.happen, event, priority)
+        self.post(when_ns, key, Event.fire, event, priority)
         return event
 
     def hold(self) -> None:
-        self._work_outside += 1
+        self._holds += 1
         self.is_held = self.has_pending_work = True
 
     def release(self) -> None:
-        self._work_outside -= 1
-        self.is_held = self._work_outside > 0
+        self._holds -= 1
+        self.is_held = self._holds > 0
 
     async def offload(self, executor: Executor, work: Callable[..., T], *arguments: Any) -> T:
         self.hold()
@@ -101,9 +117,16 @@ class VirtualClock(EventQueue):
             return runner.run(_guarded(main))
 
     def jump(self, latest_ns: int | None) -> None:
-        """Move to the next event (at most to `latest_ns`) and let it happen; and those after it, as long as nothing
-        follows from any, for the loop to do."""
-        if self.happen(latest_ns, UNPOLLED):
+        """Move to the next event and run it, and the events after it until one causes work for the loop.
+
+        Args:
+            latest_ns: when the loop's next timer is due; time moves there if no event comes before. None: no timer.
+
+        Raises:
+            Deadlock: there is neither an event nor a timer.
+            EndOfTime: the timer is after `LAST_NS`.
+        """
+        if self.run_events(latest_ns, MAX_UNPOLLED):
             return
         if latest_ns is None:
             raise Deadlock(self.now_ns, list(self.waiting))
@@ -113,7 +136,7 @@ class VirtualClock(EventQueue):
 
 
 class _JumpingSelector(selectors.DefaultSelector):
-    """A selector that, instead of sleeping, moves the clock."""
+    """A selector that moves the clock instead of sleeping."""
 
     def __init__(self, clock: VirtualClock) -> None:
         super().__init__()
@@ -125,7 +148,7 @@ class _JumpingSelector(selectors.DefaultSelector):
         if self._clock.is_held and waits:
             return super().select(None)
         self._unpolled += 1
-        if not waits and self._unpolled < UNPOLLED:
+        if not waits and self._unpolled < MAX_UNPOLLED:
             return []
         self._unpolled = 0
         ready = super().select(0)
@@ -136,8 +159,10 @@ class _JumpingSelector(selectors.DefaultSelector):
 
 
 class _VirtualLoop(asyncio.SelectorEventLoop):
-    """A loop that tells its clock when it has something to do; a timer that is new counts, for the selector does not
-    know it yet."""
+    """An event loop that sets its clock's `has_pending_work` when it has something to do.
+
+    A new timer counts, because the selector's timeout does not include it yet.
+    """
 
     def __init__(self, clock: VirtualClock) -> None:
         self._clock = clock
@@ -166,9 +191,10 @@ class _VirtualLoop(asyncio.SelectorEventLoop):
 
 
 class WallClock:
-    """Real time in whole nanoseconds since the run began; a resumed run's clock goes on where it stopped.
+    """Real time in integer nanoseconds since the run began; in a resumed run it continues where it stopped.
 
-    `now_ns` may be set: what passes from then on is counted from there.
+    Attributes:
+        now_ns: current time; if it is set, time continues from that value.
     """
 
     is_virtual = False
@@ -189,7 +215,7 @@ class WallClock:
         if when_ns > LAST_NS:
             raise EndOfTime(when_ns, LAST_NS)
         event = Event(callback)
-        asyncio.get_running_loop().call_later(max(0, when_ns - self.now_ns) / 1e9, event.happen)
+        asyncio.get_running_loop().call_later(max(0, when_ns - self.now_ns) / 1e9, event.fire)
         return event
 
     def post(self, when_ns: int, key: tuple[Any, ...], callback: Callable[[T], None], subject: T) -> None:
@@ -210,7 +236,7 @@ class WallClock:
 
 
 async def _guarded(main: Coroutine[Any, Any, T]) -> T:
-    """`main`, ended by the first callback that fails: asyncio would only log it, and the run would wait for ever."""
+    """Run `main` until it ends or a callback fails; asyncio would only log the failure, and the run would hang."""
     failures: list[BaseException] = []
     task = asyncio.ensure_future(main)
 
@@ -228,11 +254,10 @@ async def _guarded(main: Coroutine[Any, Any, T]) -> T:
 
 
 def wall_seconds() -> float:
-    """Real seconds: for reporting how long something took, and for telling whether a peer lives. No result of a run
-    depends on them."""
+    """Return real time in seconds, for reporting durations and for detecting dead peers; no result depends on it."""
     return time.perf_counter()
 
 
 def cpu_seconds() -> float:
-    """CPU seconds of this process, for reporting."""
+    """Return the CPU time of this process in seconds, for reporting."""
     return time.process_time()

@@ -1,8 +1,8 @@
-"""The bounded codec of envelopes: what it writes is short and plain, and what it reads it does not trust.
+"""The codec of envelopes: it writes compact msgpack and does not trust what it reads.
 
-Every limit is explicit; anything off raises `MalformedEnvelope` with what, where and from whom, and no other exception
-leaves this module. What is short and evidently sound, which nearly every message is, takes a shorter way: to the same
-envelope, and whatever else it may be, `_decode_strictly` alone judges it.
+Every limit is explicit. A frame that breaks one raises `MalformedEnvelope`, which says what is wrong, where, and who
+sent it; decoding raises nothing else. Short, plainly valid frames, which are nearly all, take a fast path that gives
+the same envelope. Any other frame is left to `_decode_strictly`, the only judge of what is malformed.
 """
 
 from __future__ import annotations
@@ -27,65 +27,79 @@ from seedbus.bus.envelope import (
 )
 from seedbus.bus.errors import EnvelopeTooLong, MalformedEnvelope
 
-# UnpackException, ExtraData, FormatError and StackError are six classes of one fact: this is not msgpack
+# What `msgpack.unpackb` raises for bytes that are not msgpack. ExtraData is a ValueError.
 _NOT_MSGPACK = (ValueError, TypeError, RecursionError, MemoryError, msgpack.UnpackException)
 _LIMITS = {"max_str_len": 4096, "max_array_len": ARRAY_LIMIT, "max_map_len": 0, "max_ext_len": 0}
-_packer = msgpack.Packer()  # one for all threads: packing what is plain never lets another thread in between
+_packer = msgpack.Packer()  # shared by all threads: packing plain values never releases the interpreter lock
 _pack: Callable[[Any], bytes] = _packer.pack
 _TAG = FORMAT * 16
-_new = tuple.__new__  # not a function of Python's, as a named tuple's own is
+_new = tuple.__new__  # faster than a named tuple's own constructor, which is written in Python
 _KINDS: dict[int, Kind] = {_TAG + kind: kind for kind in Kind if kind is not Kind.LINK}
 _BITS = NUMBER_LIMIT.bit_length() - 1
-_SURELY_SHORT = SHORT - HEADER_LIMIT
+_SHORT_BODY = SHORT - HEADER_LIMIT
 _SCALARS = frozenset({int, float, str, bytes})
-_BRIEF = ARRAY_LIMIT
-"""Bytes of a frame in which, whatever they are, no array, map, string or extension can be longer than is accepted."""
+_FAST_PATH_LIMIT = ARRAY_LIMIT
+"""Maximum bytes of a frame on the fast path: too few for an array or a string that is longer than accepted."""
 
 
 def encode(envelope: Envelope) -> tuple[bytes, int]:
-    """The envelope's bytes, and how many of them are header. Raises `EnvelopeTooLong`."""
-    header, body = _header(envelope), envelope.body
+    """Return the envelope's frame and the number of its header bytes. Raises `EnvelopeTooLong`."""
+    header = _header(envelope)
+    body = envelope.body
     frame = b"".join((header, *_pieces(body))) if body and _has_long(body) else header + _pack(body)
     if len(frame) > SHORT:
-        _refuse_long(envelope, len(frame))
+        _check_length(envelope, len(frame))
     return frame, len(header)
 
 
 class Encoder:
-    """Encodes envelopes one after the other; a body that several share is packed once. Nobody changes a body."""
+    """Encodes a sequence of envelopes; a body that consecutive envelopes share is packed once.
+
+    Bodies must not be changed: they are compared by identity.
+    """
 
     def __init__(self) -> None:
         self._body: list[Any] = []
         self._packed = _pack([])
 
     def parts(self, envelope: Envelope) -> tuple[bytes, bytes]:
-        """The envelope's header and its body, which is that of the one before if theirs are the same object. Raises
-        `EnvelopeTooLong`."""
-        header, body = _header(envelope), envelope.body
+        """Return the envelope's header and its packed body. Raises `EnvelopeTooLong`.
+
+        If the previous envelope had the same body object, the same packed bytes object is returned.
+        """
+        header = _header(envelope)
+        body = envelope.body
         if body is not self._body:
-            self._packed, self._body = b"".join(_pieces(body)) if _has_long(body) else _pack(body), body
-        if len(self._packed) > _SURELY_SHORT:
-            _refuse_long(envelope, len(header) + len(self._packed))
+            self._packed = b"".join(_pieces(body)) if _has_long(body) else _pack(body)
+            self._body = body
+        if len(self._packed) > _SHORT_BODY:
+            _check_length(envelope, len(header) + len(self._packed))
         return header, self._packed
 
 
 def first_bytes(kind: Kind) -> bytes:
-    """The two bytes with which every envelope of a kind begins, and no other."""
+    """Return the two bytes with which every envelope of this kind begins, and no envelope of another kind."""
     return bytes((0x95, _TAG + kind))
 
 
 def decode(frame: bytes, peer: int | None = None, *, most: int | None = None) -> Envelope:
-    """The envelope in `frame`. Raises `MalformedEnvelope`, and nothing else, whatever the bytes are.
+    """Decode a frame.
 
-    most: bytes that are accepted of whoever is not to be trusted with memory; a frame that is longer than `SHORT` may
-    then have as many elements as a short one has bytes.
+    Args:
+        frame: any bytes.
+        peer: address of the sender, for the error; None if unknown.
+        most: maximum bytes of a frame from a peer that is not trusted. The number of elements of a frame that is longer
+            than `SHORT` is then limited to `SHORT` too. None: the format's own limits only.
+
+    Raises:
+        MalformedEnvelope: the bytes are not a valid envelope; nothing else is raised.
     """
     return decode_parts(frame, peer, most)[0]
 
 
 def decode_parts(frame: bytes, peer: int | None, most: int | None) -> tuple[Envelope, int]:
-    """As `decode`; and how many bytes are header."""
-    if len(frame) <= _BRIEF and (most is None or most >= _BRIEF):
+    """Decode a frame as `decode` does; return the envelope and the number of its header bytes."""
+    if len(frame) <= _FAST_PATH_LIMIT and (most is None or most >= _FAST_PATH_LIMIT):
         try:
             tag, client, round, base, body = msgpack.unpackb(frame)
             kind = _KINDS[tag]
@@ -94,7 +108,7 @@ def decode_parts(frame: bytes, peer: int | None, most: int | None) -> tuple[Enve
             return _decode_strictly(frame, peer, most)
         if (
             type(tag) is type(client) is type(round) is type(base) is int
-            and not (client | round | base) >> _BITS  # all of them in 0 … 2³² − 1
+            and not (client | round | base) >> _BITS  # each of them is in 0 … 2³² − 1
             and type(body) is list
             and frame[: len(header)] == header
             and (not body or _is_plain(body, DEPTH_LIMIT - 1))
@@ -118,15 +132,15 @@ def _decode_strictly(frame: bytes, peer: int | None, most: int | None) -> tuple[
     if not isinstance(parts, list) or len(parts) != 5:
         raise MalformedEnvelope("is not an array of five", "the frame", peer)
     tag, client, round, base, body = parts
-    kind = _kind(tag, peer)
+    kind = _checked_kind(tag, peer)
     if len(frame) > kind.limit:
         raise MalformedEnvelope(f"has {len(frame):,} bytes; {kind.name} may have {kind.limit:,}", "the frame", peer)
-    _whole(client, LOWEST_ADDRESS, "client", peer)
-    _whole(round, 0, "round", peer)
-    _whole(base, 0, "base version", peer)
+    _check_integer(client, LOWEST_ADDRESS, "client", peer)
+    _check_integer(round, 0, "round", peer)
+    _check_integer(base, 0, "base version", peer)
     if type(body) is not list:
         raise MalformedEnvelope(f"is {type(body).__name__}, not an array", "the body", peer)
-    _plain(body, DEPTH_LIMIT, peer)
+    _check_plain(body, DEPTH_LIMIT, peer)
     header = _pack((tag, client, round, base, 0))[:-1]
     if not frame.startswith(header):
         raise MalformedEnvelope("is not written in the shortest way", "the header", peer)
@@ -134,15 +148,15 @@ def _decode_strictly(frame: bytes, peer: int | None, most: int | None) -> tuple[
 
 
 def _header(envelope: Envelope) -> bytes:
-    """The bytes before the body. Raises `EnvelopeTooLong`."""
+    """The encoded bytes before the body. Raises `EnvelopeTooLong`."""
     kind, client, round, base, _ = envelope
-    header = _pack((_TAG + kind, client, round, base, 0))[:-1]  # the body takes the place of the 0, a byte
+    header = _pack((_TAG + kind, client, round, base, 0))[:-1]  # without the last byte, the 0 in the body's place
     if len(header) > HEADER_LIMIT:
         raise EnvelopeTooLong(f"the header of {_name(envelope)}", len(header), HEADER_LIMIT)
     return header
 
 
-def _refuse_long(envelope: Envelope, size: int) -> None:
+def _check_length(envelope: Envelope, size: int) -> None:
     if size > envelope.kind.limit:
         raise EnvelopeTooLong(_name(envelope), size, envelope.kind.limit)
 
@@ -152,7 +166,7 @@ def _name(envelope: Envelope) -> str:
 
 
 def _pieces(values: list[Any]) -> Iterator[bytes]:
-    """A packed array, in which long byte strings are pieces of their own and no copies."""
+    """The packed array in pieces: a long byte string is a piece of its own and is not copied."""
     if not _has_long(values):
         yield _pack(values)
         return
@@ -177,38 +191,41 @@ def _has_long(values: list[Any]) -> bool:
     return False
 
 
-def _kind(tag: object, peer: int | None) -> Kind:
-    known = _whole(tag, 0, "the tag", peer)
-    version, number = divmod(known, 16)
+def _checked_kind(tag: object, peer: int | None) -> Kind:
+    checked_tag = _check_integer(tag, 0, "the tag", peer)
+    version, number = divmod(checked_tag, 16)
     if version != FORMAT:
         raise MalformedEnvelope(f"is format {version}; this bus speaks format {FORMAT}", "the tag", peer)
-    if known not in _KINDS:
+    if checked_tag not in _KINDS:
         raise MalformedEnvelope(f"names kind {number}, which does not exist", "the tag", peer)
-    return _KINDS[known]
+    return _KINDS[checked_tag]
 
 
-def _whole(value: object, lowest: int, where: str, peer: int | None) -> int:
-    if type(value) is not int:  # bool is an int to isinstance, and not to us
+def _check_integer(value: object, lowest: int, where: str, peer: int | None) -> int:
+    if type(value) is not int:  # isinstance would accept a bool
         raise MalformedEnvelope(f"is {type(value).__name__}, not a whole number", where, peer)
     if not lowest <= value < NUMBER_LIMIT:
         raise MalformedEnvelope(f"is {value}, outside {lowest} … {NUMBER_LIMIT - 1}", where, peer)
     return value
 
 
-def _plain(value: object, depth: int, peer: int | None) -> None:
-    """Arrays nested to `depth`, of numbers, strings and byte strings; no maps, no null, no extension types."""
+def _check_plain(value: object, depth: int, peer: int | None) -> None:
+    """Accept numbers, strings, byte strings, and arrays of these nested to `depth`; no map, null or extension type.
+
+    Raises `MalformedEnvelope`.
+    """
     if type(value) is list:
         if depth == 0:
             raise MalformedEnvelope(f"nests deeper than {DEPTH_LIMIT} arrays", "the body", peer)
         for element in value:
             if type(element) not in _SCALARS:
-                _plain(element, depth - 1, peer)
+                _check_plain(element, depth - 1, peer)
     elif type(value) not in _SCALARS:
         raise MalformedEnvelope(f"holds {type(value).__name__}", "the body", peer)
 
 
 def _is_plain(values: list[Any], depth: int) -> bool:
-    """Whether `_plain` has nothing against a body, or an array `depth` arrays short of the limit."""
+    """Whether `_check_plain` accepts these values of an array, in which arrays may nest `depth` levels deep."""
     for value in values:
         if type(value) not in _SCALARS and not (type(value) is list and depth and _is_plain(value, depth - 1)):
             return False

@@ -1,13 +1,13 @@
-"""The envelope: what travels, and its limits.
+"""The envelope: one message on the bus, and the limits of its encoding.
 
 On the wire an envelope is one msgpack array of five:
 
     [tag, client, round, base, body]     tag = format version × 16 + kind
 
-`client` is the party that is not the server (a client, or a negative address: the evaluator, a host of clients), so
-sender and recipient follow from the kind. Everything but the body is the header: at most 16 bytes. The body is what
-its kind says: msgpack scalars, byte strings and arrays of at most 64 elements; gradient scalars travel raw,
-little-endian, in one byte string. `codec` writes and reads it.
+`client` is the end that is not the server: a client, or a negative address (the evaluator, or a process that hosts
+clients). So the kind determines sender and recipient. Everything but the body is the header, at most 16 bytes. The
+body's content depends on the kind: msgpack scalars, byte strings and arrays of at most 64 elements. Gradient scalars
+travel raw, little-endian, in one byte string. `codec` encodes and decodes envelopes.
 """
 
 from __future__ import annotations
@@ -22,21 +22,25 @@ ARRAY_LIMIT = 64
 DEPTH_LIMIT = 6
 FRAME_LIMIT = 2**28
 SHORT = 2**16
-"""Bytes that a kind has at most that carries no vectors; and of a REPORT, unless a run says that its own are longer."""
+"""Maximum bytes of an envelope whose kind carries no vectors, and of a REPORT unless the run sets a higher limit."""
 
 SERVER = -1
 EVALUATOR = -2
-HOST = -3  # hosts of clients take -3, -4, …; the first thirty fit one byte of msgpack, all of them three
+HOST = -3  # hosts of clients take -3, -4, …; msgpack encodes the first thirty in one byte, the others in at most three
 LOWEST_ADDRESS = -(2**15)
 
 
 class Kind(enum.IntEnum):
-    """What a message is. The numbers are the wire's; they also order messages that arrive at one instant:
-    of those, the evaluator's come first, so that it knows a version before anybody claims to hold it.
+    """The kind of a message.
 
-    LINK never travels: its rows in the ledger are bytes of a transport that belong to no message. WAKE is no message
-    either: the simulation's word to a client that it is there again; and a client's to the simulation, of what it has
-    of a snapshot. PEAK tells the largest of what clients said of their reports, and is not answered."""
+    The numbers are part of the wire format. They also order messages that arrive at one instant: the evaluator's come
+    first, so that it knows a version before any client claims to hold it.
+
+    LINK and WAKE are not messages. LINK marks ledger rows for bytes of a transport that belong to no message. A WAKE
+    frame passes between the simulation and a client only: it tells the client that it is available again, or it tells
+    the simulation which parts of a snapshot the client has. PEAK announces the maximum of a quantity that clients have
+    reported, and has no reply.
+    """
 
     LINK = 0
     JOIN = 1
@@ -55,27 +59,34 @@ class Kind(enum.IntEnum):
     FETCH = 14
     PIECE = 15
 
-    __hash__ = int.__hash__  # Enum's own is a function of Python's, and every message is found by its kind
+    __hash__ = int.__hash__  # faster than Enum's, which is written in Python; every message is looked up by its kind
 
     is_upward: bool
-    """True if it travels towards the server."""
+    """True if messages of this kind travel to the server."""
     limit: int
-    """The longest envelope of this kind, in bytes. What a server accepts of a REPORT is a property of its run."""
+    """Maximum bytes of an envelope of this kind. For a REPORT the run sets what its server accepts."""
 
 
 _UPWARD = frozenset({Kind.JOIN, Kind.REPORT, Kind.EVALUATION, Kind.DECLINE, Kind.PULL, Kind.PIECE})
-# what clients send for the algorithm's sake, and what they are sent
+# Messages of the algorithm: from clients, and to them.
 UP = (Kind.REPORT, Kind.DECLINE, Kind.PULL, Kind.PIECE)
 DOWN = (Kind.PLAN, Kind.PEAK, Kind.SNAPSHOT, Kind.FETCH)
 _SHORT = _UPWARD - {Kind.REPORT} | {Kind.PEAK, Kind.SNAPSHOT, Kind.FETCH}
-# of an enumeration Python 3.11 fetches a member by a detour: what every message passes has those that it needs at hand
+# Access to a member of an enumeration is slow in Python 3.11: code that runs for every message uses these names.
 REFUSE, PLAN, REPORT, SNAPSHOT = Kind.REFUSE, Kind.PLAN, Kind.REPORT, Kind.SNAPSHOT
 for _kind in Kind:
     _kind.is_upward, _kind.limit = _kind in _UPWARD, SHORT if _kind in _SHORT else FRAME_LIMIT
 
 
 class Tally(NamedTuple):
-    """What a payload carries beside its length: the papers' units, and the bytes that the ledger keeps apart."""
+    """What the ledger records of a payload beside its length.
+
+    Attributes:
+        scalars: gradient scalars, the papers' unit of traffic.
+        seeds: seeds of perturbations.
+        catchup_bytes: bytes of the payload that bring a client up to date.
+        digest_bytes: bytes of the payload that are digests for verification.
+    """
 
     scalars: int = 0
     seeds: int = 0
@@ -90,8 +101,15 @@ _EMPTY: list[Any] = []
 
 
 class Envelope(NamedTuple):
-    """One message. round and base are below 2³²; base is the version that the message refers to. Nobody changes a body:
-    several may share it."""
+    """One message.
+
+    Attributes:
+        kind: what it is.
+        client: address of the end that is not the server.
+        round: the round it belongs to, below 2³².
+        base: the model version it refers to, below 2³².
+        body: its content. Several envelopes may share a body, so it must not be changed.
+    """
 
     kind: Kind
     client: int
@@ -109,5 +127,5 @@ class Envelope(NamedTuple):
 
 
 def ends(kind: Kind, client: int) -> tuple[int, int]:
-    """Sender and recipient of a message between the server and `client`."""
+    """Return sender and recipient of a message between the server and `client`."""
     return (client, SERVER) if kind.is_upward else (SERVER, client)

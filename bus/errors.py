@@ -1,23 +1,23 @@
-"""Everything that can go wrong on the bus.
+"""The errors of the bus.
 
     BusError
     ├── LocalError             this process used the bus wrongly, or cannot go on
-    │   ├── Deadlock           everybody waits and nothing can ever arrive
-    │   ├── EndOfTime          simulated time would pass what the clock can tell exactly
-    │   ├── EnvelopeTooLong    a message past its kind's limit, refused before it is sent
-    │   ├── UnknownAddress     nobody opened that mailbox
-    │   ├── BadEndpoint        an address that cannot be bound, or connected to
+    │   ├── Deadlock           every actor waits and no event is scheduled
+    │   ├── EndOfTime          simulated time would pass the last instant that the clock represents exactly
+    │   ├── EnvelopeTooLong    a message longer than its kind allows; it is not sent
+    │   ├── UnknownAddress     no mailbox is open at the address
+    │   ├── BadEndpoint        an address that cannot be bound or connected to
     │   ├── BadKey             a key, or a table of keys, that cannot be used
-    │   ├── TooFewFiles        a limit on open files that is too low for the connections
-    │   └── LedgerDamaged      a segment of the message ledger that cannot be read
-    └── RemoteError            a peer did
-        ├── MalformedEnvelope  bytes that are not an envelope; the sender is named and the run goes on
-        ├── MalformedParcel    bytes that are not a packet of the ZeroMQ transport; likewise
-        ├── BadServer          what no server of this project sends; this process goes
+    │   ├── TooFewFiles        the limit on open files is too low for the connections
+    │   └── LedgerDamaged      a segment of the message ledger is missing or cannot be read
+    └── RemoteError            a peer misbehaved, is gone, or sends this process away
+        ├── MalformedEnvelope  bytes that are not an envelope; the error names the sender and the run goes on
+        ├── MalformedPacket    bytes that are not a packet of the ZeroMQ transport; likewise
+        ├── BadServer          a server sent something invalid; this process ends
         ├── ServerGone         no server answers
-        └── Turned             a server sends this process away, and says why
+        └── Turned             a server sends this process away and gives a reason
 
-Each carries its data and builds its own sentence.
+Each error carries its data as attributes and builds its message from them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from collections.abc import Sequence
 
 
 class BusError(Exception):
-    """Any error of the bus."""
+    """The base class of all errors of the bus."""
 
 
 class LocalError(BusError):
@@ -34,26 +34,28 @@ class LocalError(BusError):
 
 
 class RemoteError(BusError):
-    """A peer sent something that it should not have sent."""
+    """A peer sent something invalid, is gone, or sends this process away."""
 
 
 class Deadlock(LocalError):
     """Every actor waits, no message is under way and no timer is set."""
 
     def __init__(self, now_ns: int, waiting: Sequence[str]) -> None:
-        self.now_ns, self.waiting = now_ns, tuple(waiting)
+        self.now_ns = now_ns
+        self.waiting = tuple(waiting)
         super().__init__(now_ns, waiting)
 
     def __str__(self) -> str:
-        who = "; ".join(self.waiting) or "nobody in particular"
-        return f"nothing can happen any more at {self.now_ns / 1e9:.3f} simulated seconds; waiting: {who}"
+        waiting = "; ".join(self.waiting) or "nobody in particular"
+        return f"nothing can happen any more at {self.now_ns / 1e9:.3f} simulated seconds; waiting: {waiting}"
 
 
 class EndOfTime(LocalError):
-    """An instant past the last one that the clock can tell to the nanosecond."""
+    """An instant after the last one that the clock represents to the nanosecond."""
 
     def __init__(self, when_ns: int, last_ns: int) -> None:
-        self.when_ns, self.last_ns = when_ns, last_ns
+        self.when_ns = when_ns
+        self.last_ns = last_ns
         super().__init__(when_ns, last_ns)
 
     def __str__(self) -> str:
@@ -61,10 +63,12 @@ class EndOfTime(LocalError):
 
 
 class EnvelopeTooLong(LocalError):
-    """A message past the limit of its kind."""
+    """A message longer than its kind allows; sizes in bytes."""
 
     def __init__(self, what: str, size: int, limit: int) -> None:
-        self.what, self.size, self.limit = what, size, limit
+        self.what = what
+        self.size = size
+        self.limit = limit
         super().__init__(what, size, limit)
 
     def __str__(self) -> str:
@@ -72,7 +76,7 @@ class EnvelopeTooLong(LocalError):
 
 
 class UnknownAddress(LocalError):
-    """A message for an address that has no mailbox."""
+    """A message to an address that has no mailbox."""
 
     def __init__(self, address: int) -> None:
         self.address = address
@@ -86,7 +90,8 @@ class LedgerDamaged(LocalError):
     """A segment of the message ledger that is missing or cannot be read."""
 
     def __init__(self, path: str, what: str) -> None:
-        self.path, self.what = path, what
+        self.path = path
+        self.what = what
         super().__init__(path, what)
 
     def __str__(self) -> str:
@@ -94,10 +99,18 @@ class LedgerDamaged(LocalError):
 
 
 class MalformedEnvelope(RemoteError):
-    """Bytes that are not an envelope. what: the rule broken; where: the part; peer: its address, if known."""
+    """Bytes that are not an envelope.
+
+    Attributes:
+        what: the rule that is broken.
+        where: the part of the envelope that breaks it.
+        peer: address of the sender; None if unknown.
+    """
 
     def __init__(self, what: str, where: str, peer: int | None = None) -> None:
-        self.what, self.where, self.peer = what, where, peer
+        self.what = what
+        self.where = where
+        self.peer = peer
         super().__init__(what, where, peer)
 
     def __str__(self) -> str:
@@ -106,10 +119,16 @@ class MalformedEnvelope(RemoteError):
 
 
 class MalformedPacket(RemoteError):
-    """Bytes that are not a packet, or one out of place. reason: one word that refusals are counted by."""
+    """Bytes that are not a packet, or a packet that is not allowed at this point.
+
+    Attributes:
+        reason: one word; refusals are counted by it.
+        detail: what is wrong, for people.
+    """
 
     def __init__(self, reason: str, detail: str) -> None:
-        self.reason, self.detail = reason, detail
+        self.reason = reason
+        self.detail = detail
         super().__init__(reason, detail)
 
     def __str__(self) -> str:
@@ -117,10 +136,16 @@ class MalformedPacket(RemoteError):
 
 
 class BadServer(RemoteError):
-    """A server sent what this process neither asked for nor can use. detail: what, and what is accepted."""
+    """A server sent something that this process did not ask for or cannot use.
+
+    Attributes:
+        endpoint: address of the server.
+        detail: what it sent, and what would be accepted.
+    """
 
     def __init__(self, endpoint: str, detail: str) -> None:
-        self.endpoint, self.detail = endpoint, detail
+        self.endpoint = endpoint
+        self.detail = detail
         super().__init__(endpoint, detail)
 
     def __str__(self) -> str:
@@ -128,10 +153,18 @@ class BadServer(RemoteError):
 
 
 class ServerGone(RemoteError):
-    """No server answers."""
+    """No server answers.
+
+    Attributes:
+        endpoint: address at which it was expected.
+        seconds: how long this process waited.
+        hint: a possible cause; may be empty.
+    """
 
     def __init__(self, endpoint: str, seconds: float, hint: str = "") -> None:
-        self.endpoint, self.seconds, self.hint = endpoint, seconds, hint
+        self.endpoint = endpoint
+        self.seconds = seconds
+        self.hint = hint
         super().__init__(endpoint, seconds, hint)
 
     def __str__(self) -> str:
@@ -140,10 +173,18 @@ class ServerGone(RemoteError):
 
 
 class Turned(RemoteError):
-    """A server has nothing for this process to do."""
+    """A server sends this process away.
+
+    Attributes:
+        endpoint: address of the server.
+        reason: one word, as the server gave it.
+        detail: the server's explanation.
+    """
 
     def __init__(self, endpoint: str, reason: str, detail: str) -> None:
-        self.endpoint, self.reason, self.detail = endpoint, reason, detail
+        self.endpoint = endpoint
+        self.reason = reason
+        self.detail = detail
         super().__init__(endpoint, reason, detail)
 
     def __str__(self) -> str:
@@ -151,10 +192,12 @@ class Turned(RemoteError):
 
 
 class BadEndpoint(LocalError):
-    """An address that cannot be bound, or connected to."""
+    """An address that cannot be bound or connected to."""
 
     def __init__(self, endpoint: str, why: str, expected: str) -> None:
-        self.endpoint, self.why, self.expected = endpoint, why, expected
+        self.endpoint = endpoint
+        self.why = why
+        self.expected = expected
         super().__init__(endpoint, why, expected)
 
     def __str__(self) -> str:
@@ -165,7 +208,9 @@ class BadKey(LocalError):
     """A key, its file, or a table of keys that cannot be used."""
 
     def __init__(self, what: str, why: str, expected: str) -> None:
-        self.what, self.why, self.expected = what, why, expected
+        self.what = what
+        self.why = why
+        self.expected = expected
         super().__init__(what, why, expected)
 
     def __str__(self) -> str:
@@ -173,10 +218,11 @@ class BadKey(LocalError):
 
 
 class TooFewFiles(LocalError):
-    """The limit on open files is too low: at it, ZeroMQ just stops accepting connections, without an error."""
+    """The limit on open files is too low; at the limit ZeroMQ stops accepting connections without an error."""
 
     def __init__(self, needed: int, limit: int) -> None:
-        self.needed, self.limit = needed, limit
+        self.needed = needed
+        self.limit = limit
         super().__init__(needed, limit)
 
     def __str__(self) -> str:

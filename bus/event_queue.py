@@ -1,7 +1,7 @@
-"""What is due when: one list of events for each instant, and a heap of the instants alone.
+"""The event queue: one list of events for each instant, and a heap of the instants.
 
-Messages are sent in the order of their keys, or nearly so. A list of them is sorted in about one comparison each when
-its instant comes, where a heap of all events would take as many for each as it is deep.
+Messages are sent in nearly the order of their keys. So sorting an instant's list takes about one comparison per event
+when its time comes. A heap of all events would take as many comparisons per event as the heap is deep.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 LAST_NS = 2**22 * 10**9
-FIRST = 0  # priorities of events that fall on one instant: what arrives comes before what expires
+"""The end of time: the last instant for which events are scheduled, in nanoseconds."""
+FIRST = 0  # priorities of events at one instant: arrivals come before expiries
 LAST = 1
 
 _Entry = tuple[int, tuple[Any, ...], int, Callable[[Any], None], Any]
-"""Priority, key, how many were added before, what happens, and to what: an `Event` may be cancelled."""
-_HAPPENED: Any = None
+"""Priority, key, number of entries added before, callback, and its argument, which may be an `Event`."""
+_DONE: Any = None
 
 
 class Event:
-    """A callback due at an instant; `cancel` makes it never happen."""
+    """A callback that is due at an instant and can be cancelled."""
 
     __slots__ = ("callback",)
 
@@ -34,64 +35,89 @@ class Event:
     def cancel(self) -> None:
         self.callback = None
 
-    def happen(self) -> None:
+    def fire(self) -> None:
+        """Run the callback unless it was cancelled."""
         if self.callback is not None:
             self.callback()
 
 
 class EventQueue:
-    """Simulated time in whole nanoseconds, and events by instant; of one in the order of priority, key and adding."""
+    """Events in the order of instant, priority, key and insertion; simulated time in integer nanoseconds.
+
+    Attributes:
+        now_ns: the current time.
+        has_pending_work: set to True by a callback, or the event loop, when an event has caused work that must be done
+            before the next event.
+    """
 
     def __init__(self, now_ns: int = 0) -> None:
         self.now_ns = now_ns
-        self._instants: list[int] = []
-        self._later: dict[int, list[_Entry]] = {}
-        self._instant = -1  # the one whose events are in order; those before `_at` have happened
+        self._instants: list[int] = []  # a heap of the keys of `_scheduled`
+        self._scheduled: dict[int, list[_Entry]] = {}  # instant → its entries, unsorted
+        self._instant = -1  # the current instant; its entries are sorted, and those before `_next` are done
         self._entries: list[_Entry] = []
-        self._at = 0
+        self._next = 0
         self._counter = itertools.count()
         self.has_pending_work = False
-        """Set by whoever has something to do that follows from what has just happened; nothing happens before it."""
 
     def post(
         self, when_ns: int, key: tuple[Any, ...], callback: Callable[[T], None], subject: T, priority: int = FIRST
     ) -> None:
-        """Run `callback` with `subject` at `when_ns`, or now if that is past; after the end of time, never."""
+        """Schedule `callback(subject)` for `when_ns`, or for now if that is past; after `LAST_NS` it never runs.
+
+        Args:
+            when_ns: the instant at which it is due.
+            key: order among events of one instant and priority; lower keys first.
+            callback: what to run.
+            subject: its argument; it is skipped if this is a cancelled `Event`.
+            priority: `FIRST` or `LAST`.
+        """
         if when_ns < self.now_ns:
             when_ns = self.now_ns
         entry = (priority, key, next(self._counter), callback, subject)
         if when_ns == self._instant:
-            entries, at = self._entries, self._at
-            if at == len(entries):  # all have happened
+            entries = self._entries
+            index = self._next
+            if index == len(entries):  # all are done
                 entries.clear()
                 entries.append(entry)
-                self._at = 0
+                self._next = 0
             elif entries[-1] < entry:
                 entries.append(entry)
-            elif at and entry < entries[at]:
-                entries[at - 1] = entry
-                self._at = at - 1
+            elif index and entry < entries[index]:
+                entries[index - 1] = entry  # in the place of one that is done
+                self._next = index - 1
             else:
-                insort(entries, entry, lo=at)
-        elif when_ns in self._later:
-            self._later[when_ns].append(entry)
+                insort(entries, entry, lo=index)
+        elif when_ns in self._scheduled:
+            self._scheduled[when_ns].append(entry)
         elif when_ns <= LAST_NS:
-            self._later[when_ns] = [entry]
+            self._scheduled[when_ns] = [entry]
             heapq.heappush(self._instants, when_ns)
 
-    def happen(self, latest_ns: int | None, most: int) -> bool:
-        """Move from event to event and let each happen: `most` of them, as long as nothing follows from any, and no
-        later than `latest_ns`, of which it is one at a time. False if nothing is due by then."""
-        entries, self.has_pending_work = self._entries, False
+    def run_events(self, latest_ns: int | None, most: int) -> bool:
+        """Move time to the next event and run it; then further events until one of them causes work.
+
+        Args:
+            latest_ns: latest instant to move to; at this instant only one event runs per call. None: no limit.
+            most: maximum number of events to run.
+
+        Returns:
+            False if no event is due by `latest_ns`.
+        """
+        entries = self._entries
+        self.has_pending_work = False
         for number in range(most):
-            if not number or self._at == len(entries):
+            if not number or self._next == len(entries):
                 next_ns = self._next_ns()
                 if next_ns is None or (latest_ns is not None and latest_ns < next_ns):
                     return number > 0
-                self.now_ns, entries = next_ns, self._entries
-            at = self._at
-            _, _, _, callback, subject = entries[at]
-            self._at, entries[at] = at + 1, _HAPPENED
+                self.now_ns = next_ns
+                entries = self._entries
+            index = self._next
+            _, _, _, callback, subject = entries[index]
+            self._next = index + 1
+            entries[index] = _DONE
             if type(subject) is not Event or subject.callback is not None:
                 callback(subject)
                 if self.has_pending_work or self.now_ns == latest_ns:
@@ -99,25 +125,28 @@ class EventQueue:
         return True
 
     def _next_ns(self) -> int | None:
-        """When the next event is due; None if there is none."""
+        """When the next event is due; None if there is none. Drops cancelled events."""
         while True:
             if self._instants and self._instants[0] < self._instant:
-                self._put_back()
+                self._unload()
             entries = self._entries
-            while self._at < len(entries):
-                subject = entries[self._at][4]
+            while self._next < len(entries):
+                subject = entries[self._next][4]
                 if type(subject) is not Event or subject.callback is not None:
                     return self._instant
-                self._at += 1
+                self._next += 1
             if not self._instants:
                 return None
-            self._instant, self._at = heapq.heappop(self._instants), 0
-            self._entries = self._later.pop(self._instant)
+            self._instant = heapq.heappop(self._instants)
+            self._next = 0
+            self._entries = self._scheduled.pop(self._instant)
             self._entries.sort()
 
-    def _put_back(self) -> None:
-        """Time has not come to the instant that was next, and something is due before it."""
-        if self._at < len(self._entries):
-            self._later[self._instant] = self._entries[self._at :]
+    def _unload(self) -> None:
+        """Put the current instant back into the heap: an event before it was added while time had not reached it."""
+        if self._next < len(self._entries):
+            self._scheduled[self._instant] = self._entries[self._next :]
             heapq.heappush(self._instants, self._instant)
-        self._instant, self._entries, self._at = -1, [], 0
+        self._instant = -1
+        self._entries = []
+        self._next = 0

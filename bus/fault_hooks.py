@@ -1,13 +1,13 @@
-"""Where a scenario interferes: with messages, and through them with all that is built on them.
+"""Fault injection: the hooks through which a scenario's faults act on messages.
 
-What a scenario says (its faults) is sorted here by what it can do; a thing may do several. A `Rule` is asked about
-every message twice, at the hub only: when it is sent and when it would arrive. It answers with a verdict. Verdicts of
-several rules combine so that their order does not matter: drops win, delays and copies add, flips of one bit cancel.
-A `Silence` is asked when a client has worked and is about to report. Links and clients' pace have their own hooks, in
-`network`.
+A scenario's faults are sorted by the protocols that they implement; a fault may implement several. The bus asks a
+`Rule` about every message twice, on the server's side only: when the message is sent and when it would arrive. The
+rule returns a verdict. Verdicts of several rules combine in any order: drops win, delays and copies add, two flips of
+one bit cancel. A `Silence` is asked when a client has computed and is about to report. Links and the speed of clients
+have hooks of their own, in `network`.
 
-Everything is drawn by key (what the thing says, the message, its occurrence and copy), never from a generator with a
-state. `FaultHooks` counts what each thing did; that is part of a checkpoint.
+All draws are keyed (by the fault, the message, its occurrence and its copy); there is no stateful generator.
+`FaultHooks` counts what each fault did, and checkpoints contain these counts.
 """
 
 from __future__ import annotations
@@ -18,15 +18,18 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from seedbus.bus.envelope import Kind
-from seedbus.bus.in_flight import Key, drawn_by
+from seedbus.bus.in_flight import Key, random_key
 from seedbus.bus.keyed_random import KeyedRandom, with_random
 
 
 class Verdict(NamedTuple):
-    """What becomes of a message. All but `drop` counts on sending only.
+    """What happens to a message. When a message arrives, only `drop` has an effect.
 
-    copies: how many more times it is sent; a copy is judged like any message, but not copied again. flips: the bits
-    that flip on its way, as fractions of its length.
+    Attributes:
+        delay_ns: how much later it arrives.
+        drop: whether it is lost.
+        copies: number of duplicates; a duplicate is judged like any message, but not duplicated again.
+        flips: positions of the bits that flip on its way, as fractions of its length.
     """
 
     delay_ns: int = 0
@@ -36,12 +39,22 @@ class Verdict(NamedTuple):
 
 
 PASS = Verdict()
-_SESSIONS = frozenset({Kind.JOIN, Kind.WELCOME, Kind.REFUSE})
 
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """One message at one of the two moments, as a rule sees it. copy is 0 for the message itself."""
+    """A message that is sent or arrives, as a rule sees it.
+
+    Attributes:
+        kind: the message's kind.
+        client: the client that sends or receives it.
+        round: its round.
+        occurrence: its number among the messages of this kind, client and round.
+        copy: number of the duplicate; 0 for the original.
+        now_ns: the current time.
+        arriving: True if it arrives, False if it is sent.
+        random: draws of the rule that is asked.
+    """
 
     kind: Kind
     client: int
@@ -51,81 +64,104 @@ class Passage:
     now_ns: int
     arriving: bool
     random: KeyedRandom
-    """The rule's own."""
 
     def draw(self, what: str, *key: int | str) -> float:
-        """A uniform number in (0, 1), keyed by rule, message and what it is drawn for."""
-        return self.random.draw(*drawn_by((self.kind, self.client, self.round, self.occurrence, self.copy)), what, *key)
+        """Return a uniform number in (0, 1), keyed by the rule, the message, the purpose `what` and `key`."""
+        message = (self.kind, self.client, self.round, self.occurrence, self.copy)
+        return self.random.draw(*random_key(message), what, *key)
 
 
 @runtime_checkable
 class Rule(Protocol):
-    """Judges messages. Its repr keys its draws: all that the rule is, and nothing else."""
+    """A fault that acts on messages. Its repr is its complete configuration and nothing else, and keys its draws."""
 
     def judge(self, passage: Passage) -> Verdict: ...
 
 
 @runtime_checkable
 class Silence(Protocol):
-    """Keeps clients that have worked in a round from saying anything."""
+    """A fault by which clients do the work of a round and then send nothing."""
 
     def is_silent(self, client: int, round: int, random: KeyedRandom) -> bool: ...
 
 
 @runtime_checkable
 class ByzantineHook(Protocol):
-    """Strikes what clients report, where they make it: here it is only counted."""
+    """A fault that falsifies reports where clients create them; here it is only counted."""
 
     def lies(self, client: int, round: int, random: KeyedRandom) -> bool: ...
 
 
 @runtime_checkable
 class Forger(Protocol):
-    """Strikes whatever clients answer, where they make it: here it is only counted."""
+    """A fault that replaces any answers where clients create them; here it is only counted."""
 
     def forges(self, client: int, round: int, random: KeyedRandom) -> bool: ...
 
 
 class Stop(Protocol):
-    """Stops messages from or to those who are not there; no chance is in it."""
+    """Drops messages from and to unavailable clients; it draws nothing at random."""
 
     def stops(self, key: Key, arriving: bool) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
 class ActiveFault:
-    """One thing that a scenario says, with its draws and how often it did what; durations in nanoseconds."""
+    """A fault of the running scenario.
 
-    thing: Any
+    Attributes:
+        fault: the fault as configured.
+        random: its draws.
+        counts: what it did and how often; a name that ends in `_ns` is a sum of nanoseconds.
+    """
+
+    fault: Any
     random: KeyedRandom
-    did: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
 
-    def delays(self, word: str, by_ns: int) -> None:
-        """Count a message that comes, or a piece of work that is done, later by so much."""
-        self.did[word] += 1
-        self.did[f"{word}_ns"] += by_ns
+    def count_delay(self, what: str, by_ns: int) -> None:
+        """Count a message or a computation that the fault makes `by_ns` later."""
+        self.counts[what] += 1
+        self.counts[f"{what}_ns"] += by_ns
 
 
 class FaultHooks:
-    """All that a scenario says, judged as one. clients: how many there are, for rules about a share of them."""
+    """All faults of a scenario, applied together.
 
-    def __init__(self, things: Sequence[object], seed: int, clients: int = 0) -> None:
-        self.said = [ActiveFault(thing, random) for thing, random in with_random(things, seed, clients)]
-        self._rules = [each for each in self.said if isinstance(each.thing, Rule)]
-        self._silences = [each for each in self.said if isinstance(each.thing, Silence)]
-        self._lies = [each for each in self.said if isinstance(each.thing, ByzantineHook)]
-        self._forgers = [each for each in self.said if isinstance(each.thing, Forger)]
+    Args:
+        faults: the faults as configured.
+        seed: the scenario's seed.
+        clients: number of clients in the run, for faults of a share of them.
+
+    Attributes:
+        faults: the same faults, with their draws and counts.
+        is_empty: whether nothing acts on messages, so that the other methods need not be called.
+    """
+
+    def __init__(self, faults: Sequence[object], seed: int, clients: int = 0) -> None:
+        self.faults = [ActiveFault(fault, random) for fault, random in with_random(faults, seed, clients)]
+        self._rules = [each for each in self.faults if isinstance(each.fault, Rule)]
+        self._silences = [each for each in self.faults if isinstance(each.fault, Silence)]
+        self._byzantine = [each for each in self.faults if isinstance(each.fault, ByzantineHook)]
+        self._forgers = [each for each in self.faults if isinstance(each.fault, Forger)]
         self._stops: list[Stop] = []
-        self.are_none = not self.said
-        """Whether nothing is said at all, and nobody need ask."""
+        self.is_empty = not self.faults
 
     def add(self, *stops: Stop) -> None:
-        """What the run itself says of messages."""
+        """Add what the run itself drops, such as messages to clients that are away."""
         self._stops += stops
-        self.are_none = not (self.said or self._stops)
+        self.is_empty = not (self.faults or self._stops)
 
     def judge(self, key: Key, now_ns: int, *, arriving: bool = False) -> Verdict:
-        """The combined verdict. Rules are about clients: the evaluator and hosts are instruments."""
+        """Return the combined verdict on a message.
+
+        Messages of the evaluator and of hosts always pass: these are instruments of the simulation.
+
+        Args:
+            key: identity of the message.
+            now_ns: the current time.
+            arriving: True if it arrives, False if it is sent.
+        """
         if key[1] < 0:
             return PASS
         for stop in self._stops:
@@ -135,60 +171,61 @@ class FaultHooks:
             return PASS
         delay_ns, drop, copies, flips = 0, False, 0, list[float]()
         for each in self._rules:
-            verdict = each.thing.judge(Passage(*key, now_ns, arriving, each.random))
+            verdict = each.fault.judge(Passage(*key, now_ns, arriving, each.random))
             if verdict is PASS:
                 continue
             if verdict.drop:
-                each.did["dropped"] += 1
+                each.counts["dropped"] += 1
                 drop = True
             if arriving:
                 continue
             if verdict.delay_ns:
-                each.delays("delayed", verdict.delay_ns)
+                each.count_delay("delayed", verdict.delay_ns)
                 delay_ns += verdict.delay_ns
             if verdict.copies and not key[4]:
-                each.did["duplicated"] += verdict.copies
+                each.counts["duplicated"] += verdict.copies
                 copies += verdict.copies
             if verdict.flips:
-                each.did["corrupted"] += 1
+                each.counts["corrupted"] += 1
                 flips += verdict.flips
         return Verdict(delay_ns, drop, copies, tuple(sorted(flips)))
 
     def is_silent(self, client: int, round: int) -> bool:
-        """True if what a client has to say in a round is never said."""
+        """Return whether a client's report of a round is never sent; count the faults that silence it."""
         for stop in self._stops:
             if stop.stops((Kind.REPORT, client, round, 0, 0), False):
                 return True
-        silent = [each for each in self._silences if each.thing.is_silent(client, round, each.random)]
-        for each in silent:
-            each.did["silenced"] += 1
-        return bool(silent)
+        silencing = [each for each in self._silences if each.fault.is_silent(client, round, each.random)]
+        for each in silencing:
+            each.counts["silenced"] += 1
+        return bool(silencing)
 
     def reported(self, client: int, round: int) -> None:
-        """A client sends its report of a round."""
-        for each in self._lies:
-            if each.thing.lies(client, round, each.random):
-                each.did["lied"] += 1
+        """Count the faults that falsify a report that a client sends."""
+        for each in self._byzantine:
+            if each.fault.lies(client, round, each.random):
+                each.counts["lied"] += 1
 
     def answered(self, client: int, round: int) -> None:
-        """A client answers what it was sent in a round."""
+        """Count the faults that forge a client's answer to a message of a round."""
         for each in self._forgers:
-            if client >= 0 and each.thing.forges(client, round, each.random):
-                each.did["forged"] += 1
+            if client >= 0 and each.fault.forges(client, round, each.random):
+                each.counts["forged"] += 1
 
     def counts(self) -> list[dict[str, float]]:
-        """How often each thing did what, in the scenario's order; `…_s` are seconds."""
-        return [dict(_in_seconds(word, number) for word, number in sorted(each.did.items())) for each in self.said]
+        """Return what each fault did and how often, in the scenario's order; names that end in `_s` are seconds."""
+        return [dict(_in_seconds(name, number) for name, number in sorted(each.counts.items())) for each in self.faults]
 
     def checkpoint(self) -> list[list[Any]]:
-        return [sorted(each.did.items()) for each in self.said]
+        """Return the counts of all faults."""
+        return [sorted(each.counts.items()) for each in self.faults]
 
     def restore(self, checkpoint: list[list[Any]]) -> None:
-        """Put back what `checkpoint` gave."""
-        for each, did in zip(self.said, checkpoint, strict=True):
-            each.did.clear()
-            each.did.update(dict(did))
+        """Set the counts that `checkpoint` returned."""
+        for each, counts in zip(self.faults, checkpoint, strict=True):
+            each.counts.clear()
+            each.counts.update(dict(counts))
 
 
-def _in_seconds(word: str, number: int) -> tuple[str, float]:
-    return (f"{word[:-3]}_s", number / 1e9) if word.endswith("_ns") else (word, number)
+def _in_seconds(name: str, number: int) -> tuple[str, float]:
+    return (f"{name[:-3]}_s", number / 1e9) if name.endswith("_ns") else (name, number)

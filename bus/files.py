@@ -1,8 +1,8 @@
-"""Files in a folder that somebody else may have filled: they are opened, made and replaced, but no link is followed.
+"""File operations in a folder whose content is not trusted: symbolic links in it are never followed.
 
-The folder that a user names may itself be a link. What has the name of one of our files in it must be a regular file:
-a link would take what is written to where it points, a pipe would keep a process waiting for ever. `Misplaced`, an
-`OSError`, names what was found instead.
+The folder itself may be a link, because its user names it. A path in it that this program opens, creates, replaces or
+removes must be a regular file: writing through a link would change a file elsewhere, and opening a pipe could block
+forever. Otherwise `Misplaced`, an `OSError`, names what is there instead.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _KINDS = {
     stat.S_IFBLK: "a device",
     stat.S_IFREG: "a file",
 }
-# a pipe is not waited for, and a terminal does not become that of this process
+# O_NONBLOCK: opening a pipe does not block. O_NOCTTY: a terminal does not become this process's controlling terminal.
 _FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 class Misplaced(OSError):
-    """Something else is where a file or a folder of ours belongs."""
+    """A path that should be a regular file or a folder is something else."""
 
     def __init__(self, path: Path, found: str, expected: str) -> None:
         self.what = f"{path.name} is {found}; expected {expected}"
@@ -37,9 +37,14 @@ class Misplaced(OSError):
 
 
 def check_file(path: Path, *, is_written: bool = False) -> bool:
-    """Whether there is a file of that name. Raises `Misplaced` if something else has it, a link to a file too.
+    """Return whether a regular file exists at `path`.
 
-    is_written: it is to be written in place, and so may have no other name.
+    Args:
+        path: the file.
+        is_written: whether the file is to be written in place; it must then have no other name (hard link).
+
+    Raises:
+        Misplaced: something else is there, such as a symbolic link, even one to a regular file.
     """
     try:
         status = path.lstat()
@@ -50,7 +55,11 @@ def check_file(path: Path, *, is_written: bool = False) -> bool:
 
 
 def check_folder(path: Path) -> bool:
-    """Whether there is a folder of that name, and no link to one. Raises `Misplaced`."""
+    """Return whether a folder exists at `path`.
+
+    Raises:
+        Misplaced: something else is there, such as a symbolic link to a folder.
+    """
     try:
         kind = stat.S_IFMT(path.lstat().st_mode)
     except FileNotFoundError:
@@ -61,15 +70,27 @@ def check_folder(path: Path) -> bool:
 
 
 def make_folder(path: Path) -> None:
-    """A folder that is there afterwards. Raises `Misplaced`; its parents may be links."""
+    """Create a folder and its parents if they do not exist; the parents may be links.
+
+    Raises:
+        Misplaced: something else is there.
+    """
     path.mkdir(parents=True, exist_ok=True)
     check_folder(path)
 
 
 def descriptor(path: Path, flags: int) -> int:
-    """A regular file, opened. flags: as for `os.open`. Raises `Misplaced`."""
-    check_file(path)  # before it is opened, for to open a device may have effects of its own
-    opened = os.open(path, flags & ~os.O_TRUNC | _FLAGS, 0o666)  # O_NOFOLLOW: it may have become a link since
+    """Open a regular file and return its descriptor.
+
+    Args:
+        path: the file.
+        flags: as for `os.open`.
+
+    Raises:
+        Misplaced: something else is there.
+    """
+    check_file(path)  # before opening, because opening a device may have side effects
+    opened = os.open(path, flags & ~os.O_TRUNC | _FLAGS, 0o666)  # O_NOFOLLOW: it may have become a link meanwhile
     try:
         _check(path, os.fstat(opened), flags & os.O_ACCMODE != os.O_RDONLY)
         if flags & os.O_TRUNC:
@@ -81,18 +102,22 @@ def descriptor(path: Path, flags: int) -> int:
 
 
 def read(path: Path) -> bytes:
-    """All of a regular file. Raises `Misplaced`."""
+    """Return the content of a regular file. Raises `Misplaced` if something else is there."""
     with open(descriptor(path, os.O_RDONLY), "rb") as file:
         return file.read()
 
 
 @contextmanager
 def whole(path: Path) -> Iterator[BinaryIO]:
-    """A file to write; it gets its name, and is on the disk, once all of it is written. Raises `Misplaced`."""
+    """Write a file atomically: it appears under its name, synced to disk, once the block ends without an error.
+
+    Raises:
+        Misplaced: something other than a regular file has its name, or the name of the temporary file.
+    """
     unfinished = path.parent / f"{path.name}.unfinished"
-    check_file(path)  # the new name would replace a link and not follow it: this is for the sentence
-    remove(unfinished)  # of a process that was killed
-    # O_EXCL: whatever else has taken the name meanwhile is not written into
+    check_file(path)  # renaming would replace a link safely; the check is for its error message
+    remove(unfinished)  # left by a process that was killed
+    # O_EXCL: a file that has appeared under this name meanwhile is not written into
     with open(descriptor(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
         yield file
         file.flush()
@@ -102,14 +127,14 @@ def whole(path: Path) -> Iterator[BinaryIO]:
 
 
 def remove(path: Path) -> None:
-    """Remove a regular file, if it is there. Raises `Misplaced`."""
+    """Remove a regular file if it exists. Raises `Misplaced` if something else is there."""
     if check_file(path):
         with suppress(FileNotFoundError):
             path.unlink()
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder as durable as what they name."""
+    """Sync a folder's entries to disk: files that were created, renamed or removed in it."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -121,5 +146,5 @@ def _check(path: Path, status: os.stat_result, is_written: bool) -> None:
     kind = stat.S_IFMT(status.st_mode)
     if kind != stat.S_IFREG:
         raise Misplaced(path, _KINDS.get(kind, "something else"), "a file")
-    if is_written and status.st_nlink > 1:  # an unpacked archive can hold links of this kind too
+    if is_written and status.st_nlink > 1:  # an unpacked archive may contain hard links
         raise Misplaced(path, "a file that has another name elsewhere (a hard link)", "a file of its own")

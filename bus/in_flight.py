@@ -1,4 +1,4 @@
-"""What a bus has under way: messages, and answers that are still to be given."""
+"""What is in flight on a bus: messages that have not arrived, and answers that have not been sent."""
 
 from __future__ import annotations
 
@@ -10,16 +10,27 @@ from seedbus.bus.envelope import SERVER, Envelope, Kind, Tally, ends
 from seedbus.bus.ledger import DELIVERED, REFUSED, Fate
 
 Key = tuple[Kind, int, int, int, int]
-"""What a message is called: kind, client, round, occurrence, copy (0: the message itself)."""
+"""The identity of a message: kind, client, round, occurrence (its number among those), copy (0: the original)."""
 
 
 @dataclass(slots=True, init=False, eq=False)
 class InFlightMessage:
-    """A message under way: due at a nanosecond, with all that its row needs.
+    """A message that has been sent and has not arrived, with everything that its ledger row needs.
 
-    frame, tail: its bytes, `size` of them; the end of a long one is shared by all that have it. envelope: what they
-    hold, where that is known already. is_damaged: whether bits of it flipped on its way.
-    is_sure: no rule strikes it, because whoever introduces itself does so until it is heard.
+    Attributes:
+        due_ns: when it arrives.
+        sent_ns: when it was sent.
+        key: its identity.
+        is_upward: whether it travels to the server.
+        base: the model version it refers to.
+        header_bytes: bytes of its header.
+        tally: what the ledger records of its payload.
+        frame: its bytes, without `tail`.
+        is_damaged: whether bits have flipped on its way.
+        is_exempt: whether no fault applies to it, because it is part of a join, which is retried until it succeeds.
+        envelope: its content, if that has been decoded already.
+        tail: the end of a long frame, which many messages may share.
+        size: bytes of frame and tail.
     """
 
     due_ns: int
@@ -27,11 +38,11 @@ class InFlightMessage:
     key: Key
     is_upward: bool
     base: int
-    header: int
+    header_bytes: int
     tally: Tally
     frame: bytes
     is_damaged: bool
-    is_sure: bool
+    is_exempt: bool
     envelope: Envelope | None
     tail: bytes
     size: int
@@ -41,72 +52,93 @@ class InFlightMessage:
         sent_ns: int,
         key: Key,
         base: int,
-        header: int,
+        header_bytes: int,
         tally: Tally,
         frame: bytes,
-        is_sure: bool = False,
+        is_exempt: bool = False,
         envelope: Envelope | None = None,
         tail: bytes = b"",
     ) -> None:
         self.due_ns = self.sent_ns = sent_ns
-        self.key, self.is_upward = key, key[0].is_upward
-        self.base, self.header, self.tally = base, header, tally
-        self.frame, self.tail, self.envelope = frame, tail, envelope
-        self.is_sure, self.is_damaged = is_sure, False
+        self.key = key
+        self.is_upward = key[0].is_upward
+        self.base = base
+        self.header_bytes = header_bytes
+        self.tally = tally
+        self.frame = frame
+        self.tail = tail
+        self.envelope = envelope
+        self.is_exempt = is_exempt
+        self.is_damaged = False
         self.size = len(frame) + len(tail)
 
     def copied(self, number: int) -> InFlightMessage:
-        """Its copy of that number."""
+        """Return its duplicate number `number`, counted from 1."""
         return InFlightMessage(
             self.sent_ns,
             (*self.key[:4], number),
             self.base,
-            self.header,
+            self.header_bytes,
             self.tally,
             self.frame,
-            self.is_sure,
+            self.is_exempt,
             self.envelope,
             self.tail,
         )
 
     @property
-    def whole(self) -> bytes:
+    def full_frame(self) -> bytes:
         return self.frame + self.tail
 
     def pack(self) -> list[Any]:
-        """For a checkpoint."""
-        how = [self.is_damaged, self.is_sure]
-        return [self.due_ns, self.sent_ns, *self.key, self.base, self.header, list(self.tally), self.whole, *how]
+        """Return what a checkpoint keeps of it."""
+        flags = [self.is_damaged, self.is_exempt]
+        sizes = [self.base, self.header_bytes, list(self.tally)]
+        return [self.due_ns, self.sent_ns, *self.key, *sizes, self.full_frame, *flags]
 
     @staticmethod
     def unpack(packed: list[Any]) -> InFlightMessage:
-        due_ns, sent_ns, kind, client, round, occurrence, copy, base, header, tally, frame, *how = packed
+        due_ns, sent_ns, kind, client, round, occurrence, copy, base, header_bytes, tally, frame, *flags = packed
         key = (Kind(kind), client, round, occurrence, copy)
-        flight = InFlightMessage(sent_ns, key, base, header, Tally(*tally), frame)
-        flight.due_ns, (flight.is_damaged, flight.is_sure) = due_ns, how
-        return flight
+        message = InFlightMessage(sent_ns, key, base, header_bytes, Tally(*tally), frame)
+        message.due_ns = due_ns
+        message.is_damaged, message.is_exempt = flags
+        return message
 
-    def flip(self, places: Iterable[float]) -> None:
-        """Flip the bits at these fractions of the frame; one that is flipped twice is as it was. Of a frame that is
-        empty, as a liar's may be, there is none."""
-        bits = bytearray(self.whole)
-        for place in places if bits else ():
-            byte, bit = divmod(int(place * 8 * len(bits)), 8)
-            bits[byte] ^= 1 << bit
-        if bits != self.whole:
-            self.frame, self.tail, self.is_damaged, self.envelope = bytes(bits), b"", True, None
+    def flip(self, positions: Iterable[float]) -> None:
+        """Flip the bits at these positions, given as fractions of the frame's length; two flips of a bit cancel.
+
+        An empty frame, which a malicious follower may send, stays empty.
+        """
+        data = bytearray(self.full_frame)
+        for position in positions if data else ():
+            byte, bit = divmod(int(position * 8 * len(data)), 8)
+            data[byte] ^= 1 << bit
+        if data != self.full_frame:
+            self.frame = bytes(data)
+            self.tail = b""
+            self.is_damaged = True
+            self.envelope = None
 
     @property
     def ends(self) -> tuple[int, int]:
+        """Addresses of sender and recipient."""
         return ends(*self.key[:2])
 
     def row(self, fate: Fate, now_ns: int, framing_bytes: int) -> tuple[int, ...]:
-        """The numbers of its `Row`, now that its fate is known. framing_bytes: what it has if it was carried."""
+        """Return the fields of its `Row`.
+
+        Args:
+            fate: what became of it.
+            now_ns: the current time, at which its fate was decided.
+            framing_bytes: bytes that the transport adds to it, if the transport carried it.
+        """
         kind, client, round, _, copy = self.key
         scalars, seeds, catchup_bytes, digest_bytes = self.tally
-        is_upward, header = self.is_upward, self.header
+        is_upward = self.is_upward
+        header_bytes = self.header_bytes
         has_arrived = fate is DELIVERED or fate is REFUSED
-        # what travels up has come over the wire, once, before a rule says anything; what travels down has not
+        # An upward message crosses the wire once, before any fault applies to it; a downward one after all faults.
         is_carried = copy == 0 if is_upward else fate is DELIVERED
         return (
             self.sent_ns,
@@ -115,8 +147,8 @@ class InFlightMessage:
             kind,
             client if is_upward else SERVER,
             SERVER if is_upward else client,
-            header,
-            self.size - header,
+            header_bytes,
+            self.size - header_bytes,
             framing_bytes if is_carried else 0,
             digest_bytes,
             catchup_bytes,
@@ -128,17 +160,24 @@ class InFlightMessage:
 
 @dataclass(slots=True, eq=False)
 class Answer:
-    """What a follower says to a message: it counts as sent at `due_ns`, and may not be there before."""
+    """A follower's answer to a message.
+
+    Attributes:
+        due_ns: when it counts as sent.
+        key: identity of the message that it answers.
+        base: the model version of that message.
+        frames: its frames; None until the transport has brought them.
+        is_late: whether it is due and has not come, so that simulated time stands still.
+    """
 
     due_ns: int
     key: Key
     base: int
     frames: list[bytes] | None = None
     is_late: bool = False
-    """True while simulated time stands still for it."""
 
     def pack(self) -> list[Any]:
-        """For a checkpoint."""
+        """Return what a checkpoint keeps of it."""
         return [self.due_ns, *self.key, self.base, self.frames]
 
     @staticmethod
@@ -148,14 +187,14 @@ class Answer:
 
 
 def next_key(occurrences: dict[tuple[Kind, int, int], int], kind: Kind, client: int, round: int) -> Key:
-    """The name of the next message of a kind, client and round."""
-    name = (kind, client, round)
-    occurrence = occurrences.get(name, 0)
-    occurrences[name] = occurrence + 1
+    """Return the key of the next message of a kind, client and round, and count it in `occurrences`."""
+    group = (kind, client, round)
+    occurrence = occurrences.get(group, 0)
+    occurrences[group] = occurrence + 1
     return kind, client, round, occurrence, 0
 
 
-def drawn_by(key: Key) -> tuple[int | str, ...]:
-    """What a message's fortune is drawn by; a copy has its own, and the message itself none that copies change."""
+def random_key(key: Key) -> tuple[int | str, ...]:
+    """Return the key of a message's random draws. Duplicates have draws of their own; the original's do not change."""
     kind, client, round, occurrence, copy = key
     return (client, kind.name, round, occurrence, copy) if copy else (client, kind.name, round, occurrence)

@@ -1,7 +1,7 @@
 """Random draws by key: the same key draws the same number everywhere, in any order, in any process.
 
-Nothing on the bus has a generator with a state: a latency, a drop or a cohort is a function of the scenario's seed
-and of what it is drawn for. So the same messages suffer on every transport, and a retry (another occurrence) is a new
+The bus has no stateful generator: a latency, a drop or a cohort is a function of the scenario's seed and of what it is
+drawn for. So the same messages are lost or delayed on every transport. A retry is another occurrence and has a new
 draw.
 """
 
@@ -17,24 +17,27 @@ T = TypeVar("T")
 
 
 def bits(seed: int, *key: Key) -> int:
-    """64 uniform bits keyed by (seed, key…), by BLAKE2b."""
+    """Return 64 uniform bits keyed by (seed, key…), by BLAKE2b."""
     text = "\x1f".join(map(str, key)).encode()
     salt = (seed % 2**64).to_bytes(8, "little")
     return int.from_bytes(hashlib.blake2b(text, digest_size=8, key=salt).digest(), "little")
 
 
 def uniform(seed: int, *key: Key) -> float:
-    """A number in (0, 1), keyed by (seed, key…): 53 bits, never an end point."""
+    """Return a number in (0, 1), keyed by (seed, key…): 53 bits, never an end point."""
     return ((bits(seed, *key) >> 11) + 0.5) * 2.0**-53
 
 
 def below(limit: int, seed: int, *key: Key) -> int:
-    """A whole number in [0, limit). Its bias is below limit/2⁶⁴."""
+    """Return an integer in [0, limit), keyed by (seed, key…). Its bias is below limit/2⁶⁴."""
     return bits(seed, *key) * limit >> 64
 
 
 def sample(members: int, count: int, seed: int, *key: Key) -> list[int]:
-    """`count` distinct positions out of range(members), ascending, at a cost of O(count): Floyd's algorithm."""
+    """Return `count` distinct elements of range(members) in ascending order, keyed by (seed, key…).
+
+    Floyd's algorithm, O(count) draws.
+    """
     if count == members:
         return list(range(members))
     chosen: set[int] = set()
@@ -45,34 +48,39 @@ def sample(members: int, count: int, seed: int, *key: Key) -> list[int]:
 
 
 class KeyedRandom:
-    """The draws of one thing that a scenario says, keyed by what it says: whatever else is said changes none of them.
+    """The random draws of one fault, keyed by its configuration: no other fault of the scenario changes them.
 
-    clients: how many there are. says: all that the thing is, and nothing else; number: how many before it say the same.
+    Args:
+        seed: the scenario's seed.
+        clients: number of clients in the run.
+        identity: the fault's complete configuration and nothing else; its repr.
+        number: how many earlier faults of the scenario have the same identity.
     """
 
-    def __init__(self, seed: int, clients: int, says: str, number: int = 0) -> None:
-        self._seed, self._clients = seed, clients
-        self._key = ("rule", hashlib.blake2b(says.encode(), digest_size=8).hexdigest(), number)
+    def __init__(self, seed: int, clients: int, identity: str, number: int = 0) -> None:
+        self._seed = seed
+        self._clients = clients
+        self._key = ("rule", hashlib.blake2b(identity.encode(), digest_size=8).hexdigest(), number)
         self._shares: dict[float, frozenset[int]] = {}
 
     def draw(self, *key: Key) -> float:
-        """A number in (0, 1)."""
+        """Return a number in (0, 1)."""
         return uniform(self._seed, *self._key, *key)
 
     def share(self, fraction: float) -> frozenset[int]:
-        """A fixed share of all clients, rounded to the nearest number of them."""
+        """Return the clients of a share, drawn once per fraction; its size is rounded to the nearest integer."""
         if fraction not in self._shares:
             count = round(fraction * self._clients)
             self._shares[fraction] = frozenset(sample(self._clients, count, self._seed, *self._key, "share"))
         return self._shares[fraction]
 
 
-def with_random(things: Sequence[T], seed: int, clients: int) -> list[tuple[T, KeyedRandom]]:
-    """Each of the things that a scenario says, by its repr, with its draws."""
-    said: Counter[str] = Counter()
-    found = []
-    for thing in things:
-        says = repr(thing)
-        found.append((thing, KeyedRandom(seed, clients, says, said[says])))
-        said[says] += 1
-    return found
+def with_random(faults: Sequence[T], seed: int, clients: int) -> list[tuple[T, KeyedRandom]]:
+    """Pair each fault of a scenario with its draws, keyed by the fault's repr."""
+    seen: Counter[str] = Counter()
+    pairs = []
+    for fault in faults:
+        identity = repr(fault)
+        pairs.append((fault, KeyedRandom(seed, clients, identity, seen[identity])))
+        seen[identity] += 1
+    return pairs

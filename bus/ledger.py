@@ -1,8 +1,8 @@
-"""The ledger: one row for every message, in rotated Parquet segments.
+"""The ledger: one row for every message, in a sequence of Parquet files (segments).
 
-A row is written when the message's fate is settled. Rows since the last segment are handed to whoever keeps the
-run's checkpoints (`take_new`), so that a run that is killed resumes with exactly the rows of its last durable commit.
-Two ledgers are equal when `ledger_hash` says so.
+A row is added when the message's fate is decided. Checkpoints store the rows that no segment contains yet (`take_new`),
+so a run that is killed resumes with exactly the rows of its last durable commit. Two ledgers are equal if their
+`ledger_hash` is.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from seedbus.bus.files import check_folder, descriptor, make_folder, remove, syn
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SEGMENT_ROWS = 20_000  # 2 MB that wait in memory, and what it takes to compress them
+SEGMENT_ROWS = 20_000  # 2 MB in memory, plus what their compression needs
 
 
 class Fate(enum.IntEnum):
-    """What became of a message."""
+    """What happened to a message."""
 
     DELIVERED = 0
     DROPPED = 1
@@ -44,9 +44,23 @@ DELIVERED, DROPPED, REFUSED = Fate.DELIVERED, Fate.DROPPED, Fate.REFUSED
 
 
 class Row(NamedTuple):
-    """One message. Times in simulated nanoseconds; arrived_ns is −1 for what never arrived.
+    """One message.
 
-    payload_bytes includes the digest and catch-up bytes, which are also counted apart; framing is the transport's.
+    Attributes:
+        sent_ns: when it was sent.
+        arrived_ns: when it arrived; −1 if it never did.
+        round: its round.
+        kind: its `Kind`.
+        sender: address of the sender.
+        recipient: address of the recipient.
+        header_bytes: bytes of the envelope before its body.
+        payload_bytes: bytes of the body, digest and catch-up bytes included.
+        framing_bytes: bytes that the transport added.
+        digest_bytes: bytes of the payload that are digests for verification.
+        catchup_bytes: bytes of the payload that bring a client up to date.
+        scalars: gradient scalars in the payload.
+        seeds: seeds in the payload.
+        fate: its `Fate`.
     """
 
     sent_ns: int
@@ -67,45 +81,53 @@ class Row(NamedTuple):
 
 COLUMNS = Row._fields
 SUMMED = ("header_bytes", "payload_bytes", "framing_bytes", "digest_bytes", "catchup_bytes", "scalars", "seeds")
-INSTRUMENT = "instrument_bytes"  # of all messages of a kind, those to and from the evaluator
+INSTRUMENT = "instrument_bytes"  # total bytes of a kind's messages to and from the evaluator
 _pack = struct.Struct(f"={len(COLUMNS)}q").pack
 _DIGEST = b"seedbus.rows.sha256"
 Columns = dict[str, NDArray[np.int64]]
 
 
 class Ledger:
-    """Collects rows in memory, writes them to `folder` a segment at a time, and keeps running totals."""
+    """Collects rows in memory, writes them to disk in segments, and keeps totals.
+
+    Attributes:
+        folder: where the segments are.
+        segment_rows: number of rows at which a segment is due.
+        segments: number of segments written.
+    """
 
     def __init__(self, folder: Path, segment_rows: int = SEGMENT_ROWS) -> None:
-        self.folder, self.segment_rows = folder, segment_rows
+        self.folder = folder
+        self.segment_rows = segment_rows
         self.segments = 0
         self._totals: Counter[tuple[Kind, str]] = Counter()
-        self._rows = array("q")
-        self._taken = self._counted = 0
+        self._rows = array("q")  # rows of no segment yet, one after another
+        self._taken = 0  # elements of `_rows` that `take_new` has returned
+        self._counted = 0  # elements of `_rows` that are in `_totals`
 
     @property
     def totals(self) -> Counter[tuple[Kind, str]]:
-        """Sums by kind, of all rows so far: those that are new since the last time are added up together."""
+        """(kind, column) → sum over all rows so far, for the columns of `SUMMED`, "messages" and `INSTRUMENT`."""
         self._count_new()
         return self._totals
 
     def append(self, row: tuple[int, ...]) -> None:
-        """Add a `Row`, or the same numbers without their names."""
+        """Add a row: a `Row` or a plain tuple of its fields."""
         self._rows.frombytes(_pack(*row))
 
     def take_new(self) -> bytes:
-        """The rows since the last call, packed for `restore`."""
+        """Return the rows added since the last call, as bytes for `restore`."""
         new = self._rows[self._taken :].tobytes()
         self._taken = len(self._rows)
         return new
 
     @property
     def is_full(self) -> bool:
-        """True when a segment is due."""
+        """Whether a segment is due."""
         return len(self._rows) >= self.segment_rows * len(COLUMNS)
 
     def write_segment(self) -> None:
-        """Move all rows into the next Parquet file: complete and on the disk, or not there at all."""
+        """Move all rows from memory to the next segment, atomically and synced to disk."""
         if not self._rows:
             return
         import pyarrow as pa
@@ -121,11 +143,21 @@ class Ledger:
             sync_folder(self.folder.parent)
         self.segments += 1
         self._count_new()
-        # in real time rows may have come meanwhile, and these stay
-        self._rows, self._taken, self._counted = self._rows[end:], max(0, self._taken - end), self._counted - end
+        # In real time rows may have been added meanwhile; these stay in memory.
+        self._rows = self._rows[end:]
+        self._taken = max(0, self._taken - end)
+        self._counted -= end
 
     def restore(self, segments: int, rows: bytes) -> None:
-        """Go back to a checkpoint: its first `segments` files and the rows taken since; anything later goes."""
+        """Go back to a checkpoint; later segments and rows are removed.
+
+        Args:
+            segments: number of segments at the checkpoint.
+            rows: all that `take_new` had returned since the last of them, concatenated.
+
+        Raises:
+            LedgerDamaged: one of these segments is missing or cannot be read.
+        """
         check_folder(self.folder)
         kept = {_path(self.folder, number) for number in range(segments)}
         for path in set(self.folder.glob("*.*")) - kept:
@@ -133,7 +165,8 @@ class Ledger:
         self.segments = segments
         self._rows = array("q")
         self._rows.frombytes(rows)
-        self._taken, self._counted = len(self._rows), 0
+        self._taken = len(self._rows)
+        self._counted = 0
         self._totals.clear()
         for path in sorted(kept):
             self._count(_read(path))
@@ -149,36 +182,45 @@ class Ledger:
         sizes = columns["header_bytes"] + columns["payload_bytes"]
         is_instrument = (columns["sender"] == EVALUATOR) | (columns["recipient"] == EVALUATOR)
         for number in np.unique(columns["kind"]).tolist():
-            kind, here = Kind(number), columns["kind"] == number
-            found = [int(here.sum()), *values[:, here].sum(axis=1).tolist(), int(sizes[here & is_instrument].sum())]
-            for name, value in zip(("messages", *SUMMED, INSTRUMENT), found, strict=True):
+            kind = Kind(number)
+            mask = columns["kind"] == number
+            sums = [int(mask.sum()), *values[:, mask].sum(axis=1).tolist(), int(sizes[mask & is_instrument].sum())]
+            for name, value in zip(("messages", *SUMMED, INSTRUMENT), sums, strict=True):
                 self._totals[kind, name] += value
 
 
 def read_ledger(folder: Path) -> Columns:
-    """All rows of a ledger's segments as int64 columns. Raises `LedgerDamaged`."""
-    # by number and not by what is there: a segment missing between others is named
+    """Return all rows of a ledger's segments as columns, each int64 of shape [rows].
+
+    Raises:
+        LedgerDamaged: a segment is missing or cannot be read.
+    """
+    # By number, and not by the names that exist, so that a missing segment is reported.
     parts = [_read(_path(folder, number)) for number in range(len(list(folder.glob("*.parquet"))))]
     return {name: np.concatenate([part[name] for part in parts] or [np.empty(0, np.int64)]) for name in COLUMNS}
 
 
 def is_canonical(columns: Columns) -> NDArray[np.bool_]:
-    """Which rows are the scenario's own, and not those of processes that come and go or of a transport."""
+    """Return a mask [rows] of the messages that the scenario determines.
+
+    It excludes rows of hosts, which depend on when processes join and leave, and rows of transports (LINK).
+    """
     ends: NDArray[np.int64] = np.minimum(columns["sender"], columns["recipient"])
     mask: NDArray[np.bool_] = (ends >= EVALUATOR) & (columns["kind"] != Kind.LINK)
     return mask
 
 
 def ledger_hash(columns: Columns) -> str:
-    """The canonical hash: the messages of clients and evaluator, every column but the framing, in their own order.
+    """Return the hash of the canonical rows: every column but the framing, in the order of the rows.
 
-    Framing belongs to the transport, and who joins how often to the processes: neither may make a difference.
+    Framing depends on the transport, and the rows of hosts on its processes; neither may change the hash.
     """
-    of_rounds, whole = is_canonical(columns), hashlib.sha256()
+    mask = is_canonical(columns)
+    total = hashlib.sha256()
     for name in COLUMNS:
         if name != "framing_bytes":
-            whole.update(name.encode() + hashlib.sha256(columns[name][of_rounds].astype("<i8").tobytes()).digest())
-    return whole.hexdigest()
+            total.update(name.encode() + hashlib.sha256(columns[name][mask].astype("<i8").tobytes()).digest())
+    return total.hexdigest()
 
 
 def _path(folder: Path, number: int) -> Path:
@@ -186,7 +228,7 @@ def _path(folder: Path, number: int) -> Path:
 
 
 def _digest(columns: Columns) -> bytes:
-    """SHA-256 of a segment's rows: Parquet itself does not notice a flipped bit in a number."""
+    """SHA-256 of a segment's rows, because Parquet itself does not detect a flipped bit in a number."""
     return hashlib.sha256(b"".join(columns[name].astype("<i8").tobytes() for name in COLUMNS)).digest()
 
 
@@ -201,7 +243,7 @@ def _narrow(column: NDArray[np.int64]) -> NDArray[np.int64] | NDArray[np.int32]:
 
 
 def _arrow(column: NDArray[np.int64] | NDArray[np.int32]) -> pa.Array:
-    """The column for Parquet, not copied. Out of buffers, because for an array of NumPy's Arrow would import pandas."""
+    """The column as an Arrow array without a copy. Made from buffers: given a NumPy array, Arrow imports pandas."""
     import pyarrow as pa
 
     kind = pa.int64() if column.dtype == np.int64 else pa.int32()
@@ -209,7 +251,7 @@ def _arrow(column: NDArray[np.int64] | NDArray[np.int32]) -> pa.Array:
 
 
 def _numbers(column: pa.ChunkedArray) -> NDArray[np.int64]:
-    """A column of int64 without nulls."""
+    """A column of int64 without nulls, as an array [rows]."""
     parts = [
         np.frombuffer(chunk.buffers()[1], np.int64)[chunk.offset : chunk.offset + len(chunk)]
         for chunk in column.chunks
@@ -223,8 +265,8 @@ def _read(path: Path) -> Columns:
     import pyarrow.parquet as pq
 
     try:
-        with open(descriptor(path, os.O_RDONLY), "rb") as opened, pq.ParquetFile(opened) as file:
-            table = file.read(use_threads=False)
+        with open(descriptor(path, os.O_RDONLY), "rb") as file, pq.ParquetFile(file) as parquet:
+            table = parquet.read(use_threads=False)
         columns = {name: _numbers(table.column(name).cast(pa.int64()).fill_null(0)) for name in COLUMNS}
         is_sound = table.schema.metadata[_DIGEST] == _digest(columns)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What an actor reads: letters, in the order of their arrival."""
+"""The mailbox: the queue of messages that have been delivered to an actor."""
 
 from __future__ import annotations
 
@@ -13,51 +13,53 @@ from seedbus.bus.clock import Clock
 class Mailbox:
     """An actor's incoming messages, in the order of their arrival.
 
-    An actor that reads with `read` is called for each letter as it arrives; with `get` it wakes for each.
+    `read` calls a function for each message as it arrives, without a task switch. `get` wakes the waiting task.
     """
 
     def __init__(self, name: str, clock: Clock) -> None:
         self.name = name
         self._clock = clock
-        self._letters: deque[Any] = deque()
+        self._messages: deque[Any] = deque()
         self._reader: asyncio.Future[None] | None = None
-        self._act: Callable[[Any], bool] | None = None
-        self._is_acting = False
+        self._handler: Callable[[Any], bool] | None = None
+        self._is_handling = False
 
-    def put(self, letter: Any) -> None:
-        """Add a letter: an envelope, or a note that an actor writes to itself (a deadline that passed)."""
-        self._letters.append(letter)
+    def put(self, message: Any) -> None:
+        """Add a message: an envelope, or an actor's notice to itself, such as a deadline that has passed."""
+        self._messages.append(message)
         reader = self._reader
-        if reader is None or self._is_acting or reader.done():
+        if reader is None or self._is_handling or reader.done():
             return
-        if self._act is None:
+        if self._handler is None:
             reader.set_result(None)
         else:
-            self._hand_over(self._act, reader)
+            self._dispatch(self._handler, reader)
 
     async def get(self) -> Any:
-        """The next letter; waits for one."""
-        while not self._letters:
+        """Return the next message; wait if there is none."""
+        while not self._messages:
             await self._wait()
-        return self._letters.popleft()
+        return self._messages.popleft()
 
-    async def read(self, act: Callable[[Any], bool]) -> None:
-        """Let `act` have each letter, those that wait first, until it says that this was the last; raises what it
-        raises. Whatever arrives while it acts waits its turn."""
-        while self._letters:
-            if act(self._letters.popleft()):
+    async def read(self, handler: Callable[[Any], bool]) -> None:
+        """Call `handler` for each message, the queued ones first, until it returns True.
+
+        Messages that arrive while `handler` runs are queued. An exception of `handler` is raised from here.
+        """
+        while self._messages:
+            if handler(self._messages.popleft()):
                 return
-        self._act = act
+        self._handler = handler
         try:
             await self._wait()
         finally:
-            self._act = None
+            self._handler = None
 
-    def _hand_over(self, act: Callable[[Any], bool], reader: asyncio.Future[None]) -> None:
-        self._is_acting = True
+    def _dispatch(self, handler: Callable[[Any], bool], reader: asyncio.Future[None]) -> None:
+        self._is_handling = True
         try:
-            while self._letters:
-                if act(self._letters.popleft()):
+            while self._messages:
+                if handler(self._messages.popleft()):
                     break
             else:
                 return
@@ -67,7 +69,7 @@ class Mailbox:
             if not reader.done():
                 reader.set_exception(error)
         finally:
-            self._is_acting = False
+            self._is_handling = False
 
     async def _wait(self) -> None:
         self._reader = asyncio.get_running_loop().create_future()

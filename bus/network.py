@@ -1,10 +1,10 @@
-"""How long things take in simulated time: links with latency and bandwidth, and clients that compute.
+"""Durations in simulated time: links with latency and bandwidth, and the clients' computation.
 
-Every duration is drawn by key (seed, what, who, round, …), so it is the same on every transport, and is rounded to
-whole nanoseconds. Links of the evaluator and of hosts are ideal: they are instruments, not subjects.
+Every duration is drawn by key (seed, purpose, client, round, …), so it is the same on every transport, and is rounded
+to integer nanoseconds. Links of the evaluator and of hosts are ideal, because these are instruments of the simulation.
 
-What a scenario says may narrow a client's link (`Throttle`) or slow its work (`Slowdown`). Of several limits the lowest
-holds; factors multiply, as exact fractions, and pauses add: their order makes no difference.
+Faults may limit a client's bandwidth (`Throttle`) or slow its computation (`Slowdown`). The lowest of several limits
+applies. Factors multiply as exact fractions and pauses add, so the order of the faults makes no difference.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from pydantic_core import PydanticCustomError
 from seedbus.bus.envelope import SERVER
 from seedbus.bus.fault_hooks import FaultHooks
 from seedbus.bus.in_flight import Key as MessageKey
-from seedbus.bus.in_flight import drawn_by
+from seedbus.bus.in_flight import random_key
 from seedbus.bus.keyed_random import Key, KeyedRandom, uniform
 
 _NORMAL = NormalDist()
-_LONGEST_S = 10**6  # a single draw: a heavy tail must not outrun the clock
+_LONGEST_S = 10**6  # limit of a single draw, so that a heavy tail does not reach the end of the clock
 _HIGHEST_EXPONENT = 700.0  # exp overflows above 709
 
 
@@ -33,19 +33,19 @@ class _Duration(BaseModel, ABC):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     def quantile(self, u: float) -> float:
-        """The duration in seconds at probability u in (0, 1), cut off at 10⁶ s."""
+        """Return the duration in seconds at probability u in (0, 1), at most 10⁶ s."""
         return min(self._quantile(u), _LONGEST_S)
 
     @abstractmethod
     def _quantile(self, u: float) -> float: ...
 
     def draw_s(self, seed: int, *key: Key) -> float:
-        """A duration in seconds, keyed."""
+        """Draw a duration in seconds by key."""
         return self.quantile(uniform(seed, *key))
 
 
 class Constant(_Duration):
-    """Always the same; a plain number in its place is short for it."""
+    """Always the same; a plain number is short for it."""
 
     distribution: Literal["constant"] = "constant"
     value: float = Field(default=0.0, ge=0, le=_LONGEST_S, description="seconds")
@@ -54,7 +54,7 @@ class Constant(_Duration):
         return self.value
 
     def draw_s(self, seed: int, *key: Key) -> float:
-        return self.value  # whatever is drawn
+        return self.value
 
 
 class Uniform(_Duration):
@@ -86,7 +86,7 @@ class Lognormal(_Duration):
 
 
 class Exponential(_Duration):
-    """Memoryless, by its mean."""
+    """Exponential (memoryless), given by its mean."""
 
     distribution: Literal["exponential"] = "exponential"
     mean: float = Field(gt=0, le=_LONGEST_S, description="seconds")
@@ -96,7 +96,7 @@ class Exponential(_Duration):
 
 
 class Pareto(_Duration):
-    """Heavy-tailed, from its smallest value."""
+    """Pareto: heavy-tailed above its smallest value."""
 
     distribution: Literal["pareto"] = "pareto"
     minimum: float = Field(gt=0, le=_LONGEST_S, description="seconds")
@@ -106,16 +106,16 @@ class Pareto(_Duration):
         return self.minimum * math.exp(min(-math.log1p(-u) / self.shape, _HIGHEST_EXPONENT))
 
 
-def _spelled_out(given: Any) -> Any:
-    if type(given) in (int, float):
-        return {"distribution": "constant", "value": given}
-    if not isinstance(given, dict | BaseModel):
+def _expand_number(value: Any) -> Any:
+    if type(value) in (int, float):
+        return {"distribution": "constant", "value": value}
+    if not isinstance(value, dict | BaseModel):
         raise PydanticCustomError("number_or_fields", "a number or a mapping of fields")
-    return given
+    return value
 
 
 _Distribution = Annotated[Constant | Uniform | Lognormal | Exponential | Pareto, Field(discriminator="distribution")]
-Duration = Annotated[_Distribution, BeforeValidator(_spelled_out, json_schema_input_type=float | _Distribution)]
+Duration = Annotated[_Distribution, BeforeValidator(_expand_number, json_schema_input_type=float | _Distribution)]
 """A distribution; a number is short for the constant one."""
 
 
@@ -128,13 +128,15 @@ class Network(BaseModel):
     up_mbps: float | None = Field(default=None, ge=1e-6, description="a client's uplink in Mbit/s; none: unlimited")
     down_mbps: float | None = Field(default=None, ge=1e-6, description="a client's downlink in Mbit/s; none: unlimited")
     shared_up_mbps: float | None = Field(
-        default=None, ge=1e-6, description="what all clients share on the way to the server, in the order of sending"
+        default=None, ge=1e-6, description="uplink to the server in Mbit/s, shared by all clients in order of sending"
     )
-    shared_down_mbps: float | None = Field(default=None, ge=1e-6, description="and on the way from it")
+    shared_down_mbps: float | None = Field(
+        default=None, ge=1e-6, description="downlink from the server in Mbit/s, shared likewise"
+    )
 
 
 class Compute(BaseModel):
-    """How long a client's local work takes: evaluations of f, and folding what it missed, times its own slowness."""
+    """How long a client computes: evaluations of f and replay of missed commits, times the client's own slowness."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -143,7 +145,15 @@ class Compute(BaseModel):
     slowness: Duration = Field(default=Constant(value=1.0), description="a client's own factor, drawn once")
 
     def time_ns(self, seed: int, client: int, round: int, evaluations: int, missed: int = 0) -> int:
-        """Nanoseconds that `client` needs in `round` for so many evaluations, and to fold so many missed commits."""
+        """Return the nanoseconds that a client computes in a round, without faults.
+
+        Args:
+            seed: the scenario's seed.
+            client: the client.
+            round: the round.
+            evaluations: number of evaluations of f.
+            missed: number of missed commits to fold.
+        """
         work_s = self.evaluation.draw_s(seed, "evaluation", client, round) * evaluations
         if missed:
             work_s += self.replay.draw_s(seed, "replay", client, round) * missed
@@ -152,107 +162,136 @@ class Compute(BaseModel):
 
 @runtime_checkable
 class Throttle(Protocol):
-    """Limits the links of clients."""
+    """A fault that limits the bandwidth of clients' links."""
 
     def mbps(self, client: int, round: int, upward: bool, random: KeyedRandom) -> float | None:
-        """At most so many Mbit/s for a message of the round; None: no limit."""
+        """Return the limit in Mbit/s for a client's messages of a round in one direction; None: no limit."""
         ...
 
 
 class Slowed(NamedTuple):
-    """Work takes so many times as long, and so much longer."""
+    """A change of a computation's duration.
+
+    Attributes:
+        factor: the duration is multiplied by it.
+        pause_ns: nanoseconds that are then added.
+    """
 
     factor: float = 1.0
     pause_ns: int = 0
 
     def of(self, ns: int) -> Fraction:
+        """Return the changed duration in nanoseconds."""
         return ns * Fraction(self.factor) + self.pause_ns
 
 
 @runtime_checkable
 class Slowdown(Protocol):
-    """Makes the work of clients take longer, or less."""
+    """A fault that makes clients compute for longer, or less long."""
 
     def slows(self, client: int, round: int, random: KeyedRandom) -> Slowed: ...
 
 
 class Pace:
-    """How long clients work, after all that the scenario says of it."""
+    """How long clients compute, with all faults that slow them."""
 
     def __init__(self, compute: Compute, seed: int, rules: FaultHooks) -> None:
-        self._compute, self._seed = compute, seed
-        self._drags = [each for each in rules.said if isinstance(each.thing, Slowdown)]
+        self._compute = compute
+        self._seed = seed
+        self._slowdowns = [each for each in rules.faults if isinstance(each.fault, Slowdown)]
 
     def time_ns(self, client: int, round: int, evaluations: int, missed: int = 0) -> int:
-        """Nanoseconds that `client` needs in `round` for so many evaluations, and to fold so many missed commits."""
-        alone_ns = self._compute.time_ns(self._seed, client, round, evaluations, missed)
-        if not self._drags:
-            return alone_ns
-        factor, pause_ns = Fraction(1), 0
-        for each in self._drags:
-            slowed = each.thing.slows(client, round, each.random)
-            if by_ns := _whole(slowed.of(alone_ns) - alone_ns):
-                each.delays("slowed", by_ns)
-            factor, pause_ns = factor * Fraction(slowed.factor), pause_ns + slowed.pause_ns
-        return min(_whole(alone_ns * factor) + pause_ns, _LONGEST_S * 10**9)
+        """Return the nanoseconds that a client computes in a round; count the delay that each fault alone causes.
+
+        Args:
+            client: the client.
+            round: the round.
+            evaluations: number of evaluations of f.
+            missed: number of missed commits to fold.
+        """
+        base_ns = self._compute.time_ns(self._seed, client, round, evaluations, missed)
+        if not self._slowdowns:
+            return base_ns
+        factor = Fraction(1)
+        pause_ns = 0
+        for each in self._slowdowns:
+            slowed = each.fault.slows(client, round, each.random)
+            if by_ns := _nearest(slowed.of(base_ns) - base_ns):
+                each.count_delay("slowed", by_ns)
+            factor *= Fraction(slowed.factor)
+            pause_ns += slowed.pause_ns
+        return min(_nearest(base_ns * factor) + pause_ns, _LONGEST_S * 10**9)
 
 
 class Links:
-    """The queues of every client's link: a message starts when those before it have left.
+    """The links between server and clients, each a queue per direction: a message is sent when those before it are.
 
-    A link that all share is the server's own: a message passes it first, in the order of sending, whichever way it
-    goes, and then its client's link. `busy` maps (client, or server, upward) to the nanosecond at which that direction
-    is free again. It is part of a checkpoint.
+    A shared link is the server's own. In both directions a message passes the shared link first, in the order of
+    sending, and then its client's link.
+
+    Attributes:
+        network: bandwidths and latency.
+        seed: the scenario's seed.
+        busy: (client or server address, whether upward) → nanosecond at which that direction is free again; part of
+            checkpoints.
     """
 
     def __init__(self, network: Network, seed: int, rules: FaultHooks | None = None) -> None:
-        self.network, self.seed = network, seed
+        self.network = network
+        self.seed = seed
         self.busy: dict[tuple[int, bool], int] = {}
-        self._throttles = [each for each in rules.said if isinstance(each.thing, Throttle)] if rules else []
+        self._throttles = [each for each in rules.faults if isinstance(each.fault, Throttle)] if rules else []
         mbps = (network.up_mbps, network.down_mbps, network.shared_up_mbps, network.shared_down_mbps)
-        self._are_wide = not self._throttles and all(each is None for each in mbps)
+        self._is_unlimited = not self._throttles and all(each is None for each in mbps)
         latency = network.latency
         self._latency_ns = round_ns(latency.value) if isinstance(latency, Constant) else None
 
     def arrival_ns(self, key: MessageKey, size: int, departs_ns: int) -> int:
-        """When a message of `size` bytes that departs at `departs_ns` arrives; its links are taken until then."""
+        """Return when a message arrives, in nanoseconds, and occupy its links while it is transmitted.
+
+        Args:
+            key: identity of the message.
+            size: its bytes.
+            departs_ns: when it is sent.
+        """
         kind, client, round, _, _ = key
         if client < 0:
             return departs_ns
-        if not self._are_wide:
-            departs_ns = self._left_ns(client, round, kind.is_upward, size, departs_ns)
+        if not self._is_unlimited:
+            departs_ns = self._transmitted_ns(client, round, kind.is_upward, size, departs_ns)
         if self._latency_ns is not None:
             return departs_ns + self._latency_ns
-        return departs_ns + round_ns(self.network.latency.draw_s(self.seed, "latency", *drawn_by(key)))
+        return departs_ns + round_ns(self.network.latency.draw_s(self.seed, "latency", *random_key(key)))
 
-    def _left_ns(self, client: int, round: int, upward: bool, size: int, departs_ns: int) -> int:
-        """When a message has left its queues."""
+    def _transmitted_ns(self, client: int, round: int, upward: bool, size: int, departs_ns: int) -> int:
+        """When the last link has transmitted all of a message; its latency follows."""
         network = self.network
         shared, own = (
             (network.shared_up_mbps, network.up_mbps) if upward else (network.shared_down_mbps, network.down_mbps)
         )
-        for end, mbps in ((SERVER, shared), (client, self._narrowed(own, client, round, upward, size))):
+        for end, mbps in ((SERVER, shared), (client, self._limited(own, client, round, upward, size))):
             if mbps is not None:
                 departs_ns = max(departs_ns, self.busy.get((end, upward), 0)) + _transfer_ns(size, mbps)
                 self.busy[end, upward] = departs_ns
         return departs_ns
 
     def forget(self, now_ns: int) -> None:
-        """Drop the queues that are empty by now."""
+        """Drop the entries of `busy` for links that are free by now."""
         self.busy = {link: free_ns for link, free_ns in self.busy.items() if free_ns > now_ns}
 
-    def _narrowed(self, own: float | None, client: int, round: int, upward: bool, size: int) -> float | None:
-        """A client's bandwidth: its own, or the lowest limit if that is lower. Counts what each limit alone costs."""
+    def _limited(self, own: float | None, client: int, round: int, upward: bool, size: int) -> float | None:
+        """A client's bandwidth (Mbit/s): its own, or a throttle's if lower. Counts the delay of each throttle alone."""
         lowest = own
         for each in self._throttles:
-            mbps = each.thing.mbps(client, round, upward, each.random)
+            mbps = each.fault.mbps(client, round, upward, each.random)
             if mbps is not None and (own is None or mbps < own):
-                each.delays("throttled", _transfer_ns(size, mbps) - (0 if own is None else _transfer_ns(size, own)))
+                without_ns = 0 if own is None else _transfer_ns(size, own)
+                each.count_delay("throttled", _transfer_ns(size, mbps) - without_ns)
                 lowest = mbps if lowest is None else min(lowest, mbps)
         return lowest
 
 
-def _whole(ns: Fraction) -> int:
+def _nearest(ns: Fraction) -> int:
     return round(ns)
 
 
@@ -261,5 +300,5 @@ def _transfer_ns(size: int, mbps: float) -> int:
 
 
 def round_ns(seconds: float) -> int:
-    """Whole nanoseconds."""
+    """Return seconds as integer nanoseconds."""
     return round(seconds * 1e9)

@@ -1,7 +1,7 @@
 """The answers that followers owe: one to each message that was delivered to them.
 
-An answer counts as sent when the scenario's compute time has passed. If it is not there by then, simulated time stands
-still for it; in real time nobody waits for anybody.
+An answer counts as sent once the scenario's compute time has passed. If it has not come by then, simulated time stands
+still until it does. In real time nothing waits for it: it is sent when it comes.
 """
 
 from __future__ import annotations
@@ -18,20 +18,24 @@ from seedbus.bus.in_flight import Answer, Key
 from seedbus.bus.transport import Transport
 
 SETS_BACK = frozenset({Kind.WAKE, REFUSE})
-_NOTES = first_bytes(Kind.WAKE)
+"""Kinds after which a client may have lost its state; it answers them with a JOIN."""
+_NOTE_PREFIX = first_bytes(Kind.WAKE)
 
 
-Learned = Callable[[Key, int, list[bytes], list[bytes]], bool]
-"""Called with each answer as soon as it is there: the message that it answers, that message's version, the frames to be
-sent, and the notes to the simulation, which are not sent. Returns whether the notes are counted as carried bytes."""
+OnAnswer = Callable[[Key, int, list[bytes], list[bytes]], bool]
+"""Called as soon as an answer has come, with the key of the message that it answers, that message's version, the frames
+to send, and the notes to the simulation, which are not sent. Returns whether the notes count as carried bytes."""
 
 
 class PendingReplies:
-    """The answers to come.
+    """The answers that have not been sent.
 
-    speak: called at the moment at which a follower says its answer.
-    noted: called with a follower's notes to the simulation, whose bytes were carried and not sent.
-    learned: see `Learned`.
+    Args:
+        clock: stands still while a due answer has not come.
+        transport: is flushed when an answer is waited for.
+        send: called when an answer counts as sent.
+        record_notes: called with a follower and its notes to the simulation, whose bytes were carried but not sent.
+        on_answer: see `OnAnswer`.
     """
 
     def __init__(
@@ -39,84 +43,95 @@ class PendingReplies:
         clock: Clock,
         transport: Transport,
         *,
-        speak: Callable[[Answer], None],
-        noted: Callable[[int, list[bytes]], None],
-        learned: Learned,
+        send: Callable[[Answer], None],
+        record_notes: Callable[[int, list[bytes]], None],
+        on_answer: OnAnswer,
     ) -> None:
         self._clock = clock
         self._transport = transport
-        self._speak = speak
-        self._noted = noted
-        self._learned = learned
-        self._awaited: dict[Answer, None] = {}
+        self._send = send
+        self._record_notes = record_notes
+        self._on_answer = on_answer
+        self._unsent: dict[Answer, None] = {}
         self._missing = 0
-        self._quiet: asyncio.Future[None] | None = None
+        self._all_here: asyncio.Future[None] | None = None
         self._is_closed = False
 
-    def promise(self, to: Key, base: int, due_ns: int) -> Callable[[list[bytes]], None]:
-        """Expect an answer to a message, to be said at `due_ns`; returns what takes it."""
+    def expect(self, to: Key, base: int, due_ns: int) -> Callable[[list[bytes]], None]:
+        """Expect an answer to a delivered message.
+
+        Args:
+            to: identity of the message.
+            base: the model version of the message.
+            due_ns: when the answer counts as sent.
+
+        Returns:
+            The callback to which the transport gives the answer's frames.
+        """
         answer = Answer(due_ns, to, base)
         self._missing += 1
-        self._expect(answer)
-        return partial(self._answered, answer)
+        self._schedule(answer)
+        return partial(self._receive, answer)
 
-    async def all_given(self) -> None:
-        """Wait until every follower has answered what it was sent; in real time nobody waits for anybody."""
+    async def all_received(self) -> None:
+        """Wait until all answers have come from the followers; in real time return at once."""
         while self._clock.is_virtual and self._missing:
             self._transport.flush()
-            self._quiet = asyncio.get_running_loop().create_future()
+            self._all_here = asyncio.get_running_loop().create_future()
             self._clock.hold()
             try:
-                await self._quiet
+                await self._all_here
             finally:
                 self._clock.release()
-                self._quiet = None
+                self._all_here = None
 
     @property
     def awaited(self) -> list[int]:
-        """The addresses that time stands still for."""
-        late = [answer for answer in self._awaited if answer.is_late or self._quiet is not None]
+        """Addresses of the followers for which simulated time stands still, in ascending order."""
+        late = [answer for answer in self._unsent if answer.is_late or self._all_here is not None]
         return sorted({answer.key[1] for answer in late if answer.frames is None})
 
     def checkpoint(self) -> list[Any]:
-        """Every answer that is there and not said yet."""
-        answers = sorted(self._awaited, key=lambda answer: answer.key)
+        """Return the answers that have come and have not been sent."""
+        answers = sorted(self._unsent, key=lambda answer: answer.key)
         return [answer.pack() for answer in answers if answer.frames is not None]
 
     def restore(self, checkpoint: list[Any]) -> None:
+        """Schedule the answers that `checkpoint` returned."""
         for answer in map(Answer.unpack, checkpoint):
-            self._expect(answer)
+            self._schedule(answer)
 
     def close(self) -> list[Answer]:
-        """Nothing is said from now on; returns what will not have been."""
+        """Send no more answers; return those that have not been sent."""
         self._is_closed = True
-        unsaid = list(self._awaited)
-        self._awaited.clear()
-        return unsaid
+        unsent = list(self._unsent)
+        self._unsent.clear()
+        return unsent
 
-    def _expect(self, answer: Answer) -> None:
-        self._awaited[answer] = None
+    def _schedule(self, answer: Answer) -> None:
+        self._unsent[answer] = None
         kind, client, round, occurrence, copy = answer.key
-        key = (REPORT, client, round, occurrence, copy, kind)  # after a message of that name, which has no sixth part
-        self._clock.post(answer.due_ns, key, self._due, answer)
+        # Sorted as a REPORT, after an arriving message of the same key, which has no sixth part.
+        key = (REPORT, client, round, occurrence, copy, kind)
+        self._clock.post(answer.due_ns, key, self._on_due, answer)
 
-    def _answered(self, answer: Answer, frames: list[bytes]) -> None:
+    def _receive(self, answer: Answer, frames: list[bytes]) -> None:
         if self._is_closed or answer.frames is not None:
             return
-        notes = [frame for frame in frames if frame[:2] == _NOTES]
-        answer.frames = [frame for frame in frames if frame[:2] != _NOTES] if notes else frames
+        notes = [frame for frame in frames if frame[:2] == _NOTE_PREFIX]
+        answer.frames = [frame for frame in frames if frame[:2] != _NOTE_PREFIX] if notes else frames
         self._missing -= 1
-        if self._learned(answer.key, answer.base, answer.frames, notes):
-            self._noted(answer.key[1], notes)
+        if self._on_answer(answer.key, answer.base, answer.frames, notes):
+            self._record_notes(answer.key[1], notes)
         if answer.is_late:
             answer.is_late = False
             self._clock.release()
-            del self._awaited[answer]
-            self._speak(answer)
-        if not self._missing and self._quiet is not None and not self._quiet.done():
-            self._quiet.set_result(None)
+            del self._unsent[answer]
+            self._send(answer)
+        if not self._missing and self._all_here is not None and not self._all_here.done():
+            self._all_here.set_result(None)
 
-    def _due(self, answer: Answer) -> None:
+    def _on_due(self, answer: Answer) -> None:
         if self._is_closed:
             return
         if answer.frames is None:
@@ -124,5 +139,5 @@ class PendingReplies:
             self._clock.hold()
             self._transport.flush()
         else:
-            del self._awaited[answer]
-            self._speak(answer)
+            del self._unsent[answer]
+            self._send(answer)

@@ -1,4 +1,4 @@
-"""Sets of clients as spans: what a process wishes for, is offered and hosts, at a cost by spans and not by clients."""
+"""Sets of clients as spans, for what a process requests, is offered and hosts. Costs grow with spans, not clients."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 
 Span = tuple[int, int]
-"""The first and the last of neighbouring clients."""
+"""The first and the last of consecutive clients, both included."""
 
 
 class SpanSet:
-    """A set of whole numbers, kept as ascending spans that do not touch. Adding and discarding a span cost about the
-    logarithm of how many there are, and the spans that change."""
+    """A set of integers, kept as ascending spans with gaps between them.
+
+    Adding or discarding a span costs the logarithm of the number of spans, plus the spans that change.
+    """
 
     def __init__(self, spans: Iterable[Span] = ()) -> None:
         self._spans: list[Span] = []
@@ -26,7 +28,7 @@ class SpanSet:
 
     @property
     def size(self) -> int:
-        """How many numbers. (A length would be taken for that of the list of spans.)"""
+        """Number of integers in the set; there is no `len`, which could be taken for the number of spans."""
         return sum(last - first + 1 for first, last in self._spans)
 
     def copy(self) -> SpanSet:
@@ -36,14 +38,14 @@ class SpanSet:
 
     def add(self, span: Span) -> None:
         first, last = span
-        start, end = self._touched(first - 1, last + 1)
+        start, end = self._overlapping(first - 1, last + 1)
         if start < end:
             first, last = min(first, self._spans[start][0]), max(last, self._spans[end - 1][1])
         self._spans[start:end] = [(first, last)]
 
     def discard(self, span: Span) -> None:
         first, last = span
-        start, end = self._touched(first, last)
+        start, end = self._overlapping(first, last)
         if start < end:
             left, right = self._spans[start][0], self._spans[end - 1][1]
             self._spans[start:end] = [
@@ -52,22 +54,22 @@ class SpanSet:
             ]
 
     def lacks(self, span: Span) -> int | None:
-        """The lowest number of a span that is not in the set; None if all are."""
+        """Return the lowest number of a span that is not in the set; None if all of them are."""
         first, last = span
-        start, end = self._touched(first, last)
+        start, end = self._overlapping(first, last)
         if start == end or self._spans[start][0] > first:
             return first
-        here = self._spans[start][1]
-        return None if here >= last else here + 1
+        covered_to = self._spans[start][1]
+        return None if covered_to >= last else covered_to + 1
 
     def within(self, span: Span) -> list[Span]:
-        """The parts of a span that are in the set."""
+        """Return the parts of a span that are in the set."""
         first, last = span
-        start, end = self._touched(first, last)
-        return [(max(first, here), min(last, there)) for here, there in self._spans[start:end]]
+        start, end = self._overlapping(first, last)
+        return [(max(first, left), min(last, right)) for left, right in self._spans[start:end]]
 
     def gaps(self, end: int = 2**32) -> Iterator[Span]:
-        """The spans of what is below `end` and not in the set."""
+        """Yield the spans of the numbers below `end` that are not in the set."""
         begin = 0
         for first, last in self._spans:
             if begin < first:
@@ -77,17 +79,17 @@ class SpanSet:
             yield begin, end - 1
 
     def lowest(self, count: int) -> tuple[Span, ...]:
-        """The lowest `count` numbers, or all, if there are not so many."""
-        found = []
+        """Return the lowest `count` numbers of the set as spans; all of them if there are fewer."""
+        lowest = []
         for first, last in self._spans:
             if count <= 0:
                 break
-            found.append((first, min(last, first + count - 1)))
+            lowest.append((first, min(last, first + count - 1)))
             count -= last - first + 1
-        return tuple(found)
+        return tuple(lowest)
 
-    def _touched(self, first: int, last: int) -> tuple[int, int]:
-        """Where those spans begin and end in the list that have a number of first … last."""
+    def _overlapping(self, first: int, last: int) -> tuple[int, int]:
+        """The slice (start, end) of the list of spans that contain a number of first … last."""
         start = bisect_left(self._spans, first, key=_last)
         end = start
         while end < len(self._spans) and self._spans[end][0] <= last:
@@ -96,7 +98,7 @@ class SpanSet:
 
 
 def merged(spans: Sequence[Span]) -> tuple[Span, ...]:
-    """The same clients as spans that ascend and do not touch."""
+    """Return the same clients as ascending spans with gaps between them."""
     return tuple(SpanSet(spans))
 
 

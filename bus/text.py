@@ -1,16 +1,20 @@
-"""Text that somebody else wrote, made fit to be shown.
+"""Untrusted text, made safe to print.
 
-A peer's words, a file's name and a foreign file's content are data: on their way into a log line, a table or a terminal
-they pass through here, so that no escape sequence, no line break and no mark of writing direction gets there.
+Text from a peer, file names and the content of foreign files pass through here before they reach a log line, a table or
+a terminal. So no escape sequence, line break or direction mark of theirs gets there.
 """
 
 from __future__ import annotations
 
 
 def printable(text: str, most: int = 200) -> str:
-    """A foreign text on one line of at most `most` characters, `…` included.
+    """Return an untrusted text as one line.
 
-    What is not printable (control characters, escapes, direction marks, lone surrogates) becomes a space.
+    Characters that are not printable (control characters, escapes, direction marks, lone surrogates) become spaces.
+
+    Args:
+        text: the untrusted text.
+        most: maximum length of the line in characters; a longer text is cut and ends in `…`, which counts.
     """
     shown = "".join(character if character.isprintable() else " " for character in text[: most + 1])
     return shown if len(shown) <= most else shown[: most - 1] + "…"

@@ -1,10 +1,11 @@
-"""What a transport is: it moves opaque frames to followers and brings back what they answer, and knows nothing else.
+"""The transport interface, the processes behind a transport, and the transport in memory.
 
-A follower is a process's clients, perhaps with the evaluator: given a frame it answers with frames, none included.
-`MemoryTransport` has one follower, in this process. The bus decides when a frame is due and when its answer counts as
-sent; a transport never delays, reorders, drops or looks inside.
+A transport moves opaque frames to followers and returns the frames of their answers. A follower is the set of clients
+that one process hosts, perhaps with the evaluator; to each frame it answers with zero or more frames. `MemoryTransport`
+has one follower, in this process. The bus decides when a frame is due and when its answer counts as sent. A transport
+never delays, reorders, drops or reads frames.
 
-A follower's process introduces itself to the `Registration`: wish → offer (who it may be) → JOIN → WELCOME or REFUSE.
+A follower's process registers in these steps: request → offer (which clients it may host) → JOIN → WELCOME or REFUSE.
 """
 
 from __future__ import annotations
@@ -21,15 +22,21 @@ from seedbus.bus.spans import Span as Span
 from seedbus.bus.spans import merged as merged
 
 Answered = Callable[[list[bytes]], None]
-_Made = TypeVar("_Made")
-WISH_SPANS = 64  # of clients, that a wish and an offer have at most: a process asks again for what it was offered
-NO_CLIENTS = 2**32 - 1  # the count in the wish of a process that hosts the evaluator and nobody else
-MOST_CLIENTS = 2**24  # that a run may have
+_Accepted = TypeVar("_Accepted")
+WISH_SPANS = 64  # maximum spans of clients in a request or an offer: a process may request again what it was offered
+NO_CLIENTS = 2**32 - 1  # the count in the request of a process that hosts only the evaluator
+MOST_CLIENTS = 2**24  # maximum number of clients in a run
 
 
 @dataclass(frozen=True, slots=True)
 class HostRequest:
-    """Whom a process would host: these clients, or so many, or (0) its share; and whether the evaluator too."""
+    """What a process asks to host.
+
+    Attributes:
+        spans: these clients; if empty, `count` applies.
+        count: number of clients; 0: a share of those that are free.
+        evaluates: whether it also hosts the evaluator if that is free.
+    """
 
     spans: tuple[Span, ...] = ()
     count: int = 0
@@ -38,10 +45,15 @@ class HostRequest:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """Whom a process may host, at which address, if it is the first of those with such an offer that joins.
+    """What a process may host, unless another process with the same offer joins first.
 
-    scenario: what they need to know of the run, opaque here. nonce: what the proof of its JOIN is bound to, so that it
-    serves for this offer only; none for a process that may evaluate, whose connection or key is proof enough.
+    Attributes:
+        host: address of the process.
+        spans: the clients.
+        evaluates: whether it hosts the evaluator.
+        scenario: what followers need to know of the run; opaque here.
+        nonce: the proof in its JOIN is bound to it, and so valid for this offer only. Empty for a process that may host
+            the evaluator, because its connection or key is proof enough.
     """
 
     host: int
@@ -53,10 +65,12 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """What a peer may ask for, by the connection or the key that it came with.
+    """What a peer may request, as determined by its connection or its key.
 
-    spans: the clients that it may host; None: any. evaluates: it may host the evaluator, and its x₀ is the run's.
-    is_own: the server's own process started it, and limits for others are not for it.
+    Attributes:
+        spans: the clients that it may host; None: any.
+        evaluates: whether it may host the evaluator and determine the run's x₀.
+        is_own: whether the server's own process started it; limits on other peers do not apply to it.
     """
 
     spans: tuple[Span, ...] | None = None
@@ -71,169 +85,202 @@ OPERATOR = Rights(evaluates=True, is_own=True)
 
 @dataclass(frozen=True, slots=True)
 class Declined:
-    """Why a process gets no offer, or does not join: one word, and a sentence."""
+    """A process gets no offer, or its JOIN is not accepted.
+
+    Attributes:
+        reason: one word.
+        detail: a sentence for people.
+    """
 
     reason: str
     detail: str
 
 
 NOT_YET = "not-yet"
+"""The reason of a `Declined` for a JOIN that must wait: it is to be admitted again once another host has joined."""
 
 
-def misfit(wish: HostRequest, offer: Offer, most_clients: int) -> str | None:
-    """Why an offer is not what was wished for, if it is not. Its spans are not expanded: they may hold millions.
+def misfit(request: HostRequest, offer: Offer, most_clients: int) -> str | None:
+    """Return why an offer does not fit a request; None if it fits.
 
-    most_clients: that an offer may hold where the wish was for a share.
+    Spans are not expanded, because they may contain millions of clients.
+
+    Args:
+        request: what the process asked for.
+        offer: what the server offers.
+        most_clients: maximum number of clients in the offer if the request was for a share.
     """
     offered = count_of(offer.spans)
-    if offer.evaluates and not wish.evaluates:
+    if offer.evaluates and not request.evaluates:
         return "it offers the evaluator, which nobody asked for"
-    if wish.spans:
-        is_fit, asked = merged(offer.spans) == merged(wish.spans), f"exactly the {count_of(wish.spans):,} asked for"
+    if request.spans:
+        is_fit = merged(offer.spans) == merged(request.spans)
+        accepted = f"exactly the {count_of(request.spans):,} asked for"
     else:
-        most = {0: most_clients, NO_CLIENTS: 0}.get(wish.count, wish.count)
-        is_fit, asked = offered <= most, f"at most {most:,}"
-    return None if is_fit else f"it offers {offered:,} clients; accepted are {asked}"
+        most = {0: most_clients, NO_CLIENTS: 0}.get(request.count, request.count)
+        is_fit = offered <= most
+        accepted = f"at most {most:,}"
+    return None if is_fit else f"it offers {offered:,} clients; accepted are {accepted}"
 
 
 def count_of(spans: Sequence[Span]) -> int:
-    """How many clients these are."""
+    """Return the number of clients in spans."""
     return sum(last - first + 1 for first, last in spans)
 
 
 class Follower(Protocol):
-    """The actors of one process that follow the log."""
+    """The clients, and perhaps the evaluator, of one process, which follow the server's log of commits."""
 
     def join(self, host: int, nonce: bytes) -> list[bytes]:
-        """The frames by which it joins, at the address `host`, with a proof for an offer's `nonce`."""
+        """Return the frames of its JOIN.
+
+        Args:
+            host: address of the process.
+            nonce: the nonce of the offer, to which the proof in the JOIN is bound.
+        """
         ...
 
     def welcome(self, frame: bytes) -> None:
-        """The server's answer to its joining. Raises what ends the process if that is a refusal."""
+        """Accept the server's answer to the JOIN. If it is a refusal, raise the error that ends the process."""
         ...
 
     def handle(self, frame: bytes) -> list[bytes]:
-        """Act upon a frame; returns the answers. Never fails, whatever the frame is."""
+        """Process a frame and return the frames of the answer. Never raises, whatever the frame is."""
         ...
 
 
 @runtime_checkable
-class Gathering(Protocol):
-    """A follower that does the same work with less effort where it has several frames at hand."""
+class BatchFollower(Protocol):
+    """A follower that saves work if it is given several frames at once."""
 
     def handle_all(self, frames: Sequence[bytes]) -> Iterator[list[bytes]]:
-        """What `handle` returns for each frame, in their order, as it becomes known."""
+        """Yield what `handle` returns for each frame, in order, as soon as it is known."""
         ...
 
 
 def handled(follower: Follower, frames: Sequence[bytes]) -> Iterator[list[bytes]]:
-    """What a follower answers to each of these frames."""
-    return follower.handle_all(frames) if isinstance(follower, Gathering) else map(follower.handle, frames)
+    """Yield a follower's answer to each frame, in order."""
+    return follower.handle_all(frames) if isinstance(follower, BatchFollower) else map(follower.handle, frames)
 
 
 Recruit = Callable[[Offer], Follower]
+"""Creates the followers of an offer, in the process that hosts them."""
 
 
 class Registration(Protocol):
-    """Where the processes of followers introduce themselves; the agents implement it."""
+    """Admits the processes that host followers; the server implements it.
 
-    def greet(self, wish: HostRequest, rights: Rights) -> Offer | Declined: ...
+    Attributes:
+        missing: addresses of the followers that no process hosts now.
+        rounds_closed: number of rounds that the run has closed.
+        was_complete: whether all followers have been hosted at the same time.
+        can_go_on: whether enough followers are hosted now.
+        could_go_on: whether enough are hosted once the processes with an offer have joined.
+    """
+
+    def greet(self, request: HostRequest, rights: Rights) -> Offer | Declined:
+        """Answer a process's request."""
+        ...
 
     def admit(self, host: int, frame: bytes) -> tuple[list[bytes], bool] | Declined:
-        """A JOIN; returns the answers, and whether the host is a member now.
+        """Process a JOIN.
 
-        Declined: with `NOT_YET`, it is to be admitted again, when somebody else has been; else another was faster.
+        Returns:
+            The frames of the answer, and whether the host is a member now. Or `Declined`: if its reason is `NOT_YET`,
+            call again after another host has been admitted; otherwise another process joined first.
         """
         ...
 
     def gone(self, host: int, why: str) -> None:
-        """A process is there no more."""
+        """Remove a process that has ended or does not answer."""
         ...
 
     @property
-    def missing(self) -> set[int]:
-        """The followers that no process hosts just now."""
-        ...
+    def missing(self) -> set[int]: ...
 
     @property
-    def rounds_closed(self) -> int:
-        """How far the run is."""
-        ...
+    def rounds_closed(self) -> int: ...
 
     @property
-    def was_complete(self) -> bool:
-        """Whether all followers have been hosted at one time."""
-        ...
+    def was_complete(self) -> bool: ...
 
     @property
-    def can_go_on(self) -> bool:
-        """Whether those who are hosted just now are enough."""
-        ...
+    def can_go_on(self) -> bool: ...
 
     @property
-    def could_go_on(self) -> bool:
-        """Whether they will be, once the processes that have an offer have joined."""
-        ...
+    def could_go_on(self) -> bool: ...
 
     def refused(self, peer: str, reason: str, detail: str) -> None:
-        """A peer sent what was not acted upon."""
+        """Note that something a peer sent was refused."""
         ...
 
 
 class Transport(Protocol):
-    """A way to move frames."""
+    """Moves frames between the server and its followers.
+
+    Attributes:
+        is_wire: whether frames travel as bytes on a wire; if not, `framing_bytes` is not called.
+    """
 
     is_wire: bool
-    """Whether frames take bytes on a wire; if not, nobody asks for their framing."""
 
     def start(self, registration: Registration) -> None:
-        """Let followers come; on the loop that the run is on."""
+        """Accept followers from now on, on the running event loop."""
         ...
 
     def reaches(self, address: int) -> bool:
-        """Whether what is delivered to `address` comes to somebody, now or later."""
+        """Return whether a frame to `address` is delivered to a follower, now or later."""
         ...
 
     def deliver(self, address: int, frame: bytes, answered: Answered, tail: bytes = b"") -> None:
-        """Move a frame to `address`; `answered` is called once with what it answers, now or later.
+        """Move a frame to a follower. Frames to one address are handled in the order of these calls.
 
-        tail: the frame's end, if it is long and many frames share it. What is delivered to one address is handled in
-        this order. Raises `UnknownAddress` if nobody can be there.
+        Args:
+            address: the follower.
+            frame: the frame, without `tail`.
+            answered: called once with the frames of the answer, now or later.
+            tail: the end of a long frame, which many frames may share.
+
+        Raises:
+            UnknownAddress: no follower can be at `address`.
         """
         ...
 
     def flush(self) -> None:
-        """Send on what was held back to be sent together: somebody waits for the answers."""
+        """Send frames that were held back for a batch, because their answers are waited for."""
         ...
 
     def post(self, host: int, frame: bytes) -> None:
-        """Move a frame that nobody answers to a host."""
+        """Move a frame that has no answer to a host."""
         ...
 
     def framing_bytes(self, size: int) -> int:
-        """What moving an envelope of `size` bytes costs on the wire beyond the envelope itself."""
+        """Return the bytes on the wire that an envelope of `size` bytes costs beyond its own."""
         ...
 
     def link_bytes(self) -> list[tuple[int, int, int]]:
-        """(host, bytes up, bytes down) since the last call that belong to no envelope."""
+        """Return (host, bytes up, bytes down) since the last call that belong to no envelope."""
         ...
 
     async def close(self) -> None:
-        """Send what is still to be sent, and let go of everything; safe to call twice."""
+        """Send what is still queued and release all resources; may be called twice."""
         ...
 
 
 class MemoryTransport:
-    """One follower in this process: no framing, no time, no copies.
+    """A transport to one follower in this process: no framing, no latency, no copies.
 
-    offload: handle frames on a thread, for a clock that would not wait while they are handled; gathers: handle frames
-    together, once somebody waits for an answer.
+    Args:
+        recruit: creates the follower; None: there is none.
+        offload: handle frames on a thread, for wall time, which does not stand still meanwhile.
+        gathers: handle frames in batches, when an answer is waited for.
     """
 
     is_wire = False
 
     def __init__(self, recruit: Recruit | None = None, *, offload: bool = False, gathers: bool = False) -> None:
-        self._recruit, self._gathers = recruit, gathers
+        self._recruit = recruit
+        self._gathers = gathers
         self._follower: Follower | None = None
         self._addresses: set[int] = set()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="followers") if offload else None
@@ -242,10 +289,10 @@ class MemoryTransport:
     def start(self, registration: Registration) -> None:
         if self._recruit is None:
             return
-        offer = _made(registration.greet(HostRequest(), OPERATOR))
+        offer = _accepted(registration.greet(HostRequest(), OPERATOR))
         self._follower = self._recruit(offer)
         for frame in self._follower.join(offer.host, offer.nonce):
-            for answer in _made(registration.admit(offer.host, frame))[0]:
+            for answer in _accepted(registration.admit(offer.host, frame))[0]:
                 self._follower.welcome(answer)
         self._addresses = set(addresses(offer.spans, offer.evaluates))
 
@@ -265,7 +312,7 @@ class MemoryTransport:
 
     def flush(self) -> None:
         if self._waiting:
-            asyncio.get_running_loop().call_soon(self._work)
+            asyncio.get_running_loop().call_soon(self._handle_waiting)
 
     def post(self, host: int, frame: bytes) -> None:
         pass
@@ -282,7 +329,7 @@ class MemoryTransport:
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _work(self) -> None:
+    def _handle_waiting(self) -> None:
         waiting, self._waiting = self._waiting, []
         if waiting and self._follower is not None:
             answers = handled(self._follower, [frame for frame, _ in waiting])
@@ -290,14 +337,14 @@ class MemoryTransport:
                 answered(frames)
 
 
-def _made(answer: _Made | Declined) -> _Made:
-    """What the only follower of a run is answered, with whom nobody competes."""
+def _accepted(answer: _Accepted | Declined) -> _Accepted:
+    """The registration's answer to the run's only process. Raises `Turned` if it declines."""
     if isinstance(answer, Declined):
         raise Turned("memory", answer.reason, answer.detail)
     return answer
 
 
 def addresses(spans: Sequence[Span], evaluates: bool) -> list[int]:
-    """All the addresses of a host's followers."""
+    """Return the addresses of a host's followers, the evaluator's first."""
     clients = [client for first, last in spans for client in range(first, last + 1)]
     return [EVALUATOR, *clients] if evaluates else clients

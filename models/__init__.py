@@ -1,19 +1,19 @@
-"""What is trained: tasks (network, data, loss, metric) bound to data, and its partition. A task is one file here.
+"""What is trained: tasks (network, data, loss, metrics), and the division of their data among clients.
 
 Doors: `data`, `errors`, `partitions`, `task`, `text`.
 """
 
 from seedbus.models.errors import DataError
 from seedbus.models.partitions import Dirichlet, Iid, Natural, Partition, Shards
-from seedbus.models.task import SPLITS, Objective, Problem, Task
+from seedbus.models.task import SPLITS, ClientLoss, Problem, Task
 
 __all__ = [
     "SPLITS",
+    "ClientLoss",
     "DataError",
     "Dirichlet",
     "Iid",
     "Natural",
-    "Objective",
     "Partition",
     "Problem",
     "Shards",

@@ -1,31 +1,43 @@
-"""What can be wrong with data: one exception, one sentence. What memory that ran out looks like. And what a process
-does not do for a server that it does not trust."""
+"""Errors of tasks and data: each message is one sentence with the place, what is found and what is accepted."""
 
 from __future__ import annotations
 
-_WORDS_OF_NO_MEMORY = ("can't allocate memory", "cannot allocate memory", "not enough memory", "out of memory")
+_OUT_OF_MEMORY = ("can't allocate memory", "cannot allocate memory", "not enough memory", "out of memory")
 
 
 class DataError(ValueError):
-    """Data that is missing, damaged, or cannot be divided as asked.
+    """Data that is missing, damaged, or cannot be divided as requested.
 
-    where: the file, partition or task; found: what is there; expected: what would be accepted.
+    Attributes:
+        where: the file, partition or task.
+        found: what is there.
+        expected: what would be accepted.
     """
 
     def __init__(self, where: object, found: str, expected: str) -> None:
         super().__init__(f"{where}: found {found}; expected {expected}")
-        self.where, self.found, self.expected = str(where), found, expected
+        self.where = str(where)
+        self.found = found
+        self.expected = expected
 
 
 class NoRoom(DataError):
-    """Memory that does not suffice for a task; expected: the task's own settings that take less."""
+    """A task needs more memory than there is; `expected` names settings of the task that need less."""
 
 
 class NotAllowed(Exception):
-    """A server asks for what this process's user does not allow. what: of the scenario; asked: how much, or which."""
+    """A server asks for more than this process's user allows.
+
+    Attributes:
+        what: the quantity or setting of the scenario.
+        asked: the value that the server asks for.
+        allowed: the values that the user allows.
+    """
 
     def __init__(self, what: str, asked: object, allowed: str) -> None:
-        self.what, self.asked, self.allowed = what, asked, allowed
+        self.what = what
+        self.asked = asked
+        self.allowed = allowed
         super().__init__(what, asked, allowed)
 
     def __str__(self) -> str:
@@ -33,5 +45,5 @@ class NotAllowed(Exception):
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether it says that memory ran out; torch's allocator on a CPU raises a plain RuntimeError."""
-    return isinstance(error, MemoryError) or any(words in str(error).lower() for words in _WORDS_OF_NO_MEMORY)
+    """Return whether an error means that memory ran out; torch's CPU allocator raises a plain RuntimeError."""
+    return isinstance(error, MemoryError) or any(words in str(error).lower() for words in _OUT_OF_MEMORY)

@@ -1,13 +1,14 @@
-"""Who holds which training samples.
+"""Partitions: the division of training samples among clients.
 
-The invariant: every sample goes to exactly one client, every client has at least one, and the division is a function
-of the labels, the number of clients and the seed alone. Nothing is dropped to make sizes equal: they differ by one.
-(`natural` alone leaves samples out, those of the people whom no client is.)
+The invariant: every sample goes to exactly one client, every client has at least one, and the division depends only on
+the labels, the number of clients and the seed. No sample is dropped to make sizes equal, so equal sizes may differ by
+one. (Only `natural` leaves samples out: those of people who are not clients.)
 
-Dirichlet divisions follow two conventions, which the same α does not make alike. `prior: uniform` draws one Dir(α·1)
-over the classes for each client (Kim et al. 2024, FedACG); `prior: class` draws Dir(α·class share), as DeComFL
-(Li et al. 2025), so that its α = 1 on ten even classes is the first's α = 0.1. Sizes that differ follow
-Yurochkin et al. 2019: each class draws one Dir over the clients. Shards are McMahan et al. 2017.
+There are two conventions for Dirichlet partitions, in which the same α means different things. `prior: uniform` draws
+one Dir(α·1) over the classes for each client (Kim et al. 2024, FedACG). `prior: class` draws Dir(α·class share), as
+DeComFL (Li et al. 2025): its α = 1 on ten equally frequent classes is α = 0.1 in the first convention. Unbalanced
+partitions follow Yurochkin et al. 2019: each class draws one Dir over the clients. Shards are those of McMahan et al.
+2017.
 """
 
 from __future__ import annotations
@@ -30,20 +31,24 @@ class Iid(BaseModel, frozen=True, extra="forbid"):
     kind: Literal["iid"] = "iid"
 
     def split(self, labels: NDArray[np.integer], clients: int, seed: int) -> list[Indices]:
-        """labels [n] → for each client the sorted indices of its samples. Raises `DataError`."""
+        """Return for each client the sorted indices of its samples, from labels [n]. Raises `DataError`."""
         _check_enough(self.kind, labels.size, clients)
         order = stream("partition", self.kind, seed).permutation(labels.size)
         return [np.sort(part) for part in np.array_split(order, clients)]
 
 
 class Shards(BaseModel, frozen=True, extra="forbid"):
-    """Samples sorted by label and cut into equal shards; every client is dealt the same number of them."""
+    """Samples sorted by label and cut into equal shards; every client gets the same number of shards."""
 
     kind: Literal["shards"] = "shards"
     shards_per_client: int = Field(2, ge=1, description="shards a client holds, at most about as many labels")
 
     def split(self, labels: NDArray[np.integer], clients: int, seed: int) -> list[Indices]:
-        """labels [n] → for each client the sorted indices of its samples. Shards differ by at most one sample."""
+        """Return for each client the sorted indices of its samples, from labels [n]; shards differ by at most one.
+
+        Raises:
+            DataError: there are fewer samples than shards.
+        """
         _check_enough(self.kind, labels.size, clients, self.shards_per_client)
         rng = stream("partition", self.kind, seed)
         shuffled = rng.permutation(labels.size)
@@ -56,10 +61,10 @@ class Shards(BaseModel, frozen=True, extra="forbid"):
 class Dirichlet(BaseModel, frozen=True, extra="forbid"):
     """Classes divided unevenly, by Dirichlet distributions.
 
-    Balanced: sizes differ by at most one. Each client draws the mixture of classes that it wishes for, and gets it as
-    far as they last: every open place asks for a class from its client's mixture, a class that is asked for too often
-    goes by lot, and the places left over ask again among the classes that remain.
-    Unbalanced: each class draws the clients' shares of it, and every sample goes to a client by these shares.
+    Balanced: sizes differ by at most one. Each client draws a mixture of classes. Every free place of a client draws a
+    class from its mixture; the samples of a class with too many requests are drawn by lot, and places that got none
+    draw again among the classes that have samples left.
+    Unbalanced: each class draws the clients' shares of it, and each of its samples draws a client by these shares.
     """
 
     kind: Literal["dirichlet"] = "dirichlet"
@@ -70,20 +75,20 @@ class Dirichlet(BaseModel, frozen=True, extra="forbid"):
     )
 
     def split(self, labels: NDArray[np.integer], clients: int, seed: int) -> list[Indices]:
-        """labels [n] → for each client the sorted indices of its samples. Raises `DataError`."""
+        """Return for each client the sorted indices of its samples, from labels [n]. Raises `DataError`."""
         _check_enough(self.kind, labels.size, clients)
         rng = stream("partition", self.kind, seed)
         classes, totals = np.unique(labels, return_counts=True)
         base = np.ones(classes.size) if self.prior == "uniform" else totals / labels.size
         if self.balanced:
-            counts = _grant(rng.dirichlet(self.alpha * base, size=clients), totals, rng)
+            counts = _balanced_counts(rng.dirichlet(self.alpha * base, size=clients), totals, rng)
         else:
-            counts = _share_out(self.alpha * base, totals, clients, rng)
+            counts = _unbalanced_counts(self.alpha * base, totals, clients, rng)
         parts = _deal(labels, classes, counts, rng)
-        self._check_nobody_empty(parts)
+        self._check_no_client_is_empty(parts)
         return parts
 
-    def _check_nobody_empty(self, parts: list[Indices]) -> None:
+    def _check_no_client_is_empty(self, parts: list[Indices]) -> None:
         empty = [client for client, part in enumerate(parts) if part.size == 0]
         if empty:
             named = ", ".join(map(str, empty[:10])) + (f" and {len(empty) - 10} more" if len(empty) > 10 else "")
@@ -95,15 +100,15 @@ class Dirichlet(BaseModel, frozen=True, extra="forbid"):
 
 
 class Natural(BaseModel, frozen=True, extra="forbid"):
-    """A client is a person: the one who wrote, or spoke, all of its samples.
+    """Each client holds the samples of one person, who wrote or spoke them.
 
-    Where there are more people than clients, the seed draws who takes part; clients keep the order of the data set.
+    If there are more people than clients, the seed draws those who take part; clients keep the order of the data set.
     """
 
     kind: Literal["natural"] = "natural"
 
     def split(self, owners: NDArray[np.integer], clients: int, seed: int) -> list[Indices]:
-        """owners [n], whose each sample is → for each client the sorted indices of its samples. Raises `DataError`."""
+        """Return for each client the sorted indices of its samples, from their owners [n]. Raises `DataError`."""
         people = np.unique(owners)
         if not 1 <= clients <= people.size:
             raise DataError(
@@ -124,9 +129,17 @@ Partition = Annotated[Iid | Dirichlet | Shards | Natural, Field(discriminator="k
 def divide(
     partition: Partition, labels: NDArray[np.integer], owners: NDArray[np.integer] | None, clients: int, seed: int
 ) -> list[Indices]:
-    """labels [n], owners [n] or None (nobody's) → for each client the sorted indices of its samples.
+    """Divide samples among clients; return for each client the sorted indices of its samples.
 
-    Raises `DataError`.
+    Args:
+        partition: how to divide.
+        labels: the class of each sample, [n].
+        owners: the owner of each sample, [n]; None: samples have no owners.
+        clients: number of clients.
+        seed: the run's seed.
+
+    Raises:
+        DataError: the samples cannot be divided so.
     """
     if not isinstance(partition, Natural):
         return partition.split(labels, clients, seed)
@@ -146,40 +159,40 @@ def _check_enough(kind: str, samples: int, clients: int, each: int = 1) -> None:
 
 
 def _draw(rng: np.random.Generator, count: int, weights: NDArray[np.float64]) -> Indices:
-    """`count` indices in proportion to the weights, of which one at least is positive; weight 0 is never drawn."""
+    """Draw `count` indices in proportion to weights, of which at least one is positive; weight 0 is never drawn."""
     edges = np.cumsum(weights)
     drawn = np.searchsorted(edges, rng.random(count) * edges[-1], side="right")
-    within: Indices = np.minimum(drawn, np.flatnonzero(weights)[-1])  # rounding may reach the very last edge
-    return within
+    valid: Indices = np.minimum(drawn, np.flatnonzero(weights)[-1])  # rounding may pass the last edge
+    return valid
 
 
-def _grant(wishes: NDArray[np.float64], totals: Indices, rng: np.random.Generator) -> Indices:
-    """wishes [clients, classes], totals [classes] → samples by client and class.
+def _balanced_counts(mixtures: NDArray[np.float64], totals: Indices, rng: np.random.Generator) -> Indices:
+    """Return samples by client and class, from mixtures [clients, classes] and class totals [classes].
 
-    Every pass fills all places or exhausts a class, so there are at most as many passes as classes, and one more.
+    Every pass fills all places or exhausts a class, so there is at most one pass more than there are classes.
     """
-    clients, classes = wishes.shape
+    clients, classes = mixtures.shape
     counts = np.zeros((clients, classes), dtype=np.int64)
     left = totals.astype(np.int64)
-    each, more = divmod(int(left.sum()), clients)
-    need = np.where(np.arange(clients) < more, each + 1, each)
+    size, larger = divmod(int(left.sum()), clients)
+    need = np.where(np.arange(clients) < larger, size + 1, size)
     while left.any():
-        asked = np.zeros_like(counts)
+        requested = np.zeros_like(counts)
         for client in np.flatnonzero(need):
-            weights = np.where(left > 0, wishes[client], 0.0)
-            # α near 0 rounds wishes to 0: a client whose classes are all gone takes what there is
+            weights = np.where(left > 0, mixtures[client], 0.0)
+            # α near 0 rounds mixtures to 0: a client whose classes are exhausted draws from all that is left
             drawn = _draw(rng, int(need[client]), weights if weights.sum() > 0 else left.astype(np.float64))
-            asked[client] = np.bincount(drawn, minlength=classes)
-        for label in np.flatnonzero(asked.sum(axis=0) > left):
-            asked[:, label] = rng.multivariate_hypergeometric(asked[:, label], left[label])
-        counts += asked
-        left = left - asked.sum(axis=0)
-        need = need - asked.sum(axis=1)
+            requested[client] = np.bincount(drawn, minlength=classes)
+        for label in np.flatnonzero(requested.sum(axis=0) > left):
+            requested[:, label] = rng.multivariate_hypergeometric(requested[:, label], left[label])
+        counts += requested
+        left = left - requested.sum(axis=0)
+        need = need - requested.sum(axis=1)
     return counts
 
 
-def _share_out(alphas: NDArray[np.float64], totals: Indices, clients: int, rng: np.random.Generator) -> Indices:
-    """alphas and totals [classes] → samples by client and class [clients, classes]."""
+def _unbalanced_counts(alphas: NDArray[np.float64], totals: Indices, clients: int, rng: np.random.Generator) -> Indices:
+    """Return samples by client and class, [clients, classes], from alphas [classes] and class totals [classes]."""
     counts = np.zeros((clients, totals.size), dtype=np.int64)
     for label, total in enumerate(totals):
         shares = rng.dirichlet(np.full(clients, alphas[label]))
@@ -190,7 +203,7 @@ def _share_out(alphas: NDArray[np.float64], totals: Indices, clients: int, rng: 
 def _deal(
     labels: NDArray[np.integer], classes: NDArray[np.integer], counts: Indices, rng: np.random.Generator
 ) -> list[Indices]:
-    """Hand every client counts[client, class] samples of each class, by lot."""
+    """Draw for every client counts[client, class] samples of each class; return their sorted indices."""
     hands: list[list[Indices]] = [[] for _ in counts]
     for column, label in enumerate(classes):
         members = rng.permutation(np.flatnonzero(labels == label))

@@ -1,8 +1,8 @@
-"""What a task is, and which tasks there are.
+"""The contracts of a task and of the problem that it is bound to, and the list of all tasks.
 
-A task is a file of `models/tasks`: a frozen pydantic model whose fields are what a scenario may say under `task:`, and
-whose `name` is its name there. The invariant: a task's class needs neither torch nor the data, so a server can read a
-scenario and know the dimension; `bind` is where networks and data sets are loaded.
+A task is a file of `models/tasks`: a frozen pydantic model whose fields are those of a scenario's `task:`, and whose
+`name` selects it there. The invariant: a task needs neither torch nor data, so a server can read a scenario and know
+the dimension; `bind` loads networks and data sets.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ Vector = NDArray[np.floating[Any]]
 SPLITS = ("train", "validation", "test")
 
 
-class Objective(Protocol):
-    """One client's loss in one round."""
+class ClientLoss(Protocol):
+    """One client's loss in one round; an `Objective` is what algorithms require of it."""
 
     @property
     def point(self) -> Vector:
-        """Where the next loss is taken, shape [d]: the caller writes into it. All objectives of a problem share it."""
+        """The point of the next loss, [d]: the caller writes into it. All losses of a problem share it."""
         ...
 
     def loss(self, step: int) -> float:
-        """The mean loss at `point` over local step `step`'s mini-batch, the same batch at every call of that step."""
+        """Return the mean loss at `point` over a local step's mini-batch, the same batch in every call of a step."""
         ...
 
 
 class Problem(Protocol):
-    """A task bound to its data, partition and seed: what a process that hosts clients holds.
+    """A task bound to its data, partition and seed, in a process that hosts clients.
 
-    There is one point for all clients: a problem is for one thread, and an objective is used up before the next method
-    of its problem is called.
+    All clients share one point: a problem is for one thread, and a client's loss is valid until the next call of a
+    method of its problem.
     """
 
     @property
@@ -52,39 +52,39 @@ class Problem(Protocol):
         ...
 
     def x0(self) -> Vector:
-        """The initial point, float32 [d], a new array: from the task's name and the seed only, one set of bits."""
+        """Return the initial point, a new float32 array [d]; it has the same bits in every process."""
         ...
 
-    def objective(self, client: int, round: int) -> Objective:
-        """The loss of one client in one round. Cheap: data is fetched when a step first asks for it."""
+    def objective(self, client: int, round: int) -> ClientLoss:
+        """Return one client's loss in one round. It is cheap: data is fetched when a step first needs it."""
         ...
 
     def evaluate(self, x: Vector, split: str) -> dict[str, float]:
-        """Metrics at x on "train", "validation" or "test", means over samples; "loss" is always there."""
+        """Return metrics at x on "train", "validation" or "test", means over samples; always with "loss"."""
         ...
 
     def samples(self, client: int) -> int:
-        """How many training samples the client holds."""
+        """Return the number of training samples that a client holds."""
         ...
 
     def state_dict(self, x: Vector) -> dict[str, NDArray[Any]]:
-        """x as named tensors in the shapes that their network gives them: contiguous copies."""
+        """Return x as named tensors in the shapes of the network, as contiguous copies."""
         ...
 
 
 Fill = Callable[[slice, Vector], None]
-"""Writes the coordinates of a span, which begins anywhere, into a vector of its length."""
+"""Writes the coordinates of a span, which may begin anywhere, into a vector of its length."""
 
 Note = Callable[..., None]
-"""Told in one word, and facts by name, what a process is busy with."""
+"""Takes one word, and facts by name, about what a process is doing."""
 
 
 @runtime_checkable
 class Prepares(Protocol):
-    """A problem that does something long before its first loss."""
+    """A problem that needs a long preparation before its first loss."""
 
     def prepare(self, note: Note) -> None:
-        """Done once by each process that hosts clients. Raises `DataError`."""
+        """Prepare the problem, once in each process that hosts clients. Raises `DataError`."""
         ...
 
 
@@ -92,15 +92,15 @@ class Task(BaseModel, frozen=True, extra="forbid"):
     """The schema of `task:`; a subclass narrows `name` to one literal and adds its own fields."""
 
     metrics: ClassVar[tuple[str, ...]] = ("loss",)
-    """What its problem's `evaluate` measures, known without the data."""
+    """The metrics of its problem's `evaluate`, known without the data."""
     has_outputs: ClassVar[bool] = False
-    """Whether there is a network that classifies, for methods that look at what it says."""
+    """Whether it has a classifier, for methods that use its outputs."""
     has_owners: ClassVar[bool] = False
-    """Whether its samples are people's, so that `partition: natural` can divide them."""
+    """Whether its samples have owners, so that `partition: natural` can divide them."""
 
     name: str = Field(description="which task is trained")
 
-    if TYPE_CHECKING:  # a field or a property of the subclass: pydantic lets no field hide an attribute of its base
+    if TYPE_CHECKING:  # a subclass has a field or a property; pydantic lets no field hide an attribute of its base
 
         @property
         def dimension(self) -> int:
@@ -108,39 +108,48 @@ class Task(BaseModel, frozen=True, extra="forbid"):
             ...
 
     def smaller(self) -> list[str]:
-        """Settings with which it would take less memory, as a scenario spells them."""
+        """Return settings that would need less memory, in the spelling of a scenario."""
         size = getattr(self, "batch_size", 1)
         return [f"task.batch_size: {size // 2}"] if size > 1 else []
 
     def stored(self) -> int:
-        """How many numbers a process loads beside its samples and x: pretrained weights."""
+        """Return how many numbers of pretrained weights a process loads."""
         return 0
 
     @abstractmethod
     def bind(self, *, seed: int, clients: int, partition: Partition) -> Problem:
-        """Load what the task needs and divide it among `clients` clients. Raises `DataError`."""
+        """Load the task's data and divide it among clients.
+
+        Args:
+            seed: the run's seed.
+            clients: number of clients.
+            partition: how the training samples are divided.
+
+        Raises:
+            DataError: data is missing or damaged, or cannot be divided so.
+        """
 
 
 def tasks() -> dict[str, type[Task]]:
-    """Every task of `models/tasks` by its name in a scenario, sorted."""
-    found: dict[str, type[Task]] = {}
+    """Return every task of `models/tasks` by its name in a scenario, sorted."""
+    by_name: dict[str, type[Task]] = {}
     package = importlib.import_module(f"{__package__}.tasks")
     for info in pkgutil.iter_modules(package.__path__, prefix=f"{package.__name__}."):
         module = importlib.import_module(info.name)
-        found |= {_name(value): value for value in vars(module).values() if _is_task(value, info.name)}
-    return dict(sorted(found.items()))
+        by_name |= {_name(value): value for value in vars(module).values() if _is_task(value, info.name)}
+    return dict(sorted(by_name.items()))
 
 
 def refuse_partition(task: str, partition: Partition) -> None:
-    """For tasks without labelled samples: a partition that could have no effect is an error, never ignored."""
+    """Raise `DataError` for any partition but iid: a task without labelled samples has nothing else to divide by."""
     if not isinstance(partition, Iid):
         raise DataError(f"partition {partition.kind}", f"task {task}, which has no labels to divide by", "kind: iid")
 
 
 def refuse_criterion(criterion: object) -> None:
-    """For tasks without a network: there are no outputs that a criterion could judge."""
+    """Raise `TypeError` for a criterion: a task without a network has no outputs."""
     if criterion is not None:
-        raise TypeError("this task has no network, so nothing can be judged by its outputs")
+        raise TypeError("this task has no network, so a criterion of its outputs cannot be used")
 
 
 def check_split(split: str) -> None:
@@ -150,7 +159,7 @@ def check_split(split: str) -> None:
 
 
 def _is_task(value: object, module: str) -> TypeGuard[type[Task]]:
-    """Whether the value is a task defined in that module, and not a class that only holds what several share."""
+    """Return whether a value is a task that the module defines, and not a common base class."""
     if not isinstance(value, type) or not issubclass(value, Task):
         return False
     return value.__module__ == module and not value.model_fields["name"].is_required()

@@ -21,11 +21,11 @@ from seedbus.agents.client.snapshot_source import SnapshotSource
 from seedbus.agents.client.tampering import Tampering
 from seedbus.agents.messages import AnyAlgorithm, Join
 from seedbus.agents.observer import Observer
-from seedbus.agents.problem import Problem
+from seedbus.agents.problem import ClientProblem
 from seedbus.agents.seeds import of_directions
 from seedbus.agents.verification import Verifier
 from seedbus.algorithms.contract import BadPayload, CommitGap, Declined, Replica, Vector
-from seedbus.algorithms.shared_work import Together, one_by_one
+from seedbus.algorithms.shared_work import SharedWork, one_by_one
 from seedbus.bus import Envelope
 
 WITHOUT_STATE, FROM_ANOTHER_RUN = (RETURNS.index(how) for how in ("without-state", "from-another-run"))
@@ -83,7 +83,7 @@ class Host:
         self,
         clients: Sequence[int],
         algorithm: AnyAlgorithm,
-        problem: Problem,
+        problem: ClientProblem,
         replicas: Replicas,
         *,
         proof: Mapping[str, bytes],
@@ -226,7 +226,7 @@ class Host:
     def _groups(self, asked: Sequence[_Asked]) -> list[list[_Asked]]:
         """Group clients that can work together: they share a replica and a plan. With verification none share one."""
         groups: list[list[_Asked]] = []
-        can_share = isinstance(self.algorithm, Together)  # once: this check of a protocol costs more than a message
+        can_share = isinstance(self.algorithm, SharedWork)  # once: this check of a protocol costs more than a message
         for each in asked:
             same = (group for group in groups if group[0].replica is each.replica and group[0].plan == each.plan)
             group = next(same, None) if can_share else None
@@ -241,7 +241,7 @@ class Host:
         (_, plan, replica), *_ = group
         memories = [self._memories.before(each.client, plan.round) for each in group]
         objectives = [self.problem.objective(each.client, plan.round) for each in group]
-        if isinstance(self.algorithm, Together):
+        if isinstance(self.algorithm, SharedWork):
             outcomes = self.algorithm.local_together(replica, memories, plan, objectives)
         else:
             outcomes = one_by_one(self.algorithm, replica, memories, plan, objectives)

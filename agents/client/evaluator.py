@@ -15,7 +15,7 @@ from seedbus.agents.client.replicas import Replicas
 from seedbus.agents.client.snapshot_source import SnapshotSource
 from seedbus.agents.messages import DIGEST, EVALUATE, AnyAlgorithm, Evaluation
 from seedbus.agents.observer import Observer
-from seedbus.agents.problem import Problem
+from seedbus.agents.problem import ClientProblem
 from seedbus.algorithms.contract import BadPayload, CommitGap, Replica
 from seedbus.bus import EVALUATOR, Envelope
 
@@ -30,7 +30,7 @@ class Evaluator:
     """
 
     def __init__(
-        self, algorithm: AnyAlgorithm, problem: Problem, replicas: Replicas, split: str, observer: Observer
+        self, algorithm: AnyAlgorithm, problem: ClientProblem, replicas: Replicas, split: str, observer: Observer
     ) -> None:
         self.algorithm = algorithm
         self.problem = problem

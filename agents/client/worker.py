@@ -16,7 +16,7 @@ from seedbus.agents.client.tampering import HONEST, Tampering
 from seedbus.agents.errors import JoinRefused
 from seedbus.agents.messages import AnyAlgorithm
 from seedbus.agents.observer import Observer
-from seedbus.agents.problem import Identified, Probed, Problem
+from seedbus.agents.problem import ClientProblem, Identified, Probed
 from seedbus.algorithms.contract import BadPayload, Replica
 from seedbus.algorithms.directions import selftest
 from seedbus.bus import EVALUATOR, Envelope, Kind, MalformedEnvelope, Offer, decode, encode
@@ -27,7 +27,7 @@ MAX_TOGETHER = 64
 """How many clients work together at most: each has a batch in memory, and more of them would save little."""
 
 
-def prove(algorithm: AnyAlgorithm, problem: Problem) -> dict[str, bytes]:
+def prove(algorithm: AnyAlgorithm, problem: ClientProblem) -> dict[str, bytes]:
     """Return what a process shows of itself: the self-test of its directions and arithmetic, and the digest of its x₀.
 
     If more than x₀ decides a problem, such as frozen weights, the digest "x0" covers both. If its losses were compiled,
@@ -57,7 +57,7 @@ class Followers:
         self,
         offer: Offer,
         algorithm: AnyAlgorithm,
-        problem: Problem,
+        problem: ClientProblem,
         *,
         split: str,
         verify_every: int,

@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 
 from seedbus.agents import messages
 from seedbus.agents.client.downloads import pack_notes, version_of
-from seedbus.agents.messages import Outgoing
 from seedbus.agents.observer import Observer
 from seedbus.agents.refusals import Refusal
 from seedbus.agents.server.coordinator import Coordinator
@@ -66,7 +65,7 @@ class Registration:
         processes: int,
         held: Callable[[], Mapping[int, int]],
         partial_downloads: Callable[[], Mapping[int, bytes]] = dict,
-        came: Callable[[list[Outgoing]], None],
+        came: Callable[[], None],
     ) -> None:
         self._bus, self._coordinator, self._observer = bus, coordinator, observer
         self._scenario, self._processes, self._came = scenario, processes, came
@@ -122,11 +121,11 @@ class Registration:
         if taken is not None or (guest.offer.evaluates and not self._is_evaluator_free):
             who = "the evaluator" if taken is None else f"client {taken}"
             return Declined("taken", f"{who} is hosted by another process, which joined first")
-        plans, refusal = self._coordinator.joined(join, nonce=guest.offer.nonce, decides=guest.rights.evaluates)
+        refusal = self._coordinator.joined(join, nonce=guest.offer.nonce, decides=guest.rights.evaluates)
         if refusal is not None:
             self._observer.refused(refusal)
             return self._refuse(frame, host, refusal.reason, refusal.detail, refusal)
-        self._bus.book(envelope)
+        self._bus.record(envelope)
         guest.joined.update(clients)
         for span in spans:
             self._free.discard(span)
@@ -136,7 +135,7 @@ class Registration:
             self._is_evaluator_free = self._is_evaluator_free and not guest.offer.evaluates
             self.missing.difference_update(guest.addresses)
         self.was_complete = self.was_complete or not self.missing
-        self._came(plans)
+        self._came()
         return ([self._welcome(guest)], True) if guest.is_member else ([], False)
 
     def gone(self, host: int, why: str) -> None:
@@ -152,7 +151,7 @@ class Registration:
         self._observer.noted("gone", host=host, clients=_named(guest.offer.spans), why=why)
         if not self._bus.clock.is_virtual:
             self._coordinator.left(guest.joined)
-            self._came([])
+            self._came()
 
     def refused(self, peer: str, reason: str, detail: str) -> None:
         refusal = self._coordinator.refused_peer(peer, reason, detail)
@@ -252,15 +251,15 @@ class Registration:
         answer = messages.welcome(self._coordinator.algorithm, guest.offer.host, version, stands, log, packed)
         missing = len(self.missing - {EVALUATOR})
         self._observer.noted("joined", host=guest.offer.host, clients=_named(guest.offer.spans), missing=missing)
-        return self._bus.book(answer)
+        return self._bus.record(answer)
 
     def _refuse(
         self, frame: bytes, host: int, reason: str, detail: str, refusal: Refusal | None = None
     ) -> tuple[list[bytes], bool]:
         if refusal is None:
             self._observer.refused(self._coordinator.refused(host, reason, detail))
-        self._bus.book_refused(host, frame)
-        return [self._bus.book(messages.refuse(host, reason, detail))], False
+        self._bus.record_refused_join(host, frame)
+        return [self._bus.record(messages.refuse(host, reason, detail))], False
 
 
 def _clients(join: messages.Join, most: int) -> list[int] | None:

@@ -1,4 +1,4 @@
-"""Rules that make one vector out of many.
+"""Rules that combine the clients' vectors into one.
 
 The mean and robust rules, and the sums over long vectors that they need.
 

@@ -1,7 +1,7 @@
-"""Sums over the coordinates of models: what rules of aggregation do to millions of numbers.
+"""Sums over the coordinates of model updates, for the aggregation rules.
 
-Everything is float64, in blocks of coordinates, and in the order of clients: a result depends on the vectors and their
-order alone. Sums are not exact, as they are for gradient scalars; that would take minutes.
+Everything is computed in float64, in blocks of coordinates and in the order of clients. So a result depends only on
+the vectors and their order. Unlike sums of gradient scalars these are not exact: exact ones would take minutes.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from seedbus.algorithms.contract import Vector
+from seedbus.algorithms.vector import Vector
 
 Row = NDArray[np.float64]
 BLOCK = 2**15
-"""Coordinates at a time, so that the blocks of ten clients stay in the cache."""
+"""Coordinates processed at a time; the blocks of ten clients fit into the cache."""
 
 
 def average(vectors: Sequence[Vector], factors: Sequence[float] | None = None) -> Row:
-    """Σ_i f_i·v_i / n, float64 [d]; all factors are 1 where none are given."""
+    """Return Σ_i f_i·v_i / n, float64 [d], for n vectors v_i and factors f_i; without factors all are 1."""
     total = np.zeros(vectors[0].size)
     for vector, factor in zip(vectors, factors or [1.0] * len(vectors), strict=True):
         total += vector if factor == 1 else factor * vector.astype(np.float64)
@@ -28,29 +28,29 @@ def average(vectors: Sequence[Vector], factors: Sequence[float] | None = None) -
 
 
 def trimmed_average(vectors: Sequence[Vector], cut: int) -> Row:
-    """The mean of each coordinate without its `cut` smallest and largest, float64 [d]."""
-    found = np.empty(vectors[0].size)
-    for here, block in _blocks(vectors):
+    """Return the mean of each coordinate without its `cut` smallest and its `cut` largest values, float64 [d]."""
+    means = np.empty(vectors[0].size)
+    for span, block in _blocks(vectors):
         block.sort(axis=0)
-        found[here] = np.add.reduce(block[cut : len(block) - cut], axis=0) / (len(block) - 2 * cut)
-    return found
+        means[span] = np.add.reduce(block[cut : len(block) - cut], axis=0) / (len(block) - 2 * cut)
+    return means
 
 
 def squared_distances(vectors: Sequence[Vector]) -> list[list[float]]:
-    """‖a − b‖² of each pair."""
+    """Return ‖a − b‖² of each pair of vectors, [n, n]."""
     count = len(vectors)
-    found = [[0.0] * count for _ in vectors]
+    distances = [[0.0] * count for _ in vectors]
     for _, block in _blocks(vectors):
         for i in range(count):
             for j in range(i + 1, count):
-                away = block[j] - block[i]
-                away *= away
-                found[i][j] = found[j][i] = found[i][j] + float(np.add.reduce(away))
-    return found
+                squares = block[j] - block[i]
+                squares *= squares
+                distances[i][j] = distances[j][i] = distances[i][j] + float(np.add.reduce(squares))
+    return distances
 
 
 def lengths(vectors: Sequence[Vector]) -> list[float]:
-    """‖v‖ of each."""
+    """Return the Euclidean norm of each vector."""
     squares = [0.0] * len(vectors)
     for _, block in _blocks(vectors):
         block *= block
@@ -59,7 +59,10 @@ def lengths(vectors: Sequence[Vector]) -> list[float]:
 
 
 def _blocks(vectors: Sequence[Vector]) -> Iterator[tuple[slice, NDArray[np.float64]]]:
-    """Float64 copies [n, ≤ BLOCK], and where they are from. A zero has no sign there: sorting knows of none."""
+    """Yield spans of coordinates and float64 copies of the vectors there, [n, ≤ BLOCK].
+
+    Adding 0.0 turns −0 into +0, because sorting does not order the two.
+    """
     for start in range(0, vectors[0].size, BLOCK):
-        here = slice(start, start + BLOCK)
-        yield here, np.stack([vector[here] for vector in vectors]).astype(np.float64) + 0.0
+        span = slice(start, start + BLOCK)
+        yield span, np.stack([vector[span] for vector in vectors]).astype(np.float64) + 0.0

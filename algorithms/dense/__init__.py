@@ -1,6 +1,6 @@
-"""The dense family: clients send vectors.
+"""The dense family: algorithms whose clients report vectors of the model's size.
 
-One paper a file in `methods`, one codec a file in `compression`, one channel a file in `channels`.
+`methods` has one paper a file, `compression` one codec a file, and `channels` one channel a file.
 
 Doors: `base`.
 """

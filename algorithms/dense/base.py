@@ -1,16 +1,16 @@
-"""The dense family: clients train their own copy of the model, and the server averages what became of it.
+"""The dense family: clients train their own copy of the model, and the server averages their updates.
 
 FedAvg (McMahan, Moore, Ramage, Hampson, Agüera y Arcas, AISTATS 2017, arXiv:1602.05629, Algorithm 1) in the form with a
 server's learning rate (Reddi et al. 2021, arXiv:2003.00295, Algorithm 1):
 
     client   w ← θ;  K times: g = ∇F_i(w; ξ), clipped;  g ← g + wd·w;  v ← ρv + g;  w ← w − η_r·v;   Δ_i = w − θ
-    server   θ ← θ + η_g Σ ω_i Δ_i,   ω_i ∝ |D_i| over those who reported
+    server   θ ← θ + η_g Σ ω_i Δ_i,   ω_i ∝ |D_i| over the clients that reported
 
-Every other member is a method (dense.methods) on top of that: `algorithm.name` says which, `also` adds
-more. A method that is a file there is an algorithm by that alone.
+Every other member of the family is FedAvg with a method (dense.methods): `algorithm.name` selects it, and `also` adds
+further ones. Each file of that folder defines an algorithm; there is no other list.
 
-Invariants: a commit is a whole replica, so a follower needs the newest and no other; Σ ω_i Δ_i is summed in float64 in
-the order of clients and rounded once; what clients send is decoded from what travels, for the client too.
+Invariants: a commit contains a whole replica, so a follower needs the newest commit only; Σ ω_i Δ_i is summed in
+float64 in the order of clients and rounded once; client and server both use the decoded update, as it travels.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from seedbus.algorithms.contract import Overdue, Packed, Replica, Vector
 from seedbus.algorithms.dense import payloads as dense_wire
 from seedbus.algorithms.dense.channels.contract import Channel
 from seedbus.algorithms.dense.compression.contract import Compression
-from seedbus.algorithms.dense.local import trained
+from seedbus.algorithms.dense.local import train
 from seedbus.algorithms.dense.methods.method import Local, Method
 from seedbus.algorithms.dense.payloads import DenseCommit, DensePlan, DenseReport
-from seedbus.algorithms.dense.server import State, check, committed, raw
+from seedbus.algorithms.dense.server import State, aggregate, check, to_bytes
 from seedbus.algorithms.discovery import choice, discover
 from seedbus.algorithms.numbers import Positive
 from seedbus.algorithms.objective import PASSES, Differentiable
@@ -50,7 +50,7 @@ else:
 
 
 class FedAvg(BaseModel):
-    """FedAvg (arXiv:1602.05629): local stochastic gradient descent, and the weighted mean of what came of it."""
+    """FedAvg (arXiv:1602.05629): local stochastic gradient descent, and a weighted mean of the updates."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, ignored_types=(cached_property,))
     most_clients: ClassVar[int | None] = None
@@ -62,68 +62,68 @@ class FedAvg(BaseModel):
     epochs: int | None = Field(default=None, ge=1, lt=2**16, description="passes over a client's samples, instead of K")
     learning_rate: Scheduled[Positive] = Field(default=0.1, description="η of local steps; may change by round")
     decay: float = Field(default=1.0, gt=0, le=1, description="η is multiplied by it every round")
-    momentum: float = Field(default=0.0, ge=0, lt=1, description="ρ of local steps; begins at 0 in every round")
-    weight_decay: float = Field(default=0.0, ge=0, lt=1e37, description="added to the gradient, times the weights")
-    clip: float | None = Field(default=None, gt=0, lt=1e37, description="longest gradient, in its Euclidean norm")
+    momentum: float = Field(default=0.0, ge=0, lt=1, description="ρ of local steps; starts at 0 in every round")
+    weight_decay: float = Field(default=0.0, ge=0, lt=1e37, description="times the weights, added to the gradient")
+    clip: float | None = Field(default=None, gt=0, lt=1e37, description="largest Euclidean norm of a gradient")
     server_learning_rate: float = Field(default=1.0, gt=1e-37, lt=1e37, description="η_g")
     weighting: Literal["samples", "uniform"] = Field(
-        default="samples", description="ω_i: by how many samples a client holds, or all alike"
+        default="samples", description="ω_i: in proportion to a client's samples, or equal"
     )
     aggregation: Aggregation = Field(
-        default=Mean(), description="how updates become one; other rules than mean weigh all clients alike"
+        default=Mean(), description="how updates are combined; rules other than mean weigh all clients equally"
     )
-    compression: AnyCompression | None = Field(default=None, description="what makes updates smaller on their way up")
-    error_feedback: bool = Field(default=False, description="what compression loses is added to the next update")
-    channel: AnyChannel | None = Field(default=None, description="what updates go through; all weigh alike on one")
+    compression: AnyCompression | None = Field(default=None, description="codec of what clients report")
+    error_feedback: bool = Field(default=False, description="add what compression lost to the next update")
+    channel: AnyChannel | None = Field(default=None, description="channel of the uplink; on one, all weigh equally")
     also: list[AnyMethod] = Field(default=[], description="further methods, each with its `name` and fields")
 
     @model_validator(mode="after")
-    def _sound(self) -> Self:
+    def _check_fields(self) -> Self:
         if self.local_steps is not None and self.epochs is not None:
             raise ValueError("give local_steps or epochs, not both")
         if self.error_feedback and self.compression is None:
-            raise ValueError("error_feedback needs compression: without one nothing is lost")
+            raise ValueError("error_feedback needs compression: without it nothing is lost")
         if self.channel is not None and (self.compression is not None or not isinstance(self.aggregation, Mean)):
             raise ValueError(
-                f"channel: {self.channel.kind} adds up updates as they are, and the server hears the mean alone; leave "
-                "compression and aggregation out"
+                f"channel: {self.channel.kind} sums uncompressed updates, and the server receives only their mean; "
+                "leave compression and aggregation out"
             )
         names = [method.name for method in self.methods]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise ValueError(f"also: {twice[0]} is there twice")
-        for hook, what in (("move", "moves the server's model"), ("estimate", "replaces the gradient")):
-            found = [method.name for method in self.methods if getattr(type(method), hook) is not getattr(Method, hook)]
-            if len(found) > 1:
-                raise ValueError(f"also: each of {' and '.join(found)} {what}; one of them can")
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        if repeated:
+            raise ValueError(f"also: {repeated[0]} is given twice")
+        for hook, effect in (("move", "moves the server's model"), ("estimate", "replaces the gradient")):
+            users = [method.name for method in self.methods if getattr(type(method), hook) is not getattr(Method, hook)]
+            if len(users) > 1:
+                raise ValueError(f"also: each of {' and '.join(users)} {effect}; only one method may")
         return self
 
     @cached_property
     def methods(self) -> list[Method]:
-        """The method that the algorithm is named after, and the others."""
+        """The method that the algorithm is named after, if any, and those under `also`."""
         own = [] if self.method is None else [self.method(**{n: getattr(self, n) for n in self.method.model_fields})]
         return [*own, *self.also]
 
     def sized(self, dimension: int) -> Self:
-        """The same for models of `dimension` coordinates."""
-        made = self.model_copy()
-        made._dimension = dimension
-        return made
+        """Return a copy for models of `dimension` coordinates."""
+        copied = self.model_copy()
+        copied._dimension = dimension
+        return copied
 
     def caveats(self) -> list[str]:
-        """What a person who chose these hyperparameters should be told; a sentence each."""
-        found = [
+        """Return warnings about these hyperparameters for the user, one sentence each."""
+        sentences = [
             f"algorithm.{field} is {getattr(self, field)}; where {method.name} is the algorithm it is {usual}"
             for method in self.also
             for field, usual in method.defaults.items()
             if getattr(self, field) != usual
         ]
         if self.sent and not isinstance(self.aggregation, Mean):
-            found.append(
-                f"algorithm.aggregation: {self.aggregation.rule} is for updates; of {', '.join(self.sent)}, which "
-                "clients report too, the plain mean is taken, and a liar can move that"
+            sentences.append(
+                f"algorithm.aggregation: {self.aggregation.rule} applies to updates only; {', '.join(self.sent)}, "
+                "which clients report too, is averaged by the plain mean, which a single malicious client can shift"
             )
-        return found
+        return sentences
 
     @property
     def fewest_reports(self) -> int:
@@ -139,8 +139,8 @@ class FedAvg(BaseModel):
 
     @property
     def needs_outputs(self) -> bool:
-        """Whether it needs a network that classifies, and not only gradients."""
-        return any(method.judges for method in self.methods)
+        """Whether training needs a classifier's outputs, and not only gradients."""
+        return any(method.uses_outputs for method in self.methods)
 
     def report_bytes(self, dimension: int) -> int:
         return self._codec.most_bytes(dimension) * (1 + len(self.sent))
@@ -187,32 +187,35 @@ class FedAvg(BaseModel):
         return 0
 
     def evaluations(self, round: int) -> int:
-        """Of an epoch as of a step: how many batches a client's epoch has is known to the client alone."""
+        """Return how often f is evaluated in a round. An epoch counts as one step: only the client knows its length."""
         own = [method.evaluations for method in self.methods if method.evaluations is not None]
         return (own[0] if own else PASSES) * (self.epochs or self.local_steps or 10)
 
     def local(
         self, replica: Replica, memory: Any, plan: DensePlan, objective: Differentiable
     ) -> tuple[DenseReport, dict[str, bytes] | None]:
-        """K local steps from the replica; what the client remembers afterwards, by name, float32 as bytes."""
-        mine = trained(self, replica, memory, plan, objective)
-        report = self._report(mine)
-        return report, {name: raw(vector) for name, vector in sorted(mine.memory.items())} or None
+        """Run the local steps of a round; return the report and the client's new memory.
 
-    def _report(self, mine: Local) -> DenseReport:
-        update = mine.update
+        The memory maps names to little-endian float32 bytes; it is None where there is nothing to remember.
+        """
+        local = train(self, replica, memory, plan, objective)
+        report = self._report(local)
+        return report, {name: to_bytes(vector) for name, vector in sorted(local.memory.items())} or None
+
+    def _report(self, local: Local) -> DenseReport:
+        update = local.update
         if self.error_feedback:
-            update = update + mine.remembered("error")
-        report = self._said(
-            [update, *(mine.sent[name] for name in self.sent)], mine.objective.samples, mine.objective.key
+            update = update + local.remembered("error")
+        report = self._encode(
+            [update, *(local.sent[name] for name in self.sent)], local.objective.samples, local.objective.key
         )
         if self.error_feedback:
-            with np.errstate(invalid="ignore"):  # what diverged is refused by the server
-                mine.memory["error"] = update - report.vectors[0]
+            with np.errstate(invalid="ignore"):  # the server refuses an update that diverged
+                local.memory["error"] = update - report.vectors[0]
         return report
 
-    def _said(self, vectors: Sequence[Vector], samples: int, key: int) -> DenseReport:
-        return dense_wire.said(self._codec, vectors, samples, key, has_norms=self.channel is not None)
+    def _encode(self, vectors: Sequence[Vector], samples: int, key: int) -> DenseReport:
+        return dense_wire.encode_report(self._codec, vectors, samples, key, has_norms=self.channel is not None)
 
     # -- the server
 
@@ -236,18 +239,18 @@ class FedAvg(BaseModel):
         late: Sequence[Overdue] = (),
         members: int = 0,
     ) -> tuple[DenseCommit, Any]:
-        return committed(self, state, plan, reports, share=share, late=late, members=members)
+        return aggregate(self, state, plan, reports, share=share, late=late, members=members)
 
     def max_norm(self, plan: DensePlan, reports: Mapping[int, DenseReport]) -> Packed | None:
         return None if self.channel is None else dense_wire.pack_peak([report.norms for report in reports.values()])
 
-    # -- values of reports, for whoever looks at them or falsifies them
+    # -- values of reports, for observers and Byzantine faults
 
     def values(self, report: DenseReport) -> Vector:
         return report.vectors
 
     def with_values(self, report: DenseReport, numbers: Vector) -> DenseReport:
-        return self._said(list(numbers.astype(np.float32)), report.samples, 0)
+        return self._encode(list(numbers.astype(np.float32)), report.samples, 0)
 
     def count_scalars(self, body: Any) -> int:
         has_norms = self.channel is not None
@@ -279,16 +282,16 @@ class FedAvg(BaseModel):
     def unpack_commits(self, body: Any) -> list[DenseCommit]:
         return dense_wire.unpack_commits(body, 1 + len(self.shared), self._dimension)
 
-    # -- what its methods make of it
+    # -- vectors that its methods add
 
     @cached_property
     def shared(self) -> dict[str, float]:
-        """What replicas hold beside x, with their initial values."""
+        """Names of the vectors that a replica holds beside x, with their initial values."""
         return {name: value for method in self.methods for name, value in method.companions.items()}
 
     @cached_property
     def sent(self) -> list[str]:
-        """What clients report beside their updates."""
+        """Names of the vectors that clients report beside their updates."""
         return [name for method in self.methods for name in method.sends]
 
     @cached_property
@@ -297,15 +300,17 @@ class FedAvg(BaseModel):
 
 
 def _algorithm(method: type[Method]) -> type[FedAvg]:
-    """The algorithm that a method makes: its fields beside FedAvg's, some of which have other defaults."""
+    """Return the algorithm of a method: FedAvg with the method's fields, and its defaults for fields of FedAvg."""
     others = {name: copy(FedAvg.model_fields[name]) for name in method.defaults}
     for name, field in others.items():
         field.default = method.defaults[name]
     fields: dict[str, Any] = {name: (field.annotation, field) for name, field in (others | method.model_fields).items()}
-    made = create_model(method.__name__, __base__=FedAvg, __module__=__name__, __doc__=method.__doc__, **fields)
-    made.method = method
-    return made
+    algorithm = create_model(method.__name__, __base__=FedAvg, __module__=__name__, __doc__=method.__doc__, **fields)
+    algorithm.method = method
+    return algorithm
 
 
-ALGORITHMS: dict[str, type[FedAvg]] = {"fedavg": FedAvg} | {name: _algorithm(found) for name, found in _METHODS.items()}
-"""The dense family by name: FedAvg, and an algorithm for every method."""
+ALGORITHMS: dict[str, type[FedAvg]] = {"fedavg": FedAvg} | {
+    name: _algorithm(method) for name, method in _METHODS.items()
+}
+"""The dense family by name: FedAvg, and one algorithm for each method."""

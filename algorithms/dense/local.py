@@ -1,4 +1,4 @@
-"""A client's round in the dense family: local first-order training, with what methods add to it."""
+"""A client's round in the dense family: local training, with the client hooks of the algorithm's methods."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from seedbus.algorithms.objective import Criterion, Differentiable, Outputs
 
 
 class LocalTraining(Protocol):
-    """What local steps need of an algorithm: its methods and the settings of its optimiser."""
+    """The part of an algorithm that local steps need: its methods and the settings of its optimiser."""
 
     @property
     def methods(self) -> Sequence[Method]: ...
@@ -28,69 +28,77 @@ class LocalTraining(Protocol):
     def clip(self) -> float | None: ...
 
 
-def trained(
+def train(
     algorithm: LocalTraining,
     replica: Replica,
     memory: Mapping[str, bytes] | None,
     plan: DensePlan,
     objective: Differentiable,
 ) -> Local:
-    """K local steps from the replica, which is left as it is. Returns what became of the client's own model."""
+    """Run the local steps of a round, and return the client's state after them; the replica is not changed.
+
+    Args:
+        algorithm: its methods and the settings of its optimiser.
+        replica: the model as the client received it, with the vectors that methods add.
+        memory: what the client remembers, by name, little-endian float32; None where it remembers nothing.
+        plan: the round's plan.
+        objective: the client's loss in this round.
+    """
     steps = plan.steps or plan.epochs * objective.steps_an_epoch
-    known: dict[str, Vector] = {
+    remembered: dict[str, Vector] = {
         name: np.frombuffer(raw, "<f4").astype(np.float32) for name, raw in (memory or {}).items()
     }
-    mine = Local(replica.fields, replica.x.copy(), objective, plan, steps, known)
-    velocity = np.zeros_like(mine.x) if algorithm.momentum else None
-    with np.errstate(over="ignore", invalid="ignore"):  # what diverges is refused by the server, with a reason
-        for mine.step in range(steps):
-            _step(algorithm, mine, velocity)
-        mine.update = mine.x - mine.start
+    local = Local(replica.fields, replica.x.copy(), objective, plan, steps, remembered)
+    velocity = np.zeros_like(local.x) if algorithm.momentum else None
+    with np.errstate(over="ignore", invalid="ignore"):  # the server refuses an update that diverged
+        for local.step in range(steps):
+            _step(algorithm, local, velocity)
+        local.update = local.x - local.start
         for method in algorithm.methods:
-            method.finish(mine)
-    return mine
+            method.finish(local)
+    return local
 
 
-def _step(algorithm: LocalTraining, mine: Local, velocity: Vector | None) -> None:
-    gradient = _gradient(algorithm, mine)
+def _step(algorithm: LocalTraining, local: Local, velocity: Vector | None) -> None:
+    gradient = _gradient(algorithm, local)
     for method in algorithm.methods:
-        method.correct(gradient, mine)
+        method.correct(gradient, local)
     if algorithm.clip is not None:
         length = norm(gradient)
         if length > algorithm.clip:
             gradient *= np.float32(algorithm.clip / length)
     if algorithm.weight_decay:
-        gradient += mine.x * np.float32(algorithm.weight_decay)
+        gradient += local.x * np.float32(algorithm.weight_decay)
     if velocity is not None:
         velocity *= np.float32(algorithm.momentum)
         velocity += gradient
         np.copyto(gradient, velocity)
     for method in algorithm.methods:
-        method.direct(gradient, mine)
-    gradient *= np.float32(mine.plan.learning_rate)
-    mine.x -= gradient
+        method.direct(gradient, local)
+    gradient *= np.float32(local.plan.learning_rate)
+    local.x -= gradient
 
 
-def _gradient(algorithm: LocalTraining, mine: Local) -> Vector:
-    """At the client's own model; the next call may overwrite it."""
+def _gradient(algorithm: LocalTraining, local: Local) -> Vector:
+    """Return the gradient at the client's own model, float32 [d]; the next call may overwrite it."""
     for method in algorithm.methods:
-        estimated = method.estimate(mine)
+        estimated = method.estimate(local)
         if estimated is not None:
             return estimated
-    np.copyto(mine.objective.point, mine.x)
-    return mine.objective.gradient(mine.step, _criterion(algorithm, mine) if algorithm.needs_outputs else None)
+    np.copyto(local.objective.point, local.x)
+    return local.objective.gradient(local.step, _criterion(algorithm, local) if algorithm.needs_outputs else None)
 
 
-def _criterion(algorithm: LocalTraining, mine: Local) -> Criterion:
-    def judge(outputs: Outputs) -> Any:
+def _criterion(algorithm: LocalTraining, local: Local) -> Criterion:
+    def criterion(outputs: Outputs) -> Any:
         from torch.nn.functional import cross_entropy
 
         logits = outputs.logits
         for method in algorithm.methods:
-            logits = method.logits(logits, mine)
+            logits = method.logits(logits, local)
         loss: Any = cross_entropy(logits, outputs.labels)
         for method in algorithm.methods:
-            loss = method.loss(loss, outputs, mine)
+            loss = method.loss(loss, outputs, local)
         return loss
 
-    return judge
+    return criterion

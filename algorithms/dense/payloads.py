@@ -1,12 +1,12 @@
-"""How the dense family looks on the wire: whole vectors, raw little-endian float32, every length checked on the way in.
+"""Payloads of the dense family: whole vectors, as raw little-endian float32; `unpack_*` raise `BadPayload`.
 
     plan      [local steps, epochs, η]
-    report    [samples, [vector, …], norms]    each as its compression makes it; norms, one a vector, for a channel only
-    peak      [norms]                          the largest of each number of vector, for a channel only
+    report    [samples, [vector, …], norms]    vectors in the codec's form; norms, one a vector, for a channel only
+    peak      [norms]                          for each vector the largest norm of all reports, for a channel only
     commits   [[version, round, [x, companion, …], θ]]
 
-A commit is all that a replica is, so only the newest travels. θ, where it is not x, is for the journal and the
-evaluator alone; elsewhere it is empty.
+A commit contains a whole replica, so only the newest is sent. θ is the model itself; it is empty where x is the model,
+and only the journal and the evaluator are given it.
 """
 
 from __future__ import annotations
@@ -25,9 +25,16 @@ from seedbus.algorithms.dense.draws import derived
 
 @dataclass(frozen=True, slots=True)
 class DensePlan:
-    """What a participant is told, but for the last two, which are the server's own; there the client's are 0.
+    """What a participant is told about its round, and two values that only the server has.
 
-    Rates are float32 values; of local steps and epochs one is 0. seed: 64 bits for what the server draws in this round.
+    Attributes:
+        round: the round's number.
+        version: the version of the model that clients start from.
+        steps: local steps; 0 where epochs are given.
+        epochs: passes over a client's samples; 0 where local steps are given.
+        learning_rate: η, a float32 value.
+        server_learning_rate: η_g; not sent, so 0 at a client.
+        seed: 64 bits for the server's draws in this round; not sent, so 0 at a client.
     """
 
     round: int
@@ -41,9 +48,13 @@ class DensePlan:
 
 @dataclass(frozen=True, slots=True)
 class DenseReport:
-    """samples: how many the client holds; vectors: float32 [V, d], its update first; bodies: these as they travel.
+    """A client's report: V decoded vectors, its update first.
 
-    norms: of each vector, float32 [V], where a channel needs them, else none.
+    Attributes:
+        samples: number of training samples that the client holds.
+        vectors: the decoded vectors, float32 [V, d].
+        bodies: the V vectors as they travel, in the form of the codec.
+        norms: the norm of each vector, float32 [V], where a channel needs it; otherwise [0].
     """
 
     samples: int
@@ -54,7 +65,14 @@ class DenseReport:
 
 @dataclass(frozen=True, slots=True)
 class DenseCommit:
-    """fields: a replica's, float32 [d] each, in their order; model: θ, where that is not the x that is sent."""
+    """One commit: the replica at its version.
+
+    Attributes:
+        version: the version of the replica.
+        round: the round that made the commit.
+        fields: the replica's fields in their order, float32 [d] each.
+        model: θ, float32 [d], where that is not the x among the fields.
+    """
 
     version: int
     round: int
@@ -77,8 +95,18 @@ def unpack_plan(body: Any, round: int, version: int) -> DensePlan:
     return DensePlan(round, version, steps, epochs, float(np.frombuffer(rate, "<f4")[0]))
 
 
-def said(codec: Compression, vectors: Sequence[Vector], samples: int, key: int, *, has_norms: bool) -> DenseReport:
-    """A report as the server will read it. key: 64 bits, for what its codec draws."""
+def encode_report(
+    codec: Compression, vectors: Sequence[Vector], samples: int, key: int, *, has_norms: bool
+) -> DenseReport:
+    """Return the report of some vectors, float32 [d] each, with the values that the server will decode.
+
+    Args:
+        codec: encodes and decodes the vectors.
+        vectors: the update first.
+        samples: number of training samples that the client holds.
+        key: 64 bits for the codec's draws.
+        has_norms: whether the report contains the norm of each vector.
+    """
     bodies = [codec.encode(vector, derived(key, "codec", number)) for number, vector in enumerate(vectors)]
     decoded = [codec.decode(body, vector.size) for vector, body in zip(vectors, bodies, strict=True)]
     with np.errstate(over="ignore", invalid="ignore"):
@@ -96,7 +124,7 @@ def pack_report(report: DenseReport, codec: Compression) -> Packed:
 def unpack_report(body: Any, codec: Compression, vectors: int, dimension: int, *, has_norms: bool) -> DenseReport:
     types = [int, list, *[bytes] * has_norms]
     if not isinstance(body, list) or [type(part) for part in body] != types:
-        raise BadPayload("a report is not a number of samples, vectors, and their norms if they are due")
+        raise BadPayload("a report is not a number of samples, a list of vectors, and norms where a channel needs them")
     samples, bodies = body[:2]
     if not 0 < samples < 2**32 or len(bodies) != vectors:
         raise BadPayload(f"a report of {samples} samples and {len(bodies)} vectors")
@@ -105,7 +133,11 @@ def unpack_report(body: Any, codec: Compression, vectors: int, dimension: int, *
 
 
 def pack_peak(norms: Sequence[Vector]) -> Packed:
-    """norms: [V] of each report, of which there is one at least."""
+    """Pack the largest norm of each of V vectors.
+
+    Args:
+        norms: the norms of each report, float32 [V]; at least one report.
+    """
     largest = np.max(norms, axis=0)
     return Packed([_raw(largest)], scalars=largest.size)
 

@@ -1,4 +1,4 @@
-"""The server's part of a round in the dense family: its state, and how many updates become one."""
+"""The server's part of a round in the dense family: its state, and how reports become one commit."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from seedbus.algorithms.dense.payloads import DenseCommit, DensePlan, DenseRepor
 from seedbus.algorithms.numbers import ABSURD
 
 
-class Combining(Protocol):
-    """What a server needs of an algorithm to make one commit of many reports."""
+class Aggregating(Protocol):
+    """The part of an algorithm that the server needs to make one commit from many reports."""
 
     @property
     def methods(self) -> Sequence[Method]: ...
@@ -36,8 +36,14 @@ class Combining(Protocol):
 
 @dataclass(slots=True)
 class State:
-    """What a server of the dense family keeps: the model x, what replicas hold beside it, what methods keep, and what
-    the rule of aggregation remembers. Vectors are float32 [d]."""
+    """The state of the server between commits.
+
+    Attributes:
+        x: the model, float32 [d].
+        shared: the vectors that replicas hold beside x, by name, float32 [d].
+        own: the vectors that methods keep at the server, by name, float32 [d].
+        rule: the state of the aggregation rule; None or plain data.
+    """
 
     x: Vector
     shared: dict[str, Vector]
@@ -45,18 +51,20 @@ class State:
     rule: Any
 
     def pack(self) -> list[Any]:
-        named = [{name: raw(each[name]) for name in sorted(each)} for each in (self.shared, self.own)]
-        return [raw(self.x), *named, self.rule]
+        """Return the state as plain data for the checkpoint; vectors as little-endian float32."""
+        named = [{name: to_bytes(each[name]) for name in sorted(each)} for each in (self.shared, self.own)]
+        return [to_bytes(self.x), *named, self.rule]
 
     @staticmethod
     def unpack(packed: list[Any]) -> State:
+        """Return the state that `pack` packed."""
         x, shared, own, rule = packed
         shared, own = ({name: _vector(stored) for name, stored in each.items()} for each in (shared, own))
         return State(_vector(x), shared, own, rule)
 
 
-def committed(
-    algorithm: Combining,
+def aggregate(
+    algorithm: Aggregating,
     state: list[Any],
     plan: DensePlan,
     reports: Mapping[int, DenseReport],
@@ -65,24 +73,35 @@ def committed(
     late: Sequence[Overdue],
     members: int,
 ) -> tuple[DenseCommit, list[Any]]:
-    """One commit from the reports, taken in the order of clients, and the state after it; as the contract has it."""
+    """Make one commit from the reports, taken in the order of clients; return it and the state after it.
+
+    Args:
+        algorithm: its methods, aggregation rule, weighting and channel.
+        state: the packed `State` before the commit.
+        plan: the round's plan, as the server has it.
+        reports: the round's reports, by client.
+        share: total weight of the round's own reports.
+        late: reports of earlier rounds, with their weights.
+        members: number of clients that the cohort was drawn from; 0: as many as there are reports.
+    """
     before = State.unpack(state)
-    update, rule = combined(algorithm, before.rule, reports, share, late, before.x.size)
-    everyone = [each[client] for each in (reports, *(old.reports for old in late)) for client in sorted(each)]
-    sent = {name: mean(everyone, 1 + number, before.x.size) for number, name in enumerate(algorithm.sent)}
+    update, rule = combine_updates(algorithm, before.rule, reports, share, late, before.x.size)
+    all_reports = [each[client] for each in (reports, *(old.reports for old in late)) for client in sorted(each)]
+    sent = {name: mean(all_reports, 1 + number, before.x.size) for number, name in enumerate(algorithm.sent)}
+    count = len(all_reports)
     if algorithm.channel is not None:
-        for number, heard in enumerate([update, *sent.values()]):
-            norms = [float(report.norms[number]) for report in everyone]
-            heard += algorithm.channel.noise(plan.seed, number, norms, before.x.size)
-    server = Server(before.x, update, sent, before.shared, before.own, plan, len(everyone), members or len(everyone))
-    ahead = _moved(algorithm, server)
+        for number, received in enumerate([update, *sent.values()]):
+            norms = [float(report.norms[number]) for report in all_reports]
+            received += algorithm.channel.noise(plan.seed, number, norms, before.x.size)
+    server = Server(before.x, update, sent, before.shared, before.own, plan, count, members or count)
+    ahead = _advance(algorithm, server)
     fields = (ahead.copy(), *(server.shared[name].copy() for name in algorithm.shared))
     commit = DenseCommit(plan.version + 1, plan.round, fields, None if ahead is server.x else server.x.copy())
     return commit, State(server.x, server.shared, server.state, rule).pack()
 
 
-def _moved(algorithm: Combining, server: Server) -> Vector:
-    """Move the model, let methods learn from that; returns what clients are sent in the place of the model."""
+def _advance(algorithm: Aggregating, server: Server) -> Vector:
+    """Call the server hooks: move the model and update the methods' vectors. Return the model to send, [d]."""
     with np.errstate(over="ignore", invalid="ignore"):
         if not any([method.move(server) for method in algorithm.methods]):
             server.x += server.update * np.float32(server.plan.server_learning_rate)
@@ -94,23 +113,29 @@ def _moved(algorithm: Combining, server: Server) -> Vector:
     return ahead
 
 
-def combined(
-    algorithm: Combining,
+def combine_updates(
+    algorithm: Aggregating,
     rule: Any,
     reports: Mapping[int, DenseReport],
     share: float,
     late: Sequence[Overdue],
     dimension: int,
 ) -> tuple[Vector, Any]:
-    """Σ ω_i Δ_i, float32 [d], summed in float64 in the order of clients; and what the rule remembers.
+    """Return Σ ω_i Δ_i, float32 [d], summed in float64 in the order of clients, and the rule's next state.
 
-    late: updates of earlier rounds with weights of their own, beside the round's, which weigh `share` together.
+    Args:
+        algorithm: its aggregation rule, weighting and channel.
+        rule: the state of the aggregation rule.
+        reports: the round's reports, by client.
+        share: total weight of the round's own reports.
+        late: reports of earlier rounds, with their weights.
+        dimension: number of coordinates, d.
     """
     total = np.zeros(dimension)
     clients = sorted(reports)
     if clients and not isinstance(algorithm.aggregation, Mean):
-        one, rule = algorithm.aggregation.blend([reports[client].vectors[0] for client in clients], rule)
-        total += share * one
+        blended, rule = algorithm.aggregation.blend([reports[client].vectors[0] for client in clients], rule)
+        total += share * blended
     elif clients:
         by_samples = algorithm.weighting == "samples" and algorithm.channel is None
         weights = [reports[client].samples if by_samples else 1 for client in clients]
@@ -123,7 +148,16 @@ def combined(
 
 
 def check(report: DenseReport, vectors: int, dimension: int) -> None:
-    """Raise `ReportRefused` if it must not be aggregated."""
+    """Check that a report may be aggregated.
+
+    Args:
+        report: the decoded report.
+        vectors: number of vectors that it must have, V.
+        dimension: number of coordinates of each, d.
+
+    Raises:
+        ReportRefused: a wrong shape, a number that is not finite or absurdly large, or a norm that is not its vector's.
+    """
     if report.vectors.shape != (vectors, dimension):
         raise ReportRefused("shape", f"its vectors have shape {report.vectors.shape}, not {vectors} × {dimension}")
     if not np.isfinite(report.vectors).all():
@@ -132,19 +166,25 @@ def check(report: DenseReport, vectors: int, dimension: int) -> None:
     if largest > ABSURD:
         raise ReportRefused("absurd", f"it holds a magnitude of {largest:.3g}; at most {ABSURD:.0g} is accepted")
     if report.norms.size and not np.allclose(report.norms, lengths(list(report.vectors)), rtol=1e-5, atol=1e-30):
-        raise ReportRefused("wrong-norm", "it says another norm than its vector has, and so would set the noise")
+        raise ReportRefused("wrong-norm", "its norm is not that of its vector, and would change the channel's noise")
 
 
 def mean(reports: Sequence[DenseReport], number: int, dimension: int) -> Vector:
-    """The plain mean of the reports' vectors of that number, summed in their order; float32 [d], zeros without any."""
+    """Return the mean of one vector over reports, float32 [d], summed in float64 in their order; zeros if none.
+
+    Args:
+        reports: in the order of summation.
+        number: index of the vector in each report.
+        dimension: number of coordinates, d.
+    """
     total = np.zeros(dimension)
     for report in reports:
         total += report.vectors[number]
     return (total / max(1, len(reports))).astype(np.float32)
 
 
-def raw(vector: Vector) -> bytes:
-    """Little-endian float32."""
+def to_bytes(vector: Vector) -> bytes:
+    """Return a vector as little-endian float32."""
     return np.ascontiguousarray(vector, "<f4").tobytes()
 
 

@@ -1,4 +1,4 @@
-"""Seeded random directions, the same bits on every machine and in every backend (Salmon et al. 2011).
+"""Seeded random directions with the same bits on every machine and in every backend (Salmon et al. 2011).
 
 Doors: `selftest`, `triton_fold`, `warm`.
 """

@@ -1,7 +1,7 @@
-"""Work on a long vector, one cache-sized block of coordinates at a time, on this process's own threads.
+"""Processes a long vector in cache-sized blocks of coordinates, on threads of this process.
 
-A block is independent of every other, so neither the number of threads nor the size of the blocks can change a bit.
-(Numba's own `parallel=True` aborts the process when two threads call it, so it is not used.)
+The blocks are independent of each other, so neither the number of threads nor the size of the blocks can change a bit.
+(Numba's own `parallel=True` is not used, because it aborts the process when two threads call it.)
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Final
 from seedbus.algorithms.directions.contract import ALIGNMENT
 
 BLOCK: Final = 16_384
-"""Coordinates in a block: 64 KiB a vector, so that x, Δ, H and m stay in the second-level cache beside the table."""
+"""Coordinates in a block: 64 KiB per vector, so that x, Δ, H, m and the table fit into the second-level cache."""
 
 _threads = 1
 
 
 def set_threads(threads: int) -> None:
-    """How many threads `for_blocks` uses in this process when it isn't told; 1 at the start."""
+    """Set how many threads `for_blocks` uses in this process by default; initially 1."""
     global _threads
     if threads < 1:
         raise ValueError(f"threads = {threads}: at least one must do the work")
@@ -32,25 +32,37 @@ def set_threads(threads: int) -> None:
 def for_blocks(
     dimension: int, work: Callable[[slice], None], *, threads: int | None = None, block: int = BLOCK
 ) -> None:
-    """Call `work` once for each block of `dimension` coordinates, on up to `threads` threads, this one among them.
+    """Call `work` once for each block of coordinates, and return when all calls have ended.
 
-    Returns when all is done. The first exception that `work` raises ends the work and is raised here.
+    The first exception that `work` raises stops the work and is raised here.
+
+    Args:
+        dimension: number of coordinates, d.
+        work: called with the span of a block.
+        threads: the most threads to use, including this one; None for the number given to `set_threads`.
+        block: coordinates per block; a multiple of `ALIGNMENT`.
+
+    Raises:
+        ValueError: the block is not a multiple of `ALIGNMENT`.
     """
     if block < ALIGNMENT or block % ALIGNMENT:
         raise ValueError(f"block = {block}: a block is a multiple of {ALIGNMENT} coordinates")
-    waiting = deque(slice(first, min(first + block, dimension)) for first in range(0, dimension, block))
-    helpers = min(_threads if threads is None else threads, len(waiting)) - 1
+    pending = deque(slice(first, min(first + block, dimension)) for first in range(0, dimension, block))
+    helpers = min(_threads if threads is None else threads, len(pending)) - 1
     if helpers < 1:
-        _drain(waiting, work)
+        _drain(pending, work)
     else:
-        _share(waiting, work, helpers)
+        _drain_with_helpers(pending, work, helpers)
 
 
-def _share(waiting: deque[slice], work: Callable[[slice], None], helpers: int) -> None:
-    """Drain with helpers. One that never got a thread is called off, so nested calls cannot wait for each other."""
-    futures = [_pool().submit(_drain, waiting, work) for _ in range(helpers)]
+def _drain_with_helpers(pending: deque[slice], work: Callable[[slice], None], helpers: int) -> None:
+    """Process the blocks on this thread and others.
+
+    A helper that has not got a thread in the end is cancelled, so nested calls cannot wait for each other.
+    """
+    futures = [_pool().submit(_drain, pending, work) for _ in range(helpers)]
     try:
-        _drain(waiting, work)
+        _drain(pending, work)
     finally:
         failures = [future.exception() for future in futures if not future.cancel()]
     for failure in failures:
@@ -58,20 +70,20 @@ def _share(waiting: deque[slice], work: Callable[[slice], None], helpers: int) -
             raise failure
 
 
-def _drain(waiting: deque[slice], work: Callable[[slice], None]) -> None:
+def _drain(pending: deque[slice], work: Callable[[slice], None]) -> None:
     try:
-        while waiting:
+        while pending:
             try:
-                block = waiting.popleft()
+                block = pending.popleft()
             except IndexError:  # another thread took the last one
                 return
             work(block)
     except BaseException:
-        waiting.clear()
+        pending.clear()
         raise
 
 
 @lru_cache(maxsize=1)
 def _pool() -> ThreadPoolExecutor:
-    """Threads are started as they are needed, and never more than there are processors."""
+    """Return the pool of this process, which starts threads when they are needed, at most one per processor."""
     return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="directions")

@@ -1,14 +1,15 @@
-"""A replay in numbers: what a compiled backend needs to fold many commits in one call.
+"""A replay as data, so that a compiled backend can fold many commits in one call.
 
-A log becomes `ReplaySteps`, one entry for each local step of a term, and what the algorithm does with each step is an
-`UpdateRule`. Numba and Triton fold the same two. They say again, as data, what an algorithm's `divisor`, `step` and
-`learn` define in NumPy; the tests compare both bit for bit.
+Commits become `ReplaySteps`, with one entry for each local step of each term. The algorithm's update becomes an
+`UpdateRule`. Numba and Triton fold the same two. They restate as data what an algorithm's `divisor`, `step` and `learn`
+define in NumPy; the tests compare the results bit for bit.
 
     Δ ← (Σ_p coefficients[p] · z(p)) / √H
     x ← x − rate·Δ,  or with momentum, in an own step:  m ← keep·m + add·Δ,  x ← x − rate·m
-    H ← keep·H + add·(Δ² + ε), held between two bounds, in an own step
+    H ← keep·H + add·(Δ² + ε), clipped to two bounds, in an own step
 
-Every operation is rounded by itself, in this order.
+An own step belongs to the commit's own round; the other steps come from late reports. Every operation is rounded by
+itself, in this order.
 """
 
 from __future__ import annotations
@@ -21,36 +22,46 @@ from numpy.typing import NDArray
 
 STEP: Final = np.dtype(
     [
-        ("low", np.uint32),  # the seed's two words
-        ("high", np.uint32),
+        ("low", np.uint32),  # low word of the seed
+        ("high", np.uint32),  # high word of the seed
         ("step", np.uint32),  # k
         ("first", np.int64),  # its coefficients are coefficients[first : first + count]
         ("count", np.int64),
-        ("rate", np.float32),
-        ("is_own", np.bool_),  # of the commit's own round: momentum and H learn from no other
-        ("is_first", np.bool_),  # of its term: √H is taken here and kept to the term's end
-        ("is_last", np.bool_),
+        ("rate", np.float32),  # learning rate
+        ("is_own", np.bool_),  # of the commit's own round; only these update momentum and H
+        ("is_first", np.bool_),  # of its term; √H is computed here and used until the term ends
+        ("is_last", np.bool_),  # of its term
     ],
     align=True,
 )
+"""One local step of one term of a commit."""
 
 
 class ReplaySteps(NamedTuple):
-    """Steps in the order in which they are folded (dtype STEP), and what all their directions weigh (float32)."""
+    """Local steps of commits, in the order in which they are folded.
+
+    Attributes:
+        steps: dtype STEP, [S].
+        coefficients: of the directions of all steps, float32 [N].
+    """
 
     steps: NDArray[Any]
     coefficients: NDArray[np.float32]
 
 
 class Momentum(NamedTuple):
-    """m ← keep·m + add·Δ, in the field `momentum`."""
+    """The update of the field `momentum`: m ← keep·m + add·Δ."""
 
     keep: float
     add: float
 
 
 class Hessian(NamedTuple):
-    """H ← keep·H + add·(Δ² + epsilon), between lowest and highest, in the field `hessian`; after the last step only?"""
+    """The update of the field `hessian`: H ← keep·H + add·(Δ² + epsilon), clipped to [lowest, highest].
+
+    Attributes:
+        is_last_only: whether only the last step of a term updates H.
+    """
 
     keep: float
     add: float
@@ -62,7 +73,7 @@ class Hessian(NamedTuple):
 
 @dataclass(frozen=True)
 class UpdateRule:
-    """How Δ moves a replica. None: it has no such field."""
+    """How Δ updates a replica besides x. None: the replica has no such field."""
 
     momentum: Momentum | None = None
     hessian: Hessian | None = None

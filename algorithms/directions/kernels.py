@@ -1,12 +1,12 @@
-"""What every compiled kernel is made of: one direction, added to one piece of a vector.
+"""The parts of every compiled kernel: adding one direction, or a sum of directions, to one piece of a vector.
 
-Compiled by Numba for this machine's processor: float32, no fast-math. A piece is small enough for the innermost
-caches. Its Philox words are made a few blocks at a time (that loop vectorises) and used at once, so that the look-ups
-of one handful wait for the table while the processor computes the next. The table is the upper half of the quantiles'
-for `gaussian`. What isn't there, as this table for `rademacher`, has no elements: so a kernel is compiled once, for
-every kind, law and replica, and decides between its loops where a piece begins.
+Numba compiles them for this machine's processor: float32, no fast-math. A piece is small enough for the innermost
+caches. Its Philox words are computed a few blocks at a time (that loop vectorises) and used at once, so the table
+look-ups for some words wait for memory while the processor computes the next ones. For `gaussian` the table is the
+upper half of the table of quantiles. An absent array, such as this table for `rademacher`, has no elements. So a kernel
+is compiled only once, for every kind, update rule and replica; it chooses between its loops at the start of each piece.
 
-Kernels take whole groups of 128 coordinates, and whoever calls them pads the end of a vector.
+Kernels take whole groups of 128 coordinates. The caller pads the end of a vector (`groups`).
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ import numba
 import numpy as np
 from numba import float32, uint32, uint64
 
-from seedbus.algorithms.directions.contract import ALIGNMENT, Vector
+from seedbus.algorithms.directions.contract import ALIGNMENT
 from seedbus.algorithms.directions.llvm_ops import QUANTILES, SIGNS, WORDS, add_quantiles, add_signs, sum_signs
 from seedbus.algorithms.directions.philox import MULTIPLIERS, ROUNDS, WEYL
+from seedbus.algorithms.vector import Vector
 
-BLOCKS = 32  # of Philox at once, 512 bytes: look-ups wait for memory while the next words are computed
-PIECE = 128 * BLOCKS  # coordinates, 16 KiB of each vector: no more than `rademacher` has from so many blocks
-TOGETHER = 16  # directions of `rademacher` that are summed without leaving the registers
-ROOM = TOGETHER * 4 * BLOCKS  # words that `add_all` needs
+BLOCKS = 32  # Philox blocks computed at a time, 512 bytes: look-ups wait for memory while the next are computed
+PIECE = 128 * BLOCKS  # coordinates in a piece, 16 KiB of each vector: all that `rademacher` gets from that many blocks
+DIRECTIONS = 16  # directions of `rademacher` that are summed in registers
+SCRATCH_WORDS = DIRECTIONS * 4 * BLOCKS  # length of the scratch array of `add_all`
 
-NOTHING = np.empty(0, np.float32)
+ABSENT = np.empty(0, np.float32)
 
 M0, M1 = (np.uint64(multiplier) for multiplier in MULTIPLIERS)
 W0, W1 = (np.uint32(weyl) for weyl in WEYL)
@@ -41,33 +42,34 @@ Kernel = Callable[..., Any]
 
 
 def kernel(function: Kernel) -> Kernel:
-    """Called from Python: compiled once for this processor, and kept on disk if there is a place for it."""
+    """Decorate a function that Python calls: it is compiled once for this processor, and cached on disk if possible."""
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
-    function.__qualname__ += f"-{_sources()}"  # Numba keeps kernels by name, and looks for changes in their file alone
+    # Numba's cache finds a kernel by its name and checks only the kernel's own file for changes
+    function.__qualname__ += f"-{_sources()}"
     try:
         compiled: Kernel = numba.njit(function, cache=True, **options)
-    except RuntimeError:  # an installation that nobody may write to, and no home
+    except RuntimeError:  # neither the installation nor a cache folder is writable
         compiled = numba.njit(function, **options)
     return compiled
 
 
 @lru_cache(maxsize=1)
 def _sources() -> str:
-    """A digest of the files that every kernel is compiled from."""
+    """Return a digest of the files that every kernel is compiled from."""
     folder = Path(__file__).parent
     parts = (folder.joinpath(name).read_bytes() for name in ("llvm_ops.py", "philox.py", "kernels.py"))
     return hashlib.blake2b(b"".join(parts), digest_size=4).hexdigest()
 
 
 def inlined(function: Kernel) -> Kernel:
-    """Part of a kernel, inlined into it."""
+    """Decorate a part of kernels, which is inlined into them."""
     compiled: Kernel = numba.njit(function, nogil=True, forceinline=True, error_model="numpy")
     return compiled
 
 
 @inlined
 def philox_words(words, block, step, p, domain, low, high):  # type: ignore[no-untyped-def]
-    """words [4 · BLOCKS] = the stream of one direction from Philox block `block` on."""
+    """Write words [4 · BLOCKS] = the stream of one direction from Philox block `block` on."""
     for b in range(BLOCKS):
         c0, c1, c2, c3 = uint32(block + b), uint32(step), uint32(p), uint32(domain)
         k0, k1 = uint32(low), uint32(high)
@@ -81,7 +83,10 @@ def philox_words(words, block, step, p, domain, low, high):  # type: ignore[no-u
 
 @inlined
 def add(out, x, scale, words, start, step, p, low, high, table, factor):  # type: ignore[no-untyped-def]
-    """out = x + scale · z · factor over one piece (`gaussian`: z / factor); x may be out; start: in coordinates."""
+    """Write out = x + scale · z · factor over one piece (`gaussian`: z / factor).
+
+    x may be out; `start` is the piece's first coordinate; `words` is scratch, [4 · BLOCKS].
+    """
     if table.size:
         for first in range(0, out.size, 8 * BLOCKS):
             philox_words(words, (start + first) // 8, step, p, 0, low, high)
@@ -106,14 +111,14 @@ def add(out, x, scale, words, start, step, p, low, high, table, factor):  # type
 
 @inlined
 def add_all(out, scales, words, start, step, low, high, table, divisor):  # type: ignore[no-untyped-def]
-    """out = (Σ_p scales[p] · z(p)) / divisor over one piece; words: ROOM of them, to work in."""
+    """Write out = (Σ_p scales[p] · z(p)) / divisor over one piece; `words` is scratch, [SCRATCH_WORDS]."""
     out[:] = float32(0)
     if table.size:
         for p in range(scales.size):
             add(out, out, scales[p], words, start, step, p, low, high, table, divisor[:0])
     else:
-        for first in range(0, scales.size, TOGETHER):
-            count = min(TOGETHER, scales.size - first)
+        for first in range(0, scales.size, DIRECTIONS):
+            count = min(DIRECTIONS, scales.size - first)
             for p in range(count):
                 philox_words(words[4 * BLOCKS * p :], start // 128, step, first + p, 1, low, high)
             for i in range(0, out.size, SIGNS * WORDS):
@@ -123,18 +128,18 @@ def add_all(out, scales, words, start, step, low, high, table, divisor):  # type
 
 
 @inlined
-def divide_by(divisor, room, table):  # type: ignore[no-untyped-def]
-    """What `add` takes as its factor for a piece's divisor: that, or for `rademacher` 1 / divisor, made in `room`."""
+def divide_by(divisor, scratch, table):  # type: ignore[no-untyped-def]
+    """Return the factor that `add` takes for a piece's divisor: for `rademacher` 1 / divisor, written to `scratch`."""
     if table.size:
         return divisor
-    factor = room[: divisor.size]
+    factor = scratch[: divisor.size]
     for i in range(factor.size):
         factor[i] = ONE / divisor[i]
     return factor
 
 
 def check_float32(out: Vector, *others: Vector | None) -> None:
-    """Raise ValueError unless every vector is contiguous float32 of shape [d]: another would be compiled for anew."""
+    """Raise ValueError unless every vector is contiguous float32 of out's shape; others would be compiled for anew."""
     shape = (out.size,)
     for vector in (out, *others):
         if vector is None or (vector.dtype == FLOAT32 and vector.shape == shape and vector.flags.c_contiguous):
@@ -146,16 +151,22 @@ def check_float32(out: Vector, *others: Vector | None) -> None:
 
 
 def groups(start: int, *vectors: Vector | None, written: int = 1) -> Iterator[tuple[int, list[Vector]]]:
-    """Where to begin and the vectors: first the whole groups of 128 coordinates, then what is left, padded with ones.
+    """Yield vectors in whole groups of 128 coordinates: first their full groups, then the rest, padded with ones.
 
-    For None there is a vector without elements. The first `written` of them get their ends back.
+    Args:
+        start: the first coordinate of the vectors.
+        vectors: of one size; for None there is a vector without elements.
+        written: how many of the vectors, from the first, the caller writes to; their rest is copied back.
+
+    Yields:
+        The first coordinate, and the part of each vector.
     """
     size = max(vector.size for vector in vectors if vector is not None)
     whole = size // ALIGNMENT * ALIGNMENT
-    yield start, [NOTHING if vector is None else vector[:whole] for vector in vectors]
+    yield start, [ABSENT if vector is None else vector[:whole] for vector in vectors]
     if whole == size:
         return
-    ends = [NOTHING if vector is None else _padded(vector[whole:]) for vector in vectors]
+    ends = [ABSENT if vector is None else _padded(vector[whole:]) for vector in vectors]
     yield start + whole, ends
     for vector, end in zip(vectors[:written], ends, strict=False):
         if vector is not None:

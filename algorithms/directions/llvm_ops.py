@@ -1,12 +1,12 @@
-"""Many coordinates at once, in LLVM's own vectors: the three innermost operations, which Numba's loops cannot say.
+"""The three innermost operations of the kernels, written in LLVM's vector instructions, which Numba's loops cannot use.
 
-LLVM's vectors are of any width and of every machine: it cuts them to the registers that are there. What is written
-here and not in Python is a gather, which LLVM's cost model declines to make out of a loop, and a choice by the bits of
-a word, which on a processor with mask registers is no arithmetic at all. Neither carries a fast-math flag: products
-and sums are rounded one by one.
+LLVM's vectors may have any width on every machine; LLVM splits them into the registers that exist. Two instructions are
+the reason for this file: a gather, which LLVM's cost model does not choose for a loop, and a selection by the bits of a
+word, which needs no arithmetic on a processor with mask registers. No operation has a fast-math flag: every product and
+every sum is rounded by itself.
 
-A table of quantiles is antisymmetric, so half of it is looked up in, which the innermost caches hold the more of: of
-index i the upper half's entry i − 32768, or minus its entry 32767 − i. Flipping a sign is exact.
+The table of quantiles is antisymmetric, so only its upper half is used, of which more fits into the innermost caches:
+quantile i is the upper half's entry i − 32768, or minus its entry 32767 − i. Flipping a sign is exact.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-QUANTILES = 16  # coordinates that `add_quantiles` takes: one of 16 bits each
-SIGNS = 32  # coordinates that `add_signs` takes: one word
-WORDS = 4  # that `sum_signs` takes: as many sums under way as an addition takes steps, and more
+QUANTILES = 16  # coordinates per call of `add_quantiles`: 16 bits of the stream each
+SIGNS = 32  # coordinates per call of `add_signs`: one word of the stream
+WORDS = 4  # words per call of `sum_signs`: enough independent sums to hide the latency of an addition
 
 FLOAT, I1, I16, I32 = ir.FloatType(), ir.IntType(1), ir.IntType(16), ir.IntType(32)
 
 
 def _operation(define: Callable[..., Any]) -> Callable[..., Any]:
-    """What a kernel calls: without the `typing` that Numba passes to its definition."""
+    """Return the function that kernels call; they do not pass `typing`, which Numba passes to the definition."""
     operation: Callable[..., Any] = intrinsic(define)
     return operation
 
 
 @_operation
 def add_quantiles(typing, out, x, scale, words, table, divisor, i, w):  # type: ignore[no-untyped-def]
-    """out[i : i + 16] = x + scale · (z / divisor), z by words[w : w + 8] from the upper half of the table.
+    """Write out[i : i + 16] = x + scale · (z / divisor), with z looked up by words[w : w + 8].
 
-    out may be x; divisor: of out's shape, or None.
+    `table` is the upper half of the quantiles; `divisor` has out's shape or is None; out may be x.
     """
 
     def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
@@ -56,7 +56,10 @@ def add_quantiles(typing, out, x, scale, words, table, divisor, i, w):  # type: 
 
 @_operation
 def add_signs(typing, out, x, scale, words, factor, i, w):  # type: ignore[no-untyped-def]
-    """out[i : i + 32] = x + (±scale) · factor, + where the bit of words[w] is 1; out may be x; factor: or None."""
+    """Write out[i : i + 32] = x + (±scale) · factor, with + where the bit of words[w] is 1.
+
+    `factor` has out's shape or is None; out may be x.
+    """
 
     def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
         code = _Code(context, builder, signature, arguments, SIGNS)
@@ -71,9 +74,10 @@ def add_signs(typing, out, x, scale, words, factor, i, w):  # type: ignore[no-un
 
 @_operation
 def sum_signs(typing, out, scales, first, count, words, stride, i, w):  # type: ignore[no-untyped-def]
-    """out[i : i + 128] += Σ_p ±scales[first + p], + where the bit of words[p · stride + w : … + 4] is 1, p < count.
+    """Add Σ_p ±scales[first + p], p < count, to out[i : i + 128].
 
-    The sums stay in registers from the first p to the last.
+    The sign is + where the bit of words[p · stride + w : … + 4] is 1. The sums stay in registers from the
+    first p to the last.
     """
 
     def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
@@ -98,53 +102,64 @@ def sum_signs(typing, out, scales, first, count, words, stride, i, w):  # type: 
 
 
 class _Code:
-    """What the operations are written with; argument 0 is out, of `add` argument 1 is x, vectors have `width` lanes."""
+    """Emits the instructions of one operation, on vectors of `width` lanes.
+
+    Arguments are named by their numbers. Argument 0 is out; where `add` is used, argument 1 is x.
+    """
 
     def __init__(self, context: Any, builder: Any, signature: Any, arguments: Any, width: int) -> None:
-        self._context, self._builder, self._width = context, builder, width
-        self._types, self._arguments = signature.args, arguments
+        self._context = context
+        self._builder = builder
+        self._types = signature.args
+        self._arguments = arguments
+        self._width = width
 
     def has(self, argument: int) -> bool:
+        """Return whether an argument is not None."""
         return not isinstance(self._types[argument], types.NoneType)
 
     def pointer(self, argument: int) -> Any:
-        """Where an array's first element is."""
+        """Return the address of an array's first element."""
         array = self._context.make_array(self._types[argument])
         return array(self._context, self._builder, self._arguments[argument]).data
 
     def load(self, argument: int, at: Any, element: Any) -> Any:
-        """`width` elements from element `at` of an array on, that many words of which are read as `element`s."""
+        """Load a vector from element `at` of an array on, read as elements of type `element`."""
         return self._builder.load(self._place(argument, at, element), align=2 if element is I16 else 4)
 
     def add(self, z: Any, at: Any, factor: Any) -> None:
-        """out = x + factor · z at `at`."""
+        """Write out = x + factor · z from element `at` on; None stands for the factor 1."""
         product = z if factor is None else self._builder.fmul(factor, z)
         self.store(self._builder.fadd(self.load(1, at, FLOAT), product), at)
 
     def store(self, vector: Any, at: Any) -> None:
-        """out = vector at `at`."""
+        """Write a vector to out from element `at` on."""
         self._builder.store(vector, self._place(0, at, FLOAT), align=4)
 
     def variable(self, first: Any) -> Any:
-        """What a loop changes; LLVM keeps it in registers."""
+        """Return a variable that a loop may change; LLVM keeps it in a register."""
         return cgutils.alloca_once_value(self._builder, first)  # type: ignore[no-untyped-call]
 
     def splat(self, scalar: Any) -> Any:
-        nothing = ir.Constant(ir.VectorType(scalar.type, self._width), ir.Undefined)
-        first = self._builder.insert_element(nothing, scalar, ir.Constant(I32, 0))
-        return self._builder.shuffle_vector(first, nothing, self.constant(0))
+        """Return a vector whose lanes all hold a scalar."""
+        undefined = ir.Constant(ir.VectorType(scalar.type, self._width), ir.Undefined)
+        first = self._builder.insert_element(undefined, scalar, ir.Constant(I32, 0))
+        return self._builder.shuffle_vector(first, undefined, self.constant(0))
 
     def constant(self, value: int) -> Any:
+        """Return a vector whose lanes all hold a 32-bit constant."""
         return ir.Constant(ir.VectorType(I32, self._width), [value] * self._width)
 
     def signed(self, vector: Any) -> Any:
+        """Return a vector of integers, sign-extended to 32 bits."""
         return self._builder.sext(vector, ir.VectorType(I32, self._width))
 
     def flipped(self, vector: Any, sign: Any) -> Any:
+        """Return a vector of floats whose sign bit is flipped where that of `sign` is set."""
         return self._builder.bitcast(self._builder.xor(self._builder.bitcast(vector, sign.type), sign), vector.type)
 
     def gathered(self, argument: int, index: Any) -> Any:
-        """The elements of an array at `index`, which is inside it."""
+        """Return the elements of an array at `index`, a vector of indices inside the array."""
         lanes, every = ir.VectorType(FLOAT, self._width), ir.VectorType(I1, self._width)
         places = _Places(self._builder.block, self.pointer(argument), index)
         self._builder._insert(places)
@@ -160,7 +175,7 @@ class _Code:
 
 
 class _Places(ir.instructions.Instruction):  # type: ignore[misc]
-    """A vector of addresses, base + index: the getelementptr that llvmlite's builder refuses."""
+    """A vector of addresses, base + index: a getelementptr that llvmlite's builder does not support."""
 
     def __init__(self, block: Any, base: Any, index: Any) -> None:
         super().__init__(block, ir.VectorType(base.type, index.type.count), "getelementptr", [base, index])

@@ -1,4 +1,4 @@
-"""Directions compiled by Numba: one call of a kernel a block, with the interpreter lock released."""
+"""Directions compiled by Numba: one kernel call per block, without the interpreter lock."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from numba import float32
 from numpy.typing import ArrayLike, NDArray
 
 from seedbus.algorithms.directions import numba_fold
-from seedbus.algorithms.directions.contract import Kind, Vector, check_stream
+from seedbus.algorithms.directions.contract import Kind, check_stream
 from seedbus.algorithms.directions.folding import ReplaySteps, UpdateRule
 from seedbus.algorithms.directions.kernels import (
     BLOCKS,
     ONE,
     PIECE,
-    ROOM,
+    SCRATCH_WORDS,
     add,
     add_all,
     check_float32,
@@ -26,6 +26,7 @@ from seedbus.algorithms.directions.kernels import (
 )
 from seedbus.algorithms.directions.philox import key_words
 from seedbus.algorithms.directions.quantiles import SIZE, quantiles
+from seedbus.algorithms.vector import Vector
 
 
 @kernel
@@ -37,7 +38,7 @@ def _fill(out, low, high, step, p, start, table):  # type: ignore[no-untyped-def
 
 @kernel
 def _accumulate(out, scales, low, high, step, start, table, divisor):  # type: ignore[no-untyped-def]
-    words = np.empty(ROOM, np.uint32)
+    words = np.empty(SCRATCH_WORDS, np.uint32)
     for first in range(0, out.size, PIECE):
         piece, part = out[first : first + PIECE], divisor[first : first + PIECE]
         add_all(piece, scales, words, start + first, step, low, high, table, part)
@@ -45,16 +46,16 @@ def _accumulate(out, scales, low, high, step, start, table, divisor):  # type: i
 
 @kernel
 def _perturb(out, x, scale, low, high, step, p, start, table, divisor):  # type: ignore[no-untyped-def]
-    words, room = np.empty(4 * BLOCKS, np.uint32), np.empty(PIECE, np.float32)
+    words, scratch = np.empty(4 * BLOCKS, np.uint32), np.empty(PIECE, np.float32)
     for first in range(0, out.size, PIECE):
         piece, base = out[first : first + PIECE], x[first : first + PIECE]
-        factor = divide_by(divisor[first : first + PIECE], room, table)
+        factor = divide_by(divisor[first : first + PIECE], scratch, table)
         add(piece, base, scale, words, start + first, step, p, low, high, table, factor)
 
 
 @dataclass(frozen=True)
 class NumbaDirections:
-    """Directions of one kind in float32, fast."""
+    """Directions of one kind, in float32 only."""
 
     kind: Kind
 

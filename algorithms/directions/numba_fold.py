@@ -1,7 +1,7 @@
-"""The fused replay: a block of coordinates folds many commits in one call, with the interpreter lock released.
+"""The fused replay in Numba: one call folds many commits into a block of coordinates, without the interpreter lock.
 
-A piece of x, m, H and Δ stays in the innermost caches from the first commit to the last. A field that a replica doesn't
-have has no elements.
+A piece of x, m, H and Δ stays in the innermost caches from the first commit to the last. A field that the replica does
+not have is an array without elements.
 """
 
 from __future__ import annotations
@@ -11,28 +11,28 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from seedbus.algorithms.directions.contract import Vector
 from seedbus.algorithms.directions.folding import ReplaySteps, UpdateRule
-from seedbus.algorithms.directions.kernels import PIECE, ROOM, add_all, check_float32, groups, inlined, kernel
+from seedbus.algorithms.directions.kernels import PIECE, SCRATCH_WORDS, add_all, check_float32, groups, inlined, kernel
+from seedbus.algorithms.vector import Vector
 
 
 @inlined
 def _descend(x, delta, rate):  # type: ignore[no-untyped-def]
-    """x ← x − rate·Δ."""
+    """Compute x ← x − rate·Δ."""
     for i in range(x.size):
         x[i] -= delta[i] * rate
 
 
 @inlined
 def _gather(m, delta, keep, fresh):  # type: ignore[no-untyped-def]
-    """m ← keep·m + fresh·Δ."""
+    """Compute m ← keep·m + fresh·Δ."""
     for i in range(m.size):
         m[i] = m[i] * keep + delta[i] * fresh
 
 
 @inlined
 def _learn(h, delta, keep, fresh, epsilon, lowest, highest):  # type: ignore[no-untyped-def]
-    """H ← keep·H + fresh·(Δ² + ε), held between the bounds; what is no number stays none, as in np.clip."""
+    """Compute H ← keep·H + fresh·(Δ² + ε), clipped to the bounds; a NaN stays a NaN, as in np.clip."""
     for i in range(h.size):
         new = h[i] * keep + (delta[i] * delta[i] + epsilon) * fresh
         new = lowest if new < lowest else new
@@ -40,40 +40,48 @@ def _learn(h, delta, keep, fresh, epsilon, lowest, highest):  # type: ignore[no-
 
 
 @inlined
-def _own(x, m, h, delta, move, momentum, hessian, is_last_only):  # type: ignore[no-untyped-def]
-    """What a Δ of the commit's own round does, by the rule."""
+def _own(x, m, h, delta, step, momentum, hessian, is_last_only):  # type: ignore[no-untyped-def]
+    """Update x, m and H by a Δ of the commit's own round."""
     if m.size:
         _gather(m, delta, momentum[0], momentum[1])
-        _descend(x, m, move.rate)
+        _descend(x, m, step.rate)
     else:
-        _descend(x, delta, move.rate)
-    if h.size and (move.is_last or not is_last_only):
+        _descend(x, delta, step.rate)
+    if h.size and (step.is_last or not is_last_only):
         _learn(h, delta, hessian[0], hessian[1], hessian[2], hessian[3], hessian[4])
 
 
 @kernel
 def _fold(x, m, h, start, steps, coefficients, table, momentum, hessian, is_last_only):  # type: ignore[no-untyped-def]
-    words, sums, roots = np.empty(ROOM, np.uint32), np.empty(PIECE, np.float32), np.empty(PIECE, np.float32)
+    words, deltas, roots = np.empty(SCRATCH_WORDS, np.uint32), np.empty(PIECE, np.float32), np.empty(PIECE, np.float32)
     for first in range(0, x.size, PIECE):
         x_piece, m_piece, h_piece = x[first : first + PIECE], m[first : first + PIECE], h[first : first + PIECE]
-        delta, sqrt_hessian = sums[: x_piece.size], roots[: h_piece.size]
+        delta, sqrt_hessian = deltas[: x_piece.size], roots[: h_piece.size]
         for n in range(steps.size):
-            move = steps[n]
-            if move.is_first:
+            step = steps[n]
+            if step.is_first:
                 for i in range(sqrt_hessian.size):
                     sqrt_hessian[i] = np.sqrt(h_piece[i])
-            part = coefficients[move.first : move.first + move.count]
-            add_all(delta, part, words, start + first, move.step, move.low, move.high, table, sqrt_hessian)
-            if move.is_own:
-                _own(x_piece, m_piece, h_piece, delta, move, momentum, hessian, is_last_only)
+            part = coefficients[step.first : step.first + step.count]
+            add_all(delta, part, words, start + first, step.step, step.low, step.high, table, sqrt_hessian)
+            if step.is_own:
+                _own(x_piece, m_piece, h_piece, delta, step, momentum, hessian, is_last_only)
             else:
-                _descend(x_piece, delta, move.rate)
+                _descend(x_piece, delta, step.rate)
 
 
 def fold(
     rule: UpdateRule, fields: Mapping[str, Vector], steps: ReplaySteps, start: int, table: NDArray[np.float32]
 ) -> None:
-    """Fold steps into a block of a replica's fields that begins at coordinate `start`, a multiple of 128."""
+    """Fold steps into a block of a replica.
+
+    Args:
+        rule: how each step updates the fields.
+        fields: name → the block's coordinates of a field, float32.
+        steps: the steps of the commits, oldest first.
+        start: the block's first coordinate, a multiple of 128.
+        table: the upper half of the quantiles for `gaussian`; without elements for `rademacher`.
+    """
     x = fields["x"]
     m = None if rule.momentum is None else fields["momentum"]
     h = None if rule.hessian is None else fields["hessian"]

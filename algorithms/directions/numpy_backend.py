@@ -1,7 +1,7 @@
-"""The reference: directions in plain NumPy, in the dtype of the vector that they are written to.
+"""The reference backend: directions in plain NumPy, in the dtype of the vector that they are written to.
 
-float32 is what every other backend must reproduce bit for bit; float64 serves the theory tests: the same table
-values, or ±1, widened.
+Every other backend must reproduce its float32 results bit for bit. float64 is for the theory tests: it uses the same
+table values, or ±1, widened.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from seedbus.algorithms.directions.contract import DOMAIN, PER_BLOCK, Kind, Vector, check_stream, check_vectors
+from seedbus.algorithms.directions.contract import DOMAIN, PER_BLOCK, Kind, check_stream, check_vectors
 from seedbus.algorithms.directions.philox import key_words, philox4x32
 from seedbus.algorithms.directions.quantiles import quantiles
+from seedbus.algorithms.vector import Vector
 
 
 @dataclass(frozen=True)
 class NumpyDirections:
-    """Directions of one kind, readable rather than fast."""
+    """Directions of one kind, written to be readable rather than fast."""
 
     kind: Kind
 
@@ -68,7 +69,7 @@ class NumpyDirections:
     def _direction(
         self, size: int, dtype: np.dtype[Any], seed: int, step: int, perturbation: int, start: int
     ) -> Vector:
-        """Coordinates start … start + size of z(step, perturbation)."""
+        """Return z(step, perturbation)[start : start + size]."""
         words = _words(self.kind, size, seed, step, perturbation, start)
         if self.kind == "gaussian":
             z: Vector = quantiles()[words.view("<u2")]
@@ -78,7 +79,7 @@ class NumpyDirections:
 
 
 def _words(kind: Kind, size: int, seed: int, step: int, perturbation: int, start: int) -> NDArray[np.uint32]:
-    """The stream's words that hold those coordinates, in order, little-endian."""
+    """Return the words of the stream that hold the coordinates start … start + size, in order, little-endian."""
     first, count = start // PER_BLOCK[kind], -(-size // PER_BLOCK[kind])
     counter = np.empty((count, 4), np.uint32)
     counter[:, 0] = np.arange(first, first + count, dtype=np.uint64)

@@ -1,8 +1,8 @@
-"""The gaussian table: entry i is Φ⁻¹((i + ½) / 65536) as float32, antisymmetric to the bit.
+"""The table of normal quantiles: entry i is Φ⁻¹((i + ½) / 65536) as float32, antisymmetric to the bit.
 
-Looking a number up is exact on every device, and a logarithm is not: so the table is a file, never recomputed where
-it is used, and its SHA-256 is checked when it is read. Its variance is 0.99998, its kurtosis 2.9992; it
-reaches ±4.32. `python -m seedbus.algorithms.directions.quantiles FILE` writes it anew.
+A table look-up is exact on every device, and a logarithm is not. So the table is a file that is never recomputed where
+it is used, and its SHA-256 is checked when it is read. Its variance is 0.99998 and its kurtosis 2.9992. Its values
+reach ±4.32. `python -m seedbus.algorithms.directions.quantiles FILE` writes the table again.
 """
 
 from __future__ import annotations
@@ -25,22 +25,26 @@ SIZE: Final = 1 << 16
 
 @lru_cache(maxsize=1)
 def quantiles() -> NDArray[np.float32]:
-    """The table, shape [65536], read-only; raises RuntimeError if the file is not the one that defines the stream."""
+    """Return the table, [65536], read-only.
+
+    Raises:
+        RuntimeError: the file is not the one that defines the stream.
+    """
     content = resources.files("seedbus.algorithms.directions").joinpath(FILE).read_bytes()
-    found = hashlib.sha256(content).hexdigest()
-    if found != SHA256:
-        raise RuntimeError(f"{FILE} is damaged: its SHA-256 is {found}, not {SHA256}")
+    digest = hashlib.sha256(content).hexdigest()
+    if digest != SHA256:
+        raise RuntimeError(f"{FILE} is damaged: its SHA-256 is {digest}, not {SHA256}")
     table: NDArray[np.float32] = np.load(io.BytesIO(content), allow_pickle=False).astype(np.float32)
     table.flags.writeable = False
     return table
 
 
-def computed() -> NDArray[np.float32]:
-    """The table from its definition: the upper half in float64, rounded once, and mirrored."""
+def compute_quantiles() -> NDArray[np.float32]:
+    """Compute the table from its definition: the upper half in float64, rounded once, and its mirror image."""
     normal = NormalDist()
     upper = np.array([normal.inv_cdf((i + 0.5) / SIZE) for i in range(SIZE // 2, SIZE)]).astype("<f4")
     return np.concatenate((-upper[::-1], upper))
 
 
 if __name__ == "__main__":
-    np.save(sys.argv[1], computed(), allow_pickle=False)
+    np.save(sys.argv[1], compute_quantiles(), allow_pickle=False)

@@ -1,4 +1,4 @@
-"""Which backend serves: compiled where Numba is installed, the NumPy reference elsewhere. The bits are the same."""
+"""The choice of backend: Numba if it is installed, else the NumPy reference. The bits are the same."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ from seedbus.algorithms.directions.numpy_backend import NumpyDirections
 
 
 def reference(kind: Kind) -> Directions:
-    """Directions in plain NumPy, in float32 or float64."""
+    """Return directions in plain NumPy, for float32 and float64."""
     return NumpyDirections(kind)
 
 
 def compiled(kind: Kind) -> Folding:
-    """Directions compiled by Numba, in float32. Numba is imported here and not before; ImportError if it is missing."""
+    """Return directions compiled by Numba, for float32. Numba is imported only here.
+
+    Raises:
+        ImportError: Numba is not installed.
+    """
     from seedbus.algorithms.directions.numba_backend import NumbaDirections
 
     return NumbaDirections(kind)
@@ -22,7 +26,7 @@ def compiled(kind: Kind) -> Folding:
 
 @lru_cache(maxsize=2)
 def directions(kind: Kind) -> Directions:
-    """The fastest directions that this machine has."""
+    """Return the fastest directions that this machine has, for float32."""
     try:
         return compiled(kind)
     except ImportError:

@@ -1,12 +1,14 @@
-"""Directions for torch tensors on a CUDA device, in Triton: the same methods and the same bits as every backend's.
+"""Directions for torch tensors on a CUDA device, in Triton: the same methods and the same bits as the other backends.
 
-Tensors are one-dimensional, contiguous, float32 or bfloat16, and all of one size on one device. Arithmetic is float32
-whatever they are: a bfloat16 is widened when it is read, and what is written is rounded once, to nearest, ties to even.
+Tensors are one-dimensional, contiguous, float32 or bfloat16, and all of one size on one device. The arithmetic is
+always float32: a bfloat16 is widened when it is read, and a result is rounded once when it is written, to nearest, ties
+to even.
 
-Not a number appears where it does in the reference; which of the many NaNs it is, is the device's own.
+A NaN appears wherever it does in the reference, but its payload bits depend on the device.
 
-Without a GPU the kernels run in Triton's interpreter, on the CPU and slowly, if TRITON_INTERPRET is 1 in the
-environment before Triton is imported. `pip install seedbus[gpu]`; importing this module without it is an ImportError.
+Without a GPU the kernels run in Triton's interpreter, slowly and on the CPU, if TRITON_INTERPRET is 1 in the
+environment before Triton is imported. Install Triton with `pip install seedbus[gpu]`; without it, importing this module
+raises ImportError.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from seedbus.algorithms.directions.quantiles import SIZE, quantiles
 
 IS_INTERPRETED: Final = not isinstance(kernels.fill, triton.JITFunction)
 STORAGE: Final = {torch.float32: torch.float32, torch.bfloat16: torch.int16}
-"""What the kernels take a tensor for, by its own type."""
+"""dtype of a tensor → dtype under which the kernels read and write its memory."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class TritonDirections:
     kind: Kind
 
     def fill(self, out: Tensor, *, seed: int, step: int, perturbation: int, start: int = 0) -> None:
-        """out = z(step, perturbation)[start : start + len(out)]."""
+        """Write out = z(step, perturbation)[start : start + len(out)]."""
         check_tensors(out)
         check_stream(self.kind, len(out), seed=seed, step=step, perturbation=perturbation, start=start)
         words = (start, *_signed(step, perturbation, *key_words(seed)))
@@ -54,7 +56,7 @@ class TritonDirections:
         start: int = 0,
         divisor: Tensor | None = None,
     ) -> None:
-        """out = (Σ_p coefficients[p] · z(step, p)) / divisor, coefficients [P] rounded to float32; divisor: as out."""
+        """Write out = (Σ_p coefficients[p] · z(step, p)) / divisor, with coefficients [P] rounded to float32."""
         scales = torch.from_numpy(np.array(coefficients, np.float32))
         check_tensors(out, divisor)
         check_stream(self.kind, len(out), seed=seed, step=step, perturbation=len(scales), start=start)
@@ -74,7 +76,10 @@ class TritonDirections:
         start: int = 0,
         divisor: Tensor | None = None,
     ) -> None:
-        """out = x + scale · z(step, perturbation) in one pass, scale rounded to float32; out may be x itself."""
+        """Write out = x + scale · (z(step, perturbation) / divisor) in one pass, with scale rounded to float32.
+
+        out may be x itself.
+        """
         check_tensors(out, x, divisor)
         check_stream(self.kind, len(out), seed=seed, step=step, perturbation=perturbation, start=start)
         words = (start, *_signed(step, perturbation, *key_words(seed)))
@@ -83,7 +88,7 @@ class TritonDirections:
 
 
 def launch(kernel: Any, kind: Kind, out: Tensor, *arguments: Any, **options: Any) -> None:
-    """Run a kernel over all of out, on out's device, with what keeps its arithmetic exact."""
+    """Run a kernel over all of `out`, on out's device, with the options that keep its arithmetic exact."""
     if len(out):
         with torch.cuda.device_of(out):  # type: ignore[no-untyped-call]
             grid = (triton.cdiv(len(out), kernels.COUNT),)
@@ -91,7 +96,7 @@ def launch(kernel: Any, kind: Kind, out: Tensor, *arguments: Any, **options: Any
 
 
 def check_tensors(out: Tensor, *others: Tensor | None) -> None:
-    """Raise ValueError unless every tensor is what a kernel can take."""
+    """Raise ValueError unless a kernel accepts these tensors together."""
     for tensor in (out, *others):
         if tensor is None:
             continue
@@ -108,21 +113,21 @@ def check_tensors(out: Tensor, *others: Tensor | None) -> None:
 
 
 def as_stored(tensor: Tensor | None) -> Tensor | None:
-    """The tensor as the kernels take it: the same memory."""
+    """Return a view of a tensor with the dtype that the kernels use, or None for None."""
     return None if tensor is None else tensor.view(STORAGE[tensor.dtype])
 
 
 @lru_cache(maxsize=16)
 def table(device: torch.device) -> Tensor:
-    """The upper half of the quantiles on that device, 128 KiB."""
+    """Return the upper half of the quantiles on a device, 128 KiB."""
     return torch.from_numpy(quantiles()[SIZE // 2 :].copy()).to(device)
 
 
 def float32(value: float) -> float:
-    """The nearest float32: what is handed to a kernel is exact there."""
+    """Return the nearest float32, which a kernel receives exactly."""
     return float(np.float32(value))
 
 
 def _signed(*words: int) -> tuple[int, ...]:
-    """32-bit words as the signed numbers of the same bits, so that all have one type in a kernel."""
+    """Return 32-bit words as signed numbers of the same bits, so that all have one type in a kernel."""
     return tuple(word - (word >> 31 << 32) for word in words)

@@ -1,12 +1,12 @@
-"""The fused replay on a GPU: commits are folded into torch tensors by one Triton kernel.
+"""The fused replay on a GPU: one Triton kernel folds commits into torch tensors.
 
-Each program takes a block of coordinates through all the steps, so x, H and m are read and written once however long
-the lag. In float32 the bits are those of the NumPy reference and of the Numba kernels.
+Each program folds all the steps into one block of coordinates. So x, H and m are read and written only once, no matter
+how many commits were missed. In float32 the bits are those of the NumPy reference and of the Numba kernels.
 
 A field in bfloat16 is rounded to nearest, ties to even, after every global step k of every term; the arithmetic in
-between is float32. So the bits don't depend on how many commits were folded at a time, and followers that keep the same
-fields in bfloat16 hold the same bits. (One rounding at the end would depend on it.) They are not the bits of a float32
-follower: all of a run's followers keep a field in the same type.
+between is float32. So the bits do not depend on how many commits are folded at a time, as they would with one rounding
+at the end, and followers that keep the same fields in bfloat16 hold the same bits. These are not the bits of a float32
+follower: all followers of a run keep a field in the same type.
 """
 
 from __future__ import annotations
@@ -26,47 +26,49 @@ from seedbus.algorithms.directions.folding import ReplaySteps, UpdateRule
 from seedbus.algorithms.directions.triton_backend import as_stored, check_tensors, float32, launch, table
 from seedbus.algorithms.directions.triton_kernels import direction, read, stored, unsigned, write
 
-IS_FIRST: Final = tl.constexpr(1)  # of its term: the directions of a term have one divisor
-IS_OWN: Final = tl.constexpr(2)  # of the commit's round, and no late report
-LEARNS: Final = tl.constexpr(4)
-COLUMNS: Final = tl.constexpr(6)
+IS_FIRST: Final = tl.constexpr(1)  # of its term; the directions of a term have one divisor
+IS_OWN: Final = tl.constexpr(2)  # of the commit's own round, not of a late report
+LEARNS: Final = tl.constexpr(4)  # updates H, if the replica has it
+COLUMNS: Final = tl.constexpr(6)  # words of a step
 
 
 def fold(kind: Kind, rule: UpdateRule, fields: Mapping[str, Tensor], steps: ReplaySteps) -> None:
     """Fold steps into the fields of a whole replica.
 
-    kind: the law of the directions.
-    rule: what an update does to the fields; the same data as `Folding.fold` gets.
-    fields: name → tensor [d], float32 or bfloat16 each, all on one device: x, and `momentum` and `hessian` if the rule
-        has them.
+    Args:
+        kind: the distribution of the directions' coordinates.
+        rule: how each step updates the fields, as in `Folding.fold`.
+        fields: name → tensor [d], float32 or bfloat16 each, all on one device: x, and `momentum` and `hessian` if the
+            rule has them.
+        steps: the steps of the commits, oldest first.
     """
     x = fields["x"]
     check_tensors(x, *fields.values())
     if not len(steps.steps):
         return
     vectors = (as_stored(x), as_stored(fields.get("momentum")), as_stored(fields.get("hessian")))
-    program = (part.to(x.device) for part in _program(steps, rule))
-    launch(_replay, kind, x, *vectors, table(x.device), *program, len(steps.steps), len(x), **_numbers(rule))
+    inputs = (part.to(x.device) for part in _kernel_steps(steps, rule))
+    launch(_replay, kind, x, *vectors, table(x.device), *inputs, len(steps.steps), len(x), **_hyperparameters(rule))
 
 
-def _numbers(rule: UpdateRule) -> dict[str, Any]:
-    """The rule's hyperparameters as the kernel takes them, in float32."""
+def _hyperparameters(rule: UpdateRule) -> dict[str, Any]:
+    """Return the rule's hyperparameters in float32, by the names of the kernel's parameters."""
     numbers = {"beta": 0.0, "share": 1.0, "nu": 0.0, "keep": 1.0, "epsilon": 0.0, "lowest": 0.0, "highest": 0.0}
     is_clipped = False
     if rule.momentum is not None:
         numbers |= {"beta": rule.momentum.keep, "share": rule.momentum.add}
     if rule.hessian is not None:
-        learned = rule.hessian
-        is_clipped = math.isfinite(learned.lowest) or math.isfinite(learned.highest)
-        numbers |= {"nu": learned.add, "keep": learned.keep, "epsilon": learned.epsilon}
-        numbers |= {"lowest": learned.lowest, "highest": learned.highest} if is_clipped else {}
+        hessian = rule.hessian
+        is_clipped = math.isfinite(hessian.lowest) or math.isfinite(hessian.highest)
+        numbers |= {"nu": hessian.add, "keep": hessian.keep, "epsilon": hessian.epsilon}
+        numbers |= {"lowest": hessian.lowest, "highest": hessian.highest} if is_clipped else {}
     return {name: float32(value) for name, value in numbers.items()} | {"IS_CLIPPED": is_clipped}
 
 
-def _program(replay: ReplaySteps, rule: UpdateRule) -> tuple[Tensor, Tensor, Tensor]:
-    """What the kernel reads: words int32 [S, 6], learning rates float32 [S], all coefficients float32 [N].
+def _kernel_steps(replay: ReplaySteps, rule: UpdateRule) -> tuple[Tensor, Tensor, Tensor]:
+    """Return steps as the kernel reads them: words int32 [S, 6], learning rates float32 [S], coefficients float32 [N].
 
-    Words of a step: low and high half of the seed, k, its first coefficient, their count, flags.
+    The words of a step are: low and high word of the seed, k, its first coefficient, their count, flags.
     """
     steps = replay.steps
     learns = (
@@ -104,7 +106,7 @@ def _replay(  # type: ignore[no-untyped-def]
     IS_GAUSSIAN: tl.constexpr,
     IS_CLIPPED: tl.constexpr,
 ):
-    """Take one block of x, and of m and H where they are no None, through `count` steps."""
+    """Fold `count` steps into one block of x, and of m and H unless they are None."""
     start = tl.program_id(0).to(tl.int64) * COUNT
     at = start + tl.arange(0, COUNT)
     x = read(x_field, at, size)
@@ -126,12 +128,12 @@ def _replay(  # type: ignore[no-untyped-def]
             delta = delta + tl.load(scalar + p) * z
         if h_field is not None:
             delta = tl.div_rn(delta, sqrt_hessian)
-        away = delta
+        update = delta
         if m_field is not None:
             if flags & IS_OWN != 0:
-                away = m * beta + delta * share
-                m = stored(m_field, away)
-        x = stored(x_field, x - away * tl.load(rates + number))
+                update = m * beta + delta * share
+                m = stored(m_field, update)
+        x = stored(x_field, x - update * tl.load(rates + number))
         if h_field is not None:
             if flags & LEARNS != 0:
                 h = h * keep + (delta * delta + epsilon) * nu

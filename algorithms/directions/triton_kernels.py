@@ -1,13 +1,13 @@
-"""Directions in Triton: what a GPU runs, to the bit what the NumPy reference computes.
+"""The Triton kernels of the directions, which compute the same bits as the NumPy reference.
 
-A thread computes a Philox block and turns it into eight coordinates at once, so no thread waits for another's words.
+Each thread computes a Philox block and turns it into eight coordinates, so no thread waits for the words of another.
 (A block of `rademacher` serves 128 coordinates; sixteen threads compute the same one, which is cheaper than sharing.)
 
 Exactness
 - `*`, `+` and `−` are separate operations in kernels that are launched with `EXACT`: neither LLVM nor ptxas may fuse.
-- quotients are `tl.div_rn` (a plain `/` is approximate on a GPU), roots `tl.sqrt_rn`; nothing flushes subnormals.
-- coefficients arrive as float32 and are never Python's floats.
-- bfloat16 is read and written as its bits (int16) by integer arithmetic: no device's own conversion has a say.
+- Quotients are `tl.div_rn` (a plain `/` is approximate on a GPU), roots `tl.sqrt_rn`; nothing flushes subnormals.
+- Coefficients arrive as float32 and are never Python floats.
+- bfloat16 is read and written as its bits (int16) by integer arithmetic, not by the device's own conversion.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import triton.language as tl
 from seedbus.algorithms.directions.philox import MULTIPLIERS, ROUNDS, WEYL
 
 COUNT: Final = 1024
-"""Coordinates of one program: eight for each of its 128 threads."""
+"""Coordinates per program: eight for each of its 128 threads."""
 
 EXACT: Final[dict[str, Any]] = {"num_warps": 4, "enable_fp_fusion": False}
 
@@ -32,7 +32,7 @@ SIGN = tl.constexpr(-(1 << 31))
 
 @triton.jit
 def _philox(block, step, p, domain: tl.constexpr, low, high):  # type: ignore[no-untyped-def]
-    """The four words of the stream's blocks, uint32 in the shape of `block`; all arguments are uint32."""
+    """Return the four words of the stream's blocks, uint32 in the shape of `block`; all arguments are uint32."""
     c0, c1, c2, c3 = block, block * 0 + step, block * 0 + p, block * 0 + domain
     k0, k1 = low, high
     for _ in tl.static_range(TURNS):
@@ -45,7 +45,7 @@ def _philox(block, step, p, domain: tl.constexpr, low, high):  # type: ignore[no
 
 @triton.jit
 def _quantile(table, number):  # type: ignore[no-untyped-def]
-    """Quantiles by their numbers. They are antisymmetric: the upper half will do, and it fits a first-level cache."""
+    """Return quantiles by their numbers. The table is their upper half, which fits into a first-level cache."""
     centred = number.to(tl.int32) - 32768
     upper = tl.load(table + (centred ^ (centred >> 31)))
     return (upper.to(tl.int32, bitcast=True) ^ (centred & SIGN)).to(tl.float32, bitcast=True)
@@ -53,13 +53,13 @@ def _quantile(table, number):  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _quantiles(table, even, odd):  # type: ignore[no-untyped-def]
-    """Two words' quantiles by turns. They are looked up first and woven after, so that no index leaves its thread."""
+    """Return two words' quantiles, interleaved after they are looked up, so that no index leaves its thread."""
     return tl.interleave(_quantile(table, even), _quantile(table, odd))
 
 
 @triton.jit
 def direction(table, start, step, p, low, high, COUNT: tl.constexpr, IS_GAUSSIAN: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Coordinates start … start + COUNT of z(step, p), float32; start: int64, a multiple of 128; the others: uint32."""
+    """Return z(step, p)[start : start + COUNT], float32; start: int64, a multiple of 128; the other numbers: uint32."""
     eight = tl.arange(0, COUNT // 8).to(tl.uint32)
     if IS_GAUSSIAN:
         c0, c1, c2, c3 = _philox((start // 8).to(tl.uint32) + eight, step, p, 0, low, high)
@@ -77,7 +77,7 @@ def direction(table, start, step, p, low, high, COUNT: tl.constexpr, IS_GAUSSIAN
 
 @triton.jit
 def _nearest(x):  # type: ignore[no-untyped-def]
-    """The bits of the nearest bfloat16, ties to even, as the upper half of a uint32; a NaN stays one."""
+    """Return the bits of the nearest bfloat16, ties to even, as the upper half of a uint32; a NaN stays a NaN."""
     bits = x.to(tl.uint32, bitcast=True)
     rounded = bits + (0x7FFF + ((bits >> 16) & 1))
     return tl.where(x != x, bits | 0x400000, rounded) & 0xFFFF0000
@@ -85,7 +85,7 @@ def _nearest(x):  # type: ignore[no-untyped-def]
 
 @triton.jit
 def stored(pointer, x):  # type: ignore[no-untyped-def]
-    """x as it would be read again after it was written there."""
+    """Return x as `read` would return it after `write` at this pointer."""
     if pointer.dtype.element_ty == tl.int16:
         x = _nearest(x).to(tl.float32, bitcast=True)
     return x
@@ -93,7 +93,7 @@ def stored(pointer, x):  # type: ignore[no-untyped-def]
 
 @triton.jit
 def read(pointer, at, size):  # type: ignore[no-untyped-def]
-    """Coordinates as float32, out of float32 or of bfloat16's bits; 1 beyond the end."""
+    """Return coordinates as float32, from float32 or from the bits of bfloat16; 1 beyond the end."""
     if pointer.dtype.element_ty == tl.int16:
         half = tl.load(pointer + at, mask=at < size, other=0x3F80)
         x = (half.to(tl.uint16, bitcast=True).to(tl.uint32) << 16).to(tl.float32, bitcast=True)
@@ -104,7 +104,7 @@ def read(pointer, at, size):  # type: ignore[no-untyped-def]
 
 @triton.jit
 def write(pointer, at, size, x):  # type: ignore[no-untyped-def]
-    """Coordinates as float32, or as bfloat16's bits with one rounding."""
+    """Write coordinates as float32, or as the bits of bfloat16 with one rounding."""
     if pointer.dtype.element_ty == tl.int16:
         half = (_nearest(x) >> 16).to(tl.uint16)
         tl.store(pointer + at, half.to(tl.int16, bitcast=True), mask=at < size)
@@ -114,16 +114,16 @@ def write(pointer, at, size, x):  # type: ignore[no-untyped-def]
 
 @triton.jit
 def unsigned(word):  # type: ignore[no-untyped-def]
-    """The 32-bit word that travelled as a signed number."""
+    """Return the 32-bit word that was passed as a signed number."""
     return word.to(tl.uint32, bitcast=True)
 
 
-# Words may be anything, and none is worth a compiled kernel of its own.
+# do_not_specialize: otherwise Triton would compile further kernels for special values of these words.
 
 
 @triton.jit(do_not_specialize=["start", "step", "p", "low", "high"])
 def fill(out, table, size, start, step, p, low, high, COUNT: tl.constexpr, IS_GAUSSIAN: tl.constexpr):  # type: ignore[no-untyped-def]
-    """out = z(step, p)."""
+    """Write out = z(step, p)."""
     first = tl.program_id(0).to(tl.int64) * COUNT
     step, p, low, high = unsigned(step), unsigned(p), unsigned(low), unsigned(high)
     z = direction(table, start + first, step, p, low, high, COUNT, IS_GAUSSIAN)
@@ -134,7 +134,7 @@ def fill(out, table, size, start, step, p, low, high, COUNT: tl.constexpr, IS_GA
 def perturb(  # type: ignore[no-untyped-def]
     out, x, divisor, scale, table, size, start, step, p, low, high, COUNT: tl.constexpr, IS_GAUSSIAN: tl.constexpr
 ):
-    """out = x + scale · z(step, p) / divisor; out may be x."""
+    """Write out = x + scale · (z(step, p) / divisor); out may be x."""
     first = tl.program_id(0).to(tl.int64) * COUNT
     at = first + tl.arange(0, COUNT)
     step, p, low, high = unsigned(step), unsigned(p), unsigned(low), unsigned(high)
@@ -148,7 +148,7 @@ def perturb(  # type: ignore[no-untyped-def]
 def accumulate(  # type: ignore[no-untyped-def]
     out, divisor, scales, count, table, size, start, step, low, high, COUNT: tl.constexpr, IS_GAUSSIAN: tl.constexpr
 ):
-    """out = (Σ_p scales[p] · z(step, p)) / divisor, p ascending from 0 to count."""
+    """Write out = (Σ_p scales[p] · z(step, p)) / divisor, with p ascending from 0 to count − 1."""
     first = tl.program_id(0).to(tl.int64) * COUNT
     at = first + tl.arange(0, COUNT)
     step, low, high = unsigned(step), unsigned(low), unsigned(high)

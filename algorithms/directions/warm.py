@@ -1,8 +1,8 @@
-"""Every kernel ready before it is needed: compiled once on a machine, which takes seconds, and then read from the disk.
+"""Prepares every kernel before it is needed: compiled once per machine, which takes seconds, then loaded from the disk.
 
-Numba keeps compiled kernels beside their source where this user may write there, else in the user's own cache, or where
-NUMBA_CACHE_DIR says; with none of these, each process compiles. `python -m seedbus.algorithms.directions.warm` fills
-that place ahead of time.
+Numba caches compiled kernels beside their source if this user may write there, else in the user's cache folder, or in
+NUMBA_CACHE_DIR if that is set. If it can write to none of these, each process compiles. The command
+`python -m seedbus.algorithms.directions.warm` fills the cache ahead of time.
 """
 
 from __future__ import annotations
@@ -17,46 +17,50 @@ from seedbus.algorithms.directions.folding import STEP, ReplaySteps, UpdateRule
 from seedbus.algorithms.directions.selection import compiled
 from seedbus.algorithms.directions.selftest import selftest
 
-COMPILING = "numba:compile"  # what Numba says before it compiles; a kernel on the disk is loaded in silence
+COMPILING = "numba:compile"  # the event that Numba sends before it compiles, but not when it loads from the disk
 
 
-def warm(tell: Callable[[], None]) -> None:
-    """Load or compile the kernels; `tell` is called once, before the first that is compiled. Without Numba: nothing."""
+def warm(on_compile: Callable[[], None]) -> None:
+    """Load or compile the kernels; without Numba do nothing.
+
+    Args:
+        on_compile: called once, before the first kernel that is compiled; not called if all are loaded.
+    """
     try:
         from numba.core import event
     except ImportError:
         return
 
-    class First(event.Listener):
-        """Tells of the first event that it hears; kernels are compiled one inside the other."""
+    class FirstEvent(event.Listener):
+        """Calls `on_compile` at the first event only: one compilation contains others."""
 
-        has_told = False
+        is_over = False
 
         def on_start(self, event: object) -> None:
-            if not self.has_told:
-                self.has_told = True
-                tell()
+            if not self.is_over:
+                self.is_over = True
+                on_compile()
 
         def on_end(self, event: object) -> None:
             pass
 
-    with event.install_listener(COMPILING, First()):
+    with event.install_listener(COMPILING, FirstEvent()):
         use()
 
 
 def use() -> None:
-    """Call every kernel once, with arguments of the types that runs call them with."""
+    """Call every kernel once, with arguments of the types that runs use."""
     selftest(compiled)
     backend = compiled("gaussian")
-    moves = ReplaySteps(np.array([(0, 0, 0, 0, 1, 0.0, True, True, True)], STEP), np.zeros(1, np.float32))
-    backend.fold(UpdateRule(), {"x": np.zeros(ALIGNMENT, np.float32)}, moves)
+    steps = ReplaySteps(np.array([(0, 0, 0, 0, 1, 0.0, True, True, True)], STEP), np.zeros(1, np.float32))
+    backend.fold(UpdateRule(), {"x": np.zeros(ALIGNMENT, np.float32)}, steps)
 
 
 def main() -> None:
-    """Compile what is not on the disk yet, and say which it was."""
-    told: list[str] = []
-    warm(lambda: told.append("kernels are compiled, once on this machine"))
-    sys.stdout.write(f"{told[0] if told else 'kernels were compiled before'}\n")
+    """Compile the kernels that are not on the disk yet, and print whether there were any."""
+    messages: list[str] = []
+    warm(lambda: messages.append("kernels are compiled, once on this machine"))
+    sys.stdout.write(f"{messages[0] if messages else 'kernels were compiled before'}\n")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""The scalar-only family: a round sends one seed and K·P gradient scalars.
+"""The scalar-only family: algorithms whose rounds send one seed and K·P gradient scalars.
 
-One paper a file (DeComFL, HiSo, MeZO); what they share is in `base`, `local`, `payloads` and `replay`.
+One paper per file (DeComFL, HiSo, MeZO). Their shared code is in `base`, `local`, `payloads` and `replay`.
 
 Doors: `base`.
 """

@@ -1,19 +1,20 @@
-"""The scalar-only family: a round sends one seed and K·P gradient scalars, whatever the dimension.
+"""The scalar-only family: a round sends one seed and K·P gradient scalars, for a model of any dimension.
 
 DeComFL (arXiv:2405.15861, Algorithms 1–4) and the generalised framework of HiSo (arXiv:2506.02370, Algorithm 1):
 
     client, step k    g[k,p] = (f(x+μz) − f(x))/μ  or  (f(x+μz) − f(x−μz))/2μ,   z = z(seed, k, p), rounded for the wire
-                      Δ = Σ_p (g[k,p]/P) z,  x ← x − ηΔ           never in the replica; only g is reported
-    server            ḡ = mean of g over the cohort, or a robust rule in its place;         rounded for the wire
+                      Δ = Σ_p (g[k,p]/P) z,  x ← x − ηΔ           not on the replica; only g is reported
+    server            ḡ = mean of g over the cohort, or a robust rule instead;              rounded for the wire
     follower, each k  Δ = Σ_p (ḡ[k,p]/P) z,  x ← x − ηΔ
 
-Invariant: client and follower share `step`, so there is one definition of an update; every operation is a separate
-float32 one, in this order, on every backend (seedbus.algorithms.directions). Everybody computes with scalars as they
-travel (seedbus.algorithms.scalar_only.precision), the client that measured them too.
+Invariant: client and follower share `step`, so there is one definition of an update. Every operation is a separate
+float32 operation, in this order, on every backend (seedbus.algorithms.directions). Server, followers and clients,
+including the client that measured them, compute with scalars as rounded for the wire
+(seedbus.algorithms.scalar_only.precision).
 
-A member of the family is a subclass that says which fields a replica has beside x (`companions`), what divides its
-directions (`divisor`), how Δ moves x (`step`) and what a follower learns from Δ (`learn`). If it also says these in
-numbers (`update_rule`), replay is compiled whole (scalar_only.replay); else NumPy folds, to the same bits.
+An algorithm of the family is a subclass. It defines which fields a replica has besides x (`companions`), what divides
+its directions (`divisor`), how Δ moves x (`step`) and what a follower learns from Δ (`learn`). If it also defines
+these as data (`update_rule`), replay is compiled (scalar_only.replay); otherwise NumPy folds, to the same bits.
 """
 
 from __future__ import annotations
@@ -27,25 +28,26 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from seedbus.algorithms.aggregation.rules import Aggregation, Mean
-from seedbus.algorithms.contract import Declined, Overdue, Packed, Replica, ReportRefused, Vector, unseen
+from seedbus.algorithms.contract import Declined, Overdue, Packed, Replica, ReportRefused, commits_after
 from seedbus.algorithms.directions import Directions, UpdateRule, directions, for_blocks, reference
 from seedbus.algorithms.numbers import ABSURD, Positive
 from seedbus.algorithms.objective import PASSES, Objective
 from seedbus.algorithms.scalar_only import payloads as wire
 from seedbus.algorithms.scalar_only.block import Block, coefficients_of, descend
-from seedbus.algorithms.scalar_only.local import measured
+from seedbus.algorithms.scalar_only.local import measure
 from seedbus.algorithms.scalar_only.payloads import ScalarCommit, ScalarPlan, Scalars, Term
-from seedbus.algorithms.scalar_only.perturbed import WAYS
+from seedbus.algorithms.scalar_only.perturbed import PERTURBED_MODELS
 from seedbus.algorithms.scalar_only.precision import FORMATS, Format, Precision
 from seedbus.algorithms.scalar_only.replay import fused
 from seedbus.algorithms.schedule import Scheduled, at, values
+from seedbus.algorithms.vector import Vector
 
 Count = Annotated[int, Field(ge=1, lt=2**16)]
 Estimator = Literal["forward", "central", "projection"]
 
 
 class ScalarOnly(BaseModel):
-    """What DeComFL, HiSo and their relatives share: hyperparameters, estimation, aggregation and replay."""
+    """The base class of the family: hyperparameters, estimation, aggregation and replay."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     most_clients: ClassVar[int | None] = None
@@ -57,18 +59,18 @@ class ScalarOnly(BaseModel):
     estimator: Scheduled[Estimator] = Field(
         default="forward",
         description="finite differences, forward (P + 1 evaluations a step) or central (2P); or projection: of the "
-        "gradient, by backpropagation (as many as 3); may change by round",
+        "gradient, by backpropagation (as costly as 3 evaluations); may change by round",
     )
     directions: Literal["gaussian", "rademacher"] = Field(
         default="gaussian", description="distribution of z's coordinates: standard normal, or ±1"
     )
     aggregation: Aggregation = Field(
-        default=Mean(), description="how the cohort's scalars become one: a rule, or just its name"
+        default=Mean(), description="rule that combines the cohort's scalars, or just its name"
     )
     revert: Literal["copy", "light"] = Field(
         default="copy",
-        description="where losses are taken: at a copy of x, or layer by layer, with the memory of one layer more than "
-        "x and more work; the same bits",
+        description="where losses are evaluated: at a copy of x, or layer by layer, with memory for x and one layer "
+        "only, but more work; the same bits",
     )
     precision: Precision = Field(default="float32", description="format of scalars on the wire; bytes: 4, 2 and 2")
 
@@ -81,34 +83,39 @@ class ScalarOnly(BaseModel):
             raise ValueError("revert: light makes no gradients; estimator: projection needs revert: copy")
         return self
 
-    # -- what a member of the family says of itself
+    # -- what an algorithm of the family defines
 
     def caveats(self) -> list[str]:
-        """What a person who chose these hyperparameters should be told; a sentence each."""
+        """Return warnings about these hyperparameters, one sentence each."""
         return []
 
     def companions(self) -> dict[str, float]:
-        """The fields of a replica beside x, with their initial values."""
+        """Return the fields of a replica besides x, each with the initial value of its coordinates."""
         return {}
 
     def divisor(self, fields: Mapping[str, Vector], out: Vector) -> Vector | None:
-        """What divides every direction of a round (into `out`), or None for isotropic ones."""
+        """Return what divides every direction of a round, or None for isotropic directions.
+
+        Args:
+            fields: a replica's fields, or a block of them.
+            out: the vector to write the result to.
+        """
         return None
 
     def step(self, block: Block, learning_rate: float) -> None:
-        """x ← x − η·Δ, with Δ in block.delta. Local and global steps alike."""
+        """Compute x ← x − η·Δ, with Δ in block.delta, in local and in global steps."""
         descend(block, block.delta, learning_rate)
 
     def learn(self, block: Block, is_last_step: bool) -> None:
-        """What a follower, and only a follower, learns from the Δ of one global step."""
+        """Update fields that local steps leave alone, such as HiSo's H, by the Δ of one global step."""
 
     def update_rule(self) -> UpdateRule | None:
-        """The three above in numbers, for the compiled replay; None where numbers cannot say it."""
+        """Return `divisor`, `step` and `learn` as data, for the compiled replay; None if that is not possible."""
         return UpdateRule()
 
     @property
     def fewest_reports(self) -> int:
-        """The lowest quorum of a scenario: what `aggregation` needs to keep its promise."""
+        """The lowest quorum that a scenario may have: the reports that `aggregation` needs for its guarantee."""
         return self.aggregation.fewest
 
     # -- the contract
@@ -145,23 +152,29 @@ class ScalarOnly(BaseModel):
 
     def evaluations(self, round: int) -> int:
         perturbations = at(self.perturbations, round)
-        each = {"forward": perturbations + 1, "central": 2 * perturbations, "projection": PASSES}
-        return at(self.local_steps, round) * each[at(self.estimator, round)]
+        per_step = {"forward": perturbations + 1, "central": 2 * perturbations, "projection": PASSES}
+        return at(self.local_steps, round) * per_step[at(self.estimator, round)]
 
     def local(self, replica: Replica, memory: Any, plan: ScalarPlan, objective: Objective) -> tuple[Scalars, Any]:
-        """K local steps from the replica; returns the gradient scalars, float32 [K, P], as they will travel."""
-        (found,) = self.local_together(replica, [memory], plan, [objective])
-        if isinstance(found, Declined):
-            raise found
-        return found
+        """Run K local steps from the replica; return the scalars, float32 [K, P], rounded for the wire, and memory."""
+        (result,) = self.local_together(replica, [memory], plan, [objective])
+        if isinstance(result, Declined):
+            raise result
+        return result
 
     def local_together(
         self, replica: Replica, memories: Sequence[Any], plan: ScalarPlan, objectives: Sequence[Objective]
     ) -> list[tuple[Scalars, Any] | Declined]:
-        """With `revert: copy` each perturbed point of the first step is made once, for all the clients' losses."""
-        start = WAYS[self.revert](self, self._backend(replica.x), replica, plan)
-        found = measured(self, start, plan, objectives)
-        return [each if isinstance(each, Declined) else (each, own) for each, own in zip(found, memories, strict=True)]
+        """Run the local steps of several clients. See `SharedWork`.
+
+        With `revert: copy` each perturbed point of the first step is computed once, for the losses of all clients.
+        """
+        start = PERTURBED_MODELS[self.revert](self, self._backend(replica.x), replica, plan)
+        reports = measure(self, start, plan, objectives)
+        return [
+            report if isinstance(report, Declined) else (report, memory)
+            for report, memory in zip(reports, memories, strict=True)
+        ]
 
     def check(self, plan: ScalarPlan, report: Scalars) -> None:
         if report.shape != plan.shape:
@@ -175,7 +188,7 @@ class ScalarOnly(BaseModel):
             )
 
     def first_state(self, x0: Callable[[], Vector]) -> None:
-        """A server of scalars has no model."""
+        """Return None: a server of scalars has no model."""
 
     def aggregate(
         self,
@@ -187,9 +200,9 @@ class ScalarOnly(BaseModel):
         late: Sequence[Overdue] = (),
         members: int = 0,
     ) -> tuple[ScalarCommit, Any]:
-        """ḡ: the cohort's scalars, clients in order, made one by `aggregation` in float64, and rounded for the wire.
+        """Return the commit of ḡ: the cohort's scalars in client order, combined in float64 and rounded for the wire.
 
-        A term of its own for each late round: of n reports, Σ_i w·Δ(g_i) is Δ(mean g) with the weight n·w.
+        Each late round becomes a term of its own: for n reports, Σ_i w·Δ(g_i) is Δ(mean g) with the weight n·w.
         """
         own = Term(plan.round, plan.seed, np.zeros((1, 1), np.float32), 0.0)
         if reports:
@@ -204,7 +217,7 @@ class ScalarOnly(BaseModel):
         return ScalarCommit(plan.version + 1, plan.round, plan.learning_rate, tuple(terms)), state
 
     def max_norm(self, plan: ScalarPlan, reports: Mapping[int, Scalars]) -> None:
-        """Nobody's scalars depend on the others'."""
+        """Return None: no client's scalars depend on those of others."""
 
     @property
     def takes_late(self) -> bool:
@@ -218,27 +231,27 @@ class ScalarOnly(BaseModel):
 
     def apply(self, replica: Replica, commits: Sequence[ScalarCommit]) -> None:
         """Fold commits, fused: each block of coordinates folds them all, so x, H and m are read and written once."""
-        fresh = self.pending(replica.version, commits)
-        if not fresh:
+        pending = self.pending(replica.version, commits)
+        if not pending:
             return
         backend = self._backend(replica.x)
 
         def fold(span: slice) -> None:
             block = Block(replica.fields, span)
-            with np.errstate(over="ignore", invalid="ignore"):  # a diverging run overflows to inf, alike everywhere
-                for commit in fresh:
+            with np.errstate(over="ignore", invalid="ignore"):  # a diverging run overflows to inf, equally everywhere
+                for commit in pending:
                     for term in commit.terms:
                         self._fold(block, backend, commit, term)
 
-        for_blocks(replica.dimension, fused(self, backend, replica, fresh) or fold)
-        replica.version = fresh[-1].version
+        for_blocks(replica.dimension, fused(self, backend, replica, pending) or fold)
+        replica.version = pending[-1].version
 
     @property
     def is_dense(self) -> bool:
         return False
 
     def pending(self, version: int, commits: Sequence[ScalarCommit]) -> Sequence[ScalarCommit]:
-        return unseen(version, commits)
+        return commits_after(version, commits)
 
     def evaluation_point(self, replica: Replica, newest: ScalarCommit | None) -> Vector:
         return replica.x
@@ -287,8 +300,8 @@ class ScalarOnly(BaseModel):
             return
         is_own, weight, rate = commit.effect(term)
         sqrt_hessian = self.divisor(block.fields, block.sqrt_hessian)
-        for k, part in enumerate(coefficients_of(term.scalars, weight, block.delta.dtype.type)):
-            backend.accumulate(block.delta, part, seed=term.seed, step=k, start=block.start, divisor=sqrt_hessian)
+        for k, weights in enumerate(coefficients_of(term.scalars, weight, block.delta.dtype.type)):
+            backend.accumulate(block.delta, weights, seed=term.seed, step=k, start=block.start, divisor=sqrt_hessian)
             if is_own:
                 self.step(block, rate)
                 self.learn(block, k + 1 == len(term.scalars))
@@ -297,6 +310,6 @@ class ScalarOnly(BaseModel):
 
 
 def _rows(reports: Mapping[int, Scalars]) -> NDArray[np.float64]:
-    """Reports as rows, clients in order."""
+    """Return reports as rows, float64 [clients, K·P], clients in ascending order."""
     rows = np.stack([reports[client] for client in sorted(reports)]).reshape(len(reports), -1)
     return rows.astype(np.float64)

@@ -1,4 +1,4 @@
-"""A block of a replica: what one step works on, and the last thing that every step does."""
+"""A block of a replica, and the arithmetic that local and global steps share."""
 
 from __future__ import annotations
 
@@ -7,27 +7,43 @@ from typing import Any
 
 import numpy as np
 
-from seedbus.algorithms.contract import Vector
+from seedbus.algorithms.vector import Vector
 
 
 class Block:
-    """A cache-sized span of a replica's fields, with scratch of the same length."""
+    """A cache-sized span of a replica's fields, with scratch vectors of the same length n.
+
+    Attributes:
+        start: the span's first coordinate.
+        fields: name → view of a field's coordinates, [n].
+        delta: scratch for Δ, [n].
+        spare: scratch for one step's intermediate results, [n].
+        sqrt_hessian: scratch for √H, [n].
+    """
 
     __slots__ = ("delta", "fields", "spare", "sqrt_hessian", "start")
 
     def __init__(self, fields: Mapping[str, Vector], span: slice) -> None:
         self.start: int = span.start
         self.fields = {name: field[span] for name, field in fields.items()}
-        self.delta, self.spare, self.sqrt_hessian = (np.empty_like(self.fields["x"]) for _ in range(3))
+        self.delta: Vector = np.empty_like(self.fields["x"])
+        self.spare: Vector = np.empty_like(self.fields["x"])
+        self.sqrt_hessian: Vector = np.empty_like(self.fields["x"])
 
 
 def coefficients_of(scalars: Vector, weight: float, real: type[np.floating[Any]]) -> Vector:
-    """What each direction weighs in Δ: scalars · (weight / P), [K, P] or [P], each operation rounded to x's type."""
+    """Return the weight of each direction in Δ: scalars · (weight / P), in the shape of the scalars.
+
+    Args:
+        scalars: gradient scalars, [K, P] or [P].
+        weight: weight of their term in the commit.
+        real: dtype of x, to which each operation is rounded.
+    """
     coefficients: Vector = scalars.astype(real) * (real(weight) / real(scalars.shape[-1]))
     return coefficients
 
 
 def descend(block: Block, direction: Vector, learning_rate: float) -> None:
-    """x ← x − η·direction: one rounded product, one rounded difference."""
+    """Compute x ← x − η·direction: one rounded product and one rounded difference."""
     np.multiply(direction, direction.dtype.type(learning_rate), out=block.spare)
     np.subtract(block.fields["x"], block.spare, out=block.fields["x"])

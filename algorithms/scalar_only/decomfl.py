@@ -6,8 +6,8 @@ Optimization", ICLR 2025, arXiv:2405.15861, Algorithms 1–4; momentum: equation
     m ← βm + (1−β)Δ,   x ← x − ηm       (dampening: true, as printed)
     m ← βm + Δ,        x ← x − ηm       (dampening: false, as in the authors' code)
 
-m is a field of the replica, so a client that lagged rebuilds it from the commits that it missed. Local steps start
-from the replica's m and leave it untouched.
+m is a field of the replica, so a client that fell behind rebuilds it from the commits that it missed. Local steps start
+from the replica's m and do not change it.
 """
 
 from __future__ import annotations

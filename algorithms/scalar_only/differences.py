@@ -1,4 +1,4 @@
-"""What the losses say of the directions of one local step.
+"""Gradient scalars: estimates of the directional derivatives along the directions of one local step.
 
 forward      (f(x+μz) − f(x)) / μ              central   (f(x+μz) − f(x−μz)) / 2μ
 projection   ⟨∇f(x), z⟩, by one backward pass: Algorithm 5 of DeComFL's paper (arXiv:2405.15861)
@@ -10,34 +10,45 @@ from collections.abc import Callable
 
 import numpy as np
 
-from seedbus.algorithms.contract import Vector, inner
+from seedbus.algorithms.contract import inner
 from seedbus.algorithms.directions import for_blocks
+from seedbus.algorithms.vector import Vector
 
 Losses = Callable[[int, float], list[float]]
-"""Each client's loss at x + scale · z(perturbation), of (perturbation, scale); at x itself where scale is 0."""
+"""(perturbation, scale) → each client's loss at x + scale · z(perturbation), or at x itself if scale is 0."""
 
 
 def differences(losses: Losses, perturbations: int, smoothing: float, *, is_central: bool) -> list[tuple[float, ...]]:
-    """Each client's, one a perturbation."""
+    """Return each client's finite differences, one per perturbation.
+
+    Args:
+        losses: the clients' losses at perturbed points.
+        perturbations: number of perturbations, P.
+        smoothing: μ.
+        is_central: central differences instead of forward differences.
+    """
 
     def along(perturbation: int) -> list[float]:
-        ahead = losses(perturbation, smoothing)
-        behind = losses(perturbation, -smoothing) if is_central else here
-        apart = 2 * smoothing if is_central else smoothing
-        return [(f - g) / apart for f, g in zip(ahead, behind, strict=True)]
+        plus = losses(perturbation, smoothing)
+        minus = losses(perturbation, -smoothing) if is_central else at_x
+        distance = 2 * smoothing if is_central else smoothing
+        return [(f - g) / distance for f, g in zip(plus, minus, strict=True)]
 
-    here = [] if is_central else losses(0, 0.0)
+    at_x = [] if is_central else losses(0, 0.0)
     return list(zip(*map(along, range(perturbations)), strict=True))
 
 
 def projections(gradient: Vector, write: Callable[[Vector, int, slice], None], perturbations: int) -> tuple[float, ...]:
-    """⟨gradient, z(p)⟩ for each perturbation p, the same to the bit on every processor.
+    """Return ⟨gradient, z(p)⟩ for each perturbation p, the same to the bit on every processor.
 
-    write(vector, p, span): writes the coordinates `span` of z(p) into a vector of their length.
+    Args:
+        gradient: ∇f(x), [d].
+        write: write(out, p, span) writes z(p)[span] to out.
+        perturbations: number of perturbations, P.
     """
 
     def along(perturbation: int) -> float:
-        parts: dict[int, float] = {}  # by where they begin: sums do not depend on which block is done first
+        parts: dict[int, float] = {}  # by first coordinate, so that the sum does not depend on which block ends first
 
         def part(span: slice) -> None:
             z = np.empty_like(gradient[span])

@@ -7,9 +7,9 @@ Algorithms 1, 2, 2a, 2b and equations 8–12.
     Δ[k]     = (1/P) Σ_p ḡ[k,p] z(r,k,p),   x ← x − ηΔ[k]
     H        ← (1−ν)H + ν(Δ[k]² + ε)                      eq. 12, for k = 0 … K−1; H_{r+1} is H after the last
 
-H is a field of the replica: it is never sent, every follower rebuilds it from the same scalars. The mean over P is
-taken first and squared after. Equation 113 carries a 1/τ that the algorithms do not; the algorithms stand. There is no
-momentum (§4.2, footnote).
+H is a field of the replica. Commits do not contain it: every follower rebuilds it from the same scalars. The mean over
+P is taken first and then squared. Equation 113 has a factor 1/τ that the algorithms do not have; this file follows the
+algorithms. There is no momentum (§4.2, footnote).
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from typing import Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from seedbus.algorithms.contract import Replica, Vector
+from seedbus.algorithms.contract import Replica
 from seedbus.algorithms.directions import Hessian, UpdateRule
 from seedbus.algorithms.numbers import Positive
 from seedbus.algorithms.scalar_only.base import ScalarOnly
 from seedbus.algorithms.scalar_only.block import Block
 from seedbus.algorithms.schedule import values
+from seedbus.algorithms.vector import Vector
 
 
 class HiSo(ScalarOnly):
@@ -58,7 +59,7 @@ class HiSo(ScalarOnly):
 
     @property
     def takes_late(self) -> bool:
-        return False  # its directions are scaled by the H of their round, which a replica no longer has
+        return False  # directions are scaled by the H of their round, which the replica no longer has
 
     def companions(self) -> dict[str, float]:
         lowest, highest = self.clip or (1.0, 1.0)
@@ -71,11 +72,11 @@ class HiSo(ScalarOnly):
         if self.hessian_step == "last" and not is_last_step:
             return
         hessian, real = block.fields["hessian"], block.delta.dtype.type
-        fresh = np.multiply(block.delta, block.delta, out=block.delta)
-        np.add(fresh, real(self.epsilon), out=fresh)
-        np.multiply(fresh, real(self.nu), out=fresh)
+        squares = np.multiply(block.delta, block.delta, out=block.delta)
+        np.add(squares, real(self.epsilon), out=squares)
+        np.multiply(squares, real(self.nu), out=squares)
         np.multiply(hessian, real(1 - self.nu), out=hessian)
-        np.add(hessian, fresh, out=hessian)
+        np.add(hessian, squares, out=hessian)
         if self.clip is not None:
             np.clip(hessian, real(self.clip[0]), real(self.clip[1]), out=hessian)
 
@@ -86,10 +87,11 @@ class HiSo(ScalarOnly):
         )
 
     def diagnostics(self, replica: Replica) -> dict[str, float]:
-        """H's spread, beside the spread that an H without any information has: the noise of its own average.
+        """Return the mean and the spread of H, and the spread of an H without information: the noise of its average.
 
-        With equal scalars Δ_j² = s·u_j²/H_j. A plain average of u² has the variance 2ν/(2−ν), and the 1/H_j, which
-        pulls a large H_j back, halves it (to first order in ν; scalars that vary from round to round add to it).
+        Spreads are coefficients of variation. With equal scalars Δ_j² = s·u_j²/H_j. A plain average of u² has the
+        variance 2ν/(2−ν). The factor 1/H_j pulls a large H_j back, which halves the variance (to first order in ν;
+        scalars that vary from round to round add to it).
         """
         hessian = replica.fields["hessian"].astype(np.float64)
         mean = float(hessian.mean())

@@ -1,4 +1,4 @@
-"""A client's round in the scalar-only family: what is measured along the directions of its local steps."""
+"""A client's round in the scalar-only family: it measures gradient scalars along the directions of its local steps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,13 @@ from seedbus.algorithms.schedule import at
 
 
 class Estimation(Protocol):
-    """How an algorithm measures: μ and the estimator by round, and the format of scalars."""
+    """The settings of an algorithm that determine how it measures.
+
+    Attributes:
+        smoothing: μ, may change by round.
+        estimator: may change by round.
+        precision: format of scalars on the wire.
+    """
 
     @property
     def smoothing(self) -> Any: ...
@@ -28,53 +34,63 @@ class Estimation(Protocol):
     def precision(self) -> Precision: ...
 
 
-def measured(
+def measure(
     algorithm: Estimation, start: PerturbedModel, plan: ScalarPlan, objectives: Sequence[Objective]
 ) -> list[Scalars | Declined]:
-    """Each client's scalars of K local steps, float32 [K, P], as they will travel. All stand at `start`."""
-    first = _probe(algorithm, start, plan, objectives)
-    found: list[Scalars | Declined] = []
-    for objective, values in zip(objectives, first, strict=True):
+    """Return each client's scalars of K local steps, float32 [K, P], as rounded for the wire, or why it declines.
+
+    Args:
+        algorithm: the settings.
+        start: the model before the first step, which all the clients share.
+        plan: their plan.
+        objectives: each client's objective.
+    """
+    first_steps = _estimate(algorithm, start, plan, objectives)
+    results: list[Scalars | Declined] = []
+    for objective, first_step in zip(objectives, first_steps, strict=True):
         try:
-            found.append(_steps(algorithm, start, plan, values, objective))
-        except Declined as why:
-            found.append(why)
-    return found
+            results.append(_measure_client(algorithm, start, plan, first_step, objective))
+        except Declined as declined:
+            results.append(declined)
+    return results
 
 
-def _steps(
-    algorithm: Estimation, start: PerturbedModel, plan: ScalarPlan, values: Sequence[float], objective: Objective
+def _measure_client(
+    algorithm: Estimation, start: PerturbedModel, plan: ScalarPlan, first_step: Sequence[float], objective: Objective
 ) -> Scalars:
-    """One client's scalars; values: those of its first step. What follows is at points of its own."""
+    """Return one client's scalars, from those of its first step and its further steps, which it takes alone."""
     scalars = np.empty(plan.shape, np.float32)
-    here = start.own() if plan.steps > 1 else start
-    for k in range(plan.steps):  # the model after the last step is nobody's: only the scalars are reported
-        if k > 0:
-            here.go_on(scalars[k - 1])
-            (values,) = _probe(algorithm, here, plan, [objective])
-        scalars[k] = _sendable(algorithm.precision, values)
+    scalars[0] = _rounded(algorithm.precision, first_step)
+    model = start.fork() if plan.steps > 1 else start
+    for k in range(1, plan.steps):  # the model after the last step is not computed: only the scalars are reported
+        model.advance(scalars[k - 1])
+        (values,) = _estimate(algorithm, model, plan, [objective])
+        scalars[k] = _rounded(algorithm.precision, values)
     return scalars
 
 
-def _probe(
-    algorithm: Estimation, here: PerturbedModel, plan: ScalarPlan, objectives: Sequence[Objective]
+def _estimate(
+    algorithm: Estimation, model: PerturbedModel, plan: ScalarPlan, objectives: Sequence[Objective]
 ) -> list[tuple[float, ...]]:
-    """Each client's P finite differences of one local step, all on the step's own mini-batch."""
+    """Return each client's P gradient scalars of one local step, all on the step's own mini-batch."""
     smoothing, estimator = float(np.float32(at(algorithm.smoothing, plan.round))), at(algorithm.estimator, plan.round)
     if estimator == "projection":
-        return here.projected(objectives, plan.perturbations)
+        return model.project_gradients(objectives, plan.perturbations)
     is_central = estimator == "central"
-    return differences(here.losses(objectives), plan.perturbations, smoothing, is_central=is_central)
+    return differences(model.losses(objectives), plan.perturbations, smoothing, is_central=is_central)
 
 
-def _sendable(precision: Precision, values: Sequence[float]) -> Scalars:
-    """Scalars as they will travel. Raises `Declined`: an infinity in the place of a large number would be a lie.
+def _rounded(precision: Precision, values: Sequence[float]) -> Scalars:
+    """Return scalars as rounded for the wire.
 
-    What was no finite number to begin with goes as it is, and the server refuses it.
+    Values that are infinite or NaN already are kept, and the server refuses them.
+
+    Raises:
+        Declined: rounding would turn a finite value into an infinity.
     """
     form = FORMATS[precision]
     scalars = form.rounded(values)
-    for wanted, got in zip(values, scalars.tolist(), strict=True):
-        if math.isfinite(wanted) and not math.isfinite(got):
-            raise Declined("overflow", f"{precision} holds no more than {form.largest:.6g}, and not {wanted:.6g}")
+    for value, rounded in zip(values, scalars.tolist(), strict=True):
+        if math.isfinite(value) and not math.isfinite(rounded):
+            raise Declined("overflow", f"{precision} holds no more than {form.largest:.6g}, and not {value:.6g}")
     return scalars

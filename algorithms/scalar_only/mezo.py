@@ -1,7 +1,7 @@
 """MeZO: memory-efficient zeroth-order optimisation, the one-client case.
 
 Malladi, Gao, Nichani, Damian, Lee, Chen, Arora. "Fine-Tuning Language Models with Just Forward Passes", NeurIPS 2023,
-arXiv:2305.17333, Algorithm 1: one client, one local step, central differences. It is DeComFL with these fixed.
+arXiv:2305.17333, Algorithm 1: one client, one local step, central differences. It is DeComFL with these choices fixed.
 """
 
 from __future__ import annotations

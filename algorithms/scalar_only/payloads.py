@@ -1,14 +1,15 @@
-"""How the scalar-only family looks on the wire: raw little-endian columns, every length checked on the way in.
+"""The wire format of the scalar-only family: raw little-endian columns, whose lengths are checked when they are read.
 
     plan      [seed, K, P, η]
     report    [scalars]
     commits   segments of at most 64 commits in lists of at most 64 segments; a segment holds its columns:
               [first version, terms per commit, rounds, η, weights, shapes, seeds, scalars]
 
-A column that says the same for all is sent once; one that says nothing new (one term a commit, weight 1, consecutive
-rounds) is empty or a single number. So 50 missed rounds of 10 scalars are little more than 50 seeds and 500 scalars.
+A column whose rows are all equal holds only one row. A column with the default (one term per commit, weight 1) is
+empty, and consecutive rounds are a single number. So 50 missed rounds of 10 scalars take little more space than 50
+seeds and 500 scalars.
 
-Scalars are in the run's format (scalar_only.precision), which does not travel: both ends know the scenario.
+Scalars are in the run's format (scalar_only.precision). It is not sent, because both ends know the scenario.
 """
 
 from __future__ import annotations
@@ -25,14 +26,22 @@ from numpy.typing import NDArray
 from seedbus.algorithms.contract import BadPayload, Packed
 from seedbus.algorithms.scalar_only.precision import FLOAT32, Format
 
-SEGMENT = 64
-REPORTABLE = 16_000  # scalars in a report: they fit the 64 KiB that a server accepts from a client
+SEGMENT = 64  # commits in a segment, and segments in a list, at most
+REPORTABLE = 16_000  # scalars in a report at most: they fit the 64 KiB that a server accepts from a client
 Scalars = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
 class ScalarPlan:
-    """What a participant is told. seed keys the directions; learning_rate is a float32 value."""
+    """The instructions for the participants of a round.
+
+    Attributes:
+        version: the version from which local steps start.
+        seed: 64 bits that key the directions.
+        steps: local steps, K.
+        perturbations: directions per local step, P.
+        learning_rate: η, a float32 value.
+    """
 
     round: int
     version: int
@@ -48,8 +57,13 @@ class ScalarPlan:
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """Gradient scalars of one round, float32 [K, P], of values that the run's format holds; their directions' seed and
-    their weight."""
+    """The gradient scalars of one round in a commit.
+
+    Attributes:
+        seed: 64 bits that key the directions.
+        scalars: float32 [K, P], rounded to the run's format.
+        weight: their weight in the commit.
+    """
 
     round: int
     seed: int
@@ -59,7 +73,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class ScalarCommit:
-    """One transition of every replica: a normal round is one term of weight 1."""
+    """One transition of every replica. Without late reports it has one term, of weight 1."""
 
     version: int
     round: int
@@ -67,9 +81,9 @@ class ScalarCommit:
     terms: tuple[Term, ...]
 
     def effect(self, term: Term) -> tuple[bool, float, float]:
-        """Whether a term is of the commit's own round; what its scalars weigh; and η for it.
+        """Return how a term is folded: whether it is of the commit's own round, the weight of its scalars, and its η.
 
-        A late report's weight is in its η, for it moves x alone: neither momentum nor H learn from it.
+        The weight of late reports is part of η, because they move only x and change neither momentum nor H.
         """
         if term.round == self.round:
             return True, term.weight, self.learning_rate
@@ -98,13 +112,13 @@ def count_scalars(body: Any, form: Format = FLOAT32) -> int:
 
 
 def unpack_report(body: Any, plan: ScalarPlan, form: Format = FLOAT32) -> Scalars:
-    """NaN and Inf pass here: an algorithm's `check` refuses them, with a reason that is counted."""
+    """Unpack a report. NaN and Inf pass here: `check` refuses them, with a reason that is counted."""
     (scalars,) = _fields(body, 1, "a report")
     return form.widen(_read(scalars, form.dtype, plan.steps * plan.perturbations, "scalars")).reshape(plan.shape)
 
 
 def pack_commits(commits: Sequence[ScalarCommit], form: Format = FLOAT32) -> Packed:
-    """commits: a stretch of the log, so their versions follow each other; each one's first term is of its own round."""
+    """Pack commits with consecutive versions. The first term of each is of its own round."""
     segments = [_pack_segment(commits[start : start + SEGMENT], form) for start in range(0, len(commits), SEGMENT)]
     pages = [segments[start : start + SEGMENT] for start in range(0, len(segments), SEGMENT)]
     terms = [term for commit in commits for term in commit.terms]
@@ -124,12 +138,12 @@ def _pack_segment(commits: Sequence[ScalarCommit], form: Format) -> list[Any]:
     terms = [term for commit in commits for term in commit.terms]
     counts = [len(commit.terms) for commit in commits]
     rounds = [term.round for term in terms]
-    consecutive = rounds == list(range(rounds[0], rounds[0] + len(rounds)))
+    is_consecutive = rounds == list(range(rounds[0], rounds[0] + len(rounds)))
     weights = [term.weight for term in terms]
     return [
         commits[0].version,
         b"" if set(counts) == {1} else _column(counts, "<u2"),
-        rounds[0] if consecutive else _column(rounds, "<u4"),
+        rounds[0] if is_consecutive else _column(rounds, "<u4"),
         _once([commit.learning_rate for commit in commits], "<f4"),
         b"" if set(weights) == {1.0} else _column(weights, "<f4"),
         _once([number for term in terms for number in term.scalars.shape], "<u2", width=2),
@@ -165,8 +179,8 @@ def _unpack_segment(segment: Any, form: Format) -> Iterator[ScalarCommit]:
     _whole(version, "a version", 1, 2**32 - len(per_commit) + 1)
     first = 0
     for number, count in enumerate(per_commit):
-        own = tuple(terms[first : first + count])
-        yield ScalarCommit(version + number, own[0].round, rate[number], own)
+        terms_of_commit = tuple(terms[first : first + count])
+        yield ScalarCommit(version + number, terms_of_commit[0].round, rate[number], terms_of_commit)
         first += count
 
 
@@ -175,16 +189,16 @@ def _column(values: Any, dtype: str) -> bytes:
 
 
 def _once(values: Sequence[float], dtype: str, width: int = 1) -> bytes:
-    """A column, or just its first row of `width` numbers if all its rows are the same."""
+    """Return a column, or only its first row of `width` numbers if all its rows are equal."""
     column = _column(values, dtype)
     row = column[: np.dtype(dtype).itemsize * width]
     return row if column == row * (len(values) // width) else column
 
 
 def _spread(column: Any, dtype: str, rows: int, what: str, width: int = 1) -> NDArray[Any]:
-    """The inverse of `_once`."""
-    one = np.dtype(dtype).itemsize * width
-    repeated = column * rows if isinstance(column, bytes) and len(column) == one else column
+    """Return all rows of a column, flat, that `_once` may have shortened to one."""
+    row_bytes = np.dtype(dtype).itemsize * width
+    repeated = column * rows if isinstance(column, bytes) and len(column) == row_bytes else column
     return _read(repeated, dtype, rows * width, what)
 
 
@@ -200,7 +214,7 @@ def _read(column: Any, dtype: str, count: int | None, what: str) -> NDArray[Any]
 
 @cache
 def _types(dtype: str) -> tuple[int, np.dtype[Any]]:
-    """Bytes of an element, and the type that it has in memory."""
+    """Return the bytes per element of a dtype, and the dtype in native byte order."""
     return np.dtype(dtype).itemsize, np.dtype(dtype).newbyteorder("=")
 
 

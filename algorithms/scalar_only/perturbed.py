@@ -1,11 +1,12 @@
-"""Where clients stand in their local steps, and their losses around there. Two ways, to the same bits:
+"""The model in a client's local steps, and the losses at perturbed points around it. Two ways, to the same bits:
 
-copy    x + μz is written to the objectives' point, a second vector of length d, and local steps go on in a third.
-        Clients at one x share the point: each is made once, and every client's loss is taken there.
-light   nothing is as long as x. When a forward pass reaches a layer, its x_k + μz is made of the replica, which
-        nobody writes to, and of the client's own earlier scalars, block by block: the memory of one layer more, and
-        all directions of the k steps behind again at each of the step's losses. The first step costs no more than
-        with copy, but clients share nothing.
+copy    x + μz is written to the objectives' point, a second vector of length d. Local steps write to a third one.
+        Clients at the same x share the point: each perturbed point is computed once, and every client's loss is
+        evaluated there.
+light   No second vector of length d is needed. When a forward pass reaches a layer, the layer's x_k + μz is computed
+        block by block from the replica, which is never written to, and from the client's own earlier scalars. This
+        takes the memory of one more layer, and each loss computes all directions of the k earlier steps again. The
+        first step costs no more than with copy, but clients share no work.
 """
 
 from __future__ import annotations
@@ -17,46 +18,57 @@ from typing import Protocol, Self
 
 import numpy as np
 
-from seedbus.algorithms.contract import Replica, Vector
+from seedbus.algorithms.contract import Replica
 from seedbus.algorithms.directions import ALIGNMENT, Directions, for_blocks
 from seedbus.algorithms.objective import Layered, Objective
 from seedbus.algorithms.scalar_only.block import Block, coefficients_of
 from seedbus.algorithms.scalar_only.differences import Losses, projections
 from seedbus.algorithms.scalar_only.payloads import ScalarPlan, Scalars
+from seedbus.algorithms.vector import Vector
 
 
 class Steps(Protocol):
-    """What of an algorithm a local step is made of; `ScalarOnly` says what each does."""
+    """The parts of an algorithm that a local step uses; see `ScalarOnly`."""
 
     def divisor(self, fields: Mapping[str, Vector], out: Vector) -> Vector | None: ...
     def step(self, block: Block, learning_rate: float) -> None: ...
 
 
 class PerturbedModel(ABC):
-    """Before the first local step. Who goes on from there does so on a place of its `own`."""
+    """The model after k local steps, at first k = 0. A client takes further steps on a `fork` of its own."""
 
     def __init__(self, steps: Steps, directions: Directions, replica: Replica, plan: ScalarPlan) -> None:
-        self._steps, self._directions, self._replica, self._plan = steps, directions, replica, plan
+        self._steps = steps
+        self._directions = directions
+        self._replica = replica
+        self._plan = plan
         self._k = 0
 
     @abstractmethod
-    def own(self) -> Self:
-        """The same place, for one client to go on from."""
+    def fork(self) -> Self:
+        """Return an independent copy, on which one client takes further steps."""
 
     @abstractmethod
     def losses(self, objectives: Sequence[Objective]) -> Losses:
-        """Of the step at hand, on its own mini-batches."""
+        """Return a function that computes the objectives' losses around the model, on step k's mini-batches."""
 
-    def projected(self, objectives: Sequence[Objective], perturbations: int) -> list[tuple[float, ...]]:
-        """Each client's gradient along the directions of the step at hand."""
+    def project_gradients(self, objectives: Sequence[Objective], perturbations: int) -> list[tuple[float, ...]]:
+        """Return the projections of each objective's gradient onto the directions of step k."""
         raise TypeError(f"{type(self).__name__} makes no gradients")
 
     @abstractmethod
-    def go_on(self, scalars: Scalars) -> None:
-        """One local step, by what was measured, float32 [P]."""
+    def advance(self, scalars: Scalars) -> None:
+        """Take local step k with the gradient scalars that were measured, float32 [P]."""
 
     def _move(self, block: Block, sqrt_hessian: Vector | None, k: int, scalars: Scalars) -> None:
-        """x ← x − η·Δ, and m, in a block; sqrt_hessian: what divides the directions there."""
+        """Apply local step k to a block.
+
+        Args:
+            block: the block, whose fields are written to.
+            sqrt_hessian: what divides the directions in the block, or None.
+            k: the local step.
+            scalars: its gradient scalars, float32 [P].
+        """
         where = {"seed": self._plan.seed, "step": k, "start": block.start}
         coefficients = coefficients_of(scalars, 1.0, block.delta.dtype.type)
         self._directions.accumulate(block.delta, coefficients, divisor=sqrt_hessian, **where)
@@ -68,18 +80,18 @@ class PerturbedModel(ABC):
 
 
 class Copying(PerturbedModel):
-    """See `copy` above."""
+    """`revert: copy`, see above."""
 
     def __init__(self, steps: Steps, directions: Directions, replica: Replica, plan: ScalarPlan) -> None:
         super().__init__(steps, directions, replica, plan)
-        self._root = steps.divisor(replica.fields, np.empty_like(replica.x))
+        self._sqrt_hessian = steps.divisor(replica.fields, np.empty_like(replica.x))
         self._fields = replica.fields
 
-    def own(self) -> Self:
-        return copy(self)  # √H is everybody's
+    def fork(self) -> Self:
+        return copy(self)  # forks share √H; the first `advance` copies the fields
 
     def losses(self, objectives: Sequence[Objective]) -> Losses:
-        point, x, sqrt_hessian = objectives[0].point, self._fields["x"], self._root
+        point, x, sqrt_hessian = objectives[0].point, self._fields["x"], self._sqrt_hessian
 
         def losses(p: int, scale: float) -> list[float]:
             def shift(span: slice) -> None:
@@ -95,42 +107,42 @@ class Copying(PerturbedModel):
 
         return losses
 
-    def projected(self, objectives: Sequence[Objective], perturbations: int) -> list[tuple[float, ...]]:
-        sqrt_hessian, where = self._root, {"seed": self._plan.seed, "step": self._k}
+    def project_gradients(self, objectives: Sequence[Objective], perturbations: int) -> list[tuple[float, ...]]:
+        sqrt_hessian, where = self._sqrt_hessian, {"seed": self._plan.seed, "step": self._k}
 
         def write(z: Vector, perturbation: int, span: slice) -> None:
             self._directions.fill(z, perturbation=perturbation, start=span.start, **where)
             if sqrt_hessian is not None:
                 z /= sqrt_hessian[span]
 
-        found = []
+        results = []
         for objective in objectives:
             np.copyto(objective.point, self._fields["x"])
-            found.append(projections(_gradient(objective)(self._k), write, perturbations))
-        return found
+            results.append(projections(_gradient(objective)(self._k), write, perturbations))
+        return results
 
-    def go_on(self, scalars: Scalars) -> None:
+    def advance(self, scalars: Scalars) -> None:
         fields = self._replica.copy().fields if self._k == 0 else self._fields
-        sqrt_hessian = self._root
+        sqrt_hessian = self._sqrt_hessian
 
-        def advance(span: slice) -> None:
+        def move(span: slice) -> None:
             block = Block(fields, span)
             self._move(block, None if sqrt_hessian is None else sqrt_hessian[span], self._k, scalars)
 
         with np.errstate(over="ignore", invalid="ignore"):
-            for_blocks(fields["x"].size, advance)
+            for_blocks(fields["x"].size, move)
         self._fields = fields
         self._k += 1
 
 
 class Layerwise(PerturbedModel):
-    """See `light` above."""
+    """`revert: light`, see above."""
 
     def __init__(self, steps: Steps, directions: Directions, replica: Replica, plan: ScalarPlan) -> None:
         super().__init__(steps, directions, replica, plan)
-        self._behind: list[Scalars] = []
+        self._earlier: list[Scalars] = []  # of the steps taken, float32 [P] each
 
-    def own(self) -> Self:
+    def fork(self) -> Self:
         return type(self)(self._steps, self._directions, self._replica, self._plan)
 
     def losses(self, objectives: Sequence[Objective]) -> Losses:
@@ -140,49 +152,50 @@ class Layerwise(PerturbedModel):
 
         return losses
 
-    def go_on(self, scalars: Scalars) -> None:
-        self._behind.append(scalars)
+    def advance(self, scalars: Scalars) -> None:
+        self._earlier.append(scalars)
         self._k += 1
 
     def _fill(self, p: int, scale: float) -> Callable[[slice, Vector], None]:
-        """Writes x_k + scale · z(p) where it is asked for."""
+        """Return a function that writes any span of x_k + scale · z(p)."""
 
         def fill(span: slice, out: Vector) -> None:
-            first = span.start - span.start % ALIGNMENT  # a layer begins anywhere, a direction's block does not
+            first = span.start - span.start % ALIGNMENT  # unlike a block of directions, a layer may begin anywhere
 
-            def make(part: slice) -> None:
-                here = slice(first + part.start, first + part.stop)
-                begin = max(here.start, span.start)
-                made = self._made(here, p, scale)
-                out[begin - span.start : here.stop - span.start] = made[begin - here.start :]
+            def write(part: slice) -> None:
+                block = slice(first + part.start, first + part.stop)
+                begin = max(block.start, span.start)
+                values = self._perturbed(block, p, scale)
+                out[begin - span.start : block.stop - span.start] = values[begin - block.start :]
 
-            for_blocks(span.stop - first, make)
+            for_blocks(span.stop - first, write)
 
         return fill
 
-    def _made(self, here: slice, p: int, scale: float) -> Vector:
-        """x_k + scale · z(p) in a block that begins at a multiple of `ALIGNMENT`."""
-        block = Block(self._replica.fields, here)
+    def _perturbed(self, span: slice, p: int, scale: float) -> Vector:
+        """Return (x_k + scale · z(p))[span], for a span that begins at a multiple of `ALIGNMENT`."""
+        block = Block(self._replica.fields, span)
         sqrt_hessian = self._steps.divisor(block.fields, block.sqrt_hessian)
-        if self._behind:
+        if self._earlier:
             block.fields = {name: field.copy() for name, field in block.fields.items()}
         with np.errstate(over="ignore", invalid="ignore"):
-            for k, scalars in enumerate(self._behind):
+            for k, scalars in enumerate(self._earlier):
                 self._move(block, sqrt_hessian, k, scalars)
         x = block.fields["x"]
         if scale:
-            self._perturb(block.spare, x, sqrt_hessian, p, scale, here.start)
+            self._perturb(block.spare, x, sqrt_hessian, p, scale, span.start)
         return block.spare if scale else x
 
 
-WAYS: Mapping[str, type[PerturbedModel]] = {"copy": Copying, "light": Layerwise}
+PERTURBED_MODELS: Mapping[str, type[PerturbedModel]] = {"copy": Copying, "light": Layerwise}
+"""Value of `revert` → class."""
 
 
 def _gradient(objective: object) -> Callable[[int], Vector]:
-    found: Callable[[int], Vector] | None = getattr(objective, "gradient", None)
-    if found is None:
+    gradient: Callable[[int], Vector] | None = getattr(objective, "gradient", None)
+    if gradient is None:
         raise TypeError(f"{type(objective).__name__} has no gradient, which algorithm.estimator: projection needs")
-    return found
+    return gradient
 
 
 def _layered(objective: object) -> Callable[[int, Callable[[slice, Vector], None]], float]:

@@ -1,11 +1,11 @@
 """The formats that gradient scalars have on the wire: float32, float16 or bfloat16.
 
-    rounded   float64 → the nearest value of the format, ties to even, in one rounding; as float32, which holds all
-              three formats' values exactly
-    narrow    those values → what is stored (little-endian, 4 or 2 bytes each)
-    widen     what is stored → the values again, float32
+    rounded   float64 → the nearest value of the format, ties to even, in one rounding; as float32, which represents
+              the values of all three formats exactly
+    narrow    values → stored form (little-endian, 4 or 2 bytes each)
+    widen     stored form → values, float32
 
-Invariant: whoever computes with a scalar computes with its rounded value, so sender and receiver hold the same bits.
+Invariant: every computation uses the rounded value of a scalar, so sender and receiver hold the same bits.
 
 float16 is IEEE 754 binary16 (11 bits of significand, ±65,504, subnormals down to 6e−8). bfloat16 is the upper half of a
 float32 (8 bits of significand, float32's range): Kalamkar et al., "A Study of BFLOAT16 for Deep Learning Training",
@@ -26,7 +26,12 @@ Precision = Literal["float32", "float16", "bfloat16"]
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """One of the formats. dtype: of what is stored; largest: the largest finite value."""
+    """One of the formats.
+
+    Attributes:
+        dtype: dtype of the stored form.
+        largest: the largest finite value.
+    """
 
     name: Precision
     dtype: str
@@ -34,12 +39,14 @@ class Format:
 
     @property
     def width(self) -> int:
-        """Bytes of a scalar."""
+        """Bytes per scalar."""
         return np.dtype(self.dtype).itemsize
 
     def narrow(self, values: NDArray[np.floating[Any]]) -> NDArray[Any]:
-        """What is stored of float32 or float64 values, each rounded once; beyond `largest` it is an infinity. Values
-        that are stored as they are come back themselves, here and from `widen`."""
+        """Return the stored form of float32 or float64 values, each rounded once; to an infinity beyond `largest`.
+
+        If the values have the stored dtype already, the same array is returned, here and by `widen`.
+        """
         if self.name == "bfloat16":
             return _upper_half(values)
         if values.dtype == self.dtype:
@@ -48,16 +55,16 @@ class Format:
             return values.astype(self.dtype)
 
     def widen(self, stored: NDArray[Any]) -> NDArray[np.float32]:
-        """The values of what is stored, exactly."""
+        """Return the exact values of a stored form, float32."""
         if self.name == "bfloat16":
             return (stored.astype(np.uint32) << np.uint32(16)).view(np.float32)
         if stored.dtype == np.float32:
             return stored
-        with np.errstate(invalid="ignore"):  # a signalling NaN, which is anybody's to send
+        with np.errstate(invalid="ignore"):  # for signalling NaNs, which a peer may send
             return stored.astype(np.float32)
 
     def rounded(self, values: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float32]:
-        """float64 values as whoever receives them has them."""
+        """Return float64 values as the receiver will have them, float32."""
         return self.widen(self.narrow(np.asarray(values, np.float64)))
 
 
@@ -70,21 +77,21 @@ FLOAT32 = FORMATS["float32"]
 
 
 def _upper_half(values: NDArray[np.floating[Any]]) -> NDArray[np.uint16]:
-    """The nearest bfloat16 of each value, ties to even, as its bits; a NaN keeps the bits that fit and stays one."""
+    """Return the bits of the nearest bfloat16, ties to even; a NaN keeps the bits that fit and stays a NaN."""
     bits = _to_odd(values).view(np.uint32)
     half = bits >> np.uint32(16)
     is_odd = half & np.uint32(1)
-    # adding just less than a half, or a half where that makes it even, carries into the upper half when it must
+    # add just under half a unit, or half a unit if the upper half is odd: the carry rounds it, ties to even
     nearest = (bits + (np.uint32(0x7FFF) + is_odd)) >> np.uint32(16)
     quiet = np.where(half & np.uint32(0x7F), half, half | np.uint32(0x40))
     return np.where(np.isnan(values), quiet, nearest).astype(np.uint16)
 
 
 def _to_odd(values: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
-    """float32 values; one that is not exact is cut off and its last bit set, so that a second rounding knows it.
+    """Return float32 values rounded to odd: an inexact value is truncated and its last bit is set.
 
-    Rounding to odd (Boldo and Melquiond, "Emulation of a FMA and Correctly Rounded Sums", 2008, theorem 3): float32
-    has more than two bits more than bfloat16, so the two roundings together are one.
+    Boldo and Melquiond, "Emulation of a FMA and Correctly Rounded Sums", 2008, theorem 3: float32 has more than two
+    bits more than bfloat16, so rounding to odd and then to bfloat16 gives the same as one rounding.
     """
     if values.dtype == np.float32:
         return np.ascontiguousarray(values, np.float32)

@@ -1,7 +1,7 @@
-"""The fast twin of a scalar-only replay: commits become numbers that one compiled call folds into a block.
+"""The compiled replay of scalar-only commits: they become data that one call folds into a block.
 
-`ScalarOnly.divisor`, `step` and `learn` are the definition and `ScalarOnly.update_rule` the same as data. A class that
-changes one of the former and has no update rule of its own is folded by them, in NumPy, commit by commit.
+`ScalarOnly.divisor`, `step` and `learn` define an update, and `ScalarOnly.update_rule` is the same as data. If a class
+overrides one of the three and not `update_rule`, its commits are folded by the three, in NumPy, commit by commit.
 """
 
 from __future__ import annotations
@@ -20,20 +20,28 @@ from seedbus.algorithms.scalar_only.payloads import ScalarCommit
 if TYPE_CHECKING:
     from torch import Tensor
 
-AT_ONCE = 256
-"""Commits in one call: many enough to be no cost, few enough for Ctrl-C to be heard soon."""
+COMMITS_PER_CALL = 256
+"""Commits per call: so many that the call itself costs nothing, so few that Ctrl-C takes effect soon."""
 
 DEFINITION = ("divisor", "step", "learn")
+"""The methods that `update_rule` states as data."""
 
 
 def fused(
     algorithm: Any, backend: Directions, replica: Replica, commits: Sequence[ScalarCommit]
 ) -> Callable[[slice], None] | None:
-    """What folds commits into a span of the replica, or None where only the algorithm itself can."""
+    """Return a function that folds commits into a span of the replica, or None if only the algorithm's methods can.
+
+    Args:
+        algorithm: the algorithm, a `ScalarOnly`.
+        backend: the directions; None is returned unless they are `Folding`.
+        replica: the replica to fold into.
+        commits: the commits to fold, oldest first.
+    """
     rule = rule_of(algorithm)
     if rule is None or not isinstance(backend, Folding):
         return None
-    parts = [replay_steps(commits[at : at + AT_ONCE]) for at in range(0, len(commits), AT_ONCE)]
+    parts = [replay_steps(commits[at : at + COMMITS_PER_CALL]) for at in range(0, len(commits), COMMITS_PER_CALL)]
 
     def fold(span: slice) -> None:
         fields = {name: field[span] for name, field in replica.fields.items()}
@@ -44,7 +52,7 @@ def fused(
 
 
 def replay_steps(commits: Sequence[ScalarCommit]) -> ReplaySteps:
-    """Every local step of every term that weighs something, in order."""
+    """Return every local step of every term whose weight is not 0, in order."""
     steps: list[tuple[Any, ...]] = []
     parts, first = [np.empty(0, np.float32)], 0
     for commit in commits:
@@ -52,29 +60,37 @@ def replay_steps(commits: Sequence[ScalarCommit]) -> ReplaySteps:
             if not term.weight:
                 continue
             is_own, weight, rate = commit.effect(term)
-            (last, count), words = term.scalars.shape, (term.seed & 0xFFFFFFFF, term.seed >> 32)
-            for k in range(last):
-                steps.append((*words, k, first + k * count, count, rate, is_own, k == 0, k + 1 == last))
+            (local_steps, count), words = term.scalars.shape, (term.seed & 0xFFFFFFFF, term.seed >> 32)
+            for k in range(local_steps):
+                steps.append((*words, k, first + k * count, count, rate, is_own, k == 0, k + 1 == local_steps))
             parts.append(coefficients_of(term.scalars, weight, np.float32).ravel())
             first += term.scalars.size
     return ReplaySteps(np.array(steps, STEP), np.concatenate(parts))
 
 
 def fold_tensors(fields: Mapping[str, Tensor], algorithm: Any, commits: Sequence[ScalarCommit]) -> None:
-    """Fold commits, oldest first, into the fields of a replica that holds the version before the first of them.
+    """Fold commits into the fields of a replica on a GPU.
 
-    fields: name → tensor [d], float32 or bfloat16 each, all on one device; x and the algorithm's companions.
-    Raises ValueError for fields that are not the algorithm's, TypeError for an algorithm whose update is not said as
-    data, `CommitGap` if a commit does not follow the one before it, and ImportError without Triton.
+    Args:
+        fields: name → tensor [d], float32 or bfloat16 each, all on one device: x and the algorithm's companions, at the
+            version before the first commit.
+        algorithm: the algorithm, a `ScalarOnly`.
+        commits: the commits to fold, oldest first.
+
+    Raises:
+        ValueError: the fields are not the algorithm's.
+        TypeError: the algorithm's update is not available as data.
+        CommitGap: a commit does not follow the one before it.
+        ImportError: Triton is not installed.
     """
     from seedbus.algorithms.directions.triton_fold import fold
 
     rule = rule_of(algorithm)
     if rule is None:
-        raise TypeError(f"{type(algorithm).__name__} has no replay on a GPU: its update is not said as an UpdateRule")
-    wanted = {"x", *algorithm.companions()}
-    if set(fields) != wanted:
-        raise ValueError(f"a replica of {type(algorithm).__name__} has {sorted(wanted)}, not {sorted(fields)}")
+        raise TypeError(f"{type(algorithm).__name__} has no replay on a GPU: it gives no UpdateRule for its update")
+    expected = {"x", *algorithm.companions()}
+    if set(fields) != expected:
+        raise ValueError(f"a replica of {type(algorithm).__name__} has {sorted(expected)}, not {sorted(fields)}")
     for before, after in pairwise(commits):
         if after.version != before.version + 1:
             raise CommitGap(before.version, after.version)
@@ -86,15 +102,15 @@ def fold_tensors(fields: Mapping[str, Tensor], algorithm: Any, commits: Sequence
 
 
 def rule_of(algorithm: Any) -> UpdateRule | None:
-    """The algorithm's update as data, or None where only its own methods say it."""
-    found: UpdateRule | None = algorithm.update_rule() if _speaks_for(type(algorithm)) else None
-    return found
+    """Return the algorithm's update as data, or None if only its methods define it."""
+    rule: UpdateRule | None = algorithm.update_rule() if _is_rule_current(type(algorithm)) else None
+    return rule
 
 
-def _speaks_for(kind: type) -> bool:
-    """Whether a class's update rule is as new as all that it puts in numbers."""
-    age = {
-        name: next(age for age, base in enumerate(kind.__mro__) if name in vars(base))
+def _is_rule_current(algorithm: type) -> bool:
+    """Return whether no subclass overrides a method of DEFINITION after the last override of `update_rule`."""
+    depth = {
+        name: next(depth for depth, base in enumerate(algorithm.__mro__) if name in vars(base))
         for name in ("update_rule", *DEFINITION)
     }
-    return age["update_rule"] <= min(age[name] for name in DEFINITION)
+    return depth["update_rule"] <= min(depth[name] for name in DEFINITION)

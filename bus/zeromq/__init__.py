@@ -1,4 +1,4 @@
-"""The ZeroMQ transport: a hub at the server, and a link in every process of followers.
+"""The ZeroMQ transport: a hub at the server, and a link in every worker process.
 
 Doors: `keys`, `sockets`, `worker`.
 """

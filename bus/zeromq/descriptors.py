@@ -1,7 +1,7 @@
-"""What the operating system says of a connection, by its descriptor: both ends, and how many bytes have moved.
+"""What the operating system knows about a connection, by its descriptor: both addresses, and bytes sent and received.
 
-The descriptor is ZeroMQ's own, and its number is given out again once the connection has ended: whoever keeps one
-compares names.
+The descriptor belongs to ZeroMQ, and its number is used again once the connection has ended. Code that keeps one must
+compare the peer's name before each use.
 """
 
 from __future__ import annotations
@@ -19,8 +19,12 @@ BYTES_RECEIVED = 128
 
 @contextmanager
 def borrowed(descriptor: int) -> Iterator[socket.socket]:
-    """A socket of our own over a connection of ZeroMQ's, which stays open. Raises `OSError` if it is none any more."""
-    connection = socket.socket(fileno=descriptor)  # a duplicate would take a file, and there may be none left
+    """Yield a socket for a connection of ZeroMQ's, which stays open afterwards.
+
+    Raises:
+        OSError: the descriptor is not a socket any more.
+    """
+    connection = socket.socket(fileno=descriptor)  # a duplicate would need a descriptor, and none may be left
     try:
         yield connection
     finally:
@@ -28,6 +32,7 @@ def borrowed(descriptor: int) -> Iterator[socket.socket]:
 
 
 def name_of(descriptor: int) -> str:
+    """Return the peer's address, host:port; a phrase for a Unix socket; `GONE` if the connection has ended."""
     with suppress(OSError), borrowed(descriptor) as connection:
         peer = connection.getpeername()
         return f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "a process of this machine"
@@ -35,7 +40,7 @@ def name_of(descriptor: int) -> str:
 
 
 def own_path(descriptor: int) -> str:
-    """The path of this end, where the connection is one within this machine; read from the system, not from a peer."""
+    """Return the path of this end of a Unix socket, or "". It comes from the system, so no peer can forge it."""
     with suppress(OSError), borrowed(descriptor) as connection:
         if connection.family == socket.AF_UNIX:
             return os.fsdecode(connection.getsockname())
@@ -43,13 +48,19 @@ def own_path(descriptor: int) -> str:
 
 
 def ends(descriptor: int) -> tuple[object, object] | None:
-    """The addresses of both ends: another connection that has got the same number has others."""
+    """Return the addresses of both ends; another connection with the same descriptor has other ones."""
     with suppress(OSError, ValueError), borrowed(descriptor) as connection:
         return connection.getsockname(), connection.getpeername()
     return None
 
 
 def counted(descriptor: int, offset: int) -> int | None:
+    """Return a counter of the kernel's for a TCP connection; None where it has none.
+
+    Args:
+        descriptor: the connection's descriptor.
+        offset: `BYTES_ACKED` or `BYTES_RECEIVED`.
+    """
     with suppress(OSError, ValueError, struct.error), borrowed(descriptor) as connection:
         if connection.family in (socket.AF_INET, socket.AF_INET6):
             info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)

@@ -1,8 +1,7 @@
-"""Who may come in by key: pairs of CURVE keys as files, the table of those that a server lets in, and the thread that
-asks it.
+"""CURVE keys: the files of pairs, the table of public keys that a server admits, and the thread that asks the table.
 
-CurveZMQ (RFC 26) encrypts a connection and proves both ends' keys; ZAP (RFC 27) asks this side about each key that has
-been proved. All cryptography is libsodium's, by way of ZeroMQ.
+CurveZMQ (RFC 26) encrypts a connection and proves that each end has its key. ZAP (RFC 27) asks the server about each
+client's key that has been proved. All cryptography is libsodium's, used by ZeroMQ.
 """
 
 from __future__ import annotations
@@ -32,23 +31,28 @@ KEY = re.compile(r"[0-9a-zA-Z.:+=^!/*?&<>()\[\]{}@%$#-]{40}", re.ASCII)  # Z85 (
 NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]{0,63}", re.ASCII)
 _NAMED = "a name of letters, digits, dots, dashes and underscores, 64 at most"
 _ENTRY = {"name", "public", "clients", "evaluator"}
-_LIMIT = 2**22  # bytes of a table that is read
+_LIMIT = 2**22  # bytes of the largest file that is read
 MOST_CLIENTS = 2**24
 
 
 @dataclass(frozen=True, slots=True)
 class KeyPair:
-    """A public and a secret key, 40 characters of Z85 each."""
+    """A public and a secret key.
+
+    Attributes:
+        public: 40 characters of Z85.
+        secret: the same.
+    """
 
     public: bytes
     secret: bytes
 
     def __repr__(self) -> str:
-        return f"KeyPair({self.public.decode()}, …)"  # a secret has no place in a log
+        return f"KeyPair({self.public.decode()}, …)"  # never the secret key, which could end up in a log
 
     @classmethod
     def new(cls) -> Self:
-        """A pair whose keys do not begin like an option of a command."""
+        """Return a new pair; its keys do not begin with a dash, so they are not mistaken for options of a command."""
         while True:
             public, secret = zmq.curve_keypair()
             if not (public.startswith(b"-") or secret.startswith(b"-")):
@@ -56,16 +60,21 @@ class KeyPair:
 
     @classmethod
     def of(cls, secret: bytes) -> Self:
+        """Return the pair of a secret key."""
         return cls(zmq.curve_public(secret), secret)
 
     def save(self, folder: Path, name: str) -> None:
-        """Write NAME.secret, which nobody else can read, and NAME.public. Raises `BadKey`, also where one exists."""
+        """Write NAME.secret, which nobody else can read, and NAME.public.
+
+        Raises:
+            BadKey: the name is not allowed, NAME.secret exists already, or the files cannot be written.
+        """
         check_name(name)
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             _write_new(folder / (name + SECRET), self.secret, 0o600)
             with suppress(FileNotFoundError):
-                (folder / (name + PUBLIC)).unlink()  # of a secret that is no more
+                (folder / (name + PUBLIC)).unlink()  # it belongs to a secret key that was deleted
             _write_new(folder / (name + PUBLIC), self.public, 0o644)
         except FileExistsError:
             raise BadKey(str(folder / (name + SECRET)), "it is there already", "a name that is free") from None
@@ -74,7 +83,11 @@ class KeyPair:
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read a secret key's file. Raises `BadKey`: also where others could read it."""
+        """Read a secret key's file.
+
+        Raises:
+            BadKey: it cannot be read, holds no key, or other users could read it.
+        """
         text, mode = _read(path, "the file of a secret key, which `seedbus keys new` makes")
         if mode & 0o077:
             raise BadKey(str(path), f"others may read it (mode {mode & 0o777:o})", f"mode 600: `chmod 600 {path}`")
@@ -85,34 +98,46 @@ class KeyPair:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a process shows to a server: its own pair, and the key that the server must have."""
+    """What a process needs to connect to a server with keys.
+
+    Attributes:
+        own: its own pair.
+        server_key: the public key that the server must have.
+    """
 
     own: KeyPair
     server_key: bytes
 
     def packed(self) -> dict[str, str]:
-        """For a process of one's own, over a pipe."""
+        """Return the identity as text, to be sent to a child process over a pipe."""
         return {"server_key": self.server_key.decode(), "secret": self.own.secret.decode()}
 
     @classmethod
-    def unpacked(cls, said: dict[str, str]) -> Self:
-        return cls(KeyPair.of(said["secret"].encode()), said["server_key"].encode())
+    def unpacked(cls, packed: dict[str, str]) -> Self:
+        """Return the identity that `packed` has made text of."""
+        return cls(KeyPair.of(packed["secret"].encode()), packed["server_key"].encode())
 
 
-def public_key(said: str) -> bytes:
-    """A public key, or what the file of one holds. Raises `BadKey`."""
-    if KEY.fullmatch(said):
-        return said.encode()
-    text, _ = _read(Path(said), "a public key of 40 characters, or the file of one")
+def public_key(key_or_path: str) -> bytes:
+    """Return a public key that is given as text or as the path of its file. Raises `BadKey`."""
+    if KEY.fullmatch(key_or_path):
+        return key_or_path.encode()
+    text, _ = _read(Path(key_or_path), "a public key of 40 characters, or the file of one")
     if not KEY.fullmatch(text.strip()):
-        raise BadKey(said, "it holds no key", "the 40 characters of a public key")
+        raise BadKey(key_or_path, "it holds no key", "the 40 characters of a public key")
     return text.strip().encode()
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A key that is let in. spans: the clients that its process may host; None: any. evaluator: whether it is trusted
-    to host the evaluator, and to say what x₀ is."""
+    """A public key that a server admits.
+
+    Attributes:
+        name: the operator's name for it.
+        public: the key, 40 characters of Z85.
+        spans: the clients that its process may host; None: any.
+        evaluator: its process is trusted to host the evaluator, and to tell x₀.
+    """
 
     name: str
     public: bytes
@@ -121,10 +146,11 @@ class Entry:
 
     @property
     def rights(self) -> Rights:
+        """What a process with this key may ask for."""
         return Rights(self.spans, self.evaluator)
 
     def text(self) -> str:
-        """As the table has it; neither names nor keys have a character that TOML would read otherwise."""
+        """Return the entry in TOML; names and keys have no characters that would need escaping."""
         evaluator = "true" if self.evaluator else "false"
         return (
             f'[[key]]\nname = "{self.name}"\npublic = "{self.public.decode()}"\n'
@@ -133,16 +159,20 @@ class Entry:
 
     @property
     def clients(self) -> str:
-        """all, or 0-24,40"""
+        """The clients as text: `all`, or ranges like 0-24,40."""
         if self.spans is None:
             return "all"
         return ",".join(f"{first}-{last}" if last > first else f"{first}" for first, last in self.spans)
 
 
 class Table:
-    """The keys that a server lets in, as the file says just now. Several threads may ask.
+    """The keys that a server admits; their file is read again whenever it has changed. Several threads may use a table.
 
-    A file that cannot be read lets nobody in, and `complaint` says why; those who are in stay until it can be read.
+    While the file cannot be read, no key is admitted; processes that are connected keep their rights.
+
+    Attributes:
+        path: the file.
+        complaint: why the file cannot be read; empty if it can.
     """
 
     def __init__(self, path: Path) -> None:
@@ -153,26 +183,27 @@ class Table:
         self._lock = threading.Lock()
 
     def admits(self, key: str) -> bool:
-        """Whether the owner of a key is let in just now."""
+        """Return whether a process with this key may connect now."""
         return self.rights(key) is not None and not self.complaint
 
     def rights(self, key: str) -> Rights | None:
-        """What the owner of a key may ask for; None: nothing, or nothing any more."""
-        self._look()
+        """Return what a process with this key may ask for; None: nothing, or nothing any more."""
+        self._reload()
         entry = self._entries.get(key)
         return None if entry is None else entry.rights
 
     def name(self, key: str) -> str:
+        """Return the operator's name for a key, or the key itself if it has none."""
         entry = self._entries.get(key)
         return f"key {key}" if entry is None else entry.name
 
-    def _look(self) -> None:
-        """Read the file again, if it is another one. Revoking needs no restart."""
+    def _reload(self) -> None:
+        """Read the file again if it has changed, so that revoking a key needs no restart."""
         with self._lock:
             stamp: tuple[int, ...]
             try:
-                found = self.path.stat()
-                stamp = found.st_mtime_ns, found.st_size, found.st_ino
+                status = self.path.stat()
+                stamp = status.st_mtime_ns, status.st_size, status.st_ino
             except FileNotFoundError:
                 stamp = (-1,)
             except OSError as error:
@@ -188,7 +219,11 @@ class Table:
 
 
 def read_table(path: Path) -> list[Entry]:
-    """The entries of a table; none, if there is no such file. Raises `BadKey`."""
+    """Return the entries of a table; none if there is no such file.
+
+    Raises:
+        BadKey: the file cannot be read, is not a table of keys, or other users could write it.
+    """
     if not path.exists():
         return []
     text, mode = _read(path, "a table of keys, which `seedbus keys authorise` writes")
@@ -196,57 +231,61 @@ def read_table(path: Path) -> list[Entry]:
         raise BadKey(str(path), f"others may write it (mode {mode & 0o777:o})", f"`chmod 600 {path}`")
     try:
         table = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # of a number with very many digits, too
+    except (ValueError, RecursionError) as error:  # ValueError also for a number of very many digits
         raise BadKey(str(path), printable(str(error)), "a table of keys in TOML") from None
     entries = table.pop("key", [])
     if table or not isinstance(entries, list):
         raise BadKey(str(path), "it has other parts than [[key]]", "entries [[key]] and nothing else")
-    found = [_entry(path, number, entry) for number, entry in enumerate(entries)]
-    for what in ("name", "public"):
-        values = [getattr(entry, what) for entry in found]
+    table_entries = [_entry(path, number, entry) for number, entry in enumerate(entries)]
+    for field in ("name", "public"):
+        values = [getattr(entry, field) for entry in table_entries]
         if len(set(values)) < len(values):
-            raise BadKey(str(path), f"two of its entries have the same {what}", "each key and each name once")
-    return found
+            raise BadKey(str(path), f"two of its entries have the same {field}", "each key and each name once")
+    return table_entries
 
 
 def write_table(path: Path, entries: Iterable[Entry]) -> None:
-    """Put a table in the place of the one that is there, whole or not at all. Raises `BadKey`."""
+    """Write a table, and replace the present one atomically. Raises `BadKey`."""
     text = "# Keys that a server lets in; it reads changes by itself.\n\n" + "\n".join(each.text() for each in entries)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with suppress(FileNotFoundError):
-            beside.unlink()
-        _write_new(beside, text.encode(), 0o600)
-        beside.replace(path)
+            temporary.unlink()
+        _write_new(temporary, text.encode(), 0o600)
+        temporary.replace(path)
     except OSError as error:
         raise BadKey(str(path), _why(error), "a file that can be written") from None
 
 
 def check_name(name: str) -> None:
-    """Raises `BadKey`."""
+    """Check that a key may have this name. Raises `BadKey`."""
     if not NAME.fullmatch(name):
-        raise BadKey(printable(name), "it is no name of a key", _NAMED)
+        raise BadKey(printable(name), "it is not allowed as the name of a key", _NAMED)
 
 
 def clients_of(text: str) -> tuple[Span, ...] | None:
-    """`all`, or clients like 0-24,40. Raises `ValueError`."""
+    """Read the clients of an entry: `all`, which is None, or ranges like 0-24,40. Raises `ValueError`."""
     if text == "all":
         return None
     spans = []
     for part in text.split(","):
-        found = re.fullmatch(r"([0-9]{1,9})(?:-([0-9]{1,9}))?", part, re.ASCII)
-        if not found or not int(found[1]) <= int(found[2] or found[1]) < MOST_CLIENTS:
+        match = re.fullmatch(r"([0-9]{1,9})(?:-([0-9]{1,9}))?", part, re.ASCII)
+        if not match or not int(match[1]) <= int(match[2] or match[1]) < MOST_CLIENTS:
             raise ValueError(part)
-        spans.append((int(found[1]), int(found[2] or found[1])))
+        spans.append((int(match[1]), int(match[2] or match[1])))
     return merged(spans)
 
 
 class Authenticator:
-    """Answers ZeroMQ's question about each key that was proved, on a thread of its own.
+    """Answers ZeroMQ's requests (ZAP) about keys that were proved, on a thread of its own.
 
-    admits: whether the owner of a key is let in. A question that fails lets nobody in and ends nothing. turned_away:
-    keys that were not let in, until somebody takes them.
+    Args:
+        context: the context of ZeroMQ whose sockets ask.
+        admits: returns whether a process with a key may connect. If it raises, the key is rejected.
+
+    Attributes:
+        rejected: keys that were rejected, 100 at most; the caller removes those that it has handled.
     """
 
     def __init__(self, context: zmq.Context[Any], admits: Callable[[str], bool]) -> None:
@@ -257,7 +296,7 @@ class Authenticator:
         self._authenticator.configure_curve_callback(domain=DOMAIN, credentials_provider=self)
 
     def callback(self, domain: str, key: bytes) -> bool:
-        """What pyzmq calls; an exception here would end its thread for good."""
+        """Return whether a key is admitted. pyzmq calls this on its thread, which an exception would end."""
         try:
             name = key.decode("ascii")
             if self._admits(name):
@@ -270,18 +309,22 @@ class Authenticator:
 
     @property
     def is_alive(self) -> bool:
+        """Whether the thread is running."""
         return self._authenticator.is_alive()
 
     def close(self) -> None:
+        """Stop the thread."""
         self._authenticator.stop()
 
 
-def _entry(path: Path, number: int, said: object) -> Entry:
+def _entry(path: Path, number: int, table: object) -> Entry:
     where = f"{path}: key {number + 1}"
-    if not isinstance(said, dict) or not {"name", "public"} <= set(said) <= _ENTRY:
+    if not isinstance(table, dict) or not {"name", "public"} <= set(table) <= _ENTRY:
         raise BadKey(where, "its fields are others", f"the fields {', '.join(sorted(_ENTRY))}")
-    name, public = said["name"], said["public"]
-    clients, evaluator = said.get("clients", "all"), said.get("evaluator", False)
+    name = table["name"]
+    public = table["public"]
+    clients = table.get("clients", "all")
+    evaluator = table.get("evaluator", False)
     if not (isinstance(name, str) and NAME.fullmatch(name)):
         raise BadKey(where, f"name is {printable(repr(name))}", _NAMED)
     if not (isinstance(public, str) and KEY.fullmatch(public)):
@@ -296,10 +339,11 @@ def _entry(path: Path, number: int, said: object) -> Entry:
 
 
 def _read(path: Path, expected: str) -> tuple[str, int]:
-    """What a small file holds, and its mode. Raises `BadKey`."""
+    """Return the text of a small file, and its mode. Raises `BadKey`."""
     try:
         with path.open("rb") as file:
-            mode, content = os.fstat(file.fileno()).st_mode, file.read(_LIMIT + 1)
+            mode = os.fstat(file.fileno()).st_mode
+            content = file.read(_LIMIT + 1)
         if len(content) > _LIMIT:
             raise BadKey(printable(str(path)), f"it has more than {_LIMIT:,} bytes", expected)
         return content.decode("utf-8"), mode
@@ -309,6 +353,7 @@ def _read(path: Path, expected: str) -> tuple[str, int]:
 
 
 def _write_new(path: Path, content: bytes, mode: int) -> None:
+    """Write a file that must not exist yet; the file of a key gets a line end. Raises `OSError`."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
     with open(descriptor, "wb") as file:
         os.fchmod(descriptor, mode)  # whatever the umask is

@@ -1,22 +1,23 @@
-"""What travels between a hub and its links: packets, each one ZeroMQ frame.
+"""The packets that travel between a hub and its links; each is one ZeroMQ frame.
 
-    [protocol × 16 + type : 1] [session : 8] [what the type says]
+    [protocol × 16 + type : 1 byte] [session : 8 bytes] [content]
 
-    HELLO     link → hub   msgpack: run, spans, count, evaluates           session: the one before, or zeros
+    HELLO     link → hub   msgpack: run, spans, count, evaluates; its session is the previous one, or zeros
     OFFER     hub → link   msgpack: run, host, spans, evaluates, heartbeat in ms, nonce, scenario
-    DECLINE   hub → link   msgpack: reason, detail                         also: this session is none of mine
-    PING      link → hub   PONG  hub → link                                proof of life, one a heartbeat
-    POST      both ways    entries: envelopes of who comes and goes
-    DELIVER   hub → link   number of the first entry; entries
-    ANSWER    link → hub   number of the first delivery that is answered; for each: how many entries; entries
-    FAREWELL  link → hub   the last word after a BYE; or before one, and a code that says why
+    DECLINE   hub → link   msgpack: reason, detail; also the answer to a packet whose session is unknown
+    PING      link → hub   nothing; sent once a heartbeat
+    PONG      hub → link   nothing; the answer to a PING
+    POST      both ways    entries: JOIN, WELCOME, REFUSE and BYE, which are not numbered
+    DELIVER   hub → link   number of the first delivery; entries, one a delivery
+    ANSWER    link → hub   number of the first answered delivery; for each delivery: number of entries; entries
+    FAREWELL  link → hub   nothing, after a BYE; or before one, a code for the reason
 
-Spans are columns of little-endian pairs, first and last, 32 bits each. An entry is its length and an envelope; numbers
-and lengths are LEB128. The length is the envelope's framing; all the rest of a packet belongs to the link. A session is
-a link's stay with one incarnation of a server: its eight bytes are drawn anew for each, so what was meant for another
-is told apart.
+Spans are little-endian pairs of 32-bit integers: the first and the last client. An entry is an envelope after its
+length; numbers and lengths are LEB128. The length is the envelope's framing; all other bytes of a packet belong to the
+link. A session is a link's stay with one incarnation of a server. Its eight bytes are drawn anew each time, so a packet
+that was meant for another session is recognised.
 
-Reading trusts nothing: whatever the bytes are, `MalformedPacket` is all that is raised.
+Reading trusts nothing: whatever the bytes are, it raises `MalformedPacket` and nothing else.
 """
 
 from __future__ import annotations
@@ -38,17 +39,19 @@ PROTOCOL = 1
 SESSION_BYTES = 8
 HEAD = 1 + SESSION_BYTES
 NO_SESSION = bytes(SESSION_BYTES)
-MOST_ANSWERS = 64  # entries in answer to one delivery
-HELLO_BYTES = 4096  # of a HELLO, at most
-NONCE_LIMIT = 64
-_SCENARIO_LIMIT = 2**22
+MOST_ANSWERS = 64  # entries that may answer one delivery
+HELLO_BYTES = 4096  # bytes of the longest HELLO
+NONCE_LIMIT = 64  # bytes
+_SCENARIO_LIMIT = 2**22  # bytes
 HEARTBEAT_MS = (10, 60_000)
-"""The shortest and the longest heartbeat that a link accepts of a hub."""
+"""The shortest and the longest heartbeat that a link accepts from a hub."""
 FAREWELLS = frozenset({"stopped", "data", "scenario", "limits", "memory", "server", "failed"})
-"""Why a link gives up, in one word: a sentence could carry a line of its user's files to the hub."""
+"""Why a link gives up, in one word: a sentence could reveal the user's files to the hub."""
 
 
 class Type(enum.IntEnum):
+    """The types of packets."""
+
     HELLO = 1
     OFFER = 2
     DECLINE = 3
@@ -61,20 +64,28 @@ class Type(enum.IntEnum):
 
 
 Bytes = bytes | memoryview
-"""What is read: a view of what is long, so that only its entries are copied."""
+"""What is read. Long packets are read through a view, so that only their entries are copied."""
 
 
 class Packet(NamedTuple):
+    """A packet in its three parts."""
+
     type: Type
     session: bytes
     content: Bytes
 
 
 def packet(type: Type, session: bytes, *content: bytes) -> bytes:
+    """Return the bytes of a packet; its content may come in parts."""
     return b"".join((bytes([PROTOCOL * 16 + type]), session, *content))
 
 
 def read(data: Bytes) -> Packet:
+    """Split a packet into its parts; its content is not read yet.
+
+    Raises:
+        MalformedPacket: it is too short, or of another protocol, or has a type that does not exist.
+    """
     if len(data) < HEAD:
         raise MalformedPacket("short-packet", f"{len(data)} bytes; a packet has at least {HEAD}")
     protocol, number = divmod(data[0], 16)
@@ -85,14 +96,21 @@ def read(data: Bytes) -> Packet:
     return Packet(Type(number), bytes(data[1:HEAD]), data[HEAD:])
 
 
-# -- who comes and goes
+# -- opening and ending a session
 
 
-def hello(run: bytes, wish: HostRequest) -> bytes:
-    return _pack([run, _column(wish.spans), wish.count, int(wish.evaluates)])
+def hello(run: bytes, request: HostRequest) -> bytes:
+    """Return the content of a HELLO.
+
+    Args:
+        run: the run that the process was part of; empty for none.
+        request: the clients that it asks for.
+    """
+    return _pack([run, _column(request.spans), request.count, int(request.evaluates)])
 
 
 def read_hello(content: Bytes) -> tuple[bytes, HostRequest]:
+    """Read a HELLO; returns the run and the request. Raises `MalformedPacket`."""
     if len(content) > HELLO_BYTES - HEAD:
         raise MalformedPacket("too-long", f"a HELLO of {HEAD + len(content):,} bytes; it has at most {HELLO_BYTES:,}")
     run, spans, count, evaluates = _fields(content, [bytes, bytes, int, int])
@@ -104,16 +122,18 @@ def read_hello(content: Bytes) -> tuple[bytes, HostRequest]:
 
 
 def offer(run: bytes, offered: Offer, heartbeat_ms: int) -> bytes:
+    """Return the content of an OFFER."""
     spans, evaluates = _column(offered.spans), int(offered.evaluates)
     return _pack([run, offered.host, spans, evaluates, heartbeat_ms, offered.nonce, offered.scenario])
 
 
 def farewell(code: str) -> bytes:
+    """Return the content of a FAREWELL before a BYE; any code that is not one of `FAREWELLS` is sent as `failed`."""
     return (code if code in FAREWELLS else "failed").encode()
 
 
 def read_farewell(content: Bytes) -> str:
-    """Why somebody goes: one of `FAREWELLS`, "unknown", or nothing after a BYE."""
+    """Return why a process leaves: one of `FAREWELLS`, "unknown", or "" after a BYE."""
     if not len(content):
         return ""
     code = bytes(content[:64]).decode("ascii", "replace")
@@ -121,6 +141,7 @@ def read_farewell(content: Bytes) -> str:
 
 
 def read_offer(content: Bytes) -> tuple[bytes, Offer, int]:
+    """Read an OFFER; returns the run, the offer and the heartbeat in ms. Raises `MalformedPacket`."""
     types = [bytes, int, bytes, int, int, bytes, bytes]
     run, host, spans, evaluates, heartbeat_ms, nonce, scenario = _fields(content, types)
     if not LOWEST_ADDRESS <= host < EVALUATOR or len(run) != SESSION_BYTES or evaluates not in (0, 1):
@@ -136,34 +157,45 @@ def read_offer(content: Bytes) -> tuple[bytes, Offer, int]:
 
 
 def decline(reason: str, detail: str) -> bytes:
+    """Return the content of a DECLINE; a word of 64 and a sentence of 1,024 characters at most."""
     return _pack([reason[:64], detail[:1024]])
 
 
 def read_decline(content: Bytes) -> tuple[str, str]:
-    """Reason and sentence. Both are shown to people: what no terminal should see is left out."""
+    """Read a DECLINE; returns the word and the sentence, without characters that could control a terminal.
+
+    Raises:
+        MalformedPacket: these are not its fields.
+    """
     reason, detail = _fields(content, [str, str])
     return printable(reason, 64), printable(detail, 1024)
 
 
-# -- what is carried
+# -- envelopes
 
 
 def entry(frame: bytes, tail: bytes = b"") -> bytes:
-    """tail: the frame's end."""
+    """Return an entry. `tail` is the frame's end."""
     return b"".join((number(len(frame) + len(tail)), frame, tail))
 
 
 def entry_bytes(size: int) -> int:
-    """What an entry of a frame of so many bytes takes."""
+    """Return how many bytes an entry takes whose frame has `size` bytes."""
     return number_bytes(size) + size
 
 
 def entries(frames: Iterable[bytes]) -> bytes:
+    """Return the content of a POST."""
     return b"".join(map(entry, frames))
 
 
 def deliveries(first: int, frames: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
-    """The content of a DELIVER in parts, which are not copied one more time. frames: each with its end apart."""
+    """Return the content of a DELIVER in parts, which saves a copy.
+
+    Args:
+        first: number of the first delivery.
+        frames: the frame of each delivery, and its end.
+    """
     parts = [number(first)]
     for frame, tail in frames:
         parts += number(len(frame) + len(tail)), frame, tail
@@ -171,14 +203,20 @@ def deliveries(first: int, frames: Iterable[tuple[bytes, bytes]]) -> list[bytes]
 
 
 def read_deliveries(content: Bytes) -> tuple[int, list[bytes]]:
+    """Read a DELIVER; returns the number of the first delivery, and the frames. Raises `MalformedPacket`."""
     first, offset = _read_number(content, 0)
     return first, read_entries(content, offset)
 
 
-def answers(first: int, each: Sequence[Sequence[bytes]]) -> list[bytes]:
-    """The content of an ANSWER in parts."""
+def answers(first: int, by_delivery: Sequence[Sequence[bytes]]) -> list[bytes]:
+    """Return the content of an ANSWER in parts.
+
+    Args:
+        first: number of the first answered delivery.
+        by_delivery: the frames that answer each delivery.
+    """
     parts = [number(first)]
-    for frames in each:
+    for frames in by_delivery:
         parts.append(number(len(frames)))
         for frame in frames:
             parts += number(len(frame)), frame
@@ -186,8 +224,13 @@ def answers(first: int, each: Sequence[Sequence[bytes]]) -> list[bytes]:
 
 
 def read_answers(content: Bytes) -> tuple[int, list[list[bytes]]]:
+    """Read an ANSWER; returns the number of the first answered delivery, and the frames that answer each.
+
+    Raises:
+        MalformedPacket: it ends too soon, or has too many entries for one delivery.
+    """
     first, offset = _read_number(content, 0)
-    each = []
+    by_delivery = []
     while offset < len(content):
         count, offset = _read_number(content, offset)
         if count > MOST_ANSWERS:
@@ -196,11 +239,12 @@ def read_answers(content: Bytes) -> tuple[int, list[list[bytes]]]:
         for _ in range(count):
             frame, offset = _read_entry(content, offset)
             frames.append(frame)
-        each.append(frames)
-    return first, each
+        by_delivery.append(frames)
+    return first, by_delivery
 
 
 def read_entries(content: Bytes, offset: int = 0) -> list[bytes]:
+    """Read entries up to the end of `content`. Raises `MalformedPacket`."""
     frames = []
     while offset < len(content):
         frame, offset = _read_entry(content, offset)
@@ -209,7 +253,7 @@ def read_entries(content: Bytes, offset: int = 0) -> list[bytes]:
 
 
 def number(value: int) -> bytes:
-    """LEB128, the shortest form."""
+    """Return a number in LEB128, in the shortest form."""
     if value < 0x80:
         return bytes((value,))
     out = bytearray()
@@ -221,6 +265,7 @@ def number(value: int) -> bytes:
 
 
 def number_bytes(value: int) -> int:
+    """Return how many bytes a number takes."""
     return 1 if value < 0x80 else -(-value.bit_length() // 7)
 
 
@@ -270,7 +315,7 @@ def _column(spans: Sequence[Span]) -> bytes:
 
 
 def _spans(column: bytes) -> tuple[Span, ...]:
-    """Spans as they were packed: ascending, and apart from each other."""
+    """Read spans, which must ascend and must not overlap. Raises `MalformedPacket`."""
     if len(column) % 8:
         raise MalformedPacket("bad-spans", f"{len(column)} bytes of spans; each has 8")
     ends = struct.unpack(f"<{len(column) // 4}I", column)

@@ -1,4 +1,4 @@
-"""Where data comes from: folders, file formats, arrays prepared once, and mini-batches.
+"""Data: where it is looked for, file formats, arrays that are prepared once, and mini-batches.
 
 Doors: `batches`, `idx`, `image_files`, `leaf`, `prepared`, `roots`, `samples`.
 """

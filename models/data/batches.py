@@ -1,7 +1,7 @@
-"""Which samples a client uses at one local step.
+"""Mini-batches: which samples a client uses in one local step.
 
-The invariant: a batch is a function of (seed, client, round, step) and of the client's own samples. It does not
-depend on who else takes part, in which order or in which process.
+The invariant: a batch is a function of (seed, client, round, step) and of the client's own samples. It does not depend
+on which other clients take part, on their order, or on the process.
 """
 
 from __future__ import annotations
@@ -12,22 +12,34 @@ from numpy.typing import NDArray
 from seedbus.models.streams import stream
 
 
-def passes(samples: NDArray[np.int64], size: int) -> int:
-    """How many batches one pass over the samples takes; the last may be smaller."""
+def batches_per_pass(samples: NDArray[np.int64], size: int) -> int:
+    """Return the number of batches of `size` in one pass over the samples; the last one may be smaller."""
     return max(1, -(-samples.size // size))
 
 
-def of_pass(
+def batch_of_pass(
     samples: NDArray[np.int64], size: int, *, seed: int, client: int, round: int, step: int
 ) -> NDArray[np.int64]:
-    """The batch of a step that goes through the client's samples, in a new order in each pass."""
-    number, place = divmod(step, passes(samples, size))
+    """Return the batch of a step that goes through the client's samples, in a new order in each pass.
+
+    Args:
+        samples: indices of the client's samples, [n].
+        size: samples a batch; the last batch of a pass may be smaller.
+        seed: the run's seed.
+        client: the client's number.
+        round: the round's number.
+        step: the local step, from 0.
+    """
+    number, place = divmod(step, batches_per_pass(samples, size))
     order = stream("pass", seed, client, round, number).permutation(samples.size)
     return samples[order[place * size : (place + 1) * size]]
 
 
 def batch(samples: NDArray[np.int64], size: int, *, seed: int, client: int, round: int, step: int) -> NDArray[np.int64]:
-    """`size` of the client's samples, without replacement, in the order drawn; all of them where it has no more."""
+    """Return `size` of the client's samples, drawn without replacement, in the order drawn.
+
+    If the client has no more than `size` samples, it returns all of them. The arguments are those of `batch_of_pass`.
+    """
     if samples.size <= size:
         return samples
     return stream("batch", seed, client, round, step).choice(samples, size, replace=False)

@@ -1,10 +1,10 @@
 """The idx format of MNIST and its kin (LeCun et al. 1998): a magic number, big-endian sizes, then the bytes.
 
 Files are mapped into memory, so that all processes of a machine share one copy. A .gz file is unpacked into the cache
-once and mapped from there. Where the cache cannot be written or the file not be mapped, it is read as any other.
+once and mapped from there. If the cache cannot be written or the file cannot be mapped, the file is read into memory.
 
-The invariants: an array is returned only if the file holds exactly the bytes that its own header promises; and what
-was unpacked from a file is used only as long as that file's size and time of change are what they were.
+The invariants: an array is returned only if the file contains exactly the bytes that its header declares; and an
+unpacked copy is used only while size and modification time of its .gz file are unchanged.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _CHUNK = 2**20
 
 
 def cache_folder() -> Path:
-    """Where fetched and unpacked sets are kept. Raises `RuntimeError` where the user has no home."""
+    """Return the folder of fetched and unpacked data. Raises `RuntimeError` if the user has no home directory."""
     return Path(os.environ.get("SEEDBUS_CACHE") or Path.home() / ".cache" / "seedbus")
 
 
 def find(folder: Path, stem: str) -> Path:
-    """The file `stem` of the folder, plain or with .gz. Raises `DataError` where there is neither."""
+    """Return the path of `stem` in the folder, plain or with .gz. Raises `DataError` if neither exists."""
     for path in (folder / stem, folder / f"{stem}.gz"):
         if path.is_file():
             return path
@@ -44,9 +44,16 @@ def find(folder: Path, stem: str) -> Path:
 
 
 def read(path: Path, dimensions: int) -> NDArray[np.uint8]:
-    """The array of unsigned bytes with so many dimensions that the file holds; .gz is unpacked. Raises `DataError`.
+    """Return the array of unsigned bytes in an idx file, read-only.
 
-    It is read-only, and mapped where that can be: a file that is written over while it is in use changes the array.
+    It is mapped into memory where possible: overwriting the file while it is in use changes the array.
+
+    Args:
+        path: the file; a .gz file is unpacked first.
+        dimensions: number of dimensions that the array must have.
+
+    Raises:
+        DataError: the file is damaged, cannot be read, or has another type, number of dimensions or size.
     """
     content = _content(path)
     header = 4 + 4 * dimensions
@@ -58,14 +65,15 @@ def read(path: Path, dimensions: int) -> NDArray[np.uint8]:
         raise DataError(path, f"magic number {magic}", f"{expected_magic} (idx, unsigned bytes, {dimensions}-d)")
     if 0 in shape:
         raise DataError(path, f"sizes {'×'.join(map(str, shape))}", "at least one sample")
-    promised, held = math.prod(shape), len(content) - header
-    if held != promised:
-        raise DataError(path, f"{held} data bytes", f"{promised} for sizes {'×'.join(map(str, shape))}")
+    declared = math.prod(shape)
+    actual = len(content) - header
+    if actual != declared:
+        raise DataError(path, f"{actual} data bytes", f"{declared} for sizes {'×'.join(map(str, shape))}")
     return content[header:].reshape(shape)
 
 
 def write(path: Path, array: NDArray[np.uint8]) -> None:
-    """Write the array as an idx file that appears whole or not at all, whoever else is writing it."""
+    """Write an array as an idx file, atomically, even if other processes write the same file."""
     header = struct.pack(f">{1 + array.ndim}I", _UNSIGNED_BYTES << 8 | array.ndim, *array.shape)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}")
@@ -73,14 +81,14 @@ def write(path: Path, array: NDArray[np.uint8]) -> None:
         file.write(header)
         file.write(np.ascontiguousarray(array).data)
         file.flush()
-        os.fsync(file.fileno())  # or a power cut could leave the name without the bytes
+        os.fsync(file.fileno())  # otherwise a power cut could leave the name without the bytes
     partial.replace(path)
 
 
 def _content(path: Path) -> NDArray[np.uint8]:
     is_packed = path.suffix == ".gz"
     try:
-        with suppress(OSError, RuntimeError):  # what is wrong with the file itself, reading it says again
+        with suppress(OSError, RuntimeError):  # an error of the file itself is raised again by reading it
             return _mapped(_unpacked(path) if is_packed else path)
         with gzip.open(path) if is_packed else path.open("rb") as file:
             return np.frombuffer(file.read(), dtype=np.uint8)
@@ -95,14 +103,17 @@ def _content(path: Path) -> NDArray[np.uint8]:
 def _mapped(path: Path) -> NDArray[np.uint8]:
     with path.open("rb") as file:
         if os.fstat(file.fileno()).st_size == 0:
-            return np.empty(0, dtype=np.uint8)  # nothing cannot be mapped
+            return np.empty(0, dtype=np.uint8)  # an empty file cannot be mapped
         return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), dtype=np.uint8)
 
 
 def _unpacked(path: Path) -> Path:
-    """The file in the cache that holds what the .gz file does; unpacked now if no process has done so before."""
-    source, status, folder = os.path.realpath(path), path.stat(), cache_folder() / "unpacked"
-    prefix, state = _digest(source), _digest(f"{source}\0{status.st_size}\0{status.st_mtime_ns}")
+    """Return the unpacked copy of a .gz file in the cache; unpack it if no process has done so before."""
+    source = os.path.realpath(path)
+    status = path.stat()
+    folder = cache_folder() / "unpacked"
+    prefix = _digest(source)
+    state = _digest(f"{source}\0{status.st_size}\0{status.st_mtime_ns}")
     target = folder / f"{prefix}-{state}"
     if not target.exists():
         folder.mkdir(parents=True, exist_ok=True)
@@ -113,14 +124,14 @@ def _unpacked(path: Path) -> Path:
 
 
 def _unpack(path: Path, target: Path) -> None:
-    """Write the unpacked file so that it appears whole or not at all, whoever else is writing it."""
+    """Write the unpacked file atomically, even if other processes write the same file."""
     with TemporaryDirectory(dir=target.parent, prefix=".") as own:
         partial = Path(own) / target.name
         with gzip.open(path) as packed, partial.open("wb") as file:
             shutil.copyfileobj(packed, file, _CHUNK)
             file.flush()
-            os.fsync(file.fileno())  # or a power cut could leave the name without the bytes
-        if not target.exists():  # else another process was faster; its file is the one that all should share
+            os.fsync(file.fileno())  # otherwise a power cut could leave the name without the bytes
+        if not target.exists():  # otherwise another process was faster, and all processes share its file
             partial.replace(target)
 
 

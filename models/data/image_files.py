@@ -1,12 +1,12 @@
-"""Where image sets in MNIST's layout come from: a folder of the user's, a cache, or once from the hub.
+"""Image sets in MNIST's layout: from a folder of the user, from the cache, or fetched once from the hub.
 
-    1. $SEEDBUS_DATA/<name>/       the four idx files, plain or .gz; a folder that is there is used or refused
-    2. $SEEDBUS_CACHE/<name>/      (default ~/.cache/seedbus) what an earlier run fetched
-    3. the Hugging Face hub        through `datasets`, an optional extra; then written to 2
+    1. $SEEDBUS_DATA/<name>/       the four idx files, plain or .gz; if the folder exists, it is used or refused
+    2. $SEEDBUS_CACHE/<name>/      (default ~/.cache/seedbus) files that an earlier run fetched
+    3. the Hugging Face hub        through `datasets`, an optional extra; then stored in 2
 
-What 1 holds as .gz is unpacked into $SEEDBUS_CACHE/unpacked/ by the first process that reads it.
+A .gz file of 1 is unpacked into $SEEDBUS_CACHE/unpacked/ by the first process that reads it.
 
-The invariant: a set is used only if images and labels are equally many and every label is one of its classes.
+The invariant: a set is used only if it has one label for each image and every label is one of its classes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ STEMS = {
     "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
 }
 
-_REVISIONS = {  # commits of the hub: what was looked at once is what is fetched
+_REVISIONS = {  # commits on the hub: exactly the reviewed version is fetched
     "ylecun/mnist": "77f3279092a1c1579b2250db8eafed0ad422088c",
     "zalando-datasets/fashion_mnist": "531be5e2ccc9dba0c201ad3ae567a4f3d16ecdd2",
 }
@@ -36,9 +36,17 @@ _REVISIONS = {  # commits of the hub: what was looked at once is what is fetched
 def read_images(
     name: str, hub: str, split: str, size: tuple[int, int], classes: int
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """One split of an image set: pixels [n, height, width, 1] and labels [n]. split: "train" or "test".
+    """Return one split of an image set: pixels, uint8 [n, height, width, 1], and labels, int64 [n].
 
-    hub: the set's name on the Hugging Face hub. Raises `DataError` for what is missing, damaged or out of range.
+    Args:
+        name: the set's folder, and its name in error messages.
+        hub: the set's name on the Hugging Face hub.
+        split: "train" or "test".
+        size: expected height and width of an image.
+        classes: number of classes; labels are below it.
+
+    Raises:
+        DataError: a file is missing or damaged, or its contents are out of range.
     """
     images_path, labels_path = image_paths(name, hub, split)
     pixels, labels = idx.read(images_path, 3), idx.read(labels_path, 1)
@@ -58,7 +66,7 @@ def read_images(
 
 
 def image_paths(name: str, hub: str, split: str) -> list[Path]:
-    """The files of the split's images and labels; fetched now where there are none. Raises `DataError`."""
+    """Return the files of a split's images and labels, and fetch them if they are missing. Raises `DataError`."""
     folder = _folder(name, hub)
     return [idx.find(folder, stem) for stem in STEMS[split]]
 
@@ -74,13 +82,13 @@ def _folder(name: str, hub: str) -> Path:
 
 
 def _fetch(name: str, hub: str, folder: Path) -> None:
-    """Fetch a set from the hub and keep it in the folder as idx files."""
+    """Fetch a set from the hub and store it in the folder as idx files."""
     try:
         import datasets
 
         splits: Mapping[str, Any] = datasets.load_dataset(hub, revision=_REVISIONS[hub])
         arrays = {split: _arrays(splits[split]) for split in STEMS}
-    except Exception as error:  # the hub's client raises unrelated types, ImportError too, for one fact: no data came
+    except Exception as error:  # the hub's client raises many unrelated types, also ImportError
         raise _cannot_fetch(name, hub, error) from error
     for split, stems in STEMS.items():
         for stem, array in zip(stems, arrays[split], strict=True):

@@ -1,10 +1,10 @@
-"""LEAF's data sets (Caldas et al. 2019), as its scripts write them: JSON files in `train/` and `test/`.
+"""LEAF's data sets (Caldas et al. 2019), in the form that its scripts write: JSON files in `train/` and `test/`.
 
-A file names its users, and holds for each the lists x and y: {"users": [u], "user_data": {u: {"x": […], "y": […]}}}.
-Its `num_samples` is not read: in published samples it is stale, and len(y) is the truth. Users are numbered as they
-come, file after file in the order of their names.
+A file lists its users, and the lists x and y of each: {"users": [u], "user_data": {u: {"x": […], "y": […]}}}. Its
+`num_samples` is not read: in published files it is out of date, and len(y) is correct. Users are numbered in the order
+of the files' names, and within a file in its order.
 
-The invariant: a set is used only if every x has its y, and both are what the task says they are.
+The invariant: a set is used only if every x has a y, and both have the form that the task expects.
 """
 
 from __future__ import annotations
@@ -24,13 +24,20 @@ from seedbus.models.errors import DataError
 _SOURCE = "LEAF's JSON files in train/ and test/ (https://leaf.cmu.edu)"
 
 Encode = Callable[[list[Any], list[Any]], tuple[NDArray[np.uint8], NDArray[np.uint8]]]
-"""A user's x and y → samples [n, …] and labels [n]. Raises `ValueError`, with what is found and what was expected."""
+"""Turns a user's x and y into samples [n, …] and labels [n]. Raises `ValueError("found; expected")`."""
 
 
 def read_leaf(name: str, split: str, dimensions: int, encode: Encode) -> Images:
-    """One split of the set in $SEEDBUS_DATA/<name>/, with owners. split: "train" or "test". Raises `DataError`.
+    """Return one split of the set in $SEEDBUS_DATA/<name>/, with owners.
 
-    dimensions: of the encoded samples.
+    Args:
+        name: the set's folder.
+        split: "train" or "test".
+        dimensions: number of dimensions of the encoded samples.
+        encode: encodes the samples of one user.
+
+    Raises:
+        DataError: files are missing, cannot be read, or have another content.
     """
     folder = data_folder(name, _SOURCE) / split
     paths = sorted(folder.glob("*.json"))
@@ -65,7 +72,7 @@ def _parse(paths: list[Path], encode: Encode) -> Arrays:
 
 
 def _users(path: Path) -> list[tuple[str, list[Any], list[Any]]]:
-    """Name, x and y of every user with samples, in the order of the file. Raises `DataError`."""
+    """Return name, x and y of every user with samples, in the order of the file. Raises `DataError`."""
     try:
         document = json.loads(path.read_bytes())
         users = [
@@ -74,12 +81,12 @@ def _users(path: Path) -> list[tuple[str, list[Any], list[Any]]]:
     except OSError as error:
         raise DataError(path, f"a file that cannot be read ({error.strerror})", "a readable file") from error
     except ValueError as error:
-        raise DataError(path, f"no JSON ({error})", "LEAF's JSON") from None
+        raise DataError(path, f"invalid JSON ({error})", "LEAF's JSON") from None
     except (KeyError, TypeError) as error:
         raise DataError(path, f"another layout ({type(error).__name__}: {error})", "LEAF's JSON") from None
     for user, x, y in users:
         if not isinstance(x, list) or not isinstance(y, list) or len(x) != len(y):
             raise DataError(
-                path, f"x and y of user {user} that are not lists of one length", "a label for every sample"
+                path, f"x and y of user {user}, which are not lists of equal length", "a label for every sample"
             )
     return [(user, x, y) for user, x, y in users if y]

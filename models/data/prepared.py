@@ -1,9 +1,9 @@
-"""Arrays made from other files once, and then mapped into memory: all processes of a machine share one copy.
+"""Arrays that are computed from other files once and then mapped into memory; all processes of a machine share a copy.
 
-They lie in the cache as idx files, under names that say from what they were made: which files, of which size and time
-of change, and by which recipe. Where the cache cannot be written they are kept in memory instead.
+They are stored in the cache as idx files. Their names are digests of the recipe and of the source files, with size and
+modification time. If the cache cannot be written, they are kept in memory instead.
 
-The invariant: what comes back is what `make` returns, whether it was made now, before, or by another process.
+The invariant: the result is what `make` returns, whether it is computed now, was before, or by another process.
 """
 
 from __future__ import annotations
@@ -25,38 +25,50 @@ Arrays = dict[str, NDArray[np.uint8]]
 
 
 def prepared(recipe: str, sources: Sequence[Path], dimensions: dict[str, int], make: Callable[[], Arrays]) -> Arrays:
-    """The arrays of `make` by name, read-only; it is called only where no process has prepared them before.
+    """Return the arrays of `make` by name, read-only; `make` is called only if they are not in the cache.
 
-    recipe: what is made of the sources, and its settings. dimensions: of each array, by name. Raises what `make` does.
+    Args:
+        recipe: identifies the computation and its settings.
+        sources: the files that the arrays are computed from.
+        dimensions: number of dimensions of each array, by name.
+        make: computes the arrays; its exceptions are passed on.
     """
-    earlier = _read(recipe, sources, dimensions)
-    if earlier is not None:
-        return earlier
-    made = make()
-    with suppress(OSError, RuntimeError):  # a cache that is full, read-only, or nowhere
-        for name, path in _paths(recipe, sources, made).items():
-            idx.write(path, made[name])
-            _forget_earlier(path)
-    for array in made.values():
+    cached = _read(recipe, sources, dimensions)
+    if cached is not None:
+        return cached
+    arrays = make()
+    with suppress(OSError, RuntimeError):  # the cache is full or read-only, or there is no place for one
+        for name, path in _paths(recipe, sources, arrays).items():
+            idx.write(path, arrays[name])
+            _remove_outdated(path)
+    for array in arrays.values():
         array.flags.writeable = False
-    return _read(recipe, sources, dimensions) or made
+    return _read(recipe, sources, dimensions) or arrays
 
 
 def data_folder(name: str, expected: str) -> Path:
-    """The folder of that name where SEEDBUS_DATA points. Raises `DataError`, with what is expected to be in it."""
+    """Return the folder of that name in a directory of SEEDBUS_DATA.
+
+    Args:
+        name: the folder's name.
+        expected: what the folder should contain, for the error message.
+
+    Raises:
+        DataError: there is no such folder.
+    """
     folder = own_folder(name)
     if folder is None:
-        looked = ", ".join(str(root / name) for root in own_roots())
+        candidates = ", ".join(str(root / name) for root in own_roots())
         raise DataError(
             f"data set {name}",
-            f"no folder {looked}" if looked else "no environment variable SEEDBUS_DATA",
+            f"no folder {candidates}" if candidates else "no environment variable SEEDBUS_DATA",
             f"{expected}, in the folder {name}/ of the directory that SEEDBUS_DATA names",
         )
     return folder
 
 
 def _read(recipe: str, sources: Sequence[Path], dimensions: dict[str, int]) -> Arrays | None:
-    """What is in the cache, whole; else nothing."""
+    """Return the arrays from the cache, or None if they are not complete there."""
     with suppress(OSError, RuntimeError, DataError):
         paths = _paths(recipe, sources, dimensions)
         if all(path.is_file() for path in paths.values()):
@@ -65,16 +77,17 @@ def _read(recipe: str, sources: Sequence[Path], dimensions: dict[str, int]) -> A
 
 
 def _paths(recipe: str, sources: Sequence[Path], names: Iterable[str]) -> dict[str, Path]:
-    """Where the arrays lie: the first half of a name is what they are made of, the second the files' state today."""
-    whence = [recipe, *(os.path.realpath(source) for source in sources)]
+    """Return the arrays' files: a name begins with a digest of recipe and sources, then one of the sources' state."""
+    origin = [recipe, *(os.path.realpath(source) for source in sources)]
     status = [source.stat() for source in sources]
     state = [f"{each.st_size} {each.st_mtime_ns}" for each in status]
-    prefix, suffix = _digest(whence), _digest(whence + state)
+    prefix = _digest(origin)
+    suffix = _digest(origin + state)
     return {name: idx.cache_folder() / "prepared" / f"{prefix}-{suffix}-{name}" for name in names}
 
 
-def _forget_earlier(path: Path) -> None:
-    """Remove what was made of the same files when they were others."""
+def _remove_outdated(path: Path) -> None:
+    """Remove arrays that were computed from earlier versions of the same files."""
     prefix, _, name = path.name.split("-", 2)
     for earlier in set(path.parent.glob(f"{prefix}-*-{name}")) - {path}:
         earlier.unlink(missing_ok=True)

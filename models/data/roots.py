@@ -1,8 +1,8 @@
-"""Where a process looks for data: the directories that SEEDBUS_DATA names, separated as those of PATH.
+"""Where a process looks for data: the directories in SEEDBUS_DATA, separated as in PATH.
 
-A scenario may name folders, too. Whoever runs a scenario of their own may name any; a process that is sent a scenario
-by a server that it does not trust looks for such folders under `Roots` alone. The invariant: what `Roots.locate`
-returns lies inside a root once all links are followed.
+A scenario may name folders, too. A user's own scenario may name any folder. A process that receives its scenario from
+an untrusted server looks for such folders under `Roots` only. The invariant: a path that `Roots.locate` returns lies
+inside a root after all links are resolved.
 """
 
 from __future__ import annotations
@@ -19,26 +19,32 @@ _HUB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}(/[A-Za-z0-9][A-Za-z0-9.
 
 
 def own_roots() -> list[Path]:
-    """The directories that SEEDBUS_DATA names."""
+    """Return the directories in SEEDBUS_DATA."""
     return [Path(root) for root in os.environ.get("SEEDBUS_DATA", "").split(os.pathsep) if root]
 
 
 def own_folder(*names: str) -> Path | None:
-    """The first folder of one of these names in one of the directories that SEEDBUS_DATA names."""
+    """Return the first folder of one of these names in the directories of SEEDBUS_DATA, or None."""
     return next((root / name for root in own_roots() for name in names if os.path.isdir(root / name)), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Roots:
-    """The directories under which a scenario may name folders. published: models that it may name otherwise."""
+    """The directories under which a scenario may name folders.
+
+    Attributes:
+        folders: the directories.
+        published: names of models on the hub that a scenario may name as well.
+    """
 
     folders: Sequence[Path]
     published: frozenset[str] = frozenset()
 
     def locate(self, named: str) -> Path | None:
-        """The folder that a scenario names, without links; None: there is none inside the roots.
+        """Return the folder that a scenario names, with links resolved; None if it does not exist inside the roots.
 
-        Raises `NotAllowed` for what leads out of them, whether anything is there or not.
+        Raises:
+            NotAllowed: the path leads out of the roots, whether it exists or not.
         """
         if "\0" in named or named.startswith("~"):
             raise self._refusal(named)
@@ -50,12 +56,12 @@ class Roots:
         return next((Path(path) for path in inside if os.path.isdir(path)), None)
 
     def model(self, named: str) -> str:
-        """The folder of a model as text, or a name on the hub as it is. Raises `NotAllowed` for anything else."""
+        """Return the path of a model's folder, or a published name unchanged. Raises `NotAllowed` for anything else."""
         is_name = _HUB_NAME.fullmatch(named) is not None
         folder = None if is_name and not self.folders else self.locate(named)
         if folder is not None:
             return str(folder)
-        if not is_name or named not in self.published:  # of other names it would show what folders there are
+        if not is_name or named not in self.published:  # answers for other names would reveal which folders exist
             raise self._refusal(named)
         return named
 

@@ -1,11 +1,11 @@
-"""The classifier that is attacked: a CNN of 28,938 parameters, trained once with gradients and then kept in the cache.
+"""The classifier under attack: a CNN of 28,938 parameters, trained once with gradients and then kept in the cache.
 
-Stochastic gradient descent with momentum, from x₀ and on batches drawn by key, on one thread: the same bits in every
-process of a machine. **Ours**: the network and how it is trained; FedZO attacks a network for CIFAR-10 that is right
-about 82.3 % of images. On another machine a last bit may differ, and then training does: who runs one scenario on
-several machines should copy the folder `prepared/` of the cache.
+It is trained by stochastic gradient descent with momentum on one thread; x₀ and the batches are drawn by key, so all
+processes of a machine get the same bits. On another machine the last bit of a sum may differ, and training amplifies
+the difference: to run one scenario on several machines, copy the folder `prepared/` of the cache. **Ours**: the network
+and its training; FedZO attacks a network for CIFAR-10 with an accuracy of about 82.3 %.
 
-The invariant: what was trained is used only for the files and settings that it was trained on.
+The invariant: a trained classifier is used only with the files and settings that it was trained on.
 """
 
 from __future__ import annotations
@@ -27,19 +27,29 @@ from seedbus.models.images.mnist_task import MnistTask
 from seedbus.models.parameters.flat import FlatModule, initial_values
 from seedbus.models.streams import stream
 
-_BATCH, _RATE, _MOMENTUM = 64, 0.05, 0.9
-_AT_ONCE = 500  # images of a forward pass
+_BATCH_SIZE = 64
+_LEARNING_RATE = 0.05
+_MOMENTUM = 0.9
+_EVALUATION_BATCH = 500  # images of a forward pass
 
 
 class Classifier(NamedTuple):
-    """A trained network, and of which images it is right."""
+    """A trained network, and which images it classifies correctly."""
 
     module: nn.Module  # normalised images [b, 1, 28, 28] → logits [b, 10]
-    right: dict[str, NDArray[np.bool_]]  # by split, "train" and "test": [n] each
+    right: dict[str, NDArray[np.bool_]]  # for the splits "train" and "test", [n] each
 
 
 def classifier(task: MnistTask, steps: int) -> Classifier:
-    """The CNN after so many steps on the task's training images, validation included. Raises `DataError`."""
+    """Return the trained CNN, from the cache if it is there.
+
+    Args:
+        task: the task whose training images, validation included, it learns.
+        steps: number of training steps.
+
+    Raises:
+        DataError: the images are missing or damaged.
+    """
     paths = [path for split in ("train", "test") for path in image_paths(task.name, task.hub, split)]
     recipe = f"classifier 1 {task.name} {steps}"
     arrays = prepared(recipe, paths, {"point": 1, "train": 1, "test": 1}, lambda: _trained(task, steps))
@@ -51,39 +61,39 @@ def classifier(task: MnistTask, steps: int) -> Classifier:
 def _trained(task: MnistTask, steps: int) -> Arrays:
     sys.stderr.write(f"training the classifier of {task.name} that will be attacked, once: {steps} steps\n")
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # several would add up in another order
+    torch.set_num_threads(1)  # the order of sums depends on the number of threads
     try:
         train, test = task.load()
         flat = FlatModule(networks.mnist_cnn())
-        _descend(flat, task, train, steps)
-        right = {"train": _right(flat.module, task, train), "test": _right(flat.module, task, test)}
+        _train(flat, task, train, steps)
+        right = {"train": _is_right(flat.module, task, train), "test": _is_right(flat.module, task, test)}
     finally:
         torch.set_num_threads(threads)
     return {"point": flat.point.astype("<f4").view(np.uint8)} | right
 
 
-def _descend(flat: FlatModule, task: MnistTask, images: Images, steps: int) -> None:
+def _train(flat: FlatModule, task: MnistTask, images: Images, steps: int) -> None:
     flat.point[:] = initial_values(flat.module, stream("classifier x0", task.name))
     parameters = list(flat.module.requires_grad_(True).parameters())
     momenta = [torch.zeros_like(parameter) for parameter in parameters]
     for step in range(steps):
-        drawn = stream("classifier batch", task.name, step).integers(0, images.labels.size, _BATCH)
+        drawn = stream("classifier batch", task.name, step).integers(0, images.labels.size, _BATCH_SIZE)
         inputs = torch.from_numpy(task.inputs(images.pick(drawn))).permute(0, 3, 1, 2)
         loss = cross_entropy(flat.module(inputs), torch.from_numpy(images.labels[drawn]))
         gradients = torch.autograd.grad(loss, parameters)
         with torch.no_grad():
             for parameter, momentum, gradient in zip(parameters, momenta, gradients, strict=True):
                 momentum.mul_(_MOMENTUM).add_(gradient)
-                parameter.sub_(momentum.mul(_RATE))
+                parameter.sub_(momentum.mul(_LEARNING_RATE))
     flat.module.requires_grad_(False)
 
 
-def _right(module: nn.Module, task: MnistTask, images: Images) -> NDArray[np.uint8]:
-    """1 for every image whose class the network tells, else 0; [n]."""
-    found = []
+def _is_right(module: nn.Module, task: MnistTask, images: Images) -> NDArray[np.uint8]:
+    """Return 1 for every image that the network classifies correctly, else 0; [n]."""
+    batches = []
     with torch.inference_mode():
-        for start in range(0, images.labels.size, _AT_ONCE):
-            indices = np.arange(start, min(start + _AT_ONCE, images.labels.size))
+        for start in range(0, images.labels.size, _EVALUATION_BATCH):
+            indices = np.arange(start, min(start + _EVALUATION_BATCH, images.labels.size))
             inputs = torch.from_numpy(task.inputs(images.pick(indices))).permute(0, 3, 1, 2)
-            found.append(module(inputs).argmax(dim=1).numpy() == images.labels[indices])
-    return np.concatenate(found).astype(np.uint8)
+            batches.append(module(inputs).argmax(dim=1).numpy() == images.labels[indices])
+    return np.concatenate(batches).astype(np.uint8)

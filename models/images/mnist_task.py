@@ -1,4 +1,4 @@
-"""What MNIST and Fashion-MNIST share: their files, their size, and the networks that learn them."""
+"""The base of the tasks MNIST and Fashion-MNIST: their files, sizes and networks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NETWORKS = "softmax regression (7,850 parameters), or a CNN of 28,938 or 1,206,5
 
 
 class MnistTask(ImageTask, frozen=True):
-    """What the two sets share."""
+    """The base of `Mnist` and `FashionMnist`."""
 
     model: MnistNetwork = Field("mnist-cnn", description=NETWORKS)
 
@@ -44,6 +44,6 @@ class MnistTask(ImageTask, frozen=True):
                 return networks.fashion_cnn()
 
     def load(self) -> tuple[Images, Images]:
-        """60,000 images to train on (validation included) and 10,000 to test on. Raises `DataError`."""
+        """Return 60,000 training images (validation included) and 10,000 test images. Raises `DataError`."""
         train, test = (read_images(self.name, self.hub, split, (28, 28), classes=10) for split in ("train", "test"))
         return Images(*train), Images(*test)

@@ -1,12 +1,12 @@
 """The small networks: images [b, channels, height, width], or texts [b, length] → logits [b, classes].
 
-All are sequences of named stages that end in `head`; what the head reads are the features.
+Each is a sequence of named layers that ends in `head`; the inputs of the head are the features.
 
 `mnist_cnn` and `fashion_cnn` are the networks of DeComFL's experiments (Li et al. 2025); the latter keeps its 62
 outputs, though ten classes are used. `digits_cnn` is ours: few enough parameters for zeroth-order learning.
 
-Pooling comes before ReLU, which is the same function, for a maximum and a maximum commute, on a quarter of the values;
-and ReLU works in place: a new array is new pages of memory, which cost more than the work on them.
+Pooling comes before ReLU. The result is the same, because two maxima commute, and ReLU then works on a quarter of the
+values. ReLU works in place, because new pages of memory cost more than the computation.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ def digits_cnn() -> nn.Module:
     return nn.Sequential(
         OrderedDict(
             conv1=nn.Conv2d(1, 8, 3, padding=1),
-            pool1=Halving(),
+            pool1=MaxPool2x2(),
             relu1=nn.ReLU(inplace=True),
             conv2=nn.Conv2d(8, 16, 3, padding=1),
-            pool2=Halving(),
+            pool2=MaxPool2x2(),
             relu2=nn.ReLU(inplace=True),
             flatten=nn.Flatten(),
             head=nn.Linear(16 * 2 * 2, 10),
@@ -44,10 +44,10 @@ def mnist_cnn() -> nn.Module:
     return nn.Sequential(
         OrderedDict(
             conv1=nn.Conv2d(1, 16, 5, padding=2),
-            pool1=Halving(),
+            pool1=MaxPool2x2(),
             relu1=nn.ReLU(inplace=True),
             conv2=nn.Conv2d(16, 32, 5, padding=2),
-            pool2=Halving(),
+            pool2=MaxPool2x2(),
             relu2=nn.ReLU(inplace=True),
             flatten=nn.Flatten(),
             head=nn.Linear(32 * 7 * 7, 10),
@@ -62,7 +62,7 @@ def fashion_cnn() -> nn.Module:
             conv1=nn.Conv2d(1, 32, 3),
             relu1=nn.ReLU(inplace=True),
             conv2=nn.Conv2d(32, 64, 3),
-            pool=Halving(),
+            pool=MaxPool2x2(),
             relu2=nn.ReLU(inplace=True),
             flatten=nn.Flatten(),
             hidden=nn.Linear(64 * 12 * 12, 128),
@@ -78,10 +78,10 @@ def leaf_cnn() -> nn.Module:
         OrderedDict(
             conv1=nn.Conv2d(1, 32, 5, padding=2),
             relu1=nn.ReLU(),
-            pool1=Halving(),
+            pool1=MaxPool2x2(),
             conv2=nn.Conv2d(32, 64, 5, padding=2),
             relu2=nn.ReLU(),
-            pool2=Halving(),
+            pool2=MaxPool2x2(),
             flatten=nn.Flatten(),
             hidden=nn.Linear(64 * 7 * 7, 2048),
             relu3=nn.ReLU(),
@@ -91,33 +91,33 @@ def leaf_cnn() -> nn.Module:
 
 
 def character_lstm(symbols: int) -> nn.Module:
-    """Texts [b, length] → logits of the next symbol, LEAF's stacked LSTM: 819,920 parameters for 80 symbols.
+    """LEAF's stacked LSTM: texts [b, length] → logits of the next symbol; 819,920 parameters for 80 symbols.
 
-    LEAF's own, in TensorFlow, has one bias where PyTorch's cells have two: 2,048 parameters fewer.
+    LEAF's own in TensorFlow has 2,048 parameters fewer: its cells have one bias, PyTorch's have two.
     """
     return nn.Sequential(
         OrderedDict(
             embedding=nn.Embedding(symbols, 8),
             lstm=nn.LSTM(8, 256, num_layers=2, batch_first=True),
-            last=Last(),
+            last=LastOutput(),
             head=nn.Linear(256, symbols),
         )
     )
 
 
-class Last(nn.Module):
-    """Of what a recurrent layer returns, the output after the last symbol: [b, length, hidden] → [b, hidden]."""
+class LastOutput(nn.Module):
+    """The output of a recurrent layer after the last symbol: [b, length, hidden] → [b, hidden]."""
 
     def forward(self, returned: tuple[Tensor, object]) -> Tensor:
         return returned[0][:, -1]
 
 
-class Halving(nn.Module):
-    """The largest of each 2×2 block: [b, channels, height, width] → [b, channels, height // 2, width // 2].
+class MaxPool2x2(nn.Module):
+    """Max pooling over 2×2 blocks: [b, channels, height, width] → [b, channels, height // 2, width // 2].
 
-    Where nobody asks for a gradient it is made of two maxima, to the same bits: torch's own kernel notes where each
-    largest value was, which takes up to two and a half times as long. With a gradient it is torch's, for two maxima
-    share the gradient among equal values.
+    Without gradients it is computed as two maxima, with the same bits: torch's kernel also stores the position of each
+    maximum, which takes up to 2.5 times as long. With gradients torch's kernel is used, because two maxima would split
+    the gradient between equal values.
     """
 
     def forward(self, images: Tensor) -> Tensor:

@@ -1,8 +1,8 @@
-"""ResNet-18 (He et al. 2016) for images of 32×32: a stem of 3×3 without pooling, and group norms of two groups.
+"""ResNet-18 (He et al. 2016) for images of 32×32: a 3×3 stem without pooling, and group norms of two groups.
 
-Group norms stand in batch norms' place (Hsieh et al. 2020), as FedACG has it (Kim et al. 2024): batch statistics would
-be state that no algorithm advances. The stages are stem, layer1 to layer4, pool, flatten and head; what the head reads
-are the features, 512 of them.
+Group norms replace batch norms (Hsieh et al. 2020), as in FedACG (Kim et al. 2024), because batch statistics would be
+state that no algorithm advances. The stages are stem, layer1 to layer4, pool, flatten and head; the inputs of the head
+are the 512 features.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _GROUPS = 2
 
 
 class Block(nn.Module):
-    """Two convolutions of 3×3, and a shortcut past them: 1×1 where the shape changes."""
+    """A residual block: two 3×3 convolutions and a shortcut, which is a 1×1 convolution if the shape changes."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
@@ -30,12 +30,12 @@ class Block(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """[b, inputs, height, width] → [b, outputs, height / stride, width / stride]."""
-        inner = self.norm2(self.conv2(relu(self.norm1(self.conv1(inputs)))))
-        return relu(inner + self.shortcut(inputs))
+        residual = self.norm2(self.conv2(relu(self.norm1(self.conv1(inputs)))))
+        return relu(residual + self.shortcut(inputs))
 
 
 def resnet18(classes: int) -> nn.Module:
-    """11,168,832 + 513 × classes parameters."""
+    """Return a network of 11,168,832 + 513 × classes parameters."""
     return nn.Sequential(
         OrderedDict(
             stem=nn.Sequential(
@@ -52,5 +52,5 @@ def resnet18(classes: int) -> nn.Module:
     )
 
 
-def _conv(inputs: int, outputs: int, side: int, stride: int) -> nn.Conv2d:
-    return nn.Conv2d(inputs, outputs, side, stride=stride, padding=side // 2, bias=False)
+def _conv(inputs: int, outputs: int, kernel_size: int, stride: int) -> nn.Conv2d:
+    return nn.Conv2d(inputs, outputs, kernel_size, stride=stride, padding=kernel_size // 2, bias=False)

@@ -1,4 +1,4 @@
-"""The settings of every task that classifies samples."""
+"""The settings that all tasks with a classifier share."""
 
 from __future__ import annotations
 
@@ -18,15 +18,17 @@ if TYPE_CHECKING:
 
 
 class ClassifierSettings(Task, frozen=True):
-    """What a scenario says of a network that classifies samples, and what a problem needs of its task."""
+    """The fields of a task that classifies samples, and what its problem needs."""
 
-    batch_size: int = Field(32, ge=1, description="samples a local step uses; a client with fewer uses all it has")
+    batch_size: int = Field(
+        32, ge=1, description="samples of a local step; a client with fewer samples uses all of them"
+    )
     batches: Literal["drawn", "passes"] = Field(
         "drawn",
-        description="drawn: each step's batch anew; passes: all of a client's samples, in a new order each pass",
+        description="drawn: each batch is drawn at random; passes: a pass takes all samples of a client in a new order",
     )
     forward: Literal["eager", "compiled"] = Field(
-        "eager", description="compiled: needs a C++ compiler, starts late, and has bits of its own"
+        "eager", description="compiled: needs a C++ compiler, starts later, and differs from eager in the last bits"
     )
     validation: float = Field(0.1, ge=0, le=0.5, description="fraction of the training samples held out for tuning")
 
@@ -35,24 +37,24 @@ class ClassifierSettings(Task, frozen=True):
 
     @abstractmethod
     def load(self) -> tuple[Images, Images]:
-        """The samples to train on (validation included) and those to test on. Raises `DataError`."""
+        """Return the training samples (validation included) and the test samples. Raises `DataError`."""
 
     @abstractmethod
     def network(self) -> nn.Module:
-        """A new module: images [b, channels, height, width], or texts [b, length] → logits [b, classes]."""
+        """Return a new module: images [b, channels, height, width], or texts [b, length] → logits [b, classes]."""
 
     @abstractmethod
     def inputs(self, stored: NDArray[np.uint8]) -> NDArray[np.float32] | NDArray[np.int64]:
-        """Stored samples [b, …] as the network reads them, in the same shape."""
+        """Convert stored samples [b, …] to inputs of the network, of the same shape."""
 
     def augmented(
         self, stored: NDArray[np.uint8], *, seed: int, client: int, round: int, step: int
     ) -> NDArray[np.uint8]:
-        """A training batch, changed at random by that key where the task says so; it is never evaluated on."""
+        """Return a training batch after random augmentation, if the task has one; the arguments key the draws."""
         return stored
 
     def hold_out(self, samples: Images) -> tuple[Images, Images]:
-        """(to train on, for validation), the same whatever the seed."""
+        """Split samples into training and validation, independently of the scenario's seed."""
         count = round(self.validation * samples.labels.size)
         order = stream("validation", self.name).permutation(samples.labels.size)
         return samples.take(np.sort(order[count:])), samples.take(np.sort(order[:count]))

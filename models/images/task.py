@@ -1,9 +1,9 @@
-"""What the tasks that classify samples have in common: their fields, and how samples are held out for validation.
+"""The bases of the tasks that classify samples.
 
-Most classify images, and all store their samples as bytes: `inputs` makes of these what the network reads.
+Most classify images. All store their samples as bytes, which `inputs` converts to the inputs of the network.
 
-The invariant: which samples are held out depends on the task and the fraction and not on the seed, so a learning rate
-tuned on the validation split with one seed was never tuned on samples that another seed trains on.
+The invariant: which samples are held out depends on the task and the fraction, not on the seed. So a learning rate that
+is tuned on the validation split with one seed was never tuned on training samples of another seed.
 """
 
 from __future__ import annotations
@@ -20,36 +20,36 @@ from seedbus.models.task import Problem
 
 
 class ClassifierTask(ClassifierSettings, frozen=True):
-    """A network that classifies samples; cross-entropy is its loss, accuracy its metric."""
+    """A task that classifies samples, with cross-entropy as its loss and accuracy as its metric."""
 
     def bind(self, *, seed: int, clients: int, partition: Partition) -> Problem:
-        """Load samples and network, and divide the training samples among the clients. Raises `DataError`."""
+        """Load the samples and divide the training samples among the clients. Raises `DataError`."""
         from seedbus.models.images.problem import ImageProblem
 
         return ImageProblem(self, seed=seed, clients=clients, partition=partition)
 
 
 class ImageTask(ClassifierTask, frozen=True):
-    """A network that classifies images, whose pixels are normalised by the mean and deviation of the data set."""
+    """A task that classifies images. Pixels are normalised by the mean and deviation of the data set."""
 
     white: ClassVar[int] = 255
-    """The brightest pixel, which becomes 1 before mean and deviation are taken off."""
+    """The value of the brightest pixel, which is scaled to 1 before the normalisation."""
     mean: ClassVar[float | tuple[float, ...]]
-    """Of all channels, or of each."""
+    """Of all channels together, or of each channel."""
     deviation: ClassVar[float | tuple[float, ...]]
 
     def inputs(self, stored: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """Normalised pixels, [b, height, width, channels] as they are stored."""
+        """Return normalised pixels, float32 [b, height, width, channels], from stored pixels of the same shape."""
         levels = _levels(self.white, self.mean, self.deviation)
         channels = [stored] if len(levels) == 1 else [stored[..., [channel]] for channel in range(len(levels))]
-        # a byte is always within: clipping skips the check
-        taken = [level.take(channel, mode="clip") for level, channel in zip(levels, channels, strict=True)]
-        return taken[0] if len(taken) == 1 else np.concatenate(taken, axis=-1)
+        # bytes are always within range, and mode="clip" skips the check
+        normalised = [level.take(channel, mode="clip") for level, channel in zip(levels, channels, strict=True)]
+        return normalised[0] if len(normalised) == 1 else np.concatenate(normalised, axis=-1)
 
 
 @cache
 def _levels(white: int, mean: float | tuple[float, ...], deviation: float | tuple[float, ...]) -> NDArray[np.float32]:
-    """What each value of a byte becomes, float32 [1 or channels, 256]."""
+    """Return the normalised value of each byte, float32 [1 or channels, 256]."""
     brightness = np.arange(256) / white
     means, deviations = (np.atleast_1d(np.asarray(given))[:, None] for given in (mean, deviation))
     return np.asarray((brightness - means) / deviations, dtype=np.float32)

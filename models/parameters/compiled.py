@@ -1,7 +1,7 @@
-"""A loss compiled by torch for batches of one shape: slower to start, a little faster from then on.
+"""A loss compiled by torch for batches of one shape: slow to start, then slightly faster.
 
-The compiled loss has other bits than the loss itself (its operations are fused), so which of them a run uses is in its
-scenario. What is compiled is kept in the user's cache, and is the same for all processes that share it.
+The compiled loss rounds differently from the eager one, because its operations are fused; the scenario says which of
+them a run uses. Compiled code is kept in the user's cache, and all processes that share the cache use the same code.
 """
 
 from __future__ import annotations
@@ -23,22 +23,30 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 def compiled(loss: Loss, inputs: Tensor, labels: Tensor) -> Loss:
-    """The loss for batches that look like this one; takes seconds, or a minute the first time on a machine.
+    """Compile a loss for batches of one shape; it takes seconds, or a minute the first time on a machine.
 
-    Raises `DataError` where it cannot be had.
+    Args:
+        loss: maps inputs and labels to the loss.
+        inputs: an example batch.
+        labels: the labels of that batch.
+
+    Raises:
+        DataError: there is no C++ compiler, or the loss cannot be compiled.
     """
-    wanted = [os.environ["CXX"]] if os.environ.get("CXX") else COMPILERS
-    expected = f"{' or '.join(wanted)} and its headers, or task.forward: eager"
-    if not any(map(shutil.which, wanted)):
+    compilers = [os.environ["CXX"]] if os.environ.get("CXX") else COMPILERS
+    expected = f"{' or '.join(compilers)} and its headers, or task.forward: eager"
+    if not any(map(shutil.which, compilers)):
         raise DataError("task.forward: compiled", "no C++ compiler here", expected)
-    with suppress(RuntimeError):  # a user without a home
+    with suppress(RuntimeError):  # the user has no home directory
         os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "compiled"))
-    # in this process: others would outlive it, where it is killed
-    made = torch.compile(loss, fullgraph=True, dynamic=False, options={"compile_threads": 1})
+    # compiler processes would outlive this one if it is killed, so it compiles by itself
+    compiled_loss = torch.compile(loss, fullgraph=True, dynamic=False, options={"compile_threads": 1})
     with torch.inference_mode():
         try:
-            made(inputs, labels)
-        except Exception as error:  # whatever a compiler, a full disk or torch itself can come up with
-            first = str(error).strip().partition("\n")[0]
-            raise DataError("task.forward: compiled", f"that it cannot be compiled here ({first})", expected) from None
-    return made
+            compiled_loss(inputs, labels)
+        except Exception as error:  # a compiler, a full disk and torch raise unrelated types
+            reason = str(error).strip().partition("\n")[0]
+            raise DataError(
+                "task.forward: compiled", f"a loss that cannot be compiled here ({reason})", expected
+            ) from None
+    return compiled_loss

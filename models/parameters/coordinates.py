@@ -1,11 +1,11 @@
-"""Parameters of a module as coordinates of one vector: written to as a whole, bound to another, or made layer by layer.
+"""A module's parameters as coordinates of one vector: stored in it, bound to another one, or filled layer by layer.
 
-    point     the parameters' own storage, float32 [d]: who writes to it has changed the module
-    at        the parameters are views of another vector for a while: nothing is copied
-    loss_at   a layer's parameters are made when its forward pass begins and gone when it ends: no vector at all
+    point     the parameters' own storage, float32 [d]: writing to it changes the module
+    at        the parameters are temporarily views of another vector: nothing is copied
+    loss_at   a layer's parameters exist only during its forward pass: there is no vector at all
 
-The invariant: every coordinate belongs to exactly one parameter, in their order; a tied one has its coordinates once.
-The point is made when it is first asked for. Who never asks holds, between two losses, not one float of it.
+The invariant: every coordinate belongs to exactly one parameter, in their order; a tied parameter has its coordinates
+once. The point is allocated on first use. Without it, no parameter uses memory between two losses.
 """
 
 from __future__ import annotations
@@ -25,118 +25,135 @@ from seedbus.models.task import Fill, Vector
 LINE = 16  # floats of a cache line of 64 bytes
 
 
-def room(count: int) -> NDArray[np.float32]:
-    """float32 [count], beginning at a cache line: how products are rounded may depend on where a matrix begins."""
-    whole = np.zeros(count + LINE, np.float32)
-    first = -whole.ctypes.data // whole.itemsize % LINE
-    return whole[first : first + count]
+def aligned_zeros(count: int) -> NDArray[np.float32]:
+    """Return zeros, float32 [count], aligned to a cache line: the rounding of products may depend on the alignment."""
+    padded = np.zeros(count + LINE, np.float32)
+    first = -padded.ctypes.data // padded.itemsize % LINE
+    return padded[first : first + count]
 
 
 class Coordinates:
-    """A module in evaluation mode and those of its parameters that are coordinates, float32 all."""
+    """A module in evaluation mode, with those of its parameters that are coordinates, all float32.
+
+    Attributes:
+        module: the module.
+        dimension: number of coordinates, d.
+        has_initial_values: whether the parameters certainly hold the values that the module was created with.
+    """
 
     def __init__(self, module: nn.Module, parameters: Sequence[nn.Parameter]) -> None:
-        self.module, self._parameters = module.eval(), list(parameters)
+        self.module = module.eval()
+        self._parameters = list(parameters)
         self._spans: dict[nn.Parameter, slice] = {}
         start = 0
         for parameter in self._parameters:
             self._spans[parameter] = slice(start, start + parameter.numel())
             start += parameter.numel()
         self.dimension = start
-        self.is_as_made = True
+        self.has_initial_values = True
         self._point: NDArray[np.float32] | None = None
         self._layers: _Layers | None = None
 
     @property
     def point(self) -> NDArray[np.float32]:
-        """float32 [d]; at first what the parameters held."""
+        """The parameters' storage, float32 [d]; it begins with their values."""
         if self._point is None:
             self._point = self.values()
             self._bind(self.views(torch.from_numpy(self._point)))
-            self.is_as_made = False
+            self.has_initial_values = False
         return self._point
 
     def values(self) -> NDArray[np.float32]:
-        """What the parameters hold, in the vector's order: a copy."""
-        found = room(self.dimension)
-        for parameter, view in zip(self._parameters, self.views(torch.from_numpy(found)), strict=True):
+        """Return a copy of the parameters' values, float32 [d]."""
+        copied = aligned_zeros(self.dimension)
+        for parameter, view in zip(self._parameters, self.views(torch.from_numpy(copied)), strict=True):
             view.copy_(parameter.data)
-        return found
+        return copied
 
     def views(self, vector: Tensor) -> list[Tensor]:
-        """A vector, float32 [d], as tensors of the parameters' shapes and layout, in their order: nothing is copied."""
+        """Return views of a vector, float32 [d], in the shapes and layout of the parameters, in their order."""
         return [self.shaped(vector[span], parameter.shape) for parameter, span in self._spans.items()]
 
     @staticmethod
     def shaped(span: Tensor, shape: Any) -> Tensor:
-        """A parameter's coordinates in its shape."""
+        """Return a view of a parameter's coordinates in its shape."""
         return span.view(shape)
 
     @contextmanager
     def at(self, x: Vector) -> Iterator[None]:
-        """While it lasts, the parameters are views of x, [d], which nobody writes to."""
-        kept = [parameter.data for parameter in self._parameters]
+        """Within this context the parameters are views of x, [d], which must not be changed."""
+        before = [parameter.data for parameter in self._parameters]
         self._bind(self.views(torch.from_numpy(np.require(x, np.float32, ["C", "W"]))))
         try:
             yield
         finally:
-            self._bind(kept)
+            self._bind(before)
 
     def loss_at(self, fill: Fill, loss: Callable[[], Tensor]) -> float:
-        """A loss at the vector that `fill` tells, layer by layer. Raises `TypeError` for a layer that is not called."""
+        """Return a loss at a vector that is generated layer by layer.
+
+        Args:
+            fill: writes the coordinates of a span into an array.
+            loss: runs the module and returns the loss.
+
+        Raises:
+            TypeError: the loss is NaN and a layer was not called, so its parameters may have been used unfilled.
+        """
         if self._layers is None:
             self._layers = _Layers(self.module, self._spans, self.shaped)
         if self._point is None:
-            self._let_go()
-        kept = [parameter.data for parameter in self._parameters]
+            self._free_storage()
+        before = [parameter.data for parameter in self._parameters]
         try:
-            with torch.inference_mode(), self._layers.made_by(fill):
-                found = float(loss())
+            with torch.inference_mode(), self._layers.filled_by(fill):
+                value = float(loss())
         finally:
-            self._bind(kept)
-        if math.isnan(found):
+            self._bind(before)
+        if math.isnan(value):
             self._layers.check_all_called()
-        return found
+        return value
 
     def _bind(self, tensors: Sequence[Tensor]) -> None:
         for parameter, tensor in zip(self._parameters, tensors, strict=True):
             parameter.data = tensor
 
-    def _let_go(self) -> None:
-        """Parameters without storage: who uses one that was not made gets NaN, in the right shape."""
+    def _free_storage(self) -> None:
+        """Free the parameters' storage; a parameter that is used unfilled has its shape, and is NaN."""
         self._bind([torch.full((1,), math.nan).expand(parameter.shape) for parameter in self._parameters])
-        self.is_as_made = False
+        self.has_initial_values = False
 
 
 class _Layers:
-    """The modules that own parameters, and one scratch for what the innermost of them that run now need."""
+    """The layers that own parameters, and one scratch array for the parameters of the layers that are running."""
 
     def __init__(
         self, module: nn.Module, spans: dict[nn.Parameter, slice], shaped: Callable[[Tensor, Any], Tensor]
     ) -> None:
-        self._spans, self._shaped = spans, shaped
+        self._spans = spans
+        self._shaped = shaped
         self._owned: dict[nn.Module, list[nn.Parameter]] = {}
         self._names: dict[nn.Module, str] = {}
         for name, layer in module.named_modules():
             own = [p for p in layer.parameters(recurse=False) if p in spans]
             if own:
-                self._owned[layer], self._names[layer] = own, name
-        self._scratch = room(self._need(module))
+                self._owned[layer] = own
+                self._names[layer] = name
+        self._scratch = aligned_zeros(self._scratch_size(module))
         self._top = 0
         self._called: set[nn.Module] = set()
 
-    def _need(self, module: nn.Module) -> int:
-        """Floats for the module's own parameters, each at most a cache line further on, and for one of its children."""
+    def _scratch_size(self, module: nn.Module) -> int:
+        """Return the floats for a module's own parameters, each up to a cache line of padding, and for one child."""
         own = sum(parameter.numel() + LINE for parameter in self._owned.get(module, ()))
-        return own + max(map(self._need, module.children()), default=0)
+        return own + max(map(self._scratch_size, module.children()), default=0)
 
     @contextmanager
-    def made_by(self, fill: Fill) -> Iterator[None]:
-        """While it lasts, a layer's parameters are filled before its forward pass."""
-        began: list[tuple[int, list[Tensor]]] = []
+    def filled_by(self, fill: Fill) -> Iterator[None]:
+        """Within this context a layer's parameters are filled before its forward pass, and freed after it."""
+        running: list[tuple[int, list[Tensor]]] = []
 
         def before(layer: nn.Module, _: Any) -> None:
-            began.append((self._top, [parameter.data for parameter in self._owned[layer]]))
+            running.append((self._top, [parameter.data for parameter in self._owned[layer]]))
             self._called.add(layer)
             for parameter in self._owned[layer]:
                 span = self._spans[parameter]
@@ -145,8 +162,8 @@ class _Layers:
                 parameter.data = self._shaped(torch.from_numpy(out), parameter.shape)
 
         def after(layer: nn.Module, _: Any, __: Any) -> None:
-            self._top, held = began.pop()
-            for parameter, data in zip(self._owned[layer], held, strict=True):
+            self._top, previous = running.pop()
+            for parameter, data in zip(self._owned[layer], previous, strict=True):
                 parameter.data = data
 
         self._top = 0
@@ -160,15 +177,19 @@ class _Layers:
                 hook.remove()
 
     def _take(self, span: slice) -> NDArray[np.float32]:
-        """Scratch for a span, as far from a cache line as the span itself is: that is all that torch could tell."""
+        """Return scratch for a span, at its own offset from a cache line: torch then computes the same bits."""
         first = self._top + (span.start - self._top) % LINE
         self._top = first + span.stop - span.start
         if self._top > self._scratch.size:
-            raise TypeError("a layer runs inside one that it is no part of, so their parameters have no room together")
+            raise TypeError(
+                "a layer runs inside one that does not contain it, so the scratch array is too small for both"
+            )
         return self._scratch[first : self._top]
 
     def check_all_called(self) -> None:
-        """Raises `TypeError` if there are layers whose parameters were not made, and so may have been used as NaN."""
+        """Raise `TypeError` if a layer was not called: its parameters may have been used without being filled."""
         missed = [name for layer, name in self._names.items() if layer not in self._called]
         if missed:
-            raise TypeError(f"the loss is no number, and layer {missed[0]} was not called: its weights may be in use")
+            raise TypeError(
+                f"the loss is NaN, and layer {missed[0]} was not called: its weights may have been used unfilled"
+            )

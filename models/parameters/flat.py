@@ -1,17 +1,17 @@
-"""A torch module whose parameters are views into one flat contiguous float32 vector, in NumPy's hands and torch's.
+"""A torch module whose parameters are views into one flat contiguous float32 vector, shared by NumPy and torch.
 
-See `coordinates` for how a module gets at its vector; here all parameters are coordinates, in the order of
+See `coordinates` for how vector and module are connected; here all parameters are coordinates, in the order of
 `module.parameters()`.
 
-A convolution's weights lie in the vector as [out, height, width, in] and are seen through a permuted view as
-[out, in, height, width]: torch's channels_last, which its CPU convolutions prefer. Forward and loss at batch 32 on one
-core (Xeon 2.5 GHz, torch 2.13, medians), contiguous against channels_last: MNIST CNN 12.7 and 8.4 ms, Fashion CNN 31.0
-and 13.6. (Where a batch is itself channels_last, torch reorders contiguous weights, and the difference is small.)
+A convolution's weights are stored as [out, height, width, in], and the module uses a permuted view, [out, in, height,
+width]: torch's channels_last, in which its CPU convolutions are faster. Forward and loss at batch 32 on one core (Xeon
+2.5 GHz, torch 2.13, medians), contiguous against channels_last: MNIST CNN 12.7 and 8.4 ms, Fashion CNN 31.0 and 13.6.
+(If a batch is itself channels_last, torch reorders contiguous weights, and the difference is small.)
 
 Initial values are PyTorch's default distribution, uniform within ±1/√fan_in (an LSTM's within ±1/√hidden), drawn by
-NumPy, so that they need no torch generator and are the same bits on every processor. **Ours**: an embedding, by default
-normal, is uniform within ±√3, of the same mean and variance, because a normal's logarithms and roots may differ from
-processor to processor, and a layer that reads eight such numbers does not see the tails.
+NumPy, so that they need no torch generator and have the same bits on every processor. **Ours**: an embedding, normal by
+default, is uniform within ±√3, with the same mean and variance, because the logarithms and roots of a normal draw may
+differ between processors, and the tails hardly matter to a layer that reads eight such numbers.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _NORMS = (nn.GroupNorm, nn.LayerNorm)
 
 
 class FlatModule(Coordinates):
-    """A module all of whose parameters are coordinates, and the vector that it computes with.
+    """A module whose parameters are all coordinates, and its gradient.
 
-    Raises `TypeError` for a module with buffers (batch statistics are state that no algorithm here advances) or with
-    parameters that are not float32.
+    Raises:
+        TypeError: the module has buffers (no algorithm advances batch statistics), or parameters that are not float32.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -46,7 +46,7 @@ class FlatModule(Coordinates):
 
     @staticmethod
     def shaped(span: Tensor, shape: Any) -> Tensor:
-        """A parameter's coordinates in its shape; a convolution's as [out, height, width, in]."""
+        """Return a view of a parameter's coordinates in its shape; convolutions are stored [out, height, width, in]."""
         if len(shape) != 4:
             return span.view(shape)
         out, inputs, height, width = shape
@@ -54,7 +54,7 @@ class FlatModule(Coordinates):
 
     @contextmanager
     def differentiated(self) -> Iterator[NDArray[np.float32]]:
-        """While it lasts, `backward` adds to this vector, float32 [d], which begins at zero and is always the same."""
+        """Within this context `backward` adds to the vector, float32 [d], at first zero; later calls reuse it."""
         if self._gradient is None:
             self._gradient = np.zeros_like(self.point)
             views = self.views(torch.from_numpy(self._gradient))
@@ -68,13 +68,13 @@ class FlatModule(Coordinates):
             self.module.requires_grad_(False)
 
     def tensors(self) -> dict[str, NDArray[np.float32]]:
-        """The parameters by name, in the module's shapes: contiguous copies, so layout in memory does not leak out."""
+        """Return the parameters by name, as contiguous copies in the module's shapes."""
         return {name: np.array(p.numpy(), order="C") for name, p in self.module.named_parameters()}
 
 
 def initial_values(module: nn.Module, rng: np.random.Generator) -> NDArray[np.float32]:
-    """x₀, float32 [d]: PyTorch's default initial distributions. Raises `TypeError` for layers not known here."""
-    owners: dict[Tensor, tuple[nn.Module, str]] = {}  # of a tied parameter the first, as in module.parameters()
+    """Draw initial values, float32 [d], from PyTorch's default distributions. Raises `TypeError` for other layers."""
+    owners: dict[Tensor, tuple[nn.Module, str]] = {}  # the first owner of a tied parameter, as in module.parameters()
     for layer in module.modules():
         for name, parameter in layer.named_parameters(recurse=False):
             owners.setdefault(parameter, (layer, name))
@@ -96,7 +96,7 @@ def _initial(layer: nn.Module, name: str, parameter: Tensor, rng: np.random.Gene
 
 
 def _uniform(bound: float, count: int, rng: np.random.Generator) -> NDArray[np.float32]:
-    """Within ±bound. Multiply and subtract are separate NumPy passes: never fused, so one set of bits everywhere."""
+    """Draw within ±bound. Multiply and subtract are separate NumPy calls, never fused: the same bits everywhere."""
     return (rng.random(count, dtype=np.float32) * np.float32(2) - np.float32(1)) * np.float32(bound)
 
 
@@ -104,8 +104,8 @@ def _check_flattens(module: nn.Module) -> None:
     buffers = [name for name, _ in module.named_buffers()]
     if buffers:
         raise TypeError(
-            f"{type(module).__name__} has buffers ({', '.join(buffers)}): use GroupNorm in BatchNorm's place"
+            f"{type(module).__name__} has buffers ({', '.join(buffers)}): use GroupNorm instead of BatchNorm"
         )
-    odd = [name for name, p in module.named_parameters() if p.dtype != torch.float32]
-    if odd:
-        raise TypeError(f"{type(module).__name__} has parameters that are not float32: {', '.join(odd)}")
+    others = [name for name, p in module.named_parameters() if p.dtype != torch.float32]
+    if others:
+        raise TypeError(f"{type(module).__name__} has parameters that are not float32: {', '.join(others)}")

@@ -1,7 +1,7 @@
-"""What first-order methods ask of a flat module: gradients, and what it says at other points.
+"""Gradients and outputs of a flat module, for first-order methods.
 
-Gradients are one float32 vector, the parameters' own are views into it. A network is a sequence of layers, and so of
-blocks: a layer with parameters and those without that follow it. The last block is the head.
+A gradient is one float32 vector; the parameters' `grad` are views into it. A network is a sequence of layers, and so of
+blocks: a block is a layer with parameters and the layers without parameters that follow it. The last block is the head.
 """
 
 from __future__ import annotations
@@ -18,16 +18,23 @@ from seedbus.models.task import Vector
 
 
 class Outputs(NamedTuple):
-    """What a network says to one mini-batch."""
+    """The outputs of a network on one mini-batch of b samples.
 
-    inputs: Tensor  # [b, …]
-    logits: Tensor  # [b, classes]
-    hidden: tuple[Tensor, ...]  # what comes out of each block but the last, [b, …]
-    labels: Tensor  # int64 [b]
+    Attributes:
+        inputs: [b, …].
+        logits: [b, classes].
+        hidden: the output of each block but the last, [b, …] each.
+        labels: int64 [b].
+    """
+
+    inputs: Tensor
+    logits: Tensor
+    hidden: tuple[Tensor, ...]
+    labels: Tensor
 
     @property
     def features(self) -> Tensor:
-        """What goes into the head, [b, features]."""
+        """The input of the head, [b, features]."""
         return (self.hidden[-1] if self.hidden else self.inputs).flatten(1)
 
 
@@ -35,7 +42,7 @@ Criterion = Callable[[Outputs], Tensor]
 
 
 def outputs(flat: FlatModule, inputs: Tensor, labels: Tensor) -> Outputs:
-    """At the module's point. Raises `TypeError` for a network that is no sequence of layers."""
+    """Return the outputs at the module's point. Raises `TypeError` for a network that is not a sequence of layers."""
     hidden = [inputs]
     for block in blocks(flat.module):
         hidden.append(block(hidden[-1]))
@@ -43,29 +50,43 @@ def outputs(flat: FlatModule, inputs: Tensor, labels: Tensor) -> Outputs:
 
 
 def through(flat: FlatModule, hidden: Tensor, number: int, at: Vector) -> list[Tensor]:
-    """What comes out of the blocks after that of this number, with the parameters that another vector holds, [d]."""
-    held = iter(flat.views(torch.from_numpy(at)))
-    found = [hidden]
-    for place, block in enumerate(blocks(flat.module)):
+    """Return the outputs of the later blocks, with their parameters taken from another vector.
+
+    Args:
+        flat: the module.
+        hidden: the output of block `number`, [b, …].
+        number: index of that block, from 0.
+        at: the vector of parameters, float32 [d].
+    """
+    views = iter(flat.views(torch.from_numpy(at)))
+    results = [hidden]
+    for index, block in enumerate(blocks(flat.module)):
         names = [name for name, _ in block.named_parameters()]
-        there = {name: next(held) for name in names}
-        if place > number:
-            found.append(functional_call(block, there, (found[-1],)))
-    return found[1:]
+        parameters = {name: next(views) for name in names}
+        if index > number:
+            results.append(functional_call(block, parameters, (results[-1],)))
+    return results[1:]
 
 
 def backward(
     flat: FlatModule,
     inputs: Tensor,
     labels: Tensor,
-    usual: Callable[[Tensor, Tensor], Tensor],
+    loss_of: Callable[[Tensor, Tensor], Tensor],
     criterion: Criterion | None,
 ) -> Vector:
-    """∇ of the usual loss, out of logits and labels, or of a criterion of the outputs, at the module's point; [d],
-    overwritten by the next call."""
+    """Return the gradient of a loss at the module's point, float32 [d]; the next call overwrites it.
+
+    Args:
+        flat: the module.
+        inputs: the mini-batch, [b, …].
+        labels: its labels, int64 [b].
+        loss_of: the task's loss, from logits and labels.
+        criterion: another loss, from the network's outputs; None: the task's.
+    """
     with flat.differentiated() as gradient:
         if criterion is None:
-            loss = usual(flat.module(inputs), labels)
+            loss = loss_of(flat.module(inputs), labels)
         else:
             loss = criterion(outputs(flat, inputs, labels))
         loss.backward()  # type: ignore[no-untyped-call]
@@ -73,16 +94,16 @@ def backward(
 
 
 def blocks(module: nn.Module) -> list[nn.Sequential]:
-    """Raises `TypeError` for a network that is no sequence of layers."""
+    """Return the blocks of a network. Raises `TypeError` if it is not a sequence of layers."""
     parts: list[list[nn.Module]] = []
     for layer in module if isinstance(module, nn.Sequential) else ():
-        if not parts or (any(True for _ in layer.parameters()) and _is_begun(parts[-1])):
+        if not parts or (any(True for _ in layer.parameters()) and _has_parameters(parts[-1])):
             parts.append([])
         parts[-1].append(layer)
     if not parts:
-        raise TypeError(f"{type(module).__name__} is no sequence of layers to look at")
+        raise TypeError(f"{type(module).__name__} is not a sequence of layers (nn.Sequential), so it has no blocks")
     return [nn.Sequential(*part) for part in parts]
 
 
-def _is_begun(part: list[nn.Module]) -> bool:
+def _has_parameters(part: list[nn.Module]) -> bool:
     return any(True for layer in part for _ in layer.parameters())

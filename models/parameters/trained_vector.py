@@ -1,7 +1,7 @@
-"""The trained parameters of a large module as views into one flat float32 vector; the frozen ones stay as they are.
+"""The trained parameters of a large module as views into one flat float32 vector; frozen ones are not part of it.
 
-`flat.FlatModule` is for small networks, all of which is trained; see `coordinates` for what both are. The order is that
-of `module.parameters()`.
+`flat.FlatModule` is for small networks that are trained completely; `coordinates` has the common part. The order is
+that of `module.parameters()`.
 """
 
 from __future__ import annotations
@@ -18,37 +18,37 @@ from seedbus.models.parameters.coordinates import Coordinates
 
 
 class TrainedVector(Coordinates):
-    """A module in evaluation mode; `requires_grad` says which of its parameters are coordinates."""
+    """A module in evaluation mode; its parameters with `requires_grad` are the coordinates."""
 
     def __init__(self, module: nn.Module) -> None:
         self._named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
-        odd = [name for name, p in self._named if p.dtype != torch.float32]
-        if odd:
-            raise TypeError(f"trained parameters are float32, and {odd[0]} is not")
+        others = [name for name, p in self._named if p.dtype != torch.float32]
+        if others:
+            raise TypeError(f"trained parameters must be float32, and {others[0]} is not")
         super().__init__(module, [p for _, p in self._named])
-        self._slopes: NDArray[np.float32] | None = None
+        self._gradient: NDArray[np.float32] | None = None
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing is frozen."""
+        """Whether no parameter is frozen."""
         return self.dimension == sum(p.numel() for p in self.module.parameters())
 
     def gradient(self, loss: Tensor) -> NDArray[np.float32]:
-        """The loss's gradient, float32 [d], in a buffer that the next call overwrites."""
-        if self._slopes is None:
-            self._slopes = np.zeros_like(self.point)
-            for (_, parameter), span in zip(self._named, self.views(torch.from_numpy(self._slopes)), strict=True):
+        """Return the gradient of a loss, float32 [d]; the next call overwrites it."""
+        if self._gradient is None:
+            self._gradient = np.zeros_like(self.point)
+            for (_, parameter), span in zip(self._named, self.views(torch.from_numpy(self._gradient)), strict=True):
                 parameter.grad = span  # backward adds to it in place
-        self._slopes[:] = 0
+        self._gradient[:] = 0
         loss.backward()  # type: ignore[no-untyped-call]
-        return self._slopes
+        return self._gradient
 
     def tensors(self) -> dict[str, NDArray[np.float32]]:
-        """The trained parameters by name, in their own shapes: copies."""
+        """Return copies of the trained parameters by name, in their own shapes."""
         return {name: p.detach().numpy().copy() for name, p in self._named}
 
     def frozen_digest(self, *facts: bytes) -> bytes:
-        """Of all that decides a loss and is no coordinate: frozen parameters, stored buffers, and the facts given."""
+        """Return a digest of what a loss depends on beside x: frozen parameters, persistent buffers and given facts."""
         state = hashlib.blake2b(digest_size=16)
         for fact in facts:
             state.update(hashlib.blake2b(fact).digest())
@@ -64,16 +64,16 @@ class TrainedVector(Coordinates):
 
 
 class _Widened(nn.Module):
-    """A weight of 16 bits as float32, made anew each time that it is used."""
+    """Converts a 16-bit weight to float32 each time that it is used."""
 
     def forward(self, weight: Tensor) -> Tensor:
         return weight.float()
 
 
 def widen_frozen(module: nn.Module) -> None:
-    """Let frozen parameters of 16 bits be stored as they are and computed with in float32.
+    """Keep frozen 16-bit parameters in 16 bits, but compute with them in float32.
 
-    A difference of two losses would drown in the rounding of 16-bit arithmetic. A tied parameter stays one.
+    In 16-bit arithmetic, rounding would exceed the difference of two losses. Tied parameters stay tied.
     """
     for layer in list(module.modules()):
         for name, parameter in list(layer.named_parameters(recurse=False)):

@@ -1,4 +1,4 @@
-"""The tasks: one name of a scenario's `task:` a file.
+"""The tasks: one file for each name of a scenario's `task:`.
 
 Importing a task needs neither torch nor data; `bind` loads both.
 

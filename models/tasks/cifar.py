@@ -1,12 +1,13 @@
 """CIFAR-10 and CIFAR-100 (Krizhevsky 2009): 50,000 and 10,000 colour images of 32×32, ten and a hundred classes.
 
-They are read from the official binary version, unpacked where SEEDBUS_DATA points: `cifar-10-batches-bin/` with
-`data_batch_1.bin` to `data_batch_5.bin` and `test_batch.bin`, and `cifar-100-binary/` with `train.bin` and `test.bin`,
-of whose two labels the fine one is used. A file is records of the label, or coarse and fine label, and 3 × 1,024 bytes:
-red, green and blue. The first process that needs a set writes it channel by pixel into the cache, where all map it.
+They are read from the official binary version, unpacked in a directory of SEEDBUS_DATA: `cifar-10-batches-bin/` with
+`data_batch_1.bin` to `data_batch_5.bin` and `test_batch.bin`, and `cifar-100-binary/` with `train.bin` and `test.bin`.
+A file is a sequence of records: the label (in CIFAR-100 coarse and fine label, of which the fine one is used) and 3 ×
+1,024 bytes, red, green and blue. The first process that needs a set writes it into the cache with channels last, and
+all processes map it from there.
 
-Augmentation is random crops of the image in a black frame of four pixels, and random mirroring. FedACG's paper (Kim et
-al. 2024) names none; its authors' code crops and mirrors like this, and besides turns images by up to 10 degrees.
+Augmentation is a random crop of the image in a black frame of four pixels, and random mirroring. FedACG's paper (Kim et
+al. 2024) describes none; its authors' code crops and mirrors in this way, and also rotates images by up to 10 degrees.
 """
 
 from __future__ import annotations
@@ -28,23 +29,23 @@ if TYPE_CHECKING:
     from torch import nn
 
 SIDE, FRAME = 32, 4  # pixels
-_SOURCE = "the binary version as https://www.cs.toronto.edu/~kriz/cifar.html has it, unpacked"
+_SOURCE = "the binary version from https://www.cs.toronto.edu/~kriz/cifar.html, unpacked"
 _Model = Literal["resnet-18", "softmax"]
 
 
 class CifarTask(ImageTask, frozen=True):
-    """What the two sets share."""
+    """The common part of the two tasks."""
 
     model: _Model = Field("resnet-18", description="ResNet-18 with group norms, or softmax regression")
     augmentation: Literal["none", "crop-flip"] = Field(
-        "crop-flip", description="what is done to training batches: nothing, or random crops and mirroring"
+        "crop-flip", description="of training batches: none, or random crops and mirroring"
     )
 
     folder: ClassVar[str]
     files: ClassVar[dict[str, tuple[str, ...]]]
     """The names of the files by split."""
     label_bytes: ClassVar[int]
-    """How many a record begins with; the last one counts."""
+    """Label bytes at the start of a record; the last one is used."""
     classes: ClassVar[int]
 
     @property
@@ -59,13 +60,13 @@ class CifarTask(ImageTask, frozen=True):
         return networks.softmax(3 * SIDE**2, self.classes) if self.model == "softmax" else resnet.resnet18(self.classes)
 
     def load(self) -> tuple[Images, Images]:
-        """50,000 images to train on (validation included) and 10,000 to test on. Raises `DataError`."""
+        """Return 50,000 training images (validation included) and 10,000 test images. Raises `DataError`."""
         return self._split("train"), self._split("test")
 
     def augmented(
         self, stored: NDArray[np.uint8], *, seed: int, client: int, round: int, step: int
     ) -> NDArray[np.uint8]:
-        """The batch [b, 32, 32, 3], every image cropped out of its black frame, half of them mirrored."""
+        """Return the batch [b, 32, 32, 3], each image cropped from its black frame and mirrored with probability ½."""
         if self.augmentation == "none":
             return stored
         rng = stream("augmentation", seed, client, round, step)
@@ -94,14 +95,14 @@ class CifarTask(ImageTask, frozen=True):
         }
 
     def _records(self, path: Path) -> NDArray[np.uint8]:
-        """[n, bytes of a record]. Raises `DataError`."""
+        """Return the records of a file, uint8 [n, bytes of a record]. Raises `DataError`."""
         size = self.label_bytes + 3 * SIDE**2
         try:
             content = np.fromfile(path, dtype=np.uint8)
         except OSError as error:
             raise DataError(path, f"a file that cannot be read ({error.strerror})", "a readable file") from error
         if content.size == 0 or content.size % size:
-            raise DataError(path, f"{content.size} bytes", f"records of {size} bytes, one at least")
+            raise DataError(path, f"{content.size} bytes", f"records of {size} bytes, at least one")
         records = content.reshape(-1, size)
         labels = records[:, self.label_bytes - 1]
         beyond = np.flatnonzero(labels >= self.classes)

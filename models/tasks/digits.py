@@ -1,6 +1,6 @@
-"""Handwritten digits, 1,797 images of 8×8 (UCI, as bundled with scikit-learn): real data that nothing has to fetch.
+"""Handwritten digits, 1,797 images of 8×8 (UCI, as bundled with scikit-learn): real data without a download.
 
-The set has no test split of its own. **Ours**: 297 images, the same in every run whatever the seed, are the test set.
+The set has no test split of its own. **Ours**: 297 images are the test set, the same ones for every seed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Digits(ImageTask, frozen=True):
         return networks.digits_cnn() if self.model == "cnn" else networks.softmax(64, 10)
 
     def load(self) -> tuple[Images, Images]:
-        """1,500 images to train on (validation included) and 297 to test on. Raises `DataError`."""
+        """Return 1,500 training images (validation included) and 297 test images. Raises `DataError`."""
         table = _table()
         images = Images(table[:, :-1].reshape(-1, 8, 8, 1).astype(np.uint8), table[:, -1].astype(np.int64))
         order = stream("test", self.name).permutation(images.labels.size)
@@ -53,14 +53,17 @@ class Digits(ImageTask, frozen=True):
 
 
 def _table() -> NDArray[np.float64]:
-    """scikit-learn's file, [1797, 65]: 64 pixels from 0 to 16, and the digit. Raises `DataError`.
+    """Return the contents of scikit-learn's file, [1797, 65]: 64 pixels from 0 to 16, and the digit.
 
-    The file alone: to import scikit-learn takes longer than to import torch, and what it says is the same.
+    The file is read directly, because importing scikit-learn takes longer than importing torch.
+
+    Raises:
+        DataError: scikit-learn or its file is missing.
     """
     package = find_spec("sklearn")
     if package is None or package.origin is None:
-        raise DataError("task digits", "no scikit-learn", "it to be installed")
+        raise DataError("task digits", "no scikit-learn", "an installed scikit-learn")
     file = Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
     if not file.is_file():
-        raise DataError("task digits", f"no {file}", "the file that scikit-learn brings along")
+        raise DataError("task digits", f"no {file}", "the file that is part of scikit-learn")
     return np.loadtxt(file, delimiter=",")

@@ -1,7 +1,7 @@
-"""FEMNIST (Caldas et al. 2019): handwritten characters of 62 classes, 28×28, and who wrote each.
+"""FEMNIST (Caldas et al. 2019): handwritten characters of 62 classes, 28×28, with their writers.
 
-Read from LEAF's JSON in $SEEDBUS_DATA/leaf-femnist/ (see `leaf`): 784 numbers from 0 (ink) to 1 (paper), which are
-whole 255ths. With `partition: natural` a client is a writer.
+Read from LEAF's JSON in $SEEDBUS_DATA/leaf-femnist/ (see `leaf`): 784 numbers from 0 (ink) to 1 (paper), which
+are multiples of 1/255. With `partition: natural` each client is a writer.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ class Femnist(ImageTask, frozen=True):
                 return networks.softmax(_SIDE**2, _CLASSES)
 
     def load(self) -> tuple[Images, Images]:
-        """All writers' images to train on (validation included) and to test on. Raises `DataError`."""
+        """Return all writers' training images (validation included) and test images. Raises `DataError`."""
         return read_leaf("leaf-femnist", "train", 4, _encode), read_leaf("leaf-femnist", "test", 4, _encode)
 
 
 def _encode(x: list[Any], y: list[Any]) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Pixels [n, 28, 28, 1] and labels [n]."""
+    """Return a user's pixels, uint8 [n, 28, 28, 1], and labels, uint8 [n]."""
     try:
         brightness, labels = np.asarray(x, dtype=np.float64), np.asarray(y)
     except (ValueError, TypeError):

@@ -1,7 +1,7 @@
-"""Fine-tuning of a pretrained causal language model on a prompted task, as MeZO (Malladi et al. 2023) does it.
+"""Fine-tuning of a pretrained causal language model on a prompted task, as in MeZO (Malladi et al. 2023).
 
-x is what is trained; its initial value is the pretrained weights, never a draw. See `prompts` for what the model is
-shown, `text_files` for where samples are looked for, `language_training` for what is trained.
+x holds the trained parameters; it starts at the pretrained weights. `models/text` has the prompts (`prompts`), the
+files of the samples (`files`) and the choice of trained parameters (`training`).
 """
 
 from __future__ import annotations

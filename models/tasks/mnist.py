@@ -1,6 +1,6 @@
 """MNIST (LeCun et al. 1998) and Fashion-MNIST (Xiao et al. 2017): 60,000 and 10,000 images of 28×28, ten classes.
 
-Both come as the same four idx files; see `image_files` for where they are looked for.
+Both have the same four idx files; `models/data/image_files.py` looks for them.
 """
 
 from __future__ import annotations

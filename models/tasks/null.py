@@ -1,7 +1,7 @@
-"""A task that costs nothing, to measure the simulator itself: no data, no network, a loss from one coordinate.
+"""A task without cost, to measure the simulator itself: no data, no network, and a loss of one coordinate.
 
-The invariant: a loss costs the same whatever the dimension, and it is the same at every call with the same step and
-point.
+The invariant: the cost of a loss does not depend on the dimension, and its value depends only on client, round, step
+and point.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from seedbus.models.task import Fill, Problem, Task, Vector, check_split, refuse
 
 
 class Null(Task, frozen=True):
-    """Nothing is learned: what a run then costs is messages, directions and replay."""
+    """A task that learns nothing: the cost of a run is its messages, directions and replay."""
 
     name: Literal["null"] = "null"
     dimension: int = Field(10, ge=1, description="d, the number of coordinates")
@@ -28,50 +28,51 @@ class Null(Task, frozen=True):
     )
 
     def bind(self, *, seed: int, clients: int, partition: Partition) -> Problem:
-        """Raises `DataError` for any partition but iid: there is no data to divide."""
+        """Return the problem. Raises `DataError` for any partition but iid: there is no data to divide."""
         refuse_partition(self.name, partition)
         return NullProblem(self, seed=seed)
 
 
 class NullProblem:
-    """See `task.Problem`; for one thread."""
+    """The problem of a null task; see `task.Problem`."""
 
     def __init__(self, task: Null, *, seed: int) -> None:
-        self.task, self.seed = task, seed
+        self.task = task
+        self.seed = seed
         self.dimension = task.dimension
         self.point: Vector = np.zeros(self.dimension, dtype=np.float32)
 
     def x0(self) -> NDArray[np.float32]:
-        """Zeros, whatever the seed."""
+        """Return zeros for any seed."""
         return np.zeros(self.dimension, dtype=np.float32)
 
     def samples(self, client: int) -> int:
-        """One: clients weigh alike."""
+        """Return 1: clients weigh equally."""
         return 1
 
     def objective(self, client: int, round: int) -> NullObjective:
-        """The client's loss in that round; it reads this problem's one point."""
+        """Return a client's loss in a round; it reads this problem's point."""
         return NullObjective(self, client, round)
 
     def evaluate(self, x: Vector, split: str) -> dict[str, float]:
-        """{"loss": 0.0}."""
+        """Return {"loss": 0.0}."""
         check_split(split)
         return {"loss": 0.0}
 
     def state_dict(self, x: Vector) -> dict[str, Vector]:
-        """{"x": a copy of x}."""
+        """Return {"x": a copy of x}."""
         return {"x": x.copy()}
 
 
 class NullObjective:
-    """Zero, or the point's first coordinate times a weight of the step."""
+    """A loss that is 0, or the point's first coordinate times a keyed weight w."""
 
     def __init__(self, problem: NullProblem, client: int, round: int) -> None:
         self.point: Vector = problem.point
         self._key = (problem.seed, client, round)
         self._is_zero = problem.task.losses == "zero"
-        self._at: int | None = None
-        self._known = 0.0
+        self._cached_step: int | None = None
+        self._cached_weight = 0.0
 
     samples = 1
     steps_an_epoch = 1
@@ -81,23 +82,23 @@ class NullObjective:
         return private_key(*self._key)
 
     def loss(self, step: int) -> float:
-        """0.0, or w·point[0]."""
+        """Return 0.0, or w·point[0]."""
         return self._weight(step) * float(self.point[0])
 
     def loss_at(self, step: int, fill: Fill) -> float:
-        """The same where `fill` says: all there is, is one layer."""
+        """Return the loss at the vector that `fill` writes; there is only one layer."""
         fill(slice(0, self.point.size), self.point)
         return self.loss(step)
 
     def gradient(self, step: int, criterion: Any = None) -> Vector:
-        """w in the first coordinate."""
+        """Return the gradient, [d]: w in the first coordinate."""
         refuse_criterion(criterion)
-        found = np.zeros_like(self.point)
-        found[0] = self._weight(step)
-        return found
+        gradient = np.zeros_like(self.point)
+        gradient[0] = self._weight(step)
+        return gradient
 
     def _weight(self, step: int) -> float:
-        if not self._is_zero and step != self._at:
-            self._known = int.from_bytes(digest("null", *self._key, step, size=8), "little") / 2**63 - 1
-            self._at = step
-        return self._known
+        if not self._is_zero and step != self._cached_step:
+            self._cached_weight = int.from_bytes(digest("null", *self._key, step, size=8), "little") / 2**63 - 1
+            self._cached_step = step
+        return self._cached_weight

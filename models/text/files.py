@@ -1,14 +1,14 @@
-"""Labelled text: nine data sets of GLUE, SuperGLUE and SQuAD, out of a folder in their own layout or from the hub.
+"""Labelled text: nine data sets of GLUE, SuperGLUE and SQuAD, from a folder in the published layout or from the hub.
 
-    1. the folder that the task names, or
-    2. $SEEDBUS_DATA/<name>/       a folder that is there is used or refused
+    1. the folder that the task names
+    2. $SEEDBUS_DATA/<name>/       if it exists, it is used, or refused if it is not valid
     3. the Hugging Face hub        through `datasets`, an optional extra, which keeps its own cache
 
-The published test sets have no labels: as in MeZO's and DeComFL's experiments, `test` is the development set, and what
-is held out for tuning comes from the training set. **Ours**: where a SQuAD folder holds the development file alone, a
-fifth of its articles (every fifth, whole) is the test set and the others are for training.
+The published test sets have no labels. As in the experiments of MeZO and DeComFL, `test` is the development set, and
+the validation split is taken from the training set. **Ours**: if a SQuAD folder has only the development file, every
+fifth of its articles is the test set and the others are the training set.
 
-The invariant: every sample has all the fields that its prompt shows, as text, and a label that is one of the classes.
+The invariant: every sample has all fields that its prompt shows, as text, and a label that is one of the classes.
 """
 
 from __future__ import annotations
@@ -27,32 +27,38 @@ Row = Mapping[str, Any]
 
 
 class Sample(NamedTuple):
-    """One sample: what its prompt shows, its class (SQuAD: its article), and the answers accepted, if they are text."""
+    """One labelled sample.
+
+    Attributes:
+        fields: the texts that its prompt shows, by name.
+        label: its class; for SQuAD the number of its article.
+        answers: the accepted answers, for data sets whose answers are text.
+    """
 
     fields: dict[str, str]
     label: int
     answers: tuple[str, ...] = ()
 
 
-class _Set(NamedTuple):
+class _DataSet(NamedTuple):
     fields: tuple[str, ...]
-    hub: tuple[str, str]
-    labels: tuple[str, ...] = ("0", "1")  # how the files spell the classes; hub and GLUE have their numbers
-    folders: tuple[str, ...] = ()  # besides the set's name
-    unfold: Callable[[Row], Iterable[Row]] = lambda row: [row]
+    hub: tuple[str, str]  # repository and configuration
+    labels: tuple[str, ...] = ("0", "1")  # names of the classes in the files; the hub and GLUE have their numbers
+    folders: tuple[str, ...] = ()  # accepted names of the folder, besides the name of the data set
+    rows: Callable[[Row], Iterable[Row]] = lambda row: [row]  # converts a row of a file to rows with `fields`
 
 
-def _flat_wsc(row: Row) -> list[Row]:
+def _wsc_rows(row: Row) -> list[Row]:
     return [{**row, **row["target"]} if "target" in row else row]
 
 
-def _flat_qqp(row: Row) -> list[Row]:
+def _qqp_rows(row: Row) -> list[Row]:
     names = {"text_a": "question1", "text_b": "question2", "is_duplicate": "label"}
     return [{names.get(name, name): value for name, value in row.items()}]
 
 
-def _flat_multirc(row: Row) -> Iterator[Row]:
-    """SuperGLUE's file has a paragraph a line, with its questions and their answers inside."""
+def _multirc_rows(row: Row) -> Iterator[Row]:
+    """Each line of SuperGLUE's file is a paragraph that contains its questions and their answers."""
     if "passage" not in row:
         yield row
         return
@@ -68,45 +74,54 @@ def _flat_multirc(row: Row) -> Iterator[Row]:
 
 _BOOLEANS = ("false", "true")
 _SUPER = "aps/super_glue"
-_REVISIONS = {  # commits of the hub: what was looked at once is what is fetched
+_REVISIONS = {  # commits of the hub, fixed so that the data cannot change
     "nyu-mll/glue": "bcdcba79d07bc864c1c254ccfcedcce55bcc9a8c",
     _SUPER: "3de24cf8022e94f4ee4b9d55a6f539891524d646",
     "rajpurkar/squad": "7b6d24c440a36b6815f21b70d25016731768db1f",
 }
 SETS = {
-    "sst2": _Set(("sentence",), ("nyu-mll/glue", "sst2"), folders=("sst-2", "SST-2")),
-    "rte": _Set(("premise", "hypothesis"), (_SUPER, "rte"), ("entailment", "not_entailment"), ("RTE",)),
-    "cb": _Set(("premise", "hypothesis"), (_SUPER, "cb"), ("entailment", "contradiction", "neutral"), ("CB",)),
-    "boolq": _Set(("passage", "question"), (_SUPER, "boolq"), _BOOLEANS, ("BoolQ",)),
-    "wsc": _Set(("text", "span1_text", "span2_text"), (_SUPER, "wsc.fixed"), _BOOLEANS, ("WSC",), _flat_wsc),
-    "wic": _Set(("word", "sentence1", "sentence2"), (_SUPER, "wic"), _BOOLEANS, ("WiC",)),
-    "multirc": _Set(("paragraph", "question", "answer"), (_SUPER, "multirc"), _BOOLEANS, ("MultiRC",), _flat_multirc),
-    "qqp": _Set(("question1", "question2"), ("nyu-mll/glue", "qqp"), folders=("qqp-subset", "QQP"), unfold=_flat_qqp),
-    "squad": _Set(("title", "context", "question"), ("rajpurkar/squad", ""), folders=("squad-v1.1",)),
+    "sst2": _DataSet(("sentence",), ("nyu-mll/glue", "sst2"), folders=("sst-2", "SST-2")),
+    "rte": _DataSet(("premise", "hypothesis"), (_SUPER, "rte"), ("entailment", "not_entailment"), ("RTE",)),
+    "cb": _DataSet(("premise", "hypothesis"), (_SUPER, "cb"), ("entailment", "contradiction", "neutral"), ("CB",)),
+    "boolq": _DataSet(("passage", "question"), (_SUPER, "boolq"), _BOOLEANS, ("BoolQ",)),
+    "wsc": _DataSet(("text", "span1_text", "span2_text"), (_SUPER, "wsc.fixed"), _BOOLEANS, ("WSC",), _wsc_rows),
+    "wic": _DataSet(("word", "sentence1", "sentence2"), (_SUPER, "wic"), _BOOLEANS, ("WiC",)),
+    "multirc": _DataSet(
+        ("paragraph", "question", "answer"), (_SUPER, "multirc"), _BOOLEANS, ("MultiRC",), _multirc_rows
+    ),
+    "qqp": _DataSet(("question1", "question2"), ("nyu-mll/glue", "qqp"), folders=("qqp-subset", "QQP"), rows=_qqp_rows),
+    "squad": _DataSet(("title", "context", "question"), ("rajpurkar/squad", ""), folders=("squad-v1.1",)),
 }
 _FILES = {
     "train": ("train.tsv", "train.jsonl", "train.json", "train-v1.1.json"),
     "test": ("dev.tsv", "val.jsonl", "dev.jsonl", "dev.json", "dev-v1.1.json"),
 }
 _HUB_SPLITS = {"train": "train", "test": "validation"}
-_TEST_SHARE = 5  # one article in so many, of a SQuAD folder that has no training file
+_TEST_EVERY = 5  # every fifth article is for testing, if a SQuAD folder has no training file
 
 
 def read(name: str, folder: str | None) -> tuple[list[Sample], list[Sample]]:
-    """The samples to train on (validation included) and those to test on. Raises `DataError`."""
-    own = _folder(name, folder)
-    if own is None:
+    """Return the training samples (validation included) and the test samples.
+
+    Args:
+        name: a data set of `SETS`.
+        folder: the folder with its files; None: see the module.
+
+    Raises:
+        DataError: the files are missing or not valid.
+    """
+    path = _folder(name, folder)
+    if path is None:
         splits = _from_hub(name)
         return tuple(  # type: ignore[return-value]
             list(_samples(name, splits[_HUB_SPLITS[split]], f"{SETS[name].hub[0]}, {split}")) for split in _FILES
         )
-    test = _stored(name, own, "test")
-    if name != "squad" or _file(own, "train") is not None:
-        return _stored(name, own, "train"), test
-    held = [sample.label % _TEST_SHARE == 0 for sample in test]
+    development = _stored(name, path, "test")
+    if name != "squad" or _file(path, "train") is not None:
+        return _stored(name, path, "train"), development
     return (
-        [sample for sample, is_held in zip(test, held, strict=True) if not is_held],
-        [sample for sample, is_held in zip(test, held, strict=True) if is_held],
+        [sample for sample in development if sample.label % _TEST_EVERY != 0],
+        [sample for sample in development if sample.label % _TEST_EVERY == 0],
     )
 
 
@@ -120,12 +135,12 @@ def _folder(name: str, folder: str | None) -> Path | None:
 
 
 def _layout(name: str) -> str:
-    kind = {
+    files = {
         "sst2": "train.tsv and dev.tsv",
         "qqp": "train.tsv and dev.tsv",
         "squad": "train-v1.1.json and dev-v1.1.json",
     }
-    return f"a folder with {kind.get(name, 'train.jsonl and val.jsonl')}, as {name} is published"
+    return f"a folder with {files.get(name, 'train.jsonl and val.jsonl')}, as {name} is published"
 
 
 def _file(folder: Path, split: str) -> Path | None:
@@ -140,7 +155,7 @@ def _stored(name: str, folder: Path, split: str) -> list[Sample]:
 
 
 def _rows(path: Path) -> Iterator[Row]:
-    """The rows of a file: tab-separated, JSON lines, one JSON object of rows, or SQuAD's. Raises `DataError`."""
+    """Yield the rows of a file: TSV, JSON lines, a JSON object of rows, or SQuAD's JSON. Raises `DataError`."""
     try:
         with path.open(encoding="utf-8", newline="") as file:
             if path.suffix == ".tsv":
@@ -148,13 +163,13 @@ def _rows(path: Path) -> Iterator[Row]:
             elif path.suffix == ".jsonl":
                 yield from (json.loads(line) for line in file if line.strip())
             else:
-                whole = json.load(file)
-                yield from _of_squad(whole["data"]) if "data" in whole else whole.values()
+                document = json.load(file)
+                yield from _squad_rows(document["data"]) if "data" in document else document.values()
     except (OSError, ValueError, csv.Error) as error:
         raise DataError(path, f"a file that cannot be read ({error})", "the file as published") from error
 
 
-def _of_squad(articles: Iterable[Row]) -> Iterator[Row]:
+def _squad_rows(articles: Iterable[Row]) -> Iterator[Row]:
     for article in articles:
         for paragraph in article["paragraphs"]:
             for question in paragraph["qas"]:
@@ -163,14 +178,15 @@ def _of_squad(articles: Iterable[Row]) -> Iterator[Row]:
 
 
 def _samples(name: str, rows: Iterable[Row], where: object) -> Iterator[Sample]:
-    wanted, articles = SETS[name], dict[str, int]()
+    data_set = SETS[name]
+    articles = dict[str, int]()  # numbers by title
     number = -1
     try:
         for number, row in enumerate(rows):
-            for each in wanted.unfold(row):
-                fields = {field: str(each[field]) for field in wanted.fields}
+            for each in data_set.rows(row):
+                fields = {field: str(each[field]) for field in data_set.fields}
                 if name != "squad":
-                    yield Sample(fields, _label(each["label"], wanted.labels))
+                    yield Sample(fields, _label(each["label"], data_set.labels))
                     continue
                 answers = tuple(each["answers"]["text"])
                 if not answers:
@@ -178,15 +194,17 @@ def _samples(name: str, rows: Iterable[Row], where: object) -> Iterator[Sample]:
                 yield Sample(fields, articles.setdefault(fields["title"], len(articles)), answers)
     except (KeyError, TypeError, AttributeError) as error:
         missing = f"no field {error}" if isinstance(error, KeyError) else "no such fields"
-        raise DataError(where, f"{missing} in row {number}", f"{', '.join(wanted.fields)}, label for {name}") from None
-    except _NoClass as error:
-        raise DataError(where, f"label {error} in row {number}", f"{', '.join(wanted.labels)} for {name}") from None
+        raise DataError(
+            where, f"{missing} in row {number}", f"{', '.join(data_set.fields)}, label for {name}"
+        ) from None
+    except _UnknownLabel as error:
+        raise DataError(where, f"label {error} in row {number}", f"{', '.join(data_set.labels)} for {name}") from None
     if number < 0:
         raise DataError(where, "no samples", _layout(name))
 
 
-class _NoClass(Exception):
-    """A label that is no class of the set; says which."""
+class _UnknownLabel(Exception):
+    """A label that is not a class of the data set."""
 
 
 def _label(value: Any, labels: tuple[str, ...]) -> int:
@@ -195,7 +213,7 @@ def _label(value: Any, labels: tuple[str, ...]) -> int:
         return labels.index(text)
     if text.isdecimal() and int(text) < len(labels):
         return int(text)
-    raise _NoClass(repr(value))
+    raise _UnknownLabel(repr(value))
 
 
 def _from_hub(name: str) -> Mapping[str, Iterable[Row]]:
@@ -203,11 +221,13 @@ def _from_hub(name: str) -> Mapping[str, Iterable[Row]]:
     try:
         import datasets
 
-        found: Mapping[str, Iterable[Row]] = datasets.load_dataset(
+        splits: Mapping[str, Iterable[Row]] = datasets.load_dataset(
             repository, configuration or None, revision=_REVISIONS[repository]
         )
-        return {split: found[split] for split in _HUB_SPLITS.values()}
-    except Exception as error:  # the hub's client raises unrelated types, ImportError too, for one fact: no data came
+        return {split: splits[split] for split in _HUB_SPLITS.values()}
+    except (
+        Exception
+    ) as error:  # the client of the hub raises many unrelated types, also ImportError, if it gets no data
         reason = (str(error).splitlines() or [""])[0]
         raise DataError(
             f"data set {name}",

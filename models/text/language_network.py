@@ -1,8 +1,8 @@
-"""A pretrained language model and its tokenizer, loaded, with what is to be trained of it marked.
+"""Loads a pretrained language model and its tokenizer, and marks the parameters to train.
 
-What goes wrong here is nearly always a folder or a download that is not what it should be, so every error is turned
-into one sentence that says what to do. The invariant: what peft draws at random is drawn anew, by key, and nothing that
-a file lacks is drawn at all.
+Nearly all errors here come from a wrong folder or an incomplete download, so every error becomes one sentence that says
+what to do. The invariant: all values that peft draws at random are replaced with draws by key, and weights that a file
+lacks are an error and never drawn.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from seedbus.models.streams import stream
 from seedbus.models.text.training import LayerNorm, Lora, Prefix
 from seedbus.models.text.weights import (
     WHAT_A_FOLDER_HOLDS,
-    fetching,
+    download_command,
     is_norm,
-    place,
-    source,
-    unloadable,
+    reason_not_loadable,
+    resolve,
+    source_options,
     weights_format,
 )
 
@@ -46,7 +46,7 @@ _EXPECTED = (
 
 
 class Network:
-    """A causal language model of which only logits at given places are asked for. For one thread."""
+    """A causal language model that computes logits at given positions only. Not thread-safe."""
 
     def __init__(self, task: LanguageModelSettings, seed: int) -> None:
         model, self.tokenizer = load(task.model, task.dtype, "AutoModelForCausalLM")
@@ -58,9 +58,17 @@ class Network:
         self.trained = TrainedVector(self._outer)
 
     def logits(self, ids: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-        """ids [b, width] → float32 [n, vocabulary] after the tokens at (rows, columns), both [n].
+        """Return the logits after the tokens at given positions.
 
-        Rows are filled up at their ends: attention looks back only, so what follows a token cannot change its logits.
+        Rows are padded at their ends. Attention is causal, so padding cannot change the logits of earlier tokens.
+
+        Args:
+            ids: tokens, int64 [b, width].
+            rows: row of each position, int64 [n].
+            columns: column of each position, int64 [n].
+
+        Returns:
+            float32 [n, vocabulary].
         """
         past = self._outer.get_prompt(len(ids)) if self._has_prefix else None
         if not self._head_is_a_product:
@@ -71,14 +79,20 @@ class Network:
         return head.float()
 
     def generate(self, ids: list[int], length: int, ends: list[int]) -> list[int]:
-        """The greedy continuation, at most `length` tokens, up to and including the first that ends an answer."""
-        asked = torch.tensor([ids])
+        """Return the greedy continuation of a prompt.
+
+        Args:
+            ids: the tokens of the prompt.
+            length: largest number of tokens to generate.
+            ends: tokens that end an answer; the first one generated is included.
+        """
+        prompt = torch.tensor([ids])
         settings = {"max_new_tokens": length, "do_sample": False, "num_beams": 1, "eos_token_id": ends}
         with torch.inference_mode():
-            found = self._outer.generate(
-                input_ids=asked, attention_mask=torch.ones_like(asked), pad_token_id=ends[0], **settings
+            tokens = self._outer.generate(
+                input_ids=prompt, attention_mask=torch.ones_like(prompt), pad_token_id=ends[0], **settings
             )
-        return [int(token) for token in found[0, len(ids) :]]
+        return [int(token) for token in tokens[0, len(ids) :]]
 
     @cached_property
     def _has_prefix(self) -> bool:
@@ -86,21 +100,22 @@ class Network:
 
     @cached_property
     def _head_is_a_product(self) -> bool:
-        """Whether the head is all that stands between hidden states and logits; some models scale or cap these."""
+        """True if the logits are the head applied to the hidden states; some models also scale or cap them."""
         with torch.inference_mode():
             ids = torch.zeros((1, 2), dtype=torch.int64)
-            whole = self._model(input_ids=ids, use_cache=False).logits
+            logits = self._model(input_ids=ids, use_cache=False).logits
             hidden = self._model.get_decoder()(input_ids=ids, use_cache=False).last_hidden_state
             head = self._model.get_output_embeddings()
-            return hidden.shape[-1] == head.weight.shape[-1] and torch.allclose(head(hidden), whole, atol=1e-4)
+            return hidden.shape[-1] == head.weight.shape[-1] and torch.allclose(head(hidden), logits, atol=1e-4)
 
     def _check_tokenizer(self, model: str) -> None:
-        most, rows = len(self.tokenizer), self._model.get_input_embeddings().weight.shape[0]
-        if most > rows:
-            raise DataError(model, f"a tokenizer of {most} tokens and embeddings for {rows}", "a tokenizer that fits")
+        tokens = len(self.tokenizer)
+        rows = self._model.get_input_embeddings().weight.shape[0]
+        if tokens > rows:
+            raise DataError(model, f"a tokenizer of {tokens} tokens and embeddings for {rows}", "a tokenizer that fits")
 
     def _context(self, task: LanguageModelSettings) -> int | None:
-        """How many tokens there may be, prompt and answer; none: as many as one likes."""
+        """The largest number of tokens of prompt and answer together; None: unlimited."""
         most = getattr(self._model.config, "max_position_embeddings", None)
         if most is not None and isinstance(task.train, Prefix):
             most -= task.train.tokens
@@ -110,51 +125,72 @@ class Network:
 
 
 def load(model: str, dtype: str, head: str, **settings: Any) -> tuple[Any, Any]:
-    """A model of transformers' class `head`, and its tokenizer. Raises `DataError`."""
-    model = place(model)
-    with _sentence(model):
+    """Load a model and its tokenizer.
+
+    Args:
+        model: a folder, or a name on the hub.
+        dtype: type of the weights, such as "float32".
+        head: the class of transformers that loads the model, such as "AutoModelForCausalLM".
+        settings: further arguments of its `from_pretrained`.
+
+    Returns:
+        The model and the tokenizer.
+
+    Raises:
+        DataError: the model cannot be loaded, or its files lack weights.
+    """
+    model = resolve(model)
+    with _as_data_error(model):
         import transformers
 
         with _quiet(transformers):
-            tokenizer = transformers.AutoTokenizer.from_pretrained(model, **source(model))
-            found = getattr(transformers, head).from_pretrained(
+            tokenizer = transformers.AutoTokenizer.from_pretrained(model, **source_options(model))
+            network, report = getattr(transformers, head).from_pretrained(
                 model,
                 dtype=getattr(torch, dtype),
                 output_loading_info=True,
                 ignore_mismatched_sizes=True,
-                **source(model),
+                **source_options(model),
                 **weights_format(model),
                 **settings,
             )
-    network, report = found
     _refuse_incomplete(model, report)
     return network, tokenizer
 
 
 def _refuse_incomplete(model: str, report: dict[str, Any]) -> None:
-    """What a file lacks, transformers would draw at random."""
-    lacking = sorted({*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])})
-    if lacking:
+    """Raise `DataError` for missing weights, which transformers would draw at random."""
+    missing = sorted({*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])})
+    if missing:
         raise DataError(
             f"task.model {model}",
-            f"no weights for {len(lacking)} of its parts ({lacking[0]}{', …' if len(lacking) > 1 else ''})",
+            f"no weights for {len(missing)} of its parts ({missing[0]}{', …' if len(missing) > 1 else ''})",
             "a complete file of the model that config.json describes",
         )
 
 
 def peft_model(network: Any, kind: str, **settings: Any) -> Any:
-    """The network with peft's additions of that kind. Raises `DataError` where peft is not installed."""
+    """Add trainable parameters to a network with peft.
+
+    Args:
+        network: a model of transformers.
+        kind: a configuration class of peft, such as "LoraConfig".
+        settings: the arguments of that class.
+
+    Raises:
+        DataError: peft is not installed.
+    """
     try:
         import peft
     except ImportError as error:
         raise DataError("task.train", f"no package peft ({error})", '`pip install "seedbus[hub]"`') from error
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of one library about another's next version
+        warnings.simplefilter("ignore")  # peft warns about future versions of transformers
         return peft.get_peft_model(network, getattr(peft, kind)(**settings))
 
 
 def draw_lora(module: nn.Module, *key: int | str) -> None:
-    """A as a linear layer's weight begins (uniform within ±1/√inputs), as peft does, but by key; B is 0."""
+    """Draw A of every LoRA layer by key, from the distribution that peft uses: uniform within ±1/√inputs. B stays 0."""
     for name, layer in module.named_modules():
         if name.endswith("lora_A.default"):
             drawn = initial_values(layer, stream("lora", name, *key))
@@ -162,10 +198,10 @@ def draw_lora(module: nn.Module, *key: int | str) -> None:
 
 
 def _with_training(model: Any, task: LanguageModelSettings, seed: int) -> Any:
-    """The model as it is called, with `requires_grad` on what is trained."""
+    """Return the model to call, with `requires_grad` set on the trained parameters."""
     train = task.train
     if isinstance(train, Lora):
-        made = peft_model(
+        lora = peft_model(
             model,
             "LoraConfig",
             r=train.rank,
@@ -174,13 +210,13 @@ def _with_training(model: Any, task: LanguageModelSettings, seed: int) -> Any:
             lora_dropout=0.0,
             task_type="CAUSAL_LM",
         )
-        draw_lora(made, task.name, seed)
-        return made
+        draw_lora(lora, task.name, seed)
+        return lora
     if isinstance(train, Prefix):
         activations = _activations(model, train.tokens, stream("prefix", task.name, seed))
-        made = peft_model(model, "PrefixTuningConfig", num_virtual_tokens=train.tokens, task_type="CAUSAL_LM")
-        made.prompt_encoder["default"].embedding.weight.data = torch.from_numpy(activations)
-        return made
+        prefix = peft_model(model, "PrefixTuningConfig", num_virtual_tokens=train.tokens, task_type="CAUSAL_LM")
+        prefix.prompt_encoder["default"].embedding.weight.data = torch.from_numpy(activations)
+        return prefix
     for name, parameter in model.named_parameters():
         if not isinstance(train, LayerNorm) or is_norm(name):
             parameter.data = parameter.data.float()
@@ -189,30 +225,30 @@ def _with_training(model: Any, task: LanguageModelSettings, seed: int) -> Any:
 
 
 def _activations(model: Any, tokens: int, rng: np.random.Generator) -> NDArray[np.float32]:
-    """Keys and values of random words, [tokens, layers · 2 · width], rounded to 8 bits. See `Prefix`."""
+    """Return keys and values of random words, [tokens, layers · 2 · width], rounded to bfloat16. See `Prefix`."""
     words = torch.from_numpy(rng.integers(0, model.config.vocab_size, (1, tokens)))
     with torch.inference_mode():
         cache = copy.deepcopy(model).double()(input_ids=words, use_cache=True).past_key_values
-        found = [part for layer in cache.layers for part in (layer.keys, layer.values)]
-        flat = [part[0].transpose(0, 1).reshape(tokens, -1) for part in found]  # [heads, tokens, width] before
+        parts = [part for layer in cache.layers for part in (layer.keys, layer.values)]  # [1, heads, tokens, width]
+        flat = [part[0].transpose(0, 1).reshape(tokens, -1) for part in parts]
         return torch.cat(flat, dim=1).to(torch.bfloat16).float().numpy()
 
 
 @contextmanager
-def _sentence(model: str) -> Iterator[None]:
-    """The many errors of loading, as one that says what to do."""
+def _as_data_error(model: str) -> Iterator[None]:
+    """Turn all errors of loading into one `DataError` that says what to do."""
     expected = (
-        f"a folder with {WHAT_A_FOLDER_HOLDS}, or a name on the hub that `{fetching(model)}` has fetched; "
+        f"a folder with {WHAT_A_FOLDER_HOLDS}, or a name on the hub that `{download_command(model)}` has fetched; "
         'and `pip install "seedbus[hub]"`'
     )
     try:
         yield
-    except Exception as error:  # transformers raises unrelated types for one fact: no model came
+    except Exception as error:  # transformers raises many unrelated types if it gets no model
         if is_out_of_memory(error):
             raise _too_large(model) from error
-        never = unloadable(model)
-        if never is not None:
-            raise DataError(f"task.model {model}", never, _EXPECTED) from error
+        found = reason_not_loadable(model)
+        if found is not None:
+            raise DataError(f"task.model {model}", found, _EXPECTED) from error
         reason = next(iter(str(error).strip().splitlines()), "")
         is_offline = os.environ.get("HF_HUB_OFFLINE") not in (None, "", "0")
         where = "nothing that can be loaded, and HF_HUB_OFFLINE is set" if is_offline else "nothing that can be loaded"
@@ -229,14 +265,15 @@ def _too_large(model: str) -> DataError:
 
 @contextmanager
 def _quiet(transformers: Any) -> Iterator[None]:
-    """No progress bars and advice while loading: the run has a display of its own."""
+    """Suppress the progress bars and advice of transformers; the run has its own display."""
     log = transformers.utils.logging
-    level, shows = log.get_verbosity(), log.is_progress_bar_enabled()
+    verbosity = log.get_verbosity()
+    has_progress_bar = log.is_progress_bar_enabled()
     log.set_verbosity_error()
     log.disable_progress_bar()
     try:
         yield
     finally:
-        log.set_verbosity(level)
-        if shows:
+        log.set_verbosity(verbosity)
+        if has_progress_bar:
             log.enable_progress_bar()

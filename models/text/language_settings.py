@@ -1,4 +1,4 @@
-"""The settings of a fine-tuned causal language model: the fields of `task:`, and what follows without torch."""
+"""The settings of a fine-tuned causal language model: the fields of `task:`, and values that need no torch."""
 
 from __future__ import annotations
 
@@ -8,26 +8,29 @@ from pydantic import Field, model_validator
 
 from seedbus.models.text.task import TextTask
 from seedbus.models.text.training import Full, Training
-from seedbus.models.text.weights import look
+from seedbus.models.text.weights import inspect_pretrained
 
 
 class LanguageModelSettings(TextTask, frozen=True):
-    """What a scenario says of a causal language model that is fine-tuned on prompts."""
+    """The fields of a task that fine-tunes a causal language model on prompts."""
 
     model: str = Field(
         "facebook/opt-125m",
         min_length=1,
-        description="a name on the Hugging Face hub, or a folder, which may lie beside the scenario's file",
+        description="a name on the Hugging Face hub, or a folder, which may be relative to the scenario's file",
     )
     dataset: Literal["sst2", "cb", "wsc", "wic", "rte", "boolq", "multirc", "qqp", "squad"] = Field(
-        "sst2", description="what is learned; squad is generated and measured by F1, the others are classified"
+        "sst2",
+        description="the data set; answers of squad are generated and evaluated by F1, the others are classified",
     )
-    train: Training = Field(Full(), description="which weights are trained: x")
+    train: Training = Field(Full(), description="which weights are trained; they are x")
     dtype: Literal["float32", "bfloat16", "float16"] = Field(
-        "float32", description="how frozen weights are stored; they are computed with in float32 all the same"
+        "float32", description="storage type of frozen weights; computation is always in float32"
     )
     max_length: int | None = Field(
-        None, ge=8, description="tokens of prompt and answer; a longer prompt loses its beginning; none: the context"
+        None,
+        ge=8,
+        description="most tokens of prompt and answer; the beginning of a longer prompt is cut; none: the context",
     )
     loss: Literal["answer", "options"] = Field(
         "answer",
@@ -37,11 +40,11 @@ class LanguageModelSettings(TextTask, frozen=True):
     answer_tokens: int = Field(50, ge=1, le=2048, description="length of a generated answer, at most (SQuAD)")
 
     @model_validator(mode="after")
-    def _sound(self) -> Self:
+    def _check_combinations(self) -> Self:
         if self.dtype != "float32" and self.train.kind in ("full", "prefix"):
-            why = "freezes none" if self.train.kind == "full" else "peft rounds to the type of frozen weights"
+            reason = "freezes none" if self.train.kind == "full" else "peft rounds to the type of frozen weights"
             raise ValueError(
-                f"dtype is {self.dtype}, for frozen weights, and train is {self.train.kind}, which {why}; expected "
+                f"dtype is {self.dtype}, for frozen weights, and train is {self.train.kind}, which {reason}; expected "
                 "dtype: float32, or train: {kind: lora} or {kind: layernorm}"
             )
         if self.loss == "options" and self.dataset == "squad":
@@ -49,8 +52,8 @@ class LanguageModelSettings(TextTask, frozen=True):
         return self
 
     @property
-    def metrics(self) -> tuple[str, ...]:  # type: ignore[override]  # a task's class has one tuple; here the set decides
-        """What an evaluation measures; accuracy of SQuAD is its exact match."""
+    def metrics(self) -> tuple[str, ...]:  # type: ignore[override]  # a class variable of Task; here it depends on the data set
+        """The metrics of an evaluation. The accuracy of SQuAD is its exact match."""
         return ("loss", "accuracy", "f1") if self.dataset == "squad" else ("loss", "accuracy")
 
     def smaller(self) -> list[str]:
@@ -62,5 +65,5 @@ class LanguageModelSettings(TextTask, frozen=True):
 
     @property
     def dimension(self) -> int:
-        """d, from the model's configuration and header. Raises `DataError` where neither is on this machine."""
-        return self.train.count(look(self.model))
+        """d, from the model's configuration and header. Raises `DataError` if they are not on this machine."""
+        return self.train.count(inspect_pretrained(self.model))

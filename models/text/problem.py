@@ -1,4 +1,4 @@
-"""What problems on labelled text have in common: samples, one trained vector, and objectives that share its point.
+"""The base of problems on labelled text: samples, one trained vector, and objectives that share its point.
 
 The invariant: a client's loss is computed on its own batch alone, with float32 arithmetic, by the same operations
 wherever the client is hosted.
@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from seedbus.models.data.batches import batch, passes
+from seedbus.models.data.batches import batch, batches_per_pass
 from seedbus.models.errors import DataError, NoRoom, is_out_of_memory
 from seedbus.models.parameters.trained_vector import TrainedVector
 from seedbus.models.partitions import Partition
@@ -28,157 +28,198 @@ from seedbus.models.text.files import Sample
 from seedbus.models.text.task import TextTask
 
 _PROBE = "The quick brown fox isn't “42” years old; Yes, No, or Maybe?\n  It was great, naïve and terrible."
-Given = TypeVar("Given")
+BatchT = TypeVar("BatchT")
 
 
-class TextProblem(ABC, Generic[Given]):
-    """See `task.Problem`; for one thread. Given: a mini-batch, ready for the network."""
+class TextProblem(ABC, Generic[BatchT]):
+    """Implements `task.Problem`. Not thread-safe. BatchT is the type of a mini-batch, ready for the network."""
 
     trained: TrainedVector
 
     def __init__(self, task: TextTask, *, seed: int, clients: int, partition: Partition) -> None:
-        self.seed, self.batch_size, self._name = seed, task.batch_size, task.name
+        self.seed = seed
+        self.batch_size = task.batch_size
+        self._name = task.name
         self.splits = task.splits(seed)
         self.parts = partition.split(np.array([each.label for each in self.splits["train"]]), clients, seed)
 
-    def hold(self, trained: TrainedVector, expected: int) -> None:
-        """The vector of this problem, as long as the schema says. Raises `DataError`."""
+    def set_trained(self, trained: TrainedVector, expected: int) -> None:
+        """Set the trained parameters.
+
+        Args:
+            trained: the parameters.
+            expected: their number, as the task has computed it from the model's header.
+
+        Raises:
+            DataError: the number differs.
+        """
         self.trained = trained
         if self.dimension != expected:
             raise DataError("task.model", f"{self.dimension} trained weights", f"{expected}, as its header says")
-        # additions to frozen weights are few; all the weights can be had again from where they came
-        self._start = None if trained.is_whole else trained.values()
-        self._seal = b""
+        # weights that are added to frozen ones are few and kept; the full weights can be loaded again from their files
+        self._x0 = None if trained.is_whole else trained.values()
+        self._x0_digest = b""
 
     @abstractmethod
     def load(self) -> TrainedVector:
-        """The module as its task describes it, anew."""
+        """Load the module of the task again and return its trained parameters."""
 
     @abstractmethod
-    def given(self, indices: NDArray[np.int64]) -> Given:
-        """Training samples as a batch."""
+    def training_batch(self, indices: NDArray[np.int64]) -> BatchT:
+        """Return training samples as a batch."""
 
     @abstractmethod
-    def mean(self, given: Given) -> Tensor:
-        """The mean loss over the samples of a batch, at the point."""
+    def mean_loss(self, batch: BatchT) -> Tensor:
+        """Return the mean loss over the samples of a batch, at the point."""
 
     @property
     def dimension(self) -> int:
         return self.trained.dimension
 
     def x0(self) -> NDArray[np.float32]:
-        """The pretrained weights, or what is added to them, float32 [d]. Raises `DataError` if they are others now."""
-        if self._start is not None:
-            return self._start.copy()
-        found = (self.trained if self.trained.is_as_made else self.load()).values()
-        seal = hashlib.blake2b(found.data, digest_size=16).digest()
-        if seal != (self._seal or seal):
-            raise DataError("task.model", "other weights than when this process began", "files that nobody changes")
-        self._seal = seal
-        return found
+        """Return the pretrained weights, or the initial weights that are added to frozen ones, float32 [d].
+
+        Raises:
+            DataError: the files of the model have changed since the first call.
+        """
+        if self._x0 is not None:
+            return self._x0.copy()
+        x0 = (self.trained if self.trained.has_initial_values else self.load()).values()
+        digest = hashlib.blake2b(x0.data, digest_size=16).digest()
+        if digest != (self._x0_digest or digest):
+            raise DataError("task.model", "other weights than when this process began", "files that do not change")
+        self._x0_digest = digest
+        return x0
 
     @property
     def point(self) -> Vector:
-        """Where the next loss is taken, float32 [d]. Who needs it has memory for x₀ too."""
-        if self._start is None:
-            self._start = self.x0()
+        """The point at which losses are computed, float32 [d]. The first access also stores x₀ in memory."""
+        if self._x0 is None:
+            self._x0 = self.x0()
         return self.trained.point
 
     def samples(self, client: int) -> int:
-        """How many training samples the client holds."""
+        """The number of the client's training samples."""
         return int(self.parts[client].size)
 
-    def objective(self, client: int, round: int) -> TextObjective[Given]:
-        """The client's loss in that round; it writes and reads this problem's one point."""
+    def objective(self, client: int, round: int) -> TextObjective[BatchT]:
+        """Return the client's loss in a round. All objectives share the problem's point."""
         return TextObjective(self, client, round)
 
     def state_dict(self, x: Vector) -> dict[str, NDArray[np.float32]]:
-        """x as the trained tensors, by the names that transformers and peft load them by."""
+        """Return x as tensors, by the names under which transformers and peft load them."""
         with self.trained.at(x):
             return {name.replace(".default", ""): tensor for name, tensor in self.trained.tensors().items()}
 
-    def taken(self, split: str) -> list[Sample]:
-        """The samples of a split that there is. Raises `DataError`."""
+    def samples_of(self, split: str) -> list[Sample]:
+        """Return the samples of a split. Raises `DataError` if it has none."""
         check_split(split)
         if not self.splits[split]:
             raise DataError(f"task {self._name}", f"no samples in the {split} split", "a larger `validation`")
         return self.splits[split]
 
 
-class TextObjective(Generic[Given]):
-    """One client's loss in one round; keeps the batch of the step at hand, and nothing else."""
+class TextObjective(Generic[BatchT]):
+    """One client's loss in one round. Keeps only the batch of the current step."""
 
-    def __init__(self, problem: TextProblem[Given], client: int, round: int) -> None:
-        self._problem, self._client, self._round = problem, client, round
-        self._at: int | None = None
+    def __init__(self, problem: TextProblem[BatchT], client: int, round: int) -> None:
+        self._problem = problem
+        self._client = client
+        self._round = round
+        self._step: int | None = None  # whose batch is kept
 
     @property
     def point(self) -> Vector:
-        """The problem's one point."""
+        """The point at which losses are computed, float32 [d]; shared by all objectives of the problem."""
         return self._problem.point
 
     def loss(self, step: int) -> float:
-        """The mean over the step's batch, as a Python float. Raises `DataError` where memory does not suffice."""
-        given = self.batch(step)  # not within: tensors that are made there have no gradients, and this batch is kept
+        """Return the mean loss over the step's batch, as a Python float. Raises `DataError` if memory runs out."""
+        # outside of inference mode: its tensors cannot have gradients, and this batch is kept for `gradient`
+        batch = self.batch(step)
         with torch.inference_mode():
-            return float(self._problem.mean(given))
+            return float(self._problem.mean_loss(batch))
 
     def loss_at(self, step: int, fill: Fill) -> float:
-        """The same where `fill` says, with one layer's parameters in memory. Raises `DataError`."""
-        given = self.batch(step)
-        return self._problem.trained.loss_at(fill, lambda: self._problem.mean(given))
+        """Return the loss at the point that `fill` writes, with only one layer's parameters in memory.
+
+        Raises:
+            DataError: memory runs out.
+        """
+        batch = self.batch(step)
+        return self._problem.trained.loss_at(fill, lambda: self._problem.mean_loss(batch))
 
     def gradient(self, step: int, criterion: None = None) -> NDArray[np.float32]:
-        """The gradient of that mean at `point`, float32 [d], in a buffer that the next call overwrites.
+        """Return the gradient of the mean loss over the step's batch, in a buffer that the next call overwrites.
 
-        criterion: another loss than the task's own; text has none. Raises `DataError`.
+        Args:
+            step: the local step.
+            criterion: a loss that replaces the task's loss; text tasks accept none.
+
+        Returns:
+            float32 [d].
+
+        Raises:
+            DataError: a criterion is given, or memory runs out.
         """
         if criterion is not None:
             raise DataError("a task on text", "an algorithm with a loss of its own", "one that takes the task's")
-        return self._problem.trained.gradient(self._problem.mean(self.batch(step)))
+        return self._problem.trained.gradient(self._problem.mean_loss(self.batch(step)))
 
     @property
     def samples(self) -> int:
-        """How many training samples the client holds."""
+        """The number of the client's training samples."""
         return self._problem.samples(self._client)
 
     @property
     def key(self) -> int:
-        """64 bits of this client and round."""
+        """A 64-bit key of this client and round."""
         return private_key(self._problem.seed, self._client, self._round)
 
     @property
     def steps_an_epoch(self) -> int:
-        """How many mini-batches make one pass over the client's samples."""
-        return passes(self._problem.parts[self._client], self._problem.batch_size)
+        """The number of mini-batches of one pass over the client's samples."""
+        return batches_per_pass(self._problem.parts[self._client], self._problem.batch_size)
 
-    def batch(self, step: int) -> Given:
-        """The step's mini-batch, made when the step first asks for it."""
-        problem, client = self._problem, self._client
-        if step != self._at:
-            key = {"seed": problem.seed, "client": client, "round": self._round, "step": step}
-            self._given = problem.given(batch(problem.parts[client], problem.batch_size, **key))
-            self._at = step
-        return self._given
+    def batch(self, step: int) -> BatchT:
+        """Return the step's mini-batch, computed once per step."""
+        problem = self._problem
+        if step != self._step:
+            key = {"seed": problem.seed, "client": self._client, "round": self._round, "step": step}
+            indices = batch(problem.parts[self._client], problem.batch_size, **key)
+            self._batch = problem.training_batch(indices)
+            self._step = step
+        return self._batch
 
 
 def identity(problem: TextProblem[Any], tokenizer: Any, *, special: bool) -> bytes:
-    """A digest of what x₀ does not show: frozen weights, what the tokenizer does, and the samples.
+    """Return a digest of everything that decides a loss and is not part of x₀: frozen weights, tokenizer and samples.
 
-    special: whether the tokens that it puts around a text by itself are used.
+    Args:
+        problem: the problem whose weights and samples are digested.
+        tokenizer: its tokenizer.
+        special: whether the problem uses the special tokens that the tokenizer adds around a text.
     """
-    words = sorted(tokenizer.get_vocab().items(), key=lambda word: word[1])
-    does = [tokenizer(_PROBE, add_special_tokens=special)["input_ids"], tokenizer.bos_token_id, tokenizer.eos_token_id]
+    vocabulary = sorted(tokenizer.get_vocab().items(), key=lambda entry: entry[1])
+    probe = [tokenizer(_PROBE, add_special_tokens=special)["input_ids"], tokenizer.bos_token_id, tokenizer.eos_token_id]
     samples = hashlib.blake2b()
     for split in problem.splits.values():
         for sample in split:
             samples.update(json.dumps(sample).encode())
-    return problem.trained.frozen_digest(json.dumps([words, does]).encode(), samples.digest())
+    return problem.trained.frozen_digest(json.dumps([vocabulary, probe]).encode(), samples.digest())
 
 
 @contextmanager
-def roomy(shape: Sequence[int], field: str) -> Iterator[None]:
-    """Memory that does not suffice for [rows, width] tokens: one sentence that says what would take less."""
+def explain_out_of_memory(shape: Sequence[int], field: str) -> Iterator[None]:
+    """Turn an out-of-memory error into one sentence that says which settings need less memory.
+
+    Args:
+        shape: rows and width of the batch of tokens.
+        field: the field of the task that is named, such as "task.batch_size".
+
+    Raises:
+        NoRoom: memory ran out.
+    """
     try:
         yield
     except (MemoryError, RuntimeError) as error:

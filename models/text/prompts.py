@@ -1,10 +1,10 @@
-"""What a language model is shown and what it should answer, for every data set: templates and verbalisers.
+"""The prompts of every data set: templates and verbalisers.
 
-MeZO's (Malladi et al. 2023, arXiv:2305.17333, appendix E, and their code), to the character: SST-2 from Gao et al.
-2021, BoolQ and SQuAD after Brown et al. 2020, RTE, CB, WiC, WSC and MultiRC from PromptSource (Bach et al. 2022). QQP
-is not in MeZO's list and has PromptSource's "meaning", with both questions.
+They equal MeZO's (Malladi et al. 2023, arXiv:2305.17333, appendix E, and their code) to the character: SST-2 is from
+Gao et al. 2021, BoolQ and SQuAD follow Brown et al. 2020, and RTE, CB, WiC, WSC and MultiRC are from PromptSource (Bach
+et al. 2022). QQP is not in MeZO's list and uses PromptSource's "meaning", with both questions.
 
-CB has three classes, each with an answer of its own; QQP shows question 1 and question 2.
+CB has three classes, each with its own answer. QQP shows question 1 and question 2.
 """
 
 from __future__ import annotations
@@ -16,18 +16,19 @@ Fields = Mapping[str, str]
 
 
 class Prompt(NamedTuple):
-    """How one data set is put to a model."""
+    """The prompt of one data set."""
 
     template: str
     """The text before the answer, with the sample's fields in braces."""
-    joint: str
-    """What joins the answer to it: a space, which belongs to the answer, or nothing after a line break."""
+    separator: str
+    """The text between template and answer: a space, which belongs to the answer, or nothing after a line break."""
     answers: tuple[str, ...]
-    """The answer of each class, in the order of the labels; none where the answer is text of the sample."""
+    """The answer of each class, in the order of the labels; empty if the answer is text of the sample."""
     prepare: Callable[[Fields], Fields] = dict
+    """Converts the sample's fields before they are shown."""
 
     def show(self, fields: Fields) -> str:
-        """The text before the answer."""
+        """Return the text before the answer."""
         return self.template.format_map(self.prepare(fields))
 
 
@@ -77,4 +78,4 @@ PROMPTS = {
     "squad": Prompt("Title: {title}\nContext: {context}\nQuestion: {question}\nAnswer:", " ", ()),
 }
 END_OF_ANSWER = "\n"
-"""What ends an answer that is text of the sample, in training and in generation."""
+"""The end of an answer that is text of the sample, in training and in generation."""

@@ -1,7 +1,7 @@
 """A sentence encoder with its classifier, bound to data.
 
-Here what fills a row up is masked, for attention looks both ways. Where the encoder is frozen, a text's vector is
-computed once, by itself: it does not depend on which other texts were asked for before.
+Attention is bidirectional, so padding is masked. If the encoder is frozen, the vector of each text is computed once and
+alone, so that it does not depend on the other texts of a batch.
 """
 
 from __future__ import annotations
@@ -21,44 +21,45 @@ from seedbus.models.partitions import Partition
 from seedbus.models.streams import stream
 from seedbus.models.task import Vector
 from seedbus.models.text.language_network import draw_lora, load, peft_model
-from seedbus.models.text.problem import TextProblem, identity, roomy
+from seedbus.models.text.problem import TextProblem, explain_out_of_memory, identity
 from seedbus.models.text.sentence_settings import TEXTS, SentenceEncoderSettings
 from seedbus.models.text.tokens import chunks
 from seedbus.models.text.training import Full, Lora
 
-EVALUATION_TOKENS = 8_192
-Given = tuple[list[tuple[str, int]], Tensor]
+EVALUATION_TOKENS = 8_192  # of one forward pass
+SentenceBatch = tuple[list[tuple[str, int]], Tensor]
 
 
-class SentenceProblem(TextProblem[Given]):
-    """See `task.Problem`; for one thread. A batch is named: (split, index) of its samples, and their labels."""
+class SentenceProblem(TextProblem[SentenceBatch]):
+    """Implements `task.Problem`. Not thread-safe. A batch is (split, index) of each sample, and the labels [b]."""
 
     def __init__(self, task: SentenceEncoderSettings, *, seed: int, clients: int, partition: Partition) -> None:
         expected = task.dimension
         super().__init__(task, seed=seed, clients=clients, partition=partition)
         self.task = task
         self.module, self.tokenizer = _network(task, seed)
-        self.hold(TrainedVector(self.module), expected)
+        self.set_trained(TrainedVector(self.module), expected)
         self._is_frozen = not any(p.requires_grad for p in self.module["encoder"].parameters())
         self._vectors: dict[str, Tensor] = {}
         self._tokens: dict[str, list[int]] = {}
 
     def load(self) -> TrainedVector:
-        """See `text_problem.TextProblem`. Raises `DataError`."""
+        """See `problem.TextProblem`. Raises `DataError`."""
         return TrainedVector(_network(self.task, self.seed)[0])
 
     def identity(self) -> bytes:
-        """See `text_problem.identity`."""
+        """See `problem.identity`."""
         return identity(self, self.tokenizer, special=True)
 
     def evaluate(self, x: Vector, split: str) -> dict[str, float]:
-        """{"loss", "accuracy"}: means over samples."""
-        samples = self.taken(split)
-        chosen = [int(index) for index in self.task.measured(len(samples))]
+        """Return "loss" and "accuracy", means over samples."""
+        samples = self.samples_of(split)
+        chosen = [int(index) for index in self.task.evaluated_indices(len(samples))]
         lengths = [max(len(text) for text in self._texts(split, index)) for index in chosen]
-        loss, correct = 0.0, 0
+        loss = 0.0
+        correct = 0
         for group in chunks(lengths, EVALUATION_TOKENS):
-            keys = [(split, chosen[place]) for place in group]
+            keys = [(split, chosen[position]) for position in group]
             labels = torch.tensor([samples[index].label for _, index in keys])
             with torch.inference_mode(), self.trained.at(x):
                 logits = self._logits(keys)
@@ -66,21 +67,22 @@ class SentenceProblem(TextProblem[Given]):
             correct += int((logits.argmax(dim=1) == labels).sum())
         return {"loss": loss / len(chosen), "accuracy": correct / len(chosen)}
 
-    def given(self, indices: NDArray[np.int64]) -> Given:
-        """Training samples by name, and their labels."""
+    def training_batch(self, indices: NDArray[np.int64]) -> SentenceBatch:
+        """Return the keys of training samples, and their labels."""
         labels = [self.splits["train"][index].label for index in indices]
         return [("train", int(index)) for index in indices], torch.tensor(labels)
 
-    def mean(self, given: Given) -> Tensor:
-        """The mean cross-entropy over the samples of a batch."""
-        return cross_entropy(self._logits(given[0]), given[1])
+    def mean_loss(self, batch: SentenceBatch) -> Tensor:
+        """Return the mean cross-entropy over the samples of a batch."""
+        keys, labels = batch
+        return cross_entropy(self._logits(keys), labels)
 
     def _texts(self, split: str, index: int) -> list[str]:
         fields = self.splits[split][index].fields
         return [fields[name] for name in TEXTS[self.task.dataset]]
 
     def _logits(self, keys: Sequence[tuple[str, int]]) -> Tensor:
-        """Logits [n, classes] of the samples of those names."""
+        """Return the logits of the samples with these keys (split, index), [n, classes]."""
         columns = [self._encoded(texts) for texts in zip(*(self._texts(*key) for key in keys), strict=True)]
         if len(columns) == 2:
             columns.append((columns[0] - columns[1]).abs())
@@ -88,7 +90,7 @@ class SentenceProblem(TextProblem[Given]):
         return logits
 
     def _encoded(self, texts: Sequence[str]) -> Tensor:
-        """Unit vectors [n, width] of the texts."""
+        """Return a unit vector for each text, [n, width]."""
         if not self._is_frozen:
             return self._forward(texts)
         for text in texts:
@@ -102,27 +104,27 @@ class SentenceProblem(TextProblem[Given]):
         width = max(map(len, rows))
         ids = torch.tensor([row + [0] * (width - len(row)) for row in rows])
         mask = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows])
-        with roomy(ids.shape, "task.batch_size"):
+        with explain_out_of_memory(ids.shape, "task.batch_size"):
             states = self.module["encoder"](input_ids=ids, attention_mask=mask).last_hidden_state
             sums = (states * mask[..., None]).sum(dim=1)
             return normalize(sums / mask.sum(dim=1, keepdim=True))
 
     def _tokenized(self, text: str) -> list[int]:
         if text not in self._tokens:
-            found = self.tokenizer(text, truncation=True, max_length=self.task.max_length)
-            self._tokens[text] = found["input_ids"]
+            encoding = self.tokenizer(text, truncation=True, max_length=self.task.max_length)
+            self._tokens[text] = encoding["input_ids"]
         return self._tokens[text]
 
 
 def _network(task: SentenceEncoderSettings, seed: int) -> tuple[nn.ModuleDict, Any]:
-    """The encoder and the head, and the encoder's tokenizer."""
+    """Return the encoder with its head, and the tokenizer."""
     encoder, tokenizer = load(task.model, "float32", "AutoModel", add_pooling_layer=False)
     parts = {"encoder": _prepared(encoder, task, seed), "head": _head(encoder, task, seed)}
     return nn.ModuleDict(parts), tokenizer
 
 
 def _prepared(encoder: Any, task: SentenceEncoderSettings, seed: int) -> Any:
-    """The encoder with `requires_grad` on what is trained of it."""
+    """Return the encoder with `requires_grad` set on its trained parameters."""
     encoder.requires_grad_(isinstance(task.train, Full))
     if isinstance(task.train, Lora):
         targets = list(task.train.targets)
@@ -137,5 +139,6 @@ def _head(encoder: Any, task: SentenceEncoderSettings, seed: int) -> nn.Module:
     width = encoder.config.hidden_size * (1 if len(TEXTS[task.dataset]) == 1 else 3)
     head = nn.Linear(width, task.classes)
     drawn = torch.from_numpy(initial_values(head, stream("x0", task.name, seed)))
-    head.weight.data, head.bias.data = drawn[: head.weight.numel()].view(head.weight.shape), drawn[-task.classes :]
+    head.weight.data = drawn[: head.weight.numel()].view(head.weight.shape)
+    head.bias.data = drawn[-task.classes :]
     return head

@@ -1,4 +1,4 @@
-"""The settings of a sentence encoder: the fields of `task:`, and what follows from them without torch."""
+"""The settings of a sentence encoder: the fields of `task:`, and values that need no torch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from seedbus.models.errors import DataError
 from seedbus.models.text.files import SETS
 from seedbus.models.text.task import TextTask
 from seedbus.models.text.training import Full, Lora
-from seedbus.models.text.weights import Pretrained, look
+from seedbus.models.text.weights import Pretrained, inspect_pretrained
 
 TEXTS = {  # which fields of a sample are encoded
     "sst2": ("sentence",),
@@ -21,26 +21,26 @@ TEXTS = {  # which fields of a sample are encoded
 
 
 class Head(BaseModel, frozen=True, extra="forbid"):
-    """The classifier alone; the encoder is frozen."""
+    """Only the classifier is trained; the encoder is frozen."""
 
     kind: Literal["head"] = "head"
 
 
 class SentenceEncoderSettings(TextTask, frozen=True):
-    """What a scenario says of a sentence encoder with a linear classifier."""
+    """The fields of a task that trains a sentence encoder with a linear classifier."""
 
     metrics: ClassVar[tuple[str, ...]] = ("loss", "accuracy")
 
     model: str = Field(
         "sentence-transformers/all-MiniLM-L6-v2",
         min_length=1,
-        description="a name on the Hugging Face hub, or a folder, which may lie beside the scenario's file",
+        description="a name on the Hugging Face hub, or a folder, which may be relative to the scenario's file",
     )
-    dataset: Literal["sst2", "rte", "cb", "qqp"] = Field("sst2", description="what is learned")
+    dataset: Literal["sst2", "rte", "cb", "qqp"] = Field("sst2", description="the data set")
     train: Annotated[Head | Full | Lora, Field(discriminator="kind")] = Field(
-        Head(), description="what is trained besides the classifier; Lora's targets here are query and value, say"
+        Head(), description="what is trained besides the classifier; typical targets of lora are query and value"
     )
-    max_length: int = Field(128, ge=4, le=512, description="tokens of a text; a longer one loses its end")
+    max_length: int = Field(128, ge=4, le=512, description="most tokens of a text; the end of a longer text is cut")
 
     @property
     def classes(self) -> int:
@@ -52,13 +52,13 @@ class SentenceEncoderSettings(TextTask, frozen=True):
 
     @property
     def dimension(self) -> int:
-        """d, from the encoder's configuration and header. Raises `DataError` where neither is on this machine."""
-        known = look(self.model)
-        if "hidden_size" not in known.config:
+        """d, from the encoder's configuration and header. Raises `DataError` if they are not on this machine."""
+        pretrained = inspect_pretrained(self.model)
+        if "hidden_size" not in pretrained.config:
             raise DataError(f"task.model {self.model}", "no hidden_size in its config.json", "a BERT-like encoder")
-        features = (1 if len(TEXTS[self.dataset]) == 1 else 3) * int(known.config["hidden_size"])
+        features = (1 if len(TEXTS[self.dataset]) == 1 else 3) * int(pretrained.config["hidden_size"])
         head = (features + 1) * self.classes
         if isinstance(self.train, Head):
             return head
-        own = {name: shape for name, shape in known.shapes.items() if not name.startswith("pooler.")}
-        return head + self.train.count(Pretrained(known.config, own))
+        used = {name: shape for name, shape in pretrained.shapes.items() if not name.startswith("pooler.")}
+        return head + self.train.count(Pretrained(pretrained.config, used))

@@ -1,7 +1,7 @@
-"""What tasks on labelled text have in common: their fields, and which samples are used for what.
+"""The base of tasks on labelled text: their common fields, and the division of samples into splits.
 
-The invariant: which samples are held out depends on the set and the fraction and not on the seed, so a learning rate
-tuned on the validation split with one seed was never tuned on samples that another seed trains on.
+The invariant: which samples are held out depends on the data set and the fraction, not on the seed. So a learning rate
+that is tuned on the validation split with one seed was never tuned on training samples of another seed.
 """
 
 from __future__ import annotations
@@ -18,71 +18,76 @@ from seedbus.models.data.roots import Roots
 from seedbus.models.streams import stream
 from seedbus.models.task import Task
 from seedbus.models.text.files import Sample, read
-from seedbus.models.text.weights import look
+from seedbus.models.text.weights import inspect_pretrained
 
 
 class TextTask(Task, frozen=True):
-    """What tasks on labelled text have in common: which samples are used, and how they are held out."""
+    """The base of tasks on labelled text: which samples are used, and how they are held out."""
 
     data: str | None = Field(
-        None, description="a folder with the set's own files; none: $SEEDBUS_DATA/<dataset>, or the hub"
+        None, description="a folder with the files of the data set; none: $SEEDBUS_DATA/<dataset>, or the hub"
     )
-    batch_size: int = Field(32, ge=1, description="samples a local step uses; a client with fewer uses all it has")
+    batch_size: int = Field(
+        32, ge=1, description="samples of a local step; a client with fewer samples uses all of them"
+    )
     shots: int | None = Field(
-        None, ge=1, description="training samples per class, drawn by key (SQuAD: in all); none: all there are"
+        None, ge=1, description="training samples per class, drawn by key (SQuAD: in total); none: all"
     )
     validation: float = Field(0.1, ge=0, le=0.5, description="fraction of the training samples held out for tuning")
-    evaluated: int = Field(1000, ge=1, description="samples of a split that are measured, at most, the same every time")
+    evaluated: int = Field(1000, ge=1, description="most samples of a split that are evaluated; always the same ones")
 
-    if TYPE_CHECKING:  # fields of the subclasses, which say what they accept
+    if TYPE_CHECKING:  # fields of the subclasses, which define what they accept
         dataset: str
         model: str
 
     def stored(self) -> int:
         """See `task.Task`. Raises `DataError`."""
-        return look(self.model).size
+        return inspect_pretrained(self.model).size
 
     @field_validator("model", "data", check_fields=False)
     @classmethod
-    def _placed(cls, value: str | None, info: ValidationInfo) -> str | None:
-        """A folder beside the scenario's file is that folder, wherever the command is run.
+    def _resolve_folder(cls, value: str | None, info: ValidationInfo) -> str | None:
+        """Make the path of a folder relative to the scenario's file absolute.
 
-        Where the scenario is a server's, and not this process's own, the context holds the `roots` that folders lie in.
-        Raises `NotAllowed`.
+        If the scenario was sent by a server, the context has the `roots` in which folders must lie.
+
+        Raises:
+            NotAllowed: the server names a folder or a model that this process does not allow.
         """
         roots: Roots | None = (info.context or {}).get("roots")
         if roots is not None and value is not None:
             if info.field_name == "model":
                 return roots.model(value)
-            found = roots.locate(value)
-            if found is None:
+            located = roots.locate(value)
+            if located is None:
                 raise ValueError(f"there is no such folder in {', '.join(map(str, roots.folders))}")
-            return str(found)
+            return str(located)
         folder = (info.context or {}).get("folder")
         beside = None if folder is None or value is None else Path(folder, value)
         return str(beside.absolute()) if beside is not None and os.path.isdir(beside) else value
 
     def splits(self, seed: int) -> dict[str, list[Sample]]:
-        """train, validation and test. What is held out depends on set and fraction alone, not on the seed."""
-        learned, tested = read(self.dataset, self.data)
-        count = round(self.validation * len(learned))
-        order = stream("validation", self.dataset).permutation(len(learned))
-        held, kept = np.sort(order[:count]), np.sort(order[count:])
+        """Return the samples of "train", "validation" and "test". The seed only keys the draw of `shots`."""
+        samples, test = read(self.dataset, self.data)
+        count = round(self.validation * len(samples))
+        order = stream("validation", self.dataset).permutation(len(samples))
+        validation = np.sort(order[:count])
+        train = np.sort(order[count:])
         if self.shots is not None:
-            kept = self._few(learned, kept, seed)
+            train = self._limit_shots(samples, train, seed)
         return {
-            "train": [learned[index] for index in kept],
-            "validation": [learned[index] for index in held],
-            "test": tested,
+            "train": [samples[index] for index in train],
+            "validation": [samples[index] for index in validation],
+            "test": test,
         }
 
-    def _few(self, samples: list[Sample], kept: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
-        """So many of each class; of a class with fewer, all. The articles of SQuAD are no classes."""
-        labels = np.array([0 if self.dataset == "squad" else samples[index].label for index in kept])
-        shuffled = stream("shots", self.dataset, seed).permutation(kept.size)
+    def _limit_shots(self, samples: list[Sample], train: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
+        """Draw `shots` training samples of each class, or all if it has fewer. SQuAD counts as one class."""
+        labels = np.array([0 if self.dataset == "squad" else samples[index].label for index in train])
+        shuffled = stream("shots", self.dataset, seed).permutation(train.size)
         chosen = [shuffled[labels[shuffled] == label][: self.shots] for label in np.unique(labels)]
-        return np.sort(kept[np.concatenate(chosen)]) if chosen else kept
+        return np.sort(train[np.concatenate(chosen)]) if chosen else train
 
-    def measured(self, count: int) -> NDArray[np.int64]:
-        """Which of a split's samples are measured."""
+    def evaluated_indices(self, count: int) -> NDArray[np.int64]:
+        """Return the indices of the samples that are evaluated, ascending, of a split with `count` samples."""
         return np.sort(stream("evaluated", self.dataset).permutation(count)[: self.evaluated])

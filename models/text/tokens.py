@@ -1,7 +1,7 @@
-"""From samples to tokens, and from tokens to batches: where an answer begins, what is cut, what fills a batch up.
+"""From samples to tokens, and from tokens to batches: the start of an answer, truncation and padding.
 
-The invariant: only the answer's own tokens are ever scored, never the prompt's and never what fills a row up. A row is
-filled up at its end, where causal attention cannot look, so its scores are those that it would have alone.
+The invariant: only tokens of answers are scored, never those of prompts or padding. Rows are padded at their ends,
+which causal attention does not see, so a row has the same scores as it would have alone.
 """
 
 from __future__ import annotations
@@ -29,91 +29,112 @@ class Pair(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Pairs as tensors; pairs that differ in their last token only share a row, which is then computed once."""
+    """Pairs as tensors. Pairs that differ only in their last token share a row, which is computed once."""
 
-    ids: Tensor  # int64 [rows, width]; the last token of a pair is never fed in, for nothing follows it
-    rows: Tensor  # int64 [n]: for every token of every answer, where the token before it stands
-    columns: Tensor  # int64 [n]
+    ids: Tensor  # int64 [rows, width]; without the last token of each pair, which predicts nothing
+    rows: Tensor  # int64 [n]: for each token of each answer, the row of the token before it
+    columns: Tensor  # int64 [n]: its column
     targets: Tensor  # int64 [n]: the token itself
-    owners: Tensor  # int64 [n]: which pair it belongs to
-    lengths: Tensor  # int64 [pairs]: tokens of each answer
+    owners: Tensor  # int64 [n]: the pair to which it belongs
+    lengths: Tensor  # int64 [pairs]: number of tokens of each answer
 
 
 class Encoder:
-    """What a data set's samples are to a model: prompts and answers in its tokens.
+    """Encodes the samples of a data set as prompts and answers.
 
-    limit: the most tokens that prompt and answer may have together. A longer prompt loses its beginning, as in MeZO's
-    code. **Ours**: a sequence begins as the tokenizer says (OPT: </s>, as it was pretrained; MeZO's code has <s>).
+    **Ours**: a sequence begins with the tokenizer's own start token (OPT: </s>, as in pretraining; MeZO's code uses
+    <s>).
+
+    Attributes:
+        ends: tokens that end a generated answer.
     """
 
     def __init__(self, tokenizer: Any, prompt: Prompt, limit: int | None) -> None:
-        self._tokenizer, self._prompt, self._limit = tokenizer, prompt, limit
+        """Create an encoder.
+
+        Args:
+            tokenizer: a tokenizer of transformers.
+            prompt: the prompt of the data set.
+            limit: most tokens of prompt and answer together. The beginning of a longer prompt is cut, as in MeZO's
+                code. None: unlimited.
+        """
+        self._tokenizer = tokenizer
+        self._prompt = prompt
+        self._limit = limit
         self._begin = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
         newline = tokenizer(END_OF_ANSWER, add_special_tokens=False)["input_ids"][:1]
         self.ends = newline + ([] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id])
 
     def pairs(self, sample: Sample) -> list[Pair]:
-        """One pair for each class, or one with the first accepted answer where these are text. Raises `DataError`."""
+        """Return one pair for each class, or for text answers one with the first of them. Raises `DataError`."""
         prompt = self._prompt.show(sample.fields)
         texts = self._prompt.answers or (sample.answers[0] + END_OF_ANSWER,)
-        start, *wholes = self._encoded([prompt, *(prompt + self._prompt.joint + text for text in texts)])
-        return [self._pair(start, whole) for whole in wholes]
+        prompt_tokens, *sequences = self._encoded([prompt, *(prompt + self._prompt.separator + text for text in texts)])
+        return [self._pair(prompt_tokens, sequence) for sequence in sequences]
 
-    def question(self, sample: Sample, room: int) -> list[int]:
-        """The prompt alone, with room for so many tokens of an answer."""
+    def question(self, sample: Sample, reserved: int) -> list[int]:
+        """Return the tokens of the prompt, cut so that `reserved` tokens remain for an answer. Raises `DataError`."""
         (tokens,) = self._encoded([self._prompt.show(sample.fields)])
-        return self._begin + self._end_of(tokens, room)
+        return self._begin + self._truncated(tokens, reserved)
 
     def text(self, tokens: list[int]) -> str:
-        """A generated answer as text: its first line."""
+        """Return a generated answer as text: its first line."""
         decoded: str = self._tokenizer.decode(tokens, skip_special_tokens=True)
         return decoded.strip().partition(END_OF_ANSWER)[0]
 
     def _encoded(self, texts: list[str]) -> list[list[int]]:
-        found: list[list[int]] = self._tokenizer(texts, add_special_tokens=False)["input_ids"]
-        return found
+        ids: list[list[int]] = self._tokenizer(texts, add_special_tokens=False)["input_ids"]
+        return ids
 
-    def _pair(self, start: list[int], whole: list[int]) -> Pair:
-        """The answer is what the whole has beyond the tokens that it shares with the prompt alone."""
+    def _pair(self, prompt: list[int], sequence: list[int]) -> Pair:
+        """Split a sequence after the tokens that it shares with the prompt alone; the rest is the answer."""
         shared = next(
-            (n for n, (one, other) in enumerate(zip(start, whole, strict=False)) if one != other),
-            min(len(start), len(whole)),
+            (n for n, (one, other) in enumerate(zip(prompt, sequence, strict=False)) if one != other),
+            min(len(prompt), len(sequence)),
         )
-        answer = whole[shared:]
+        answer = sequence[shared:]
         if not answer:
             raise DataError("task.model", "a tokenizer for which an answer has no tokens", "another tokenizer")
-        return Pair(self._begin + self._end_of(whole[:shared], len(answer)), answer)
+        return Pair(self._begin + self._truncated(sequence[:shared], len(answer)), answer)
 
-    def _end_of(self, prompt: list[int], room: int) -> list[int]:
+    def _truncated(self, prompt: list[int], reserved: int) -> list[int]:
         if self._limit is None:
             return prompt
-        left = self._limit - len(self._begin) - room
-        if left < 1:
+        length = self._limit - len(self._begin) - reserved
+        if length < 1:
             raise DataError(
                 "task.max_length",
-                f"{self._limit} tokens, and an answer of {room} leaves none for its prompt",
-                f"at least {len(self._begin) + room + 1}, within the model's context",
+                f"{self._limit} tokens, and an answer of {reserved} leaves none for its prompt",
+                f"at least {len(self._begin) + reserved + 1}, within the model's context",
             )
-        return prompt[-left:]
+        return prompt[-length:]
 
 
 def collate(pairs: Sequence[Pair]) -> Batch:
-    """The pairs as one batch, in their order."""
-    places: dict[tuple[int, ...], int] = {}
+    """Return the pairs as one batch, in their order."""
+    row_of: dict[tuple[int, ...], int] = {}
     tokens: list[tuple[int, int, int, int]] = []
     for owner, pair in enumerate(pairs):
-        fed = (*pair.prompt, *pair.answer[:-1])
-        row = places.setdefault(fed, len(places))
+        inputs = (*pair.prompt, *pair.answer[:-1])
+        row = row_of.setdefault(inputs, len(row_of))
         first = len(pair.prompt) - 1
-        tokens += [(row, first + place, token, owner) for place, token in enumerate(pair.answer)]
-    width = max(map(len, places))
-    ids = torch.tensor([(*fed, *(0,) * (width - len(fed))) for fed in places])
+        tokens += [(row, first + resolve, token, owner) for resolve, token in enumerate(pair.answer)]
+    width = max(map(len, row_of))
+    ids = torch.tensor([(*inputs, *(0,) * (width - len(inputs))) for inputs in row_of])
     rows, columns, targets, owners = torch.tensor(tokens).unbind(1)
     return Batch(ids, rows, columns, targets, owners, torch.tensor([len(pair.answer) for pair in pairs]))
 
 
 def chunks(lengths: Sequence[int], tokens: int) -> list[list[int]]:
-    """Indices in groups of similar length, the longest last, of at most so many tokens once filled up."""
+    """Group sequences of similar length.
+
+    Args:
+        lengths: number of tokens of each sequence.
+        tokens: most tokens of a group, padding included; a longer sequence is a group of its own.
+
+    Returns:
+        The indices of each group, the longest sequences last.
+    """
     groups: list[list[int]] = [[]]
     for index in sorted(range(len(lengths)), key=lambda index: (lengths[index], index)):
         if groups[-1] and (len(groups[-1]) + 1) * lengths[index] > tokens:

@@ -1,7 +1,7 @@
-"""Which of a language model's weights are trained: all, low-rank additions, a prefix, or the normalisation layers.
+"""Which weights of a language model are trained: all, low-rank additions, a prefix, or the normalisation layers.
 
-Only what is trained is x; the rest is frozen, and part of what a process proves when it joins. Each way counts its
-coordinates from names and shapes alone, so that a scenario's dimension is known before anything is loaded.
+Only trained weights are part of x. Frozen weights are part of the digest that a process sends when it joins. Each class
+counts its coordinates from names and shapes alone, so that a scenario's dimension is known before anything is loaded.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field
 
 from seedbus.models.errors import DataError
-from seedbus.models.text.weights import Pretrained, is_norm, matrices
+from seedbus.models.text.weights import Pretrained, is_norm, matrix_shapes
 
 
 class Full(BaseModel, frozen=True, extra="forbid"):
-    """Every weight; tied ones are one."""
+    """All weights are trained; tied weights count once."""
 
     kind: Literal["full"] = "full"
 
@@ -25,29 +25,30 @@ class Full(BaseModel, frozen=True, extra="forbid"):
 
 
 class Lora(BaseModel, frozen=True, extra="forbid"):
-    """W + (alpha / rank)·BA with A and B trained (Hu et al. 2021), by `peft`; B begins at 0, A is drawn by key."""
+    """LoRA (Hu et al. 2021), by `peft`: W + (alpha / rank)·BA. A is drawn by key, B begins at 0; both are trained."""
 
     kind: Literal["lora"] = "lora"
     rank: int = Field(8, ge=1, le=4096, description="rows of A and columns of B")
     alpha: float = Field(8.0, gt=0, le=1e6, description="BA is scaled by alpha over rank")
     targets: tuple[str, ...] = Field(
-        ("q_proj", "v_proj"), min_length=1, description="names of the linear layers, in every block"
+        ("q_proj", "v_proj"), min_length=1, description="names of the linear layers, in all blocks"
     )
 
     def count(self, pretrained: Pretrained) -> int:
-        """Raises `DataError` where the model has no layer of those names."""
-        found = matrices(pretrained.shapes, self.targets)
-        if not found:
+        """Return the number of coordinates. Raises `DataError` if the model has no layer of these names."""
+        shapes = matrix_shapes(pretrained.shapes, self.targets)
+        if not shapes:
             linear = sorted({name.split(".")[-2] for name, shape in pretrained.shapes.items() if len(shape) == 2})
             raise DataError("task.train.targets", ", ".join(self.targets), f"names of layers: {', '.join(linear)}")
-        return sum(self.rank * sum(shape) for shape in found)
+        return sum(self.rank * sum(shape) for shape in shapes)
 
 
 class Prefix(BaseModel, frozen=True, extra="forbid"):
-    """Keys and values before every layer's own (Li & Liang 2021), by `peft`, without its reparametrisation.
+    """Prefix tuning (Li & Liang 2021), by `peft`: trained keys and values before those of every layer.
 
-    They begin as the activations of random words, as MeZO found needful (Malladi et al. 2023, appendix E): the words
-    are drawn by key, and the activations computed in float64 and rounded to bfloat16's 8 bits, the same everywhere.
+    There is no reparametrisation. The initial values are the activations of random words, which MeZO found necessary
+    (Malladi et al. 2023, appendix E). The words are drawn by key; the activations are computed in float64 and rounded
+    to the 8 bits of bfloat16, so that they are the same on every machine.
     """
 
     kind: Literal["prefix"] = "prefix"
@@ -59,9 +60,9 @@ class Prefix(BaseModel, frozen=True, extra="forbid"):
         hidden = config.get("hidden_size") or config.get("n_embd")
         heads = config.get("num_attention_heads") or config.get("n_head")
         if not (layers and hidden and heads):
-            raise DataError("task.train", "a model whose config.json does not tell its layers", "another `train`")
-        keys = int(config.get("num_key_value_heads") or heads) * int(config.get("head_dim") or hidden // heads)
-        return int(layers) * 2 * self.tokens * keys
+            raise DataError("task.train", "a model whose config.json does not give its layers", "another `train`")
+        width = int(config.get("num_key_value_heads") or heads) * int(config.get("head_dim") or hidden // heads)
+        return int(layers) * 2 * self.tokens * width
 
 
 class LayerNorm(BaseModel, frozen=True, extra="forbid"):

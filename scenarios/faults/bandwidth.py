@@ -1,4 +1,4 @@
-"""Clients whose links are narrow."""
+"""Clients with low bandwidth."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from seedbus.bus import KeyedRandom
-from seedbus.scenarios.faults.selector import Clients
+from seedbus.scenarios.faults.base import RoundSelector
 
 
-class Bandwidth(Clients):
-    """Give the selected clients narrow links; of several limits, the network's own included, the lowest holds."""
+class Bandwidth(RoundSelector):
+    """Limit the bandwidth of the selected clients. Of several limits, also those of `network`, the lowest applies."""
 
     fault: Literal["bandwidth"] = "bandwidth"
-    up_mbps: float | None = Field(default=None, ge=1e-6, description="at most so many Mbit/s to the server")
-    down_mbps: float | None = Field(default=None, ge=1e-6, description="at most so many Mbit/s from the server")
+    up_mbps: float | None = Field(default=None, ge=1e-6, description="limit to the server in Mbit/s")
+    down_mbps: float | None = Field(default=None, ge=1e-6, description="limit from the server in Mbit/s")
 
     @model_validator(mode="after")
-    def _limits_something(self) -> Bandwidth:
+    def _check_limits(self) -> Bandwidth:
         if self.up_mbps is None and self.down_mbps is None:
             raise ValueError("give up_mbps or down_mbps, or both")
         return self

@@ -1,4 +1,4 @@
-"""Clients that lie in their reports."""
+"""Byzantine clients: they send false values in their reports."""
 
 from __future__ import annotations
 
@@ -11,32 +11,34 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from seedbus.bus import KeyedRandom
-from seedbus.scenarios.faults.selector import Clients
+from seedbus.scenarios.faults.base import RoundSelector
 
 _NORMAL = NormalDist()
-_HUGE = 1e30  # a float32 holds it, and no gradient has it
-_OWN = {"by": "scale", "sigma": "noise", "value": "constant"}
+_HUGE = 1e30  # representable as float32, and larger than any gradient
+_ATTACK_OF_FIELD = {"by": "scale", "sigma": "noise", "value": "constant"}
 
 
-class Byzantine(Clients):
-    """Let the selected clients lie in their reports; the computation, the digests and the timing stay honest.
+class Byzantine(RoundSelector):
+    """Replace the values in the selected clients' reports. Their computation, digests and timing stay honest.
 
-    replay: what the client would have reported in round 0, sent again in every round. Of several such faults that
-    strike one report the first by what they say applies, and not all.
+    With `replay` a client sends in every round what it would have reported in round 0. If several Byzantine faults
+    select one report, only the first of them, ordered by repr, applies.
     """
 
     fault: Literal["byzantine"] = "byzantine"
     attack: Literal["sign-flip", "scale", "noise", "constant", "nan", "huge", "replay"] = Field(
-        description="what becomes of each number: its negative, a multiple, with noise, always the same, NaN, 1e30, "
-        "round 0's"
+        description="what replaces each number: its negative, a multiple, the number plus noise, a constant, NaN, "
+        "1e30, or the number of round 0"
     )
     by: float = Field(default=-10.0, ge=-1e30, le=1e30, description="scale: the factor")
-    sigma: float = Field(default=1.0, ge=0, le=1e30, description="noise: its standard deviation; normal, mean 0")
+    sigma: float = Field(
+        default=1.0, ge=0, le=1e30, description="noise: standard deviation of a normal distribution of mean 0"
+    )
     value: float = Field(default=0.0, ge=-1e30, le=1e30, description="constant: the number")
 
     @model_validator(mode="after")
-    def _own_fields(self) -> Byzantine:
-        for name, attack in _OWN.items():
+    def _check_fields_of_attack(self) -> Byzantine:
+        for name, attack in _ATTACK_OF_FIELD.items():
             if self.attack != attack and getattr(self, name) != type(self).model_fields[name].default:
                 raise ValueError(f"{name} belongs to attack: {attack}, and this is {self.attack}")
         return self
@@ -49,18 +51,31 @@ class Byzantine(Clients):
         earlier: Callable[[], NDArray[Any]],
         random: KeyedRandom,
     ) -> NDArray[Any] | None:
-        """The lie, of the report's own type; None if this does not strike."""
+        """Return the false report, or None if the client reports honestly in this round.
+
+        Args:
+            client: the client that reports.
+            round: the round of the report.
+            report: the honest values; not modified.
+            earlier: computes what the client would have reported in round 0.
+            random: the fault's own draws.
+
+        Returns:
+            An array of the report's shape and dtype.
+        """
         if not self.lies(client, round, random):
             return None
         if self.attack == "replay":
             return earlier()
-        with np.errstate(over="ignore"):  # a lie beyond the format is an infinity, and refused like one
-            return self._lie(report.astype(np.float64), client, round, random).astype(report.dtype)
+        with np.errstate(over="ignore"):  # a value beyond the dtype becomes infinite, and the server refuses it
+            return self._falsified(report.astype(np.float64), client, round, random).astype(report.dtype)
 
     def lies(self, client: int, round: int, random: KeyedRandom) -> bool:
         return self.strikes_client(client, round, random)
 
-    def _lie(self, honest: NDArray[np.float64], client: int, round: int, random: KeyedRandom) -> NDArray[np.float64]:
+    def _falsified(
+        self, honest: NDArray[np.float64], client: int, round: int, random: KeyedRandom
+    ) -> NDArray[np.float64]:
         match self.attack:
             case "sign-flip":
                 return -honest

@@ -1,4 +1,4 @@
-"""Clients that come and go all the time."""
+"""Clients that repeatedly leave and return."""
 
 from __future__ import annotations
 
@@ -9,29 +9,34 @@ from pydantic import Field
 
 from seedbus.bus import Duration, KeyedRandom
 from seedbus.bus.network import round_ns
-from seedbus.scenarios.faults.presence import IntermittentClients, Toggling
+from seedbus.scenarios.faults.intermittent import IntermittentClients, ToggleSchedule
 
-_SHORTEST_NS = 10**6  # a draw of zero seconds, for ever, would never end
+_SHORTEST_NS = 10**6  # durations of zero would give infinitely many changes at one instant
 
 
 class Churn(IntermittentClients):
-    """Each client stays for a while, is away for a while, and so on, in simulated time."""
+    """Each client alternates between being available and being away, for random times in simulated seconds."""
 
     fault: Literal["churn"] = "churn"
-    stays: Duration = Field(description="seconds that a client is there, drawn anew each time")
-    away: Duration = Field(description="seconds that it is away, drawn anew each time")
-    initially: float = Field(default=1.0, ge=0, le=1, description="share of these clients that is there at first")
+    stays: Duration = Field(description="seconds for which a client is available; drawn for each period")
+    away: Duration = Field(description="seconds for which a client is away; drawn for each period")
+    initially: float = Field(
+        default=1.0, ge=0, le=1, description="fraction of the selected clients that is available at the start"
+    )
 
-    def schedule(self, clients: int, random: KeyedRandom) -> Toggling:
+    def schedule(self, clients: int, random: KeyedRandom) -> ToggleSchedule:
         chosen = self.chosen(clients, random)
         absent = {client for client in chosen if random.draw("initially", client) >= self.initially}
         changes = ((client, self._changes(client, client in absent, random)) for client in chosen)
-        return Toggling(absent, changes, by_rounds=False)
+        return ToggleSchedule(absent, changes, by_rounds=False)
 
     def _changes(self, client: int, is_away: bool, random: KeyedRandom) -> Iterator[int]:
-        number, now_ns = 0, 0
+        """Yield the nanoseconds at which the client leaves or returns, without end."""
+        number = 0
+        now_ns = 0
         while True:
-            lasts = self.away if is_away else self.stays
-            now_ns += max(_SHORTEST_NS, round_ns(lasts.quantile(random.draw("lasts", client, number))))
+            duration = self.away if is_away else self.stays
+            now_ns += max(_SHORTEST_NS, round_ns(duration.quantile(random.draw("lasts", client, number))))
             yield now_ns
-            number, is_away = number + 1, not is_away
+            number += 1
+            is_away = not is_away

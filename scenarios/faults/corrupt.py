@@ -1,7 +1,7 @@
-"""Messages whose bits flip on their way.
+"""Messages whose bits flip in transit.
 
-Real links carry checksums, and what fails one is thrown away where it arrives. So it is here: the hub knows which
-frame it has damaged, and stands for a checksum that never misses. An envelope has none of its own, and needs none.
+Real links use checksums, and the receiver discards a message whose checksum does not match. This is modelled without a
+checksum in the envelope: the hub knows which frames it has damaged, so every damaged frame is detected.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from typing import Literal
 from pydantic import Field
 
 from seedbus.bus import PASS, Passage, Verdict
-from seedbus.scenarios.faults.selector import Selector
+from seedbus.scenarios.faults.base import MessageSelector
 
 
-class Corrupt(Selector):
-    """Flip bits of the selected messages; whoever gets one finds it damaged by its checksum and throws it away."""
+class Corrupt(MessageSelector):
+    """Flip bits of the selected messages. The receiver detects the damage by a checksum and discards the message."""
 
     fault: Literal["corrupt"] = "corrupt"
     bits: int = Field(
-        default=1, ge=1, le=1000, description="how many, at drawn places; a bit that flips twice is as it was"
+        default=1, ge=1, le=1000, description="number of flips, at drawn positions; two flips of one bit cancel"
     )
 
     @property

@@ -1,4 +1,4 @@
-"""Clients that vanish without a word, and come back."""
+"""Clients that crash without notice and return."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from pydantic import Field
 
 from seedbus.agents.availability import Returns
 from seedbus.bus import KeyedRandom
-from seedbus.scenarios.faults.presence import Toggling
-from seedbus.scenarios.faults.selector import Clients
+from seedbus.scenarios.faults.base import RoundSelector
+from seedbus.scenarios.faults.intermittent import ToggleSchedule
 
 _LAST_ROUND = 2**32
 
 
-class Crash(Clients):
-    """The selected clients are off from at_round for for_rounds; the server is not told, and asks them in vain."""
+class Crash(RoundSelector):
+    """Crash the selected clients from at_round for for_rounds. The server is not told and keeps asking them."""
 
     fault: Literal["crash"] = "crash"
-    returns: Returns = Field(default="with-state", description="with what a client comes back")
+    returns: Returns = Field(default="with-state", description="what a client still has when it returns")
 
     @property
     def is_announced(self) -> bool:
@@ -30,24 +30,25 @@ class Crash(Clients):
     def may_lose(self) -> bool:
         return self.probability > 0
 
-    def schedule(self, clients: int, random: KeyedRandom) -> Toggling:
-        struck = self.chosen(clients, random) if self.probability else ()
-        return Toggling((), ((client, self._changes(client, random)) for client in struck), by_rounds=True)
+    def schedule(self, clients: int, random: KeyedRandom) -> ToggleSchedule:
+        crashing = self.chosen(clients, random) if self.probability else ()
+        return ToggleSchedule((), ((client, self._changes(client, random)) for client in crashing), by_rounds=True)
 
     def _changes(self, client: int, random: KeyedRandom) -> Iterator[int]:
-        number = -1
+        """Yield the rounds at which the client crashes, returns, crashes, …"""
+        period = -1
         while True:
-            number += 1 + self._spared(random.draw("crash", client, number))
-            begins = self.at_round + number * (self.every_rounds or 0)
-            if (self.every_rounds is None and number) or begins >= _LAST_ROUND:
+            period += 1 + self._skipped_periods(random.draw("crash", client, period))
+            first_round = self.at_round + period * (self.every_rounds or 0)
+            if (self.every_rounds is None and period) or first_round >= _LAST_ROUND:
                 return
-            yield begins
+            yield first_round
             if self.for_rounds is None:
                 return
-            yield begins + self.for_rounds
+            yield first_round + self.for_rounds
 
-    def _spared(self, draw: float) -> int:
-        """How many periods pass until one strikes: geometric, so one draw does for all of them."""
+    def _skipped_periods(self, draw: float) -> int:
+        """Number of periods without a crash before the next one: geometric, so that one draw covers them all."""
         if self.probability == 1:
             return 0
         return int(min(math.log(draw) / math.log1p(-self.probability), _LAST_ROUND))

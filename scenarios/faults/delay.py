@@ -8,14 +8,14 @@ from pydantic import Field
 
 from seedbus.bus import PASS, Duration, Passage, Verdict
 from seedbus.bus.network import round_ns
-from seedbus.scenarios.faults.selector import Selector
+from seedbus.scenarios.faults.base import MessageSelector
 
 
-class Delay(Selector):
-    """Hold the selected messages back, on top of their link's latency; by a distribution, that is jitter."""
+class Delay(MessageSelector):
+    """Delay the selected messages, in addition to the latency of their link. A distribution makes jitter."""
 
     fault: Literal["delay"] = "delay"
-    by: Duration = Field(description="how long, in seconds; drawn for every message")
+    by: Duration = Field(description="seconds of delay, drawn for every message")
 
     def judge(self, passage: Passage) -> Verdict:
         if not self.strikes(passage):

@@ -1,4 +1,4 @@
-"""Clients on devices of different speed."""
+"""Clients on devices of different speeds."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from seedbus.bus import KeyedRandom, Slowed
-from seedbus.scenarios.faults.selector import Clients
+from seedbus.scenarios.faults.base import RoundSelector
 
 
 class DeviceClass(BaseModel):
-    """A kind of device: what share of the clients has one, and how slow it is."""
+    """A class of devices: the fraction of clients that have such a device, and its slowness."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    share: float = Field(gt=0, le=1, description="share of the clients")
-    factor: float = Field(ge=1e-6, le=10**6, description="how many times as long its work takes")
+    share: float = Field(gt=0, le=1, description="fraction of the clients")
+    factor: float = Field(ge=1e-6, le=10**6, description="factor on the time of local work")
 
 
-class DeviceClasses(Clients):
-    """Give every selected client a device, drawn once, that computes at its own speed."""
+class DeviceClasses(RoundSelector):
+    """Give every selected client a device of one of several speeds, drawn once."""
 
     fault: Literal["device-classes"] = "device-classes"
-    classes: list[DeviceClass] = Field(min_length=1, description="the devices there are; their shares add up to 1")
+    classes: list[DeviceClass] = Field(min_length=1, description="classes of devices; their shares add up to 1")
 
     @model_validator(mode="after")
-    def _is_whole(self) -> DeviceClasses:
+    def _check_shares(self) -> DeviceClasses:
         total = math.fsum(each.share for each in self.classes)
         if not math.isclose(total, 1, abs_tol=1e-6):
             raise ValueError(f"the shares of classes add up to {total:g}; expected 1")
@@ -39,5 +39,6 @@ class DeviceClasses(Clients):
         if not self.strikes_client(client, round, random):
             return Slowed()
         ends = list(accumulate(each.share for each in self.classes))
-        number = bisect(ends, random.draw("class", client), hi=len(ends) - 1)  # the last ends at 1, but for rounding
+        # hi: the last end may be slightly below 1 because of rounding
+        number = bisect(ends, random.draw("class", client), hi=len(ends) - 1)
         return Slowed(self.classes[number].factor)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Literal
 
 from seedbus.bus import PASS, Passage, Verdict
-from seedbus.scenarios.faults.selector import Selector
+from seedbus.scenarios.faults.base import MessageSelector
 
 
-class Drop(Selector):
-    """Lose the selected messages. The sender is not told; its bytes were sent all the same."""
+class Drop(MessageSelector):
+    """Lose the selected messages. The sender is not told, and the bytes count as sent."""
 
     fault: Literal["drop"] = "drop"
 

@@ -1,4 +1,4 @@
-"""Clients that take a round off, alone or together."""
+"""Clients that drop out of a round, independently or in groups."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from seedbus.bus import PASS, KeyedRandom, Kind, Passage, Verdict
-from seedbus.scenarios.faults.selector import Clients
+from seedbus.scenarios.faults.base import RoundSelector
 
-_LOST = {"before-training": Kind.PLAN, "before-landing": Kind.REPORT}
+_LOST = {"before-training": Kind.PLAN, "before-landing": Kind.REPORT}  # kind of message that is lost, by `when`
 
 
-class Dropout(Clients):
-    """Let the selected clients drop out of a round: before they train, after it, or when they have reported."""
+class Dropout(RoundSelector):
+    """Let the selected clients drop out of a round: before training, after training, or after sending their report."""
 
     fault: Literal["dropout"] = "dropout"
     when: Literal["before-training", "after-training", "before-landing"] = Field(
         default="before-training",
-        description="before-training: its plan is lost; after-training: it has computed and sends nothing; "
-        "before-landing: its report is sent and lost",
+        description="before-training: the plan is lost; after-training: the client trains and sends no report; "
+        "before-landing: the report is sent and lost",
     )
     rates: tuple[float, float] | None = Field(
         default=None,
-        description="lowest and highest: each client has its own probability, drawn once; instead of probability",
+        description="range of probabilities, [low, high]: each client draws its own once; instead of probability",
     )
     groups: int | None = Field(
-        default=None, ge=1, description="split the clients at random into so many groups; each drops out as a whole"
+        default=None, ge=1, description="number of random groups of clients; each group drops out as a whole"
     )
 
     @model_validator(mode="after")
-    def _sound(self) -> Dropout:
+    def _check_rates(self) -> Dropout:
         if self.rates is not None:
             low, high = self.rates
             if not 0 <= low <= high <= 1:
@@ -45,16 +45,18 @@ class Dropout(Clients):
 
     def judge(self, passage: Passage) -> Verdict:
         is_lost = not passage.arriving and passage.kind is _LOST.get(self.when)
-        return Verdict(drop=True) if is_lost and self._is_out(passage.client, passage.round, passage.random) else PASS
+        return (
+            Verdict(drop=True) if is_lost and self._drops_out(passage.client, passage.round, passage.random) else PASS
+        )
 
     def is_silent(self, client: int, round: int, random: KeyedRandom) -> bool:
-        return self.when == "after-training" and self._is_out(client, round, random)
+        return self.when == "after-training" and self._drops_out(client, round, random)
 
-    def _is_out(self, client: int, round: int, random: KeyedRandom) -> bool:
-        if not (self.is_due(round) and self.is_about(client, random)):
+    def _drops_out(self, client: int, round: int, random: KeyedRandom) -> bool:
+        if not (self.is_due(round) and self.selects_client(client, random)):
             return False
-        who = f"group {int(random.draw('group', client) * self.groups)}" if self.groups else f"client {client}"
-        return random.draw("out", who, round) < self._rate(client, random)
+        unit = f"group {int(random.draw('group', client) * self.groups)}" if self.groups else f"client {client}"
+        return random.draw("out", unit, round) < self._rate(client, random)
 
     def _rate(self, client: int, random: KeyedRandom) -> float:
         if self.rates is None:

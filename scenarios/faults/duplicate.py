@@ -7,14 +7,14 @@ from typing import Literal
 from pydantic import Field
 
 from seedbus.bus import PASS, Passage, Verdict
-from seedbus.scenarios.faults.selector import Selector
+from seedbus.scenarios.faults.base import MessageSelector
 
 
-class Duplicate(Selector):
-    """Send the selected messages more than once; each copy has its own latency, its own bytes and its own fortune."""
+class Duplicate(MessageSelector):
+    """Send the selected messages more than once. Each copy has its own latency and bytes, and faults of its own."""
 
     fault: Literal["duplicate"] = "duplicate"
-    copies: int = Field(default=1, ge=1, le=1000, description="how many more times a struck message is sent")
+    copies: int = Field(default=1, ge=1, le=1000, description="number of additional copies of a message")
 
     def judge(self, passage: Passage) -> Verdict:
         return Verdict(copies=self.copies) if self.strikes(passage) else PASS

@@ -1,4 +1,4 @@
-"""Clients that come later than the others."""
+"""Clients that join after the start of the run."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from pydantic import Field
 
 from seedbus.agents.availability import Returns
 from seedbus.bus import KeyedRandom
-from seedbus.scenarios.faults.presence import Toggling
-from seedbus.scenarios.faults.selector import Chosen
+from seedbus.scenarios.faults.base import ClientSelector
+from seedbus.scenarios.faults.intermittent import ToggleSchedule
 
 
-class LateJoiners(Chosen):
-    """The selected clients join when the run is under way, and never leave."""
+class LateJoiners(ClientSelector):
+    """Let the selected clients join during the run; they never leave."""
 
     fault: Literal["late-joiners"] = "late-joiners"
-    at_round: int = Field(default=1, ge=1, description="the first of them come at this round")
-    spread_rounds: int = Field(default=1, ge=1, description="and the others within so many rounds, evenly by lot")
+    at_round: int = Field(default=1, ge=1, description="first round in which clients join")
+    spread_rounds: int = Field(
+        default=1, ge=1, description="number of rounds over which they join; each client's round is drawn uniformly"
+    )
 
     @property
     def is_announced(self) -> bool:
@@ -27,7 +29,7 @@ class LateJoiners(Chosen):
     def returns(self) -> Returns:
         return "with-state"
 
-    def schedule(self, clients: int, random: KeyedRandom) -> Toggling:
+    def schedule(self, clients: int, random: KeyedRandom) -> ToggleSchedule:
         chosen = self.chosen(clients, random)
         rounds = {client: self.at_round + int(random.draw("joins", client) * self.spread_rounds) for client in chosen}
-        return Toggling(chosen, ((client, iter((round,))) for client, round in rounds.items()), by_rounds=True)
+        return ToggleSchedule(chosen, ((client, iter((round,))) for client, round in rounds.items()), by_rounds=True)

@@ -1,4 +1,4 @@
-"""Clients that are cut off from the server for a while."""
+"""Network partitions: clients without a connection to the server for some time."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Literal
 from pydantic import Field
 
 from seedbus.bus import PASS, Passage, Verdict
-from seedbus.scenarios.faults.selector import Exchange
+from seedbus.scenarios.faults.base import TrafficSelector
 
 
-class Partition(Exchange):
-    """Cut the selected clients off from the server, both ways or one, until its rounds or its seconds are over.
+class Partition(TrafficSelector):
+    """Cut the connection between the selected clients and the server, in both directions or one, for a time.
 
-    What is under way when it begins is cut too: a message must find the way open when it is sent and when it arrives.
+    Messages in flight at the start are lost too: the connection must be open both on sending and on arrival.
     """
 
     fault: Literal["partition"] = "partition"
     probability: float = Field(
-        default=1.0, ge=0, le=1, description="chance that a selected client is behind the cut, drawn once"
+        default=1.0, ge=0, le=1, description="chance that a selected client is cut off, drawn once"
     )
 
     @property
@@ -26,5 +26,5 @@ class Partition(Exchange):
         return self.probability > 0
 
     def judge(self, passage: Passage) -> Verdict:
-        is_cut = self.covers(passage) and passage.random.draw("strike", passage.client) < self.probability
+        is_cut = self.selects(passage) and passage.random.draw("strike", passage.client) < self.probability
         return Verdict(drop=True) if is_cut else PASS

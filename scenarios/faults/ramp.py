@@ -1,4 +1,4 @@
-"""A number of clients that rises and falls by stages."""
+"""A number of available clients that rises and falls in stages, as in load tests."""
 
 from __future__ import annotations
 
@@ -9,42 +9,49 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from seedbus.bus import KeyedRandom
-from seedbus.scenarios.faults.presence import IntermittentClients, Toggling
+from seedbus.scenarios.faults.intermittent import IntermittentClients, ToggleSchedule
 
 
 class Stage(BaseModel):
-    """So many rounds in which the number of clients that are there moves evenly to the target."""
+    """A stage of a ramp, in which the number of available clients moves linearly to the target."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    rounds: int = Field(ge=1, description="how long the stage lasts")
-    target: int = Field(ge=0, description="clients that are there at its end")
+    rounds: int = Field(ge=1, description="length of the stage")
+    target: int = Field(ge=0, description="available clients at the end of the stage")
 
 
 class Ramp(IntermittentClients):
-    """So many of the selected clients are there as the stages say, in the manner of load tests; always the same first.
+    """Change the number of available clients in stages, as in load tests; clients join and leave in one fixed order.
 
-    After the last stage their number stays.
+    After the last stage the number stays constant.
     """
 
     fault: Literal["ramp"] = "ramp"
-    start: int = Field(ge=0, description="clients that are there at first")
-    stages: list[Stage] = Field(min_length=1, description="one after the other")
+    start: int = Field(ge=0, description="available clients at the start")
+    stages: list[Stage] = Field(min_length=1, description="the stages, in order")
 
-    def schedule(self, clients: int, random: KeyedRandom) -> Toggling:
+    def schedule(self, clients: int, random: KeyedRandom) -> ToggleSchedule:
         order = sorted(self.chosen(clients, random), key=lambda client: random.draw("rank", client))
         changes = ((client, self._changes(rank)) for rank, client in enumerate(order))
-        return Toggling(order[self.start :], changes, by_rounds=True)
+        return ToggleSchedule(order[self.start :], changes, by_rounds=True)
 
     def _changes(self, rank: int) -> Iterator[int]:
-        """The rounds at which the number of clients passes `rank`: who has it is there while they are more."""
-        begins, number = 0, self.start
+        """Yield the rounds at which the client of this rank arrives or leaves.
+
+        The client is available while the number of available clients exceeds its rank.
+        """
+        first_round = 0
+        number = self.start
         for stage in self.stages:
-            is_there = stage.target > rank
-            if (number > rank) != is_there:
+            is_available = stage.target > rank
+            if (number > rank) != is_available:
                 rise = stage.target - number
-                since = range(1, stage.rounds + 1)
-                # the number moves one way only, so whether it has passed does too
-                passed = bisect_left(since, True, key=lambda i: (number + rise * i // stage.rounds > rank) == is_there)
-                yield begins + since[passed]
-            begins, number = begins + stage.rounds, stage.target
+                elapsed = range(1, stage.rounds + 1)
+                # within a stage the number is monotonic, so it passes the rank once
+                passed = bisect_left(
+                    elapsed, True, key=lambda i: (number + rise * i // stage.rounds > rank) == is_available
+                )
+                yield first_round + elapsed[passed]
+            first_round += stage.rounds
+            number = stage.target

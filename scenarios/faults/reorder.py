@@ -1,4 +1,4 @@
-"""Messages that others overtake."""
+"""Messages that arrive in another order than they were sent."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pydantic import Field
 
 from seedbus.bus import PASS, Passage, Verdict
 from seedbus.bus.network import round_ns
-from seedbus.scenarios.faults.selector import Selector
+from seedbus.scenarios.faults.base import MessageSelector
 
 
-class Reorder(Selector):
-    """Hold the selected messages back at random within a window, so that what is sent later may arrive before."""
+class Reorder(MessageSelector):
+    """Delay the selected messages at random within a window, so that later messages may arrive before them."""
 
     fault: Literal["reorder"] = "reorder"
-    window_s: float = Field(gt=0, le=10**6, description="at most so many seconds, evenly drawn for every message")
+    window_s: float = Field(gt=0, le=10**6, description="longest delay in seconds; drawn uniformly for every message")
 
     def judge(self, passage: Passage) -> Verdict:
         if not self.strikes(passage):

@@ -1,4 +1,4 @@
-"""A server that crashes and comes back."""
+"""A server that crashes and restarts."""
 
 from __future__ import annotations
 
@@ -8,23 +8,28 @@ from pydantic import Field
 
 from seedbus.agents.server.outages import Phase
 from seedbus.bus.network import round_ns
-from seedbus.scenarios.faults.selector import Fault
+from seedbus.scenarios.faults.base import Fault
 
 
 class ServerCrash(Fault):
-    """The server crashes in a round, loses the round's reports and what arrives meanwhile, and begins it again."""
+    """Crash the server in a round, which it starts again after the restart.
+
+    The reports received so far and all messages that arrive while the server is down are lost.
+    """
 
     fault: Literal["server-crash"] = "server-crash"
-    at_round: int = Field(ge=0, description="the round in which it crashes")
-    every_rounds: int | None = Field(default=None, ge=1, description="and again after every so many rounds; none: once")
+    at_round: int = Field(ge=0, description="round of the crash")
+    every_rounds: int | None = Field(
+        default=None, ge=1, description="rounds from one crash to the next; none: only once"
+    )
     phase: Phase = Field(
         default="gathering",
-        description="asking: once the plans are sent; gathering: when half of the reports are in; committing: when the "
-        "round is over and nothing is durable; publishing: when it is, and nobody has heard of it",
+        description="asking: after the plans are sent; gathering: after half of the reports have arrived; committing: "
+        "after the round is over, before the commit is durable; publishing: before the durable commit is sent",
     )
-    down_s: float = Field(default=10.0, ge=0, le=10**6, description="simulated seconds until it is back")
+    down_s: float = Field(default=10.0, ge=0, le=10**6, description="simulated seconds until the restart")
 
     def outage_ns(self, round: int, phase: Phase) -> int | None:
-        since = round - self.at_round
-        is_due = since == 0 if self.every_rounds is None else since >= 0 and since % self.every_rounds == 0
+        elapsed = round - self.at_round
+        is_due = elapsed == 0 if self.every_rounds is None else elapsed >= 0 and elapsed % self.every_rounds == 0
         return round_ns(self.down_s) if is_due and phase == self.phase else None

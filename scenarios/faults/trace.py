@@ -1,4 +1,4 @@
-"""Clients that are there as a file says, from a log of real devices."""
+"""Clients whose availability is read from a file, such as a log of real devices."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from seedbus.bus import KeyedRandom
 from seedbus.bus.network import round_ns
 from seedbus.scenarios.errors import ScenarioError
-from seedbus.scenarios.faults.presence import IntermittentClients, Toggling
+from seedbus.scenarios.faults.intermittent import IntermittentClients, ToggleSchedule
 from seedbus.scenarios.sentences import quoted
 
 _HEADER = ["client", "from_s", "to_s"]
@@ -21,40 +21,41 @@ _LATEST_S = 1e12
 
 
 class Trace(IntermittentClients):
-    """Clients are there in the intervals of a CSV file with the columns client, from_s and to_s, and else away.
+    """Clients are available during the intervals of a CSV file with the columns client, from_s and to_s.
 
-    A client that the file does not name is always there.
+    A client that does not occur in the file is always available.
     """
 
     fault: Literal["trace"] = "trace"
     file: str = Field(
         min_length=1,
-        repr=False,  # where the file lies keys no draw
+        repr=False,  # the path of the file keys no draw
         description="the CSV file, times in simulated seconds; a relative path is relative to the scenario's file",
     )
 
     @field_validator("file")
     @classmethod
-    def _placed(cls, value: str, info: ValidationInfo) -> str:
+    def _make_absolute(cls, value: str, info: ValidationInfo) -> str:
         folder = (info.context or {}).get("folder") or ""
         return str(Path(folder, value).absolute())
 
-    def check(self, clients: int) -> str:
+    def file_digest(self, clients: int) -> str:
         digest = hashlib.blake2b(digest_size=16)
         for line in self._lines(clients):
             digest.update(b"%d %d %d\n" % line)
         return digest.hexdigest()
 
-    def schedule(self, clients: int, random: KeyedRandom) -> Toggling:
+    def schedule(self, clients: int, random: KeyedRandom) -> ToggleSchedule:
         chosen = set(self.chosen(clients, random))
         spans: dict[int, list[tuple[int, int]]] = {}
         for client, begin_ns, end_ns in self._lines(clients):
             if client in chosen:
                 spans.setdefault(client, []).append((begin_ns, end_ns))
-        edges = {client: _edges(sorted(found)) for client, found in spans.items()}
-        return Toggling(spans, ((client, iter(found)) for client, found in edges.items()), by_rounds=False)
+        changes = ((client, iter(_changes(sorted(intervals)))) for client, intervals in spans.items())
+        return ToggleSchedule(spans, changes, by_rounds=False)
 
     def _lines(self, clients: int) -> Iterator[tuple[int, int, int]]:
+        """Yield (client, start, end) of each line, in nanoseconds. Raises `ScenarioError`."""
         try:
             with Path(self.file).open(encoding="utf-8-sig", newline="") as file:
                 rows = csv.reader(file)
@@ -62,14 +63,14 @@ class Trace(IntermittentClients):
                     raise self._refusal(1, header, f"the columns {','.join(_HEADER)}")
                 for row in rows:
                     if row:
-                        yield self._line(rows.line_num, row, clients)
+                        yield self._parse(rows.line_num, row, clients)
         except (OSError, ValueError, csv.Error) as error:
             if isinstance(error, ScenarioError):
                 raise
             why = getattr(error, "strerror", None) or str(error)
             raise ScenarioError(self.file, [f"the trace cannot be read as CSV text ({why})"]) from None
 
-    def _line(self, number: int, row: list[str], clients: int) -> tuple[int, int, int]:
+    def _parse(self, number: int, row: list[str], clients: int) -> tuple[int, int, int]:
         try:
             client, begin_s, end_s = int(row[0]), *map(float, row[1:])
         except ValueError:
@@ -86,12 +87,12 @@ class Trace(IntermittentClients):
         )
 
 
-def _edges(spans: list[tuple[int, int]]) -> list[int]:
-    """When a client comes, goes, comes, …, of intervals in order that may touch or overlap."""
-    found: list[int] = []
+def _changes(spans: list[tuple[int, int]]) -> list[int]:
+    """Return when a client arrives, leaves, arrives, …, from ascending intervals that may touch or overlap."""
+    changes: list[int] = []
     for begin, end in spans:
-        if found and begin <= found[-1]:
-            found[-1] = max(found[-1], end)
+        if changes and begin <= changes[-1]:
+            changes[-1] = max(changes[-1], end)
         else:
-            found += [begin, end]
-    return found
+            changes += [begin, end]
+    return changes

@@ -1,5 +1,4 @@
-"""What a run tells: results, tables, pages, progress, and comparisons.
+"""Reports of a run: results, tables, pages, progress, and comparisons.
 
-Doors: `accounting`, `compare`, `compare_page`, `page`, `progress`, `rate_limit`, `report`, `results`, `round_table`,
-`statistics`, `terminal`.
+Doors: `compare`, `compare_page`, `page`, `progress`, `rate_limit`, `report`, `results`, `run_report`, `terminal`.
 """

@@ -1,4 +1,4 @@
-"""Running a scenario: its folder, its processes, and its replay.
+"""Running a scenario: prepare, execute, report; also its worker processes, and the replay of its journal.
 
-Doors: `access`, `cluster`, `limits`, `replay`, `run`, `worker`.
+Doors: `limits`, `replay`, `run`, `worker`.
 """

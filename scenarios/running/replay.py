@@ -17,7 +17,7 @@ from seedbus.bus.files import whole
 from seedbus.models.task import Problem
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.run_folder import scenario_of
-from seedbus.scenarios.running.run import bind
+from seedbus.scenarios.running.prepare import bind
 
 
 @dataclass(frozen=True)

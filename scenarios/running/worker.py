@@ -23,7 +23,7 @@ from seedbus.bus.zeromq.sockets import check_files
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.running.limits import Limits, farewell_code, hold_to, read_scenario
 from seedbus.scenarios.running.memory_hints import memory_hints
-from seedbus.scenarios.running.run import hosted, recruit
+from seedbus.scenarios.running.prepare import bind_for_clients, recruit
 
 FILES_EACH = 3  # descriptors of a socket that has one connection
 
@@ -79,7 +79,7 @@ def serve(
             if limits is not None and limits.max_memory is not None:
                 hold_to(limits.max_memory)
             stack.enter_context(memory_hints(scenario))
-            bound[offer.scenario] = recruit(scenario, hosted(scenario, note), _Told(note), memory)
+            bound[offer.scenario] = recruit(scenario, bind_for_clients(scenario, note), _Told(note), memory)
         follower: Follower = bound[offer.scenario](offer)
         note("hosting", clients=count_of(offer.spans), evaluates=offer.evaluates)
         return follower

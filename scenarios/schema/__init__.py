@@ -1,4 +1,4 @@
-"""The scenario: what a file may say, read strictly, every mistake one sentence.
+"""The scenario file: its schema, and strict reading, with one sentence for each mistake.
 
 Doors: `discovery`, `expectations`, `loading`, `scenario`, `yaml_text`.
 """

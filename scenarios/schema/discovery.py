@@ -1,4 +1,4 @@
-"""The algorithms and faults there are."""
+"""Finds the algorithms and faults that a scenario may name."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from seedbus.algorithms.discovery import discover
 
 
 def algorithms() -> dict[str, type[BaseModel]]:
-    """Every algorithm by its name in a scenario."""
+    """Return all algorithms by their names in a scenario."""
     return dict(sorted((discover("seedbus.algorithms.scalar_only", "name") | DENSE).items()))
 
 
 def faults() -> dict[str, type[BaseModel]]:
-    """Every fault by its name in a scenario."""
+    """Return all faults by their names in a scenario."""
     return discover("seedbus.scenarios.faults", "fault")

@@ -1,4 +1,4 @@
-"""Reading scenario files: YAML to `Scenario`, and every mistake to one sentence that names the file and the field."""
+"""Reads scenario files: from YAML to a `Scenario`, with one sentence for each mistake that names file and field."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from seedbus.bus.text import printable
 from seedbus.models.data.roots import Roots
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.schema.scenario import Scenario
-from seedbus.scenarios.schema.yaml_text import LONGEST, NotPlain, parse
+from seedbus.scenarios.schema.yaml_text import MAX_CHARACTERS, NotPlain, parse
 from seedbus.scenarios.sentences import quoted, sentences
 
 
 def library() -> dict[str, Traversable]:
-    """The scenarios that come with Seedbus, by name; those in a folder by folder/name."""
+    """Return the scenarios that come with Seedbus by name; those in a folder are named folder/name."""
     return dict(sorted(_files(resources.files("seedbus.scenarios") / "library", "")))
 
 
@@ -36,9 +36,18 @@ def _files(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]
 
 
 def load(source: str | Path, settings: list[str] | None = None) -> Scenario:
-    """The scenario in a file, or of the library by its name, with `a.b=c` settings on top. Raises `ScenarioError`."""
+    """Load a scenario.
+
+    Args:
+        source: a file, or the name of a scenario of the library.
+        settings: `field.field=value` entries that override the file.
+
+    Raises:
+        ScenarioError: there is no such scenario, or it is not valid.
+    """
     text, name, default_name = _find(source)
-    folder = Path(source).parent if os.path.isfile(source) else None  # of a name too long for a file: no
+    # unlike Path.is_file, os.path.isfile is False for a name too long for a file
+    folder = Path(source).parent if os.path.isfile(source) else None
     document = _parse(text, name)
     if not isinstance(document, dict):
         raise ScenarioError(name, [f"{quoted(document)} is not a scenario; expected a mapping of fields"])
@@ -51,13 +60,20 @@ def load(source: str | Path, settings: list[str] | None = None) -> Scenario:
 def validate(
     document: dict[str, Any], source: str, folder: Path | None = None, *, roots: Roots | None = None
 ) -> Scenario:
-    """A scenario from plain data.
+    """Create a scenario from plain data.
 
-    folder: where the files that it names are; roots: where folders are that a server's scenario may name. Raises
-    `ScenarioError`, and `NotAllowed` for folders outside of the roots.
+    Args:
+        document: the fields of the scenario.
+        source: how error messages name the scenario.
+        folder: the folder to which the file names in the scenario are relative.
+        roots: for a scenario sent by a server: the folders in which its files may lie.
+
+    Raises:
+        ScenarioError: the scenario is not valid.
+        NotAllowed: a folder lies outside of the roots.
     """
     try:
-        # by way of JSON: strict there still takes a list for a tuple and a written number for a schedule's round
+        # JSON mode: even if strict, it accepts a list for a tuple, and text for the round numbers of a schedule
         return Scenario.model_validate_json(
             json.dumps(document), strict=True, context={"folder": folder, "roots": roots}
         )
@@ -66,26 +82,27 @@ def validate(
 
 
 def _find(source: str | Path) -> tuple[str, str, str]:
-    """The text of a scenario, what to call it in sentences, and the name it has if it gives itself none."""
-    path, known = Path(source), library()
+    """Return the text of a scenario, its name in error messages, and the default of its field `name`."""
+    path = Path(source)
+    scenarios = library()
     try:
         if path.is_file():
             name = re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem).strip("._-")[:64]
             with path.open(encoding="utf-8") as file:
-                return file.read(LONGEST + 1), printable(str(path)), name or "scenario"
-        if str(source) in known:
-            return known[str(source)].read_text(encoding="utf-8"), f"{source}.yaml", str(source).replace("/", "-")
+                return file.read(MAX_CHARACTERS + 1), printable(str(path)), name or "scenario"
+        if str(source) in scenarios:
+            return scenarios[str(source)].read_text(encoding="utf-8"), f"{source}.yaml", str(source).replace("/", "-")
         if path.exists():
             raise ScenarioError(
-                printable(str(path)), ["it is no file; expected a scenario file, or a name from `seedbus list`"]
+                printable(str(path)), ["it is not a file; expected a scenario file, or a name from `seedbus list`"]
             )
     except UnicodeDecodeError as error:
-        found = f"the byte 0x{error.object[error.start]:02x} at {error.start}"
-        raise ScenarioError(printable(str(path)), [f"it is not UTF-8 text: it holds {found}"]) from None
+        byte = f"the byte 0x{error.object[error.start]:02x} at {error.start}"
+        raise ScenarioError(printable(str(path)), [f"it is not UTF-8 text: it holds {byte}"]) from None
     except OSError as error:
         raise ScenarioError(printable(str(path)), [f"it cannot be read ({error.strerror})"]) from None
-    near = difflib.get_close_matches(str(source).removesuffix(".yaml"), known, 1)
-    hint = f"did you mean {near[0]}?" if near else "`seedbus list` shows the scenarios that there are"
+    near = difflib.get_close_matches(str(source).removesuffix(".yaml"), scenarios, 1)
+    hint = f"did you mean {near[0]}?" if near else "`seedbus list` shows the scenarios of the library"
     raise ScenarioError(printable(str(source)), [f"there is no such file and no scenario of that name; {hint}"])
 
 
@@ -97,25 +114,25 @@ def _parse(text: str, source: str) -> Any:
 
 
 def _apply(document: dict[str, Any], setting: str) -> None:
-    """One `a.b=c` of the command line; a number in the path is a place in a list."""
+    """Apply a setting `field.field=value` of the command line; a number in the path is an index of a list."""
     path, _, text = setting.partition("=")
     parts = path.split(".")
     if "=" not in setting or not all(parts):
         raise ScenarioError(f"--set {setting}", ["expected field=value, like algorithm.momentum=0.5"])
-    place: Any = document
+    value: Any = document
     for number, part in enumerate(parts):
-        key = _key(place, parts[:number], part, setting)
+        key = _key(value, parts[:number], part, setting)
         if number + 1 == len(parts):
-            place[key] = _parse(text, f"--set {setting}")
+            value[key] = _parse(text, f"--set {setting}")
         else:
-            place = place.setdefault(key, {}) if isinstance(place, dict) else place[key]
+            value = value.setdefault(key, {}) if isinstance(value, dict) else value[key]
 
 
-def _key(place: Any, path: list[str], part: str, setting: str) -> str | int:
-    """What `part` of a setting's path is in the value at `path`: a field, or a place in a list."""
-    if isinstance(place, dict):
+def _key(value: Any, path: list[str], part: str, setting: str) -> str | int:
+    """Return `part` of a setting's path as a key of the value at `path`: a field, or an index of a list."""
+    if isinstance(value, dict):
         return part
-    if isinstance(place, list) and part.isdecimal() and int(part) < len(place):
+    if isinstance(value, list) and part.isdecimal() and int(part) < len(value):
         return int(part)
-    has = f"has places 0 to {len(place) - 1}" if place and isinstance(place, list) else "has no fields"
-    raise ScenarioError(f"--set {setting}", [f"{'.'.join(path)} is {quoted(place)}, which {has}; there is no {part}"])
+    has = f"has entries 0 to {len(value) - 1}" if value and isinstance(value, list) else "has no fields"
+    raise ScenarioError(f"--set {setting}", [f"{'.'.join(path)} is {quoted(value)}, which {has}; there is no {part}"])

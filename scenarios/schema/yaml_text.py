@@ -1,8 +1,8 @@
-"""YAML, strict and plain: text to mappings, lists, numbers, text, true, false and null, and back to the same values.
+"""A strict subset of YAML: text to mappings, lists, numbers, text, true, false and null, and back to the same values.
 
-The scalars are those of YAML 1.2: `010` is no octal number, `1:30` no sexagesimal one, `yes` is text and 1e-3 a number.
-Keys are text; a round's number becomes its digits. What no scenario needs is refused with its line: tags, aliases (a
-few lines of them can stand for more than memory holds), and a key that is given twice, of which one would be lost.
+The scalars are those of YAML 1.2: `010` is not octal, `1:30` is not sexagesimal, `yes` is text and 1e-3 is a number.
+Keys are text; the number of a round becomes its digits. Three constructs are refused, with their line: tags, aliases (a
+few lines of them can expand to more than memory holds) and duplicate keys (one of the values would be lost).
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 
 import yaml
 
-LONGEST = 65_536
-"""Characters: about a second of the parser's time, and 40 times the longest scenario that comes with Seedbus."""
+MAX_CHARACTERS = 65_536
+"""About one second of parsing, and 40 times the longest scenario of the library."""
 _SCALARS = {
     "null": r"~|null|Null|NULL|",
     "bool": r"true|True|TRUE|false|False|FALSE",
-    "int": r"[-+]?(0|[1-9][0-9_]{0,300})|0x[0-9a-fA-F]{1,300}",  # longer ones stay text: no field takes them
+    "int": r"[-+]?(0|[1-9][0-9_]{0,300})|0x[0-9a-fA-F]{1,300}",  # longer ones remain text, which no field accepts
     "float": r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?|[-+]?[0-9]+[eE][-+]?[0-9]+"
     r"|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
 }
@@ -27,29 +27,34 @@ _RESOLVERS = {None: [(f"tag:yaml.org,2002:{name}", re.compile(f"^({text})$")) fo
 
 
 class NotPlain(ValueError):
-    """Text that is not plain YAML; says where and why."""
+    """Text that is not plain YAML. The message names the line and the reason."""
 
 
 def parse(text: str) -> Any:
-    """The value that the text holds. Raises `NotPlain`."""
-    if len(text) > LONGEST:
-        raise NotPlain(f"it has more than {LONGEST:,} characters, the most that are accepted")
+    """Parse the text.
+
+    Raises:
+        NotPlain: the text is not YAML, or uses more than the accepted subset.
+    """
+    if len(text) > MAX_CHARACTERS:
+        raise NotPlain(f"it has more than {MAX_CHARACTERS:,} characters, the most that are accepted")
     try:
         return yaml.load(text, Loader=_Loader)
     except yaml.reader.ReaderError as error:
         raise NotPlain(f"it is not text: it holds the character U+{int(error.character):04X}") from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        said = ", ".join(part for part in (error.context, error.problem) if part)
-        raise NotPlain(f"line {mark.line + 1}: {said}" if mark else said) from None
+        reason = ", ".join(part for part in (error.context, error.problem) if part)
+        raise NotPlain(f"line {mark.line + 1}: {reason}" if mark else reason) from None
     except RecursionError:
         raise NotPlain("it is nested too deeply") from None
 
 
 def dump(document: Any) -> str:
-    """Text that `parse` reads back as the same document."""
+    """Return YAML text that `parse` reads back as the same document."""
     text = yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
-    # yaml leaves marks of writing direction as they are; what holds one is in double quotes, where escapes are read
+    # the YAML library does not escape marks of writing direction; text with such marks is in double quotes, where
+    # escapes are read back
     return "".join(each if each.isprintable() or each == "\n" else _escape(each) for each in text)
 
 
@@ -71,22 +76,22 @@ class _Loader(yaml.SafeLoader):
 
     def construct_scalar(self, node: Any) -> Any:
         text = super().construct_scalar(node)
-        half = next((character for character in text if "\ud800" <= character <= "\udfff"), None)
-        if half is not None:
-            raise _refusal(f"half a character (U+{ord(half):04X}) is not accepted", node)
+        surrogate = next((character for character in text if "\ud800" <= character <= "\udfff"), None)
+        if surrogate is not None:
+            raise _refusal(f"an unpaired surrogate (U+{ord(surrogate):04X}) is not accepted", node)
         return text
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        found: dict[Hashable, Any] = {}
+        mapping: dict[Hashable, Any] = {}
         for key_node, value_node in node.value:
             key = self.construct_object(key_node, deep=True)
             if isinstance(key, (dict, list)):
                 raise _refusal("a key is text or a number, not a mapping or a list", key_node)
             name = key if isinstance(key, str) else json.dumps(key)
-            if name in found:
+            if name in mapping:
                 raise _refusal(f"{name} is given twice", key_node)
-            found[name] = self.construct_object(value_node, deep=True)
-        return found
+            mapping[name] = self.construct_object(value_node, deep=True)
+        return mapping
 
 
 class _Dumper(yaml.SafeDumper):
@@ -99,8 +104,9 @@ class _Dumper(yaml.SafeDumper):
         return self.represent_scalar("tag:yaml.org,2002:str", data, style=None if data.isprintable() else '"')
 
 
-def _refusal(what: str, where: Any) -> yaml.MarkedYAMLError:
-    return yaml.constructor.ConstructorError(None, None, what, where.start_mark)
+def _refusal(reason: str, node: Any) -> yaml.MarkedYAMLError:
+    """Return an error at the line where the node, or the event, begins."""
+    return yaml.constructor.ConstructorError(None, None, reason, node.start_mark)
 
 
 _Loader.add_constructor("tag:yaml.org,2002:map", _Loader.construct_mapping)

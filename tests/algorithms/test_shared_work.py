@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 from algorithm_cases import CONFIGURATIONS, DIMENSION, Quadratic, bits, make, x0
+from event_recorder import EventRecorder
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_worker import Noting
 from worlds import go, scenario
 
 from seedbus.agents import messages
@@ -20,7 +20,7 @@ from seedbus.agents.client.worker import Followers
 from seedbus.algorithms.contract import Declined
 from seedbus.algorithms.directions.numba_backend import NumbaDirections
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
-from seedbus.algorithms.shared_work import Together, one_by_one
+from seedbus.algorithms.shared_work import SharedWork, one_by_one
 from seedbus.bus import HOST, Envelope, Kind, Offer, decode, encode
 from seedbus.models.partitions import Iid
 from seedbus.models.tasks.digits import Digits
@@ -28,7 +28,8 @@ from seedbus.scenarios.faults.byzantine import Byzantine
 from seedbus.scenarios.schema.discovery import algorithms
 
 KINDS: dict[str, Any] = dict(algorithms())
-CASES = [(name, case) for name, cases in CONFIGURATIONS.items() if issubclass(KINDS[name], Together) for case in cases]
+SHARING = [name for name in CONFIGURATIONS if issubclass(KINDS[name], SharedWork)]
+CASES = [(name, case) for name in SHARING for case in CONFIGURATIONS[name]]
 ALGORITHM: Any = DeComFL(perturbations=3, local_steps=2, precision="float16")
 PROBLEM: Any = Digits(model="softmax", batch_size=8).bind(seed=1, clients=6, partition=Iid())
 LIARS = [Byzantine(attack="replay", clients=[1]), Byzantine(attack="scale", by=1e9, clients=[2])]
@@ -73,7 +74,7 @@ def test_scalars_are_those_of_each_alone_to_the_bit(name: str, case: str, precis
         together = algorithm.local_together(replica, memories, plan, objectives(round))
         alone = one_by_one(algorithm, replica, memories, plan, objectives(round))
         assert [outcome(each) for each in together] == [outcome(each) for each in alone]
-        assert isinstance(algorithm, Together) and bits(replica) == before
+        assert isinstance(algorithm, SharedWork) and bits(replica) == before
         if precision == "float16":
             assert isinstance(together[1], Declined)
             assert isinstance(together[3], Declined) == (plan.steps > 1)
@@ -85,7 +86,7 @@ def test_scalars_are_those_of_each_alone_to_the_bit(name: str, case: str, precis
 def process(most: int, monkeypatch: pytest.MonkeyPatch, verify_every: int = 0) -> Followers:
     monkeypatch.setattr(followers, "MAX_TOGETHER", most)
     offer, tampering = Offer(HOST, ((0, 5),), True, b""), Tampering(LIARS, 1, 6)
-    options: dict[str, Any] = {"split": "test", "observer": Noting(), "tampering": tampering, "gathers": True}
+    options: dict[str, Any] = {"split": "test", "observer": EventRecorder(), "tampering": tampering, "gathers": True}
     made = Followers(offer, ALGORITHM, PROBLEM, verify_every=verify_every, **options)
     made.welcome(encode(messages.welcome(ALGORITHM, HOST, 0, [0] * 7, []))[0])
     return made

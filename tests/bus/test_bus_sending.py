@@ -91,8 +91,8 @@ def test_a_process_that_comes_or_goes_leaves_rows_that_take_no_time() -> None:
     harness = Harness(Network(up_mbps=0.001), [Hold(SECOND), Lose()])
     harness.run(3 * MS)
     join = Envelope(Kind.JOIN, -3, 0, 0, ["proof"])
-    assert harness.bus.book(join) == encode(join)[0]
-    harness.bus.book_refused(-4, encode(report(1))[0])
+    assert harness.bus.record(join) == encode(join)[0]
+    harness.bus.record_refused_join(-4, encode(report(1))[0])
     assert harness.rows == [
         Row(3 * MS, 3 * MS, 0, Kind.JOIN, -3, SERVER, 5, 7, 0, 0, 0, 0, 0, Fate.DELIVERED),
         Row(3 * MS, 3 * MS, 0, Kind.JOIN, -4, SERVER, 0, 16, 0, 0, 0, 0, 0, Fate.REFUSED),

@@ -28,7 +28,7 @@ def framing(harness: Harness) -> list[tuple[int, int, int, int]]:
 
 def test_bytes_of_no_message_have_rows_of_their_own() -> None:
     harness = Harness(transport=Wire)
-    harness.bus.book_link_bytes()
+    harness.bus.record_link_bytes()
     assert framing(harness) == LINKS
     assert not any(row.header_bytes + row.payload_bytes for row in harness.rows)
 

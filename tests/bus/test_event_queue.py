@@ -49,19 +49,19 @@ def by_agenda(plan: list[Said], latest_ns: int | None) -> list[tuple[int, int]]:
                 add(one)
 
         number, event = next(numbers), Event(happen)
-        agenda.post(agenda.now_ns + each.after_ns, (each.key,), Event.happen, event, each.priority)
+        agenda.post(agenda.now_ns + each.after_ns, (each.key,), Event.fire, event, each.priority)
         if each.cancelled:
             event.cancel()
 
     for each in plan:
         add(each)
     if latest_ns is not None:
-        while agenda.happen(latest_ns, 2):
+        while agenda.run_events(latest_ns, 2):
             pass
         agenda.now_ns = latest_ns
         for each in plan:
             add(each)
-    while agenda.happen(None, 64):
+    while agenda.run_events(None, 64):
         pass
     return log
 
@@ -108,10 +108,10 @@ def test_events_happen_in_the_order_of_one_heap(plan: list[Said], latest_ns: int
 def test_what_is_due_before_the_next_instant_is_put_before_it() -> None:
     agenda, log = EventQueue(), list[str]()
     agenda.post(9, (), log.append, "late")
-    assert not agenda.happen(5, 64) and agenda.now_ns == 0
+    assert not agenda.run_events(5, 64) and agenda.now_ns == 0
     agenda.post(7, (), log.append, "early")
     agenda.post(9, (), log.append, "late too")
-    assert agenda.happen(None, 64) and log == ["early", "late", "late too"]
+    assert agenda.run_events(None, 64) and log == ["early", "late", "late too"]
 
 
 def test_nothing_happens_after_something_follows_nor_after_the_end_of_time() -> None:
@@ -124,7 +124,7 @@ def test_nothing_happens_after_something_follows_nor_after_the_end_of_time() -> 
     for number in range(5):
         agenda.post(5, (number,), act, number)
     agenda.post(LAST_NS + 1, (), act, 9)
-    assert agenda.happen(None, 64) and log == [0, 1]
-    assert agenda.happen(5, 64) and log == [0, 1, 2]
-    assert agenda.happen(None, 64) and log == [0, 1, 2, 3, 4], "what followed once has been done"
-    assert not agenda.happen(None, 64)
+    assert agenda.run_events(None, 64) and log == [0, 1]
+    assert agenda.run_events(5, 64) and log == [0, 1, 2]
+    assert agenda.run_events(None, 64) and log == [0, 1, 2, 3, 4], "what followed once has been done"
+    assert not agenda.run_events(None, 64)

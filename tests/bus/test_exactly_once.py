@@ -13,8 +13,8 @@ from worlds import DECOMFL, scenario
 
 from seedbus.agents.client.worker import Followers
 from seedbus.bus import EVALUATOR, Kind, decode
-from seedbus.scenarios.running.cluster import Placement
 from seedbus.scenarios.running.run import run
+from seedbus.scenarios.transports.placement import Placement
 
 
 @contextmanager

@@ -219,11 +219,11 @@ def test_waiting_for_all_answers_takes_no_simulated_time() -> None:
     async def main() -> None:
         for client in (2, 1):
             harness.bus.send(plan(client))
-        await harness.bus.answers.all_given()
+        await harness.bus.answers.all_received()
         assert harness.asked == [], "nothing has been delivered yet, so nobody owes an answer"
         await asyncio.sleep(1e-6)
         asyncio.get_running_loop().call_soon(look)
-        await harness.bus.answers.all_given()
+        await harness.bus.answers.all_received()
         assert len(harness.bus.checkpoint()[3]) == 2
 
     harness.clock.run(main())
@@ -272,7 +272,7 @@ def test_answers_of_one_instant_are_said_in_one_order_before_a_checkpoint_and_af
 def test_what_comes_once_the_bus_is_closed_changes_nothing() -> None:
     harness = Harness(transport=Backwards, answers=reported)
     harness.bus.send(plan(1))
-    answered = harness.bus.answers.promise((Kind.PLAN, 2, 0, 0, 0), 7, 0)
+    answered = harness.bus.answers.expect((Kind.PLAN, 2, 0, 0, 0), 7, 0)
     harness.bus.close()
     answered([encode(report(2))[0]])
     harness.run(SECOND)
@@ -294,8 +294,8 @@ def test_in_real_time_nobody_waits_for_an_answer_and_deliveries_of_an_instant_go
     transport.start(Desk((0, 9)))
 
     async def main() -> Sequence[Envelope]:
-        bus.answers.promise((Kind.PLAN, 3, 9, 0, 0), 0, 0)
-        await bus.answers.all_given()
+        bus.answers.expect((Kind.PLAN, 3, 9, 0, 0), 0, 0)
+        await bus.answers.all_received()
         assert bus.checkpoint()[3] == [], "an answer that is not there cannot be kept"
         for client in range(10):
             bus.send(plan(client, 1))

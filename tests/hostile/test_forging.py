@@ -14,9 +14,9 @@ from seedbus.agents.client.downloads import version_of
 from seedbus.bus import Envelope, Kind, Offer, Recruit, decode, encode
 from seedbus.bus.transport import Follower
 from seedbus.scenarios.errors import Interrupted
-from seedbus.scenarios.running.cluster import Placement
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.stress.stress import _Inspector
+from seedbus.scenarios.transports.placement import Placement
 
 LIAR = 2
 
@@ -68,7 +68,7 @@ def test_a_run_in_which_a_client_noted_nonsense_can_be_resumed(tmp_path: Path, f
         participation={"clients": 8, "cohort": 2, "deadline_s": 1.0},
         lag={"snapshot_after_commits": 2, "chunk_bytes": 64, "window": 1},
     )
-    where = Placement(spoil=partial(telling, frame))
+    where = Placement(wrap=partial(telling, frame))
     whole = run(what, tmp_path / "whole", placement=where)
     assert "SNAPSHOT" in set(whole.messages.query(f"recipient == {LIAR}")["kind"])
     with pytest.raises(Interrupted):

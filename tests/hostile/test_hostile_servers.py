@@ -193,7 +193,7 @@ def test_more_than_the_user_allows_is_refused_before_anything_is_loaded(
     scenario: dict[str, Any],
     sentence: str,
 ) -> None:
-    monkeypatch.setattr("seedbus.scenarios.running.worker.hosted", None)
+    monkeypatch.setattr("seedbus.scenarios.running.worker.bind_for_clients", None)
     said, server = joins(seedbus, offering(scenario), *limits)
     assert said.code == 9, said.err
     assert said.err.startswith("seedbus: the server asks for more than this process allows: ")

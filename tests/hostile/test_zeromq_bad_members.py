@@ -18,7 +18,7 @@ from seedbus.agents.observer import NullObserver
 from seedbus.bus import HostRequest, Recruit
 from seedbus.bus.zeromq import follow
 from seedbus.scenarios.reporting.results import Results
-from seedbus.scenarios.running import run as running
+from seedbus.scenarios.running import execute, prepare
 
 # one client never answers, so every round waits for its deadline
 WHAT = scenario(
@@ -50,7 +50,7 @@ class Bad(threading.Thread):
 
     def run(self) -> None:
         try:
-            made = running.recruit(WHAT, running.bind(WHAT), NullObserver())
+            made = prepare.recruit(WHAT, prepare.bind(WHAT), NullObserver())
             follow(self._endpoint, [self._wish], spoiled(made), patience_s=10.0)
         except BaseException as error:
             self.failure = error
@@ -88,11 +88,11 @@ def test_the_run_goes_on_with_the_good(among_the_bad: tuple[Results, ByRound]) -
 def test_bad_members_give_the_same_bits_over_sockets_and_in_memory(
     among_the_bad: tuple[Results, ByRound], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    good = running.recruit
+    good = prepare.recruit
 
     def recruit(*arguments: Any) -> Recruit:
         return spoiled(good(*arguments))
 
-    monkeypatch.setattr(running, "recruit", recruit)
+    monkeypatch.setattr(execute, "recruit", recruit)
     in_memory = go(tmp_path / "in-memory", WHAT)
     assert outcome(in_memory) == outcome(among_the_bad[0])

@@ -19,10 +19,9 @@ from hostile_arena import Worker
 from hostile_parcels import column, hello
 from hostile_peers import Caller, Peer, greeting, ready
 from hostile_server import ServerProcess
+from hub_peers import HEARTBEAT_S, Door, Member, hub_at
 from processes import wait_for
 from standing import until
-from test_zeromq_bytes import port
-from test_zeromq_stalling import HEARTBEAT_S, Door, Member, hub_at
 from worlds import lossy, outcome, scenario
 
 from seedbus.agents.admission import bound
@@ -36,10 +35,12 @@ from seedbus.bus.zeromq import packet as packet
 from seedbus.bus.zeromq.packet import Type
 from seedbus.bus.zeromq.server.connections import STRANGERS_OF_A_HOST
 from seedbus.scenarios.reporting.results import Results
-from seedbus.scenarios.running import cluster
-from seedbus.scenarios.running.cluster import STALLS, Placement, _Guard
-from seedbus.scenarios.running.run import bind, run
-from seedbus.scenarios.running.workers import Workers
+from seedbus.scenarios.running.prepare import bind
+from seedbus.scenarios.running.run import run
+from seedbus.scenarios.transports import patience
+from seedbus.scenarios.transports.patience import MAX_STALLS, Patience
+from seedbus.scenarios.transports.placement import Placement
+from seedbus.scenarios.transports.worker_processes import WorkerProcesses
 
 WHAT = lossy(stop={"rounds": 20})
 
@@ -94,12 +95,12 @@ def in_memory(tmp_path_factory: pytest.TempPathFactory) -> Results:
 @pytest.fixture
 def evaluator(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """What a server's own process waits for before it is started."""
-    may_start, start = threading.Event(), Workers.start
+    may_start, start = threading.Event(), WorkerProcesses.start
 
-    def later(self: Workers) -> None:
+    def later(self: WorkerProcesses) -> None:
         threading.Thread(target=lambda: may_start.wait(60) and start(self), daemon=True).start()
 
-    monkeypatch.setattr(Workers, "start", later)
+    monkeypatch.setattr(WorkerProcesses, "start", later)
     return may_start
 
 
@@ -108,8 +109,8 @@ def test_strangers_neither_evaluate_nor_say_what_x0_is_nor_keep_anybody_out(
 ) -> None:
     proof = prove(WHAT.algorithm, bind(WHAT))
     with Serving(WHAT, tmp_path / "run", evaluator="own") as server:
-        assert stranger(port(server), count=NO_CLIENTS, evaluates=1).declined == "no-clients"
-        liars = [stranger(port(server), column(0, 7), evaluates=1) for _ in range(6)]
+        assert stranger(server.port, count=NO_CLIENTS, evaluates=1).declined == "no-clients"
+        liars = [stranger(server.port, column(0, 7), evaluates=1) for _ in range(6)]
         for liar in liars:
             assert not packet.read_offer(liar.answer.content)[1].evaluates
             liar.post(liar.joining(proof | {"x0": b"a lie..."}))
@@ -117,7 +118,7 @@ def test_strangers_neither_evaluate_nor_say_what_x0_is_nor_keep_anybody_out(
         assert server.watcher.joined == 0, "nobody says what x0 is before the server's own process"
         evaluator.set()
         assert [liar.told() for liar in liars] == [Kind.REFUSE] * 6
-        idle = [stranger(port(server), column(0, 7)) for _ in range(6)]
+        idle = [stranger(server.port, column(0, 7)) for _ in range(6)]
         gate, left = Gate(), server.watcher.gone
         honest = Following(WHAT, server.watcher.endpoint, HostRequest(evaluates=False), gate=gate)
         wait_for(lambda: server.watcher.joined == 2)
@@ -138,7 +139,7 @@ def test_what_was_recorded_of_a_process_that_joined_makes_nobody_a_member(
 ) -> None:
     proof = prove(WHAT.algorithm, bind(WHAT))
     with Serving(WHAT, tmp_path / "run", evaluator="own") as server:
-        recorded = stranger(port(server), column(7, 7))
+        recorded = stranger(server.port, column(7, 7))
         said = recorded.joining(proof)
         recorded.post(said)
         assert recorded.told() is Kind.WELCOME, "it waited until the run knew its own x0"
@@ -146,10 +147,10 @@ def test_what_was_recorded_of_a_process_that_joined_makes_nobody_a_member(
         conversation = recorded.peer.sent
         recorded.peer.reset()
         wait_for(lambda: server.watcher.gone == 1)
-        with Peer(port(server)).raw(conversation.removeprefix(greeting() + ready())):
+        with Peer(server.port).raw(conversation.removeprefix(greeting() + ready())):
             wait_for(lambda: any(refusal.reason == "stale-session" for refusal in server.watcher.refusals))
         wait_for(lambda: server.watcher.gone == 2)
-        replaying = stranger(port(server), column(7, 7))
+        replaying = stranger(server.port, column(7, 7))
         assert packet.read_offer(replaying.answer.content)[1].host == decode(said).client, "it names this very host"
         replaying.post(said)
         assert replaying.told() is Kind.REFUSE
@@ -209,12 +210,12 @@ class Waiting(SimpleNamespace):
 def now(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """A wall clock of the test's own, in seconds."""
     now = SimpleNamespace(s=0.0)
-    monkeypatch.setattr(cluster, "wall_seconds", lambda: now.s)
+    monkeypatch.setattr(patience, "wall_seconds", lambda: now.s)
     return now
 
 
 def test_an_offer_that_is_passed_along_for_ever_holds_up_the_end_of_a_run_once(now: SimpleNamespace) -> None:
-    guard, waiting = _Guard(Placement("tcp", patience_s=10.0, join_s=30.0)), Waiting(missing={7}, could_go_on=True)
+    guard, waiting = Patience(Placement("tcp", patience_s=10.0, join_s=30.0)), Waiting(missing={7}, could_go_on=True)
     for now.s in range(0, 40, 2):
         guard.check(waiting, 0)
     with pytest.raises(Unfinishable, match=r"no process has hosted 1 clients \(7\) for 40 s"):
@@ -223,7 +224,7 @@ def test_an_offer_that_is_passed_along_for_ever_holds_up_the_end_of_a_run_once(n
 
 
 def test_a_run_whose_clients_nobody_is_offered_ends_after_its_patience(now: SimpleNamespace) -> None:
-    guard, waiting = _Guard(Placement("tcp", patience_s=10.0, join_s=30.0)), Waiting(missing={3, 7})
+    guard, waiting = Patience(Placement("tcp", patience_s=10.0, join_s=30.0)), Waiting(missing={3, 7})
     for now.s in range(0, 12, 2):
         guard.check(waiting, 0)
     now.s = 12
@@ -232,18 +233,18 @@ def test_a_run_whose_clients_nobody_is_offered_ends_after_its_patience(now: Simp
 
 
 def test_a_round_that_closes_gives_a_run_all_its_time_again(now: SimpleNamespace) -> None:
-    guard, waiting = _Guard(Placement("tcp", patience_s=10.0, join_s=30.0)), Waiting(missing={7}, could_go_on=True)
+    guard, waiting = Patience(Placement("tcp", patience_s=10.0, join_s=30.0)), Waiting(missing={7}, could_go_on=True)
     for now.s in range(0, 400, 2):
         waiting.rounds_closed = now.s // 38
         guard.check(waiting, now.s // 19)
 
 
 def test_processes_that_join_and_answer_nothing_end_a_run_without_rounds(now: SimpleNamespace) -> None:
-    guard, there = _Guard(Placement("tcp", answer_s=5.0)), Waiting(missing=set(), can_go_on=True, rounds_closed=4)
-    for stalls in range(STALLS):
+    guard, there = Patience(Placement("tcp", answer_s=5.0)), Waiting(missing=set(), can_go_on=True, rounds_closed=4)
+    for stalls in range(MAX_STALLS):
         guard.check(there, stalls)
     with pytest.raises(Unfinishable, match=r"round 4: 3 processes joined and did not answer for 5 s each"):
-        guard.check(there, STALLS)
+        guard.check(there, MAX_STALLS)
 
 
 async def test_connections_that_come_and_go_faster_than_they_are_heard_of_are_not_taken_for_others() -> None:

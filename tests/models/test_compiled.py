@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 from clusters import Serving
+from power_cuts import PowerCut, cut_power
 from processes import wait_for
-from test_recovery import _cut, _Power
 from worlds import go, reopened, scenario
 
 from seedbus.agents.client.worker import prove
@@ -22,8 +22,9 @@ from seedbus.bus import HostRequest
 from seedbus.bus.zeromq import follow
 from seedbus.models.errors import DataError
 from seedbus.models.images.problem import ImageProblem
-from seedbus.scenarios.running.cluster import Placement
-from seedbus.scenarios.running.run import hosted, recruit, run
+from seedbus.scenarios.running.prepare import bind_for_clients, recruit
+from seedbus.scenarios.running.run import run
+from seedbus.scenarios.transports.placement import Placement
 
 TASK: dict[str, Any] = {"name": "digits", "model": "cnn", "batch_size": 16}
 
@@ -60,7 +61,8 @@ def test_a_process_compiles_before_its_first_loss_and_says_so(monkeypatch: pytes
     monkeypatch.setattr("seedbus.models.images.problem.compiled", fake)
     told: list[Any] = []
     compiled, eager = (
-        hosted(what(forward), lambda event, **facts: told.append((event, facts))) for forward in ("compiled", "eager")
+        bind_for_clients(what(forward), lambda event, **facts: told.append((event, facts)))
+        for forward in ("compiled", "eager")
     )
     assert isinstance(compiled, ImageProblem) and isinstance(eager, ImageProblem)
     told = [each for each in told if each[0] != "kernels"]  # which may have been compiled, too
@@ -79,7 +81,7 @@ def in_one_place(factor: float) -> ImageProblem:
         patch.setattr(
             "seedbus.models.images.problem.compiled", lambda loss, *_: lambda *batch: loss(*batch) * np.float32(factor)
         )
-        problem = hosted(SHARED, lambda event, **facts: None)
+        problem = bind_for_clients(SHARED, lambda event, **facts: None)
     assert isinstance(problem, ImageProblem)
     return problem
 
@@ -98,7 +100,7 @@ def takes_part(endpoint: str, factor: float, first: int, last: int) -> None:
 
 
 def test_losses_are_proved_only_where_they_were_compiled() -> None:
-    eager = hosted(what("eager"), lambda event, **facts: None)
+    eager = bind_for_clients(what("eager"), lambda event, **facts: None)
     assert isinstance(eager, ImageProblem) and eager.probe() == b""
     assert set(prove(SHARED.algorithm, eager)) == {"selftest", "x0"}
     here, there = (prove(SHARED.algorithm, in_one_place(factor)) for factor in (1.0, ONE_BIT))
@@ -122,7 +124,7 @@ def test_a_process_whose_compiled_losses_differ_in_a_bit_is_refused(tmp_path: Pa
 
 def _run_of(factor: float, folder: Path, **options: Any) -> Any:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("seedbus.scenarios.running.run.hosted", lambda scenario, note: in_one_place(factor))
+        patch.setattr("seedbus.scenarios.running.prepare.bind_for_clients", lambda scenario, note: in_one_place(factor))
         return run(SHARED, folder, **options).digest
 
 
@@ -136,8 +138,8 @@ def test_a_run_goes_on_only_where_its_compiled_losses_are_the_same(tmp_path: Pat
 
 def test_a_server_that_goes_on_knows_the_compiled_losses_that_its_run_began_with(tmp_path: Path) -> None:
     whole = _run_of(1.0, tmp_path / "whole")
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(_Power):
-        _cut(patch, Journal, "append", 3, before=False)
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(PowerCut):
+        cut_power(patch, Journal, "append", 3, before=False)
         _run_of(1.0, tmp_path / "run")
     with Serving(SHARED, tmp_path / "run", resume=True) as server:
         with pytest.raises(JoinRefused, match=REFUSED):

@@ -11,8 +11,8 @@ from worlds import scenario
 
 from seedbus.models.task import tasks
 from seedbus.models.text.task import TextTask
-from seedbus.scenarios.running.cluster import Placement
 from seedbus.scenarios.running.run import run
+from seedbus.scenarios.transports.placement import Placement
 
 
 @pytest.fixture(autouse=True, scope="module")

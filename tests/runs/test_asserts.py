@@ -14,10 +14,10 @@ from seedbus.agents.server.rounds import Rounds
 from seedbus.algorithms.contract import Declined
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.results import Results
-from seedbus.scenarios.running.cluster import Placement
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.loading import load
 from seedbus.scenarios.schema.yaml_text import dump
+from seedbus.scenarios.transports.placement import Placement
 
 
 @pytest.mark.slow

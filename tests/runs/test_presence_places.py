@@ -13,7 +13,7 @@ from clusters import Following, Serving, Watcher
 from comings import churn, coming, exponential
 from hall import Hall
 from processes import wait_for
-from test_zeromq_crashes import alike, killing
+from worker_kills import alike, killing
 from worlds import HISO, scenario
 
 from seedbus.agents.errors import Unfinishable
@@ -21,10 +21,10 @@ from seedbus.agents.journal.journal import Entry, Journal
 from seedbus.agents.messages import Join, Span
 from seedbus.bus import HOST, Envelope, HostRequest, Kind, MemoryTransport, Offer, decode, encode
 from seedbus.scenarios.reporting.results import Results
-from seedbus.scenarios.running.cluster import Placement
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.scenario import Scenario
+from seedbus.scenarios.transports.placement import Placement
 
 FAST = {"latency": {"distribution": "exponential", "mean": 0.002}}
 
@@ -82,7 +82,7 @@ def test_a_process_that_is_replaced_as_its_clients_wake_leaves_no_trace(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, at: int
 ) -> None:
     whole = run(coming(name), tmp_path / "whole")
-    monkeypatch.setattr("seedbus.scenarios.running.cluster.MemoryTransport", lambda made, **how: _Leaving(made, at))
+    monkeypatch.setattr("seedbus.bus.MemoryTransport", lambda made, **how: _Leaving(made, at))
     assert alike(run(coming(name), tmp_path / "run"), whole)
 
 
@@ -119,7 +119,7 @@ def test_a_client_that_will_not_be_told_keeps_nobody_waiting(
 ) -> None:
     what = scenario(faults=[churn(0.3, 0.1, clients=[1])], network={"latency": latency}, stop={"rounds": 40})
     monkeypatch.setattr(
-        "seedbus.scenarios.running.cluster.MemoryTransport",
+        "seedbus.bus.MemoryTransport",
         lambda made, **how: MemoryTransport(lambda offer: _Insisting(made(offer), version)),
     )
     summary = run(what, tmp_path / "run").summary
@@ -185,14 +185,14 @@ def test_who_is_away_as_its_process_joins_in_real_time_is_no_member() -> None:
     away = {1}
     hall.coordinator._joining.apart = away
     hall.comes(HostRequest())
-    assert list(hall.coordinator._places.members) == [0, 2, 3]
+    assert list(hall.coordinator._positions.members) == [0, 2, 3]
     away.clear()
-    assert hall.coordinator.joined(Join(1, (Span(1, 1, 0),), **hall.coordinator.proofs), is_due=True)[1] is None
-    assert list(hall.coordinator._places.members) == [0, 1, 2, 3]
+    assert hall.coordinator.joined(Join(1, (Span(1, 1, 0),), **hall.coordinator.proofs), is_due=True) is None
+    assert list(hall.coordinator._positions.members) == [0, 1, 2, 3]
     hall.registration.gone(HOST, "…")
     away.add(2)
     hall.comes(HostRequest(), 0)
-    assert list(hall.coordinator._places.members) == [0, 1, 3]
+    assert list(hall.coordinator._positions.members) == [0, 1, 3]
 
 
 @pytest.mark.parametrize("transport", ["memory", "tcp"])

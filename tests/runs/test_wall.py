@@ -17,10 +17,10 @@ from seedbus.agents.errors import Unfinishable
 from seedbus.agents.journal.journal import Entry, Journal
 from seedbus.bus import Envelope, HostRequest
 from seedbus.scenarios.reporting.results import Results
-from seedbus.scenarios.running.cluster import Placement
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.scenario import Scenario
+from seedbus.scenarios.transports.placement import Placement
 
 NEVER_S = 1000.0  # longer than any test: who is waited for until such a deadline is waited for too long
 FAST = {"latency": {"distribution": "exponential", "mean": 0.002}}

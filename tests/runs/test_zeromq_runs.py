@@ -25,10 +25,11 @@ from seedbus.models.errors import DataError
 from seedbus.scenarios.errors import Exit, Interrupted
 from seedbus.scenarios.reporting.progress import Bar, Lines
 from seedbus.scenarios.reporting.results import Results
-from seedbus.scenarios.running.cluster import FILES_EACH, Placement
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.schema.yaml_text import dump
+from seedbus.scenarios.transports.placement import Placement
+from seedbus.scenarios.transports.zeromq import FILES_PER_CONNECTION
 
 STRAGGLERS = [
     {"fault": "drop", "probability": 0.2},
@@ -152,7 +153,7 @@ def test_who_stops_a_run_is_told_by_which_command_it_goes_on(
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("seedbus.scenarios.running.run._run", stop)
+    monkeypatch.setattr("seedbus.scenarios.running.run.execute", stop)
     with pytest.raises(Interrupted) as caught:
         run(small(), tmp_path / "run", placement=PROPOSED[command])
     assert str(caught.value).endswith(f"go on with `seedbus {command} --resume {tmp_path / 'run'}`")
@@ -310,7 +311,7 @@ def test_a_server_can_open_a_socket_for_every_client_that_may_come(
     with Serving(small(), tmp_path / "run") as server:
         Following(small(), server.watcher.endpoint)
         server.results()
-    assert allowed == [8 * FILES_EACH]
+    assert allowed == [8 * FILES_PER_CONNECTION]
 
 
 @pytest.mark.parametrize(("way", "folders"), [("tcp", 0), ("ipc", 1)])

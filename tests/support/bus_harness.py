@@ -185,7 +185,7 @@ class Harness:
         self._answers, self._sends, self._packed = answers, 0, b""
         self.transport = transport(None if answers is None else lambda offer: Follower(offer, self._handle))
         self.positions = FollowerPositions()
-        said = {"tally": lambda envelope: SAID, "answer_ns": answer_ns, "learned": self.positions.answered}
+        said = {"tally": lambda envelope: SAID, "answer_ns": answer_ns, "on_answer": self.positions.answered}
         self.bus = bus_on(self.clock, self.transport, network, rules, seed=seed, clients=clients, **said)
         self.ledger = self.bus.ledger
         others = range(clients)

@@ -15,10 +15,11 @@ from seedbus.bus import HostRequest, Kind, Offer
 from seedbus.bus.transport import Follower
 from seedbus.bus.zeromq import follow
 from seedbus.scenarios.reporting.results import Results
-from seedbus.scenarios.running.cluster import Placement
-from seedbus.scenarios.running.run import bind, recruit, run
+from seedbus.scenarios.running.prepare import bind, recruit
+from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.schema.yaml_text import dump
+from seedbus.scenarios.transports.placement import Placement
 
 
 class Watcher(NullObserver):
@@ -83,6 +84,11 @@ class Serving(threading.Thread):
 
     def __exit__(self, *_: object) -> None:
         self.join(30)
+
+    @property
+    def port(self) -> int:
+        """The TCP port at which the server listens."""
+        return int(self.watcher.endpoint.rpartition(":")[2])
 
     def run(self) -> None:
         try:

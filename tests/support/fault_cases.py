@@ -66,7 +66,12 @@ CASES: dict[str, Case] = {
             "some": ({"stays": SHORT, "away": SHORT, "fraction": 0.5, "initially": 0.5}, "back"),
         },
         [{"stays": SHORT, "away": SHORT, "fraction": 0.0}],
-        [({"stays": SHORT}, "faults.0.away: this field is required (seconds that it is away, drawn anew each time)")],
+        [
+            (
+                {"stays": SHORT},
+                "faults.0.away: this field is required (seconds for which a client is away; drawn for each period)",
+            )
+        ],
     ),
     "corrupt": Case(
         {"one": ({"probability": 0.2}, "corrupted"), "many": ({"probability": 0.2, "bits": 9}, "corrupted")},
@@ -181,7 +186,7 @@ CASES: dict[str, Case] = {
     "replacement": Case(
         {"half": ({"active": 4, "every_rounds": 3}, "away")},
         [{"active": 8}, {"active": 3, "clients": []}],
-        [({}, "faults.0.active: this field is required (how many of the selected clients are active at a time)")],
+        [({}, "faults.0.active: this field is required (number of active clients)")],
     ),
     "server-crash": Case(
         {

@@ -22,7 +22,7 @@ from seedbus.bus import HostRequest, Kind, Offer
 from seedbus.bus.transport import Follower, Span
 from seedbus.bus.zeromq import follow
 from seedbus.bus.zeromq.server.connections import OLD
-from seedbus.scenarios.running.run import bind, recruit
+from seedbus.scenarios.running.prepare import bind, recruit
 from seedbus.scenarios.schema.scenario import Scenario
 
 NAMELESS = {"a stranger", OLD}  # what several peers are counted under

@@ -20,10 +20,10 @@ from typing import Any, Self
 from seedbus.agents.observer import NullObserver
 from seedbus.agents.refusals import NOBODY
 from seedbus.agents.server.registration import Registration
-from seedbus.scenarios.running.cluster import Placement
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.loading import validate
 from seedbus.scenarios.schema.scenario import Scenario
+from seedbus.scenarios.transports.placement import Placement
 
 PATIENCE_S = 60.0
 

@@ -15,9 +15,11 @@ from bus_harness import Desk, Follower
 
 from seedbus.bus import Envelope, HostRequest, Kind, MemoryTransport, Offer, Recruit, Transport, encode
 from seedbus.bus.zeromq import Hub, Limits, follow
+from seedbus.scenarios.transports.transports import TRANSPORTS
+from seedbus.scenarios.transports.zeromq import ZeroMQ
 
 Answers = Callable[[bytes], list[bytes]]
-WIRES = ["inproc", "ipc", "tcp"]
+WIRES = [name for name, kind in TRANSPORTS.items() if isinstance(kind, ZeroMQ)]
 WAYS = ["memory", "together", "a thread", *WIRES]
 CLIENTS = (0, 3)
 
@@ -91,7 +93,9 @@ async def standing(way: str, folder: Path, answers: Answers = echo, **options: A
 @asynccontextmanager
 async def listening(way: str, folder: Path, **options: Any) -> AsyncIterator[tuple[Hub, zmq.Context[Any]]]:
     """A hub to which nobody has come yet."""
-    endpoint = {"inproc": "inproc://test", "ipc": f"ipc://{folder}/hub", "tcp": "tcp://127.0.0.1:*"}[way]
+    kind = TRANSPORTS[way]
+    assert isinstance(kind, ZeroMQ)
+    endpoint = kind.endpoint or f"ipc://{folder}/hub"
     context = zmq.Context[Any]()
     hub = Hub(endpoint, b"this run", limits=Limits(0.2), context=context, **options)
     try:

@@ -17,7 +17,8 @@ import pytest
 import torch
 from numpy.typing import ArrayLike
 
-from seedbus.algorithms.directions.contract import Kind, Vector
+from seedbus.algorithms.directions.contract import Kind
+from seedbus.algorithms.vector import Vector
 
 if sys.platform != "linux":  # there the extra `dev` brings it, and whoever lacks it hears so by an ImportError
     pytest.skip("Triton exists for Linux alone, and so do these kernels", allow_module_level=True)

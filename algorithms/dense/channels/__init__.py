@@ -1,4 +1,4 @@
-"""What dense updates pass through on their way up, beside the bus: one channel a file.
+"""Models of the physical uplink of dense algorithms: one channel a file.
 
 Doors: `contract`.
 """

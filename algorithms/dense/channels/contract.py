@@ -1,4 +1,4 @@
-"""What a channel is: whom it reaches in a round, and what it adds to the mean of what they send."""
+"""The contract of a channel: which clients it reaches in a round, and what noise it adds to the mean of vectors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from seedbus.algorithms.contract import Vector
 class Channel(BaseModel, ABC):
     """A channel is one file of this folder: a frozen pydantic model with its name as `kind`.
 
-    All that it draws is keyed by the round's seed, so it is the same on every transport.
+    Its draws are keyed by the round's seed, so they are the same on every transport.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -22,11 +22,15 @@ class Channel(BaseModel, ABC):
 
     @abstractmethod
     def reaches(self, seed: int, client: int) -> bool:
-        """Whether a client can take part in the round of that seed, 64 bits."""
+        """Return whether a client can take part in a round; seed: the round's, 64 bits."""
 
     @abstractmethod
     def noise(self, seed: int, number: int, norms: Sequence[float], dimension: int) -> Vector:
-        """What the server hears beside the mean of vectors of these norms, one a client; float32 [d].
+        """Return the noise that the channel adds to the mean of the clients' vectors, float32 [d].
 
-        number: 0 for updates, more for what else is reported.
+        Args:
+            seed: the round's seed, 64 bits.
+            number: index of the vector in a report; 0 is the update.
+            norms: the norm of each client's vector.
+            dimension: number of coordinates, d.
         """

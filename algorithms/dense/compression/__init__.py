@@ -1,4 +1,4 @@
-"""How the uplink of dense algorithms is made smaller: one codec a file.
+"""Compression of the uplink of dense algorithms: one codec a file.
 
 Doors: `contract`.
 """

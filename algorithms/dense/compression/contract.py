@@ -1,4 +1,4 @@
-"""What a codec of vectors is."""
+"""The contract of a codec of vectors."""
 
 from __future__ import annotations
 
@@ -11,43 +11,54 @@ from seedbus.algorithms.contract import BadPayload, Vector
 
 
 class Compression(BaseModel):
-    """As it is: four bytes a coordinate.
+    """No compression: four bytes a coordinate.
 
-    A codec is one file of this folder: a frozen pydantic model with its name as `kind`. What `decode` makes of what
-    `encode` made is what was sent, for both sides: the client reckons with it too. A vector that is not finite comes
-    out as one that is not, so that the server sees it and refuses it.
+    A codec is one file of this folder: a frozen pydantic model with its name as `kind`. Client and server both use the
+    decoded vector. A vector that is not finite must decode to one that is not finite, so that the server refuses it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     def encode(self, vector: Vector, key: int) -> list[Any]:
-        """A float32 [d] as plain data of the wire. key: 64 bits for what is drawn; the same key, the same bits."""
+        """Return a float32 vector [d] as plain data for the wire; key: 64 bits, which decide all draws."""
         return [np.ascontiguousarray(vector, "<f4").tobytes()]
 
     def decode(self, body: Any, dimension: int) -> Vector:
-        """The inverse, as far as there is one: float32 [dimension]. Raises `BadPayload`, whatever a peer sent."""
+        """Return the vector that `encode` encoded, up to its loss; float32 [dimension].
+
+        Raises:
+            BadPayload: the body, which may come from any peer, is not a vector of this codec and dimension.
+        """
         (raw,) = parts(body, 4 * dimension)
         return floats(raw)
 
     def most_bytes(self, dimension: int) -> int:
-        """What a vector takes on the wire, at most."""
+        """Return an upper bound of the bytes that a vector takes on the wire."""
         return 4 * dimension + 64
 
     def scalars(self, dimension: int) -> int:
-        """How many numbers of a vector travel."""
+        """Return how many of a vector's numbers are sent."""
         return dimension
 
 
 def parts(body: Any, *sizes: int | None) -> list[bytes]:
-    """The byte strings of a body, of these sizes; None: of any. Raises `BadPayload`."""
+    """Return the byte strings of a body.
+
+    Args:
+        body: what a peer sent.
+        sizes: the bytes of each string; None: any number.
+
+    Raises:
+        BadPayload: the body is not a list of byte strings of these sizes.
+    """
     if not isinstance(body, list) or [type(part) for part in body] != [bytes] * len(sizes):
         raise BadPayload(f"a vector is not {len(sizes)} byte strings")
     for part, size in zip(body, sizes, strict=True):
         if size is not None and len(part) != size:
-            raise BadPayload(f"a vector's part of {len(part)} bytes where {size} belong")
+            raise BadPayload(f"a part of a vector has {len(part)} bytes where {size} are expected")
     return body
 
 
 def floats(raw: bytes) -> Vector:
-    """Little-endian float32."""
+    """Return the numbers of little-endian float32 bytes, float32."""
     return np.frombuffer(raw, "<f4").astype(np.float32)

@@ -2,7 +2,7 @@
 
 Haddadpour, Kamani, Mokhtari, Mahdavi. "Federated Learning with Compression: Unified Analysis and Sharp Guarantees",
 AISTATS 2021, arXiv:2007.01154, Algorithm 1: clients send Q(Δ), with any Q that has E[Q(x)] = x (Assumption 1); their
-experiments round to 8 bits. Which Q is ours: with a = min x, b = max x, L = 2^bits − 1 and h = (b − a)/L,
+experiments round to 8 bits. **Ours** is the choice of Q: with a = min x, b = max x, L = 2^bits − 1 and h = (b − a)/L,
 
     Q(x)_j = a + h·⌊(x_j − a)/h + u_j⌋,   u_j uniform on (0, 1),   so   E[Q(x)] = x   and   |Q(x)_j − x_j| < h
 
@@ -26,11 +26,11 @@ class FedCom(Compression):
     """FedCOM (arXiv:2007.01154): unbiased rounding to levels between the smallest and the largest coordinate."""
 
     kind: Literal["fedcom"] = "fedcom"
-    bits: int = Field(default=8, ge=1, le=WIDEST, description="of a coordinate")
+    bits: int = Field(default=8, ge=1, le=WIDEST, description="bits a coordinate")
 
     @property
     def _levels(self) -> int:
-        """L: the highest level; the lowest is 0."""
+        """The highest level, L; the lowest is 0."""
         return (1 << self.bits) - 1
 
     def encode(self, vector: Vector, key: int) -> list[Any]:
@@ -38,20 +38,20 @@ class FedCom(Compression):
         low, high = ends.astype(np.float64)
         codes = np.zeros(vector.size, np.uint16)
         if np.isfinite(ends).all() and low < high:
-            place = (vector.astype(np.float64) - low) * (self._levels / (high - low))
-            place += uniforms(key, "fedcom", vector.size)
-            codes = np.minimum(place, self._levels).astype(np.uint16)
+            level = (vector.astype(np.float64) - low) * (self._levels / (high - low))
+            level += uniforms(key, "fedcom", vector.size)
+            codes = np.minimum(level, self._levels).astype(np.uint16)
         return [ends.tobytes(), pack(codes, self.bits)]
 
     def decode(self, body: Any, dimension: int) -> Vector:
         ends, packed = parts(body, 8, packed_bytes(dimension, self.bits))
-        with np.errstate(invalid="ignore"):  # what is not finite stays so, and the server refuses it
+        with np.errstate(invalid="ignore"):  # a vector that is not finite stays so, and the server refuses it
             low, high = floats(ends).astype(np.float64)
             if high < low:
                 raise BadPayload("a vector's largest coordinate is below its smallest")
-            found: Vector = low + unpack(packed, dimension, self.bits) * ((high - low) / self._levels)
-            np.minimum(found, high, out=found)
-            return found.astype(np.float32)
+            decoded: Vector = low + unpack(packed, dimension, self.bits) * ((high - low) / self._levels)
+            np.minimum(decoded, high, out=decoded)
+            return decoded.astype(np.float32)
 
     def most_bytes(self, dimension: int) -> int:
         return packed_bytes(dimension, self.bits) + 64

@@ -1,13 +1,13 @@
-"""QSGD: a vector's norm, and for each coordinate a sign and one of s levels, at random; FedPAQ sends updates so.
+"""QSGD: a vector's norm, and a sign and a randomly rounded level for each coordinate; the quantiser of FedPAQ.
 
 Alistarh, Grubic, Li, Tomioka, Vojnovic. "QSGD: Communication-Efficient SGD via Gradient Quantization and Encoding",
 NeurIPS 2017, arXiv:1610.02132, §3.1; Reisizadeh, Mokhtari, Hassani, Jadbabaie, Pedarsani. "FedPAQ", AISTATS 2020,
-arXiv:1909.13014, example 1 and Algorithm 1 (several local steps, some of the clients, Q(x_i − x)):
+arXiv:1909.13014, example 1 and Algorithm 1 (several local steps, partial participation, Q(x_i − x)):
 
     Q_s(v)_j = ‖v‖₂·sgn(v_j)·ξ_j,   ξ_j = (l + 1)/s with probability s|v_j|/‖v‖₂ − l, and else l/s;   l = ⌊s|v_j|/‖v‖₂⌋
 
 E[Q_s(v)] = v, and E‖Q_s(v) − v‖² ≤ min(d/s², √d/s)·‖v‖². **Ours**: sign and level are one number of ⌈log₂(2s + 1)⌉
-bits, in the place of Elias' code; a whole vector is one bucket.
+bits, instead of Elias coding; the whole vector is one bucket.
 
 On the wire: [‖v‖₂, float32, rounded up; levels from −s to s, as level + s].
 """
@@ -28,7 +28,7 @@ from seedbus.algorithms.dense.draws import uniforms
 
 
 class Qsgd(Compression):
-    """QSGD, FedPAQ's quantiser (arXiv:1610.02132, arXiv:1909.13014): the norm, and a sign and a level a coordinate."""
+    """QSGD, FedPAQ's quantiser (arXiv:1610.02132, arXiv:1909.13014): a norm, and a sign and a level each coordinate."""
 
     kind: Literal["qsgd"] = "qsgd"
     levels: int = Field(default=127, ge=1, lt=2**15, description="s; a coordinate takes ⌈log₂(2s + 1)⌉ bits, here 8")
@@ -38,13 +38,13 @@ class Qsgd(Compression):
         return (2 * self.levels).bit_length()
 
     def encode(self, vector: Vector, key: int) -> list[Any]:
-        length = _above(vector)
+        length = _norm_rounded_up(vector)
         codes = np.full(vector.size, self.levels, np.uint16)
         if math.isfinite(length) and length > 0:
             level = np.abs(vector, dtype=np.float64)
             level *= self.levels / length
             level += uniforms(key, "qsgd", vector.size)
-            whole = np.minimum(level, self.levels).astype(np.int32)  # s and a rounding error is s
+            whole = np.minimum(level, self.levels).astype(np.int32)  # rounding may exceed s
             np.negative(whole, out=whole, where=vector < 0)
             codes = (whole + self.levels).astype(np.uint16)
         return [np.array([length], "<f4").tobytes(), pack(codes, self._bits)]
@@ -56,7 +56,7 @@ class Qsgd(Compression):
             raise BadPayload("a vector's norm is negative")
         codes = unpack(packed, dimension, self._bits)
         if codes.max(initial=0) > 2 * self.levels:
-            raise BadPayload(f"a level above {self.levels}")
+            raise BadPayload(f"a vector has a level above {self.levels}")
         with np.errstate(invalid="ignore"):
             return ((codes.astype(np.float64) - self.levels) * (length / self.levels)).astype(np.float32)
 
@@ -64,8 +64,8 @@ class Qsgd(Compression):
         return packed_bytes(dimension, self._bits) + 64
 
 
-def _above(vector: Vector) -> float:
-    """‖v‖₂ as the float32 at or above it: no level is above s then, and none has to be cut off."""
+def _norm_rounded_up(vector: Vector) -> float:
+    """Return ‖v‖₂ as the smallest float32 not below it, so that no level exceeds s."""
     with np.errstate(over="ignore", invalid="ignore"):
         exact = lengths([vector])[0]
         rounded = np.float32(exact)

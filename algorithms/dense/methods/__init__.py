@@ -1,4 +1,4 @@
-"""What federated methods add to local first-order training and averaging: one paper a file.
+"""Federated methods: what they change in local training and in averaging; one paper a file.
 
 Doors: `method`.
 """

@@ -1,11 +1,11 @@
-"""What FedAdam, FedYogi and FedAdagrad share: a step of the server that is scaled by the size of earlier ones.
+"""The common part of FedAdam, FedYogi and FedAdagrad: a server step divided by the root of a second moment.
 
 Reddi, Charles, Zaheer, Garrett, Rush, Konečný, Kumar, McMahan. "Adaptive Federated Optimization", ICLR 2021,
 arXiv:2003.00295, Algorithm 2:
 
     m ← β₁m + (1 − β₁)Δ,   v ← one of three,   θ ← θ + η_g·m/(√v + τ),   Δ = Σ ω_i Δ_i
 
-with m = 0 and v = τ² before the first commit. There is no correction of either for having begun there.
+with m = 0 and v = τ² before the first commit. Neither m nor v is bias-corrected.
 """
 
 from __future__ import annotations
@@ -22,18 +22,20 @@ from seedbus.algorithms.dense.methods.method import Method, Server
 class Adaptive(Method):
     """A method whose server divides its step by √v + τ, coordinate by coordinate."""
 
-    beta1: float = Field(default=0.9, ge=0, lt=1, description="β₁, what stays of the mean of updates")
-    adaptivity: float = Field(default=1e-3, gt=1e-18, lt=1e18, description="τ; the larger, the less v counts")
+    beta1: float = Field(default=0.9, ge=0, lt=1, description="β₁, decay of the mean of updates")
+    adaptivity: float = Field(
+        default=1e-3, gt=1e-18, lt=1e18, description="τ, added to √v; a large one makes v matter less"
+    )
 
     def move(self, server: Server) -> bool:
         m = server.vector(f"{self.name}.m")
         v = server.vector(f"{self.name}.v", self.adaptivity**2)
         m *= np.float32(self.beta1)
         m += np.float32(1 - self.beta1) * server.update
-        self.remember(v, np.square(server.update))
+        self.accumulate(v, np.square(server.update))
         server.x += np.float32(server.plan.server_learning_rate) * m / (np.sqrt(v) + np.float32(self.adaptivity))
         return True
 
     @abstractmethod
-    def remember(self, v: Vector, square: Vector) -> None:
-        """Bring v up to date, in place, with Δ²."""
+    def accumulate(self, v: Vector, square: Vector) -> None:
+        """Update v in place with square = Δ²; both float32 [d]."""

@@ -1,4 +1,4 @@
-"""FedACG: clients start from where the server's momentum leads.
+"""FedACG: clients start from a lookahead point, the model moved along the server's momentum.
 
 Kim, Kim, Han. "Communication-Efficient Federated Learning with Accelerated Client Gradient", CVPR 2024,
 arXiv:2201.03172, Algorithm 1:
@@ -7,8 +7,8 @@ arXiv:2201.03172, Algorithm 1:
     client            min_w  F_i(w) + (β/2)‖w − (θ + λm)‖²;   Δ_i = w_K − (θ + λm)
     server            m ← λm + Σ ω_i Δ_i,   θ ← θ + m
 
-The model that is measured is θ. λ = β = 0 is FedAvg to the bit. The authors' code has no ½ in the proximal term: its
-1e-3 is β = 2e-3 here.
+θ is the model that is evaluated. With λ = β = 0 it is FedAvg to the bit. The authors' code has no ½ in the proximal
+term: its 1e-3 is β = 2e-3 here.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from seedbus.algorithms.dense.methods.method import Local, Method, Server
 
 
 class FedACG(Method):
-    """FedACG (arXiv:2201.03172): the server sends a lookahead point, and momentum costs no bytes."""
+    """FedACG (arXiv:2201.03172): the server sends a lookahead point, so momentum costs no extra bytes."""
 
     name: Literal["fedacg"] = "fedacg"
-    lookahead: float = Field(default=0.85, ge=0, lt=1, description="λ, momentum and how far clients look ahead")
+    lookahead: float = Field(default=0.85, ge=0, lt=1, description="λ, the momentum and the length of the lookahead")
     proximal: float = Field(
         default=0.01, ge=0, lt=1e37, description="β of the proximal term around the lookahead point"
     )

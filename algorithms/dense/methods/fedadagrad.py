@@ -1,11 +1,11 @@
 """FedAdagrad: Adagrad at the server.
 
-Reddi et al. "Adaptive Federated Optimization", ICLR 2021, arXiv:2003.00295, Algorithm 2 (dense.methods.adaptive
-has what it shares with the two others):
+Reddi et al. "Adaptive Federated Optimization", ICLR 2021, arXiv:2003.00295, Algorithm 2 (its common part
+is in dense.methods.adaptive):
 
     v ← v + Δ²
 
-Like Adagrad it has no momentum unless beta1 is given.
+Like Adagrad, it has no momentum unless beta1 is given.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class FedAdagrad(Adaptive):
     defaults: ClassVar = {"server_learning_rate": 0.1}
 
     name: Literal["fedadagrad"] = "fedadagrad"
-    beta1: float = Field(default=0.0, ge=0, lt=1, description="β₁, what stays of the mean of updates")
+    beta1: float = Field(default=0.0, ge=0, lt=1, description="β₁, decay of the mean of updates")
 
-    def remember(self, v: Vector, square: Vector) -> None:
+    def accumulate(self, v: Vector, square: Vector) -> None:
         v += square

@@ -1,7 +1,7 @@
 """FedAdam: Adam at the server.
 
-Reddi et al. "Adaptive Federated Optimization", ICLR 2021, arXiv:2003.00295, Algorithm 2 (dense.methods.adaptive
-has what it shares with the two others):
+Reddi et al. "Adaptive Federated Optimization", ICLR 2021, arXiv:2003.00295, Algorithm 2 (its common part
+is in dense.methods.adaptive):
 
     v ← β₂v + (1 − β₂)Δ²
 """
@@ -23,8 +23,8 @@ class FedAdam(Adaptive):
     defaults: ClassVar = {"server_learning_rate": 0.01}
 
     name: Literal["fedadam"] = "fedadam"
-    beta2: float = Field(default=0.99, ge=0, lt=1, description="β₂, what stays of the mean of squared updates")
+    beta2: float = Field(default=0.99, ge=0, lt=1, description="β₂, decay of the mean of squared updates")
 
-    def remember(self, v: Vector, square: Vector) -> None:
+    def accumulate(self, v: Vector, square: Vector) -> None:
         v *= np.float32(self.beta2)
         v += np.float32(1 - self.beta2) * square

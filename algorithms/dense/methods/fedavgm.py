@@ -28,7 +28,13 @@ class FedAvgM(Method):
 
 
 def advance(server: Server, name: str, momentum: float) -> None:
-    """m ← βm + Δ, θ ← θ + η_g·m, with the server's own vector of that name for m."""
+    """Update momentum and model in place: m ← βm + Δ, θ ← θ + η_g·m.
+
+    Args:
+        server: the server's part of the round.
+        name: name of m among the server's own vectors.
+        momentum: β.
+    """
     m = server.vector(name)
     m *= np.float32(momentum)
     m += server.update

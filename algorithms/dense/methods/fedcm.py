@@ -1,4 +1,4 @@
-"""FedCM: clients step along the federation's last direction as well as along their own.
+"""FedCM: each local step mixes the gradient with the direction of the last global update.
 
 Xu, Wang, Wang, Yao. "FedCM: Federated Learning with Client-level Momentum", arXiv:2106.10874, Algorithm 1:
 
@@ -6,8 +6,8 @@ Xu, Wang, Wang, Yao. "FedCM: Federated Learning with Client-level Momentum", arX
     client            K times: w ← w − η(α·g + (1 − α)·Δ_t)
     server            Δ_{t+1} = −(1/(ηK))·Σ ω_i Δ_i,   θ ← θ + η_g Σ ω_i Δ_i
 
-Δ_t is a second vector on the way down. It travels without its 1/K, by which every client divides for itself: how many
-steps an epoch has, only the client knows. α = 1 is FedAvg to the bit.
+Δ_t is a second vector on the downlink. It is sent without the factor 1/K; each client divides by its own K, since with
+epochs only the client knows its number of steps. With α = 1 it is FedAvg to the bit.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from seedbus.algorithms.dense.methods.method import Local, Method, Server
 
 
 class FedCM(Method):
-    """FedCM (arXiv:2106.10874): momentum at the client, which costs a second vector down."""
+    """FedCM (arXiv:2106.10874): momentum at the client, for a second vector on the downlink."""
 
     name: Literal["fedcm"] = "fedcm"
     gradient_share: float = Field(
-        default=0.1, gt=0, le=1, description="α, the gradient's share of a step; the rest is the last direction's"
+        default=0.1, gt=0, le=1, description="α, weight of the gradient; 1 − α is the weight of the last direction"
     )
 
     @property

@@ -1,4 +1,4 @@
-"""FedDecorr: features that do not collapse into few dimensions.
+"""FedDecorr: a penalty that keeps features from collapsing into few dimensions.
 
 Shi, Liang, Zhang, Tan, Bai. "Towards Understanding and Mitigating Dimensional Collapse in Heterogeneous Federated
 Learning", ICLR 2023, arXiv:2210.00226, equation 4:
@@ -15,7 +15,7 @@ from pydantic import Field
 from seedbus.algorithms.dense.methods.method import Local, Method
 from seedbus.algorithms.objective import Outputs
 
-TINY = 1e-8  # added to standard deviations: a feature may be the same for a whole batch
+EPSILON = 1e-8  # added to variances: a feature may be constant over a batch
 
 
 class FedDecorr(Method):
@@ -30,7 +30,7 @@ class FedDecorr(Method):
         if samples < 2:  # one sample has no correlations
             return loss
         centred = features - features.mean(dim=0)
-        scaled = centred / (centred.square().mean(dim=0) + TINY).sqrt()
-        # ‖SᵀS‖ = ‖SSᵀ‖, and a batch is smaller than its features are many
-        small = scaled @ scaled.T if samples < dimension else scaled.T @ scaled
-        return loss + self.decorrelation * (small / samples).square().sum() / dimension**2
+        scaled = centred / (centred.square().mean(dim=0) + EPSILON).sqrt()
+        # ‖SᵀS‖ = ‖SSᵀ‖; the smaller of the two products is taken
+        product = scaled @ scaled.T if samples < dimension else scaled.T @ scaled
+        return loss + self.decorrelation * (product / samples).square().sum() / dimension**2

@@ -1,4 +1,4 @@
-"""FedDyn: local losses that are bent until all clients have one stationary point.
+"""FedDyn: dynamic regularisation that gives all local losses the global stationary point.
 
 Acar, Zhao, Matas Navarro, Mattina, Whatmough, Saligrama. "Federated Learning Based on Dynamic Regularization",
 ICLR 2021, arXiv:2111.04263, Algorithm 1:
@@ -6,9 +6,9 @@ ICLR 2021, arXiv:2111.04263, Algorithm 1:
     client   min_w  F_i(w) − ⟨h_i, w⟩ + (α/2)‖w − θ‖²;   h_i ← h_i − α(w_i − θ)
     server   h ← h − (α/N) Σ_{i∈C} (w_i − θ),   θ ← mean of w_i − h/α
 
-Every client remembers h_i, and loses it with its state; the server keeps h. N is how many members there are. h/α is
-what the server holds, so a round costs it a sum: s ← s − (|C|/N)·Δ, θ ← θ + η_g·Δ − s, with Δ = Σ ω_i Δ_i; with weights
-other than uniform both are sums of weighted updates.
+Each client remembers h_i, and loses it with its state; the server keeps h. N is the number of members. The server
+stores s = h/α, and computes s ← s − (|C|/N)·Δ, θ ← θ + η_g·Δ − s, with Δ = Σ ω_i Δ_i; if weights are not uniform, Δ is
+the weighted mean in both.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from seedbus.algorithms.dense.methods.method import Local, Method, Server
 
 
 class FedDyn(Method):
-    """FedDyn (arXiv:2111.04263): dynamic regularisation, with a vector that every client remembers."""
+    """FedDyn (arXiv:2111.04263): dynamic regularisation, with one vector of memory at each client."""
 
     defaults: ClassVar = {"weighting": "uniform"}
 

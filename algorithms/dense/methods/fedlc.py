@@ -1,11 +1,11 @@
-"""FedLC: logits calibrated by how often a client sees a class.
+"""FedLC: logits calibrated by how many samples of each class a client holds.
 
 Zhang, Li, Li, Xu, Wu, Ding, Wu. "Federated Learning with Label Distribution Skew via Logits Calibration", ICML 2022,
 arXiv:2209.00189, equation 7:
 
     L(y; f) = −log( e^{f_y − τ n_y^{−1/4}} / Σ_c e^{f_c − τ n_c^{−1/4}} )
 
-n_c: the client's samples of class c. A class that it has none of has n_c^{−1/4} = ∞ and drops out of the sum.
+n_c: number of the client's samples of class c. For n_c = 0, n_c^{−1/4} = ∞ and the class drops out of the sum.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class FedLC(Method):
 
     def logits(self, logits: Any, local: Local) -> Any:
         counts = local.objective.counts()
-        known = np.zeros(logits.shape[1])
-        known[: counts.size] = counts
+        per_class = np.zeros(logits.shape[1])
+        per_class[: counts.size] = counts
         with np.errstate(divide="ignore"):
-            margins = self.margin * known**-0.25  # ∞ where there is none
+            margins = self.margin * per_class**-0.25  # ∞ for a class without samples
         return logits - logits.new_tensor(margins.tolist())

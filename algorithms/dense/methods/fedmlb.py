@@ -1,8 +1,8 @@
-"""FedMLB: what a client's early blocks make must suit the global model's later ones.
+"""FedMLB: features of the local early blocks must suit the later blocks of the global model.
 
 Kim, Kim, Han. "Multi-Level Branched Regularization for Federated Learning", ICML 2022, arXiv:2207.06936, equations 3–7.
-A hybrid path leaves the local network after its block n and goes on through the frozen later blocks of the model as it
-was received; with the mean over all n but the last:
+A hybrid path leaves the local network after block n, and continues through the later blocks of the model as it was
+received, which are frozen. With the mean over all n but the last block:
 
     L = CE(q, y) + λ₁·mean_n CE(q_n, y) + λ₂·mean_n KL(q_n ‖ q)
 

@@ -1,11 +1,11 @@
-"""FedNTD: clients keep what the global model says of the classes that are not the true one.
+"""FedNTD: distillation of the global model's outputs for all classes but the true one.
 
 Lee, Jeong, Shin, Bae, Yun. "Preservation of the Global Knowledge by Not-True Distillation in Federated Learning",
 NeurIPS 2022, arXiv:2106.03097, equations 2–4:
 
     L = CE(q, y) + β·KL(q̃_g ‖ q̃),    q̃_c = e^{f_c/τ} / Σ_{c' ≠ y} e^{f_c'/τ}   for c ≠ y
 
-q̃_g: the same of the model as the client received it, which takes no gradient.
+q̃_g: q̃ of the model as the client received it, without a gradient.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class FedNTD(Method):
     temperature: float = Field(default=1.0, gt=0, lt=1e37, description="τ of both softmaxes")
 
     def loss(self, loss: Any, outputs: Outputs, local: Local) -> Any:
-        taught = local.outputs(local.start)
-        own, theirs = (self._not_true(each.logits, outputs.labels) for each in (outputs, taught))
-        divergence = (theirs.exp() * (theirs - own)).sum(dim=1).mean()
+        received = local.outputs(local.start)
+        student, teacher = (self._not_true(each.logits, outputs.labels) for each in (outputs, received))
+        divergence = (teacher.exp() * (teacher - student)).sum(dim=1).mean()
         return loss + self.distillation * divergence
 
     def _not_true(self, logits: Any, labels: Any) -> Any:
-        """log q̃, [b, classes − 1]."""
+        """Return log q̃ of logits [b, classes], for all classes but the label's; [b, classes − 1]."""
         count = logits.shape[1]
         others = (labels[:, None] + 1 + labels.new_tensor(range(count - 1))[None, :]) % count
         return (logits.gather(1, others) / self.temperature).log_softmax(dim=1)

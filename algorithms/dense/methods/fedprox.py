@@ -1,4 +1,4 @@
-"""FedProx: local losses that hold on to the global model.
+"""FedProx: local losses with a proximal term around the global model.
 
 Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith. "Federated Optimization in Heterogeneous Networks", MLSys 2020,
 arXiv:1812.06127, equation 2:
@@ -28,8 +28,8 @@ class FedProx(Method):
 
 
 def pull(gradient: Vector, local: Local, strength: float) -> None:
-    """gradient ← gradient + strength·(w − θ), where that is not zero anyway."""
+    """Add strength·(w − θ) to a gradient [d] in place; nothing for strength 0."""
     if strength:
-        away = local.x - local.start
-        away *= np.float32(strength)
-        gradient += away
+        distance = local.x - local.start
+        distance *= np.float32(strength)
+        gradient += distance

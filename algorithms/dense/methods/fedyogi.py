@@ -1,7 +1,7 @@
-"""FedYogi: Yogi at the server, whose v grows fast and shrinks slowly.
+"""FedYogi: Yogi at the server, whose v changes by at most (1 − β₂)Δ² a step.
 
-Reddi et al. "Adaptive Federated Optimization", ICLR 2021, arXiv:2003.00295, Algorithm 2 (dense.methods.adaptive
-has what it shares with the two others):
+Reddi et al. "Adaptive Federated Optimization", ICLR 2021, arXiv:2003.00295, Algorithm 2 (its common part
+is in dense.methods.adaptive):
 
     v ← v − (1 − β₂)Δ²·sign(v − Δ²)
 """
@@ -23,7 +23,7 @@ class FedYogi(Adaptive):
     defaults: ClassVar = {"server_learning_rate": 0.01}
 
     name: Literal["fedyogi"] = "fedyogi"
-    beta2: float = Field(default=0.99, ge=0, lt=1, description="β₂; 1 − β₂ of Δ² is what v moves by")
+    beta2: float = Field(default=0.99, ge=0, lt=1, description="β₂; v changes by (1 − β₂)Δ²")
 
-    def remember(self, v: Vector, square: Vector) -> None:
+    def accumulate(self, v: Vector, square: Vector) -> None:
         v -= np.float32(1 - self.beta2) * square * np.sign(v - square)

@@ -1,14 +1,14 @@
-"""What a method of the dense family is: what it adds to FedAvg, at the client, on the wire and at the server.
+"""The contract of a method: the hooks by which it changes FedAvg at the client, on the wire and at the server.
 
-A method is one file of this folder: a frozen pydantic model whose fields are its hyperparameters, whose `name` is the
-algorithm's name in a scenario and whose docstring gives the paper and the equations. It overrides the hooks that its
-paper needs, and several methods on one algorithm (`also:`) are each other's neighbours and never look at each other.
+A method is one file of this folder: a frozen pydantic model. Its fields are its hyperparameters, its `name` is the
+algorithm's name in a scenario, and its module's docstring gives the paper and the equations. It overrides the hooks
+that its paper needs. An algorithm may have several methods (`also:`); they are independent and never use each other.
 
     client   gradient of loss(logits(·)) ─► correct ─► clipping, weight decay, momentum ─► direct ─► x ← x − η·direction
              after the last step ─► finish
     server   mean of what was reported ─► move ─► learn ─► ahead
 
-The order of hooks is that of the methods: the algorithm's own first, then those under `also`.
+Each hook is called for the algorithm's own method first, then for those under `also`, in their order.
 """
 
 from __future__ import annotations
@@ -27,10 +27,18 @@ from seedbus.algorithms.objective import Differentiable, Outputs
 
 @dataclass(slots=True)
 class Local:
-    """One client's round, as methods see it.
+    """One client's round, as methods see it. All vectors are float32 [d].
 
-    fields: the replica's, not to be written to; x: the client's own model, float32 [d]; memory: what it remembers, by
-    names that begin with the method's; update: what it reports in the end, x − start; sent: what else.
+    Attributes:
+        fields: the vectors of the replica, by name; read-only.
+        x: the client's own model.
+        objective: the client's loss in this round.
+        plan: the round's plan.
+        steps: number of local steps, K.
+        memory: the vectors that the client remembers; a name begins with its method's name.
+        step: the current local step, from 0.
+        update: x − start after the last step, which is reported.
+        sent: the vectors that are reported beside the update, by name.
     """
 
     fields: Mapping[str, Vector]
@@ -45,25 +53,31 @@ class Local:
 
     @property
     def start(self) -> Vector:
-        """The model as the client received it, [d]; not to be written to."""
+        """The model as the client received it, float32 [d]; read-only."""
         return self.fields["x"]
 
     def remembered(self, name: str) -> Vector:
-        """A vector that the client remembers; zeros at first. Not to be written to: put another in its place."""
+        """Return a remembered vector, float32 [d], at first zeros; read-only: assign a new one to `memory` instead."""
         return self.memory[name] if name in self.memory else np.zeros_like(self.x)
 
     def outputs(self, at: Vector) -> Outputs:
-        """What the network says to the step's mini-batch at another point, without a graph."""
+        """Return the network's outputs on the step's mini-batch at another point [d], without an autograd graph."""
         return self.objective.outputs(self.step, at)
 
 
 @dataclass(slots=True)
 class Server:
-    """The server's part of a round, as methods see it. All vectors are float32 [d], and may be written to.
+    """The server's part of a round, as methods see it. All vectors are float32 [d] and may be changed in place.
 
-    x: the model; update: Σ ω_i Δ_i of those who reported; sent: the plain means of what else they reported, those who
-    are late among them; shared: what replicas hold beside x; state: the server's own, by names that begin with the
-    method's. reporters: how many reports there are, late ones too; members: of how many clients the cohort was drawn.
+    Attributes:
+        x: the model.
+        update: Σ ω_i Δ_i over the reports.
+        sent: the unweighted means of the other vectors that were reported, late reports included, by name.
+        shared: the vectors that replicas hold beside x, by name.
+        state: the vectors that only the server holds; a name begins with its method's name.
+        plan: the round's plan.
+        reporters: number of reports, late ones included.
+        members: number of clients that the cohort was drawn from.
     """
 
     x: Vector
@@ -76,76 +90,76 @@ class Server:
     members: int
 
     def vector(self, name: str, first: float = 0.0) -> Vector:
-        """A vector of the server's own, `first` everywhere at first."""
+        """Return a vector of the server's own state, float32 [d]; at first all its coordinates are `first`."""
         if name not in self.state:
             self.state[name] = np.full_like(self.x, first)
         return self.state[name]
 
 
 class Method(BaseModel):
-    """What FedAvg does, hook by hook: nothing."""
+    """A method whose hooks change nothing: FedAvg. Subclasses override the hooks that they need."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     defaults: ClassVar[dict[str, Any]] = {}
-    """Of FedAvg's fields those that have another default in the algorithm that is named after the method."""
+    """Other defaults for fields of FedAvg, in the algorithm that is named after the method."""
 
     name: str
 
-    # -- what it adds to the wire
+    # -- the wire
 
     @property
     def companions(self) -> dict[str, float]:
-        """Vectors that every replica holds and every participant is sent beside x, with their initial values."""
+        """Names of vectors that replicas hold and participants are sent beside x, with their initial values."""
         return {}
 
     @property
     def sends(self) -> tuple[str, ...]:
-        """Vectors that a client reports beside its update, by names that begin with the method's."""
+        """Names of vectors that a client reports beside its update; each begins with the method's name."""
         return ()
 
     # -- the client
 
     @property
-    def judges(self) -> bool:
-        """Whether it changes the loss, and so needs a network's outputs."""
-        kind = type(self)
-        return kind.logits is not Method.logits or kind.loss is not Method.loss
+    def uses_outputs(self) -> bool:
+        """Whether it changes the loss, and so needs a classifier's outputs."""
+        own = type(self)
+        return own.logits is not Method.logits or own.loss is not Method.loss
 
     def logits(self, logits: Any, local: Local) -> Any:
-        """The logits, [b, classes], that the cross-entropy is taken of."""
+        """Return the logits for the cross-entropy, a torch tensor [b, classes]."""
         return logits
 
     def loss(self, loss: Any, outputs: Outputs, local: Local) -> Any:
-        """The loss, a torch scalar, that the gradient is taken of."""
+        """Return the loss to differentiate, a torch scalar."""
         return loss
 
     def estimate(self, local: Local) -> Vector | None:
-        """Another gradient than backpropagation's, [d]; of one method at most."""
+        """Return a gradient to use instead of backpropagation's, float32 [d], or None; one method at most may."""
         return None
 
     @property
     def evaluations(self) -> int | None:
-        """How many losses `estimate` takes in a step, where a method has one."""
+        """Evaluations of f that `estimate` takes in a step; None where the method has no estimate."""
         return None
 
     def correct(self, gradient: Vector, local: Local) -> None:
-        """Add to the gradient, in place, what a term of the loss that depends on x alone has as its gradient."""
+        """Add the gradient of a term that depends on x alone, in place; before clipping."""
 
     def direct(self, direction: Vector, local: Local) -> None:
-        """Change the direction of a step, in place, after clipping, weight decay and momentum."""
+        """Change the direction of a step in place; after clipping, weight decay and momentum."""
 
     def finish(self, local: Local) -> None:
-        """After the last step: what is reported (`update`, `sent`) and what is remembered (`memory`)."""
+        """Set what is reported (`update`, `sent`) and remembered (`memory`), after the last step."""
 
     # -- the server
 
     def move(self, server: Server) -> bool:
-        """Move server.x, in place; false for x ← x + η_g·update. Of one method at most."""
+        """Move server.x in place and return True, or return False for x ← x + η_g·update; at most one method may."""
         return False
 
     def learn(self, server: Server) -> None:
-        """Bring server.shared and server.state up to date, once the model has moved."""
+        """Update server.shared and server.state, after the model has moved."""
 
     def ahead(self, x: Vector, server: Server) -> Vector:
-        """What clients are sent in the place of x, [d]; x itself is what is measured."""
+        """Return the model that clients are sent instead of x, float32 [d]; x itself is what is evaluated."""
         return x

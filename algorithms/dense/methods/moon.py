@@ -1,12 +1,12 @@
-"""MOON: a client's features stay near those of the global model, and away from its own former ones.
+"""MOON: a contrastive loss draws features to the global model's, and away from those of the client's previous model.
 
 Li, He, Song. "Model-Contrastive Federated Learning", CVPR 2021, arXiv:2103.16257, equations 3–4:
 
     L + μ·( −log( e^{s(q, q_glob)/T} / (e^{s(q, q_glob)/T} + e^{s(q, q_prev)/T}) ) ),   s: cosine
 
-q: the features of a sample under the local model; q_glob: under the model as received; q_prev: under what the client's
-own had become when it took part last. Who takes part for the first time has no q_prev: for q_prev = q_glob the term's
-gradient is 0, and it is left out.
+q: features of a sample under the local model; q_glob: under the model as received; q_prev: under the client's own model
+at the end of its previous round. In a client's first round there is no q_prev, and the term is left out: for
+q_prev = q_glob its gradient would be 0.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PREVIOUS = "moon.previous"
 
 
 class Moon(Method):
-    """MOON (arXiv:2103.16257): contrastive learning between models; clients remember their last one."""
+    """MOON (arXiv:2103.16257): contrastive learning between models; clients remember their previous one."""
 
     name: Literal["moon"] = "moon"
     contrast: float = Field(default=1.0, ge=0, lt=1e37, description="μ, weight of the contrastive term")

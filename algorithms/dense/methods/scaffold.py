@@ -1,4 +1,4 @@
-"""SCAFFOLD: control variates take out of a client's step what is its own.
+"""SCAFFOLD: control variates correct the drift of each client's steps.
 
 Karimireddy, Kale, Mohri, Reddi, Stich, Suresh. "SCAFFOLD: Stochastic Controlled Averaging for Federated Learning",
 ICML 2020, arXiv:1910.06378, Algorithm 1 with option II:
@@ -8,9 +8,9 @@ ICML 2020, arXiv:1910.06378, Algorithm 1 with option II:
                       c_i⁺ = c_i − c + (θ − w_i)/(ηK);   reports w_i − θ and Δc_i = c_i⁺ − c_i;   c_i ← c_i⁺
     server            θ ← θ + η_g·mean of (w_i − θ),   c ← c + (|C|/N)·mean of Δc_i
 
-Every client remembers c_i, and loses it with its state; N is how many members there are. Two vectors travel down and
-two up: twice FedAvg's bytes. The correction comes after clipping, weight decay and momentum, so that c_i⁺ is the mean
-of what these made of the gradients.
+Each client remembers c_i, and loses it with its state; N is the number of members. Two vectors travel in each
+direction: twice FedAvg's bytes. The correction is added after clipping, weight decay and momentum, so c_i⁺ is the mean
+of the gradients as these have changed them.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ from seedbus.algorithms.dense.methods.method import Local, Method, Server
 
 
 class ControlVariates(Method):
-    """c_i and c, whatever else a method does."""
+    """The control variates c_i and c, for methods that use them."""
 
     defaults: ClassVar = {"weighting": "uniform"}
 
     @property
     def variate(self) -> str:
+        """The name of c, and of c_i in a client's memory."""
         return f"{self.name}.c"
 
     @property
@@ -45,8 +46,8 @@ class ControlVariates(Method):
         direction += local.fields[self.variate]
 
     def finish(self, local: Local) -> None:
-        steps = np.float32(-1 / (local.plan.learning_rate * local.steps))
-        change = steps * local.update - local.fields[self.variate]
+        scale = np.float32(-1 / (local.plan.learning_rate * local.steps))
+        change = scale * local.update - local.fields[self.variate]
         local.memory[self.variate] = local.remembered(self.variate) + change
         local.sent[self.variate] = change
 
@@ -55,6 +56,6 @@ class ControlVariates(Method):
 
 
 class Scaffold(ControlVariates):
-    """SCAFFOLD (arXiv:1910.06378): control variates of the clients and of the server, for twice the bytes."""
+    """SCAFFOLD (arXiv:1910.06378): control variates at clients and server, for twice the bytes."""
 
     name: Literal["scaffold"] = "scaffold"

@@ -1,6 +1,6 @@
 """The server's end of the ZeroMQ transport.
 
-One ROUTER socket, a session for every process of followers, and limits for what strangers may use.
+One ROUTER socket, a session for every worker process, and limits on what strangers may use.
 
 Doors: `hub`, `session`.
 """

@@ -1,17 +1,17 @@
-"""The server's end of the ZeroMQ transport: a session for every process of followers.
+"""The server's end of the ZeroMQ transport: a hub with a session for every worker process.
 
 Rules
-- ZeroMQ chooses the routing ids; who somebody is, the session in every packet says. What comes under a session that is
-  not its connection's is refused, and told so.
-- Deliveries to a host are numbered and answered in their order, each once; an answer out of turn is refused.
-- What a host has not answered when it goes is delivered again to whoever comes in its place, or (in real time, where
-  its clients have left) answered with nothing.
-- Every peer has an outbox of its own. Sending never blocks; a peer that takes nothing, or says nothing, for three
-  heartbeats is gone. So is one that was offered clients and does not join in time, or owes an answer for too long.
-- What a peer may ask for depends on the connection that it came over (`Rights`), never on what it says. A session that
-  lives is nobody else's to take.
-- Whatever a stranger sends is counted and otherwise without effect. Its bytes, its connections, its offers and the time
-  that reading it takes are limited before it has proved anything; going on beyond them ends its connection.
+- ZeroMQ chooses the routing ids; the session in each packet identifies its sender. A packet with a session that is not
+  its connection's is refused, and the sender gets a DECLINE.
+- The deliveries to a host are numbered and are answered in order, each once; an answer out of turn is refused.
+- Deliveries that a host has not answered when it goes are delivered again to the next host of the same clients, or (in
+  real time, where the clients have left) answered with nothing.
+- Every peer has an outbox of its own, and sending never blocks. A peer that takes nothing, or sends nothing, for three
+  heartbeats counts as gone. So does one that was offered clients and does not join in time, or owes an answer too long.
+- What a peer may ask for depends on the connection that it came over (`Rights`), never on the contents of its packets.
+  Nobody else can take a live session over.
+- What a stranger sends is counted and has no other effect. Its bytes, its connections, its offers and the time that
+  reading it takes are limited before it has proved anything; its connection is closed when it exceeds the limits.
 """
 
 from __future__ import annotations
@@ -43,29 +43,40 @@ from seedbus.bus.zeromq.heartbeat import LOOKS
 from seedbus.bus.zeromq.keys import KeyPair
 from seedbus.bus.zeromq.packet import HELLO_BYTES, NO_SESSION, Packet, Type
 from seedbus.bus.zeromq.server.connections import OLD, Connection
-from seedbus.bus.zeromq.server.router_socket import MISSED, STRIKES, RouterSocket
+from seedbus.bus.zeromq.server.router_socket import MISSED, RouterSocket
 from seedbus.bus.zeromq.server.routes import Routes
 from seedbus.bus.zeromq.server.session import Delivery, Limits, Session
 
-PINGS = 32  # from one session within a heartbeat; a link sends one
-FAREWELLS_S = 1.0
-LINGER_MS = 500
-OFFERS = 256, 4096  # that are open at a time to peers that have not joined: at least, and at most one a client
-JOIN_BYTES = 32  # of a JOIN for each client: each may stand at a version of its own
-SILENT = 2  # heartbeats without a word after which somebody else may take a session up
+FAREWELLS_S = 1.0  # how long `close` waits for FAREWELLs
+LINGER_MS = 500  # how long ZeroMQ may go on sending after `close`
+OFFERS = 256, 4096  # offers that may be open to strangers at a time: the lower and the upper bound of one a client
+JOIN_BYTES = 32  # bytes of a JOIN for each client, which may have a version of its own
 STRANGERS = LOWEST_ADDRESS - 1  # the address that the bytes of no session are booked under
 
 
 class Hub:
-    """A transport whose followers are in other processes (or threads, over inproc).
+    """A transport whose followers are in other processes (or in threads, over inproc).
 
-    run: eight bytes that tell this run from every other; redelivers: whether what a host that is gone has not answered
-    waits for the next (simulated time), or is answered with nothing; on_tick: called once a heartbeat; report_limit:
-    bytes that a REPORT may have, so that members may send longer packets than strangers.
+    Args:
+        endpoint: the address that workers connect to.
+        run: eight bytes that identify this run.
+        limits: after how many seconds peers count as gone.
+        redelivers: whether deliveries that a host that is gone has not answered wait for the next (simulated time), or
+            are answered with nothing.
+        report_limit: bytes that a REPORT may have, so that members may send longer packets than strangers.
+        context: a context of ZeroMQ's to use; otherwise the hub makes one of its own, and terminates it.
+        on_tick: called once a heartbeat.
+        rights: returns what a peer may ask for, from whether it came in by `own`, and its public key; None: nothing.
+        own: another address, which only processes of this user can find, and where they need no key.
+        keys: the server's pair of keys, whose public one all that connect to `endpoint` must know; None: no encryption.
+        offers: how many offers may be open to strangers, and how many strangers may connect, at a time, within OFFERS.
 
-    rights: what a peer may ask for, by whether it came in by `own`, an address that only processes of this user find,
-    and by its key; None: nothing. keys: the server's, which whoever comes to `endpoint` must know; None: no encryption.
-    offers: how many may be open at a time, and how many strangers may come at once. Raises `BadEndpoint`.
+    Attributes:
+        endpoint: the address that workers connect to, with its port.
+        stalls: how many sessions ended because they owed an answer for too long.
+
+    Raises:
+        BadEndpoint: an address cannot be listened at.
     """
 
     is_wire = True
@@ -85,42 +96,43 @@ class Hub:
         keys: KeyPair | None = None,
         offers: int = 0,
     ) -> None:
-        self._run, self._on_tick = run, on_tick
+        self._run = run
+        self._on_tick = on_tick
         self._limits = limits or Limits()
-        self._own_context = context is None
+        self._owns_context = context is None
         self._context = context or zmq.Context()
-        self._most = sockets.most_up(report_limit)
-        self._rights, self._offers = rights, max(OFFERS[0], min(offers, OFFERS[1]))
-        self._port = RouterSocket(
+        self._member_packet_limit = sockets.most_up(report_limit)
+        self._rights = rights
+        self._max_offers = max(OFFERS[0], min(offers, OFFERS[1]))
+        self._router = RouterSocket(
             self._context,
             endpoint,
-            self._most,
+            self._member_packet_limit,
             own=own,
             keys=keys,
             crowd=min(offers, OFFERS[1]),
-            heard=self._heard,
-            left=self._left,
+            heard=self._receive,
+            left=self._connection_ended,
             refused=self._refused,
         )
-        self.endpoint = self._port.endpoint
-        self._sessions: dict[bytes, Session] = {}
-        self._peers: dict[bytes, Session] = {}
-        self._hosts: dict[int, Session] = {}
-        self._guests: dict[bytes, Session] = {}  # sessions without rights of their own that have not joined, in order
+        self.endpoint = self._router.endpoint
         self.stalls = 0
-        """How many sessions ended because they owed an answer for too long."""
+        self._sessions: dict[bytes, Session] = {}  # by session id
+        self._peers: dict[bytes, Session] = {}  # by routing id
+        self._hosts: dict[int, Session] = {}  # by the host's address
+        self._unjoined: dict[bytes, Session] = {}  # strangers' sessions that have not joined, the oldest first
         self._routes = Routes(redelivers)
-        self._gone_bytes: Counter[tuple[int, bool]] = Counter()
-        self._greeter: Registration | None = None
+        self._link_bytes: Counter[tuple[int, bool]] = Counter()  # by host and whether they went up
+        self._registration_or_none: Registration | None = None
         self._is_closing = False
-        self._looked_s = 0.0
+        self._looked_s = 0.0  # when `_look` was called last
 
     # -- the transport
 
     def start(self, registration: Registration) -> None:
-        self._greeter = registration
+        self._registration_or_none = registration
         self._looked_s = wall_seconds()
-        self._port.start(self._limits.heartbeat_s, self._tick, self._look)
+        self._router.start(self._limits.heartbeat_s, self._tick, self._look)
 
     def reaches(self, address: int) -> bool:
         return self._routes.reaches(address)
@@ -131,13 +143,12 @@ class Hub:
 
     def flush(self) -> None:
         for session in [] if self._is_closing else self._hosts.values():
-            session.send_batch()
+            session.flush()
 
     def post(self, host: int, frame: bytes) -> None:
         session = self._hosts.get(host)
         if session is not None and not self._is_closing:
-            session.is_dismissed = True
-            session.post([frame])
+            session.dismiss(frame)
 
     def framing_bytes(self, size: int) -> int:
         return packet.number_bytes(size)
@@ -145,159 +156,158 @@ class Hub:
     def link_bytes(self) -> list[tuple[int, int, int]]:
         for session in self._hosts.values():
             self._settle_bytes(session)
-        found, self._gone_bytes = self._gone_bytes, Counter()
-        return [(host, found[host, True], found[host, False]) for host in sorted({host for host, _ in found})]
+        counted, self._link_bytes = self._link_bytes, Counter()
+        return [(host, counted[host, True], counted[host, False]) for host in sorted({host for host, _ in counted})]
 
     async def close(self) -> None:
         self.end()
 
     def end(self) -> None:
-        """What `close` does, of a hub that may never have been started."""
-        if self._port.is_closed:
+        """Close the hub, as `close` does; it need not have been started."""
+        if self._router.is_closed:
             return
         self._is_closing = True
-        if self._port.stop():
+        if self._router.stop():
             self._await_farewells(wall_seconds() + FAREWELLS_S)
-        self._port.close(LINGER_MS)
-        if self._own_context:
+        self._router.close(LINGER_MS)
+        if self._owns_context:
             self._context.term()
 
-    # -- what comes in
+    # -- receiving
 
-    def _heard(self, peer: bytes, connection: Connection, frames: int, last: zmq.Frame, size: int) -> None:
+    def _receive(self, peer: bytes, connection: Connection, frames: int, last: zmq.Frame, size: int) -> None:
         session = self._peers.get(peer)
         if session is None:
-            self._gone_bytes[STRANGERS, True] += size
+            self._link_bytes[STRANGERS, True] += size
         else:
-            session.up += size
+            session.received(size)
         try:
             if connection.name == OLD:
                 raise MalformedPacket("old-zmtp", "it speaks ZMTP 1 or 2; this is 3")
             if frames != 1:
                 raise MalformedPacket("frames", f"a packet of {frames} frames; it is one")
-            if len(last) > connection.most:
-                frames = 1 if connection.is_member else connection.strikes  # a stranger is hung up on for it
-                raise MalformedPacket("too-long", f"{len(last):,} bytes; it may send {connection.most:,} at once")
-            self._received(peer, connection, size, packet.read(sockets.content(last)))
+            if len(last) > connection.packet_limit:
+                frames = 1 if connection.is_member else connection.strikes  # a stranger's connection is closed for it
+                raise MalformedPacket(
+                    "too-long", f"{len(last):,} bytes; it may send {connection.packet_limit:,} at once"
+                )
+            self._handle(peer, connection, size, packet.read(sockets.content(last)))
         except MalformedPacket as error:
             self._refuse(session, connection, frames, error)
 
-    def _received(self, peer: bytes, connection: Connection, size: int, got: Packet) -> None:
-        if got.type is Type.HELLO:
-            self._hello(peer, connection, size, got)
+    def _handle(self, peer: bytes, connection: Connection, size: int, received: Packet) -> None:
+        if received.type is Type.HELLO:
+            self._hello(peer, connection, size, received)
             return
         session = self._peers.get(peer)
-        if session is None or session.id != got.session:
+        if session is None or session.id != received.session:
             self._decline(connection, "stale-session", "this session is over")
-            raise MalformedPacket("stale-session", f"a {got.type.name} of a session that is not this connection's")
-        if got.type is Type.ANSWER:
-            session.answer(*packet.read_answers(got.content))
-        elif got.type is Type.POST:
-            self._posted(session, packet.read_entries(got.content))
-        elif got.type is Type.PING:
-            self._pinged(session)
-        elif got.type is Type.FAREWELL:
-            self._bidden_farewell(session, packet.read_farewell(got.content))
+            raise MalformedPacket("stale-session", f"a {received.type.name} of a session that is not this connection's")
+        if received.type is Type.ANSWER:
+            session.answer(*packet.read_answers(received.content))
+        elif received.type is Type.POST:
+            self._join(session, packet.read_entries(received.content))
+        elif received.type is Type.PING:
+            session.pinged(may_answer=not self._is_closing)
+        elif received.type is Type.FAREWELL:
+            self._farewell(session, packet.read_farewell(received.content))
         else:
-            raise MalformedPacket("wrong-way", f"a {got.type.name}, which only a hub sends")
+            raise MalformedPacket("wrong-way", f"a {received.type.name}, which only a hub sends")
         session.heard()
-        if session.outbox:
-            session.drain()
 
-    def _pinged(self, session: Session) -> None:
-        session.pings += 1
-        if session.pings > PINGS:
-            raise MalformedPacket("too-many-pings", f"more than {PINGS} PINGs in a heartbeat")
-        if not self._is_closing and not session.outbox:  # who does not read gets no more of them
-            session.put(Type.PONG)
-
-    def _bidden_farewell(self, session: Session, why: str) -> None:
-        session.said_farewell = True
+    def _farewell(self, session: Session, why: str) -> None:
+        session.farewell_received()
         if not self._is_closing:
-            self._gone(session, f"it gave up: {why}" if why else "it said farewell")
+            self._end_session(session, f"it gave up: {why}" if why else "it said farewell")
 
     def _refuse(self, session: Session | None, connection: Connection, frames: int, error: MalformedPacket) -> None:
-        """Count what was refused; whoever has sent too much of it is hung up on."""
+        """Count refused frames; after too many, the connection is closed."""
         name = connection.name if session is None else f"host {session.offer.host} at {connection.name}"
-        if connection.refused < connection.strikes:
+        if connection.has_strikes_left:
             self._refused(name, error.reason, str(error))
-        self._port.strike(connection, frames)
+        self._router.strike(connection, frames)
 
     def _refused(self, name: str, reason: str, detail: str) -> None:
         self._registration.refused(name, reason, detail)
 
     @property
     def _registration(self) -> Registration:
-        """Where processes introduce themselves; nobody is heard before there is one."""
-        if self._greeter is None:
+        if self._registration_or_none is None:
             raise RuntimeError("a hub reads nothing before it is started")
-        return self._greeter
+        return self._registration_or_none
 
-    # -- who comes and goes
+    # -- sessions
 
-    def _hello(self, peer: bytes, connection: Connection, size: int, got: Packet) -> None:
-        run, wish = packet.read_hello(got.content)
+    def _hello(self, peer: bytes, connection: Connection, size: int, received: Packet) -> None:
+        run, request = packet.read_hello(received.content)
         if peer in self._peers:
             raise MalformedPacket("greeted-already", "a HELLO over a connection that has a session")
-        if connection.is_over and connection.descriptor >= 0:  # nobody is there, and its number may be another's by now
+        if connection.is_over and connection.descriptor >= 0:  # the descriptor may be another connection's by now
             raise MalformedPacket("gone", "a HELLO over a connection that has ended")
-        rights = self._rights(connection.is_own, connection.user) or _NO_RIGHTS
-        answer = self._greeted(got.session, run, wish, connection, rights)
+        rights = self._rights(connection.is_own, connection.key) or _NO_RIGHTS
+        answer = self._offer_for(received.session, run, request, connection, rights)
         if isinstance(answer, Declined):
             self._decline(connection, answer.reason, answer.detail)
             raise MalformedPacket(answer.reason, answer.detail)
-        session = Session(os.urandom(packet.SESSION_BYTES), peer, connection, answer, rights, self._port)
-        self._gone_bytes[STRANGERS, True] -= size
-        session.up, session.down = size + connection.wire.up, connection.wire.down
-        most = self._most if rights.is_own else HELLO_BYTES + JOIN_BYTES * count_of(answer.spans)
-        connection.most = min(self._most, most)
-        self._port.has_session(connection, True)
-        self._sessions[session.id] = self._peers[peer] = self._hosts[answer.host] = session
+        session = Session(os.urandom(packet.SESSION_BYTES), peer, connection, answer, rights, self._router, size)
+        self._link_bytes[STRANGERS, True] -= size
+        limit = self._member_packet_limit if rights.is_own else HELLO_BYTES + JOIN_BYTES * count_of(answer.spans)
+        self._router.session_opened(connection, min(self._member_packet_limit, limit))
+        self._sessions[session.id] = session
+        self._peers[peer] = session
+        self._hosts[answer.host] = session
         if not rights.is_own:
-            self._guests[session.id] = session
-        session.put(Type.OFFER, packet.offer(self._run, answer, round(self._limits.heartbeat_s * 1000)))
-        self._make_room()
+            self._unjoined[session.id] = session
+        session.send_offer(self._run, round(self._limits.heartbeat_s * 1000))
+        self._limit_offers()
 
-    def _make_room(self) -> None:
-        """End offers beyond what there may be at a time: of those that are gone, then of the host that has most."""
-        if len(self._guests) > self._offers:
-            for each in [each for each in self._guests.values() if each.connection.is_gone]:
-                self._gone(each, "its connection ended")  # of which word may come later
-        if len(self._guests) > self._offers:
-            hosts = Counter(each.connection.host for each in self._guests.values())
-            busiest = max(hosts, key=hosts.__getitem__)
-            # nobody is sent away for what another host does
-            oldest = next(each for each in self._guests.values() if each.connection.host == busiest)
-            self._gone(oldest, "too many others have been offered clients since")
+    def _limit_offers(self) -> None:
+        """End offers beyond the limit: those of peers that are gone, then the oldest of the host with the most."""
+        if len(self._unjoined) > self._max_offers:
+            for each in [each for each in self._unjoined.values() if each.connection.is_gone]:
+                self._end_session(each, "its connection ended")  # the event of its end may come later
+        if len(self._unjoined) > self._max_offers:
+            of_host = Counter(each.connection.host for each in self._unjoined.values())
+            busiest = max(of_host, key=of_host.__getitem__)
+            # so no network host loses its offers to another's many
+            oldest = next(each for each in self._unjoined.values() if each.connection.host == busiest)
+            self._end_session(oldest, "too many others have been offered clients since")
 
-    def _greeted(
-        self, before: bytes, run: bytes, wish: HostRequest, connection: Connection, rights: Rights
+    def _offer_for(
+        self, previous: bytes, run: bytes, request: HostRequest, connection: Connection, rights: Rights
     ) -> Offer | Declined:
+        """Return the answer to a HELLO.
+
+        Args:
+            previous: the session that the process says it had before; zeros for none.
+            run: the run that it was part of; empty for none.
+            request: the clients that it asks for.
+            connection: the connection that it came over.
+            rights: what it may ask for.
+        """
         if rights is _NO_RIGHTS:
             return Declined("not-authorised", "its key is not authorised, or not any more")
         if run not in (b"", self._run):
             return Declined("another-run", "this server runs another run than the one that this process was part of")
-        return self._freed(before, connection, rights) or self._registration.greet(wish, rights)
+        return self._end_previous(previous, connection, rights) or self._registration.greet(request, rights)
 
-    def _freed(self, before: bytes, connection: Connection, rights: Rights) -> Declined | None:
+    def _end_previous(self, previous: bytes, connection: Connection, rights: Rights) -> Declined | None:
         """End the session that a process says it had before, unless it may be another process's."""
-        session = self._sessions.get(before)
+        session = self._sessions.get(previous)
         if session is None:
             return None
-        is_its_own = rights.is_own or (connection.user and connection.user == session.connection.user)
-        if not (is_its_own or session.connection.is_over or session.silent > SILENT):
+        is_its_own = rights.is_own or (connection.key and connection.key == session.connection.key)
+        if not (is_its_own or session.may_be_taken_over):
             return Declined("taken", "its session goes on over another connection")
-        self._gone(session, "it came anew")
+        self._end_session(session, "it came anew")
         return None
 
-    def _posted(self, session: Session, frames: list[bytes]) -> None:
-        """JOINs; once all of its clients have joined, it gets what was waiting for them."""
+    def _join(self, session: Session, frames: list[bytes]) -> None:
+        """Handle JOINs. Once all its clients have joined, a session gets the deliveries that waited for them."""
         if not frames:
             raise MalformedPacket("empty", "a POST of nothing")
-        if session.joins:  # a long JOIN comes in parts
-            if sum(map(len, session.joins + frames)) > session.connection.most:
-                raise MalformedPacket("too-long", "more JOINs than its clients need")
-            session.joins += frames
+        if session.has_pending_joins:
+            session.keep_joins(frames)
             return
         for number, frame in enumerate(frames):
             if session.is_member:
@@ -305,102 +315,100 @@ class Hub:
             answer = self._registration.admit(session.offer.host, frame)
             if isinstance(answer, Declined):
                 if answer.reason == NOT_YET:
-                    session.joins = frames[number:]
+                    session.keep_joins(frames[number:])
                 else:
                     self._decline(session.connection, answer.reason, answer.detail)
-                    self._gone(session, answer.detail)
+                    self._end_session(session, answer.detail)
                 return
-            answers, session.is_member = answer
-            session.up -= packet.entry_bytes(len(frame))
-            session.post(answers)
-            if session.is_member:
-                self._became_member(session)
+            answers, is_member = answer
+            session.join_answered(frame, answers, is_member)
+            if is_member:
+                self._joined(session)
             elif answers:
-                self._gone(session, "its JOIN was refused")
+                self._end_session(session, "its JOIN was refused")
                 return
 
-    def _became_member(self, session: Session) -> None:
-        connection = session.connection
-        connection.is_member, connection.most, connection.strikes = True, self._most, STRIKES
-        self._guests.pop(session.id, None)
+    def _joined(self, session: Session) -> None:
+        session.connection.joined(self._member_packet_limit)
+        self._unjoined.pop(session.id, None)
         self._routes.open(session)
         if session.rights.evaluates:
-            self._admit_waiting()
+            self._admit_pending()
 
-    def _admit_waiting(self) -> None:
-        """The run knows its x₀ now: those whose JOINs waited for that may be admitted."""
-        for session in list(self._guests.values()):
-            if session.joins and session.id in self._sessions:
-                frames, session.joins = session.joins, []
+    def _admit_pending(self) -> None:
+        """The run knows its x₀ now: handle the JOINs that have waited for that."""
+        for session in list(self._unjoined.values()):
+            if session.has_pending_joins and session.id in self._sessions:
                 try:
-                    self._posted(session, frames)
+                    self._join(session, session.take_joins())
                 except MalformedPacket as error:
                     self._refuse(session, session.connection, 1, error)
 
-    def _gone(self, session: Session, why: str) -> None:
-        """Forget a session. What it has not answered waits for whoever comes for the same addresses."""
-        del self._sessions[session.id], self._peers[session.peer], self._hosts[session.offer.host]
-        self._guests.pop(session.id, None)
+    def _end_session(self, session: Session, why: str) -> None:
+        """Forget a session. Its unanswered deliveries wait for the next session with the same addresses."""
+        del self._sessions[session.id]
+        del self._peers[session.peer]
+        del self._hosts[session.offer.host]
+        self._unjoined.pop(session.id, None)
         self._settle_bytes(session)
         self.stalls += session.has_stalled
-        connection = session.connection
-        connection.is_member = False
-        self._port.has_session(connection, False)
-        self._registration.gone(session.offer.host, f"{connection.name}: {why}")
+        self._router.session_ended(session.connection)
+        self._registration.gone(session.offer.host, f"{session.connection.name}: {why}")
         if not session.is_member:
-            self._port.strike(connection)  # an offer for nothing
-        self._routes.shut(session)
+            self._router.strike(session.connection)  # its offer was for nothing
+        self._routes.close(session)
 
-    def _left(self, connection: Connection, why: str) -> None:
+    def _connection_ended(self, connection: Connection, why: str) -> None:
         session = self._peers.get(connection.peer)
-        if session is not None and not session.said_farewell:  # at the end of a run they all have
-            self._gone(session, why)
+        if session is not None and not session.said_farewell:  # while the hub closes, FAREWELLs end no session
+            self._end_session(session, why)
 
     def _look(self) -> None:
-        """Several times a heartbeat: end the sessions of peers that say nothing any more."""
-        now_s, interval_s = wall_seconds(), self._limits.heartbeat_s / LOOKS
-        # while this process stood still it heard nobody: that is not their silence
+        """Several times a heartbeat: end the sessions of peers that have been silent for too long."""
+        now_s = wall_seconds()
+        interval_s = self._limits.heartbeat_s / LOOKS
+        # a pause of this process is not the peers' silence: it could not hear them
         passed_s = min(now_s - self._looked_s, 2 * interval_s)
         self._looked_s = now_s
         for session in list(self._sessions.values()):
             if session.id in self._sessions and session.is_silent(passed_s / self._limits.heartbeat_s):
-                self._gone(session, f"it said nothing for {MISSED} heartbeats")
+                self._end_session(session, f"it said nothing for {MISSED} heartbeats")
 
     def _tick(self) -> None:
-        """Once a heartbeat: who has taken or done nothing for too long."""
+        """Once a heartbeat: end the sessions of peers that took nothing, or owed something, for too long."""
         for session in list(self._sessions.values()):
             if session.id not in self._sessions:
-                continue  # another's end was its own
+                continue  # the end of another session has ended it
             session.drain()
             connection = session.connection
             why = session.beat(self._limits)
-            if connection.user and self._rights(connection.is_own, connection.user) != session.rights:
+            if connection.key and self._rights(connection.is_own, connection.key) != session.rights:
                 why = "its key was revoked, or has other rights now"
             if why is not None:
-                self._gone(session, why)
-        self._port.hang_up_on_idlers()
+                self._end_session(session, why)
+        self._router.hang_up_on_idlers()
         self._on_tick(self._registration)
 
     def _decline(self, connection: Connection, reason: str, detail: str) -> None:
-        """A word to a stranger; if it cannot be said at once, it is not."""
+        """Send a DECLINE to a stranger, or drop it if it cannot be sent at once."""
         data = packet.packet(Type.DECLINE, NO_SESSION, packet.decline(reason, detail))
-        if self._port.send(connection.peer, data):
-            self._gone_bytes[STRANGERS, False] += connection.wire.bytes_of(len(data))
+        if self._router.send(connection.peer, data):
+            self._link_bytes[STRANGERS, False] += connection.wire.bytes_of(len(data))
 
     def _settle_bytes(self, session: Session) -> None:
-        self._gone_bytes[session.offer.host, True] += session.up
-        self._gone_bytes[session.offer.host, False] += session.down
-        session.up = session.down = 0
+        up, down = session.take_bytes()
+        self._link_bytes[session.offer.host, True] += up
+        self._link_bytes[session.offer.host, False] += down
 
     def _await_farewells(self, until_s: float) -> None:
-        """The last bytes of those that were told to leave, so that they are counted too; not for long."""
-        while any(session.is_dismissed and not session.said_farewell for session in self._sessions.values()):
+        """Read until all that were sent a BYE have sent a FAREWELL, so that it is counted; not beyond `until_s`."""
+        while any(session.owes_farewell for session in self._sessions.values()):
             left_ms = (until_s - wall_seconds()) * 1000
             if left_ms <= 0:
                 return
             for session in self._sessions.values():
                 session.drain()
-            self._port.wait(int(min(left_ms, 50)))
+            self._router.wait(int(min(left_ms, 50)))
 
 
 _NO_RIGHTS = Rights(spans=())

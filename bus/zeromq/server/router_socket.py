@@ -1,5 +1,8 @@
-"""The hub's socket: a ROUTER that is read when there is something, rests when there is too much of nothing, and never
-waits for anybody."""
+"""The hub's ROUTER socket.
+
+It is read on an asyncio loop whenever there is input, and never blocks. When too much of the input is refused, or comes
+from strangers, reading pauses for a moment.
+"""
 
 from __future__ import annotations
 
@@ -16,31 +19,41 @@ from seedbus.bus.zeromq.heartbeat import REST_S, Heartbeat
 from seedbus.bus.zeromq.keys import DOMAIN, KeyPair
 from seedbus.bus.zeromq.server.connections import Connection, Connections
 
-MISSED = 3  # heartbeats after which a peer is gone
-STRIKES = 100  # refused frames after which a member is hung up on
-BUDGET = 500  # messages read before others get their turn
-REFUSALS = 50  # before nothing is read for a moment
-STRANGERS_S = 0.002  # that reading strangers' messages may take before nothing is read for four times as long
+MISSED = 3  # heartbeats after which a peer counts as gone
+BUDGET = 500  # messages that are read before other callbacks of the loop get their turn
+REFUSALS = 50  # refusals after which reading pauses
+STRANGERS_S = 0.002  # seconds spent on strangers' messages after which reading pauses for four times as long
 
 Heard = Callable[[bytes, Connection, int, zmq.Frame, int], None]
+"""Called with a message's routing id, connection, number of frames, last frame, and bytes on the wire."""
 
 
 class RouterSocket:
-    """Where peers connect to.
+    """The socket that peers connect to.
 
-    own: an address that only processes of this user find, where they need no key; keys: the server's, for whoever
-    comes to `endpoint`; crowd: strangers that may be there at a time in any case. most: bytes of a message that a
-    member may send; heard: called with each: its peer's routing id, its connection, how many frames it has, the last of
-    them, and its bytes on the wire; left: with each connection over which nothing comes any more, and why; refused:
-    with whoever did what is not acted upon, a word and a sentence. refusals: what has been refused lately; whoever
-    refuses counts it here.
+    Args:
+        context: the context of ZeroMQ that it is made in.
+        endpoint: the address that peers connect to.
+        packet_limit: bytes of the longest packet that a member may send.
+        own: another address, which only processes of this user can find, and where they need no key.
+        keys: the server's pair of keys for peers that connect to `endpoint`; None: no encryption.
+        crowd: connections of strangers that are accepted at a time in any case.
+        heard: called with each message.
+        left: called with each connection over which nothing comes any more, and the reason.
+        refused: called with a peer's name, a word and a sentence about what was refused.
+
+    Attributes:
+        endpoint: the address that peers connect to, with its port.
+
+    Raises:
+        BadEndpoint: an address cannot be listened at.
     """
 
     def __init__(
         self,
         context: zmq.Context[Any],
         endpoint: str,
-        most: int,
+        packet_limit: int,
         *,
         own: str = "",
         keys: KeyPair | None = None,
@@ -49,23 +62,27 @@ class RouterSocket:
         left: Callable[[Connection, str], None],
         refused: Callable[[str, str, str], None],
     ) -> None:
-        self._heard, self._left, self._refused = heard, left, refused
-        self._socket = sockets.make(context, zmq.ROUTER, most)
+        self._heard = heard
+        self._left = left
+        self._refused = refused
+        self._socket = sockets.make(context, zmq.ROUTER, packet_limit)
         self._connections = Connections(
             self._socket,
             own.removeprefix("ipc://"),
             keys is not None,
             crowd,
             self._ended,
-            self._no_handshake,
+            self._handshake_failed,
             self._crowded,
         )
         try:
             if own and own != endpoint:
-                sockets.bind(self._socket, own)  # what is set after it holds for the other address only
+                sockets.bind(self._socket, own)  # options that are set later hold for the other address only
             if keys is not None:
-                self._socket.curve_server, self._socket.zap_domain = True, DOMAIN.encode()
-                self._socket.curve_publickey, self._socket.curve_secretkey = keys.public, keys.secret
+                self._socket.curve_server = True
+                self._socket.zap_domain = DOMAIN.encode()
+                self._socket.curve_publickey = keys.public
+                self._socket.curve_secretkey = keys.secret
             sockets.bind(self._socket, endpoint)
         except BaseException:
             self._connections.close()
@@ -74,51 +91,59 @@ class RouterSocket:
         self.endpoint = endpoint if endpoint.startswith("inproc:") else self._socket.get_string(zmq.LAST_ENDPOINT)
         self._descriptor = int(self._socket.FD)
         self._started: tuple[asyncio.AbstractEventLoop, Heartbeat] | None = None
-        self.refusals = 0
-        self._strangers_s = 0.0
-        self._is_resting = self._is_closing = False
+        self._refusals = 0  # since the last pause
+        self._strangers_s = 0.0  # seconds spent on strangers' messages since the last pause
+        self._is_paused = False
+        self._is_closing = False
 
     def start(self, heartbeat_s: float, tick: Callable[[], None], look: Callable[[], None]) -> None:
-        """Read on the loop that runs; tick: called every heartbeat; look: several times in each."""
+        """Read on the running loop.
+
+        Args:
+            heartbeat_s: the interval between heartbeats.
+            tick: called once a heartbeat.
+            look: called `LOOKS` times a heartbeat.
+        """
 
         def beat() -> None:
-            if self._is_resting:
+            if self._is_paused:
                 self._listen()
-            self._alarm()
+            self._check_floods()
             tick()
 
         loop = asyncio.get_running_loop()
-        self._started = loop, Heartbeat(loop, heartbeat_s, beat, look, self._alarm, self._listen)
+        self._started = loop, Heartbeat(loop, heartbeat_s, beat, look, self._check_floods, self._listen)
         self._listen()
 
     @property
     def _loop(self) -> asyncio.AbstractEventLoop:
-        """The loop that this is read on."""
         if self._started is None:
-            raise RuntimeError("a port reads nothing before it is started")
+            raise RuntimeError("a router socket reads nothing before it is started")
         return self._started[0]
 
     @property
     def is_closed(self) -> bool:
+        """Whether the socket is closed."""
         return self._socket.closed
 
     def stop(self) -> bool:
-        """No more reading but by `wait`; returns whether there was any."""
+        """Stop reading, except by `wait`; returns whether the socket had been started."""
         self._is_closing = True
         if self._started is None:
             return False
         self._started[1].close()
-        self._rest()
+        self._pause()
         return True
 
     def close(self, linger_ms: int) -> None:
+        """Close the socket; ZeroMQ goes on sending for `linger_ms` at most."""
         self._connections.close()
         self._socket.close(linger=linger_ms)
 
     # -- sending
 
     def send(self, peer: bytes, data: bytes) -> bool:
-        """Send a message now; returns whether ZeroMQ has taken it."""
+        """Send a message now; returns whether ZeroMQ has accepted it."""
         try:
             self._socket.send_multipart([peer, data], zmq.NOBLOCK, copy=len(data) < SHORT)
         except zmq.ZMQError as error:
@@ -129,72 +154,76 @@ class RouterSocket:
         return True
 
     def look_again(self) -> None:
-        """Whoever has sent must: it may have swallowed the descriptor's one notice of input."""
-        if self._started is not None and not self._is_closing and not self._is_resting:
+        """Schedule a read. Required after sending, which may consume the descriptor's one notice of input."""
+        if self._started is not None and not self._is_closing and not self._is_paused:
             self._loop.call_soon(self._read)
 
     # -- receiving
 
-    def wait(self, most_ms: int) -> None:
-        """Read one message, if there is one in time."""
-        self._connections.read_events()  # unread, they would hold up what waits to be read
-        if self._socket.poll(most_ms):
+    def wait(self, timeout_ms: int) -> None:
+        """Read one message, if one comes in time."""
+        self._connections.read_events()  # a full monitor would block the messages
+        if self._socket.poll(timeout_ms):
             self._read_one()
 
     def _listen(self) -> None:
-        """Be told of input, and take what is there: of that the descriptors tell no more."""
-        self._is_resting = False
+        """Watch for input, and read the messages that came before: the descriptors give no notice of those."""
+        self._is_paused = False
         self._loop.add_reader(self._descriptor, self._read)
         self._loop.add_reader(self._connections.descriptor, self._read_events)
         self._loop.call_soon(self._read)
         self._loop.call_soon(self._read_events)
 
-    def _rest(self) -> None:
-        """Take nothing for a moment: simulated time passes only while nothing comes in."""
-        rest_s = max(REST_S, 4 * self._strangers_s)
-        self._is_resting, self.refusals, self._strangers_s = True, 0, 0.0
+    def _pause(self) -> None:
+        """Read nothing for a moment: simulated time advances only while nothing comes in."""
+        pause_s = max(REST_S, 4 * self._strangers_s)
+        self._is_paused = True
+        self._refusals = 0
+        self._strangers_s = 0.0
         self._loop.remove_reader(self._descriptor)
         self._loop.remove_reader(self._connections.descriptor)
         if self._started is not None:
-            self._started[1].rest(rest_s)
+            self._started[1].rest(pause_s)
 
     def _read(self) -> None:
-        """Read what is there; the descriptor tells of a change only once, so nothing may be left unnoticed."""
+        """Read all messages. The descriptor gives notice of a change only once, so none may be left."""
         for _ in range(BUDGET):
-            if self._socket.closed or self._is_resting or not self._read_one():
+            if self._socket.closed or self._is_paused or not self._read_one():
                 return
-            if self._is_worn and not self._is_closing:
-                self._rest()
+            if self._needs_pause and not self._is_closing:
+                self._pause()
         self._loop.call_soon(self._read)
 
     @property
-    def _is_worn(self) -> bool:
-        """Whether what is refused, or said by strangers, has had its share of this loop."""
-        return self.refusals > REFUSALS or self._strangers_s > STRANGERS_S
+    def _needs_pause(self) -> bool:
+        return self._refusals > REFUSALS or self._strangers_s > STRANGERS_S
 
     def _read_events(self) -> None:
-        if not self._socket.closed and not self._is_resting and self._connections.read_events():
+        if not self._socket.closed and not self._is_paused and self._connections.read_events():
             self._loop.call_soon(self._read_events)
-        if self._connections.has_many_strangers and not self._socket.closed and not self._is_resting:
+        if self._connections.has_many_strangers and not self._socket.closed and not self._is_paused:
             self._read_some()
             for connection in self._connections.too_many():
                 self._hang_up(connection, "too-many-connections", "there are too many connections of strangers")
-        if self._is_worn and not self._is_resting and not self._is_closing:
-            self._rest()
+        if self._needs_pause and not self._is_paused and not self._is_closing:
+            self._pause()
 
     def _read_one(self) -> bool:
+        """Read one message, if there is one; returns whether there was."""
         try:
             peer = self._socket.recv(zmq.NOBLOCK)
         except zmq.Again:
             return False
-        last = self._socket.recv(zmq.NOBLOCK, copy=False)  # messages come whole
+        last = self._socket.recv(zmq.NOBLOCK, copy=False)  # ZeroMQ hands over whole messages
         connection = self._connections.received(peer, last)
         began_s = 0.0 if connection.is_member else wall_seconds()
-        frames, size = 1, connection.wire.bytes_of(len(last))
-        while last.more:  # one after the other, for there may be very many
+        frames = 1
+        size = connection.wire.bytes_of(len(last))
+        while last.more:  # one by one, because there may be very many
             last = self._socket.recv(zmq.NOBLOCK, copy=False)
-            frames, size = frames + 1, size + connection.wire.bytes_of(len(last))
-            if frames == connection.strikes:  # more of the like comes in while this is being read
+            frames += 1
+            size += connection.wire.bytes_of(len(last))
+            if frames == connection.strikes:  # now, because more may come in while these are read
                 self._hang_up(connection, "too-many-refusals", f"a packet of {frames} frames and more")
         self._heard(peer, connection, frames, last, size)
         if began_s:
@@ -209,19 +238,21 @@ class RouterSocket:
     # -- connections
 
     def strike(self, connection: Connection, frames: int = 1) -> None:
-        """What came over a connection was refused; after too much of it, it is hung up on."""
-        self.refusals += 1
-        before = connection.refused
-        connection.refused += max(1, frames)
-        if before < connection.strikes <= connection.refused:
+        """Count refused frames of a connection; after too many, it is closed."""
+        self._refusals += 1
+        if connection.frames_refused(max(1, frames)):
             self._hang_up(connection, "too-many-refusals", f"{connection.strikes} of its frames were refused")
 
-    def has_session(self, connection: Connection, has_one: bool) -> None:
-        """Note whether a connection has a session now."""
-        self._connections.has_session(connection, has_one)
+    def session_opened(self, connection: Connection, packet_limit: int) -> None:
+        """A session uses the connection, and its peer may send packets of `packet_limit` bytes."""
+        self._connections.session_opened(connection, packet_limit)
+
+    def session_ended(self, connection: Connection) -> None:
+        """The connection's session is over."""
+        self._connections.session_ended(connection)
 
     def hang_up_on_idlers(self) -> None:
-        """Once a heartbeat: end the connections that nobody needs."""
+        """Close the connections that have had no session for too long; to be called once a heartbeat."""
         for connection in self._connections.idle(MISSED):
             self._hang_up(connection, "said-nothing", f"no HELLO for {MISSED} heartbeats")
 
@@ -232,18 +263,18 @@ class RouterSocket:
             self._left(connection, detail)
 
     def _ended(self, connection: Connection) -> None:
-        """A connection is no more; whatever came over it before has been handed over by now."""
-        self.refusals += 1
+        """Handle the end of a connection, once all messages that came over it have been handled."""
+        self._refusals += 1
         self._read_some()
         self._left(connection, "its connection ended")
 
-    def _alarm(self) -> None:
-        """Memory grows fast: whoever has sent much that is nothing whole may be the reason, and is hung up on."""
+    def _check_floods(self) -> None:
+        """Close the connections that have sent too much of an unfinished message."""
         self._read_some()
         for connection, size in self._connections.flooding():
             self._hang_up(connection, "unfinished-message", f"{size:,} bytes of a message that does not end")
 
-    def _no_handshake(self, why: str) -> None:
+    def _handshake_failed(self, why: str) -> None:
         self._refused("a stranger", "no-handshake", why)
 
     def _crowded(self, connection: Connection) -> None:

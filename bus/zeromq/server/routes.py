@@ -1,4 +1,4 @@
-"""Which session gets what is delivered to an address, and what waits while none does."""
+"""The session that serves each address, and the deliveries that wait while there is none."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from seedbus.bus.zeromq.server.session import Delivery, Session
 class Routes:
     """Sessions by the addresses that they host.
 
-    redelivers: whether what nobody takes, or has answered, waits for the next; else it is answered with nothing, but
-    for the evaluator: an instrument that misses nothing.
+    Args:
+        redelivers: whether a delivery without a session, or without an answer when its session ends, waits for the next
+            session with its address. If not, it is answered with nothing; but deliveries to the evaluator always wait,
+            because the evaluator must miss none.
     """
 
     def __init__(self, redelivers: bool) -> None:
@@ -19,30 +21,31 @@ class Routes:
         self._parked: dict[int, list[Delivery]] = {}
 
     def reaches(self, address: int) -> bool:
-        """Whether what is delivered there comes to somebody, now or later."""
+        """Return whether a delivery to `address` comes to a session, now or later."""
         return address in self._sessions or self._redelivers or address == EVALUATOR
 
     def deliver(self, delivery: Delivery) -> None:
+        """Queue a delivery at its session; without one, park it or answer it with nothing."""
         session = self._sessions.get(delivery.address)
         if session is not None:
-            session.hold_back(delivery)
+            session.queue(delivery)
         elif self.reaches(delivery.address):
             self._parked.setdefault(delivery.address, []).append(delivery)
         else:
             delivery.answered([])
 
     def open(self, session: Session) -> None:
-        """A host has joined: what waits for its addresses, and all that comes for them, is its own."""
+        """A host has joined: it gets all that waits for its addresses, and all that follows."""
         self._sessions.update(dict.fromkeys(session.addresses, session))
         for address in session.addresses:
             for delivery in self._parked.pop(address, []):
-                session.hold_back(delivery)
-        session.send_batch()
+                session.queue(delivery)
+        session.flush()
 
-    def shut(self, session: Session) -> None:
-        """A host is gone: what it leaves unanswered is delivered anew."""
+    def close(self, session: Session) -> None:
+        """A session is over: its unanswered deliveries are delivered again."""
         for address in session.addresses:
-            if self._sessions.get(address) is session:  # others may have had an offer of the same
+            if self._sessions.get(address) is session:  # several processes may have been offered the same clients
                 del self._sessions[address]
-        for delivery in session.leave():
+        for delivery in session.take_unanswered():
             self.deliver(delivery)

@@ -1,4 +1,4 @@
-"""One link's stay at a hub: what it was sent, what it has answered, and its bytes."""
+"""A session: a worker process's stay at the hub, from its OFFER to its end."""
 
 from __future__ import annotations
 
@@ -15,17 +15,22 @@ from seedbus.bus.zeromq.packet import Type
 from seedbus.bus.zeromq.server.connections import Connection
 from seedbus.bus.zeromq.server.router_socket import MISSED, RouterSocket
 
-BATCH = 16 * 2**10  # bytes of deliveries that are not held back any longer
-WINDOW = 2**27  # bytes of deliveries that are not answered: no more is sent before some are
-OUTBOX = WINDOW + 2 * FRAME_LIMIT  # bytes that wait for one peer
+BATCH = 16 * 2**10  # bytes of waiting deliveries at which a packet of them is sent
+WINDOW = 2**27  # bytes of unanswered deliveries at which no more are sent
+OUTBOX = WINDOW + 2 * FRAME_LIMIT  # bytes of waiting packets at which a peer counts as gone
+PINGS = 32  # PINGs that are accepted within a heartbeat; a worker sends one
+SILENT = 2  # heartbeats without a message after which another connection may take a session over
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When a peer that lives is gone all the same.
+    """After how many seconds a peer that still sends PINGs counts as gone.
 
-    answer_s: it owes an answer; own_answer_s: the same, of a process of the operator's own; join_s: it was offered
-    clients and has not joined.
+    Attributes:
+        heartbeat_s: the interval between heartbeats.
+        answer_s: how long it may owe an answer.
+        own_answer_s: the same, for a process that the server's operator has started.
+        join_s: how long it may take to join after its OFFER.
     """
 
     heartbeat_s: float = 2.0
@@ -36,14 +41,20 @@ class Limits:
 
 @dataclass(slots=True)
 class Delivery:
-    """A frame for an address, and who waits for its answer. tail: the frame's end; is_again: it has been on the wire
-    before."""
+    """A frame for an address.
+
+    Attributes:
+        answered: called once with the answers.
+        tail: the frame's end, which many deliveries may share.
+        was_sent: it has been on the wire before, to a host that is gone.
+        size: bytes of the whole frame.
+    """
 
     address: int
     frame: bytes
     answered: Answered
     tail: bytes = b""
-    is_again: bool = False
+    was_sent: bool = False
     size: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -52,13 +63,21 @@ class Delivery:
 
 @dataclass(slots=True)
 class Session:
-    """id: the eight bytes in its packets; peer: its routing id; connection: what it came over.
+    """A worker process at the hub: its joining, its deliveries and answers, its outbox, its bytes, and its liveness.
 
-    joins: JOINs that wait until the run knows its x₀; has_stalled: it was gone for not answering; is_dismissed: it was
-    told that the run is over, and owes a FAREWELL.
-    outbox: packets that ZeroMQ would not take yet. silent, stuck: heartbeats since it last said something (with their
-    fractions), or took something; pings: PINGs since the last heartbeat.
-    up, down: bytes on the wire that belong to no envelope and have no row yet.
+    The hub calls a method for each thing that happens, and changes no attribute itself.
+
+    Attributes:
+        id: the session's bytes in packets.
+        peer: the routing id of the process.
+        connection: the connection that its HELLO came over.
+        offer: the clients that it was offered.
+        rights: what it may ask for.
+        router: the hub's socket.
+        hello_bytes: bytes that its HELLO took on the wire.
+        is_member: all its clients have joined the run.
+        has_stalled: it was ended because it owed an answer for too long.
+        said_farewell: it has sent its FAREWELL.
     """
 
     id: bytes
@@ -66,154 +85,258 @@ class Session:
     connection: Connection
     offer: Offer
     rights: Rights
-    port: RouterSocket
-    joins: list[bytes] = field(default_factory=list)
-    is_member: bool = False
-    is_dismissed: bool = False
-    has_stalled: bool = False
-    said_farewell: bool = False
-    outbox: deque[bytes] = field(default_factory=deque)
-    outbox_bytes: int = 0
-    silent: float = 0.0
-    stuck: int = 0
-    pings: int = 0
-    up: int = 0
-    down: int = 0
-    _taken: int = 0
-    _came: int = 0
-    _has_spoken: bool = False
-    _held_back: deque[Delivery] = field(default_factory=deque)
-    _held_bytes: int = 0
-    _unanswered: deque[Delivery] = field(default_factory=deque)
-    _unanswered_bytes: int = 0
-    _is_due: bool = False
-    _sent: int = 0
-    _answered: int = 0
-    _waiting_since: float = field(default_factory=wall_seconds)
+    router: RouterSocket
+    hello_bytes: int = 0
+    is_member: bool = field(default=False, init=False)
+    has_stalled: bool = field(default=False, init=False)
+    said_farewell: bool = field(default=False, init=False)
+    _is_dismissed: bool = field(default=False, init=False)
+    _pending_joins: list[bytes] = field(default_factory=list, init=False)  # until the run knows its x₀
+    _outbox: deque[bytes] = field(default_factory=deque, init=False)  # packets that ZeroMQ has not accepted yet
+    _outbox_bytes: int = field(default=0, init=False)
+    _up_bytes: int = field(default=0, init=False)  # that belong to no envelope and are in no row of the ledger yet
+    _down_bytes: int = field(default=0, init=False)
+    _silent_beats: float = field(default=0.0, init=False)  # heartbeats since its last message
+    _stuck_beats: int = field(default=0, init=False)  # heartbeats since it last took anything, if something waits
+    _pings: int = field(default=0, init=False)  # since the last heartbeat
+    _seen_sent: int = field(default=0, init=False)  # the connection's counts of bytes at the last heartbeat
+    _seen_received: int = field(default=0, init=False)
+    _was_heard: bool = field(default=False, init=False)  # since the last heartbeat
+    _unsent: deque[Delivery] = field(default_factory=deque, init=False)
+    _unsent_bytes: int = field(default=0, init=False)
+    _unanswered: deque[Delivery] = field(default_factory=deque, init=False)
+    _unanswered_bytes: int = field(default=0, init=False)
+    _is_flushing: bool = field(default=False, init=False)  # unsent deliveries follow as soon as the window allows
+    _next_delivery: int = field(default=0, init=False)
+    _next_answer: int = field(default=0, init=False)
+    _waiting_since_s: float = field(default_factory=wall_seconds, init=False)
+
+    def __post_init__(self) -> None:
+        self._up_bytes = self.hello_bytes + self.connection.wire.up
+        self._down_bytes = self.connection.wire.down
 
     @property
     def addresses(self) -> list[int]:
+        """The addresses of the clients that were offered, and of the evaluator if it was."""
         return addresses(self.offer.spans, self.offer.evaluates)
 
-    # -- what it is sent
+    # -- joining
 
-    def hold_back(self, delivery: Delivery) -> None:
-        """Take a delivery, to be sent with others."""
-        self._held_back.append(delivery)
-        self._held_bytes += delivery.size
-        if self._held_bytes >= BATCH:
-            self.send_batch()
+    def send_offer(self, run: bytes, heartbeat_ms: int) -> None:
+        """Send the OFFER that opens the session."""
+        self._put(Type.OFFER, packet.offer(run, self.offer, heartbeat_ms))
 
-    def send_batch(self) -> None:
-        """Send what was held back, a batch a packet, as far as the window goes; the rest follows by itself."""
-        self._is_due = True
-        while self._held_back and self._unanswered_bytes < WINDOW:
-            self._send_some()
-        self._is_due = bool(self._held_back)
+    @property
+    def has_pending_joins(self) -> bool:
+        """Whether its JOINs wait until the run knows its x₀."""
+        return bool(self._pending_joins)
 
-    def _send_some(self) -> None:
-        batch, size = list[Delivery](), 0
-        while self._held_back and size < BATCH:
-            batch.append(self._held_back.popleft())
+    def keep_joins(self, frames: list[bytes]) -> None:
+        """Keep JOINs until the run knows its x₀; a long JOIN comes in parts.
+
+        Raises:
+            MalformedPacket: they are longer than one packet may be.
+        """
+        if sum(map(len, self._pending_joins + frames)) > self.connection.packet_limit:
+            raise MalformedPacket("too-long", "more JOINs than its clients need")
+        self._pending_joins += frames
+
+    def take_joins(self) -> list[bytes]:
+        """Return the JOINs that were kept, and keep them no longer."""
+        frames, self._pending_joins = self._pending_joins, []
+        return frames
+
+    def join_answered(self, frame: bytes, answers: Sequence[bytes], is_member: bool) -> None:
+        """Send the answers to a JOIN.
+
+        Args:
+            frame: the JOIN.
+            answers: WELCOME or REFUSE; none while other JOINs of the process are awaited.
+            is_member: whether all its clients have joined.
+        """
+        self.is_member = is_member
+        self._up_bytes -= packet.entry_bytes(len(frame))
+        self._post(answers)
+
+    # -- deliveries
+
+    def queue(self, delivery: Delivery) -> None:
+        """Take a delivery, which is sent in a packet with others."""
+        self._unsent.append(delivery)
+        self._unsent_bytes += delivery.size
+        if self._unsent_bytes >= BATCH:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send the queued deliveries in packets, as far as the window allows; the rest follows by itself."""
+        self._is_flushing = True
+        while self._unsent and self._unanswered_bytes < WINDOW:
+            self._send_batch()
+        self._is_flushing = bool(self._unsent)
+
+    def _send_batch(self) -> None:
+        batch = list[Delivery]()
+        size = 0
+        while self._unsent and size < BATCH:
+            batch.append(self._unsent.popleft())
             size += batch[-1].size
-        self._held_bytes -= size
-        # an entry that was on the wire before has its bytes in its message's row already: these are the link's
-        self.down -= sum(packet.entry_bytes(each.size) for each in batch if not each.is_again)
-        parts = packet.deliveries(self._sent, [(each.frame, each.tail) for each in batch])
-        self._sent += len(batch)
+        self._unsent_bytes -= size
+        # An entry's bytes are in the ledger's row of its message; when it is sent again, they count for the link.
+        self._down_bytes -= sum(packet.entry_bytes(each.size) for each in batch if not each.was_sent)
+        parts = packet.deliveries(self._next_delivery, [(each.frame, each.tail) for each in batch])
+        self._next_delivery += len(batch)
         if not self._unanswered:
-            self._waiting_since = wall_seconds()
+            self._waiting_since_s = wall_seconds()
         self._unanswered.extend(batch)
         self._unanswered_bytes += size
-        self.put(Type.DELIVER, *parts)
+        self._put(Type.DELIVER, *parts)
 
-    def post(self, frames: Sequence[bytes]) -> None:
-        """Send envelopes that nobody answers."""
-        if frames:
-            content = packet.entries(frames)
-            self.down -= len(content)
-            self.put(Type.POST, content)
+    def answer(self, first: int, answers: Sequence[Sequence[bytes]]) -> None:
+        """Hand answers to the callers that wait for them.
 
-    def put(self, type: Type, *content: bytes) -> None:
-        """Send a packet, or let it wait."""
-        data = packet.packet(type, self.id, *content)
-        self.down += self.connection.wire.bytes_of(len(data))
-        self.outbox.append(data)
-        self.outbox_bytes += len(data)
-        self.drain()
+        Args:
+            first: number of the delivery that the first answer belongs to.
+            answers: the frames that answer each delivery.
 
-    def drain(self) -> None:
-        """Send what waits, as far as it is taken."""
-        while self.outbox and self.port.send(self.peer, self.outbox[0]):
-            self.outbox_bytes -= len(self.outbox.popleft())
-            self.stuck = 0
-        self.port.look_again()
-
-    # -- what it answers
-
-    def answer(self, first: int, each: Sequence[Sequence[bytes]]) -> None:
-        """Hand answers to those who wait for them. Raises `MalformedPacket` for what is not the next answers."""
-        if not each:
+        Raises:
+            MalformedPacket: these are not the next answers.
+        """
+        if not answers:
             raise MalformedPacket("empty", "an ANSWER to nothing")
-        if first != self._answered:
-            raise MalformedPacket("out-of-turn", f"answers from delivery {first} on, where {self._answered} is next")
-        if len(each) > len(self._unanswered):
-            raise MalformedPacket("unasked", f"{len(each)} answers to {len(self._unanswered)} deliveries")
-        self._answered += len(each)
-        self._waiting_since = wall_seconds()
-        for frames in each:
-            self.up -= sum(packet.entry_bytes(len(frame)) for frame in frames)
+        if first != self._next_answer:
+            raise MalformedPacket("out-of-turn", f"answers from delivery {first} on, where {self._next_answer} is next")
+        if len(answers) > len(self._unanswered):
+            raise MalformedPacket("unasked", f"{len(answers)} answers to {len(self._unanswered)} deliveries")
+        self._next_answer += len(answers)
+        self._waiting_since_s = wall_seconds()
+        for frames in answers:
+            self._up_bytes -= sum(packet.entry_bytes(len(frame)) for frame in frames)
             delivery = self._unanswered.popleft()
             self._unanswered_bytes -= delivery.size
             delivery.answered(list(frames))
-        if self._is_due:
-            self.send_batch()
+        if self._is_flushing:
+            self.flush()
 
-    def waited_s(self) -> float:
-        """For how long it has owed an answer, or its JOIN, and given none."""
-        return wall_seconds() - self._waiting_since if self._unanswered or not self.is_member else 0.0
-
-    def leave(self) -> list[Delivery]:
-        """What it leaves unanswered, in order."""
+    def take_unanswered(self) -> list[Delivery]:
+        """Return the deliveries without an answer, in order, and forget them: the session is over."""
         for delivery in self._unanswered:
-            delivery.is_again = True
-        left = [*self._unanswered, *self._held_back]
+            delivery.was_sent = True
+        unanswered = [*self._unanswered, *self._unsent]
         self._unanswered.clear()
-        self._held_back.clear()
-        self._unanswered_bytes = self._held_bytes = 0
-        return left
+        self._unsent.clear()
+        self._unanswered_bytes = 0
+        self._unsent_bytes = 0
+        return unanswered
 
-    # -- whether it stays
+    # -- sending
+
+    def dismiss(self, frame: bytes) -> None:
+        """Send a BYE. The process owes a FAREWELL from now on."""
+        self._is_dismissed = True
+        self._post([frame])
+
+    def drain(self) -> None:
+        """Send the packets that wait, as far as ZeroMQ accepts them."""
+        while self._outbox and self.router.send(self.peer, self._outbox[0]):
+            self._outbox_bytes -= len(self._outbox.popleft())
+            self._stuck_beats = 0
+        self.router.look_again()
+
+    def take_bytes(self) -> tuple[int, int]:
+        """Return the bytes (up, down) on the wire since the last call that belong to no envelope."""
+        up, self._up_bytes = self._up_bytes, 0
+        down, self._down_bytes = self._down_bytes, 0
+        return up, down
+
+    def _post(self, frames: Sequence[bytes]) -> None:
+        """Send envelopes that are not answered."""
+        if frames:
+            content = packet.entries(frames)
+            self._down_bytes -= len(content)
+            self._put(Type.POST, content)
+
+    def _put(self, type: Type, *content: bytes) -> None:
+        data = packet.packet(type, self.id, *content)
+        self._down_bytes += self.connection.wire.bytes_of(len(data))
+        self._outbox.append(data)
+        self._outbox_bytes += len(data)
+        self.drain()
+
+    # -- liveness
+
+    def received(self, size: int) -> None:
+        """Count a message of `size` bytes on the wire, well-formed or not."""
+        self._up_bytes += size
 
     def heard(self) -> None:
-        """A whole message has come from it."""
-        self.silent, self._has_spoken = 0.0, True
+        """A well-formed packet has come from the process. What waits for it is sent, as far as it goes."""
+        self._silent_beats = 0.0
+        self._was_heard = True
+        if self._outbox:
+            self.drain()
+
+    def pinged(self, may_answer: bool) -> None:
+        """A PING has come; a PONG is sent unless other packets wait.
+
+        Raises:
+            MalformedPacket: there were too many since the last heartbeat.
+        """
+        self._pings += 1
+        if self._pings > PINGS:
+            raise MalformedPacket("too-many-pings", f"more than {PINGS} PINGs in a heartbeat")
+        if may_answer and not self._outbox:  # a peer that does not read gets no more of them
+            self._put(Type.PONG)
+
+    def farewell_received(self) -> None:
+        """The process has sent its FAREWELL."""
+        self.said_farewell = True
+
+    @property
+    def owes_farewell(self) -> bool:
+        """Whether it was sent a BYE that it has not answered."""
+        return self._is_dismissed and not self.said_farewell
+
+    @property
+    def may_be_taken_over(self) -> bool:
+        """Whether another connection may take the session over: its own has ended, or has been silent for long."""
+        return self.connection.is_over or self._silent_beats > SILENT
+
+    def waited_s(self) -> float:
+        """Return for how many seconds it has owed an answer or its JOINs; 0 if it owes nothing."""
+        return wall_seconds() - self._waiting_since_s if self._unanswered or not self.is_member else 0.0
 
     def is_silent(self, passed: float) -> bool:
-        """Whether it has said nothing for too long; passed: heartbeats, or a part of one, since this was last asked."""
-        self.silent += passed
-        if self.silent < MISSED:
+        """Return whether it has sent nothing for too long.
+
+        Args:
+            passed: heartbeats, with their fractions, since the last call.
+        """
+        self._silent_beats += passed
+        if self._silent_beats < MISSED:
             return False
-        came = self.connection.received_bytes
-        if came == self._came:
+        received = self.connection.received_bytes
+        if received == self._seen_received:
             return True
-        self._came, self.silent = came, 0.0
+        self._seen_received = received
+        self._silent_beats = 0.0
         return False
 
     def beat(self, limits: Limits) -> str | None:
-        """A heartbeat has passed; returns why the peer is gone, if it is."""
-        self.pings = 0
-        taken, came = self.connection.sent_bytes, self.connection.received_bytes
-        if came != self._came and not self._has_spoken:
-            self.silent = 0.0  # what moves may be a message that is not whole yet
-        self._came, self._has_spoken = came, False
-        self.stuck = self.stuck + 1 if self.outbox and taken == self._taken else 0
-        self._taken = taken
-        if self.stuck > MISSED:
-            return f"it took nothing for {MISSED} heartbeats; {self.outbox_bytes:,} bytes wait"
-        if self.outbox_bytes > OUTBOX:
-            return f"{self.outbox_bytes:,} bytes wait for it"
-        if not (self.is_member or self.joins) and self.waited_s() > limits.join_s:
+        """A heartbeat has passed; returns why the process counts as gone, if it does."""
+        self._pings = 0
+        sent = self.connection.sent_bytes
+        received = self.connection.received_bytes
+        if received != self._seen_received and not self._was_heard:
+            self._silent_beats = 0.0  # these bytes may be a message that is not whole yet
+        self._seen_received = received
+        self._was_heard = False
+        self._stuck_beats = self._stuck_beats + 1 if self._outbox and sent == self._seen_sent else 0
+        self._seen_sent = sent
+        if self._stuck_beats > MISSED:
+            return f"it took nothing for {MISSED} heartbeats; {self._outbox_bytes:,} bytes wait"
+        if self._outbox_bytes > OUTBOX:
+            return f"{self._outbox_bytes:,} bytes wait for it"
+        if not (self.is_member or self._pending_joins) and self.waited_s() > limits.join_s:
             return f"it lives, and has not joined for {limits.join_s:.0f} s"
         answer_s = limits.own_answer_s if self.rights.is_own else limits.answer_s
         if self.is_member and self.waited_s() > answer_s:

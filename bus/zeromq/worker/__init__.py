@@ -1,6 +1,7 @@
 """The worker's end of the ZeroMQ transport.
 
-A link to the server for every process, and the thread on which its followers compute.
+Each process has a link to the server, and a thread on which its followers compute. What a link answers is decided by
+state machines without I/O (`protocol`, `session`, `liveness`); `link` moves the bytes and reads the clock.
 
 Doors: `serve`.
 """

@@ -15,12 +15,12 @@ from seedbus.bus.zeromq.worker.link import Link
 from seedbus.bus.zeromq.worker.worker_thread import WorkerThread
 
 
-def _quietly(event: str, **facts: Any) -> None:
+def _ignore(event: str, **facts: Any) -> None:
     pass
 
 
 def farewell_code(error: BaseException) -> str:
-    """What a hub is told of an error that ends this process: one of `packet.FAREWELLS`, and nothing of its sentence."""
+    """Return the word for an error in this process's FAREWELL, one of `packet.FAREWELLS`; its sentence stays here."""
     if isinstance(error, KeyboardInterrupt):
         return "stopped"
     return "server" if isinstance(error, RemoteError) else "failed"
@@ -28,44 +28,64 @@ def farewell_code(error: BaseException) -> str:
 
 def follow(
     endpoint: str,
-    wishes: Sequence[HostRequest],
+    requests: Sequence[HostRequest],
     recruit: Recruit,
     *,
     patience_s: float = 60.0,
     context: zmq.Context[Any] | None = None,
-    note: Callable[..., None] = _quietly,
+    note: Callable[..., None] = _ignore,
     parent_pipe: int | None = None,
     most_clients: int = MOST_CLIENTS,
     code_of: Callable[[BaseException], str] = farewell_code,
     identity: Identity | None = None,
 ) -> None:
-    """Serve as followers until the run is over: one link for each wish.
+    """Serve as followers until the run is over.
 
-    patience_s: how long a server may be away; parent_pipe: a descriptor whose end ends this process too; most_clients:
-    that
-    an offer may hold where the wish was for a share; code_of: what the hub is told of an error that ends this process;
-    identity: the keys to show, where the server asks for some.
-    Raises `ServerGone`, `BadServer`, `Turned`, `BadEndpoint`, and whatever building followers raises.
+    Args:
+        endpoint: the server's address.
+        requests: the clients to ask for; each request gets a link of its own.
+        recruit: builds the followers for an offer.
+        patience_s: how long a server may be away.
+        context: a context of ZeroMQ's to use; otherwise one is made, and terminated at the end.
+        note: called with an event's name and facts about it.
+        parent_pipe: a descriptor; when its other end is closed, this process ends too.
+        most_clients: clients that an offer may hold if the request names none and no number.
+        code_of: returns the word that tells the hub which error ends this process.
+        identity: the keys to show, if the server asks for some.
+
+    Raises:
+        ServerGone: no server has been there for `patience_s`.
+        BadServer: the server sends packets that an honest hub would not send.
+        Turned: the server declines.
+        BadEndpoint: `endpoint` is not a server's address.
+        Exception: `recruit` may raise others, which are passed on.
     """
-    own = context is None
+    owns_context = context is None
     if context is None:
         context = zmq.Context()
         context.max_sockets = 65_535
-    labour, poller = WorkerThread(), zmq.Poller()
+    worker_thread = WorkerThread()
+    poller = zmq.Poller()
     links: list[Link] = []
     try:
-        for wish in wishes:
-            options: dict[str, Any] = {
-                "patience_s": patience_s,
-                "note": note,
-                "identity": identity,
-                "is_watched": len(wishes) == 1,
-            }
-            links.append(Link(context, endpoint, wish, recruit, labour, most_clients=most_clients, **options))
-        poller.register(labour.descriptor, zmq.POLLIN)
+        for request in requests:
+            link = Link(
+                context,
+                endpoint,
+                request,
+                recruit,
+                worker_thread,
+                patience_s=patience_s,
+                note=note,
+                most_clients=most_clients,
+                identity=identity,
+                is_watched=len(requests) == 1,
+            )
+            links.append(link)
+        poller.register(worker_thread.descriptor, zmq.POLLIN)
         if parent_pipe is not None:
             poller.register(parent_pipe, zmq.POLLIN)
-        _serve(links, labour, poller, parent_pipe)
+        _serve(links, worker_thread, poller, parent_pipe)
     except BaseException as error:
         for link in links:
             link.give_up(code_of(error))
@@ -73,30 +93,21 @@ def follow(
     finally:
         for link in links:
             link.close()
-        labour.close()
-        if own:
+        worker_thread.close()
+        if owns_context:
             context.term()
 
 
-def _serve(links: list[Link], labour: WorkerThread, poller: zmq.Poller, parent_pipe: int | None) -> None:
+def _serve(links: list[Link], worker_thread: WorkerThread, poller: zmq.Poller, parent_pipe: int | None) -> None:
     registered: dict[Link, Any] = {}
     while not all(link.is_over for link in links):
         for link in links:
-            before = registered.get(link)
-            if before is not link.socket or before.closed:
-                if before is not None:
-                    poller.unregister(before)
-                    registered.pop(link)
-                if not link.socket.closed:
-                    poller.register(link.socket, zmq.POLLIN)
-                    registered[link] = link.socket
-            if not link.socket.closed:
-                poller.modify(link.socket, zmq.POLLIN | (zmq.POLLOUT if link.has_more_to_send else 0))
+            _register(link, registered, poller)
         due_s = min(link.due_s for link in links if not link.is_over) - wall_seconds()
         ready = dict(poller.poll(max(0, round(due_s * 1000) + 1)))
         if parent_pipe is not None and parent_pipe in ready:
             return
-        labour.collect()
+        worker_thread.collect()
         for link in links:
             if link.is_over:
                 continue
@@ -104,3 +115,17 @@ def _serve(links: list[Link], labour: WorkerThread, poller: zmq.Poller, parent_p
                 link.drain()
             link.read()
             link.tick()
+
+
+def _register(link: Link, registered: dict[Link, Any], poller: zmq.Poller) -> None:
+    """Let the poller watch the link's present socket, for output only while packets wait."""
+    previous = registered.get(link)
+    if previous is not link.socket or previous.closed:
+        if previous is not None:
+            poller.unregister(previous)
+            registered.pop(link)
+        if not link.socket.closed:
+            poller.register(link.socket, zmq.POLLIN)
+            registered[link] = link.socket
+    if not link.socket.closed:
+        poller.modify(link.socket, zmq.POLLIN | (zmq.POLLOUT if link.has_more_to_send else 0))

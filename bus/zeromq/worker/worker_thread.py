@@ -1,4 +1,4 @@
-"""The thread on which a process's followers work, so that its links go on speaking while they do."""
+"""The thread on which a process's followers compute, so that its links can send PINGs meanwhile."""
 
 from __future__ import annotations
 
@@ -8,20 +8,23 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 
 from seedbus.bus.clock import wall_seconds
 from seedbus.bus.transport import Follower, handled
 
-TOGETHER_S = 0.005  # answers are gathered for so long at most, while there is more to do
-TOGETHER_BYTES = 32 * 2**10
+BATCH_S = 0.005  # answers are gathered for at most so long before they are handed back
+BATCH_BYTES = 32 * 2**10  # and up to so many bytes
 
 Done = Callable[[], None]
+"""What is called with the result of a job, on the thread that collects."""
 
 
 class WorkerThread:
-    """Does jobs in their order on a thread; what becomes of them is handed back to the thread that collects.
+    """Does jobs in order on a thread of its own, and hands the results to the thread that calls `collect`.
 
-    `descriptor` becomes readable when there is something to collect.
+    Attributes:
+        descriptor: becomes readable when there is something to collect.
     """
 
     def __init__(self) -> None:
@@ -34,34 +37,43 @@ class WorkerThread:
         self._thread.start()
 
     def do(self, job: Callable[[], Done | None]) -> None:
-        """Do a job; what it returns is called when its outcome is collected. What it raises is raised there."""
+        """Queue a job. `collect` calls the function that it returns, if any, or raises its exception."""
         self._jobs.put(job)
 
     def handle(self, follower: Follower, frames: Sequence[bytes], then: Callable[[list[list[bytes]]], None]) -> None:
-        """Let a follower answer frames; `then` gets answers as they come, some at a time."""
+        """Queue frames for a follower.
+
+        Args:
+            follower: answers the frames.
+            frames: the frames, in order.
+            then: called by `collect` with the answers of the next few frames, until all are answered.
+        """
 
         def job() -> None:
-            gathered: list[list[bytes]] = []
-            since, size = wall_seconds(), 0
+            batch: list[list[bytes]] = []
+            began_s = wall_seconds()
+            size = 0
             for answers in handled(follower, frames):
-                gathered.append(answers)
+                batch.append(answers)
                 size += sum(map(len, answers))
-                if wall_seconds() - since > TOGETHER_S or size > TOGETHER_BYTES:
-                    self._hand_back(_with(then, gathered))
-                    gathered, since, size = [], wall_seconds(), 0
-            self._hand_back(_with(then, gathered))
+                if wall_seconds() - began_s > BATCH_S or size > BATCH_BYTES:
+                    self._hand_back(partial(then, batch))
+                    batch = []
+                    began_s = wall_seconds()
+                    size = 0
+            self._hand_back(partial(then, batch))
 
         self.do(job)
 
     def collect(self) -> None:
-        """Call what is to be called of finished jobs. Raises what a job raised."""
+        """Call the functions that finished jobs have returned. Raises the exception of a job that has failed."""
         with suppress(BlockingIOError):
             os.read(self.descriptor, 4096)
         while self._done:
             self._done.popleft()()
 
     def close(self) -> None:
-        """No more jobs; the one under way is not waited for long."""
+        """Take no more jobs, and wait half a second at most for the present one."""
         self._jobs.put(None)
         self._thread.join(0.5)
         if not self._thread.is_alive():
@@ -79,12 +91,8 @@ class WorkerThread:
 
     def _hand_back(self, done: Done) -> None:
         self._done.append(done)
-        with suppress(BlockingIOError):  # full: there is notice enough
+        with suppress(BlockingIOError):  # a full pipe is readable already
             os.write(self._writing, b".")
-
-
-def _with(then: Callable[[list[list[bytes]]], None], answers: list[list[bytes]]) -> Done:
-    return lambda: then(answers)
 
 
 def _raising(error: BaseException) -> Done:

@@ -15,7 +15,7 @@ from scipy.special import ndtri
 from seedbus.algorithms.directions import Kind, compiled, directions, reference, selftest
 from seedbus.algorithms.directions.contract import DOMAIN
 from seedbus.algorithms.directions.philox import key_words, philox4x32
-from seedbus.algorithms.directions.quantiles import computed, quantiles
+from seedbus.algorithms.directions.quantiles import compute_quantiles, quantiles
 
 KINDS: tuple[Kind, ...] = ("gaussian", "rademacher")
 BACKENDS = (reference, compiled)
@@ -62,7 +62,7 @@ def test_the_table_is_the_normal_quantiles_antisymmetric_to_the_bit() -> None:
     upper = ndtri((np.arange(32768, 65536) + 0.5) / 65536).astype(np.float32)
     assert same(table[32768:], upper)
     assert same(table[:32768], -upper[::-1])
-    assert same(table, computed())
+    assert same(table, compute_quantiles())
     assert not table.flags.writeable
 
 

@@ -16,7 +16,7 @@ from worlds import scenario
 from seedbus.algorithms.directions import warm as module
 from seedbus.algorithms.directions.warm import COMPILING, warm
 from seedbus.scenarios.reporting.progress import Bar, Lines
-from seedbus.scenarios.running.run import hosted
+from seedbus.scenarios.running.prepare import bind_for_clients
 
 SENTENCE = "compiling kernels, once on this machine…"
 
@@ -64,7 +64,7 @@ def test_a_terminal_with_a_bar_shows_one_line_and_a_log_none(
     watcher = (Bar if is_terminal else Lines)(
         scenario(), Console(file=shown, force_terminal=is_terminal, color_system=None, width=100)
     )
-    hosted(scenario(), watcher.noted)
+    bind_for_clients(scenario(), watcher.noted)
     watcher.close()
     assert shown.getvalue().count(SENTENCE) == times
 

@@ -20,7 +20,7 @@ from seedbus.algorithms.scalar_only.block import Block
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
 from seedbus.algorithms.scalar_only.hiso import HiSo
 from seedbus.algorithms.scalar_only.payloads import ScalarCommit, Term
-from seedbus.algorithms.scalar_only.replay import AT_ONCE, fused
+from seedbus.algorithms.scalar_only.replay import COMMITS_PER_CALL, fused
 
 LAWS: dict[str, tuple[str, dict[str, Any]]] = {
     "plain": ("decomfl", {}),
@@ -128,7 +128,7 @@ def test_neither_threads_nor_blocks_change_a_bit_of_it(law: str, kind: Kind, thr
 
 @pytest.mark.parametrize("law", ["momentum", "hessian"])
 def test_a_log_longer_than_one_call_takes_is_folded_to_its_end(law: str) -> None:
-    algorithm, commits = algorithm_of(law, "gaussian"), log(2 * AT_ONCE + 3, steps=1, perturbations=2)
+    algorithm, commits = algorithm_of(law, "gaussian"), log(2 * COMMITS_PER_CALL + 3, steps=1, perturbations=2)
     ours, theirs = (replayed(algorithm, of("gaussian"), commits, x0(130)) for of in (compiled, reference))
     assert same(ours, theirs)
     one_by_one = algorithm.replica(x0(130))

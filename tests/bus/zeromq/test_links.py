@@ -22,9 +22,9 @@ from seedbus.bus import HostRequest, Kind, encode
 from seedbus.bus.errors import BadServer, MalformedEnvelope, MalformedPacket, Turned
 from seedbus.bus.zeromq import packet as packet
 from seedbus.bus.zeromq.packet import Packet, Type
-from seedbus.bus.zeromq.worker import link as links
+from seedbus.bus.zeromq.worker import protocol, session
 from seedbus.bus.zeromq.worker.link import Link
-from seedbus.scenarios.running.run import bind, recruit
+from seedbus.scenarios.running.prepare import bind, recruit
 from seedbus.scenarios.schema.loading import validate
 
 WHAT = validate(SCENARIO, "a test")
@@ -200,15 +200,15 @@ def test_more_work_than_a_hub_hands_out_at_a_time_is_not_taken(monkeypatch: pyte
         def handle(self, follower: Any, frames: Any, then: Any) -> None:
             pass
 
-    monkeypatch.setattr(links, "UNDONE", 10_000)
-    monkeypatch.setattr(links, "FRAME_LIMIT", 0)
+    monkeypatch.setattr(protocol, "UNANSWERED_BYTES", 10_000)
+    monkeypatch.setattr(protocol, "FRAME_LIMIT", 0)
     with linked() as link:
         welcomed(link)
-        link._labour = Never()  # type: ignore[assignment]
+        link._worker_thread = Never()  # type: ignore[assignment]
         with pytest.raises(BadServer, match=r"bytes of work before any was done"):
             for number in range(400):
                 said(link, Type.DELIVER, b"".join(packet.deliveries(number, [(b"", b"")])))
-        assert len(link._undone) == 10_000 // links.UNDONE_EACH + 1
+        assert len(link._protocol.session.unanswered) == 10_000 // session.DELIVERY_BYTES + 1
 
 
 def test_chunks_of_a_snapshot_take_no_more_memory_than_the_snapshot() -> None:

@@ -15,7 +15,8 @@ from seedbus.agents.observer import NullObserver
 from seedbus.bus import HostRequest, Offer
 from seedbus.bus.transport import Follower
 from seedbus.bus.zeromq import follow
-from seedbus.scenarios.running.run import bind, recruit, run
+from seedbus.scenarios.running.prepare import bind, recruit
+from seedbus.scenarios.running.run import run
 
 
 def other(what: Any, selftest: bytes | None = None, x0: bytes | None = None) -> Any:

@@ -13,15 +13,15 @@ from bus_harness import Desk, Follower
 from gates import Gate
 from hostile_arena import Worker
 from hostile_server import ServerProcess
+from hub_peers import WHAT, Door, Member, hub_at, pinging
 from standing import echo, listening, until
 from tcp_proxy import CountingProxy
-from test_zeromq_stalling import WHAT, Door, Member, hub_at, pinging
 from worlds import go
 
 from seedbus.agents.client.worker import prove
 from seedbus.bus import Envelope, HostRequest, Kind, encode
 from seedbus.bus.zeromq import Hub, follow
-from seedbus.scenarios.running.run import bind
+from seedbus.scenarios.running.prepare import bind
 
 RATE = 4e6
 LONG_S = 1.5  # that a welcome takes; whoever was silent so long would be gone twice over

@@ -85,7 +85,7 @@ def damage(path: Path, change: Any) -> None:
     [
         (
             lambda _, user: user["y"].pop(),
-            "x and y of user f0000_00 that are not lists of one length; expected a label",
+            "x and y of user f0000_00, which are not lists of equal length; expected a label",
         ),
         (lambda _, user: user["x"][2].pop(), "an image of user f0000_00; expected 784 numbers from 0 to 1"),
         (lambda _, user: user["x"][1].__setitem__(5, 1.5), "an image of user f0000_00"),
@@ -119,7 +119,7 @@ def test_a_text_beyond_the_alphabet_is_named(data: Path, change: Any, sentence: 
 def test_what_is_no_json_or_not_there_is_named(data: Path) -> None:
     path = data / "leaf-shakespeare" / "train" / "all_data.json"
     path.write_text(path.read_text(encoding="utf-8")[:-20], encoding="utf-8")
-    with pytest.raises(DataError, match=r"all_data\.json: found no JSON"):
+    with pytest.raises(DataError, match=r"all_data\.json: found invalid JSON"):
         Shakespeare().load()
     path.unlink()
     with pytest.raises(DataError, match="train: found no JSON files; expected LEAF's JSON files in train/ and test/"):

@@ -127,7 +127,5 @@ def test_the_classifier_is_trained_once_whatever_the_threads_and_to_the_same_bit
 def test_a_classifier_that_is_never_right_cannot_be_attacked() -> None:
     right = classifier(FashionMnist(), 1).right["train"].reshape(6, 10).any(axis=0)
     (wrong, *_) = np.flatnonzero(~right)
-    with pytest.raises(
-        DataError, match=f"no image of class {wrong} that a classifier of 1 steps tells rightly; expect"
-    ):
+    with pytest.raises(DataError, match=f"no image of class {wrong} that a classifier of 1 steps gets right; expect"):
         bind(BlackboxAttack(label=int(wrong), classifier_steps=1))

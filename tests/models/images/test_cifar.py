@@ -76,7 +76,7 @@ def test_without_a_cache_files_are_read_all_the_same(data: Path, monkeypatch: py
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (b"", "test_batch.bin: found 0 bytes; expected records of 3073 bytes, one at least"),
+        (b"", "test_batch.bin: found 0 bytes; expected records of 3073 bytes, at least one"),
         (bytes(3074), "found 3074 bytes; expected records of 3073"),
         (bytes(3073) + b"\x0a" + bytes(3072), "found label 10 at sample 1; expected labels 0 to 9"),
     ],

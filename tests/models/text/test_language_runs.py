@@ -18,12 +18,13 @@ from seedbus.agents.observer import NullObserver
 from seedbus.bus import HostRequest
 from seedbus.bus.zeromq import follow
 from seedbus.scenarios.errors import ScenarioError
-from seedbus.scenarios.running.cluster import Placement
+from seedbus.scenarios.running.prepare import bind, recruit
 from seedbus.scenarios.running.replay import replay
-from seedbus.scenarios.running.run import bind, recruit, run
+from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.loading import load, validate
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.schema.yaml_text import dump
+from seedbus.scenarios.transports.placement import Placement
 
 DECOMFL = {"name": "decomfl", "perturbations": 2, "learning_rate": 0.01}
 

@@ -16,7 +16,7 @@ from seedbus.models import Dirichlet
 from seedbus.models.tasks.language_model import LanguageModel
 from seedbus.models.text.files import read
 from seedbus.models.text.language_network import load
-from seedbus.models.text.weights import look
+from seedbus.models.text.weights import inspect_pretrained
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_the_configuration_tells_what_the_model_has(tmp_path: Path, opt: Path, c
     folder = write_model(tmp_path, **changes)
     with safe_open(folder / "model.safetensors", "np") as file:
         stored = {name.removeprefix("model."): tuple(file.get_slice(name).get_shape()) for name in file.keys()}
-    assert dict(look(str(folder)).shapes) == stored
+    assert dict(inspect_pretrained(str(folder)).shapes) == stored
 
 
 def test_published_sizes_are_known_without_a_file() -> None:
@@ -151,8 +151,8 @@ def test_what_is_held_out_is_the_same_whatever_the_seed(make: Any) -> None:
 
 def test_an_evaluation_measures_no_more_samples_than_it_should(make: Any) -> None:
     few = make(evaluated=3)
-    chosen = few.measured(6)
-    assert chosen.size == 3 and np.array_equal(chosen, few.measured(6))
+    chosen = few.evaluated_indices(6)
+    assert chosen.size == 3 and np.array_equal(chosen, few.evaluated_indices(6))
     problem = bind(few)
     problem.evaluate(problem.x0(), "test")
     assert sum(split == "test" for split, _ in problem._encoded) == 3

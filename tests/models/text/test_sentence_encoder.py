@@ -9,15 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-import test_models
 import torch
 from small_language import write_tokenizer
-from test_language_model import CONTRACT
+from task_contract import CONTRACT, KINDS
 
 from seedbus.models import Iid
 from seedbus.models.tasks.sentence_encoder import SentenceEncoder
 from seedbus.models.text.sentence_problem import SentenceProblem
-from seedbus.models.text.weights import _ENCODERS, _bert_shapes, look
+from seedbus.models.text.weights import _ENCODERS, _bert_shapes, inspect_pretrained
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.loading import load
 
@@ -94,12 +93,12 @@ def test_a_text_is_the_same_vector_alone_and_filled_up_and_of_unit_length(make: 
 def test_a_pair_is_shown_with_its_difference(make: Any) -> None:
     assert bind(make("rte", validation=0)).dimension == (3 * 16 + 1) * 2
     assert bind(make("cb", validation=0)).dimension == (3 * 16 + 1) * 3
-    assert test_models.KINDS["sentence-encoder"]().dimension == 385 * 2
+    assert KINDS["sentence-encoder"]().dimension == 385 * 2
 
 
 @real
 def test_the_package_has_the_weights_that_its_name_stands_for() -> None:
-    (name, config), stored = *_ENCODERS.items(), look("sentence-transformers/all-MiniLM-L6-v2")
+    (name, config), stored = *_ENCODERS.items(), inspect_pretrained("sentence-transformers/all-MiniLM-L6-v2")
     own = {key: shape for key, shape in stored.shapes.items() if not key.startswith("pooler.")}
     assert own == _bert_shapes(config) and stored.size == 22_713_216 and name.endswith("L6-v2")
 

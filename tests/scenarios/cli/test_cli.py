@@ -75,7 +75,7 @@ USAGE = [
     (("run", "small.yaml", "--resume", "a", "--out", "b"), r"give --out for a new run or --resume for an old one"),
     (("run", "--resume", "a", "--set", "seed=3"), r"--resume goes on with the run as it is; --set would change it"),
     (("run", "nope.yaml"), r"nope.yaml: there is no such file and no scenario of that name"),
-    (("check", "."), r"\.: it is no file; expected a scenario file, or a name from `seedbus list`"),
+    (("check", "."), r"\.: it is not a file; expected a scenario file, or a name from `seedbus list`"),
     (("run", "small.yaml", "--set", "seed=x"), r"small.yaml --set seed=x: seed: \"x\" is not accepted; expected a"),
     (
         ("run", "small.yaml", "--set", "stop.target={value: 1}"),

@@ -17,12 +17,12 @@ from worlds import go, outcome
 from seedbus.agents.journal.journal import Entry, Journal
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.reference import tables
-from seedbus.scenarios.running.cluster import Placement
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.discovery import faults
 from seedbus.scenarios.schema.loading import load, validate
 from seedbus.scenarios.schema.scenario import Scenario, json_schema
 from seedbus.scenarios.schema.yaml_text import dump
+from seedbus.scenarios.transports.placement import Placement
 
 Outcome = tuple[Any, ...]
 

@@ -24,7 +24,7 @@ from seedbus.scenarios.reporting.report import closing_table
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.run_folder import scenario_of
 from seedbus.scenarios.running.run import run
-from seedbus.scenarios.schema.expectations import FIGURES, Bounds, judged, names
+from seedbus.scenarios.schema.expectations import FIGURES, Bounds, judged, known_names
 
 ROOT = Path(__file__).resolve().parents[3]
 MET: dict[str, Any] = {"rounds": {"at_least": 6, "at_most": 6}, "loss": {"at_most": 1e9}, "refused": {"at_most": 0}}
@@ -39,7 +39,7 @@ WRONG = [
     ({"lss": {"at_most": 1}}, "expect.lss: nothing of that name is measured; did you mean loss?"),
     ({"accuracy": {"at_least": 1}}, "expect.accuracy: nothing of that name is measured; there are loss, gap, loss_ema"),
     ({"round_p59_s": {"at_most": 1}}, "nothing of that name is measured; did you mean round_p95_s?"),
-    ({"refused_lat": {"at_most": 1}}, "expect.refused_lat: nothing is refused for that; did you mean refused_late?"),
+    ({"refused_lat": {"at_most": 1}}, "expect.refused_lat: no message is refused for it; did you mean refused_late?"),
     ({"loss": {}}, "expect.loss: {} is not accepted; it has no bound; give at_least, at_most or both"),
     ({"loss": {"at_least": 2, "at_most": 1}}, "at_least (2) is more than at_most (1)"),
     ({"loss": {"at_lest": 2}}, "expect.loss.at_lest: no such field; did you mean at_least?"),
@@ -75,7 +75,7 @@ def test_a_task_measures_what_it_says_that_it_measures(task: Task) -> None:
 
 
 def test_every_figure_is_found_in_the_summary_of_every_run(tmp_path: Path) -> None:
-    everything = {name: {"at_least": -1e300} for name in [*names(["loss", "gap"]), "refused_late", "refused_x0"]}
+    everything = {name: {"at_least": -1e300} for name in [*known_names(["loss", "gap"]), "refused_late", "refused_x0"]}
     results = go(tmp_path / "run", lossy(expect=everything))
     assert list(results.expectations) == list(everything) and results.missed == []
     found = {name: each["found"] for name, each in results.expectations.items()}

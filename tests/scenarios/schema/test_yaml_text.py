@@ -10,7 +10,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seedbus.scenarios.schema.yaml_text import LONGEST, NotPlain, dump, parse
+from seedbus.scenarios.schema.yaml_text import MAX_CHARACTERS, NotPlain, dump, parse
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ from seedbus.scenarios.schema.yaml_text import LONGEST, NotPlain, dump, parse
         ("a: !!int x", "line 1: a tag (!!int) is not accepted; a scenario is plain data"),
         ("a: &a [x, x]\nb: [*a, *a]\n", "line 2: an alias (*a) is not accepted; write the value out"),
         ("a: &a [*a]\n", "line 1: an alias (*a) is not accepted; write the value out"),
-        ('a: 1\nb: "\\ud800"', "line 2: half a character (U+D800) is not accepted"),
+        ('a: 1\nb: "\\ud800"', "line 2: an unpaired surrogate (U+D800) is not accepted"),
         ("? [1, 2]\n: 3\n", "line 1: a key is text or a number, not a mapping or a list"),
         ("a: 1\n---\na: 1\n", "line 2: expected a single document in the stream, but found another document"),
         ("[" * 1500 + "]" * 1500, "it is nested too deeply"),
@@ -50,7 +50,7 @@ def test_a_few_lines_of_aliases_do_not_fill_the_memory() -> None:
 @pytest.mark.parametrize("unit", ["{a,", "a:\n", "[1, ", "- - ", "[a: 1, ", "? ", "'a',"])
 def test_no_text_takes_the_parser_longer_than_a_moment(unit: str) -> None:
     began = time.process_time()
-    for count in (LONGEST, 10 * LONGEST):
+    for count in (MAX_CHARACTERS, 10 * MAX_CHARACTERS):
         text = (unit * count)[:count]
         with pytest.raises(NotPlain) as raised:
             parse(text)

@@ -1,7 +1,7 @@
-"""Processes of followers that a run's own process starts, watches and ends.
+"""Processes of clients that a run's own process starts, watches and ends.
 
-What a worker must keep to itself reaches it by the pipe that is its standard input: one line of JSON, first of all. Its
-end is the worker's parent_pipe: when this process ends, however it ends, so does the worker.
+Secrets reach a worker through the pipe that is its standard input, as one line of JSON. When this process ends, for
+whatever reason, the pipe closes and the worker ends too.
 """
 
 from __future__ import annotations
@@ -22,22 +22,18 @@ from seedbus.bus.clock import wall_seconds
 from seedbus.bus.zeromq.keys import Identity
 from seedbus.scenarios.errors import WorkerFailed
 
-DEATHS = 5  # of one worker in a row, without a round between them, that are put up with
-LEASH_S = 0.7  # from the end of the leash to the end of a worker
-START_S = 10.0  # patience that a worker has at least: it connects before there is anybody to answer
-_OWN_WORDS = 20  # exit codes below this come with a sentence of the worker's own
+MAX_DEATHS = 5  # of one worker in a row, without a round between them
+PIPE_S = 0.7  # from the end of its pipe to the end of a worker
+MIN_PATIENCE_S = 10.0  # of a worker: it may connect before the server answers
+_OWN_SENTENCE = 20  # exit codes below this come with a sentence that the worker printed
 
 
-class Workers:
-    """Worker processes: started, watched, and started again should one die; they end when this process does.
-
-    hosted: what each is to host, as options of `seedbus client`; memory: the folder of what clients remember; identity:
-    the keys that the server asks for, if it asks for some.
-    """
+class WorkerProcesses:
+    """Worker processes: started, watched, and restarted when they die; they end when this process does."""
 
     def __init__(
         self,
-        hosted: Sequence[Sequence[str]],
+        shares: Sequence[Sequence[str]],
         endpoint: str,
         observer: Observer,
         *,
@@ -45,17 +41,31 @@ class Workers:
         memory: Path | None,
         identity: Identity | None,
     ) -> None:
-        self._hosted, self._endpoint, self._observer, self._patience_s = hosted, endpoint, observer, patience_s
+        """Prepare the processes, without starting them.
+
+        Args:
+            shares: for each process, the options of `seedbus client` that say what it hosts.
+            endpoint: where they connect to.
+            observer: is told of processes that ended and were restarted.
+            patience_s: how long they wait for a server that does not answer.
+            memory: the folder for the state that clients keep between rounds.
+            identity: the keys that the server asks for; None: it asks for none.
+        """
+        self._shares = shares
+        self._endpoint = endpoint
+        self._observer = observer
+        self._patience_s = patience_s
         self._memory = [] if memory is None else ["--memory", str(memory)]
         self._secrets = json.dumps({} if identity is None else identity.packed()).encode() + b"\n"
         self._children: dict[int, subprocess.Popen[bytes]] = {}
-        self._deaths, self._rounds = [0] * len(hosted), 0
+        self._deaths = [0] * len(shares)
+        self._rounds = 0
         self._ended: deque[tuple[int, int]] = deque()
         self._failure: Exception | None = None
         self._is_closing = threading.Event()
         self._watchers = [
             threading.Thread(target=self._watch, args=(number,), name="watcher", daemon=True)
-            for number in range(len(hosted))
+            for number in range(len(shares))
         ]
 
     def start(self) -> None:
@@ -65,6 +75,7 @@ class Workers:
             watcher.start()
 
     def check(self, registration: Registration) -> None:
+        """Report workers that ended. Raises `WorkerFailed`, `Unfinishable` if one cannot be restarted."""
         while self._ended:
             number, code = self._ended.popleft()
             self._observer.noted("worker", number=number, ended=code)
@@ -74,28 +85,28 @@ class Workers:
             self._rounds, self._deaths = registration.rounds_closed, [0] * len(self._deaths)
 
     def close(self) -> None:
-        """They have been told that the run is over; who has not heard loses its leash."""
+        """End the workers; those that have heard that the run is over have ended by themselves."""
         self._is_closing.set()
         for child in self._children.values():
-            _let_go(child)
-        until = wall_seconds() + LEASH_S
+            _close_pipe(child)
+        until = wall_seconds() + PIPE_S
         watchers = [watcher for watcher in self._watchers if watcher.ident is not None]
         for watcher in watchers:
             watcher.join(max(0.0, until - wall_seconds()))
         for child in self._children.values():
-            child.kill()  # who is loading yet does not hear; for the others it is too late to mean anything
+            child.kill()  # a worker that is loading data does not watch its pipe; the others have ended
         for watcher in watchers:
             watcher.join()
 
     def _watch(self, number: int) -> None:
-        """Wait for the end of a worker, and start another in its place if it was not the run's."""
+        """Wait until a worker ends, and start another in its place unless the run is over."""
         while (code := self._children[number].wait()) and not self._is_closing.is_set():
             self._deaths[number] += 1
-            if 0 < code < _OWN_WORDS or self._deaths[number] > DEATHS:
+            if 0 < code < _OWN_SENTENCE or self._deaths[number] > MAX_DEATHS:
                 self._failure = WorkerFailed(number, code)
                 return
             self._ended.append((number, code))
-            _let_go(self._children[number])
+            _close_pipe(self._children[number])
             try:
                 self._children[number] = self._spawn(number)
             except Unfinishable as error:
@@ -104,8 +115,8 @@ class Workers:
 
     def _spawn(self, number: int) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "seedbus", "client", "--connect", self._endpoint, "--parent-pipe", "--quiet"]
-        command += [*self._hosted[number], "--patience", str(max(self._patience_s, START_S)), *self._memory]
-        # a session of its own: Ctrl-C is for this process, which then tells its workers
+        command += [*self._shares[number], "--patience", str(max(self._patience_s, MIN_PATIENCE_S)), *self._memory]
+        # a process group of its own: Ctrl-C reaches this process only, which then tells its workers
         try:
             child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
         except OSError as error:
@@ -115,14 +126,14 @@ class Workers:
 
 
 def _tell(child: subprocess.Popen[bytes], line: bytes) -> None:
-    """Hand a worker what nobody else may see; a pipe holds far more than that."""
+    """Write a line to a worker's standard input; it fits into the pipe, so this does not wait."""
     if child.stdin is not None:
-        with suppress(OSError):  # it has ended already, which its watcher will find
+        with suppress(OSError):  # it has ended already; its watcher will notice
             child.stdin.write(line)
             child.stdin.flush()
 
 
-def _let_go(child: subprocess.Popen[bytes]) -> None:
+def _close_pipe(child: subprocess.Popen[bytes]) -> None:
     """Close the pipe to a worker, which ends the worker too."""
     if child.stdin is not None:
         with suppress(OSError):

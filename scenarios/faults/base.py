@@ -1,0 +1,177 @@
+"""The base classes of faults: which clients, rounds and messages a fault strikes.
+
+Fault            any fault
+ClientSelector   selects clients
+RoundSelector    also rounds, with a probability
+TrafficSelector  also the direction and the simulated time of a message
+MessageSelector  also the kind of a message
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from seedbus.bus import KeyedRandom, Passage
+from seedbus.bus.network import round_ns
+
+_LATEST_S = 10**7  # past the end of simulated time
+
+
+class Fault(BaseModel):
+    """One entry of `faults:` in a scenario."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        """Yield the fields that differ from their defaults.
+
+        The repr keys the fault's random draws. Defaults are left out, so that a field added later changes no draw.
+        """
+        for name, value in super().__repr_args__():
+            if name is None or value != type(self).model_fields[name].default:
+                yield name, value
+
+    @property
+    def may_lose(self) -> bool:
+        """True if a message may never arrive."""
+        return False
+
+    @property
+    def named_clients(self) -> list[int]:
+        """The clients that the scenario lists by number."""
+        return []
+
+    def file_digest(self, clients: int) -> str:
+        """Return the digest of the file that the fault reads, or "" if it reads none.
+
+        Args:
+            clients: number of clients of the run.
+
+        Raises:
+            ScenarioError: the file cannot be read or has an invalid line.
+        """
+        return ""
+
+
+class ClientSelector(Fault):
+    """Selects clients. Default: all."""
+
+    clients: list[int] | None = Field(default=None, description="only these clients")
+    fraction: float | None = Field(
+        default=None, ge=0, le=1, description="only this fraction of all clients, drawn once; instead of clients"
+    )
+
+    @model_validator(mode="after")
+    def _check_one_selection(self) -> ClientSelector:
+        if self.clients is not None and self.fraction is not None:
+            raise ValueError("give clients or fraction, not both")
+        return self
+
+    @property
+    def named_clients(self) -> list[int]:
+        return self.clients or []
+
+    def selects_client(self, client: int, random: KeyedRandom) -> bool:
+        """True if the client is selected."""
+        if self.fraction is not None:
+            return client in random.share(self.fraction)
+        return self.clients is None or client in self.clients
+
+    def chosen(self, clients: int, random: KeyedRandom) -> Iterable[int]:
+        """Return the selected clients, ascending.
+
+        Args:
+            clients: number of clients of the run.
+            random: the fault's own draws.
+        """
+        if self.fraction is not None:
+            return sorted(random.share(self.fraction))
+        return range(clients) if self.clients is None else sorted(set(self.clients))
+
+
+class RoundSelector(ClientSelector):
+    """Selects clients in rounds, with a probability. Default: all clients, in every round."""
+
+    probability: float = Field(
+        default=1.0, ge=0, le=1, description="chance that a selected client or message is affected"
+    )
+    at_round: int = Field(default=0, ge=0, description="first round")
+    for_rounds: int | None = Field(default=None, ge=1, description="number of rounds; none: to the end")
+    every_rounds: int | None = Field(
+        default=None, ge=1, description="rounds from one start to the next; none: only once"
+    )
+
+    @model_validator(mode="after")
+    def _check_rounds(self) -> RoundSelector:
+        if self.every_rounds is not None and (self.for_rounds is None or self.for_rounds > self.every_rounds):
+            raise ValueError(f"every_rounds ({self.every_rounds}) needs for_rounds, which is at most as many")
+        return self
+
+    def is_due(self, round: int) -> bool:
+        """True if the round is selected."""
+        return _is_within(round, self.at_round, self.for_rounds, self.every_rounds)
+
+    def strikes_client(self, client: int, round: int, random: KeyedRandom) -> bool:
+        """True if the fault affects the client during the whole round."""
+        if not (self.is_due(round) and self.selects_client(client, random)):
+            return False
+        return self.probability == 1 or random.draw("strike", client, round) < self.probability
+
+
+class TrafficSelector(RoundSelector):
+    """Selects messages between server and clients, also by direction and simulated time. Default: all messages."""
+
+    direction: Literal["up", "down", "both"] = Field(default="both", description="up: to the server; down: from it")
+    at_s: float = Field(default=0.0, ge=0, le=_LATEST_S, description="first simulated second")
+    for_s: float | None = Field(
+        default=None, ge=1e-9, le=_LATEST_S, description="duration in simulated seconds; none: to the end"
+    )
+    every_s: float | None = Field(
+        default=None, ge=1e-9, le=_LATEST_S, description="simulated seconds from one start to the next; none: only once"
+    )
+
+    @model_validator(mode="after")
+    def _check_times(self) -> TrafficSelector:
+        if self.every_s is not None and (self.for_s is None or self.for_s > self.every_s):
+            raise ValueError(f"every_s ({self.every_s:g}) needs for_s, which is at most as long")
+        return self
+
+    def selects(self, passage: Passage) -> bool:
+        """True if the message is selected at this moment; `probability` is not considered."""
+        if self.direction != "both" and passage.kind.is_upward != (self.direction == "up"):
+            return False
+        for_ns = None if self.for_s is None else round_ns(self.for_s)
+        every_ns = None if self.every_s is None else round_ns(self.every_s)
+        if not _is_within(passage.now_ns, round_ns(self.at_s), for_ns, every_ns):
+            return False
+        return self.is_due(passage.round) and self.selects_client(passage.client, passage.random)
+
+
+class MessageSelector(TrafficSelector):
+    """Selects messages, also by kind, at the time of sending. Default: all messages."""
+
+    kind: Literal["plan", "report", "join", "snapshot", "pull"] | None = Field(
+        default=None,
+        description="only messages of this kind; join: a client tells the server which version it has; snapshot: the "
+        "offer of a snapshot to a lagging client, or a chunk of it; pull: the client's request for chunks",
+    )
+
+    def strikes(self, passage: Passage) -> bool:
+        """True if the fault affects the message; False on arrival."""
+        if passage.arriving or (self.kind is not None and passage.kind.name.lower() != self.kind):
+            return False
+        return self.selects(passage) and passage.draw("strike") < self.probability
+
+
+def _is_within(now: int, start: int, length: int | None, period: int | None) -> bool:
+    """True if `now` lies in a window of `length` that begins at `start` and again after every `period`.
+
+    Without a length the window never ends; without a period it occurs once.
+    """
+    elapsed = now - start
+    if period is not None and elapsed >= 0:
+        elapsed %= period
+    return elapsed >= 0 and (length is None or elapsed < length)

@@ -1,0 +1,112 @@
+"""Report on a run that has ended: its results, judged by what the scenario expects, and its page."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from seedbus.agents.journal.journal import Journal
+from seedbus.agents.launcher import MESSAGES, Outcome
+from seedbus.bus import ledger_hash, read_ledger
+from seedbus.bus.errors import LedgerDamaged
+from seedbus.bus.ledger import Columns
+from seedbus.scenarios.reporting.accounting import account
+from seedbus.scenarios.reporting.page import PAGE, page
+from seedbus.scenarios.reporting.results import RESULTS, Results, strict, write
+from seedbus.scenarios.reporting.round_table import RoundTable
+from seedbus.scenarios.reporting.statistics import ArrivedReports, clients_table, describe, replay_time
+from seedbus.scenarios.run_folder import writable
+from seedbus.scenarios.schema.expectations import judged
+from seedbus.scenarios.schema.scenario import Scenario
+
+
+def report(
+    scenario: Scenario,
+    folder: Path,
+    journal: Journal,
+    outcome: Outcome,
+    *,
+    wall_s: float,
+    cpu_s: float,
+    was_resumed: bool,
+) -> Results:
+    """Write `results.json` and the page of a run that has ended.
+
+    Args:
+        scenario: the run's scenario.
+        folder: the run's folder, with the ledger's files.
+        journal: the run's rounds and evaluations.
+        outcome: how the run ended.
+        wall_s: real seconds since the run was started or resumed.
+        cpu_s: processor seconds since the run was started or resumed.
+        was_resumed: whether the run had closed rounds before.
+
+    Raises:
+        LedgerDamaged: files of the ledger are missing or damaged.
+        RunFolderError: the files cannot be written.
+    """
+    lines, columns = journal.metrics(), _messages(folder / MESSAGES, journal)
+    rounds = RoundTable.of(journal.rounds(), scenario.participation.clients)
+    arrived = ArrivedReports(columns, rounds)
+    clients = clients_table(columns, rounds, arrived, replay_time(scenario.compute, scenario.seed))
+    summary = _summary(scenario, folder, columns, lines, outcome)
+    summary = strict(summary | describe(rounds, arrived, clients, outcome.simulated_s))
+    # figures that are not finite become null, as in the files by which a finished run can be judged again
+    summary["expectations"] = judged(scenario.expect, summary, [strict(line) for line in lines])
+    summary["wall_s"], summary["cpu_s"] = wall_s, cpu_s
+    summary["was_resumed"] = was_resumed
+    with writable(folder):
+        write(folder / PAGE, page(summary, lines, rounds, clients))
+        write(folder / RESULTS, json.dumps(summary, indent=2))
+    return Results(folder, summary)
+
+
+def judge_again(results: Results, scenario: Scenario) -> Results:
+    """Judge a finished run by a scenario's current expectations.
+
+    `results.json` is written again if the verdicts differ.
+
+    Raises:
+        RunFolderError: the file cannot be written.
+    """
+    expectations = judged(scenario.expect, results.summary, results.lines if scenario.expect else [])
+    if expectations == results.expectations:
+        return results
+    summary = results.summary | {"expectations": expectations}
+    with writable(results.folder):
+        write(results.folder / RESULTS, json.dumps(summary, indent=2))
+    return Results(results.folder, summary)
+
+
+def _summary(
+    scenario: Scenario, folder: Path, columns: Columns, lines: list[dict[str, Any]], outcome: Outcome
+) -> dict[str, Any]:
+    names = [fault["fault"] for fault in scenario.resolved()["faults"]]
+    last = {name: value for name, value in lines[-1].items() if name not in ("bytes_up", "bytes_down")} if lines else {}
+    return {
+        "run": str(folder),
+        "scenario": scenario.name,
+        "algorithm": scenario.resolved()["algorithm"]["name"],
+        "reason": outcome.reason,
+        "rounds": outcome.rounds,
+        "version": outcome.version,
+        "dimension": scenario.task.dimension,
+        "digest": outcome.digest,
+        "ledger_hash": ledger_hash(columns),
+        "metrics": last,
+        "clock": scenario.clock,
+        "simulated_s": outcome.simulated_s,
+        "traffic": account(columns, scenario, outcome.rounds, scenario.task.dimension),
+        "refusals": outcome.refusals,
+        "faults": [{"fault": name} | did for name, did in zip(names, outcome.faults, strict=True)],
+    }
+
+
+def _messages(folder: Path, journal: Journal) -> Columns:
+    """All rows of the ledger. Raises `LedgerDamaged` if the journal knows of more files than there are."""
+    checkpoint = journal.checkpoint()
+    segments, found = checkpoint.segments if checkpoint else 0, len(list(folder.glob("*.parquet")))
+    if found < segments:
+        raise LedgerDamaged(str(folder), f"{found} of its {segments} segments are there")
+    return read_ledger(folder)

@@ -1,0 +1,66 @@
+"""Execute a prepared run in its open folder."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from seedbus.agents import launcher
+from seedbus.agents.client.worker import build_facts, prove
+from seedbus.agents.launcher import Outcome, Setup, check_build
+from seedbus.bus.envelope import SHORT
+from seedbus.bus.files import check_folder
+from seedbus.scenarios.running.open_run import OpenRun
+from seedbus.scenarios.running.prepare import Prepared, recruit
+from seedbus.scenarios.transports import transports
+from seedbus.scenarios.transports.contract import Hosting
+
+MEMORY = "clients"
+
+
+def execute(prepared: Prepared, run: OpenRun) -> Outcome:
+    """Run the scenario's server, with its clients as they are placed, until the run is over.
+
+    Raises:
+        RunFolderError: the folder's run was begun by another build, or with another x₀.
+        Unfinishable, WorkerFailed, BadEndpoint, TooFewFiles: it cannot go on.
+    """
+    scenario, problem = prepared.scenario, prepared.problem
+    memory = run.folder / MEMORY
+    check_folder(memory)  # links are refused; its files are checked when they are opened
+    if problem is not None:
+        check_build(run.folder, run.journal.facts(), build_facts(prove(scenario.algorithm, problem)))
+    is_here = problem is not None and prepared.placement.is_here
+    setup = _setup(prepared)
+    hosting = Hosting(
+        replace(prepared.placement, memory=memory),
+        clients=scenario.participation.clients,
+        is_virtual=setup.is_virtual,
+        recruit=recruit(scenario, problem, run.recorder, memory) if problem is not None and is_here else None,
+        observer=run.recorder,
+        report_limit=setup.report_limit,
+    )
+    with transports.connected(hosting) as connect:
+        return launcher.run(setup, run.folder, run.journal, run.recorder, connect)
+
+
+def _setup(prepared: Prepared) -> Setup:
+    scenario, problem = prepared.scenario, prepared.problem
+    return Setup(
+        seed=scenario.seed,
+        algorithm=scenario.algorithm.sized(scenario.task.dimension),
+        participation=scenario.participation,
+        stop=scenario.stop,
+        evaluation=scenario.evaluation,
+        metrics=scenario.metrics,
+        network=scenario.network,
+        compute=scenario.compute,
+        faults=scenario.faults,
+        verify_every=scenario.verify_every if scenario.verify else 0,
+        is_virtual=scenario.clock == "virtual",
+        scenario=json.dumps(scenario.resolved()).encode(),
+        processes=prepared.placement.expect,
+        lag=None if scenario.lag is None else scenario.lag.commits(scenario.replay_s),
+        x0=None if problem is None else problem.x0,
+        report_limit=SHORT + scenario.algorithm.report_bytes(scenario.task.dimension),
+    )

@@ -1,0 +1,71 @@
+"""The folder of a run while it runs: its journal, its log and its measurements."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from seedbus.agents.journal.journal import Journal
+from seedbus.agents.observer import Observer
+from seedbus.bus.errors import BadEndpoint, TooFewFiles
+from seedbus.scenarios.errors import Interrupted, WorkerFailed
+from seedbus.scenarios.run_folder import journal_in, lost_rounds, next_folder, writable
+from seedbus.scenarios.running.prepare import Prepared
+from seedbus.scenarios.running.recording import Recorder
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRun:
+    """A run's folder, open for writing.
+
+    Attributes:
+        recorder: writes the log and the measurements, and passes them on.
+        was_resumed: whether the run had closed rounds before.
+    """
+
+    folder: Path
+    journal: Journal
+    recorder: Recorder
+    was_resumed: bool
+
+
+@contextmanager
+def opened(prepared: Prepared, out: str | Path | None, resume: bool, observer: Observer) -> Iterator[OpenRun]:
+    """Make a run's folder, or open the one that is there.
+
+    A new folder is removed again if the run could not begin. Ctrl-C becomes `Interrupted`, with the command that
+    continues the run.
+
+    Args:
+        prepared: the run.
+        out: its folder; None: the first free one of runs/NAME-1, runs/NAME-2, …
+        resume: whether to continue the run in `out`.
+        observer: where the recorder passes everything on to.
+
+    Raises:
+        RunFolderError, JournalDamaged: the folder cannot be used.
+        Interrupted: on Ctrl-C; every closed round is kept.
+    """
+    scenario = prepared.scenario
+    folder = Path(out) if out is not None else next_folder(scenario.name)
+    is_void, lost = False, lost_rounds(folder, scenario) if resume else {}
+    try:
+        with closing(journal_in(folder, scenario, prepared.files, resume=resume)) as journal:
+            try:
+                checkpoint = journal.checkpoint()  # a damaged one is refused before anything is written
+                lines = checkpoint.metrics if checkpoint is not None else journal.metrics()
+                with writable(folder), closing(Recorder(folder, lines, observer)) as recorder:
+                    for event, what in lost.items():
+                        recorder.noted(event, what=what)
+                    yield OpenRun(folder, journal, recorder, was_resumed=checkpoint is not None)
+            except KeyboardInterrupt:
+                raise Interrupted(folder, prepared.placement.command) from None
+            except (BadEndpoint, TooFewFiles, WorkerFailed):
+                is_void = not resume and journal.checkpoint() is None
+                raise
+    finally:
+        if is_void:
+            shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,125 @@
+"""Where a run's server listens, with which keys, and what those who come in may ask for."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from seedbus.agents.errors import Unfinishable
+from seedbus.bus import Registration
+from seedbus.bus.errors import BadKey
+from seedbus.bus.transport import ANYBODY, OPERATOR, STRANGER, Rights
+
+if TYPE_CHECKING:
+    from seedbus.bus.zeromq.keys import Identity, KeyPair, Table
+
+SERVER_KEY = "server"
+
+
+class Access:
+    """Where a run's server listens, with which keys, and what peers may ask for.
+
+    Attributes:
+        endpoint: where it listens.
+        own: an address in a folder that only this user may enter; peers that use it are the operator's. "": none.
+        keys: the server's key pair; None: no encryption.
+        identity: the keys that the server's own processes show, where they share an endpoint with others.
+    """
+
+    def __init__(
+        self,
+        context: Any,
+        endpoint: str,
+        own: str,
+        *,
+        keys: KeyPair | None = None,
+        table: Table | None = None,
+        identity: Identity | None = None,
+        trusts_all: bool = False,
+    ) -> None:
+        from seedbus.bus.zeromq.keys import Authenticator
+
+        self.endpoint = endpoint
+        self.own = own
+        self.keys = keys
+        self.identity = identity
+        self._table = table
+        self._trusts_all = trusts_all
+        self._complaint = ""
+        self._authenticator = None if keys is None else Authenticator(context, self._admits)
+
+    @classmethod
+    def for_clients(cls, context: Any, endpoint: str, own: str, *, keys: Path | None, trusts_all: bool) -> Access:
+        """For a server that clients connect to by themselves.
+
+        Args:
+            context: the ZeroMQ context.
+            endpoint: where they connect to.
+            own: the address for the server's own processes.
+            keys: the folder with the server's keys and the table of authorised ones; None: no encryption.
+            trusts_all: whether every peer has all rights.
+        """
+        if keys is None:
+            return cls(context, endpoint, own, trusts_all=trusts_all)
+        from seedbus.bus.zeromq.keys import TABLE, Table
+
+        pair = server_keys(keys)
+        return cls(context, endpoint, own, keys=pair, table=Table(keys / TABLE), trusts_all=trusts_all)
+
+    @classmethod
+    def for_workers(cls, context: Any, endpoint: str, own: str, *, is_encrypted: bool) -> Access:
+        """For a server whose clients are in its own processes; with is_encrypted, they get keys for this run."""
+        if not is_encrypted:
+            return cls(context, endpoint, own)
+        from seedbus.bus.zeromq.keys import Identity, KeyPair
+
+        pair = KeyPair.new()
+        return cls(context, endpoint, own, keys=pair, identity=Identity(KeyPair.new(), pair.public))
+
+    def rights(self, is_own: bool, user: str) -> Rights | None:
+        if is_own:
+            return OPERATOR
+        if self._trusts_all:
+            return ANYBODY
+        return STRANGER if self.keys is None else self._rights_of(user)
+
+    def _rights_of(self, user: str) -> Rights | None:
+        if self.identity is not None:
+            return OPERATOR if user.encode() == self.identity.own.public else None
+        return None if self._table is None else self._table.rights(user)
+
+    def _admits(self, user: str) -> bool:
+        return self._rights_of(user) is not None if self._table is None else self._table.admits(user)
+
+    def tell(self, registration: Registration) -> None:
+        """Report keys that were refused, and a table of keys that cannot be used.
+
+        Raises:
+            Unfinishable: the thread that checks keys has ended.
+        """
+        if self._authenticator is None:
+            return
+        while self._authenticator.rejected:
+            key = self._authenticator.rejected.pop()
+            registration.refused(f"key {key}", "not-authorised", "this key is not authorised")
+        complaint = "" if self._table is None else self._table.complaint
+        if complaint and complaint != self._complaint:
+            registration.refused("the table of keys", "not-authorised", f"{complaint}; until then nobody is let in")
+        self._complaint = complaint
+        if not self._authenticator.is_alive:
+            raise Unfinishable("the thread that checks keys has ended; every closed round is kept")
+
+    def close(self) -> None:
+        if self._authenticator is not None:
+            self._authenticator.close()
+
+
+def server_keys(folder: Path) -> KeyPair:
+    """The key pair of this user's servers, made if there is none. Raises `BadKey`."""
+    from seedbus.bus.zeromq.keys import SECRET, KeyPair
+
+    if not (folder / f"{SERVER_KEY}{SECRET}").exists():
+        with suppress(BadKey):  # another server made it first; what else is wrong, `load` says
+            KeyPair.new().save(folder, SERVER_KEY)
+    return KeyPair.load(folder / f"{SERVER_KEY}{SECRET}")

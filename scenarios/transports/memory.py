@@ -1,0 +1,20 @@
+"""Messages as function calls within one process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from seedbus.scenarios.transports.contract import Connect, Hosting
+
+
+class Memory:
+    name = "memory"
+    summary = "function calls in one process"
+    reaches_processes = False
+
+    @contextmanager
+    def connected(self, hosting: Hosting) -> Iterator[Connect]:
+        from seedbus.bus import MemoryTransport
+
+        yield lambda run: MemoryTransport(hosting.recruit, offload=not hosting.is_virtual, gathers=hosting.is_virtual)

@@ -1,0 +1,80 @@
+"""Where a run's clients are: in this process, in processes that it starts, or wherever they connect from."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from seedbus.bus import Recruit
+
+LEAST_ANSWER_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a run's clients are, and how long its server waits for them.
+
+    Attributes:
+        transport: a name in `TRANSPORTS`.
+        workers: worker processes to start on this machine; 0: the clients are in this process, unless `bind` is set.
+        bind: an endpoint that client processes connect to by themselves.
+        expect: how many of those processes share the clients among them.
+        patience_s: how long a client may be without a process before the run ends.
+        join_s: how long a process may take to join after it was offered clients.
+        answer_s: how long a process that somebody else started may owe an answer; None: `patience_s`, and at least
+            `LEAST_ANSWER_S`.
+        heartbeat_s: interval of the transport's heartbeats.
+        memory: the folder for the state that clients keep between rounds.
+        wrap: replaces the clients' factory, where they are in this process; for tests with misbehaving clients.
+        keys: the folder with the server's keys and the table of authorised ones; None: no encryption.
+        evaluator: who evaluates and provides x₀: a process that the server starts (own), a process with a key that is
+            authorised for it (keys), or the first process that asks (anybody), for tests in which all are trusted.
+    """
+
+    transport: str = "memory"
+    workers: int = 0
+    bind: str | None = None
+    expect: int = 1
+    patience_s: float = 60.0
+    join_s: float = 300.0
+    answer_s: float | None = None
+    heartbeat_s: float = 2.0
+    memory: Path | None = None
+    wrap: Callable[[Recruit], Recruit] | None = None
+    keys: Path | None = None
+    evaluator: Literal["own", "keys", "anybody"] = "own"
+
+    @property
+    def answer_within_s(self) -> float:
+        return max(self.patience_s, LEAST_ANSWER_S) if self.answer_s is None else self.answer_s
+
+    @property
+    def is_here(self) -> bool:
+        """True if the clients are in this process."""
+        return not self.workers and self.bind is None
+
+    @property
+    def command(self) -> str:
+        """The command that continues a run with this placement, without `--resume` and the folder."""
+        if self.bind is None:
+            return f"seedbus run --workers {self.workers}" if self.workers else "seedbus run"
+        command = f"seedbus server --bind {shlex.quote(self.bind)} --expect-workers {self.expect}"
+        if self.keys is not None:
+            command += f" --keys {shlex.quote(str(self.keys))}"
+        elif is_public(self.bind):
+            command += " --insecure"
+        if self.answer_s is not None:
+            command += f" --answer-within {self.answer_s:g}"
+        return command + " --evaluator keys" * (self.evaluator == "keys")
+
+
+def is_public(bind: str) -> bool:
+    """Whether processes of other machines may reach an endpoint."""
+    if not bind.startswith("tcp://"):
+        return False
+    host = bind.removeprefix("tcp://").rpartition(":")[0].strip("[]")
+    return host not in ("localhost", "lo", "::1") and not host.startswith("127.")

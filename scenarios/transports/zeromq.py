@@ -1,0 +1,197 @@
+"""Messages over ZeroMQ: within a process, between processes of one machine, and between machines.
+
+Nothing heavy is imported before a run needs it: the table of transports is read for `--help` too.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from seedbus.scenarios.transports.contract import Connect, Hosting
+from seedbus.scenarios.transports.placement import Placement
+
+if TYPE_CHECKING:
+    from seedbus.bus import Registration, Transport
+    from seedbus.bus.zeromq import Hub
+    from seedbus.scenarios.transports.access import Access
+    from seedbus.scenarios.transports.hosted_thread import HostedThread
+    from seedbus.scenarios.transports.worker_processes import WorkerProcesses
+
+    Hosts = HostedThread | WorkerProcesses
+
+FILES_PER_CONNECTION = 2  # its socket, and what is open beside it
+MAX_FOLDER_BYTES = 80  # a socket's path has 107 bytes at most; clusters have long folders for temporary files
+
+
+class ZeroMQ:
+    """What the ZeroMQ transports have in common.
+
+    Attributes:
+        endpoint: where a server binds whose clients are its own; None: in a folder that only this user may enter.
+        is_encrypted: whether other users of this machine can connect to it, so that the run makes keys of its own.
+    """
+
+    name = ""
+    summary = ""
+    reaches_processes = True
+    endpoint: str | None = None
+    is_encrypted = False
+
+    @contextmanager
+    def connected(self, hosting: Hosting) -> Iterator[Connect]:
+        import zmq
+
+        from seedbus.bus.zeromq.sockets import allow_files, check_files
+
+        placement = hosting.placement
+        check_files(max(placement.workers, placement.expect), each=FILES_PER_CONNECTION)
+        if placement.bind is not None:
+            allow_files(hosting.clients * FILES_PER_CONNECTION)  # each may come with a socket of its own
+        with ExitStack() as stack:
+            own = stack.enter_context(_private_endpoint()) if self._needs_private_endpoint(placement) else ""
+            context = stack.enter_context(zmq.Context())
+            context.max_sockets = 65_535
+            access = stack.enter_context(closing(self._access(placement, own, context)))
+            with closing(_Connector(hosting, access, context)) as connector:
+                yield connector.connect
+
+    def _needs_private_endpoint(self, placement: Placement) -> bool:
+        if placement.bind is None:
+            return self.endpoint is None
+        return placement.evaluator != "anybody"
+
+    def _access(self, placement: Placement, own: str, context: Any) -> Access:
+        from seedbus.scenarios.transports.access import Access
+
+        if placement.bind is not None:
+            trusts_all = placement.evaluator == "anybody"
+            return Access.for_clients(context, placement.bind, own, keys=placement.keys, trusts_all=trusts_all)
+        return Access.for_workers(context, self.endpoint or own, own, is_encrypted=self.is_encrypted)
+
+
+class Inproc(ZeroMQ):
+    name = "inproc"
+    summary = "ZeroMQ between threads of one process"
+    reaches_processes = False
+    endpoint = "inproc://seedbus"
+
+
+class Ipc(ZeroMQ):
+    name = "ipc"
+    summary = "ZeroMQ over a socket in a private folder"
+
+
+class Tcp(ZeroMQ):
+    name = "tcp"
+    summary = "ZeroMQ over TCP, encrypted"
+    endpoint = "tcp://127.0.0.1:*"
+    is_encrypted = True
+
+
+def check_bind(endpoint: str) -> None:
+    """Raises `BadEndpoint` if a server cannot bind there."""
+    from seedbus.bus.zeromq import sockets
+
+    sockets.check_bind(endpoint)
+
+
+class _Connector:
+    """Makes the server's end of the transport, and whatever hosts the clients in its place."""
+
+    def __init__(self, hosting: Hosting, access: Access, context: Any) -> None:
+        from seedbus.scenarios.transports.patience import Patience
+
+        self._hosting = hosting
+        self._access = access
+        self._context = context
+        self._patience = Patience(hosting.placement)
+        self._hub: Hub | None = None
+        self._hosts: Hosts | None = None
+
+    def connect(self, run: bytes) -> Transport:
+        from seedbus.bus.zeromq import Hub, Limits
+
+        hosting, access, placement = self._hosting, self._access, self._hosting.placement
+        self._hub = hub = Hub(
+            access.endpoint,
+            run,
+            limits=Limits(placement.heartbeat_s, join_s=placement.join_s, answer_s=placement.answer_within_s),
+            redelivers=hosting.is_virtual,
+            report_limit=hosting.report_limit,
+            context=self._context,
+            on_tick=self._on_tick,
+            rights=access.rights,
+            own=access.own,
+            keys=access.keys,
+            offers=hosting.clients,  # each may come with a socket of its own
+        )
+        hosting.observer.noted("listening", endpoint=hub.endpoint, who=_who_comes(placement, hub.endpoint, access))
+        # processes of a server that others connect to use the address that only this user finds
+        self._start_hosts(hub.endpoint if placement.bind is None else access.own)
+        return hub
+
+    def _start_hosts(self, endpoint: str) -> None:
+        hosting, placement = self._hosting, self._hosting.placement
+        shares = _shares(placement, hosting.clients)
+        if shares:
+            from seedbus.scenarios.transports.worker_processes import WorkerProcesses
+
+            self._hosts = processes = WorkerProcesses(
+                shares,
+                endpoint,
+                hosting.observer,
+                patience_s=placement.patience_s,
+                memory=placement.memory if placement.workers else None,
+                identity=self._access.identity,
+            )
+            processes.start()
+        elif hosting.recruit is not None:
+            from seedbus.scenarios.transports.hosted_thread import HostedThread
+
+            self._hosts = HostedThread(endpoint, hosting.recruit, self._context, self._access.identity)
+
+    def _on_tick(self, registration: Registration) -> None:
+        self._access.tell(registration)
+        if self._hosts is not None:
+            self._hosts.check(registration)
+        self._patience.check(registration, 0 if self._hub is None else self._hub.stalls)
+
+    def close(self) -> None:
+        if self._hosts is not None:
+            self._hosts.close()
+        if self._hub is not None:
+            self._hub.end()  # it has ended already, unless the run failed before it began
+
+
+@contextmanager
+def _private_endpoint() -> Iterator[str]:
+    """An ipc endpoint in a new folder that only this user may enter."""
+    is_short = len(os.fsencode(tempfile.gettempdir())) <= MAX_FOLDER_BYTES
+    with tempfile.TemporaryDirectory(prefix="seedbus-", dir=None if is_short else "/tmp") as folder:
+        yield f"ipc://{folder}/own"
+
+
+def _shares(placement: Placement, clients: int) -> list[list[str]]:
+    """For each process that the server starts, the options of `seedbus client` that say what it hosts."""
+    if placement.bind is not None:
+        return [["--clients", "none", "--evaluator"]] if placement.evaluator == "own" else []
+    workers = placement.workers
+    bounds = [number * clients // workers for number in range(workers + 1)] if workers else []
+    shares = [["--clients", f"{first}-{end - 1}", "--no-evaluator"] for first, end in pairwise(bounds)]
+    if shares:
+        shares[0][-1] = "--evaluator"
+    return shares
+
+
+def _who_comes(placement: Placement, endpoint: str, access: Access) -> str:
+    if placement.bind is None:
+        return f"{placement.workers} workers are starting" if placement.workers else "the clients are in this process"
+    command = f"seedbus client --connect {endpoint.replace('0.0.0.0', 'THIS-HOST')}"
+    if access.keys is not None:
+        command += f" --server-key '{access.keys.public.decode()}'"
+    return f"clients join by `{command}`, and the run begins when all have"

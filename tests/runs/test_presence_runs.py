@@ -12,9 +12,12 @@ from availability_scenarios import FAULTS, availability_scenario, churn, ramp
 from power_cuts import PowerCut, cut_power
 from worlds import DECOMFL, lossy, outcome
 
+from seedbus.agents.availability import Availability
 from seedbus.agents.errors import TooFew, Unfinishable
 from seedbus.agents.journal.journal import Entry, Journal
+from seedbus.agents.messages import Outgoing
 from seedbus.agents.server.arrivals import Arrivals
+from seedbus.agents.server.coordinator import Coordinator
 from seedbus.agents.server.server import Server
 from seedbus.bus import Bus, Fate, Kind, read_ledger
 from seedbus.scenarios.reporting.results import Results
@@ -158,15 +161,21 @@ def test_a_policy_and_comings_and_goings_get_along(
 def test_whoever_has_left_is_not_asked_and_no_report_counts_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    said, count = list[tuple[int, int]](), Server._send
+    said, take = list[tuple[int, int]](), Coordinator.take_outbox
+    there: list[Availability] = []
+    make = Server.__init__
 
-    def send(self: Server, outgoing: Any) -> None:
-        plans = list(outgoing)
-        for envelope, _ in plans:
-            assert not self._population.has_left(envelope.client)
-        count(self, plans)
+    def init(self: Server, *parts: Any) -> None:
+        make(self, *parts)
+        there.append(self._availability)
 
-    monkeypatch.setattr(Server, "_send", send)
+    def taken(self: Coordinator) -> list[Outgoing]:
+        outgoing = take(self)
+        assert not any(there[-1].has_left(envelope.client) for envelope, _ in outgoing)
+        return outgoing
+
+    monkeypatch.setattr(Server, "__init__", init)
+    monkeypatch.setattr(Coordinator, "take_outbox", taken)
     run(availability_scenario(name), tmp_path / "run")
     journal = Journal.open(tmp_path / "run", for_writing=False)
     for each in journal.rounds():
@@ -261,7 +270,7 @@ def test_a_quorum_that_can_never_be_is_given_up_with_a_sentence(tmp_path: Path, 
     with pytest.raises(Unfinishable) as caught:
         run(quiet(**changes), tmp_path / "run")
     assert sentence in str(caught.value)
-    assert str(caught.value).endswith("lower the quorum, or change what faults say of who is there")
+    assert str(caught.value).endswith("lower the quorum, or change the faults that take clients away")
 
 
 def test_an_event_beyond_the_end_of_time_troubles_nobody_who_is_there(tmp_path: Path) -> None:

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from seedbus.agents.journal.records import MemberPosition
-from seedbus.agents.messages import Join, Span, pack_report
+from seedbus.agents.messages import Join, Outgoing, Span, pack_report
 from seedbus.agents.policies.participation import Participation
+from seedbus.agents.refusals import Refusal
 from seedbus.agents.server.coordinator import Coordinator
 from seedbus.agents.server.stopping import Cadence, Stop
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
-from seedbus.bus import HOST, Envelope
+from seedbus.bus import HOST, Envelope, Kind
 
 ALGORITHM: Any = DeComFL(perturbations=2)
 PROOF = {"selftest": b"s", "x0": b"x"}
@@ -57,9 +58,27 @@ def positions(coordinator: Coordinator) -> dict[int, MemberPosition]:
     return {client: MemberPosition(version) for client, version in coordinator.versions.items()}
 
 
-def cohort_of(coordinator: Coordinator) -> list[int]:
+def plans_of(coordinator: Coordinator, now_ns: int = 0) -> list[Outgoing]:
+    """Open a round and take its plans; other messages stay in the outbox."""
+    coordinator.open_round(now_ns)
+    others = coordinator.take_outbox()
+    coordinator.send_plans()
+    plans = coordinator.take_outbox()
+    coordinator._outbox.extend(others)
+    return plans
+
+
+def joins(coordinator: Coordinator, join: Join, **how: Any) -> tuple[list[Outgoing], Refusal | None]:
+    """Return the plans that a JOIN leads to, and its refusal; other messages stay in the outbox."""
+    refusal = coordinator.joined(join, **how)
+    sent = coordinator._outbox.take()
+    coordinator._outbox.extend(each for each in sent if each[0].kind is not Kind.PLAN)
+    return [each for each in sent if each[0].kind is Kind.PLAN], refusal
+
+
+def cohort_of(coordinator: Coordinator, now_ns: int = 0) -> list[int]:
     """Open a round and return the clients that it asks."""
-    return [envelope.client for envelope, _ in coordinator.open_round()]
+    return [envelope.client for envelope, _ in plans_of(coordinator, now_ns)]
 
 
 def report(coordinator: Coordinator, client: int, values: list[float] | None = None, **changes: Any) -> Envelope:

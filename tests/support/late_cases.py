@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from coordinator_cases import ALGORITHM, joined_coordinator, report
+from coordinator_cases import ALGORITHM, cohort_of, joined_coordinator, report
 
 from seedbus.agents.round_record import ClosedRound
 from seedbus.agents.server.coordinator import Coordinator
@@ -32,7 +32,7 @@ def answer(coordinator: Coordinator, client: int, values: list[float] | None = N
 
 def play_round(coordinator: Coordinator, *answers: int) -> dict[int, Envelope]:
     """Open a round in which `answers` report in time; return the reports of the other clients, by client."""
-    cohort = [envelope.client for envelope, _ in coordinator.open_round()]
+    cohort = cohort_of(coordinator)
     reports = {client: answer(coordinator, client) for client in cohort}
     for client in answers:
         assert coordinator.reported(reports.pop(client)) is None

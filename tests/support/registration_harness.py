@@ -72,7 +72,9 @@ class RegistrationHarness:
             scenario=b"the scenario",
             processes=processes,
             held=lambda: self.actual_versions,
-            came=lambda plans: self.sent_plans.append([(plan.client, plan.round) for plan, _ in plans]),
+            came=lambda: self.sent_plans.append(
+                [(plan.client, plan.round) for plan, _ in self.coordinator.take_outbox()]
+            ),
         )
 
     def offer(self, request: HostRequest, rights: Rights = OPERATOR) -> Offer:

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import ArrayLike
 
 from seedbus.algorithms.directions.contract import Kind
-from seedbus.algorithms.vector import Vector
+from seedbus.vector import Vector
 
 if sys.platform != "linux":  # on Linux the extra `dev` installs Triton, and an ImportError says if it is missing
     pytest.skip("Triton, and so these kernels, run on Linux only", allow_module_level=True)

@@ -224,7 +224,7 @@ def learning(**deadline: Any) -> Coordinator:
 def answered(coordinator: Coordinator, *after_s: float) -> None:
     """A round in which so many of the cohort answer, after these times; the others do not."""
     opened_ns = 10**12
-    cohort = [envelope.client for envelope, _ in coordinator.open_round(opened_ns)]
+    cohort = cohort_of(coordinator, opened_ns)
     for client, seconds in zip(cohort, after_s, strict=False):
         assert coordinator.reported(report(coordinator, client), opened_ns + round(seconds * 1e9)) is None
     coordinator.deadline_passed(coordinator.round)
@@ -254,7 +254,7 @@ def test_answers_that_come_late_teach_the_deadline_too() -> None:
     coordinator = joined_coordinator(
         policy={"deadline_s": 10, "deadline": {"quantile": 1.0, "factor": 1.0}, "late": {}}
     )
-    slow, *quick = [envelope.client for envelope, _ in coordinator.open_round(0)]
+    slow, *quick = cohort_of(coordinator, 0)
     for client in quick:
         coordinator.reported(report(coordinator, client), 10**9)
     late = report(coordinator, slow)

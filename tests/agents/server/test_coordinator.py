@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import pytest
-from coordinator_cases import ALGORITHM, cohort_of, joined_coordinator, positions, report
+from coordinator_cases import ALGORITHM, cohort_of, joined_coordinator, plans_of, positions, report
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -111,11 +111,11 @@ def test_a_deadline_of_an_earlier_round_closes_nothing() -> None:
 
 def test_without_quorum_there_is_no_commit_and_the_next_round_has_other_directions() -> None:
     coordinator = joined_coordinator(quorum=3)
-    first = [envelope.body[0][0] for envelope, _ in coordinator.open_round()]
+    first = [envelope.body[0][0] for envelope, _ in plans_of(coordinator)]
     coordinator.deadline_passed(0)
     assert coordinator.close_round().commit is None
     assert (coordinator.round, coordinator.version) == (1, 0)
-    assert [envelope.body[0][0] for envelope, _ in coordinator.open_round()] != first
+    assert [envelope.body[0][0] for envelope, _ in plans_of(coordinator)] != first
 
 
 def test_a_member_is_sent_exactly_the_commits_that_it_missed() -> None:
@@ -125,7 +125,7 @@ def test_a_member_is_sent_exactly_the_commits_that_it_missed() -> None:
             coordinator.reported(report(coordinator, client))
         coordinator.deadline_passed(coordinator.round)
         coordinator.close_round()
-    plans = {envelope.client: envelope for envelope, _ in coordinator.open_round()}
+    plans = {envelope.client: envelope for envelope, _ in plans_of(coordinator)}
     missed = {client: len(ALGORITHM.unpack_commits(plan.body[1])) for client, plan in plans.items()}
     assert missed == {0: 1, 1: 1, 2: 3}
 
@@ -157,7 +157,7 @@ def test_a_restored_coordinator_decides_alike() -> None:
     other = joined_coordinator(quorum=2)
     other.restore(coordinator.checkpoint(), log, positions(coordinator))
     assert other.checkpoint() == coordinator.checkpoint()
-    assert [envelope for envelope, _ in other.open_round()] == [envelope for envelope, _ in coordinator.open_round()]
+    assert [envelope for envelope, _ in plans_of(other)] == [envelope for envelope, _ in plans_of(coordinator)]
 
 
 def test_no_metric_can_take_the_name_of_what_the_run_itself_knows() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from algorithm_cases import bits, over_the_wire
-from coordinator_cases import ALGORITHM, positions, report
+from coordinator_cases import ALGORITHM, plans_of, positions, report
 from hypothesis import given
 from hypothesis import strategies as st
 from late_cases import SCHEDULED, close_at_deadline, lenient_coordinator, play_round, refusal_reason, terms
@@ -43,7 +43,7 @@ def test_what_a_client_that_lags_is_told_holds_the_late_terms_and_is_counted() -
     play_round(coordinator, 0)
     coordinator.reported(late[1])
     close_at_deadline(coordinator)
-    plans = {envelope.client: (envelope, tally) for envelope, tally in coordinator.open_round()}
+    plans = {envelope.client: (envelope, tally) for envelope, tally in plans_of(coordinator)}
     envelope, tally = plans[3]
     missed = ALGORITHM.unpack_commits(over_the_wire(envelope.body)[1])
     assert bits(missed) == bits(coordinator.history.since(0)) and len(missed[1].terms) == 2

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from coordinator_cases import ALGORITHM, PROOF, after_rounds, cohort_of, joined_coordinator, positions, report
+from coordinator_cases import ALGORITHM, PROOF, after_rounds, cohort_of, joined_coordinator, joins, positions, report
 
 from seedbus.agents.journal.records import MemberPosition
 from seedbus.agents.messages import Join, Span
 from seedbus.agents.policies.participation import Participation
-from seedbus.agents.refusals import NOBODY, PEERS, TOLD
-from seedbus.agents.server.catch_up import JOINS
+from seedbus.agents.refusals import MAX_NOTED, MAX_PEERS, NOBODY
+from seedbus.agents.server.catch_up import MAX_LOST
 from seedbus.agents.server.coordinator import Coordinator
 from seedbus.agents.server.stopping import Cadence, Stop
 from seedbus.bus import EVALUATOR, HOST, Envelope, Kind
@@ -34,7 +34,7 @@ from seedbus.bus import EVALUATOR, HOST, Envelope, Kind
 def test_whoever_would_compute_something_else_or_for_another_is_refused(join: Join, reason: str) -> None:
     coordinator = joined_coordinator()
     before = dict(coordinator.versions)
-    plans, refusal = coordinator.joined(join)
+    plans, refusal = joins(coordinator, join)
     assert plans == [] and coordinator.versions == before
     assert refusal is not None
     assert (refusal.client, refusal.reason) == (join.sender, reason)
@@ -48,7 +48,7 @@ def missed_in(plan: Envelope) -> int:
 @pytest.mark.parametrize("believes", [True, False])
 def test_a_client_that_lost_its_place_is_told_again_from_where_it_really_is(believes: bool) -> None:
     coordinator = after_rounds(3, believes=believes)
-    plans, refusal = coordinator.joined(Join(1, (Span(1, 1, 0),), **PROOF))
+    plans, refusal = joins(coordinator, Join(1, (Span(1, 1, 0),), **PROOF))
     assert refusal is None and coordinator.versions == {0: 2, 1: 0, 2: 2}
     assert [(plan.kind, plan.client, missed_in(plan)) for plan, _ in plans] == [(Kind.PLAN, 1, 3)]
 
@@ -56,7 +56,7 @@ def test_a_client_that_lost_its_place_is_told_again_from_where_it_really_is(beli
 def test_a_client_that_lost_its_place_but_owes_nothing_is_not_asked_anew() -> None:
     coordinator = after_rounds(1)
     coordinator.reported(report(coordinator, 1))
-    plans, refusal = coordinator.joined(Join(1, (Span(1, 1, 0),), **PROOF))
+    plans, refusal = joins(coordinator, Join(1, (Span(1, 1, 0),), **PROOF))
     assert (plans, refusal) == ([], None) and coordinator.versions[1] == 0
     assert coordinator.missing == [0, 2]
 
@@ -64,7 +64,7 @@ def test_a_client_that_lost_its_place_but_owes_nothing_is_not_asked_anew() -> No
 def test_a_process_that_comes_back_is_believed_where_it_stands_and_asked_anew() -> None:
     coordinator = after_rounds(2, believes=True)
     coordinator.reported(report(coordinator, 2))
-    plans, _ = coordinator.joined(Join(HOST, (Span(0, 1, 1), Span(2, 2, 0)), **PROOF))
+    plans, _ = joins(coordinator, Join(HOST, (Span(0, 1, 1), Span(2, 2, 0)), **PROOF))
     assert coordinator.versions == {0: 1, 1: 1, 2: 0}
     assert [(plan.client, missed_in(plan)) for plan, _ in plans] == [(0, 1), (1, 1)], "client 2 has reported"
 
@@ -72,7 +72,7 @@ def test_a_process_that_comes_back_is_believed_where_it_stands_and_asked_anew() 
 def test_in_simulated_time_a_process_that_comes_back_never_went() -> None:
     coordinator = after_rounds(2, believes=False)
     before = (coordinator.checkpoint(), coordinator.take_moved())
-    assert coordinator.joined(Join(HOST, (Span(0, 2, 0),), **PROOF)) == ([], None)
+    assert joins(coordinator, Join(HOST, (Span(0, 2, 0),), **PROOF)) == ([], None)
     assert (coordinator.checkpoint(), coordinator.versions, coordinator.take_moved()) == (
         before[0],
         dict.fromkeys(range(3), 1),
@@ -94,7 +94,7 @@ def test_nobody_waits_for_clients_that_have_left_and_none_is_asked_until_it_join
 def test_a_client_that_has_left_does_not_come_back_by_itself() -> None:
     coordinator = after_rounds(1)
     coordinator.left([1])
-    plans, refusal = coordinator.joined(Join(1, (Span(1, 1, 0),), **PROOF))
+    plans, refusal = joins(coordinator, Join(1, (Span(1, 1, 0),), **PROOF))
     assert refusal is not None
     assert (plans, refusal.reason, coordinator.versions[1], coordinator.missing) == ([], "not-a-member", 0, [0, 2])
     coordinator.close_round()
@@ -125,38 +125,42 @@ def test_a_stranger_who_comes_first_does_not_decide_what_is_right() -> None:
         evaluation=Cadence(),
         proofs=PROOF,
     )
-    _, refusal = coordinator.joined(Join(HOST - 1, (Span(0, 5, 0),), selftest=b"s", x0=b"other"))
+    _, refusal = joins(coordinator, Join(HOST - 1, (Span(0, 5, 0),), selftest=b"s", x0=b"other"))
     assert refusal is not None
     assert not coordinator.has_members
-    assert coordinator.joined(Join(HOST, (Span(0, 5, 0),), **PROOF))[1] is None
+    assert coordinator.joined(Join(HOST, (Span(0, 5, 0),), **PROOF)) is None
     assert coordinator.has_members
 
 
 def test_what_is_not_said_beforehand_the_first_to_join_decides() -> None:
     coordinator = joined_coordinator(proofs={"selftest": b"s"})
     assert coordinator.proofs == PROOF
-    assert coordinator.joined(Join(HOST - 1, (Span(0, 5, 0),), selftest=b"s", x0=b"other"))[1] is not None
+    assert coordinator.joined(Join(HOST - 1, (Span(0, 5, 0),), selftest=b"s", x0=b"other")) is not None
     assert coordinator.proofs == PROOF
 
 
 def test_refusals_of_strangers_are_counted_by_name_but_not_without_end() -> None:
     coordinator = joined_coordinator()
-    for number in range(PEERS + 50):
+    for number in range(MAX_PEERS + 50):
         for _ in range(2):
             coordinator.refused_peer(f"10.0.0.1:{number}", "protocol", "protocol 4")
     assert coordinator.refusals.peers["10.0.0.1:0", "protocol"] == 2
     assert coordinator.refusals.peers["others", "protocol"] == 2 * 50
-    assert len(coordinator.refusals.peers) == PEERS + 1 and coordinator.refusals.peers.total() == 2 * (PEERS + 50)
+    assert len(coordinator.refusals.peers) == MAX_PEERS + 1 and coordinator.refusals.peers.total() == 2 * (
+        MAX_PEERS + 50
+    )
 
 
 def test_a_stranger_that_goes_on_and_on_is_told_of_a_few_times_and_counted_always() -> None:
     coordinator = joined_coordinator()
-    told = [coordinator.refused_peer("10.0.0.1:4", "protocol", f"protocol {number}") for number in range(TOLD + 20)]
+    told = [
+        coordinator.refused_peer("10.0.0.1:4", "protocol", f"protocol {number}") for number in range(MAX_NOTED + 20)
+    ]
     first = told[0]
     assert first is not None
     assert (first.client, first.reason, first.detail) == (NOBODY, "protocol", "10.0.0.1:4: protocol 0")
-    assert [refusal is not None for refusal in told] == [True] * TOLD + [False] * 20
-    assert coordinator.refusals.peers == {("10.0.0.1:4", "protocol"): TOLD + 20}
+    assert [refusal is not None for refusal in told] == [True] * MAX_NOTED + [False] * 20
+    assert coordinator.refusals.peers == {("10.0.0.1:4", "protocol"): MAX_NOTED + 20}
     assert coordinator.refused_peer("10.0.0.1:5", "protocol", "…") is not None
 
 
@@ -185,25 +189,25 @@ def test_who_takes_part_in_a_resumed_run_has_to_come_again_in_real_time_only(bel
 
 def test_a_join_that_was_asked_for_is_no_offence_however_often_it_comes() -> None:
     coordinator = after_rounds(2)
-    for _ in range(JOINS + 5):
-        assert coordinator.joined(Join(1, (Span(1, 1, 1),), **PROOF), is_due=True) == ([], None), "it has its plan"
+    for _ in range(MAX_LOST + 5):
+        assert joins(coordinator, Join(1, (Span(1, 1, 1),), **PROOF), is_due=True) == ([], None), "it has its plan"
     assert coordinator.missing == [0, 1, 2] and coordinator.refusals.clients == {}
     assert coordinator.reported(report(coordinator, 1)) is None
 
 
 def test_a_join_that_nobody_asked_for_is_answered_a_few_times_and_then_stands_for_a_report() -> None:
     coordinator = after_rounds(2)
-    for _ in range(JOINS):
-        plans, refusal = coordinator.joined(Join(1, (Span(1, 1, 1),), **PROOF))
+    for _ in range(MAX_LOST):
+        plans, refusal = joins(coordinator, Join(1, (Span(1, 1, 1),), **PROOF))
         assert [plan.client for plan, _ in plans] == [1] and refusal is None
-    plans, refusal = coordinator.joined(Join(1, (Span(1, 1, 1),), **PROOF))
+    plans, refusal = joins(coordinator, Join(1, (Span(1, 1, 1),), **PROOF))
     assert refusal is not None and (plans, refusal.reason) == ([], "joins-again")
     assert coordinator.missing == [0, 2]
 
 
 def test_a_client_that_comes_without_its_state_is_told_all_that_it_lost() -> None:
     coordinator = after_rounds(3)
-    plans, refusal = coordinator.joined(Join(1, (Span(1, 1, 0),), **PROOF), is_due=True)
+    plans, refusal = joins(coordinator, Join(1, (Span(1, 1, 0),), **PROOF), is_due=True)
     assert refusal is None and [missed_in(plan) for plan, _ in plans] == [3]
 
 
@@ -233,17 +237,17 @@ def test_who_has_left_and_who_never_came_is_known_when_a_run_is_resumed() -> Non
         apart={3},
     )
     other.restore(coordinator.checkpoint(), [], dict([(2, MemberPosition(0)), *moved]))
-    assert other.versions == coordinator.versions and list(other._places.members) == list(
-        coordinator._places.members
+    assert other.versions == coordinator.versions and list(other._positions.members) == list(
+        coordinator._positions.members
     ) == [2, 3]
     other.joined(Join(HOST, (Span(0, 3, 0),), **PROOF))
-    assert list(other._places.members) == [2, 3], "a process that comes again brings nobody back who has left"
+    assert list(other._positions.members) == [2, 3], "a process that comes again brings nobody back who has left"
 
 
 def test_a_join_that_was_overtaken_sets_nobody_back() -> None:
     """It was sent in a round before this one, and the client has reported since."""
     coordinator = after_rounds(3)
-    assert coordinator.joined(Join(1, (Span(1, 1, 0),), **PROOF), round=coordinator.round - 1) == ([], None)
+    assert joins(coordinator, Join(1, (Span(1, 1, 0),), **PROOF), round=coordinator.round - 1) == ([], None)
     assert coordinator.versions == {0: 2, 1: 2, 2: 2}
     coordinator.left([1])
     coordinator.joined(Join(1, (Span(1, 1, 0),), **PROOF), round=coordinator.round - 1, is_due=True)

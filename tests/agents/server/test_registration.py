@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from registration_harness import RegistrationHarness
 
 from seedbus.agents.messages import Span
-from seedbus.agents.refusals import TOLD
+from seedbus.agents.refusals import MAX_NOTED
 from seedbus.bus import EVALUATOR, HOST, Declined, HostRequest, Kind, Offer, decode
 from seedbus.bus.transport import NO_CLIENTS, NOT_YET, STRANGER, WISH_SPANS, Rights
 
@@ -273,10 +273,10 @@ def test_in_real_time_a_run_goes_on_while_a_quorum_and_an_evaluator_are_there() 
 
 def test_a_stranger_is_told_of_a_few_times_and_counted_always() -> None:
     harness = RegistrationHarness()
-    for _ in range(TOLD + 7):
+    for _ in range(MAX_NOTED + 7):
         harness.registration.refused("10.0.0.1:4", "protocol", "protocol 4")
-    assert harness.observer.refusals == ["protocol"] * TOLD
-    assert harness.coordinator.refusals.peers == {("10.0.0.1:4", "protocol"): TOLD + 7}
+    assert harness.observer.refusals == ["protocol"] * MAX_NOTED
+    assert harness.coordinator.refusals.peers == {("10.0.0.1:4", "protocol"): MAX_NOTED + 7}
 
 
 def test_a_process_that_only_evaluates_takes_no_clients_when_it_comes_again() -> None:

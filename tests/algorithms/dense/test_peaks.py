@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from algorithm_cases import make
-from availability_scenarios import churn
-from coordinator_cases import joined_coordinator
+from comings import churn
+from coordinator_cases import cohort_of, joined_coordinator
 from dense_federation import START, Bowl, D
 from power_cuts import PowerCut, cut_power
 from worlds import go, outcome, scenario
@@ -60,7 +60,7 @@ def gathered(norms: list[float]) -> tuple[Any, list[int]]:
     """A coordinator whose cohort has reported vectors of such lengths, and the cohort."""
     algorithm = make("fedavg", channel=SILENT).sized(D)
     coordinator = joined_coordinator(4, 4, quorum=2, algorithm=algorithm, state=algorithm.first_state(START.copy))
-    cohort = [envelope.client for envelope, _ in coordinator.open_round()]
+    cohort = cohort_of(coordinator)
     plan = algorithm.plan(coordinator.round, coordinator.version, 0)
     for client, norm in zip(cohort, norms, strict=False):
         report, _ = algorithm.local(algorithm.replica(START), None, plan, Bowl(client, 0))
@@ -72,7 +72,9 @@ def gathered(norms: list[float]) -> tuple[Any, list[int]]:
 def test_the_whole_cohort_is_told_the_largest_norm_of_those_who_were_heard() -> None:
     coordinator, cohort = gathered([0.5, 3.0, 1.0])
     coordinator.deadline_passed(coordinator.round)
-    told = coordinator.close_round().told
+    coordinator.take_outbox()
+    coordinator.close_round()
+    told = coordinator.take_outbox()
     assert [(envelope.kind, envelope.client, envelope.round, envelope.base) for envelope, _ in told] == [
         (Kind.PEAK, client, 0, 0) for client in cohort
     ], "the fourth too, who was not heard"
@@ -84,11 +86,12 @@ def test_the_whole_cohort_is_told_the_largest_norm_of_those_who_were_heard() -> 
 def test_a_round_without_a_commit_and_a_run_without_a_channel_have_no_peak() -> None:
     coordinator, _ = gathered([0.5])
     coordinator.deadline_passed(coordinator.round)
-    closed = coordinator.close_round()
-    assert closed.commit is None and closed.told == ()
+    coordinator.take_outbox()
+    assert coordinator.close_round().commit is None and coordinator.take_outbox() == []
     plain = joined_coordinator(3, 3)
     plain.open_round()
-    assert plain.close_round().told == ()
+    plain.close_round()
+    assert plain.take_outbox() == []
 
 
 # what it costs

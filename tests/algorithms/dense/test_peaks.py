@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from algorithm_cases import make
-from comings import churn
+from availability_scenarios import churn
 from coordinator_cases import cohort_of, joined_coordinator
 from dense_federation import START, Bowl, D
 from power_cuts import PowerCut, cut_power

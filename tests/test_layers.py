@@ -1,4 +1,4 @@
-"""Who may import whom, read from the source; and the few modules that may look at a clock or draw at random."""
+"""The imports that each layer may have, and the few modules that may read a clock or draw random numbers."""
 
 from __future__ import annotations
 

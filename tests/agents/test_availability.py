@@ -1,4 +1,4 @@
-"""Who is there when several faults have a say, and that a resumed run knows it."""
+"""The clients that are there when several availability faults apply, also in a resumed run."""
 
 from __future__ import annotations
 
@@ -103,7 +103,9 @@ def test_one_jump_on_resuming_leads_to_where_all_the_steps_led(
 
 @given(presences=st.lists(anything, min_size=1, max_size=3), at=moments)
 @settings(max_examples=100, deadline=None)
-def test_who_is_told_of_is_who_came_and_who_went(presences: list[AvailabilityFault], at: list[tuple[int, int]]) -> None:
+def test_the_moves_name_the_clients_that_came_and_those_that_left(
+    presences: list[AvailabilityFault], at: list[tuple[int, int]]
+) -> None:
     population = Availability(presences, 5, CLIENTS)
     away = set(population.away)
     for round, now_ns in at:
@@ -113,7 +115,7 @@ def test_who_is_told_of_is_who_came_and_who_went(presences: list[AvailabilityFau
         away = set(population.away)
 
 
-def test_what_travels_to_or_from_whom_is_away_is_lost_and_nothing_else() -> None:
+def test_messages_to_and_from_clients_that_are_away_are_lost_and_no_others() -> None:
     population = Availability([Away([(1, 0, 5)], is_announced=False)], 1, 3)
     for client in range(3):
         for kind in (Kind.PLAN, Kind.REPORT):

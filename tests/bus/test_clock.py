@@ -188,7 +188,7 @@ def test_a_deadlock_names_all_who_wait_and_since_when() -> None:
     )
 
 
-def test_who_has_its_letter_is_not_among_those_that_wait() -> None:
+def test_a_mailbox_that_has_its_message_is_not_among_those_that_wait() -> None:
     clock = VirtualClock()
     served, starved = Mailbox("served", clock), Mailbox("starved", clock)
 

@@ -51,7 +51,7 @@ def test_simulated_time_stands_still_while_it_is_held() -> None:
     assert clock.now_ns == SECOND and not clock.is_held
 
 
-def test_whoever_holds_twice_releases_twice() -> None:
+def test_time_that_is_held_twice_has_to_be_released_twice() -> None:
     clock, log = VirtualClock(), list[str]()
 
     def answer() -> None:

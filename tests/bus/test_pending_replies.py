@@ -333,7 +333,7 @@ def test_what_reaches_nobody_any_more_is_booked_as_lost_and_costs_no_framing() -
     assert sorted(receipt.address for receipt in harness.asked) == [0, 2] and 1 not in harness.positions.actual_versions
 
 
-def test_who_wakes_holds_no_more_than_is_left_to_it_and_nothing_once_it_is_refused() -> None:
+def test_a_client_that_wakes_holds_no_more_than_is_left_to_it_and_nothing_once_it_is_refused() -> None:
     harness = Harness(answers=lambda asked: [])
     for client in range(3):
         harness.bus.send(plan(client, base=7))

@@ -1,4 +1,4 @@
-"""What every transport promises. A new one joins `WAYS` in running_transports.py, and inherits every test."""
+"""The contract of every transport. A new one is added to `TRANSPORT_NAMES` and inherits every test."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ async def test_in_memory_an_address_where_nobody_can_be_is_refused_by_name(
 
 
 @pytest.mark.parametrize("way", SOCKET_TRANSPORTS)
-async def test_what_is_delivered_to_nobody_waits_for_whoever_comes(way: str, tmp_path: Path) -> None:
+async def test_what_is_delivered_to_nobody_waits_for_the_next_follower(way: str, tmp_path: Path) -> None:
     registration, events = FakeRegistration(CLIENTS), list[str]()
 
     class Late(Follower):

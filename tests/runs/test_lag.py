@@ -86,7 +86,9 @@ def caught_up(run: Rehearsal, *cuts: int) -> Replica:
         pytest.param(range(0, ROUNDS, 37), id="took part now and then"),
     ],
 )
-def test_whoever_lagged_holds_the_bits_of_who_always_took_part(run: Rehearsal, cuts: tuple[int, ...]) -> None:
+def test_a_client_that_lagged_holds_the_bits_of_one_that_always_took_part(
+    run: Rehearsal, cuts: tuple[int, ...]
+) -> None:
     assert bits(caught_up(run, *cuts)) == bits(run.replica)
 
 

@@ -166,7 +166,7 @@ def test_in_real_time_too_there_is_an_end_to_waiting_for_those_who_have_gone_for
 
 
 @pytest.mark.slow
-def test_a_process_does_not_bring_whom_the_scenario_keeps_away(tmp_path: Path) -> None:
+def test_a_process_does_not_bring_clients_that_the_scenario_keeps_away(tmp_path: Path) -> None:
     faults = [{"fault": "ramp", "start": 4, "stages": [{"rounds": 10, "target": 4}, {"rounds": 1, "target": 8}]}]
     what = wall(faults=faults, stop={"rounds": 300}, evaluation={"every": 50})
     with ServerThread(what, tmp_path / "run", patience_s=20) as server:
@@ -180,7 +180,7 @@ def test_a_process_does_not_bring_whom_the_scenario_keeps_away(tmp_path: Path) -
     assert results.summary["traffic"]["by_kind"]["join"]["messages"] == 4
 
 
-def test_who_is_away_as_its_process_joins_in_real_time_is_no_member() -> None:
+def test_a_client_that_is_away_as_its_process_joins_in_real_time_is_no_member() -> None:
     harness = RegistrationHarness(clients=4, processes=1, is_virtual=False)
     away = {1}
     harness.coordinator._joining.apart = away

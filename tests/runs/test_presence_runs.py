@@ -118,7 +118,7 @@ def test_the_cuts_meet_with_joins_in_flight_and_with_clients_that_are_away(
 @pytest.mark.few(6)
 @pytest.mark.parametrize("name", FAULTS)
 @pytest.mark.parametrize("transport", ["inproc", "ipc", "tcp"])
-def test_who_is_there_is_the_same_on_every_transport(
+def test_the_clients_that_are_there_are_the_same_on_every_transport(
     tmp_path: Path, whole: dict[str, Results], name: str, transport: Any
 ) -> None:
     results = run(availability_scenario(name), tmp_path / "run", placement=Placement(transport))
@@ -127,7 +127,9 @@ def test_who_is_there_is_the_same_on_every_transport(
 
 @pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["churn from another run", "crash without state", "all at once"])
-def test_who_is_there_is_the_same_in_two_processes(tmp_path: Path, whole: dict[str, Results], name: str) -> None:
+def test_the_clients_that_are_there_are_the_same_in_two_processes(
+    tmp_path: Path, whole: dict[str, Results], name: str
+) -> None:
     results = run(availability_scenario(name), tmp_path / "run", placement=Placement("tcp", 2))
     assert outcome(results) == outcome(whole[name])
 
@@ -158,7 +160,7 @@ def test_a_policy_and_comings_and_goings_get_along(
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_whoever_has_left_is_not_asked_and_no_report_counts_twice(
+def test_a_client_that_has_left_is_not_asked_and_no_report_counts_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     said, take = list[tuple[int, int]](), Coordinator.take_outbox
@@ -188,7 +190,7 @@ def test_whoever_has_left_is_not_asked_and_no_report_counts_twice(
     assert set(said) <= set(delivered) and len(said) == len(set(said))
 
 
-def test_who_comes_without_state_is_told_the_whole_log(tmp_path: Path) -> None:
+def test_a_client_that_returns_without_state_is_sent_the_whole_log(tmp_path: Path) -> None:
     fault = {"fault": "crash", "clients": [2], "at_round": 14, "for_rounds": 2, "returns": "without-state"}
     everybody = {"clients": 8, "deadline_s": 3.0}
     kept, lost = (
@@ -204,7 +206,7 @@ def test_who_comes_without_state_is_told_the_whole_log(tmp_path: Path) -> None:
     assert told[1].max() > 3 * told[0].max()
 
 
-def test_who_comes_from_another_run_is_refused_and_starts_anew(tmp_path: Path) -> None:
+def test_a_client_that_comes_from_another_run_is_refused_and_starts_anew(tmp_path: Path) -> None:
     fault = {"fault": "crash", "clients": [2], "at_round": 5, "for_rounds": 2, "returns": "from-another-run"}
     results = run(availability_scenario("crash", faults=[fault]), tmp_path / "run")
     assert results.summary["refusals"]["foreign-version"] == {"2": 1}

@@ -194,7 +194,7 @@ def declined(client: int, round: int, base: int, reason: str = "overflow") -> En
     return Envelope(Kind.DECLINE, client, round, base, [reason, "too large"])
 
 
-def test_who_declines_is_counted_and_no_longer_waited_for() -> None:
+def test_a_client_that_declines_is_counted_and_no_longer_waited_for() -> None:
     coordinator = after_rounds(2)
     refusal = coordinator.reported(declined(1, 2, 2))
     assert refusal is not None and (refusal.client, refusal.round, refusal.reason) == (1, 2, "overflow")

@@ -144,7 +144,7 @@ def test_bytes_in_the_closing_table_are_the_sum_of_the_messages(tmp_path: Path) 
     assert (messages["framing_bytes"] == 0).all(), "in memory nothing is framed"
 
 
-def test_who_comes_and_goes_is_told_apart_from_what_is_said(tmp_path: Path) -> None:
+def test_joins_and_goodbyes_are_counted_apart_from_the_messages_of_rounds(tmp_path: Path) -> None:
     results = go(tmp_path / "run", scenario())
     messages, traffic = results.messages, results.summary["traffic"]
     assert set(traffic["by_kind"]) == {"plan", "report", "commit", "evaluation"}

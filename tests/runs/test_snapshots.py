@@ -33,7 +33,7 @@ def kinds(results: Results) -> dict[str, int]:
 @ALGORITHMS
 @pytest.mark.parametrize("source", ["evaluator", "peer"])
 @pytest.mark.parametrize("budget", BUDGETS, ids=["commits", "bytes"])
-def test_who_pulled_holds_the_bits_of_who_replayed(
+def test_a_client_that_pulled_a_snapshot_holds_the_bits_of_one_that_replayed(
     tmp_path: Path, algorithm: dict[str, Any], source: str, budget: dict[str, Any]
 ) -> None:
     what = lagging(algorithm=algorithm, lag={"snapshot_after_commits": None, "source": source} | budget)

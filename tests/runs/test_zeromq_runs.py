@@ -147,7 +147,7 @@ PROPOSED = {
 
 
 @pytest.mark.parametrize("command", PROPOSED)
-def test_who_stops_a_run_is_told_by_which_command_it_goes_on(
+def test_an_interrupted_run_prints_the_command_that_resumes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     def stop(*_: object) -> None:

@@ -1,4 +1,4 @@
-"""What clients remember: it lives with the client, wherever that is, and is made again bit for bit."""
+"""The state of clients: it is stored with its client, wherever that is, and is reproduced bit for bit."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ TROUBLE: list[dict[str, Any]] = [
 
 
 def world(algorithm: Any = SCAFFOLD, **changes: Any) -> Scenario:
-    """Plans and reports that come late, or twice, or never."""
+    """Return a scenario in which plans and reports come late, twice or never."""
     participation = {"clients": 6, "cohort": 4, "deadline_s": 0.4}
     return scenario(**({"algorithm": algorithm, "participation": participation, "faults": TROUBLE} | changes))
 
 
 def quiet(algorithm: Any = SCAFFOLD, **changes: Any) -> Scenario:
-    """Nothing goes wrong."""
+    """Return a scenario in which nothing goes wrong."""
     network = {"latency": {"distribution": "constant", "value": 0.05}}
     return scenario(**({"algorithm": algorithm, "network": network, "participation": {"clients": 4}} | changes))
 
@@ -72,7 +72,7 @@ def test_work_for_an_earlier_round_that_came_later_stays_where_it_was(memories: 
     assert [memories.before(0, round) for round in (1, 5, 4, 6)] == [None, [1], [5], [4]]
 
 
-def test_who_loses_its_memory_starts_anew_and_what_it_did_before_can_be_done_again(memories: ClientStateStore) -> None:
+def test_a_client_that_loses_its_state_starts_anew_and_can_repeat_earlier_work(memories: ClientStateStore) -> None:
     memories.keep(0, 1, "one")
     memories.keep(0, 2, "two")
     for _ in range(2):
@@ -85,7 +85,7 @@ def test_who_loses_its_memory_starts_anew_and_what_it_did_before_can_be_done_aga
     assert memories.before(0, 6) is None
 
 
-def test_who_has_nothing_loses_nothing_the_second_time_either(memories: ClientStateStore) -> None:
+def test_a_client_without_state_loses_nothing_the_second_time_either(memories: ClientStateStore) -> None:
     memories.forget(0, 2)
     memories.keep(0, 2, "two")
     memories.forget(0, 2)
@@ -130,7 +130,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Results:
 def test_without_memory_the_same_run_ends_elsewhere(
     tmp_path: Path, whole: Results, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without which the rest of this file would prove little."""
+    """Otherwise the rest of this file would prove little."""
     assert len(whole.summary["traffic"]["fates"]) >= 3, whole.summary["traffic"]["fates"]
     monkeypatch.setattr(ClientStateStore, "before", lambda *_: None)
     assert run(world(), tmp_path / "run").digest != whole.digest
@@ -190,8 +190,8 @@ def test_what_a_killed_worker_knew_lives_on(tmp_path: Path, whole: Results) -> N
 
 
 @pytest.mark.slow
-def test_who_comes_back_to_a_server_that_was_away_knows_what_it_knew(tmp_path: Path) -> None:
-    """Clients of a terminal without a folder: they remember for as long as their process lives."""
+def test_clients_that_reconnect_to_a_server_keep_their_state(tmp_path: Path) -> None:
+    """Clients of `seedbus client` without a folder keep their state as long as their process lives."""
     from tcp_proxy import CountingProxy
 
     what = quiet(participation={"clients": 2}, stop={"rounds": 60})
@@ -211,7 +211,7 @@ def test_who_comes_back_to_a_server_that_was_away_knows_what_it_knew(tmp_path: P
 
 
 def test_a_report_that_is_lost_was_made_all_the_same(tmp_path: Path) -> None:
-    """The server takes no notice, and the client goes on from where it is."""
+    """The server ignores it, and the client goes on from its own state."""
     faults = [{"fault": "drop", "kind": "report", "clients": [2], "at_round": 1, "for_rounds": 1}]
     participation = {"clients": 4, "deadline_s": 1.0}
     run(quiet(participation=participation, faults=faults, stop={"rounds": 2}), tmp_path / "run")
@@ -238,7 +238,7 @@ REPLACED = {"fault": "replacement", "active": 3, "every_rounds": 4, "probability
 def test_a_newcomer_knows_nothing_and_fedacg_does_not_mind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, cares: bool
 ) -> None:
-    """Half of the clients are replaced again and again: what a method remembers of them begins at nothing each time."""
+    """Half of the clients are replaced again and again, and a method's state of them starts at zero each time."""
     what = quiet({"name": name, "local_steps": 2}, participation={"clients": 6}, faults=[REPLACED], stop={"rounds": 12})
     known: dict[tuple[int, int], bool] = {}
     before = ClientStateStore.before

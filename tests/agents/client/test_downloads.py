@@ -1,4 +1,4 @@
-"""A client's side of snapshots: it asks for what it lacks, believes nothing, and says what it has."""
+"""A client's side of snapshots: it asks for missing chunks, verifies everything, and reports what it has."""
 
 from __future__ import annotations
 

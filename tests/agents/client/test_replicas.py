@@ -60,7 +60,7 @@ def test_whatever_others_hold_a_client_gets_its_own_version_to_the_bit(private: 
         assert held.get(client).digest() == direct(commits[:version])
 
 
-def test_a_client_that_lagged_starts_from_whoever_is_nearest() -> None:
+def test_a_client_that_lagged_starts_from_the_nearest_replica() -> None:
     held, commits = replicas(), log(50)
     for version in range(1, 51):  # every round asks a client that was never asked before
         held.advance(version, commits[:version], version)
@@ -96,7 +96,7 @@ def test_clients_stand_where_they_are_told_to_whatever_they_held_before(private:
         assert held.advance(client, commits, 6).digest() == direct(commits)
 
 
-def test_who_stands_where_it_stood_keeps_its_replica() -> None:
+def test_a_client_that_stays_at_its_version_keeps_its_replica() -> None:
     held, commits = replicas(), log(4)
     replica = held.advance(0, commits, 4)
     FOLDED.clear()

@@ -93,14 +93,14 @@ def test_a_plan_is_answered_with_a_report_of_its_round_and_version() -> None:
     assert made.host.replicas.version(2) == 3 and made.host.replicas.version(1) == 0
 
 
-def test_who_is_asked_again_says_the_same_again() -> None:
+def test_a_client_that_is_asked_again_gives_the_same_answer() -> None:
     made = followers((0, 3))
     first = made.handle(plan(2, 5, version=1, missed=1))
     assert made.handle(plan(2, 5, version=1)) == first == made.handle(plan(2, 5, version=1, missed=1))
     assert made.handle(plan(2, 6, version=1)) != first
 
 
-def test_whoever_missed_more_than_it_was_sent_says_where_it_really_is() -> None:
+def test_a_client_that_missed_more_commits_than_it_was_sent_reports_its_actual_version() -> None:
     made = followers((0, 3), stands=[0, 0, 2, 0])
     (joining,) = said(made, plan(2, 9, version=5, missed=1))
     assert Join.unpack(joining).spans == (Span(2, 2, 2),) and joining.client == 2

@@ -1,4 +1,4 @@
-"""What `journal.head` is for: a durable round that is gone is never gone without a word."""
+"""`journal.head` makes the loss of a durable round visible."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_the_command_says_which_rounds_are_lost_even_with_quiet(killed: Path, se
     assert said.err.count("\n") == 1
 
 
-def test_who_reads_a_journal_that_lost_rounds_is_told_after_the_sound_ones(killed: Path, seedbus: Command) -> None:
+def test_reading_a_journal_that_lost_rounds_fails_after_the_sound_ones(killed: Path, seedbus: Command) -> None:
     with closing(Journal.open(killed, for_writing=False)) as journal:
         lost = journal.lost()
     assert lost is not None and lost.good

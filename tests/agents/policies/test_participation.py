@@ -1,4 +1,4 @@
-"""Whom a round asks and when it is over: every policy, decided by the coordinator without a loop."""
+"""Every policy of which clients a round asks and when it ends, decided by the coordinator without an event loop."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_power_of_choice_takes_the_largest_latest_reports_and_first_those_never_
 
 @pytest.mark.parametrize("selection", [Rarest(), PowerOfChoice()], ids=str)
 def test_a_choice_is_among_candidates_that_are_drawn_uniformly(selection: Any) -> None:
-    """Three candidates a place: who would be chosen of all is chosen when it is drawn, in 3 of 10 rounds."""
+    """Three candidates a place: the client that is best of all is chosen whenever it is drawn, in 3 of 10 rounds."""
     heard = {client: (2, 1.0) for client in range(100) if client != 42}
     chosen = [42 in selection.choose(range(100), 10, known(heard), 7, round) for round in range(400)]
     assert abs(sum(chosen) / 400 - 0.3) < 0.07

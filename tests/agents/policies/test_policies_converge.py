@@ -1,4 +1,4 @@
-"""What policies are worth under stragglers: real figures of whole runs, printed.
+"""The losses that policies reach under stragglers, printed from whole runs.
 
 Forty clients whose messages take 0.4 s in the median and much longer now and then. `python -m pytest -m soak -s`.
 """

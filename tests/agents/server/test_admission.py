@@ -1,4 +1,4 @@
-"""Who is let in: the proof that a process shows, the clients that it may speak for, and where it is told to stand."""
+"""The admission of processes: their proofs, the clients that they may join for, and the versions they are told."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from seedbus.bus import EVALUATOR, HOST, SERVER, Declined, Envelope, HostRequest
 from seedbus.bus.envelope import FORMAT
 
 
-def test_who_joins_with_all_its_clients_is_a_member() -> None:
+def test_a_process_that_joins_with_all_its_clients_is_a_member() -> None:
     harness = RegistrationHarness(clients=3, processes=1)
     offer = harness.offer(HostRequest())
     assert harness.registration.missing == {0, 1, 2, EVALUATOR} and harness.registration.hosts == []
@@ -27,7 +27,7 @@ def test_who_joins_with_all_its_clients_is_a_member() -> None:
     assert harness.observer.refusals == []
 
 
-def test_who_only_evaluates_joins_with_no_client_at_all() -> None:
+def test_a_process_that_only_evaluates_joins_without_clients() -> None:
     harness = RegistrationHarness(processes=1)
     harness.register(HostRequest(evaluates=False))
     assert harness.registration.missing == {EVALUATOR}
@@ -107,7 +107,7 @@ BAD: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_who_is_not_what_it_should_be_is_refused_by_reason(name: str) -> None:
+def test_a_process_with_a_wrong_join_is_refused_by_reason(name: str) -> None:
     frame, reason = BAD[name]
     harness = RegistrationHarness()
     harness.offer(HostRequest(count=2))

@@ -1,4 +1,4 @@
-"""Asynchronous rounds, decided by the coordinator without a loop: a commit as soon as so many reports have come."""
+"""Asynchronous rounds, without an event loop: the coordinator commits as soon as so many reports have come."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_a_buffer_without_quorum_goes_on_filling() -> None:
     assert refusal is not None and refusal.reason == "not-asked", "it has counted"
 
 
-def test_whoever_has_not_answered_by_the_deadline_may_be_asked_again() -> None:
+def test_a_client_that_has_not_answered_by_the_deadline_may_be_asked_again() -> None:
     coordinator = buffered(buffer=1, clients=5)
     first = opened(coordinator, 3)
     a, *silent = first
@@ -166,7 +166,7 @@ moves = st.lists(st.one_of(st.integers(0, 30), st.just("deadline")), max_size=60
 
 @settings(max_examples=60, deadline=None)
 @given(moves, st.integers(1, 5), st.integers(1, 4), st.integers(0, 60), st.booleans())
-def test_whoever_answers_when_no_more_than_the_cohort_is_at_work_and_every_report_counts_at_most_once(
+def test_no_more_than_the_cohort_is_at_work_and_every_report_counts_at_most_once_whoever_answers_when(
     history: list[int | str], buffer: int, max_staleness: int, cut: int, is_timed: bool
 ) -> None:
     """The clock stands still, so nobody's deadline passes while rounds do; every report says 1."""
@@ -175,20 +175,20 @@ def test_whoever_answers_when_no_more_than_the_cohort_is_at_work_and_every_repor
         policy = {"buffer": buffer, "late": {"max_staleness": max_staleness, "discount": 0}}
         return joined_coordinator(8, 5, buffer, policy=policy | ({"deadline_s": 1} if is_timed else {}))
 
-    coordinator, pending_joins, good = fresh(), list[Envelope](), 0
+    coordinator, outstanding, good = fresh(), list[Envelope](), 0
 
     def ask() -> None:
         cohort = cohort_of(coordinator, 5)
         working = coordinator._rounds._overdue.busy(-1)
         assert not working & set(cohort) and len(working) + len(cohort) <= 5
-        pending_joins.extend(report(coordinator, client, [1.0, 1.0]) for client in cohort)
+        outstanding.extend(report(coordinator, client, [1.0, 1.0]) for client in cohort)
 
     ask()
     for number, move in enumerate(history):
         if isinstance(move, str):
             coordinator.deadline_passed(coordinator.round)
-        elif pending_joins:
-            good += coordinator.reported(pending_joins[move % len(pending_joins)]) is None
+        elif outstanding:
+            good += coordinator.reported(outstanding[move % len(outstanding)]) is None
         if is_over(coordinator):
             coordinator.close_round()
             if number > cut:

@@ -92,7 +92,7 @@ def test_a_report_for_a_closed_round_is_late_and_changes_nothing() -> None:
     assert refusal.reason == "late"
 
 
-def test_whoever_answers_badly_has_answered_and_the_round_does_not_wait_for_it() -> None:
+def test_a_bad_answer_is_an_answer_and_the_round_does_not_wait_for_another() -> None:
     coordinator = joined_coordinator()
     bad, *good = cohort_of(coordinator)
     coordinator.reported(report(coordinator, bad, [float("nan"), 0.0]))

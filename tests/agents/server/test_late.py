@@ -93,7 +93,7 @@ def test_a_late_report_counts_once_before_and_after_it_is_in_a_commit() -> None:
     assert len(terms(close_at_deadline(coordinator))) == 1
 
 
-def test_who_reported_in_time_is_not_counted_again_late() -> None:
+def test_a_client_that_reported_in_time_is_not_counted_again_late() -> None:
     coordinator = lenient_coordinator()
     play_round(coordinator, 0)
     again = answer(coordinator, 0)

@@ -1,4 +1,4 @@
-"""What late reports make of a commit: shapes, bytes, and what a restored coordinator goes on with."""
+"""Commits with late reports: their shapes and bytes, and the state that a restored coordinator goes on with."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ def test_what_a_client_that_lags_is_told_holds_the_late_terms_and_is_counted() -
 
 def test_a_commit_holds_a_term_for_every_round_that_may_be_late() -> None:
     coordinator = lenient_coordinator(clients=2, max_staleness=400, discount=0)
-    pending_joins = []
+    outstanding = []
     for _ in range(400):
         coordinator.open_round()
-        pending_joins.append(report(coordinator, 1))
+        outstanding.append(report(coordinator, 1))
         coordinator.reported(report(coordinator, 0))
         close_at_deadline(coordinator)
     play_round(coordinator, 0)
-    assert {refusal_reason(coordinator, envelope) for envelope in pending_joins} == {None}
+    assert {refusal_reason(coordinator, envelope) for envelope in outstanding} == {None}
     closed = close_at_deadline(coordinator)
     assert [round for round, _, _ in terms(closed)] == [400, *range(400)]
     assert bits(
@@ -75,7 +75,7 @@ def test_whatever_comes_when_every_report_counts_at_most_once_and_a_restored_coo
     history: list[tuple[set[int], set[int]]], max_staleness: int, quorum: int, cut: int
 ) -> None:
     options: dict[str, Any] = {"max_staleness": max_staleness, "algorithm": SCHEDULED, "quorum": quorum, "discount": 0}
-    coordinator, pending_joins, counted = lenient_coordinator(**options), list[Envelope](), dict[int, list[float]]()
+    coordinator, outstanding, counted = lenient_coordinator(**options), list[Envelope](), dict[int, list[float]]()
     for number, (prompt, tardy) in enumerate(history):
         if number == cut:
             fresh = lenient_coordinator(**options)
@@ -84,12 +84,12 @@ def test_whatever_comes_when_every_report_counts_at_most_once_and_a_restored_coo
             coordinator = fresh
         kept = play_round(coordinator, *prompt)
         for place in tardy:
-            if place < len(pending_joins):
-                late, stale = pending_joins[place], coordinator.round - pending_joins[place].round
+            if place < len(outstanding):
+                late, stale = outstanding[place], coordinator.round - outstanding[place].round
                 if coordinator.reported(late) is None:
                     assert 0 < stale <= max_staleness
                     counted.setdefault(late.round, []).append(late.client)
-        pending_joins.extend(kept.values())
+        outstanding.extend(kept.values())
         close_at_deadline(coordinator)
     assert all(len(set(clients)) == len(clients) for clients in counted.values())
     late_terms = [

@@ -56,7 +56,7 @@ def test_any_number_of_clients_will_do(size: int, data: st.DataObject) -> None:
     assert_alike(members, truth, size)
 
 
-def test_who_was_left_out_is_back_even_after_a_failure() -> None:
+def test_members_that_were_left_out_are_back_even_after_a_failure() -> None:
     members = MemberIndex(5)
     members.update([0, 2, 3])
     with pytest.raises(KeyError), members.without([2, 4]) as rest:

@@ -1,4 +1,4 @@
-"""Who takes part: processes that join, leave and come back, and those that are turned away."""
+"""Membership: processes that join, leave and return, and those that are refused."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from seedbus.bus import EVALUATOR, HOST, Envelope, Kind
         (Join(EVALUATOR, (Span(0, 5, 0),), **PROOF), "claims-another"),
     ],
 )
-def test_whoever_would_compute_something_else_or_for_another_is_refused(join: Join, reason: str) -> None:
+def test_a_client_that_computes_something_else_or_joins_for_another_is_refused(join: Join, reason: str) -> None:
     coordinator = joined_coordinator()
     before = dict(coordinator.versions)
     plans, refusal = joins(coordinator, join)
@@ -109,7 +109,7 @@ def test_a_report_of_a_client_that_has_left_is_not_waited_for_any_more() -> None
     assert refusal.reason == "not-asked" and coordinator.missing == [0, 2]
 
 
-def test_who_leaves_twice_or_never_came_changes_nothing() -> None:
+def test_a_client_that_leaves_twice_or_never_joined_changes_nothing() -> None:
     coordinator = joined_coordinator(clients=3, cohort=3)
     coordinator.left([1, 1, 99])
     coordinator.left([1])
@@ -173,7 +173,7 @@ def test_a_restored_coordinator_knows_who_was_refused() -> None:
 
 
 @pytest.mark.parametrize("believes", [True, False])
-def test_who_takes_part_in_a_resumed_run_has_to_come_again_in_real_time_only(believes: bool) -> None:
+def test_members_of_a_resumed_run_have_to_join_again_in_real_time_only(believes: bool) -> None:
     coordinator = joined_coordinator(clients=3, cohort=3, believes=believes)
     other = Coordinator(
         ALGORITHM,
@@ -219,7 +219,7 @@ def test_those_who_come_by_themselves_are_not_brought_by_a_process() -> None:
     assert cohort_of(coordinator) == [0, 1, 3]
 
 
-def test_who_has_left_and_who_never_came_is_known_when_a_run_is_resumed() -> None:
+def test_a_resumed_run_knows_which_clients_have_left_and_which_never_joined() -> None:
     coordinator = joined_coordinator(clients=4, cohort=4, believes=False, apart={3})
     assert coordinator.take_moved() == [(client, MemberPosition(0)) for client in range(3)]
     coordinator.left([1, 3])

@@ -1,4 +1,4 @@
-"""What processes are offered, in whatever order they come and go."""
+"""What processes are offered, in whatever order they join and leave."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from seedbus.bus import EVALUATOR, HOST, Declined, HostRequest, Kind, Offer, dec
 from seedbus.bus.transport import NO_CLIENTS, NOT_YET, STRANGER, WISH_SPANS, Rights
 
 
-def test_who_wishes_certain_clients_gets_them() -> None:
+def test_a_process_that_asks_for_certain_clients_gets_them() -> None:
     harness = RegistrationHarness()
     assert harness.offer(HostRequest(((1, 2), (5, 5)))) == Offer(HOST, ((1, 2), (5, 5)), True, b"the scenario")
     assert harness.offer(HostRequest(((0, 0),))) == Offer(HOST - 1, ((0, 0),), False, b"the scenario")
 
 
-def test_who_wishes_a_number_of_clients_gets_the_first_that_are_free() -> None:
+def test_a_process_that_asks_for_a_number_of_clients_gets_the_first_free_ones() -> None:
     harness = RegistrationHarness()
     harness.offer(HostRequest(((1, 1),), evaluates=False))
     assert harness.offer(HostRequest(count=3)).spans == ((0, 0), (2, 3))
     assert harness.offer(HostRequest(count=2)).spans == ((4, 5),)
 
 
-def test_who_does_not_say_gets_its_share_and_the_last_what_is_left() -> None:
+def test_a_process_that_asks_for_nothing_gets_its_share_and_the_last_one_the_rest() -> None:
     harness = RegistrationHarness(clients=5, processes=3)
     assert [harness.register(HostRequest()).spans for _ in range(3)] == [((0, 1),), ((2, 3),), ((4, 4),)]
     assert harness.decline(HostRequest()) == Declined("no-clients", "all 5 clients have their processes")
@@ -149,7 +149,7 @@ def test_one_process_evaluates_and_only_if_it_would() -> None:
     assert [harness.offer(wish).evaluates for wish in wishes] == [False, True, False]
 
 
-def test_who_would_only_evaluate_may_when_nobody_else_does() -> None:
+def test_a_process_may_only_evaluate_when_nobody_else_does() -> None:
     harness = RegistrationHarness(processes=1)
     harness.register(HostRequest(evaluates=False))
     assert harness.offer(HostRequest(evaluates=True)) == Offer(HOST - 1, (), True, b"the scenario")

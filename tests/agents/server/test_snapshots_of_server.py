@@ -1,4 +1,4 @@
-"""The server's side of snapshots, without a loop: who may pull what, who gives it, and what is refused."""
+"""The server's side of snapshots, without an event loop: which client may pull what, from whom, and what is refused."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Stage:
         return [envelope for envelope, _ in self.coordinator.take_outbox()]
 
     def give(self, asked: Envelope) -> None:
-        """The source does as it is asked."""
+        """Let the source send what it is asked for."""
         for piece in SnapshotSource().pieces(asked, self.truth):
             assert self.coordinator.reported(piece) is None
 
@@ -64,7 +64,7 @@ class Stage:
         return self.coordinator.snapshots.held is not None
 
     def request_snapshot(self) -> list[Envelope]:
-        """Let whoever is asked give pieces, until nobody is any more; returns what else is sent."""
+        """Let each source send the pieces that it is asked for; return the other messages that are sent."""
         others: list[Envelope] = []
         while sent := self.sent():
             for envelope in sent:
@@ -95,7 +95,7 @@ def reason(refusal: Any) -> str:
     return str(refusal.reason)
 
 
-def test_who_lags_is_offered_a_snapshot_and_the_others_get_their_plans() -> None:
+def test_a_client_that_lags_is_offered_a_snapshot_and_the_others_get_their_plans() -> None:
     stage = Stage()
     assert [plan.client for plan in stage.open()] == [0, 1]
     (offer,) = stage.request_snapshot()
@@ -109,7 +109,7 @@ def test_who_lags_is_offered_a_snapshot_and_the_others_get_their_plans() -> None
     assert len(sent) == 3
 
 
-def test_who_has_installed_it_gets_the_rest_in_its_plan() -> None:
+def test_a_client_that_has_installed_a_snapshot_gets_the_rest_in_its_plan() -> None:
     stage = Stage()
     stage.offered()
     plans, refusal = joins(stage.coordinator, Join(2, (Span(2, 2, 5),), **PROOF))
@@ -277,7 +277,7 @@ def test_with_nobody_left_who_could_be_the_peer_the_evaluator_is() -> None:
     assert [(asked.kind, asked.client) for asked in stage.sent()] == [(Kind.FETCH, EVALUATOR)]
 
 
-def test_who_finds_a_snapshot_bad_replays_and_a_peers_is_given_up() -> None:
+def test_a_client_that_finds_a_snapshot_bad_replays_and_a_peers_snapshot_is_given_up() -> None:
     stage, asked = _peer_asked()
     stage.give(asked)
     stage.request_snapshot()
@@ -292,7 +292,7 @@ def test_who_finds_a_snapshot_bad_replays_and_a_peers_is_given_up() -> None:
     assert [asked.client for asked in stage.sent()] == [EVALUATOR]
 
 
-def test_if_the_evaluator_has_none_whoever_lags_replays() -> None:
+def test_clients_that_lag_replay_if_the_evaluator_has_no_snapshot() -> None:
     stage = Stage()
     stage.open()
     stage.sent()
@@ -322,7 +322,7 @@ def test_a_restored_server_holds_the_same_snapshot_and_serves_it_alike() -> None
     assert answers[0] == answers[1] and len(answers[0]) == 2
 
 
-def test_who_joins_after_a_snapshot_may_still_lose_its_place_twice() -> None:
+def test_a_client_that_joins_after_a_snapshot_may_still_lose_its_position_twice() -> None:
     stage = Stage()
     stage.offered()
     words = []
@@ -350,14 +350,14 @@ def test_a_server_that_crashed_asks_its_source_anew() -> None:
     assert (again.kind, again.client) == (Kind.FETCH, EVALUATOR)
 
 
-def test_who_has_installed_it_gets_its_plan_even_where_it_was_told_to_introduce_itself() -> None:
+def test_a_client_that_has_installed_a_snapshot_gets_its_plan_even_if_it_was_told_to_join() -> None:
     stage = Stage()
     stage.offered()
     plans, refusal = joins(stage.coordinator, Join(2, (Span(2, 2, 5),), **PROOF), is_due=True)
     assert refusal is None and [(plan.kind, plan.client) for plan, _ in plans] == [(Kind.PLAN, 2)]
 
 
-def test_who_was_told_nothing_before_its_round_closed_is_asked_again() -> None:
+def test_a_client_that_was_sent_nothing_before_its_round_closed_is_asked_again() -> None:
     stage = Stage("peer", policy={"buffer": 2, "late": {"max_staleness": 100}})
     assert 2 not in [plan.client for plan in stage.open()] and 2 in stage.coordinator.missing
     for client in (0, 1):

@@ -280,7 +280,7 @@ def test_what_corrects_drift_comes_to_the_minimum_of_the_mean_loss_and_fedavg_do
 # what else
 
 
-def test_who_combines_a_robust_rule_with_vectors_that_it_does_not_guard_is_told() -> None:
+def test_a_robust_rule_that_does_not_guard_all_vectors_is_a_caveat() -> None:
     assert make("scaffold").caveats() == make("fedavg", aggregation="median").caveats() == []
     (sentence,) = make("scaffold", aggregation="median").caveats()
     assert "median applies to updates only; scaffold.c" in sentence

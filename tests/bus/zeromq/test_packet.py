@@ -60,7 +60,7 @@ offers = st.builds(
 
 
 @given(st.sampled_from(Type), st.binary(min_size=8, max_size=8), st.binary(max_size=60))
-def test_a_parcel_is_read_as_it_was_written(type: Type, session: bytes, content: bytes) -> None:
+def test_a_packet_is_read_as_it_was_written(type: Type, session: bytes, content: bytes) -> None:
     data = packet.packet(type, session, content)
     assert packet.read(data) == (type, session, content) and len(data) == HEAD + len(content)
 
@@ -205,7 +205,7 @@ def test_msgpack_of_any_shape_is_read_or_refused(name: str, content: list[Any]) 
 
 @pytest.mark.parametrize("name", READERS)
 @pytest.mark.parametrize("count", [2_000, pytest.param(1_000_000, marks=pytest.mark.soak)])
-def test_mutated_parcels_are_read_or_refused(name: str, count: int) -> None:
+def test_mutated_packets_are_read_or_refused(name: str, count: int) -> None:
     rng, refused = np.random.Generator(np.random.Philox(2025)), 0
     for _ in range(count):
         content = bytearray(SOUND[name])
@@ -297,7 +297,7 @@ BAD: list[tuple[str, bytes, str]] = [
 
 
 @pytest.mark.parametrize(("name", "content", "reason"), BAD)
-def test_a_malformed_parcel_is_refused_by_reason(name: str, content: bytes, reason: str) -> None:
+def test_a_malformed_packet_is_refused_by_reason(name: str, content: bytes, reason: str) -> None:
     assert READERS[name](SOUND[name])
     with pytest.raises(MalformedPacket) as caught:
         READERS[name](content)

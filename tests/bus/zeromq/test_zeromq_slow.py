@@ -73,7 +73,7 @@ async def test_much_that_waits_behind_a_long_message_is_not_taken_for_a_peer_tha
         assert len(registration.offers) == 1 and registration.gone_hosts == []
 
 
-async def test_who_has_joined_makes_room_for_nobody() -> None:
+async def test_a_member_makes_room_for_nobody() -> None:
     registration = OneClientRegistration(b"")
     async with hub_at(registration) as (_, port):
         first = Member(port)

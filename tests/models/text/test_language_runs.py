@@ -94,7 +94,7 @@ def test_two_worker_processes_compute_the_same_bits(tmp_path: Path, fine_tuning:
 
 
 @pytest.mark.parametrize("train", ["full", "lora"])
-def test_who_holds_other_weights_is_refused_by_name(tmp_path: Path, fine_tuning: Any, train: str) -> None:
+def test_a_process_with_other_weights_is_refused_by_name(tmp_path: Path, fine_tuning: Any, train: str) -> None:
     what = fine_tuning(rounds=3, train={"kind": train})
     other = fine_tuning(rounds=3, train={"kind": train}, model=str(write_model(tmp_path / "other", seed=5)))
     assert np.array_equal(bind(what).x0(), bind(other).x0()) == (train == "lora"), "x₀ alone may not tell them apart"

@@ -90,7 +90,7 @@ def test_noise_is_normal_and_drawn_anew_for_each_client_round_and_number() -> No
     ],
     ids=str,
 )
-def test_whom_a_fault_is_not_about_is_honest(fault: dict[str, Any]) -> None:
+def test_clients_that_a_fault_does_not_select_are_honest(fault: dict[str, Any]) -> None:
     assert told({"attack": "huge", **fault}) is REPORT
 
 

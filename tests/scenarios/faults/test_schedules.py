@@ -222,7 +222,7 @@ def test_replacement_as_in_fedacg_replaces_half_of_250_out_of_500_every_100_roun
     assert min(active) > 60 and max(active) < 140, "everybody's turn comes"
 
 
-def test_who_is_replaced_where_few_can_come_is_decided_by_lot() -> None:
+def test_the_clients_that_are_replaced_where_few_can_come_are_drawn_at_random() -> None:
     fault = Replacement(active=90, every_rounds=1, probability=1.0)
     epochs = by_round(fault, 300, 100)
     left = [len(later - earlier) for earlier, later in pairwise(epochs)]

@@ -125,9 +125,9 @@ def _outcome(text: str, path: Path) -> Outcome:
 
 def history(algorithm: AnyAlgorithm, journal: Journal, after: int = 0) -> Iterator[Any]:
     """The commits of a journal from version after + 1 on, verified and decoded; of a dense run those that are kept."""
-    for *_, body in journal.rounds(after):
-        if body:
-            yield from algorithm.unpack_commits(body)
+    for stored in journal.rounds(after):
+        if stored.commit:
+            yield from algorithm.unpack_commits(stored.commit)
 
 
 def check_build(folder: Path, facts: dict[str, str], ours: dict[str, str]) -> None:

@@ -174,7 +174,7 @@ def ours(model: str, algorithm: str, rounds: int, forward: str) -> dict[str, flo
         (ImageObjective, "loss", "forward"),
         (NumbaDirections, "perturb", "perturb"),
         (Replicas, "advance", "replay"),
-        (Evaluator, "committed", "replay"),
+        (Evaluator, "on_commit", "replay"),
     ):
         meter.watched(owner, name, what)
     with tempfile.TemporaryDirectory() as folder:

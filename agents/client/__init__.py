@@ -1,4 +1,4 @@
-"""A process of clients: its replicas, its clients' state, and the evaluator.
+"""The client side: a process's clients with their replicas and their own state, and the evaluator.
 
 Doors: `client_state`, `downloads`, `forging`, `tampering`, `worker`.
 """

@@ -1,9 +1,9 @@
-"""What clients remember from round to round, and nobody else ever sees: control variates, drifts, what was left over.
+"""The state that clients keep from round to round and never send: control variates, drifts, residuals of compression.
 
-A memory is plain msgpack data. It advances with the client's work, whether its report arrives or not. What a client has
-remembered is a chain, in the order of its work: asked again for a round that it has worked for, it starts from what it
-knew then. So in a folder memories outlive the process, and one that takes a dead one's place, or a run that is resumed
-at an earlier instant, does the same work over again and comes to the same chain.
+A client's state, its memory, is plain msgpack data. It advances with the client's work, whether the report arrives or
+not. The memories of a client form a chain in the order of its work: if it is asked again for a round that it has worked
+for, it starts from the memory that it had then. Memories in a folder outlive the process. So a process that replaces a
+dead one, or a run that is resumed at an earlier round, repeats the same work and comes to the same chain.
 """
 
 from __future__ import annotations
@@ -20,20 +20,28 @@ from seedbus.bus.files import check_folder, make_folder, read, remove, whole
 
 _NAME = re.compile(r"[0-9]{1,18}-[0-9]{1,18}\.(memory|loss)")
 KEPT = 5
-"""So many of each client: a run is resumed where its last round ended, and since then as many plans less one may have
-reached a client, late ones of earlier rounds among them. A plan for work before these is new work to it."""
+"""How many memories of each client are kept. A run is resumed where its last durable round ended; since then up to
+`KEPT` − 1 plans may have reached a client, late ones of earlier rounds among them. A plan for work that is older than
+these counts as new work."""
 
 
 @dataclass(slots=True)
 class _Link:
-    """number: its place in the chain; round: the client's work for it, or its loss of everything, led to `memory`,
-    which is in the folder if there is one; is_found: another process made it."""
+    """One link of a client's chain.
+
+    Attributes:
+        number: its place in the chain, from 0.
+        round: the round of the client's work.
+        is_loss: whether the client lost its memory in that round, instead of working.
+        memory: the memory after that; None if it is in the folder.
+        is_of_another: whether another process made the link.
+    """
 
     number: int
     round: int
     is_loss: bool
     memory: Any = None
-    is_found: bool = False
+    is_of_another: bool = False
 
     @property
     def name(self) -> str:
@@ -41,45 +49,53 @@ class _Link:
 
 
 class ClientStateStore:
-    """folder: where they are kept, in a folder for each client, made when first needed, a run's own; None: in this
-    process alone."""
+    """The memories of clients.
+
+    Args:
+        folder: where they are kept, one folder for each client, created when it is first needed. It belongs to one run.
+            None: they are kept in this process only.
+    """
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
         self._chains: dict[int, list[_Link]] = {}
 
     def before(self, client: int, round: int) -> Any:
-        """What the client knew before its work for a round, or knows now; None: nothing.
+        """Return the client's memory from before its work for a round; its newest if it has not worked for it.
 
-        Raises `Forgotten` where another process did that work, and what it began with is not kept.
+        Returns:
+            The memory, or None if the client had none.
+
+        Raises:
+            Forgotten: another process did that work, and the memory from before it is not kept.
         """
         chain = self._chain(client)
         place = next((at for at, link in enumerate(chain) if link.round == round and not link.is_loss), len(chain))
-        if not place and chain and chain[0].number:
-            if chain[0].is_found:
+        if place == 0 and chain and chain[0].number > 0:  # what it began with is deleted
+            if chain[0].is_of_another:
                 raise Forgotten(client, round)
             place = len(chain)
         return self._read(client, chain[place - 1]) if place else None
 
     def keep(self, client: int, round: int, memory: Any) -> None:
-        """What the client remembers after its work for `round`; None: nothing, ever."""
+        """Keep the client's memory from after its work for a round; None: its algorithm has none."""
         if memory is not None:
             self._add(client, round, memory, is_loss=False)
 
     def forget(self, client: int, round: int) -> None:
-        """The client has lost what it remembered, before it was asked in that round."""
+        """The client has lost its memory, before it was asked in that round."""
         chain = self._chain(client)
-        if chain and all(link.round < round for link in chain):  # otherwise the same once more
+        if chain and all(link.round < round for link in chain):  # otherwise this loss is repeated work
             self._add(client, round, None, is_loss=True)
 
     def _add(self, client: int, round: int, memory: Any, *, is_loss: bool) -> None:
         chain = self._chain(client)
         if any((link.round, link.is_loss) == (round, is_loss) for link in chain):
-            return  # the same once more
+            return  # repeated work
         link = _Link(chain[-1].number + 1 if chain else 0, round, is_loss)
         if self._folder is None:
             link.memory = memory
-        else:  # vectors of many clients would fill this process
+        else:  # the vectors of many clients would not fit into this process
             make_folder(self._folder / str(client))
             with whole(self._folder / str(client) / link.name) as file:
                 file.write(msgpack.packb(memory))
@@ -91,7 +107,7 @@ class ClientStateStore:
 
     def _chain(self, client: int) -> list[_Link]:
         if client not in self._chains:
-            links = map(_found, _listed(self._folder / str(client))) if self._folder else ()
+            links = map(_link_of, _listed(self._folder / str(client))) if self._folder else ()
             self._chains[client] = sorted(links, key=lambda link: link.number)
         return self._chains[client]
 
@@ -102,14 +118,14 @@ class ClientStateStore:
         try:
             return msgpack.unpackb(read(path), strict_map_key=False)
         except (ValueError, msgpack.UnpackException) as error:
-            raise RunFolderError(path, f"what the client remembers is damaged ({type(error).__name__})") from None
+            raise RunFolderError(path, f"the client's memory is damaged ({type(error).__name__})") from None
 
 
 def _listed(folder: Path) -> list[Path]:
-    """What is whole of a client's memories; of many clients there is nothing at all."""
+    """The files of a client's memories that are complete; many clients have no folder."""
     return [file for file in folder.iterdir() if _NAME.fullmatch(file.name)] if check_folder(folder) else []
 
 
-def _found(file: Path) -> _Link:
+def _link_of(file: Path) -> _Link:
     number, round = map(int, file.stem.split("-"))
-    return _Link(number, round, file.suffix == ".loss", is_found=True)
+    return _Link(number, round, file.suffix == ".loss", is_of_another=True)

@@ -1,8 +1,8 @@
-"""A host of clients: one process's clients.
+"""A host: the clients of one process.
 
-A client is created when it is first asked. It folds the commits that it missed, computes its report from its replica
-and its own data, and answers, or declines; it may lie (`tampering`). A client asked again for the same round and
-version resends the answer that it has.
+A client costs nothing until it is first asked. Then it folds the commits that it missed, computes a report from its
+replica and its own data, and sends it, or declines; a fault may change the report (`tampering`). A client that is asked
+again for the same round and version sends the same answer again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from seedbus.agents.chunks import Chunk
 from seedbus.agents.client.client_state import ClientStateStore
 from seedbus.agents.client.downloads import Downloads
 from seedbus.agents.client.replicas import Replicas
-from seedbus.agents.client.snapshot_source import Source
+from seedbus.agents.client.snapshot_source import SnapshotSource
 from seedbus.agents.client.tampering import Tampering
 from seedbus.agents.messages import AnyAlgorithm, Join
 from seedbus.agents.observer import Observer
@@ -29,21 +29,55 @@ from seedbus.algorithms.shared_work import SharedWork, one_by_one
 from seedbus.bus import Envelope
 
 WITHOUT_STATE, FROM_ANOTHER_RUN = (RETURNS.index(how) for how in ("without-state", "from-another-run"))
-ELSEWHERE = 2**31  # the version that a client brings from another run: one that this run never reaches
-OFFER = 3  # fields of the offer of a snapshot
-SPANS = 64  # an envelope's arrays hold no more
+ELSEWHERE = 2**31
+"""The version of a client that comes from another run: one that this run never reaches."""
+OFFER_FIELDS = 3
+"""How many fields the offer of a snapshot has."""
+MAX_SPANS = 64
+"""How many spans one JOIN holds at most: an envelope's arrays have no more elements."""
 
 
 class _Asked(NamedTuple):
-    """What a client is to work out: its plan, from its replica at the plan's version."""
+    """Work that a client has to do.
+
+    Attributes:
+        client: the client.
+        plan: its plan.
+        replica: its replica, at the plan's version; not to be written to.
+    """
 
     client: int
     plan: Any
     replica: Replica
 
 
+class _UnpackedPlan(NamedTuple):
+    """A PLAN that was unpacked.
+
+    Attributes:
+        message: kind, round, version and body of the message; PLANs with the same are unpacked once.
+        plan: the plan.
+        missed: the commits before it.
+    """
+
+    message: tuple[Any, ...]
+    plan: Any
+    missed: list[Any]
+
+
 class Host:
-    """Some clients of a run, ascending."""
+    """Some clients of a run.
+
+    Each method that is named after a kind of message takes one and returns the answers to it.
+
+    Attributes:
+        clients: their addresses, ascending.
+        algorithm: the run's.
+        problem: the task with its data.
+        replicas: the clients' replicas.
+        downloads: snapshots that clients are downloading.
+        member_proof: what a single client's JOIN shows as proofs, by name.
+    """
 
     def __init__(
         self,
@@ -58,130 +92,144 @@ class Host:
         tampering: Tampering,
         memories: ClientStateStore,
     ) -> None:
-        self.clients, self.algorithm, self.problem, self.replicas = clients, algorithm, problem, replicas
-        self._proof = self.member_proof = proof
-        self._verifier, self._observer = Verifier(verify_every), observer
+        self.clients = clients
+        self.algorithm = algorithm
+        self.problem = problem
+        self.replicas = replicas
+        self.downloads = Downloads(replicas.at)
+        self.member_proof = proof
+        self._proof = proof
+        self._verifier = Verifier(verify_every)
+        self._observer = observer
         self._tampering = tampering
         self._memories = memories
         self._answers: dict[int, Envelope] = {}
-        self._latest: tuple[tuple[Any, ...], tuple[Any, list[Any]]] | None = None
-        self.downloads = Downloads(replicas.at)
-        self._source = Source()
+        self._latest: _UnpackedPlan | None = None
+        self._source = SnapshotSource()
 
     def join(self, sender: int, clients: Sequence[int], nonce: bytes = b"") -> list[Envelope]:
-        """JOINs of clients, at the versions that they hold. nonce: what their process's proofs are bound to."""
+        """Return JOINs for clients, at the versions that they hold.
+
+        Args:
+            sender: the address of the host.
+            clients: the clients, ascending.
+            nonce: the offer's, to which the proofs are bound; b"": they are shown as they are.
+        """
         self.member_proof = bound(self._proof, MEMBER if nonce else b"")
         proof = bound(self._proof, nonce)
         spans = messages.spans([(client, self.replicas.version(client)) for client in clients])
-        # a process without clients, which only evaluates, joins too
-        parts = [tuple(spans[start : start + SPANS]) for start in range(0, max(1, len(spans)), SPANS)]
+        starts = range(0, max(1, len(spans)), MAX_SPANS)  # a process without clients, which only evaluates, joins too
+        parts = [tuple(spans[start : start + MAX_SPANS]) for start in starts]
         return [Join(sender, part, **proof).pack() for part in parts]
 
-    def planned(self, envelopes: Sequence[Envelope]) -> list[list[Envelope]]:
-        """The answers to PLANs of one round, to different clients at one version; none to what cannot be acted upon."""
-        told = [self._told(envelope) for envelope in envelopes]
-        for group in self._alike([each for each in told if isinstance(each, _Asked)]):
+    def on_plans(self, envelopes: Sequence[Envelope]) -> list[list[Envelope]]:
+        """Take PLANs of one round, to different clients at one version. Returns the answers to each; some have none."""
+        prepared = [self._prepare(envelope) for envelope in envelopes]
+        for group in self._groups([each for each in prepared if isinstance(each, _Asked)]):
             self._work(group)
-        return [[self._answers[each.client]] if isinstance(each, _Asked) else each for each in told]
+        return [[self._answers[each.client]] if isinstance(each, _Asked) else each for each in prepared]
 
-    def _told(self, envelope: Envelope) -> _Asked | list[Envelope]:
-        """What a PLAN asks of its client, who then stands where it should; or the answer, where that is known."""
+    def _prepare(self, envelope: Envelope) -> _Asked | list[Envelope]:
+        """Bring the client of a PLAN to its version. Returns its work, or the answers if there is no work to do."""
         client = envelope.client
         try:
-            plan, missed = self._unpacked(envelope)
+            _, plan, missed = self._unpacked(envelope)
             if plan.version < self.replicas.version(client):
-                self._observer.noted("stale-plan", client=client, round=envelope.round)  # overtaken on its way
+                self._observer.noted("stale-plan", client=client, round=envelope.round)  # a newer message overtook it
                 return []
             replica = self.replicas.advance(client, missed, plan.version)
-            self.downloads.outgrow(client, plan.version)
+            self.downloads.discard_up_to(client, plan.version)
         except BadPayload as error:
             self._observer.noted("bad-plan", client=client, detail=str(error))
             return []
         except CommitGap as gap:
-            # the server believes that this client holds commits that it does not hold: say where it really is
+            # the server believes that this client has commits that it does not have: state its actual version
             self._observer.noted("commit-gap", client=client, detail=str(gap))
-            return self._alone(envelope)
+            return self._join_of_one(envelope)
         answer = self._answers.get(client)
         if answer is not None and (answer.round, answer.base) == (envelope.round, envelope.base):
             return [answer]
         return _Asked(client, plan, replica)
 
-    def woken(self, envelope: Envelope) -> list[Envelope]:
-        """A client is there again, with what it still has: it introduces itself."""
+    def on_wake(self, envelope: Envelope) -> list[Envelope]:
+        """A client is available again, with the state that it still has: it joins, and notes its download."""
         if envelope.body in ([WITHOUT_STATE], [FROM_ANOTHER_RUN]):
             self._forget(envelope)
-        joins = self._alone(envelope, ELSEWHERE if envelope.body == [FROM_ANOTHER_RUN] else None)
+        joins = self._join_of_one(envelope, ELSEWHERE if envelope.body == [FROM_ANOTHER_RUN] else None)
         return joins + self.downloads.note(envelope.client, envelope.round)
 
-    def fed(self, envelope: Envelope) -> list[Envelope]:
-        """A client's answer to the offer of a snapshot, or to a chunk of it."""
+    def on_snapshot(self, envelope: Envelope) -> list[Envelope]:
+        """A client receives the offer of a snapshot, or a chunk of one."""
         client = envelope.client
         if envelope.base <= self.replicas.version(client):
             self._observer.noted("stale-snapshot", client=client, version=envelope.base)
-            said = self._alone(envelope) if len(envelope.body) == OFFER else []
-            return said + self.downloads.note(client, envelope.round)
+            joins = self._join_of_one(envelope) if len(envelope.body) == OFFER_FIELDS else []
+            return joins + self.downloads.note(client, envelope.round)
         try:
-            got = chunks.unpack(envelope)
-            if not isinstance(got, Chunk):
-                return self.downloads.offered(envelope, *got) + self.downloads.note(client, envelope.round)
+            unpacked = chunks.unpack(envelope)
+            if not isinstance(unpacked, Chunk):
+                return self.downloads.on_offer(envelope, *unpacked) + self.downloads.note(client, envelope.round)
         except BadPayload as error:
             self._observer.noted("bad-snapshot", client=client, detail=str(error))
             return self.downloads.note(client, envelope.round)
         try:
-            told = self.downloads.came(envelope, got)
+            outcome = self.downloads.on_chunk(envelope, unpacked)
         except BadPayload as error:
             self._observer.noted("bad-snapshot", client=client, detail=str(error))
-            return [chunks.pull(got.title, (), client, envelope.round)]
-        if isinstance(told, list):
-            return told + self.downloads.note(client, envelope.round)
-        self.replicas.install(client, told)
-        return self._alone(envelope)
+            return [chunks.pull(unpacked.title, (), client, envelope.round)]
+        if isinstance(outcome, list):
+            return outcome + self.downloads.note(client, envelope.round)
+        self.replicas.install(client, outcome)
+        return self._join_of_one(envelope)
 
-    def fetched(self, envelope: Envelope) -> list[Envelope]:
-        """Pieces of a client's replica, for the server's snapshot."""
+    def on_fetch(self, envelope: Envelope) -> list[Envelope]:
+        """Return pieces of a client's replica, for the server's snapshot."""
         try:
             return self._source.pieces(envelope, self.replicas.get(envelope.client))
         except BadPayload as error:
             self._observer.noted("bad-fetch", client=envelope.client, detail=str(error))
             return []
 
-    def scaled(self, envelope: Envelope) -> list[Envelope]:
-        """By what a client is to scale what it transmits: the air is simulated at the server, so nothing follows."""
+    def on_peak(self, envelope: Envelope) -> list[Envelope]:
+        """A client is told how to scale its transmission. It does nothing: the server simulates the channel."""
         return []
 
-    def refused(self, envelope: Envelope) -> list[Envelope]:
-        """What a client holds is of no use to this run: it starts anew."""
+    def on_refuse(self, envelope: Envelope) -> list[Envelope]:
+        """A client's state is of no use in this run: it starts from x₀ and joins again."""
         self._observer.noted("starts-anew", client=envelope.client)
         self._forget(envelope)
-        return self._alone(envelope)
+        return self._join_of_one(envelope)
 
-    def _unpacked(self, envelope: Envelope) -> tuple[Any, list[Any]]:
-        """A plan, and the commits before it; many clients are told the same."""
+    def _unpacked(self, envelope: Envelope) -> _UnpackedPlan:
+        """Unpack a PLAN; many clients are sent the same."""
         kind, _, round, base, body = envelope
-        if self._latest is None or self._latest[0] != (kind, round, base, body):
-            self._latest = (kind, round, base, body), messages.unpack_plan(self.algorithm, envelope)
-        return self._latest[1]
+        message = kind, round, base, body
+        if self._latest is None or self._latest.message != message:
+            plan, missed = messages.unpack_plan(self.algorithm, envelope)
+            self._latest = _UnpackedPlan(message, plan, missed)
+        return self._latest
 
-    def _alone(self, asked: Envelope, version: int | None = None) -> list[Envelope]:
-        """A client's JOIN in answer to what it was sent, at the version that it holds."""
+    def _join_of_one(self, asked: Envelope, version: int | None = None) -> list[Envelope]:
+        """A client's JOIN in answer to a message, at this version; None: at the one that it holds."""
         client = asked.client
         span = messages.Span(client, client, self.replicas.version(client) if version is None else version)
         return [Join(client, (span,), **self.member_proof).pack()._replace(round=asked.round)]
 
-    def _forget(self, told: Envelope) -> None:
-        client = told.client
+    def _forget(self, asked: Envelope) -> None:
+        """The client of this message has lost all of its state."""
+        client = asked.client
         self.replicas.forget(client)
         self.downloads.forget(client)
-        self._memories.forget(client, told.round)
+        self._memories.forget(client, asked.round)
         self._answers.pop(client, None)
 
-    def _alike(self, asked: Sequence[_Asked]) -> list[list[_Asked]]:
-        """Those who can work together: they share a replica, as verification has it that nobody does, and a plan."""
+    def _groups(self, asked: Sequence[_Asked]) -> list[list[_Asked]]:
+        """Group clients that can work together: they share a replica and a plan. With verification none share one."""
         groups: list[list[_Asked]] = []
-        can_share = isinstance(self.algorithm, SharedWork)  # a protocol: asked once, for it costs more than a message
+        can_share = isinstance(self.algorithm, SharedWork)  # once: this check of a protocol costs more than a message
         for each in asked:
-            like = (group for group in groups if group[0].replica is each.replica and group[0].plan == each.plan)
-            group = next(like, None) if can_share else None
+            same = (group for group in groups if group[0].replica is each.replica and group[0].plan == each.plan)
+            group = next(same, None) if can_share else None
             if group is None:
                 groups.append([each])
             else:
@@ -189,18 +237,18 @@ class Host:
         return groups
 
     def _work(self, group: Sequence[_Asked]) -> None:
-        """Have clients that share a replica and a plan make their answers."""
+        """Compute the answers of clients that share a replica and a plan."""
         (_, plan, replica), *_ = group
         memories = [self._memories.before(each.client, plan.round) for each in group]
         objectives = [self.problem.objective(each.client, plan.round) for each in group]
         if isinstance(self.algorithm, SharedWork):
-            found = self.algorithm.local_together(replica, memories, plan, objectives)
+            outcomes = self.algorithm.local_together(replica, memories, plan, objectives)
         else:
-            found = one_by_one(self.algorithm, replica, memories, plan, objectives)
-        for each, outcome in zip(group, found, strict=True):
+            outcomes = one_by_one(self.algorithm, replica, memories, plan, objectives)
+        for each, outcome in zip(group, outcomes, strict=True):
             self._answers[each.client] = self._answer(each, outcome)
-        if self.algorithm.is_dense:  # a model each; who is asked once more does the same work over again
-            recent = {c: answer for c, answer in self._answers.items() if answer.round >= plan.round - 1}
+        if self.algorithm.is_dense:  # each answer is a whole model; a client that is asked again repeats its work
+            recent = {client: answer for client, answer in self._answers.items() if answer.round >= plan.round - 1}
             self._answers = recent
 
     def _answer(self, asked: _Asked, outcome: tuple[Any, Any] | Declined) -> Envelope:
@@ -209,21 +257,21 @@ class Host:
             if isinstance(outcome, Declined):
                 raise outcome
             report, memory = outcome
-            said = self._said(client, plan.round, report)
+            sent = self._tampered(client, plan.round, report)
         except Declined as why:
             return messages.decline(client, plan, why)
         self._memories.keep(client, plan.round, memory)
         digests = replica.digests() if self._verifier.is_due(plan.version) else {}
-        return messages.pack_report(self.algorithm, client, plan, said, digests)
+        return messages.pack_report(self.algorithm, client, plan, sent, digests)
 
-    def _said(self, client: int, round: int, report: Any) -> Any:
-        """The report, or what the client says in its place."""
+    def _tampered(self, client: int, round: int, report: Any) -> Any:
+        """The report, or the one that a fault puts in its place."""
         honest = self.algorithm.values(report)
-        told = self._tampering.told(client, round, honest, lambda: self._first_numbers(client))
-        return report if told is honest else self.algorithm.with_values(report, told)
+        values = self._tampering.apply(client, round, honest, lambda: self._first_values(client))
+        return report if values is honest else self.algorithm.with_values(report, values)
 
-    def _first_numbers(self, client: int) -> Vector:
-        """What the client would have reported in round 0: made anew, for a process that takes another's place too."""
+    def _first_values(self, client: int) -> Vector:
+        """The values that the client would have reported in round 0. They are computed anew: no process stores them."""
         plan = self.algorithm.plan(0, 0, of_directions(self._tampering.seed, 0))
         report, _ = self.algorithm.local(self.replicas.first(), None, plan, self.problem.objective(client, 0))
         return self.algorithm.values(report)

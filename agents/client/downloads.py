@@ -1,8 +1,8 @@
-"""What the clients of one process have of snapshots, until they have all of one and install it.
+"""The snapshots that clients of one process are downloading, until one is complete and its client installs it.
 
-A chunk that several clients have pulled is held once. What a client has is also said to the simulation (a note, in a
-WAKE of its own that is not sent): a process that comes in the place of this one is told it again, and makes the
-chunks anew out of the log.
+A chunk that several clients have pulled is kept once. What a client has of a snapshot is also stated to the simulation,
+in a note: a WAKE message that is never sent. A process that replaces this one is given the notes, and computes the
+chunks anew from the log.
 """
 
 from __future__ import annotations
@@ -22,9 +22,17 @@ from seedbus.bus import Envelope, Kind, MalformedEnvelope, decode
 
 
 @dataclass(slots=True)
-class _Half:
-    """What one client has of a snapshot. wanted: what it has asked for and does not have; bits: one for each chunk
-    that it has; complete_to: chunks before this one are all there."""
+class _PartialDownload:
+    """What one client has of a snapshot.
+
+    Attributes:
+        title: which snapshot.
+        window: how many chunks to request at a time.
+        chunk_bytes: the size of all chunks but the last; 0 while it is unknown.
+        wanted: chunks that were requested and are not here yet.
+        bits: one bit for each chunk that is here.
+        complete_to: all chunks before this one are here.
+    """
 
     title: Title
     window: int
@@ -35,7 +43,7 @@ class _Half:
 
     def __post_init__(self) -> None:
         self.bits = self.bits or bytearray(-(-self.title.count // 8))
-        self._rise()
+        self._update_complete_to()
 
     def has(self, index: int) -> bool:
         return bool(self.bits[index // 8] >> index % 8 & 1)
@@ -43,65 +51,72 @@ class _Half:
     def add(self, index: int) -> None:
         self.bits[index // 8] |= 1 << index % 8
         self.wanted.discard(index)
-        self._rise()
+        self._update_complete_to()
 
     @property
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         return self.complete_to == self.title.count
 
-    def ask(self) -> list[int]:
-        """The next chunks that it lacks, a window of them."""
-        lacks = (index for index in range(self.complete_to, self.title.count) if not self.has(index))
-        self.wanted = set(islice(lacks, self.window))
+    def next_wanted(self) -> list[int]:
+        """Want the next chunks that are missing, a window of them; returns their indices, ascending."""
+        missing = (index for index in range(self.complete_to, self.title.count) if not self.has(index))
+        self.wanted = set(islice(missing, self.window))
         return sorted(self.wanted)
 
-    def _rise(self) -> None:
-        while not self.is_whole and self.has(self.complete_to):
+    def _update_complete_to(self) -> None:
+        while not self.is_complete and self.has(self.complete_to):
             self.complete_to += 1
 
 
 class Downloads:
-    """replica_at: the replica of a version that the log reaches, not to be written to."""
+    """The downloads of one process's clients, at most one each."""
 
     def __init__(self, replica_at: Callable[[int], Replica]) -> None:
+        """Begin without any; replica_at: returns the replica of a version that the log reaches, for reading only."""
         self._replica_at = replica_at
-        self._partial_downloads: dict[int, _Half] = {}
-        self._shelves: dict[Title, dict[int, bytes]] = {}
+        self._partial_downloads: dict[int, _PartialDownload] = {}
+        self._chunks: dict[Title, dict[int, bytes]] = {}
 
-    def offered(self, envelope: Envelope, title: Title, window: int) -> list[Envelope]:
-        """A client is offered a snapshot: it asks for the next chunks that it lacks."""
+    def on_offer(self, envelope: Envelope, title: Title, window: int) -> list[Envelope]:
+        """A client is offered a snapshot. Returns its PULL for the next chunks that it lacks.
+
+        Raises:
+            BadPayload: no snapshot of this run has so many chunks, or the window is out of range.
+        """
         client = envelope.client
         if not 0 < title.count <= chunks.bytes_of(self._shape) or not 0 < window <= MOST_WINDOW:
             raise BadPayload(f"an offer of {title.count} chunks, {window} at a time")
         if client not in self._partial_downloads or self._partial_downloads[client].title != title:
             self.forget(client)
-            self._partial_downloads[client] = _Half(title, window)
-        half = self._partial_downloads[client]
-        half.window = window
-        return self._next(half, envelope)
+            self._partial_downloads[client] = _PartialDownload(title, window)
+        download = self._partial_downloads[client]
+        download.window = window
+        return self._pull_next(download, envelope)
 
-    def came(self, envelope: Envelope, chunk: Chunk) -> Replica | list[Envelope]:
-        """A chunk: the replica, if it was the last; else what the client says to it, which may be nothing.
+    def on_chunk(self, envelope: Envelope, chunk: Chunk) -> Replica | list[Envelope]:
+        """A client receives a chunk. Returns the replica if that was the last one, else its next PULL, if it is due.
 
-        Raises `BadPayload` for a chunk beyond what the replica has, and if a snapshot that is whole is not what it was
-        said to be; its chunks are gone then.
+        Raises:
+            BadPayload: the chunk is larger than the replica allows, or the complete snapshot does not have the digest
+                that was announced; its chunks are deleted then.
         """
-        half = self._partial_downloads.get(envelope.client)
-        if half is None or half.title != chunk.title:
-            return []  # it has lost what it had, or has begun with a newer one
+        download = self._partial_downloads.get(envelope.client)
+        if download is None or download.title != chunk.title:
+            return []  # it has lost its chunks, or has begun with a newer snapshot
         before = chunk.title.count - 1 if chunk.index + 1 < chunk.title.count else 1  # all but the last are of one size
         if len(chunk.data) * before > chunks.bytes_of(self._shape):
             raise BadPayload(f"a chunk of {len(chunk.data)} bytes, one of {chunk.title.count}, of a smaller replica")
-        shelf = self._shelves.setdefault(half.title, {})
-        shelf.setdefault(chunk.index, chunk.data)
-        half.add(chunk.index)
-        if chunk.index + 1 < half.title.count or not half.chunk_bytes:
-            half.chunk_bytes = len(chunk.data)
-        if not half.is_whole:
-            return [] if half.wanted else self._next(half, envelope)
+        shared = self._chunks.setdefault(download.title, {})
+        shared.setdefault(chunk.index, chunk.data)
+        download.add(chunk.index)
+        if chunk.index + 1 < download.title.count or not download.chunk_bytes:
+            download.chunk_bytes = len(chunk.data)
+        if not download.is_complete:
+            return [] if download.wanted else self._pull_next(download, envelope)
         try:
-            self._rebuild(half, shelf)
-            return chunks.restored(self._shape, half.title, b"".join(shelf[i] for i in range(half.title.count)))
+            self._rebuild(download, shared)
+            data = b"".join(shared[index] for index in range(download.title.count))
+            return chunks.restored(self._shape, download.title, data)
         finally:
             self.forget(envelope.client)
 
@@ -109,80 +124,82 @@ class Downloads:
     def _shape(self) -> Shape:
         return chunks.shape_of(self._replica_at(0))
 
-    def outgrow(self, client: int, version: int) -> None:
-        """A client stands at a version: what it has of older snapshots is of no use."""
+    def discard_up_to(self, client: int, version: int) -> None:
+        """A client has reached a version: a snapshot that is no newer is of no use to it."""
         if client in self._partial_downloads and self._partial_downloads[client].title.version <= version:
             self.forget(client)
 
     def forget(self, client: int) -> None:
-        """A client has lost its chunks, or needs them no more."""
-        half = self._partial_downloads.pop(client, None)
-        if half is not None and all(other.title != half.title for other in self._partial_downloads.values()):
-            self._shelves.pop(half.title, None)
+        """A client has lost its chunks, or does not need them any more."""
+        download = self._partial_downloads.pop(client, None)
+        if download is not None and all(each.title != download.title for each in self._partial_downloads.values()):
+            self._chunks.pop(download.title, None)
 
-    def _next(self, half: _Half, envelope: Envelope) -> list[Envelope]:
-        return [chunks.pull(half.title, half.ask(), envelope.client, envelope.round)]
+    def _pull_next(self, download: _PartialDownload, envelope: Envelope) -> list[Envelope]:
+        return [chunks.pull(download.title, download.next_wanted(), envelope.client, envelope.round)]
 
-    def _rebuild(self, half: _Half, shelf: dict[int, bytes]) -> None:
-        """Chunks that came to the process before this one: they follow from the log."""
-        lost = [index for index in range(half.title.count) if index not in shelf]
+    def _rebuild(self, download: _PartialDownload, shared: dict[int, bytes]) -> None:
+        """Compute the chunks that the process before this one received: they follow from the log."""
+        lost = [index for index in range(download.title.count) if index not in shared]
         if lost:
-            replica = self._replica_at(half.title.version)
-            shelf.update({i: chunks.cut(replica, half.title, i, half.chunk_bytes).data for i in lost})
+            replica = self._replica_at(download.title.version)
+            shared.update({i: chunks.cut(replica, download.title, i, download.chunk_bytes).data for i in lost})
 
-    # -- what the simulation is told
+    # -- notes to the simulation
 
     def note(self, client: int, round: int) -> list[Envelope]:
-        half = self._partial_downloads.get(client)
-        if half is None:
+        """Return a note of what a client has; none if it downloads nothing."""
+        download = self._partial_downloads.get(client)
+        if download is None:
             return []
-        title, wanted = half.title, chunks.spans(sorted(half.wanted))
-        body = [title.count, title.digest, half.window, half.chunk_bytes, bytes(half.bits), wanted]
+        title, wanted = download.title, chunks.spans(sorted(download.wanted))
+        body = [title.count, title.digest, download.window, download.chunk_bytes, bytes(download.bits), wanted]
         return [Envelope(Kind.WAKE, client, round, title.version, body)]
 
-    def stand_at(self, notes: list[Envelope]) -> None:
-        """Have what these notes say, and nothing else. Raises `BadPayload`."""
+    def reset(self, notes: list[Envelope]) -> None:
+        """Go on from these notes, whatever was downloaded before. Raises `BadPayload`."""
         self._partial_downloads.clear()
-        self._shelves.clear()
+        self._chunks.clear()
         for note in notes:
-            self._partial_downloads[note.client] = _half_of(note)
+            self._partial_downloads[note.client] = _unpack_note(note)
 
 
-def _half_of(note: Envelope) -> _Half:
+def _unpack_note(note: Envelope) -> _PartialDownload:
     """Raises `BadPayload`."""
     if [type(part) for part in note.body] != [int, bytes, int, int, bytes, list]:
-        raise BadPayload("a note of half a snapshot that is none")
+        raise BadPayload("a note of a download does not hold the fields that it should")
     count, digest, window, chunk_bytes, bits, wanted = note.body
     if count < 1 or len(bits) != -(-count // 8):
         raise BadPayload(f"a note of {len(bits)} bytes about {count} chunks")
     if not 0 < window <= MOST_WINDOW or chunk_bytes < 0:
         raise BadPayload(f"a note of chunks of {chunk_bytes} bytes, {window} at a time")
-    asked = set(chunks.indices(wanted, window))
-    return _Half(Title(note.base, count, digest), window, chunk_bytes, asked, bytearray(bits))
+    requested = set(chunks.indices(wanted, window))
+    return _PartialDownload(Title(note.base, count, digest), window, chunk_bytes, requested, bytearray(bits))
 
 
 def version_of(note: bytes, client: int) -> int:
-    """The version of the snapshot that a client's note is about; 0 if it is no such note, as of a client that lies."""
+    """Return the version of the snapshot that a client's note is about; 0 if the frame is no valid note of it."""
     try:
-        found = decode(note, client)
-        _half_of(found)
+        envelope = decode(note, client)
+        _unpack_note(envelope)
     except (MalformedEnvelope, BadPayload):
         return 0
-    return found.base if found.client == client else 0
+    return envelope.base if envelope.client == client else 0
 
 
 def pack_notes(notes: list[bytes]) -> bytes:
-    """Notes, as frames, in one run of bytes."""
+    """Return notes, each a frame, as one run of bytes."""
     return b"".join(struct.pack("<I", len(note)) + note for note in notes)
 
 
 def unpack_notes(packed: bytes, decode: Callable[[bytes], Any]) -> list[Any]:
-    """Raises `BadPayload`, and what `decode` raises."""
-    found, place = [], 0
-    while place < len(packed):
-        if place + 4 > len(packed):
-            raise BadPayload("notes that end before they are over")
-        (size,) = struct.unpack_from("<I", packed, place)
-        found.append(decode(packed[place + 4 : place + 4 + size]))
-        place += 4 + size
-    return found
+    """Return each note of `pack_notes`, decoded. Raises `BadPayload`, and what `decode` raises."""
+    notes, start = [], 0
+    while start < len(packed):
+        if start + 4 > len(packed):
+            raise BadPayload("the last of a WELCOME's notes is cut off")
+        (size,) = struct.unpack_from("<I", packed, start)
+        start += 4
+        notes.append(decode(packed[start : start + size]))
+        start += size
+    return notes

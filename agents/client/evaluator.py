@@ -1,8 +1,9 @@
-"""The evaluator: a follower that never trains. It receives every commit as it happens and is the truth that replicas
-are compared with.
+"""The evaluator: a follower that never trains. It receives every commit when it is made, measures the model, and states
+the digests that clients' replicas are compared with.
 
-It is among the replicas of its process, at its own address: unless they are private, for verification, what it has
-folded no client there folds again."""
+Its replica is one of its process's, at the evaluator's address. Unless replicas are private, which verification needs,
+no client of that process folds again what the evaluator has folded.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from typing import Any
 
 from seedbus.agents import messages
 from seedbus.agents.client.replicas import Replicas
-from seedbus.agents.client.snapshot_source import Source
+from seedbus.agents.client.snapshot_source import SnapshotSource
 from seedbus.agents.messages import DIGEST, EVALUATE, AnyAlgorithm, Evaluation
 from seedbus.agents.observer import Observer
 from seedbus.agents.problem import ClientProblem
@@ -20,32 +21,41 @@ from seedbus.bus import EVALUATOR, Envelope
 
 
 class Evaluator:
-    """Folds commits, measures and answers."""
+    """Folds commits, measures and answers.
+
+    Attributes:
+        algorithm: the run's.
+        problem: the task with its data.
+        split: what it measures on, "test" or "validation".
+    """
 
     def __init__(
         self, algorithm: AnyAlgorithm, problem: ClientProblem, replicas: Replicas, split: str, observer: Observer
     ) -> None:
-        self.algorithm, self.problem, self.split = algorithm, problem, split
-        self._replicas, self._observer = replicas, observer
+        self.algorithm = algorithm
+        self.problem = problem
+        self.split = split
+        self._replicas = replicas
+        self._observer = observer
         self._newest: Any = None
-        self._source = Source()
+        self._source = SnapshotSource()
 
     @property
     def replica(self) -> Replica:
-        """Not to be written to."""
+        """The evaluator's replica; not to be written to."""
         return self._replicas.get(EVALUATOR)
 
-    def stand_at(self, version: int, log: Sequence[Any]) -> None:
-        """Be at `version`, whatever it was at before; log: the commits 1, 2, …, at least to there."""
+    def reset(self, version: int, log: Sequence[Any]) -> None:
+        """Go to `version`, whatever the version before; log: the commits 1, 2, …, at least up to `version`."""
         if self._replicas.version(EVALUATOR) > version:
             self._replicas.forget(EVALUATOR)
             self._newest = None
-        known = [commit for commit in log if commit.version <= version]
-        if known:  # of a dense algorithm perhaps none: then the next COMMIT is all that it needs
-            self._fold(known)
+        commits = [commit for commit in log if commit.version <= version]
+        if commits:  # a dense algorithm's log may have none: the next COMMIT alone then brings the whole model
+            self._fold(commits)
 
-    def committed(self, envelope: Envelope) -> list[Envelope]:
-        """The answer to a COMMIT: what it asks for, of the version that it leads to."""
+    def on_commit(self, envelope: Envelope) -> list[Envelope]:
+        """Fold the commits of a COMMIT; returns the metrics and digests that it asks for, of the version after it."""
         try:
             commits, wants = messages.unpack_commit(self.algorithm, envelope)
             replica = self._fold(commits)
@@ -65,8 +75,8 @@ class Evaluator:
         self._newest = commits[-1] if commits else self._newest
         return replica
 
-    def fetched(self, envelope: Envelope) -> list[Envelope]:
-        """Pieces of the replica, for the server's snapshot."""
+    def on_fetch(self, envelope: Envelope) -> list[Envelope]:
+        """Return pieces of the replica, for the server's snapshot."""
         try:
             return self._source.pieces(envelope, self.replica)
         except BadPayload as error:

@@ -1,8 +1,8 @@
-"""Clients that lie in the protocol: what they answer is replaced, on its way out, by what a scenario has them say.
+"""Clients that break the protocol: their answers are replaced, before they are sent, by frames that a fault makes.
 
-Tampering changes the numbers of a report that is otherwise in order; a forged answer need not even be one. What a
-process is, it stays: it folds, trains and remembers as if it were honest, and tells the simulation the truth about
-that. So a process that takes a dead one's place tells the same lies.
+Tampering changes the values of a report that is otherwise in order; a forged answer need not be a valid message at all.
+The process itself stays honest: it folds, trains and keeps its state, and its notes to the simulation are true. So a
+process that replaces a dead one forges the same answers.
 """
 
 from __future__ import annotations
@@ -15,13 +15,20 @@ from seedbus.bus import Envelope, Kind, MalformedEnvelope, decode
 from seedbus.bus.codec import first_bytes
 from seedbus.bus.keyed_random import KeyedRandom, with_random
 
-_NOTES, _JOINS = first_bytes(Kind.WAKE), first_bytes(Kind.JOIN)
-_TRUTHS = frozenset({Kind.PLAN, Kind.SNAPSHOT})  # a JOIN in answer to these tells the simulation where the client is
+_NOTE, _JOIN = first_bytes(Kind.WAKE), first_bytes(Kind.JOIN)
+_REVEALING = frozenset({Kind.PLAN, Kind.SNAPSHOT})  # a JOIN that answers these tells the simulation a version
 
 
 class Occasion(NamedTuple):
-    """What a client was sent, and what it would answer. proofs: its process's; has_digests: whether its report is to
-    have them."""
+    """What a client was sent, and its honest answer.
+
+    Attributes:
+        asked: the message that it was sent.
+        frame: the bytes of that message.
+        answers: what it would answer.
+        proofs: name → proof that its process shows.
+        has_digests: whether a report in answer must have digests.
+    """
 
     asked: Envelope
     frame: bytes
@@ -32,57 +39,77 @@ class Occasion(NamedTuple):
 
 @runtime_checkable
 class Forge(Protocol):
-    """Implemented by faults that are about how clients keep to the protocol. Its repr keys its draws: all that it is,
-    and no more."""
+    """Implemented by faults that break the protocol.
+
+    The `repr` of such a fault keys its random draws, so it must state all of the fault's settings and nothing else.
+    """
 
     def forge(self, occasion: Occasion, random: KeyedRandom) -> list[bytes] | None:
-        """The frames that the client answers with; None where this does not strike."""
+        """Return the frames that the client answers with; None if the fault does not apply."""
         ...
 
 
 class Forging:
-    """A process's followers, of whom some clients lie. At most one of the forges strikes an answer: the first, in the
-    order of what they say, that has something to say of it."""
+    """A process's followers, whose answers faults may replace.
 
-    def __init__(self, good: Followers, things: Sequence[Any], *, seed: int, clients: int, verify_every: int) -> None:
-        self._good, self._verify_every, self._proofs = good, verify_every, good.host.member_proof
-        forges = [thing for thing in things if isinstance(thing, Forge)]
-        self._forges = sorted(with_random(forges, seed, clients), key=lambda forge: repr(forge[0]))
+    At most one fault replaces an answer: the first, in the order of their `repr`, that applies to it.
+    """
+
+    def __init__(self, honest: Followers, faults: Sequence[Any], *, seed: int, clients: int, verify_every: int) -> None:
+        """Wrap followers.
+
+        Args:
+            honest: the followers.
+            faults: a scenario's faults, of which those that implement `Forge` are taken.
+            seed: the scenario's.
+            clients: N.
+            verify_every: reports at every so many versions have digests; 0: none have.
+        """
+        self._honest = honest
+        self._verify_every = verify_every
+        self._proofs = honest.host.member_proof
+        forges = [fault for fault in faults if isinstance(fault, Forge)]
+        self._forges = sorted(with_random(forges, seed, clients), key=lambda pair: repr(pair[0]))
 
     def join(self, host: int, nonce: bytes = b"") -> list[bytes]:
-        frames = self._good.join(host, nonce)
-        self._proofs = self._good.host.member_proof
+        """As `Followers.join`."""
+        frames = self._honest.join(host, nonce)
+        self._proofs = self._honest.host.member_proof
         return frames
 
     def welcome(self, frame: bytes) -> None:
-        self._good.welcome(frame)
+        """As `Followers.welcome`."""
+        self._honest.welcome(frame)
 
     def handle(self, frame: bytes) -> list[bytes]:
+        """As `Followers.handle`."""
         (answers,) = self.handle_all([frame])
         return answers
 
     def handle_all(self, frames: Sequence[bytes]) -> Iterator[list[bytes]]:
-        for frame, answers in zip(frames, self._good.handle_all(frames), strict=True):
-            yield self._said(frame, answers)
+        """As `Followers.handle_all`."""
+        for frame, answers in zip(frames, self._honest.handle_all(frames), strict=True):
+            yield self._forged(frame, answers)
 
-    def _said(self, frame: bytes, answers: list[bytes]) -> list[bytes]:
+    def _forged(self, frame: bytes, answers: list[bytes]) -> list[bytes]:
         try:
             asked = decode(frame)
         except MalformedEnvelope:
             return answers
-        words = [answer for answer in answers if answer[:2] != _NOTES]
-        is_truth = asked.kind in _TRUTHS and any(word[:2] == _JOINS for word in words)
-        if asked.client < 0 or not words or is_truth:
+        messages = [answer for answer in answers if answer[:2] != _NOTE]
+        notes = [answer for answer in answers if answer[:2] == _NOTE]
+        reveals_version = asked.kind in _REVEALING and any(message[:2] == _JOIN for message in messages)
+        if asked.client < 0 or not messages or reveals_version:
             return answers
         has_digests = self._verify_every > 0 and asked.base % self._verify_every == 0
-        occasion = Occasion(asked, frame, [decode(word) for word in words], self._proofs, has_digests)
-        for forge, random in self._forges:
-            said = forge.forge(occasion, random)
-            if said is not None:
-                return said + [answer for answer in answers if answer[:2] == _NOTES]
+        occasion = Occasion(asked, frame, [decode(message) for message in messages], self._proofs, has_digests)
+        for fault, random in self._forges:
+            forged = fault.forge(occasion, random)
+            if forged is not None:
+                return forged + notes
         return answers
 
 
-def forges(things: Sequence[Any]) -> bool:
-    """Whether anybody is to lie in the protocol."""
-    return any(isinstance(thing, Forge) for thing in things)
+def forges(faults: Sequence[Any]) -> bool:
+    """Whether any of these faults breaks the protocol."""
+    return any(isinstance(fault, Forge) for fault in faults)

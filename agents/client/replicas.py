@@ -1,7 +1,7 @@
-"""The replicas of one process: clients at the same version share one, so memory goes by versions and not by heads.
+"""The replicas of one process: clients at the same version share one, so memory grows with versions, not with clients.
 
-With `private` every client has its own: verification compares digests, and comparing an object with itself proves
-nothing.
+With `private` every client has its own. Verification needs that: it compares digests, and the digest of a shared object
+would be compared with itself.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from seedbus.algorithms.contract import CommitGap, Replica, Vector
 
 
 class Replicas:
-    """Replicas by client, advanced by commits. They start as x₀, or where `stand_at` says."""
+    """Replicas by client, advanced by commits. They start from x₀, or where `reset` puts them."""
 
     def __init__(
         self,
@@ -27,71 +27,87 @@ class Replicas:
         *,
         private: bool = False,
     ) -> None:
-        self._algorithm, self._x0, self._private = algorithm, x0, private
+        """Begin with no replica in memory.
+
+        Args:
+            algorithm: the run's.
+            x0: makes a replica at version 0.
+            private: whether each client has a replica of its own.
+        """
+        self._algorithm = algorithm
+        self._x0 = x0
+        self._private = private
         self._start: dict[int, int] = {}
         self._log: Sequence[Any] = ()
-        self._held: dict[int, Replica] = {}
-        self._shared: dict[int, Replica] = {}
+        self._by_client: dict[int, Replica] = {}
+        self._by_version: dict[int, Replica] = {}
         self._holders: Counter[int] = Counter()
 
-    def stand_at(self, versions: Mapping[int, int], log: Sequence[Any]) -> None:
-        """Say at which version each client is; log: the commits 1, 2, …, at least to the newest of these.
+    def reset(self, versions: Mapping[int, int], log: Sequence[Any]) -> None:
+        """Put each client at a version, whatever it was at before.
 
-        Of a dense algorithm the log may hold the newest alone, and nobody stands at an earlier one for long.
+        Args:
+            versions: client → version.
+            log: the commits 1, 2, …, at least to the newest of these versions. Of a dense algorithm it may hold the
+                newest commit alone; clients at an earlier version are then soon brought to a newer one.
         """
-        for client in [client for client, replica in self._held.items() if replica.version != versions.get(client)]:
+        moved = [client for client, replica in self._by_client.items() if replica.version != versions.get(client)]
+        for client in moved:
             self._release(client)
-        self._start, self._log = dict(versions), log
+        self._start = dict(versions)
+        self._log = log
 
     def first(self) -> Replica:
-        """Version 0, of nobody."""
+        """Return a new replica at version 0, which belongs to no client."""
         replica = self._x0()
         if not self._algorithm.is_dense:
             return replica
-        # nobody folds from an old version of a dense model, and yet there may be one for each client: the system may
-        # take these out of memory
-        return Replica(replica.version, {name: _filed(field) for name, field in replica.fields.items()})
+        # Nothing is folded from an old version of a dense model, yet there may be one for each client: as a file's
+        # pages the system may take them out of memory.
+        return Replica(replica.version, {name: _in_file(field) for name, field in replica.fields.items()})
 
     def __contains__(self, client: int) -> bool:
-        return client in self._start or client in self._held
+        return client in self._start or client in self._by_client
 
     def version(self, client: int) -> int:
-        held = self._held.get(client)
-        return self._start.get(client, 0) if held is None else held.version
+        """Return the version at which a client is."""
+        replica = self._by_client.get(client)
+        return self._start.get(client, 0) if replica is None else replica.version
 
     def get(self, client: int) -> Replica:
-        """The client's replica; not to be written to."""
-        if client not in self._held:
-            self._hold(client, self._at(self._start.get(client, 0)))
-        return self._held[client]
+        """Return the client's replica; not to be written to."""
+        if client not in self._by_client:
+            self._hold(client, self.at(self._start.get(client, 0)))
+        return self._by_client[client]
 
     def forget(self, client: int) -> None:
-        """A client has lost what it had: it starts from x₀ again."""
-        if client in self._held:
+        """A client has lost its state: it starts from x₀ again."""
+        if client in self._by_client:
             self._release(client)
         self._start[client] = 0
 
     def install(self, client: int, replica: Replica) -> None:
-        """A client has got a whole replica."""
-        if client in self._held:
+        """Give a client a whole replica in the place of its own."""
+        if client in self._by_client:
             self._release(client)
-        self._hold(client, replica if self._private else self._shared.get(replica.version, replica))
-
-    def at(self, version: int) -> Replica:
-        """The replica of a version that the log reaches; not to be written to."""
-        return self._at(version)
+        self._hold(client, replica if self._private else self._by_version.get(replica.version, replica))
 
     def advance(self, client: int, commits: Sequence[Any], version: int) -> Replica:
-        """Fold what the client missed; it then stands at `version`. Raises `CommitGap`, leaving it where it was."""
-        stood = self.version(client)
-        fresh = self._algorithm.pending(stood, commits)
-        reached = fresh[-1].version if fresh else stood
+        """Fold the commits that the client missed, and return its replica, which is then at `version`.
+
+        Raises:
+            CommitGap: the commits do not lead from the client's version to `version`; the client stays where it was.
+        """
+        before = self.version(client)
+        fresh = self._algorithm.pending(before, commits)
+        reached = fresh[-1].version if fresh else before
         if reached != version:
             raise CommitGap(reached, version)
-        if self._algorithm.is_dense and client not in self._held:
-            fresh = self._algorithm.pending(version - 1, commits)  # even for who stood there: nobody held it for it
+        if self._algorithm.is_dense and client not in self._by_client:
+            # even for a client that is at `version`: its replica is not in memory
+            fresh = self._algorithm.pending(version - 1, commits)
             if fresh:
-                self._hold(client, self._shared.get(version) or self.first())
+                self._hold(client, self._by_version.get(version) or self.first())
         replica = self.get(client)
         if not fresh or replica.version == version:
             return replica
@@ -99,9 +115,10 @@ class Replicas:
             self._algorithm.apply(replica, fresh)
             return replica
         self._release(client)
-        # whoever is nearest to the new version has folded most of it already, and the same bits
-        nearest = max((held for held in self._shared if replica.version < held <= version), default=replica.version)
-        replica = self._shared.get(nearest, replica)
+        # the replica nearest to the new version has folded most of the commits already, to the same bits
+        between = (other for other in self._by_version if replica.version < other <= version)
+        nearest = max(between, default=replica.version)
+        replica = self._by_version.get(nearest, replica)
         if nearest < version:
             if self._algorithm.is_dense:
                 replica = self.first()
@@ -111,12 +128,17 @@ class Replicas:
         self._hold(client, replica)
         return replica
 
-    def _at(self, version: int) -> Replica:
-        if version in self._shared:
-            return self._shared[version]
-        below = [held for held in self._shared if held <= version]
-        is_of_use = below and not self._algorithm.is_dense
-        replica = self._shared[max(below)].copy() if is_of_use else self.first()
+    def at(self, version: int) -> Replica:
+        """Return the replica of a version that the log reaches; not to be written to.
+
+        Raises:
+            CommitGap: the log does not lead to that version.
+        """
+        if version in self._by_version:
+            return self._by_version[version]
+        older = [other for other in self._by_version if other <= version]
+        can_start_from_older = older and not self._algorithm.is_dense
+        replica = self._by_version[max(older)].copy() if can_start_from_older else self.first()
         if version > replica.version:
             self._algorithm.apply(replica, [commit for commit in self._log if commit.version <= version])
         if replica.version != version:
@@ -124,23 +146,24 @@ class Replicas:
         return replica
 
     def _hold(self, client: int, replica: Replica) -> None:
-        self._held[client] = replica
+        self._by_client[client] = replica
         if not self._private:
-            self._shared[replica.version] = replica
+            self._by_version[replica.version] = replica
             self._holders[replica.version] += 1
 
     def _release(self, client: int) -> None:
-        version = self._held.pop(client).version
+        version = self._by_client.pop(client).version
         if self._private:
             return
         self._holders[version] -= 1
         if not self._holders[version]:
-            del self._holders[version], self._shared[version]
+            del self._holders[version]
+            del self._by_version[version]
 
 
-def _filed(field: Vector) -> Vector:
-    """A copy whose memory is a file without a name."""
+def _in_file(field: Vector) -> Vector:
+    """Return a copy whose memory is a file without a name."""
     with TemporaryFile() as file:
-        filed: Vector = np.memmap(file, field.dtype, "w+", shape=field.shape)
-    filed[:] = field
-    return filed
+        copy: Vector = np.memmap(file, field.dtype, "w+", shape=field.shape)
+    copy[:] = field
+    return copy

@@ -1,10 +1,10 @@
-"""Clients that lie: a report that a client made is replaced, on its way out, by what a scenario has it say.
+"""Byzantine clients: a client's honest report is replaced, before it is sent, by one that a scenario's fault makes.
 
-At most one lie strikes a report: the first, in the order of what they say (their repr), that has something to say of
-it. So the order in which a scenario lists them changes nothing.
+At most one fault changes a report: the first, in the order of their `repr`, that applies to it. So the order in which a
+scenario lists them changes nothing.
 
-A lie depends on the scenario, the client, the round and the honest report, and on nothing that a process remembers: one
-that takes a dead one's place tells the same lies.
+A false report depends on the scenario, the client, the round and the honest report, and on no state of the process: a
+process that replaces a dead one sends the same false reports.
 """
 
 from __future__ import annotations
@@ -17,31 +17,45 @@ from seedbus.bus.keyed_random import KeyedRandom, with_random
 
 @runtime_checkable
 class Tamper(Protocol):
-    """Implemented by faults that are about what clients say. Its repr keys its draws: all that it is, and no more."""
+    """Implemented by faults that change clients' reports.
+
+    The `repr` of such a fault keys its random draws, so it must state all of the fault's settings and nothing else.
+    """
 
     def tamper(self, client: int, round: int, report: Any, earlier: Callable[[], Any], random: KeyedRandom) -> Any:
-        """What the client says in the place of `report`, which is left as it is; None where this does not strike.
+        """Return the values that the client reports instead; None if the fault does not apply.
 
-        earlier: what it would have reported in round 0, of x₀, whether it was asked then or not.
+        Args:
+            client: the client.
+            round: the round that it reports for.
+            report: the honest values; not to be written to.
+            earlier: computes the values that it would have reported in round 0, from x₀, even if it was not asked.
+            random: keyed draws of this fault.
         """
         ...
 
 
 class Tampering:
-    """All the lies of a run. things: what a scenario says, of which those that are lies are taken."""
+    """All faults of a run that change reports.
 
-    def __init__(self, things: Sequence[Any], seed: int, clients: int) -> None:
-        lies = [thing for thing in things if isinstance(thing, Tamper)]
-        self._lies = sorted(with_random(lies, seed, clients), key=lambda lie: repr(lie[0]))
+    Attributes:
+        seed: the scenario's.
+    """
+
+    def __init__(self, faults: Sequence[Any], seed: int, clients: int) -> None:
+        """Take those of a scenario's faults that implement `Tamper`; clients: N."""
+        tampers = [fault for fault in faults if isinstance(fault, Tamper)]
+        self._tampers = sorted(with_random(tampers, seed, clients), key=lambda pair: repr(pair[0]))
         self.seed = seed
 
-    def told(self, client: int, round: int, report: Any, earlier: Callable[[], Any]) -> Any:
-        """What the client says."""
-        for lie, random in self._lies:
-            said = lie.tamper(client, round, report, earlier, random)
-            if said is not None:
-                return said
+    def apply(self, client: int, round: int, report: Any, earlier: Callable[[], Any]) -> Any:
+        """Return the values that the client reports: the same object if no fault applies. `Tamper` says the rest."""
+        for fault, random in self._tampers:
+            changed = fault.tamper(client, round, report, earlier, random)
+            if changed is not None:
+                return changed
         return report
 
 
 HONEST = Tampering((), 0, 0)
+"""No client tampers."""

@@ -1,4 +1,4 @@
-"""One process's followers of the log: the clients that it hosts and, in one process of a run, the evaluator."""
+"""The followers of one process: the clients that it hosts and, in one process of a run, the evaluator."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from seedbus.bus import EVALUATOR, Envelope, Kind, MalformedEnvelope, Offer, dec
 from seedbus.bus.envelope import PLAN
 from seedbus.bus.transport import addresses
 
-TOGETHER = 64
-"""Clients that work together at most: each has a batch in memory, and with more there is little left to share."""
+MAX_TOGETHER = 64
+"""How many clients work together at most: each has a batch in memory, and more of them would save little."""
 
 
 def prove(algorithm: AnyAlgorithm, problem: ClientProblem) -> dict[str, bytes]:
-    """What a process shows of itself: the self-test of its directions and arithmetic, and the digest of its x₀.
+    """Return what a process shows of itself: the self-test of its directions and arithmetic, and the digest of its x₀.
 
-    Where a problem is decided by more than x₀, frozen weights say, the digest is of both; and where its losses were
-    compiled, there is a digest of some of them.
+    If more than x₀ decides a problem, such as frozen weights, the digest "x0" covers both. If its losses were compiled,
+    "losses" is a digest of some of them.
     """
     digest = Replica(0, {"x": problem.x0()}).digests()["x"]
     if isinstance(problem, Identified):
@@ -41,15 +41,16 @@ def prove(algorithm: AnyAlgorithm, problem: ClientProblem) -> dict[str, bytes]:
 
 
 def build_facts(proofs: Mapping[str, bytes]) -> dict[str, str]:
-    """What decides a run's bits, for its journal."""
+    """Return the facts that decide a run's bits, for its journal."""
     return {"seedbus": version("seedbus")} | {name: proof.hex() for name, proof in proofs.items()}
 
 
 class Followers:
     """Answers the frames that a process is sent. It belongs to one thread, as its problem does.
 
-    gathers: clients that have the same plan work together, and answer when the last of them is done: in simulated time
-    that holds up nobody.
+    Attributes:
+        host: the clients.
+        evaluator: the evaluator; None in processes that have none.
     """
 
     def __init__(
@@ -65,7 +66,23 @@ class Followers:
         memories: ClientStateStore | None = None,
         gathers: bool = False,
     ) -> None:
-        self._algorithm, self._observer, self._most = algorithm, observer, TOGETHER if gathers else 1
+        """Create the followers that an offer names.
+
+        Args:
+            offer: the server's: which clients, and whether the process evaluates.
+            algorithm: the run's, for the problem's dimension.
+            problem: the task with its data.
+            split: what the evaluator measures on, "test" or "validation".
+            verify_every: reports at every so many versions have digests; 0: none have.
+            observer: is told of messages that cannot be acted upon.
+            tampering: the faults that change reports.
+            memories: where clients keep their own state; None: in this object.
+            gathers: whether clients with the same plan work together. They answer when the last of them is done, which
+                in simulated time delays nothing.
+        """
+        self._algorithm = algorithm
+        self._observer = observer
+        self._max_together = MAX_TOGETHER if gathers else 1
         self._addresses = addresses(offer.spans, offer.evaluates)
         clients = [address for address in self._addresses if address != EVALUATOR]
         replicas = Replicas(algorithm, lambda: algorithm.replica(problem.x0()), private=verify_every > 0)
@@ -84,10 +101,11 @@ class Followers:
         self.evaluator = Evaluator(algorithm, problem, replicas, split, observer) if offer.evaluates else None
 
     def join(self, host: int, nonce: bytes = b"") -> list[bytes]:
-        return [encode(join)[0] for join in self.host.join(host, self.host.clients, nonce)]
+        """Return the JOINs of all clients, as frames; host: the process's address; nonce: the offer's."""
+        return _encoded(self.host.join(host, self.host.clients, nonce))
 
     def welcome(self, frame: bytes) -> None:
-        """Stand where the server says. Raises `JoinRefused`."""
+        """Go to the versions that a WELCOME states. Raises `JoinRefused`, also if the frame is a REFUSE."""
         try:
             envelope = decode(frame)
             if envelope.kind is Kind.REFUSE:
@@ -96,30 +114,34 @@ class Followers:
             notes = unpack_notes(packed, decode)
         except (MalformedEnvelope, BadPayload) as error:
             raise JoinRefused("bad-welcome", str(error)) from None
-        stands = dict(zip(self._addresses, versions, strict=True))
+        version_of = dict(zip(self._addresses, versions, strict=True))
         if self.evaluator is not None:
-            self.evaluator.stand_at(stands[EVALUATOR], log)
-        self.host.replicas.stand_at(stands, log)
-        self.host.downloads.stand_at(notes)
+            self.evaluator.reset(version_of[EVALUATOR], log)
+        self.host.replicas.reset(version_of, log)
+        self.host.downloads.reset(notes)
 
     def handle(self, frame: bytes) -> list[bytes]:
+        """Return the answers to one frame."""
         (answers,) = self.handle_all([frame])
         return answers
 
     def handle_all(self, frames: Sequence[bytes]) -> Iterator[list[bytes]]:
-        """Neighbouring PLANs of one round, to different clients at one version, are acted upon together."""
+        """Yield the answers to each frame.
+
+        Adjacent PLANs of one round, to different clients at one version, are worked on together.
+        """
         plans: dict[int, Envelope] = {}
         for frame in frames:
             envelope = self._decoded(frame)
             plan = envelope if envelope is not None and self._is_plan(envelope) else None
-            if plans and not (plan is not None and self._goes_with(plans, plan)):
-                yield from map(_encoded, self.host.planned(list(plans.values())))
+            if plans and not (plan is not None and self._shares_work(plans, plan)):
+                yield from map(_encoded, self.host.on_plans(list(plans.values())))
                 plans = {}
             if plan is not None:
                 plans[plan.client] = plan
             else:
                 yield [] if envelope is None else _encoded(self._act(envelope))
-        yield from map(_encoded, self.host.planned(list(plans.values())))
+        yield from map(_encoded, self.host.on_plans(list(plans.values())))
 
     def _decoded(self, frame: bytes) -> Envelope | None:
         try:
@@ -128,10 +150,10 @@ class Followers:
             self._observer.noted("malformed", detail=str(error))
             return None
 
-    def _goes_with(self, plans: Mapping[int, Envelope], plan: Envelope) -> bool:
-        """Whether it is acted upon with these. A client's second PLAN is not: it may be answered as the first was."""
+    def _shares_work(self, plans: Mapping[int, Envelope], plan: Envelope) -> bool:
+        """Whether a PLAN is worked on together with these. A client's second one is not: one answer may serve both."""
         _, client, round, base, _ = plan
-        if len(plans) == self._most or client in plans:
+        if len(plans) == self._max_together or client in plans:
             return False
         first = next(iter(plans.values()))
         return (round, base) == (first.round, first.base)
@@ -141,22 +163,26 @@ class Followers:
         return kind is PLAN and client != EVALUATOR and client in self.host.replicas
 
     def _act(self, envelope: Envelope) -> list[Envelope]:
-        answers = {
-            Kind.WAKE: self.host.woken,
-            Kind.REFUSE: self.host.refused,
-            Kind.SNAPSHOT: self.host.fed,
-            Kind.FETCH: self.host.fetched,
-            Kind.PEAK: self.host.scaled,
+        handlers = {
+            Kind.WAKE: self.host.on_wake,
+            Kind.REFUSE: self.host.on_refuse,
+            Kind.SNAPSHOT: self.host.on_snapshot,
+            Kind.FETCH: self.host.on_fetch,
+            Kind.PEAK: self.host.on_peak,
         }
-        if envelope.kind in answers and envelope.client != EVALUATOR and envelope.client in self.host.replicas:
-            return answers[envelope.kind](envelope)
+        if envelope.kind in handlers and envelope.client != EVALUATOR and envelope.client in self.host.replicas:
+            return handlers[envelope.kind](envelope)
         if envelope.kind is Kind.FETCH and envelope.client == EVALUATOR and self.evaluator is not None:
-            return self.evaluator.fetched(envelope)
+            return self.evaluator.on_fetch(envelope)
         if envelope.kind is Kind.COMMIT and self.evaluator is not None:
-            return self.evaluator.committed(envelope)
+            return self.evaluator.on_commit(envelope)
         self._observer.noted("unexpected", kind=envelope.kind.name, client=envelope.client)
         return []
 
 
 def _encoded(answers: Sequence[Envelope]) -> list[bytes]:
-    return [encode(answer)[0] for answer in answers]
+    frames = []
+    for answer in answers:
+        frame, _ = encode(answer)
+        frames.append(frame)
+    return frames

@@ -1,7 +1,7 @@
 """Digests of the tables that a journal changes in place, kept up to date change by change.
 
-A round's cost stays that of what changed: members are summed, so that a new version replaces an old one in a few
-integer operations; metrics and rows only ever grow at their end, so each is a chain.
+A round costs no more than what it changed. The tables of members are a sum, so that a new value replaces an old one in
+a few integer operations. Metrics, and rows of the ledger, only grow at their end, so each is a chain.
 """
 
 from __future__ import annotations
@@ -14,15 +14,23 @@ from typing import Self
 import msgpack
 
 SEAL = "seal"
-_SPAN = 2**128 - 1
-Said = int | bytes
-"""What a table says of a member: a version, or a note."""
-_NOWHERE = -(2**33)  # the version of who is not in a table: no version, and no ~version either
+"""The name of the fact that holds the digest of all other facts."""
+MemberValue = int | bytes
+"""What a table stores of a member: a version, or a note."""
+_MASK = 2**128 - 1  # sums and products are taken modulo 2¹²⁸
+_ABSENT = -(2**33)  # stands for a member that a table does not have; no version, and no complement of one, is as low
 
 
 @dataclass(frozen=True, slots=True)
 class TableDigests:
-    """What the tables known, held, halves, snapshot, metrics and rows of a journal add up to."""
+    """Digests of the tables known, held, halves, snapshot, metrics and rows.
+
+    Attributes:
+        members: the sum over the three tables of members, modulo 2¹²⁸.
+        metrics: the chain of the lines of metrics, 16 bytes; b"" before the first.
+        rows: the chain of the ledger's rows, 16 bytes; b"" before the first.
+        snapshot: the digest of the snapshot, 16 bytes.
+    """
 
     members: int = 0
     metrics: bytes = b""
@@ -30,21 +38,28 @@ class TableDigests:
     snapshot: bytes = b""
 
     def digest(self) -> bytes:
+        """Return one digest of all of them, 16 bytes."""
         others = (digest(each) for each in (self.metrics, self.rows, self.snapshot))
         return digest(b"".join([self.members.to_bytes(16, "big"), *others]))
 
-    def moved(self, table: str, before: Mapping[int, Said], now: Iterable[tuple[int, Said]]) -> Self:
-        """Members at other versions, or with other notes. before: client → those of them that were in the table."""
+    def moved(self, table: str, before: Mapping[int, MemberValue], now: Iterable[tuple[int, MemberValue]]) -> Self:
+        """Return the digests after values of members changed.
+
+        Args:
+            table: the name of the table.
+            before: client → old value, of those of the changed clients that the table had.
+            now: (client, new value) of the changed clients.
+        """
         weigh = _weights(table)
-        members = sum((_number(said) - _number(before.get(client, _NOWHERE))) * weigh(client) for client, said in now)
-        return replace(self, members=(self.members + members) & _SPAN)
+        change = sum((_number(value) - _number(before.get(client, _ABSENT))) * weigh(client) for client, value in now)
+        return replace(self, members=(self.members + change) & _MASK)
 
     def holding(self, snapshot: bytes) -> Self:
-        """Another snapshot; b"": none."""
+        """Return the digests with another snapshot; b"": none."""
         return replace(self, snapshot=digest(snapshot))
 
     def grown(self, *, metrics: Iterable[str] = (), rows: Iterable[bytes] = ()) -> Self:
-        """More lines and more rows."""
+        """Return the digests after more lines of metrics and more rows were added."""
         lines, packed = self.metrics, self.rows
         for line in metrics:
             lines = digest(lines + line.encode())
@@ -53,31 +68,32 @@ class TableDigests:
         return replace(self, metrics=lines, rows=packed)
 
     def rotated(self) -> Self:
-        """No rows any more."""
+        """Return the digests after all rows were deleted."""
         return replace(self, rows=b"")
 
 
 def digest(content: bytes) -> bytes:
+    """Return BLAKE2b of 16 bytes."""
     return hashlib.blake2b(content, digest_size=16).digest()
 
 
 def seal_of(facts: Mapping[str, str]) -> str:
-    """The fact that says that the others are whole."""
+    """Return the digest of all facts but the seal itself, in hexadecimal."""
     named = msgpack.packb([[name, facts[name]] for name in sorted(facts) if name != SEAL])
     return digest(named).hex()
 
 
-def _number(said: Said) -> int:
-    return said if isinstance(said, int) else int.from_bytes(digest(said), "big")
+def _number(value: MemberValue) -> int:
+    return value if isinstance(value, int) else int.from_bytes(digest(value), "big")
 
 
 def _weights(table: str) -> Callable[[int], int]:
-    """client → an odd number of 128 bits that is its own: what one version more adds to the sum."""
+    """client → an odd number of 128 bits that belongs to it alone: what a value greater by one adds to the sum."""
     salt = int.from_bytes(digest(table.encode()), "big")
 
     def weigh(client: int) -> int:
-        mixed = ((client << 64) ^ salt) * 0x2360ED051FC65DA44385DF649FCCF645 & _SPAN
-        mixed = (mixed ^ mixed >> 67) * 0x9E3779B97F4A7C15F39CC0605CEDC835 & _SPAN
+        mixed = ((client << 64) ^ salt) * 0x2360ED051FC65DA44385DF649FCCF645 & _MASK
+        mixed = (mixed ^ mixed >> 67) * 0x9E3779B97F4A7C15F39CC0605CEDC835 & _MASK
         return (mixed ^ mixed >> 61) | 1
 
     return weigh

@@ -1,4 +1,4 @@
-"""The file under a journal: begun whole or not at all, locked by one process, its errors one sentence."""
+"""The SQLite file of a journal: created whole or not at all, locked by one process, its errors one sentence each."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from seedbus.bus.text import printable
 
 FILE = "journal.sqlite"
 LOCK = "lock"
-_BEGUN = "journal.unfinished"
-_BEGINNINGS = {LOCK, *(_BEGUN + suffix for suffix in ("", "-journal", "-wal", "-shm"))}
+_UNFINISHED = "journal.unfinished"
+_LEFTOVERS = {LOCK, *(_UNFINISHED + suffix for suffix in ("", "-journal", "-wal", "-shm"))}
 LONGEST = 2**24
-"""Bytes of a fact, and of what the file says of its tables."""
+"""The most bytes that a fact, or the definition of a table, may have."""
 _STEPS = 50_000_000
-"""Of SQLite's machine, a second's worth: what reading one table may take beside a step for each byte of the file. Pages
-that refer to each other in circles would take for ever."""
+"""How many steps of SQLite's virtual machine reading one table may take, beside one for each byte of the file: about a
+second's work. Without a limit, pages that refer to each other in a circle would be read forever."""
 _SCHEMA = """
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE rounds (
@@ -45,56 +45,62 @@ CREATE TABLE checkpoint (
 
 
 def refuse_taken(folder: Path) -> None:
-    """Raises `RunFolderError` unless a run may begin here: nothing is, or what one left that never came to begin."""
+    """Raise `RunFolderError` unless the folder is empty, but for what a run left that was killed before it began."""
     if check_file(folder / FILE):
         raise RunFolderError(folder, "there is a run here already; resume it or name another folder")
-    if any(path.name not in _BEGINNINGS for path in folder.iterdir()):
+    if any(path.name not in _LEFTOVERS for path in folder.iterdir()):
         raise RunFolderError(folder, "there is something else here, and no run; name a new or an empty folder")
 
 
 def begin(folder: Path, facts: Mapping[str, str]) -> None:
-    """A new file in a locked folder. It gets its name when it is whole: who is killed before has begun nothing."""
-    begun = folder / _BEGUN
-    for name in _BEGINNINGS - {LOCK}:
+    """Create the file in a locked folder. It gets its name once it is whole: a process that is killed leaves none."""
+    unfinished = folder / _UNFINISHED
+    for name in _LEFTOVERS - {LOCK}:
         remove(folder / name)
-    os.close(descriptor(begun, os.O_RDWR | os.O_CREAT | os.O_EXCL))  # not by SQLite, which would follow a link
-    with closing(connect(begun, "rw")) as database:
+    os.close(descriptor(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL))  # SQLite would follow a link
+    with closing(connect(unfinished, "rw")) as database:
         with database:
             database.executescript("BEGIN;" + _SCHEMA)
             database.executemany("INSERT INTO facts VALUES (?, ?)", facts.items())
-        prepare(begun, database)  # only now: what is in a write-ahead log would not take part in the change of name
-    begun.replace(folder / FILE)
+        prepare(unfinished, database)  # not before: a write-ahead log would not be renamed with the file
+    unfinished.replace(folder / FILE)
     for entry in (folder, folder.parent):
         sync_folder(entry)
 
 
 def connect(path: Path, mode: str) -> sqlite3.Connection:
+    """Open the database; mode: SQLite's, "rw" or "ro", with further parameters of its URI."""
     options: dict[str, Any] = {"cached_statements": 0} if mode.startswith("ro") else {}
     uri = f"{path.absolute().as_uri()}?mode={mode}"
     database: sqlite3.Connection = sqlite3.connect(uri, uri=True, check_same_thread=False, **options)
-    if options:  # the steps of a statement count from its first use on, so none may be used again
+    if options:  # SQLite counts a statement's steps from its first use, so no statement may be cached
         database.set_progress_handler(lambda: 1, _STEPS + sum(map(_size, _files(path))))
     return database
 
 
 def check_names(folder: Path, *, is_written: bool) -> bool:
-    """Whether there is a journal. Raises `Misplaced` if one of its files is a link, or none at all.
+    """Return whether there is a journal.
 
-    SQLite opens by name and follows links, so what takes a name's place after this check is not noticed.
+    SQLite opens files by name and follows links, so a link that appears after this check is not noticed.
+
+    Raises:
+        Misplaced: one of the journal's files is a link, or no regular file.
     """
     is_there, *_ = [check_file(path, is_written=is_written) for path in _files(folder / FILE)]
     return is_there
 
 
 def check_tables(path: Path, database: sqlite3.Connection) -> None:
-    """Raises `JournalDamaged` for a view, a trigger or any other table than ours: what a file's author wrote there
-    would run when we read it, for ever if he likes."""
+    """Raise `JournalDamaged` if there is a view, a trigger or a table that no journal has.
+
+    Reading it would run SQL that the file's author chose, which may never end.
+    """
     most = database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST)
     for statement in ("PRAGMA trusted_schema=OFF", "PRAGMA cell_size_check=ON"):
         database.execute(statement)
-    known = _tables()
+    expected = _tables()
     for kind, name, statement in database.execute("SELECT type, name, sql FROM sqlite_master LIMIT 100"):
-        if (kind, statement) != known.get(name):
+        if (kind, statement) != expected.get(name):
             what = f"{printable(str(kind), 20)} {printable(str(name), 40)}"
             raise JournalDamaged(path, 0, f"its {what} is none of a journal's")
     database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, most)
@@ -102,16 +108,14 @@ def check_tables(path: Path, database: sqlite3.Connection) -> None:
 
 @cache
 def _tables() -> dict[str, tuple[str, str | None]]:
-    """name → (table or index, the statement that made it), as SQLite keeps them."""
+    """name → (kind, statement that created it) of each table and index, as SQLite stores them."""
     with closing(sqlite3.connect(":memory:")) as database:
         database.executescript(_SCHEMA)
-        return {
-            name: (kind, said) for kind, name, said in database.execute("SELECT type, name, sql FROM sqlite_master")
-        }
+        return {name: (kind, sql) for kind, name, sql in database.execute("SELECT type, name, sql FROM sqlite_master")}
 
 
 def _files(path: Path) -> list[Path]:
-    """A database's own, and what SQLite puts beside it."""
+    """The database's file, and those that SQLite puts beside it."""
     return [path.with_name(path.name + suffix) for suffix in ("", "-wal", "-shm", "-journal")]
 
 
@@ -120,17 +124,24 @@ def _size(path: Path) -> int:
 
 
 def prepare(path: Path, database: sqlite3.Connection) -> None:
-    """Make every transaction durable. Raises `JournalDamaged` for pages that are lost or used twice: writing on would
-    overwrite what is sound."""
+    """Make every transaction durable.
+
+    Raises:
+        JournalDamaged: pages are lost or used twice. Further writing would overwrite sound ones.
+    """
     database.execute("PRAGMA journal_mode=WAL")
     database.execute("PRAGMA synchronous=FULL")
-    (found,) = database.execute("PRAGMA quick_check(1)").fetchone()
-    if found != "ok":
-        raise JournalDamaged(path, 0, _line(found))
+    (verdict,) = database.execute("PRAGMA quick_check(1)").fetchone()
+    if verdict != "ok":
+        raise JournalDamaged(path, 0, _line(verdict))
 
 
 def locked(folder: Path) -> Any:
-    """A lock that the system drops when the process ends, however it ends."""
+    """Return a lock on the folder, an open file. The system releases it when the process ends, however it ends.
+
+    Raises:
+        RunFolderError: another process holds it, or the folder cannot be written.
+    """
     try:
         file = open(descriptor(folder / LOCK, os.O_RDWR | os.O_CREAT), "rb+")
     except Misplaced as error:
@@ -146,16 +157,16 @@ def locked(folder: Path) -> Any:
 
 
 @contextmanager
-def said_plainly(folder: Path) -> Iterator[None]:
-    """SQLite's errors as one sentence that names the file; what cannot be decoded is damage too."""
+def plain_errors(folder: Path) -> Iterator[None]:
+    """Turn errors of SQLite, of decoding and of the system into `JournalDamaged` or `RunFolderError`."""
     path = folder / FILE
     try:
         yield
     except sqlite3.OperationalError as error:
-        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)  # text that is none has no code
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)  # an error of decoding text has no code
         if code == sqlite3.SQLITE_INTERRUPT:
             raise JournalDamaged(path, 0, "reading it does not come to an end") from None
-        if code == sqlite3.SQLITE_ERROR:  # our statements are sound, so the tables are not ours
+        if code == sqlite3.SQLITE_ERROR:  # our statements are correct, so the tables are not a journal's
             raise JournalDamaged(path, 0, _line(error)) from None
         raise RunFolderError(path, f"the journal cannot be read or written ({error})") from None
     except sqlite3.DatabaseError as error:
@@ -169,5 +180,5 @@ def said_plainly(folder: Path) -> Iterator[None]:
 
 
 def _line(words: object) -> str:
-    """On one line: SQLite quotes what it finds."""
+    """One line: SQLite may quote text of several."""
     return " ".join(str(words).split())

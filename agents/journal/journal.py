@@ -1,13 +1,15 @@
-"""The journal: every commit, durable before anybody hears of it, and all that a resumed run needs.
+"""The journal: every commit, durable before it is published, and all that a resumed run needs.
 
 One SQLite file (WAL, synchronous=FULL) in the run's folder. A round is one transaction: its commit, the members whose
 version changed, the rows of the message ledger, the metrics, and the checkpoint of coordinator and bus. So a process
 that is killed at any instant leaves the state after some whole round, and a resumed run goes on from exactly there.
 
-The scenario is the first link of a chain: each round carries the digest of the one before it, the checkpoint that of
-the last round and of all the other tables. A flipped byte is found, and so is where; so is a file of which only a part
-is newer than the rest. A tail that is gone leaves a sound chain, whose end `journal_head.py` vouches for.
-x₀ plus the journal is the model: `rounds` is all that `replay` needs.
+The digest of the scenario is the first link of a chain. Each round adds a link, the digest of the one before it and of
+itself; the checkpoint carries the digest of the last link and of all other tables. A flipped byte is detected, with the
+round that holds it, and so is a file of which only some parts are newer than the rest. Rounds that are cut off at the
+end leave a sound chain; `head.py` detects their loss.
+
+x₀ and the journal together are the model: `replay` needs `rounds` and nothing else.
 """
 
 from __future__ import annotations
@@ -33,27 +35,37 @@ from seedbus.agents.journal.file import (
     check_tables,
     connect,
     locked,
+    plain_errors,
     prepare,
     refuse_taken,
-    said_plainly,
 )
 from seedbus.agents.journal.head import HEAD, Head, HeadWriter, read_head
-from seedbus.agents.journal.reader import KEPT_EVERY, MEMBERS, Reading, StoredRound, checkpoint_digest, link
+from seedbus.agents.journal.reader import KEPT_EVERY, MEMBERS, JournalReader, checkpoint_digest, link
+from seedbus.agents.journal.records import JournalEnd, LastRound, MemberPosition, StoredRound
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One closed round. commit: its packed body, or None for a round without quorum; rows: new rows of the ledger.
-    is_dense: whether a commit makes those before it useless.
+    """One closed round, to be made durable. Of clients it holds only what changed.
 
-    known: versions at which the server believes members to be, ~version of those who have left; held: those to which
-    delivered plans brought them (a report may have been lost); partial_downloads: what they have of snapshots. Only
-    what changed.
-    record: how the round went, packed.
-
-    snapshot: the one that the server holds, if it is another than before; b"": none any more.
-
-    segments: complete files of the ledger; when `is_rotated`, all rows up to here are in them.
+    Attributes:
+        round: its number, from 0.
+        version: the version after it.
+        cohort: the clients that it asked, ascending.
+        reported: those whose reports came in time, ascending.
+        commit: its packed body; None for a round without quorum.
+        positions: (client, position at which the server believes it to be).
+        actual_versions: (follower, version to which delivered messages brought it). The server may not know of it, if
+            the follower's report was lost.
+        metrics: new lines of metrics.
+        rows: new rows of the ledger, packed.
+        segments: how many files of the ledger are complete.
+        is_rotated: whether all rows up to this round are in those files.
+        state: what else a resumed run needs, to be packed with msgpack.
+        record: how the round went, as `RoundRecord.pack` returned it.
+        partial_downloads: (client, note of what it has of a snapshot).
+        snapshot: the packed snapshot that the server holds, b"" for none; None if it is the same as before.
+        is_dense: whether a commit replaces all commits before it.
     """
 
     round: int
@@ -61,13 +73,13 @@ class Entry:
     cohort: Sequence[int]
     reported: Sequence[int]
     commit: list[Any] | None
-    known: Iterable[tuple[int, int]]
-    held: Iterable[tuple[int, int]]
+    positions: Iterable[tuple[int, MemberPosition]]
+    actual_versions: Iterable[tuple[int, int]]
     metrics: Sequence[dict[str, Any]]
     rows: bytes
     segments: int
     is_rotated: bool
-    state: list[Any]
+    state: Sequence[Any]
     record: Sequence[Any] = ()
     partial_downloads: Iterable[tuple[int, bytes]] = ()
     snapshot: bytes | None = None
@@ -76,46 +88,65 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Where a resumed run goes on from."""
+    """What a resumed run goes on from. Fields that `Entry` has too mean the same, of all rounds together.
+
+    Attributes:
+        rows: rows of the ledger that are in none of its files yet.
+        last: the last whole round.
+        snapshot: the packed snapshot that the server holds; b"": none.
+    """
 
     state: list[Any]
     segments: int
     rows: bytes
     metrics: list[dict[str, Any]]
-    known: dict[int, int]
-    held: dict[int, int]
-    last: tuple[int, int, list[int], list[int], bool]
-    """The last round: its number, the version after it, its cohort, who reported, and whether it made a commit."""
+    positions: dict[int, MemberPosition]
+    actual_versions: dict[int, int]
+    last: LastRound
     partial_downloads: dict[int, bytes]
     snapshot: bytes
 
 
 class Journal:
-    """The journal of one run; one process at a time."""
+    """The journal of one run. One process at a time may write it.
+
+    Attributes:
+        folder: the run's folder.
+    """
 
     def __init__(self, folder: Path, database: sqlite3.Connection, lock: Any, head: Head) -> None:
-        self.folder, self._database, self._lock = folder, database, lock
-        self._reading = Reading(folder / FILE, database)
-        self._ends: tuple[bytes, TableDigests] | None = None
+        self.folder = folder
+        self._database = database
+        self._lock = lock
+        self._reader = JournalReader(folder / FILE, database)
+        self._known_end: JournalEnd | None = None
         self._head = head
-        self._heads: HeadWriter | None = None
+        self._head_writer: HeadWriter | None = None
 
     @classmethod
     def create(cls, folder: Path, facts: dict[str, str]) -> Journal:
-        """A new journal in a folder that has none. facts: what the run is (its resolved scenario among them)."""
+        """Create a journal in a folder that has none, and open it.
+
+        Args:
+            folder: the run's folder; it is created if it does not exist.
+            facts: what the run is, its resolved scenario among them.
+
+        Raises:
+            RunFolderError: the folder cannot be written, is in use, or is not empty.
+        """
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RunFolderError(folder, f"the run's folder cannot be made ({error.strerror})") from None
         refuse_taken(folder)
-        with closing(locked(folder)), said_plainly(folder):
-            refuse_taken(folder)  # by who had the lock until now
+        with closing(locked(folder)), plain_errors(folder):
+            refuse_taken(folder)  # again: another process may have had the lock until now
             begin(folder, facts | {SEAL: seal_of(facts)})
         return cls.open(folder)
 
     @classmethod
     def open(cls, folder: Path, *, for_writing: bool = True) -> Journal:
-        """The journal of a run that exists. Raises `RunFolderError` or `JournalDamaged`."""
+        """Open the journal of a run that exists. Raises `RunFolderError`, `JournalDamaged`."""
         try:
             is_there = check_names(folder, is_written=for_writing)
         except OSError as error:
@@ -124,138 +155,170 @@ class Journal:
             raise RunFolderError(folder, f"there is no run here (no {FILE})")
         if not (folder / FILE).stat().st_size:
             raise JournalDamaged(folder / FILE, 0, "it is empty")
-        with said_plainly(folder), ExitStack() as undo:
+        with plain_errors(folder), ExitStack() as undo:
             lock = undo.enter_context(locked(folder)) if for_writing else None
-            # without a write-ahead log nobody is writing, and the folder may be on a medium that cannot be written
+            # without a write-ahead log no process is writing, and the medium may be read-only
             quiet = "" if (folder / f"{FILE}-wal").exists() else "&immutable=1"
-            # before its journal, which another process may be writing: afterwards the head could be the newer one
+            # before the journal: if another process is writing, a head read later could be ahead of what is read here
             head = read_head(folder)
             database = undo.enter_context(closing(connect(folder / FILE, "rw" if for_writing else f"ro{quiet}")))
             check_tables(folder / FILE, database)
             journal = cls(folder, database, lock, head)
             if for_writing:
-                with journal._plainly():
+                with journal._plain_errors():
                     prepare(folder / FILE, database)
-                journal._heads = HeadWriter(folder)
+                journal._head_writer = HeadWriter(folder)
             undo.pop_all()
         return journal
 
     @property
     def run_id(self) -> bytes:
-        """Eight bytes that tell this run from every other, even of the same scenario."""
-        known = self.facts().get("run")
-        if known is None:
-            known = os.urandom(8).hex()
-            self.note({"run": known})
-        return self.proof("run", known)
+        """Eight random bytes that tell this run from every other, even of the same scenario."""
+        identifier = self.facts().get("run")
+        if identifier is None:
+            identifier = os.urandom(8).hex()
+            self.note({"run": identifier})
+        return self.proof("run", identifier)
 
-    def proof(self, name: str, known: str | None = None) -> bytes:
-        """A fact that is written in hexadecimal. Raises `JournalDamaged`."""
-        text = self.facts().get(name, "") if known is None else known
+    def proof(self, name: str, text: str | None = None) -> bytes:
+        """Return the bytes of a fact that is written in hexadecimal; text: the fact, if it was read before.
+
+        Raises:
+            JournalDamaged: it is not hexadecimal.
+        """
+        text = self.facts().get(name, "") if text is None else text
         try:
             return bytes.fromhex(text)
         except ValueError:
             raise JournalDamaged(self.folder / FILE, 0, f"its {name} {text!r} is not hexadecimal") from None
 
     def facts(self) -> dict[str, str]:
-        with self._plainly():
-            found = self._reading.facts()
-            if found.pop(SEAL, None) != seal_of(found):
+        """Return all facts, verified. Raises `JournalDamaged`."""
+        with self._plain_errors():
+            facts = self._reader.facts()
+            if facts.pop(SEAL, None) != seal_of(facts):
                 raise JournalDamaged(self.folder / FILE, 0, "its facts do not verify")
-            return found
+            return facts
 
     def note(self, facts: dict[str, str]) -> None:
         """Add or replace facts."""
-        with self._plainly(reads=False), self._database:
+        with self._plain_errors(reads=False), self._database:
             self._note(facts)
 
     def append(self, entry: Entry) -> None:
-        """Make a round durable; when this returns it is on the disk."""
-        chain, seals = self._end()
+        """Make a round durable: when this returns, it is on the disk."""
+        chain, tables = self._end()
         commit: list[Any] | bytes | None = entry.commit
         model = msgpack.packb(commit) if entry.is_dense and commit is not None else None
-        if model is not None:  # the chain vouches for it, and goes on without it once it is let go
+        if model is not None:  # the chain holds its digest alone, so that the model may be deleted later
             commit = digest(model)
         body: bytes = msgpack.packb([list(entry.cohort), list(entry.reported), list(entry.record), commit])
         chain = link(chain, entry.round, entry.version, body)
         lines, state = [json.dumps(line) for line in entry.metrics], msgpack.packb(entry.state)
         rows = [entry.rows] if entry.rows and not entry.is_rotated else []
-        with self._plainly(reads=False), self._database as database:
+        with self._plain_errors(reads=False), self._database as database:
             database.execute("INSERT INTO rounds VALUES (?, ?, ?, ?)", (entry.round, entry.version, body, chain))
             if model is not None:
                 database.execute("INSERT INTO models VALUES (?, ?)", (entry.version, model))
                 old = (entry.version, KEPT_EVERY)
                 database.execute("DELETE FROM models WHERE version < ? AND version % ?", old)
-            seals = self._moved("known", dict(entry.known), seals)
-            seals = self._moved("held", dict(entry.held), seals)
+            positions = {client: position.pack() for client, position in entry.positions}
+            tables = self._moved("known", positions, tables)
+            tables = self._moved("held", dict(entry.actual_versions), tables)
             if entry.is_rotated:
                 database.execute("DELETE FROM rows")
-                seals = seals.rotated()
-            seals = self._moved("halves", dict(entry.partial_downloads), seals)
+                tables = tables.rotated()
+            tables = self._moved("halves", dict(entry.partial_downloads), tables)
             if entry.snapshot is not None:
                 database.execute("INSERT OR REPLACE INTO snapshot VALUES (1, ?)", (entry.snapshot,))
-                seals = seals.holding(entry.snapshot)
-            seals = self._grown(lines, rows, seals)
-            self._check_in(entry.segments, state, chain, seals)
-        self._ends = chain, seals
-        if self._heads is not None:
-            with self._plainly(reads=False):
-                self._heads.put(entry.round, chain)
+                tables = tables.holding(entry.snapshot)
+            end = JournalEnd(chain, self._grown(lines, rows, tables))
+            self._write_checkpoint(entry.segments, state, end)
+        self._known_end = end
+        if self._head_writer is not None:
+            with self._plain_errors(reads=False):
+                self._head_writer.put(entry.round, chain)
 
     def finish(self, metrics: Sequence[dict[str, Any]], segments: int, facts: dict[str, str]) -> None:
-        """The run is over: its last metrics, facts about its end, and all rows are in the ledger's segments."""
-        chain, seals = self._end()
+        """Write the end of a run.
+
+        Args:
+            metrics: its last lines of metrics.
+            segments: how many files the ledger has; all rows are in them.
+            facts: what is to be noted of the end.
+        """
+        chain, tables = self._end()
         lines = [json.dumps(line) for line in metrics]
-        with self._plainly(reads=False), self._database as database:
+        with self._plain_errors(reads=False), self._database as database:
             self._note(facts)
             database.execute("DELETE FROM rows")
-            seals = self._grown(lines, [], seals.rotated())
-            found = database.execute("SELECT state FROM checkpoint").fetchone()
-            if found is not None:
-                self._check_in(segments, found[0], chain, seals)
-        self._ends = chain, seals
+            end = JournalEnd(chain, self._grown(lines, [], tables.rotated()))
+            row = database.execute("SELECT state FROM checkpoint").fetchone()
+            if row is not None:
+                (state,) = row
+                self._write_checkpoint(segments, state, end)
+        self._known_end = end
 
     def rotated(self, segments: int) -> None:
-        """All rows of the checkpoint are in the ledger's segments now."""
+        """Note that all rows of the checkpoint are in the ledger's files now, of which there are `segments`."""
         self.finish([], segments, {})
 
     def checkpoint(self) -> Checkpoint | None:
-        """The state after the last whole round, or None if there is none yet. Raises `JournalDamaged`."""
-        with self._plainly():
-            verified = deque(self._reading.rounds(), maxlen=1)
-            found = self._database.execute("SELECT segments, state, chain FROM checkpoint").fetchone()
-            if found is None and not verified:
+        """Return the state after the last whole round, verified; None before the first. Raises `JournalDamaged`."""
+        with self._plain_errors():
+            verified = deque(self._reader.rounds(), maxlen=1)
+            row = self._database.execute("SELECT segments, state, chain FROM checkpoint").fetchone()
+            if row is None and not verified:
                 return None
-            segments, state, claimed = found or (0, b"", b"")
-            chain, seals = self._reading.end()
-            if not verified or claimed != checkpoint_digest(chain, segments, state, seals):
+            segments, state, claimed = row or (0, b"", b"")
+            if not verified or claimed != checkpoint_digest(self._reader.end(), segments, state):
                 raise JournalDamaged(self.folder / FILE, 0, "the checkpoint does not verify")
-            round, version, cohort, reported, _, commit = verified.pop()
-            last = (round, version, cohort, reported, commit is not None)
-            rows = b"".join(self._reading.rows())
-            known, held, partial_downloads = (dict(self._reading.members(table)) for table in MEMBERS)
+            stored = verified.pop()
+            last = LastRound(
+                stored.round, stored.version, stored.cohort, stored.reported, has_commit=stored.commit is not None
+            )
+            rows = b"".join(self._reader.rows())
+            known, held, halves = (self._reader.members(table) for table in MEMBERS)
+            positions = {client: MemberPosition.unpack(number) for client, number in known}
+            actual_versions = dict(held)
+            partial_downloads = {client: note for client, note in halves if note}
             unpacked = msgpack.unpackb(state, strict_map_key=False)
-        partial_downloads = {client: note for client, note in partial_downloads.items() if note}
         return Checkpoint(
-            unpacked, segments, rows, self.metrics(), known, held, last, partial_downloads, self._reading.snapshot()
+            state=unpacked,
+            segments=segments,
+            rows=rows,
+            metrics=self.metrics(),
+            positions=positions,
+            actual_versions=actual_versions,
+            last=last,
+            partial_downloads=partial_downloads,
+            snapshot=self._reader.snapshot(),
         )
 
     def metrics(self) -> list[dict[str, Any]]:
-        with self._plainly():
+        """Return all lines of metrics, oldest first. Raises `JournalDamaged`."""
+        with self._plain_errors():
             self._refuse_lost()
-            return [json.loads(line) for line in self._reading.metrics()]
+            return [json.loads(line) for line in self._reader.metrics()]
 
     def rounds(self, after: int = 0) -> Iterator[StoredRound]:
-        """All rounds from the one on that made version after + 1, verified. Raises `JournalDamaged` after the sound."""
-        with self._plainly():
-            yield from self._reading.rounds(after)
+        """Yield the rounds from the one on that made version `after` + 1, verified.
+
+        Raises:
+            JournalDamaged: after the last sound round.
+        """
+        with self._plain_errors():
+            yield from self._reader.rounds(after)
             self._refuse_lost()
 
     def lost(self) -> JournalDamaged | None:
-        """What was durable when `journal.head` was written, and is there no more. A journal that is read raises it
-        itself, after the sound rounds; what becomes of a run that is to go on without them, its caller decides."""
+        """Return the error if rounds are lost that were durable when `journal.head` was written, else None.
+
+        A journal that was opened for reading raises this error itself, after the sound rounds. Of one that was opened
+        for writing the caller decides whether the run may go on without those rounds.
+        """
         try:
-            with self._plainly():
+            with self._plain_errors():
                 self._check_head()
         except JournalDamaged as error:
             return error
@@ -263,13 +326,14 @@ class Journal:
 
     @property
     def is_head_damaged(self) -> bool:
-        """Whether a part of `journal.head` cannot be read; what is left of it may vouch for one round less."""
+        """Whether a slot of `journal.head` cannot be read. The other slot may name the round before the last."""
         return self._head.is_damaged
 
     def close(self) -> None:
+        """Close the files, and release the lock."""
         self._database.close()
-        if self._heads is not None:
-            self._heads.close()
+        if self._head_writer is not None:
+            self._head_writer.close()
         if self._lock is not None:
             self._lock.close()
 
@@ -279,20 +343,21 @@ class Journal:
         sealed = facts | {SEAL: seal_of(self.facts() | facts)}
         self._database.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", sealed.items())
 
-    def _moved(self, table: str, now: Mapping[int, int] | Mapping[int, bytes], seals: TableDigests) -> TableDigests:
-        """Members at other versions, or with other notes."""
+    def _moved(self, table: str, now: Mapping[int, int] | Mapping[int, bytes], tables: TableDigests) -> TableDigests:
+        """Write new values of members. Returns the digests after that."""
         among = f"client, {MEMBERS[table]} FROM {table} WHERE client IN (SELECT value FROM json_each(?))"
-        before = dict(self._reading.select(among, json.dumps(list(now))))
+        before = dict(self._reader.select(among, json.dumps(list(now))))
         self._database.executemany(f"INSERT OR REPLACE INTO {table} VALUES (?, ?)", now.items())
-        return seals.moved(table, before, now.items())
+        return tables.moved(table, before, now.items())
 
-    def _grown(self, lines: list[str], rows: list[bytes], seals: TableDigests) -> TableDigests:
+    def _grown(self, lines: list[str], rows: list[bytes], tables: TableDigests) -> TableDigests:
+        """Add lines of metrics and rows of the ledger. Returns the digests after that."""
         self._database.executemany("INSERT INTO metrics (line) VALUES (?)", [(line,) for line in lines])
         self._database.executemany("INSERT INTO rows (packed) VALUES (?)", [(packed,) for packed in rows])
-        return seals.grown(metrics=lines, rows=rows)
+        return tables.grown(metrics=lines, rows=rows)
 
-    def _check_in(self, segments: int, state: bytes, chain: bytes, seals: TableDigests) -> None:
-        checkpoint = (segments, state, checkpoint_digest(chain, segments, state, seals))
+    def _write_checkpoint(self, segments: int, state: bytes, end: JournalEnd) -> None:
+        checkpoint = (segments, state, checkpoint_digest(end, segments, state))
         self._database.execute("INSERT OR REPLACE INTO checkpoint VALUES (1, ?, ?, ?)", checkpoint)
 
     # -- reading
@@ -302,42 +367,44 @@ class Journal:
             self._check_head()
 
     def _check_head(self) -> None:
-        """Raises `JournalDamaged` if the journal does not hold the round that its head vouches for."""
+        """Raise `JournalDamaged` if the journal does not hold the round that its head names."""
         last, path = self._head.round, self.folder / FILE
         if last is None:
             if self._head.is_damaged:
                 raise JournalDamaged(path, 0, f"nothing in {HEAD} can be read, so rounds may be lost")
             return
-        found = self._reading.link_of(last)
-        if found is None:
-            raise JournalDamaged(path, 0, f"rounds {self._reading.length()} to {last} were durable and are lost")
-        if found != self._head.link:
+        link_of_last = self._reader.link_of(last)
+        if link_of_last is None:
+            raise JournalDamaged(path, 0, f"rounds {self._reader.length()} to {last} were durable and are lost")
+        if link_of_last != self._head.link:
             raise JournalDamaged(path, 0, f"round {last} is not the one that {HEAD} vouches for")
 
-    def _end(self) -> tuple[bytes, TableDigests]:
-        """What `Reading.end` says, read once."""
-        if self._ends is None:
-            with self._plainly():
-                self._ends = self._reading.end()
-        return self._ends
+    def _end(self) -> JournalEnd:
+        """Return the end of the journal, which is read once and then kept up to date."""
+        if self._known_end is None:
+            with self._plain_errors():
+                self._known_end = self._reader.end()
+        return self._known_end
 
     @contextmanager
-    def _plainly(self, *, reads: bool = True) -> Iterator[None]:
-        """Every error is one sentence, and that of a damaged journal says how many of its rounds are sound.
+    def _plain_errors(self, *, reads: bool = True) -> Iterator[None]:
+        """Turn every error into one sentence; that of a damaged journal states how many of its rounds are sound.
 
-        reads: what has another type than was written is damage too; elsewhere it would be a mistake of ours.
+        Args:
+            reads: whether an `AttributeError` or a `TypeError` is damage, because a stored value has another type than
+                was written. While writing, such an error is a bug.
         """
-        odd, path = (AttributeError, TypeError), self.folder / FILE
+        type_errors, path = (AttributeError, TypeError), self.folder / FILE
         try:
-            with said_plainly(self.folder):
+            with plain_errors(self.folder):
                 yield
-        except (JournalDamaged, *odd) as error:
+        except (JournalDamaged, *type_errors) as error:
             if not isinstance(error, JournalDamaged):
                 if not reads:
                     raise
                 error = JournalDamaged(path, 0, f"it holds what cannot be decoded ({error})")
             good = 0
-            with suppress(JournalDamaged, RunFolderError, *odd), said_plainly(self.folder):
-                for _ in self._reading.rounds():
+            with suppress(JournalDamaged, RunFolderError, *type_errors), plain_errors(self.folder):
+                for _ in self._reader.rounds():
                     good += 1
             raise JournalDamaged(path, good, error.what) from None

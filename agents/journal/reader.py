@@ -1,4 +1,4 @@
-"""What a journal's file holds, checked against its chain. Raises `JournalDamaged`, and SQLite's own errors."""
+"""Reads a journal's file and verifies it against its chain. Raises `JournalDamaged` and SQLite's own errors."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ import msgpack
 from seedbus.agents.errors import JournalDamaged
 from seedbus.agents.journal.digests import TableDigests, digest
 from seedbus.agents.journal.file import LONGEST
+from seedbus.agents.journal.records import JournalEnd, StoredRound
 
-StoredRound = tuple[int, int, list[int], list[int], list[Any], list[Any] | None]
-"""Its number, the version after it, its cohort, who reported, how it went, and its packed commit or None; [] for one
-that is not kept."""
 KEPT_EVERY = 50
-"""Of dense commits, each a whole model, the newest is kept, and every so many."""
+"""Dense commits, each a whole model, are kept of every version that this divides; the newest is kept too."""
 MEMBERS = {"known": "version", "held": "version", "halves": "note"}
-"""The tables of members, and what each says of one."""
+"""The tables of members, each with the name of its column of values."""
 
 
 def link(previous: bytes, round: int, version: int, body: bytes) -> bytes:
-    """The link of the chain that a round adds."""
+    """Return the link that a round adds to the chain, 16 bytes."""
     return digest(previous + b"%d %d " % (round, version) + body)
 
 
-def checkpoint_digest(chain: bytes, segments: int, state: bytes, seals: TableDigests) -> bytes:
-    """What a checkpoint carries: the digest of itself, of the last round and of all other tables."""
-    return digest(chain + seals.digest() + b"%d " % segments + state)
+def checkpoint_digest(end: JournalEnd, segments: int, state: bytes) -> bytes:
+    """Return the digest of a checkpoint, of the chain of rounds and of all other tables, 16 bytes."""
+    return digest(end.chain + end.tables.digest() + b"%d " % segments + state)
 
 
-class Reading:
-    """The tables of a journal, read. path: the file's, for what is said of it."""
+class JournalReader:
+    """Reads the tables of a journal. Errors name the file by `path`."""
 
     def __init__(self, path: Path, database: sqlite3.Connection) -> None:
-        self._path, self._database = path, database
+        self._path = path
+        self._database = database
 
     def select(self, what: str, *values: Any) -> sqlite3.Cursor:
+        """Execute a SELECT with these values in the place of its question marks."""
         return self._database.execute(f"SELECT {what}", values)
 
     def facts(self) -> dict[str, str]:
-        """As they stand there, their seal among them."""
+        """Return all facts, the seal among them, unverified."""
         most = self._database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST)
         try:
             return dict(self.select("name, value FROM facts LIMIT 1000"))
@@ -51,40 +51,48 @@ class Reading:
             self._database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, most)
 
     def members(self, table: str) -> Iterator[tuple[int, Any]]:
-        """(client, what one of the tables of members says of it)."""
+        """Yield (client, value) of a table of members, by ascending client."""
         return self._ascending(table, "client", MEMBERS[table])
 
     def metrics(self) -> Iterator[str]:
+        """Return the lines of metrics, each JSON, oldest first."""
         return (line for _, line in self._ascending("metrics", "number", "line"))
 
     def rows(self) -> Iterator[bytes]:
-        """New rows of the ledger, packed, a round's at a time."""
+        """Return the rows of the ledger that are in none of its files yet, packed, a round at a time."""
         return (packed for _, packed in self._ascending("rows", "number", "packed"))
 
     def snapshot(self) -> bytes:
-        found: tuple[bytes] | None = self.select("packed FROM snapshot").fetchone()
-        return found[0] if found else b""
+        """Return the packed snapshot; b"": none."""
+        row: tuple[bytes] | None = self.select("packed FROM snapshot").fetchone()
+        if row is None:
+            return b""
+        (packed,) = row
+        return packed
 
-    def end(self) -> tuple[bytes, TableDigests]:
-        """The last link of the chain, and the seals of the other tables."""
-        row = self.select("chain FROM rounds ORDER BY round DESC LIMIT 1").fetchone()
-        seals = TableDigests().holding(self.snapshot())
+    def end(self) -> JournalEnd:
+        """Return the last link of the chain and the digests of the other tables, computed anew."""
+        (chain,) = self.select("chain FROM rounds ORDER BY round DESC LIMIT 1").fetchone() or (self._root(),)
+        tables = TableDigests().holding(self.snapshot())
         for table in MEMBERS:
-            seals = seals.moved(table, {}, self.members(table))
-        return row[0] if row else self._root(), seals.grown(metrics=self.metrics(), rows=self.rows())
+            tables = tables.moved(table, {}, self.members(table))
+        return JournalEnd(chain, tables.grown(metrics=self.metrics(), rows=self.rows()))
 
     def length(self) -> int:
-        """How many rounds there are, if none is missing between."""
+        """Return the number of rounds, provided that none is missing between two others."""
         (last,) = self.select("max(round) FROM rounds").fetchone()
         return 0 if last is None else int(last) + 1
 
     def link_of(self, round: int) -> bytes | None:
-        """What a round adds to the chain; None: it is not there."""
-        found = self.select("chain FROM rounds WHERE round = ?", round).fetchone()
-        return bytes(found[0]) if found else None
+        """Return the link that a round added to the chain; None if there is no such round."""
+        row = self.select("chain FROM rounds WHERE round = ?", round).fetchone()
+        if row is None:
+            return None
+        (chain,) = row
+        return bytes(chain)
 
     def rounds(self, after: int = 0) -> Iterator[StoredRound]:
-        """Those from the one on that made version after + 1, each verified before it is given."""
+        """Yield the rounds from the one on that made version `after` + 1, each once it is verified."""
         good = self._first_round(after)
         chain = self.link_of(good - 1) or self._root()
         stored = "round, version, body, chain FROM rounds WHERE round >= ? ORDER BY round"
@@ -95,37 +103,40 @@ class Reading:
             cohort, reported, record, commit = msgpack.unpackb(body)
             if isinstance(commit, bytes):
                 commit = self._model(version, commit, good)
-            yield round, version, cohort, reported, record, commit
+            yield StoredRound(round, version, cohort, reported, record, commit)
             good += 1
 
     def _model(self, version: int, its_digest: bytes, good: int) -> list[Any]:
-        """A dense commit, or [] if it is not kept."""
-        found = self.select("packed FROM models WHERE version = ?", version).fetchone()
+        """Return a dense commit, or [] if it is not kept."""
+        (packed,) = self.select("packed FROM models WHERE version = ?", version).fetchone() or (None,)
         is_newest = self.select("1 FROM rounds WHERE version > ? LIMIT 1", version).fetchone() is None
-        if found is None and not is_newest and version % KEPT_EVERY:
+        if packed is None and not is_newest and version % KEPT_EVERY:
             return []
-        if found is None or digest(found[0]) != its_digest:
+        if packed is None or digest(packed) != its_digest:
             raise JournalDamaged(self._path, good, f"the model of version {version} does not verify")
-        commit: list[Any] = msgpack.unpackb(found[0])
+        commit: list[Any] = msgpack.unpackb(packed)
         return commit
 
     def _first_round(self, after: int) -> int:
-        """The round that made version after + 1, or where it will be. A round makes one commit at most."""
+        """Return the round that made version `after` + 1, or a number beyond all rounds.
+
+        A round makes one commit at most, so that round's number is not below `after`.
+        """
         if not after:
             return 0
         first = "round FROM rounds WHERE round >= ? AND version > ? ORDER BY round LIMIT 1"
-        found = self.select(first, after, after).fetchone()
-        return int(found[0]) if found else sys.maxsize
+        (number,) = self.select(first, after, after).fetchone() or (sys.maxsize,)
+        return int(number)
 
     def _ascending(self, table: str, key: str, value: str) -> Iterator[tuple[int, Any]]:
-        """A table in the order of its keys. Pages that are in use twice would give rows without end."""
+        """Yield the rows of a table by ascending key. Pages that are used twice could give rows without end."""
         before = None
-        for found in self.select(f"{key}, {value} FROM {table} ORDER BY {key}"):
-            if before is not None and found[0] <= before:
-                raise JournalDamaged(self._path, 0, f"{table} has the {key} {found[0]} twice")
-            before = found[0]
-            yield found
+        for number, content in self.select(f"{key}, {value} FROM {table} ORDER BY {key}"):
+            if before is not None and number <= before:
+                raise JournalDamaged(self._path, 0, f"{table} has the {key} {number} twice")
+            before = number
+            yield number, content
 
     def _root(self) -> bytes:
-        """What the chain of rounds begins with: the digest of the scenario."""
+        """The first link of the chain: the digest of the scenario."""
         return digest(self.facts().get("scenario", "").encode())

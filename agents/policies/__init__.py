@@ -1,4 +1,4 @@
-"""Policies that every algorithm shares: who takes part in a round, and who gets a snapshot.
+"""Policies that every algorithm shares: which clients a round asks, and which get a snapshot.
 
 Doors: `participation`, `selection`, `snapshot_budget`.
 """

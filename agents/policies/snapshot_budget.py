@@ -1,4 +1,4 @@
-"""What becomes of clients that lag: up to a budget they replay what they missed, beyond it they get a snapshot."""
+"""How clients that lag catch up: within a budget they replay the commits that they missed, else they get a snapshot."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 MOST_WINDOW = 64
+"""The most chunks that may be requested at a time."""
 
 
 class Lag(BaseModel):
-    """When a client gets a snapshot instead of the commits that it missed, from whom, and in what pieces."""
+    """When a client gets a snapshot instead of the commits that it missed, from which source, and in what chunks."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -29,10 +30,10 @@ class Lag(BaseModel):
     source: Literal["evaluator", "peer"] = Field(
         default="evaluator",
         description="whose replica it is: the evaluator's, at no cost; or that of the first client to report, whose "
-        "uplink carries it (the evaluator's, should that come to nothing)",
+        "uplink carries it (the evaluator's, if that client does not deliver)",
     )
-    chunk_bytes: int = Field(default=2**15, ge=64, le=2**16 - 256, description="of the snapshot in one message")
-    window: int = Field(default=8, ge=1, le=MOST_WINDOW, description="chunks that a client asks for at a time")
+    chunk_bytes: int = Field(default=2**15, ge=64, le=2**16 - 256, description="bytes of the snapshot in one message")
+    window: int = Field(default=8, ge=1, le=MOST_WINDOW, description="how many chunks a client asks for at a time")
 
     @model_validator(mode="after")
     def _budgeted(self) -> Lag:
@@ -41,7 +42,7 @@ class Lag(BaseModel):
         return self
 
     def commits(self, replay_s: float) -> Lag:
-        """The same, with the budget of time as one of commits; replay_s: what a commit takes."""
+        """Return the same with the budget of time as one of commits; replay_s: seconds to replay one commit."""
         if self.snapshot_after_s is None:
             return self
         affordable = max(1, int(min(self.snapshot_after_s / replay_s, 2**32 - 1)))

@@ -12,7 +12,8 @@ from seedbus.agents.messages import AnyAlgorithm, Outgoing
 from seedbus.agents.policies.snapshot_budget import Lag
 from seedbus.agents.server.commit_window import CommitWindow, Reload
 from seedbus.agents.server.round import Round
-from seedbus.agents.server.snapshots import NoSnapshot, Snapshots
+from seedbus.agents.server.snapshot_offers import NoSnapshot
+from seedbus.agents.server.snapshots import Snapshots
 from seedbus.algorithms.contract import ReportRefused
 from seedbus.bus import Envelope
 

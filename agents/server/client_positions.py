@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from seedbus.agents.journal.records import MemberPosition
 from seedbus.agents.server.commit_window import Slowest
 from seedbus.agents.server.member_index import MemberIndex
 
@@ -44,18 +45,23 @@ class ClientPositions:
         """The lowest version of a member, or `default` if there are none."""
         return self._slowest.among(default)
 
-    def take_moved(self) -> list[tuple[int, int]]:
-        """(client, version) of those that joined, moved or left since the last call; who left has ~version."""
-        moved = [(c, self.versions[c] if c in self.members else ~self.versions[c]) for c in sorted(self._moved)]
+    def take_moved(self) -> list[tuple[int, MemberPosition]]:
+        """Return the clients that joined, moved or left since the last call, ascending."""
+        moved = [(each, MemberPosition(self.versions[each], each in self.members)) for each in sorted(self._moved)]
         self._moved.clear()
         return moved
 
-    def restore(self, known: Mapping[int, int], *, with_members: bool) -> None:
-        """known: what `take_moved` gave, all in all; with_members: whether who was a member is one again."""
+    def restore(self, known: Mapping[int, MemberPosition], *, with_members: bool) -> None:
+        """Go on from a checkpoint.
+
+        Args:
+            known: the newest position of each client that `take_moved` returned.
+            with_members: whether those that were members are members again.
+        """
         self.versions.clear()
-        self.versions.update((client, max(version, ~version)) for client, version in known.items())
+        self.versions.update((client, position.version) for client, position in known.items())
         if with_members:
-            self.members.update(client for client, version in known.items() if version >= 0)
+            self.members.update(client for client, position in known.items() if position.is_member)
         self._slowest = Slowest()
         for client in self.members:
             self._slowest.add(self.versions.setdefault(client, 0))

@@ -17,12 +17,13 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Mapping
-from typing import Any
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from seedbus.agents import messages
+from seedbus.agents.journal.records import MemberPosition
 from seedbus.agents.messages import AnyAlgorithm, Evaluation, Join, Outgoing
 from seedbus.agents.policies.participation import Participation
 from seedbus.agents.policies.snapshot_budget import Lag
@@ -40,6 +41,16 @@ from seedbus.algorithms.contract import BadPayload, ReportRefused, whole_digest
 from seedbus.bus import EVALUATOR, Envelope
 
 _BAD_ANSWERS = Reason.marked(Mark.BAD_ANSWER)
+
+
+class CoordinatorState(NamedTuple):
+    """What a checkpoint stores of the coordinator; in this order. Each field is what the part's `pack` returned."""
+
+    rounds: Sequence[Any]
+    refusals: list[Any]
+    progress: list[Any]
+    verifier: list[Any]
+    snapshots: Sequence[Any]
 
 
 class Coordinator:
@@ -82,7 +93,7 @@ class Coordinator:
         self._catch_up = CatchUp(algorithm, self._places.versions, lag, reload)
         self.history, self.snapshots = self._catch_up.history, self._catch_up.snapshots
         self._rounds = Rounds(algorithm, participation, seed, state)
-        self._durable = self._rounds.pack()
+        self._durable: Sequence[Any] = self._rounds.pack()
         parts = self._places, self._catch_up, self._rounds
         self._joining = Joining(*parts, participation.clients, proofs=proofs or {}, believes=believes, apart=apart)
         self._answers = ReportHandler(algorithm, *parts, self.verifier)
@@ -284,26 +295,39 @@ class Coordinator:
 
     # -- checkpoints
 
-    def checkpoint(self) -> list[Any]:
+    def checkpoint(self) -> CoordinatorState:
         """All that the future depends on, but the log and the members' versions, which are kept a row each."""
         self._durable = self._rounds.pack()
-        parts = (self.refusals, self.progress, self.verifier, self.snapshots)
-        return [self._durable, *(part.pack() for part in parts)]
+        return CoordinatorState(
+            rounds=self._durable,
+            refusals=self.refusals.pack(),
+            progress=self.progress.pack(),
+            verifier=self.verifier.pack(),
+            snapshots=self.snapshots.pack(),
+        )
 
-    def take_moved(self) -> list[tuple[int, int]]:
-        """What `restore` wants to know of who joined, moved or left since the last call."""
+    def take_moved(self) -> list[tuple[int, MemberPosition]]:
+        """Return the clients that joined, moved or left since the last call, ascending."""
         return self._places.take_moved()
 
     def restore(
-        self, checkpoint: list[Any], log: Iterable[Any], known: Mapping[int, int], snapshot: bytes = b""
+        self, checkpoint: Sequence[Any], log: Iterable[Any], known: Mapping[int, MemberPosition], snapshot: bytes = b""
     ) -> None:
-        """known: what `take_moved` gave, all in all."""
-        self._durable, refusals, progress, truth, snapshots = checkpoint
+        """Go on from a checkpoint.
+
+        Args:
+            checkpoint: what `checkpoint` returned.
+            log: all commits that it was made after, in order.
+            known: the newest position of each client that `take_moved` returned.
+            snapshot: the one that was held, packed; b"": none.
+        """
+        state = CoordinatorState(*checkpoint)
+        self._durable = state.rounds
         self._rounds.unpack(self._durable)
-        self.refusals.unpack(refusals)
-        self.progress = Progress.unpack(progress)
-        self.verifier.unpack(truth)
-        self.snapshots.unpack(snapshots, snapshot)
+        self.refusals.unpack(state.refusals)
+        self.progress = Progress.unpack(state.progress)
+        self.verifier.unpack(state.verifier)
+        self.snapshots.unpack(state.snapshots, snapshot)
         self._places.restore(known, with_members=not self._joining.believes)
         for commit in log:
             self._catch_up.remember(commit, self._places.slowest(self.version))

@@ -8,7 +8,7 @@ from seedbus.agents.server.catch_up import CatchUp
 from seedbus.agents.server.client_positions import ClientPositions
 from seedbus.agents.server.round import Round
 from seedbus.agents.server.rounds import Rounds
-from seedbus.agents.server.snapshots import NoSnapshot
+from seedbus.agents.server.snapshot_offers import NoSnapshot
 from seedbus.agents.verification import Verifier
 from seedbus.algorithms.contract import ReportRefused
 from seedbus.bus import Envelope, Kind
@@ -34,7 +34,7 @@ class ReportHandler:
         elif kind is Kind.PULL:
             self._pulled(envelope)
         else:
-            self._catch_up.snapshots.came(envelope)
+            self._catch_up.snapshots.received(envelope)
 
     def _expected(self, envelope: Envelope) -> Round:
         """The round that this answers, if it is one that waits for it."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from seedbus.agents.messages import AnyAlgorithm
 from seedbus.algorithms.contract import Overdue, Packed, ReportRefused
@@ -43,6 +43,20 @@ class Round:
             raise ReportRefused("not-asked", f"client {client} is not asked in round {round}")
         if envelope.base != self.plan.version:
             raise ReportRefused("wrong-version", f"it started at version {envelope.base}, not {self.plan.version}")
+
+
+class OverdueState(NamedTuple):
+    """What a checkpoint stores of a closed round that may still be answered; in this order.
+
+    Attributes:
+        round: its number, the version at which it started, when it opened in nanoseconds, and the size of its cohort.
+        waiting: the clients that have not answered, ascending.
+        reports: (client, packed report) of those that came late and are in no commit yet, ascending.
+    """
+
+    round: tuple[int, int, int, int]
+    waiting: list[int]
+    reports: Sequence[tuple[int, list[Any]]]
 
 
 class OverdueRounds:
@@ -96,23 +110,25 @@ class OverdueRounds:
                 attempt.reports = {}
         return found
 
-    def pack(self, algorithm: AnyAlgorithm) -> list[Any]:
+    def pack(self, algorithm: AnyAlgorithm) -> list[OverdueState]:
+        """Return what a checkpoint stores, oldest first."""
         return [
-            [
-                [attempt.plan.round, attempt.plan.version, attempt.opened_ns, attempt.size],
+            OverdueState(
+                (attempt.plan.round, attempt.plan.version, attempt.opened_ns, attempt.size),
                 sorted(attempt.waiting),
                 [
-                    [client, algorithm.pack_report(attempt.plan, report).body]
+                    (client, algorithm.pack_report(attempt.plan, report).body)
                     for client, report in sorted(attempt.reports.items())
                 ],
-            ]
+            )
             for attempt in self._attempts.values()
         ]
 
-    def unpack(self, algorithm: AnyAlgorithm, packed: list[Any], plan: Callable[[int, int], Any]) -> None:
+    def unpack(self, algorithm: AnyAlgorithm, packed: Sequence[Any], plan: Callable[[int, int], Any]) -> None:
         """plan: what the cohort of a round was told, from the round and its version."""
         self._attempts = {}
-        for (round, version, opened_ns, size), waiting, reports in packed:
+        for state in (OverdueState(*each) for each in packed):
+            round, version, opened_ns, size = state.round
             told = plan(round, version)
-            came = {client: algorithm.unpack_report(body, told) for client, body in reports}
-            self._attempts[round] = Round(told, [], opened_ns, size, set(waiting), reports=came)
+            came = {client: algorithm.unpack_report(body, told) for client, body in state.reports}
+            self._attempts[round] = Round(told, [], opened_ns, size, set(state.waiting), reports=came)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from seedbus.agents.messages import AnyAlgorithm
 from seedbus.agents.policies.participation import Late, Participation
@@ -15,6 +16,24 @@ from seedbus.agents.server.member_index import MemberIndex
 from seedbus.agents.server.round import OverdueRounds, Round
 from seedbus.algorithms.contract import ReportRefused, norm
 from seedbus.bus.network import round_ns
+
+
+class RoundsState(NamedTuple):
+    """What a checkpoint stores of the rounds; in this order.
+
+    Attributes:
+        number: of the round that opens next.
+        known: what selection knows of clients; [] if its policy needs nothing.
+        answer_times_ns: how long the latest answers took, oldest first; of a deadline that learns.
+        overdue: closed rounds that may still be answered.
+        algorithm: the algorithm's own state at the server.
+    """
+
+    number: int
+    known: list[Any]
+    answer_times_ns: list[int]
+    overdue: list[Any]
+    algorithm: Any
 
 
 class Rounds:
@@ -119,17 +138,26 @@ class Rounds:
         """True once half of the reports of the open round are there."""
         return self.current is not None and 2 * len(self.current.reports) >= len(self.current.cohort)
 
-    def pack(self) -> list[Any]:
-        known = self._known.pack() if self.policy.selection.needs_known else []
-        return [self.number, known, list(self._answer_times_ns), self._overdue.pack(self.algorithm), self._state]
+    def pack(self) -> RoundsState:
+        """Return what a checkpoint stores. A round that is open is not in it."""
+        return RoundsState(
+            number=self.number,
+            known=self._known.pack() if self.policy.selection.needs_known else [],
+            answer_times_ns=list(self._answer_times_ns),
+            overdue=self._overdue.pack(self.algorithm),
+            algorithm=self._state,
+        )
 
-    def unpack(self, packed: list[Any]) -> None:
+    def unpack(self, packed: Sequence[Any]) -> None:
+        """Go on from what `pack` returned; no round is open then."""
+        state = RoundsState(*packed)
         self.current = None
-        self.number, known, times_ns, overdue, self._state = packed
-        self._known.unpack(known)
+        self.number = state.number
+        self._state = state.algorithm
+        self._known.unpack(state.known)
         self._answer_times_ns.clear()
-        self._answer_times_ns.extend(times_ns)
-        self._overdue.unpack(self.algorithm, overdue, self._plan)
+        self._answer_times_ns.extend(state.answer_times_ns)
+        self._overdue.unpack(self.algorithm, state.overdue, self._plan)
 
     def _plan(self, round: int, version: int) -> Any:
         return self.algorithm.plan(round, version, of_directions(self._seed, round))

@@ -5,9 +5,9 @@ Order of a round's end, on which recovery rests: aggregate → journal (durable)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 from seedbus.agents import messages
 from seedbus.agents.availability import Availability
@@ -25,6 +25,22 @@ from seedbus.algorithms.contract import BadPayload
 from seedbus.bus import EVALUATOR, SERVER, Bus, Envelope, Kind, MalformedEnvelope
 from seedbus.bus.envelope import DOWN, UP
 from seedbus.bus.event_queue import LAST
+
+
+class ServerState(NamedTuple):
+    """What a checkpoint stores as one value; in this order.
+
+    Attributes:
+        coordinator: what `Coordinator.checkpoint` returned.
+        bus: what `Bus.checkpoint` returned.
+        availability: what `Availability.pack` returned.
+        arrivals: what `Arrivals.pack` returned.
+    """
+
+    coordinator: Sequence[Any]
+    bus: list[Any]
+    availability: list[Any]
+    arrivals: list[Any]
 
 
 class Server:
@@ -65,19 +81,20 @@ class Server:
 
     def restore(self, checkpoint: Checkpoint, log: Iterable[Any]) -> None:
         """Go on from a checkpoint; before `run`."""
-        coordinator, bus, population, coming = checkpoint.state
-        self.coordinator.restore(coordinator, log, checkpoint.known, checkpoint.snapshot)
-        self._population.unpack(population)
-        self._comings.unpack(coming)
-        self._positions.restore(dict(checkpoint.held), dict(checkpoint.partial_downloads))
+        state = ServerState(*checkpoint.state)
+        self.coordinator.restore(state.coordinator, log, checkpoint.positions, checkpoint.snapshot)
+        self._population.unpack(state.availability)
+        self._comings.unpack(state.arrivals)
+        self._positions.restore(dict(checkpoint.actual_versions), dict(checkpoint.partial_downloads))
         self.bus.ledger.restore(checkpoint.segments, checkpoint.rows)
-        self.bus.restore(bus)
-        round, version, cohort, reported, has_commit = checkpoint.last
-        last = self.coordinator.history.since(version - 1)[0] if has_commit else None
+        self.bus.restore(state.bus)
+        last, commit = checkpoint.last, None
+        if last.has_commit:
+            commit, *_ = self.coordinator.history.since(last.version - 1)
         if not self.bus.clock.is_virtual:  # what the evaluator was asked and had not answered is not asked again
-            self._positions.actual_versions[EVALUATOR] = version - has_commit
+            self._positions.actual_versions[EVALUATOR] = last.version - last.has_commit
             self.coordinator.progress.awaited = 0
-        self._unpublished = ClosedRound(round, version, tuple(cohort), tuple(reported), last)
+        self._unpublished = ClosedRound(last.round, last.version, tuple(last.cohort), tuple(last.reported), commit)
 
     async def run(self) -> str:
         """The whole run; returns why it ended.
@@ -188,7 +205,7 @@ class Server:
         await self.bus.answers.all_received()
         self.bus.record_link_bytes()
         ledger, commit = self.bus.ledger, closed.commit
-        held, partial_downloads = self._positions.take_moved()
+        actual_versions, partial_downloads = self._positions.take_moved()
         entry = Entry(
             round=closed.round,
             version=closed.version,
@@ -197,20 +214,20 @@ class Server:
             record=closed.record.pack(),
             commit=None if commit is None else self.coordinator.algorithm.pack_log([commit]).body,
             is_dense=self.coordinator.algorithm.is_dense,
-            known=self.coordinator.take_moved(),
-            held=held,
+            positions=self.coordinator.take_moved(),
+            actual_versions=actual_versions,
             partial_downloads=partial_downloads,
             snapshot=self.coordinator.snapshots.take_new(),
             metrics=self.unsaved_metrics,
             rows=ledger.take_new(),
             is_rotated=ledger.is_full,
             segments=ledger.segments + ledger.is_full,
-            state=[
-                self.coordinator.checkpoint(),
-                self.bus.checkpoint(),
-                self._population.pack(),
-                self._comings.pack(),
-            ],
+            state=ServerState(
+                coordinator=self.coordinator.checkpoint(),
+                bus=self.bus.checkpoint(),
+                availability=self._population.pack(),
+                arrivals=self._comings.pack(),
+            ),
         )
         self.unsaved_metrics = []
         self._comings.rejected.clear()

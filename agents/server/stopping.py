@@ -123,4 +123,5 @@ class Progress:
 
     @staticmethod
     def unpack(packed: list[Any]) -> Progress:
-        return Progress(packed[0], packed[1], packed[2], {name: Average(*each) for name, *each in packed[3]})
+        sent, awaited, is_target_met, averages = packed
+        return Progress(sent, awaited, is_target_met, {name: Average(*each) for name, *each in averages})

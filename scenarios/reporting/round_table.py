@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from seedbus.agents.journal.reader import StoredRound
+from seedbus.agents.journal.records import StoredRound
 from seedbus.agents.round_record import RoundRecord
 
 Whole = NDArray[np.int64]
@@ -55,12 +55,12 @@ class RoundTable:
         """rounds: as the journal has them."""
         times: list[tuple[int, int, bool, bool]] = []
         asked, lags, reported, late, staleness = _Column(), _Column(), _Column(), _Column(), _Column()
-        for _, _, cohort, answered, packed, commit in rounds:
-            record = RoundRecord.unpack(packed)
-            times.append((record.opened_ns, record.closed_ns, record.is_expired, commit is not None))
-            asked.add(cohort)
+        for stored in rounds:
+            record = RoundRecord.unpack(stored.record)
+            times.append((record.opened_ns, record.closed_ns, record.is_expired, stored.commit is not None))
+            asked.add(stored.cohort)
             lags.add(record.lags)
-            reported.add(answered)
+            reported.add(stored.reported)
             late.add([client for _, clients in record.late for client in clients])
             staleness.add([age for age, clients in record.late for _ in clients])
         table = np.array(times, np.int64).reshape(-1, 4)

@@ -9,7 +9,8 @@ from pathlib import Path
 from seedbus.agents.client.worker import build_facts, prove
 from seedbus.agents.errors import JournalDamaged, RunFolderError
 from seedbus.agents.journal.journal import Journal
-from seedbus.agents.journal.reader import KEPT_EVERY, StoredRound
+from seedbus.agents.journal.reader import KEPT_EVERY
+from seedbus.agents.journal.records import StoredRound
 from seedbus.agents.launcher import check_build
 from seedbus.algorithms.contract import Replica
 from seedbus.bus.files import whole
@@ -84,7 +85,7 @@ def replay(run: str | Path, round: int | None = None) -> Replayed:
     check_build(Path(run), facts, build_facts(prove(scenario.algorithm, problem)))
     algorithm = scenario.algorithm.sized(problem.dimension)
     replica = algorithm.replica(problem.x0())
-    packed = [commit for *_, commit in rounds[:last] if commit is not None]
+    packed = [stored.commit for stored in rounds[:last] if stored.commit is not None]
     if packed and not packed[-1]:
         raise ScenarioError(f"--round {last}", [_kept_models(run, rounds)])
     algorithm.apply(replica, [commit for body in packed for commit in algorithm.unpack_commits(body)])
@@ -92,7 +93,7 @@ def replay(run: str | Path, round: int | None = None) -> Replayed:
 
 
 def _kept_models(run: str | Path, rounds: list[StoredRound]) -> str:
-    kept = [round + 1 for round, *_, commit in rounds if commit]
+    kept = [stored.round + 1 for stored in rounds if stored.commit]
     return (
         f"of a dense run every {KEPT_EVERY}th model is kept; that in {run} has those after {', '.join(map(str, kept))}"
     )

@@ -84,7 +84,7 @@ def test_scalars_are_those_of_each_alone_to_the_bit(name: str, case: str, precis
 
 
 def process(most: int, monkeypatch: pytest.MonkeyPatch, verify_every: int = 0) -> Followers:
-    monkeypatch.setattr(followers, "TOGETHER", most)
+    monkeypatch.setattr(followers, "MAX_TOGETHER", most)
     offer, tampering = Offer(HOST, ((0, 5),), True, b""), Tampering(LIARS, 1, 6)
     options: dict[str, Any] = {"split": "test", "observer": Noting(), "tampering": tampering, "gathers": True}
     made = Followers(offer, ALGORITHM, PROBLEM, verify_every=verify_every, **options)
@@ -163,6 +163,6 @@ def test_a_run_is_the_same_whoever_works_together(
     faults = [{"fault": "byzantine", "attack": "replay", "fraction": 0.3}, {"fault": "duplicate", "probability": 0.3}]
     what = scenario(participation={"clients": 12, "cohort": 8}, faults=faults, verify=verify, network={})
     together = go(tmp_path / "together", what).summary
-    monkeypatch.setattr(followers, "TOGETHER", 1)
+    monkeypatch.setattr(followers, "MAX_TOGETHER", 1)
     alone = go(tmp_path / "alone", what).summary
     assert (together["digest"], together["ledger_hash"]) == (alone["digest"], alone["ledger_hash"])

@@ -166,7 +166,7 @@ def test_many_statements_that_each_end_are_not_taken_for_one_without_end(
     folder = filled(tmp_path / "run")
     with closing(Journal.open(folder, for_writing=False)) as journal:
         for _ in range(5000):
-            assert journal._reading.length() == 5
+            assert journal._reader.length() == 5
 
 
 def test_measurements_that_are_nested_too_deeply_are_damage(folder: Path, seedbus: Command) -> None:

@@ -27,7 +27,7 @@ def versions(folder: Path) -> list[int]:
     if not (folder / FILE).exists():
         return []
     with closing(Journal.open(folder, for_writing=False)) as journal:
-        return [version for _, version, *_, commit in journal.rounds() if commit is not None]
+        return [each.version for each in journal.rounds() if each.commit is not None]
 
 
 class Lives:

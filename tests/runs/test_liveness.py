@@ -14,6 +14,7 @@ import pytest
 from worlds import DECOMFL, HISO, scenario
 
 from seedbus.agents.journal.journal import Journal
+from seedbus.agents.journal.records import MemberPosition
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.stress.random_scenarios import Chooser
 
@@ -59,8 +60,9 @@ def check(seed: int, folder: Path) -> None:
     with closing(Journal.open(folder, for_writing=False)) as journal:
         checkpoint = journal.checkpoint()
     assert checkpoint is not None
-    assert len(checkpoint.last[3]) == CLIENTS, "everybody reports in the last round"
-    assert set(checkpoint.known.values()) == {results.summary["version"] - 1}, "the version that it began at"
+    assert len(checkpoint.last.reported) == CLIENTS, "everybody reports in the last round"
+    before = MemberPosition(results.summary["version"] - 1)
+    assert set(checkpoint.positions.values()) == {before}, "the version that it began at"
     assert "diverged" not in results.summary["refusals"]
 
 

@@ -16,9 +16,10 @@ from worlds import DECOMFL, go, outcome, scenario
 
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.launcher import history
-from seedbus.agents.server.coordinator import Coordinator
-from seedbus.agents.server.rounds import Rounds
-from seedbus.agents.server.server import Server
+from seedbus.agents.server.coordinator import Coordinator, CoordinatorState
+from seedbus.agents.server.round import OverdueState
+from seedbus.agents.server.rounds import Rounds, RoundsState
+from seedbus.agents.server.server import Server, ServerState
 from seedbus.algorithms.scalar_only.payloads import ScalarCommit
 from seedbus.bus import Bus, Ledger, ledger_hash, read_ledger
 from seedbus.scenarios.reporting.results import Results
@@ -196,8 +197,8 @@ def _kept(folder: Path) -> int:
     with closing(Journal.open(folder)) as journal:
         checkpoint = journal.checkpoint()
     assert checkpoint is not None
-    rounds = checkpoint.state[0][0]
-    return sum(len(reports) for _, _, reports in rounds[3])
+    coordinator = CoordinatorState(*ServerState(*checkpoint.state).coordinator)
+    return sum(len(OverdueState(*each).reports) for each in RoundsState(*coordinator.rounds).overdue)
 
 
 # the ledger, and an end whatever happens

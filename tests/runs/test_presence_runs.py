@@ -104,7 +104,7 @@ def test_the_cuts_meet_with_joins_in_flight_and_with_clients_that_are_away(
         seen["joins in flight"] += any(flight[2] == Kind.JOIN for flight in flights)
         seen["refusals in flight"] += any(flight[2] == Kind.REFUSE for flight in flights)
         seen["arrived and not joined"] += bool(expected)
-        seen["left"] += any(version < 0 for _, version in entry.known)
+        seen["left"] += any(not position.is_member for _, position in entry.positions)
 
     monkeypatch.setattr(Journal, "append", look)
     for number, name in enumerate(FAULTS):
@@ -169,9 +169,9 @@ def test_whoever_has_left_is_not_asked_and_no_report_counts_twice(
     monkeypatch.setattr(Server, "_send", send)
     run(coming(name), tmp_path / "run")
     journal = Journal.open(tmp_path / "run", for_writing=False)
-    for round, _, cohort, reported, *_ in journal.rounds():
-        assert set(reported) <= set(cohort) and len(set(reported)) == len(reported)
-        said += [(round, client) for client in reported]
+    for each in journal.rounds():
+        assert set(each.reported) <= set(each.cohort) and len(set(each.reported)) == len(each.reported)
+        said += [(each.round, client) for client in each.reported]
     journal.close()
     rows = read_ledger(tmp_path / "run" / "messages")
     here = (rows["kind"] == Kind.REPORT) & (rows["fate"] == Fate.DELIVERED)

@@ -171,7 +171,7 @@ def test_commits_in_the_journal_hold_what_travelled(tmp_path: Path, precision: A
     what = robust(precision=precision)
     go(tmp_path / "run", what)
     journal = Journal.open(tmp_path / "run", for_writing=False)
-    commits = [c for *_, body in journal.rounds() if body is not None for c in what.algorithm.unpack_commits(body)]
+    commits = [c for each in journal.rounds() if each.commit for c in what.algorithm.unpack_commits(each.commit)]
     journal.close()
     form, scalars = FORMATS[what.algorithm.precision], [term.scalars for commit in commits for term in commit.terms]
     assert len(scalars) > 10

@@ -111,7 +111,7 @@ def test_a_round_without_quorum_makes_no_commit(tmp_path: Path) -> None:
 
 
 def test_a_run_that_nobody_answers_says_so_instead_of_hanging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Host, "planned", lambda self, envelopes: [[] for _ in envelopes])
+    monkeypatch.setattr(Host, "on_plans", lambda self, envelopes: [[] for _ in envelopes])
     with pytest.raises(Unfinishable, match=r"round 0 waits for 3 clients .* set participation.deadline_s"):
         go(tmp_path / "run", scenario())
 
@@ -173,8 +173,8 @@ def test_clients_cost_memory_by_version_and_not_by_head(tmp_path: Path, monkeypa
 
     def count(self: Replicas, client: int, commits: Any, version: int) -> Replica:
         replica = advance(self, client, commits, version)
-        distinct = {id(held) for held in self._held.values()}
-        assert len(distinct) == len({held.version for held in self._held.values()})
+        distinct = {id(held) for held in self._by_client.values()}
+        assert len(distinct) == len({held.version for held in self._by_client.values()})
         most[0] = max(most[0], len(distinct))
         return replica
 
@@ -184,15 +184,15 @@ def test_clients_cost_memory_by_version_and_not_by_head(tmp_path: Path, monkeypa
 
 
 def test_a_client_cannot_pass_for_the_evaluator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    planned = Host.planned
+    on_plans = Host.on_plans
 
     def boast(self: Host, envelopes: Sequence[Envelope]) -> list[list[Envelope]]:
         boasts = [Envelope(Kind.EVALUATION, 1, 0, 0, [["loss"], struct.pack("<d", -1e9), []])]
         clients = [envelope.client for envelope in envelopes]
-        answers = zip(clients, planned(self, envelopes), strict=True)
+        answers = zip(clients, on_plans(self, envelopes), strict=True)
         return [(boasts if client == 1 else []) + answer for client, answer in answers]
 
-    monkeypatch.setattr(Host, "planned", boast)
+    monkeypatch.setattr(Host, "on_plans", boast)
     stop = {"rounds": 20, "target": {"metric": "loss", "value": -1.0, "direction": "below"}}
     results = go(tmp_path / "run", scenario(stop=stop))
     assert results.summary["rounds"] == 20

@@ -11,7 +11,7 @@ import pytest
 from test_recovery import _cut, _Power
 from worlds import DECOMFL, HISO, lossy, outcome, scenario
 
-from seedbus.agents.client.replicas import Replicas
+from seedbus.agents.client.downloads import Downloads
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.server.server import Server
 from seedbus.bus import Bus, Kind, Ledger, read_ledger
@@ -183,13 +183,13 @@ def test_a_run_cut_off_again_and_again_rebuilds_what_its_clients_had(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: dict[tuple[str, str], Any]
 ) -> None:
     rebuilt: list[int] = []
-    at = Replicas.at
+    rebuild = Downloads._rebuild
 
-    def watch(self: Replicas, version: int) -> Any:
-        rebuilt.append(version)
-        return at(self, version)
+    def watch(self: Downloads, download: Any, shared: dict[int, bytes]) -> None:
+        rebuilt.extend(index for index in range(download.title.count) if index not in shared)
+        rebuild(self, download, shared)
 
-    monkeypatch.setattr(Replicas, "at", watch)
+    monkeypatch.setattr(Downloads, "_rebuild", watch)
     what, cuts, resume = _rough(HISO, "evaluator"), 0, False
     while True:
         with monkeypatch.context() as patch:
@@ -199,7 +199,7 @@ def test_a_run_cut_off_again_and_again_rebuilds_what_its_clients_had(
                 break
             except _Power:
                 cuts, resume = cuts + 1, True
-    assert cuts > 20 and len([version for version in rebuilt if version]) > 3
+    assert cuts > 20 and len(rebuilt) > 3
     assert outcome(results) == whole["hiso", "evaluator"]
 
 

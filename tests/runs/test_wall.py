@@ -116,16 +116,16 @@ def test_what_the_evaluator_had_not_answered_when_a_run_in_real_time_stopped_is_
 ) -> None:
     """Nor is it asked again; and it stands where the round before the next message left it."""
     what, may_end = wall(stop={"rounds": 12}, evaluation={"every": 3}), threading.Event()
-    committed = Evaluator.committed
+    on_commit = Evaluator.on_commit
 
     def hang(self: Evaluator, envelope: Envelope) -> list[Envelope]:
         if envelope.round == 2:
             may_end.wait(20)
-        return committed(self, envelope)
+        return on_commit(self, envelope)
 
     with monkeypatch.context() as patch, Serving(what, tmp_path / "run", patience_s=5.0) as server:
         stopping(patch, 6)
-        patch.setattr(Evaluator, "committed", hang)
+        patch.setattr(Evaluator, "on_commit", hang)
         evaluates = Following(what, server.watcher.endpoint, HostRequest(((7, 7),)))
         works = Following(what, server.watcher.endpoint, HostRequest(((0, 6),), evaluates=False))
         with pytest.raises(KeyboardInterrupt):

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from seedbus.agents.journal.records import MemberPosition
 from seedbus.agents.messages import Join, Span, pack_report
 from seedbus.agents.policies.participation import Participation
 from seedbus.agents.server.coordinator import Coordinator
@@ -49,6 +50,11 @@ def after(rounds: int, **options: Any) -> Coordinator:
         made.close_round()
     made.open_round()
     return made
+
+
+def positions(made: Coordinator) -> dict[int, MemberPosition]:
+    """What a journal would hold of the members' versions."""
+    return {client: MemberPosition(version) for client, version in made.versions.items()}
 
 
 def cohort_of(made: Coordinator) -> list[int]:

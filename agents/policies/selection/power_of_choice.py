@@ -1,10 +1,10 @@
-"""Power-of-choice: whoever has most to say.
+"""Power-of-choice: the clients whose latest reports were largest.
 
 Cho, Wang, Joshi: "Client Selection in Federated Learning: Convergence Analysis and Power-of-Choice Selection
 Strategies", arXiv:2010.01243. There the server asks d candidates for their local losses and takes the m highest. Asking
-costs messages, and a scalar-only report holds no loss, so this ranks by the norm of the values that a client last
-reported, which for gradient scalars estimates its gradient's (their variant that uses stale values, rpow-d, with
-another measure).
+costs messages, and a scalar-only report holds no loss. So this ranks candidates by the norm of the values that they
+last reported, which for gradient scalars estimates the norm of the gradient. It is their variant with stale values,
+rpow-d, with another measure.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from seedbus.bus.keyed_random import sample, uniform
 
 
 class PowerOfChoice(BaseModel):
-    """Of some candidates drawn uniformly, those whose latest report was largest; first those never heard."""
+    """Of candidates drawn uniformly, those whose latest report was largest; those that never reported come first."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     needs_known: ClassVar[bool] = True
@@ -29,7 +29,7 @@ class PowerOfChoice(BaseModel):
     candidates: int = Field(default=3, ge=1, le=1000, description="candidates for every place in the cohort (d = 3m)")
 
     def choose(self, members: Sequence[int], count: int, known: Known, seed: int, round: int) -> list[int]:
-        """`count` of the members, ascending."""
+        """Return `count` of the members, ascending."""
         size = min(len(members), count * self.candidates)
         drawn = [members[place] for place in sample(len(members), size, seed, "cohort", round)]
         drawn.sort(

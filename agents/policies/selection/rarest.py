@@ -1,4 +1,4 @@
-"""Whoever has been heard least."""
+"""The clients that have reported least."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from seedbus.bus.keyed_random import sample, uniform
 
 
 class Rarest(BaseModel):
-    """Of some candidates drawn uniformly, those of whom the fewest reports have counted; ties by lot."""
+    """Of candidates drawn uniformly, those with the fewest reports that counted; ties are broken at random."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     needs_known: ClassVar[bool] = True
@@ -21,7 +21,7 @@ class Rarest(BaseModel):
     candidates: int = Field(default=3, ge=1, le=1000, description="candidates for every place in the cohort")
 
     def choose(self, members: Sequence[int], count: int, known: Known, seed: int, round: int) -> list[int]:
-        """`count` of the members, ascending."""
+        """Return `count` of the members, ascending."""
         size = min(len(members), count * self.candidates)
         drawn = [members[place] for place in sample(len(members), size, seed, "cohort", round)]
         drawn.sort(key=lambda client: (known.reports[client], uniform(seed, "rarest", round, client)))

@@ -1,4 +1,4 @@
-"""Everybody alike."""
+"""All clients with the same probability."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ class Uniform(BaseModel):
     policy: Literal["uniform"] = "uniform"
 
     def choose(self, members: Sequence[int], count: int, known: Known, seed: int, round: int) -> list[int]:
-        """`count` of the members, ascending."""
+        """Return `count` of the members, ascending."""
         return [members[place] for place in sample(len(members), count, seed, "cohort", round)]

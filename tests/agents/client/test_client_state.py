@@ -265,7 +265,7 @@ def test_a_dense_journal_keeps_the_newest_model_and_some(tmp_path: Path) -> None
     run(quiet(participation={"clients": 1}, stop={"rounds": KEPT_EVERY + 3}), tmp_path / "run")
     journal = Journal.open(tmp_path / "run", for_writing=False)
     try:
-        kept = [version for version, *_, commit in [(each[1], each[-1]) for each in journal.rounds()] if commit]
+        kept = [each.version for each in journal.rounds() if each.commit]
     finally:
         journal.close()
     assert kept == [KEPT_EVERY, KEPT_EVERY + 3]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from seedbus.agents import chunks
 from seedbus.agents.chunks import Chunk, Title
 from seedbus.agents.client.downloads import Downloads, pack_notes, unpack_notes
-from seedbus.agents.client.snapshot_source import Source
+from seedbus.agents.client.snapshot_source import SnapshotSource
 from seedbus.algorithms.contract import BadPayload, Replica
 from seedbus.algorithms.scalar_only.hiso import HiSo
 from seedbus.bus import Kind, MalformedEnvelope, decode, encode
@@ -43,7 +43,7 @@ def downloads() -> Downloads:
 def offered(made: Downloads, client: int = 0, title: Title = TITLE) -> list[int]:
     """What a client asks for that is offered a snapshot."""
     offer = chunks.offer(title, WINDOW, client, 9)
-    (pull,) = made.offered(offer, title, WINDOW)
+    (pull,) = made.on_offer(offer, title, WINDOW)
     assert (pull.kind, pull.client, pull.base) == (Kind.PULL, client, title.version)
     return chunks.unpack_pull(pull, WINDOW)[1]
 
@@ -55,7 +55,7 @@ def chunk(index: int) -> Chunk:
 def came(made: Downloads, index: int, client: int = 0) -> Any:
     """The indices that a client asks for then, or the replica."""
     piece = chunk(index)
-    told = made.came(piece.pack(Kind.SNAPSHOT, client, 9), piece)
+    told = made.on_chunk(piece.pack(Kind.SNAPSHOT, client, 9), piece)
     return told if isinstance(told, Replica) else [chunks.unpack_pull(pull, WINDOW)[1] for pull in told]
 
 
@@ -94,7 +94,7 @@ def test_in_any_order_and_twice_and_by_another_process_it_is_the_same(
         if number == moves_at:  # the process is another one from here on, and is told what this one had
             notes = [encode(note)[0] for note in made.note(0, 9)]
             made = downloads()
-            made.stand_at(unpack_notes(pack_notes(notes), decode))
+            made.reset(unpack_notes(pack_notes(notes), decode))
         answer = came(made, index)
         found = answer if isinstance(answer, Replica) else found
     assert found is not None and found.digests() == TRUTH.digests()
@@ -125,19 +125,19 @@ def test_clients_of_a_process_hold_a_chunk_once() -> None:
         offered(made, client)
         for index in range(3):
             came(made, index, client)
-    assert [len(shelf) for shelf in made._shelves.values()] == [3]
+    assert [len(shelf) for shelf in made._chunks.values()] == [3]
     for client in range(5):
-        made.outgrow(client, VERSION - 1)
+        made.discard_up_to(client, VERSION - 1)
         assert made.note(client, 9)
-        made.outgrow(client, VERSION)
+        made.discard_up_to(client, VERSION)
         assert not made.note(client, 9)
-    assert made._shelves == {} and made._partial_downloads == {}
+    assert made._chunks == {} and made._partial_downloads == {}
 
 
 def test_chunks_that_were_not_announced_are_not_kept() -> None:
     made = downloads()
     assert came(made, 0) == []
-    assert made._shelves == {} and made._partial_downloads == {}
+    assert made._chunks == {} and made._partial_downloads == {}
 
 
 def test_a_snapshot_with_another_digest_is_thrown_away() -> None:
@@ -147,15 +147,15 @@ def test_a_snapshot_with_another_digest_is_thrown_away() -> None:
     with pytest.raises(BadPayload, match="does not have the digest"):
         for index in range(24):
             piece = Chunk(liar, index, chunk(index).data)
-            made.came(piece.pack(Kind.SNAPSHOT, 0, 9), piece)
-    assert made._shelves == {} and made.note(0, 9) == []
+            made.on_chunk(piece.pack(Kind.SNAPSHOT, 0, 9), piece)
+    assert made._chunks == {} and made.note(0, 9) == []
 
 
 @pytest.mark.parametrize("count", [0, 2401, 2**31])
 def test_an_offer_of_what_cannot_be_is_refused(count: int) -> None:
     title = Title(VERSION, count, bytes(16))
     with pytest.raises(BadPayload):
-        downloads().offered(chunks.offer(title, WINDOW, 0, 9), title, WINDOW)
+        downloads().on_offer(chunks.offer(title, WINDOW, 0, 9), title, WINDOW)
 
 
 @given(st.integers(0, 23), st.data())
@@ -168,7 +168,7 @@ def test_a_chunk_in_which_a_bit_is_flipped_is_refused(index: int, data: st.DataO
 
 
 def test_a_source_answers_for_the_version_that_it_holds_and_for_no_other() -> None:
-    source = Source()
+    source = SnapshotSource()
     for version, count in ((VERSION, 24), (VERSION - 1, 0), (VERSION + 1, 0)):
         (said,) = source.pieces(chunks.fetch(version, SIZE, (), EVALUATOR, 9), TRUTH)
         assert chunks.unpack(said) == (Title(version, count, TITLE.digest if count else b""), 0)

@@ -89,7 +89,7 @@ def test_clients_stand_where_they_are_told_to_whatever_they_held_before(private:
     held.advance(0, commits[:3], 3)
     held.advance(1, commits[:5], 5)
     held.advance(7, commits[:2], 2)
-    held.stand_at({0: 3, 1: 4, 2: 6, 3: 0}, commits)
+    held.reset({0: 3, 1: 4, 2: 6, 3: 0}, commits)
     assert {client: held.version(client) for client in range(4)} == {0: 3, 1: 4, 2: 6, 3: 0}
     for client, version in ((0, 3), (1, 4), (2, 6), (3, 0)):
         assert held.get(client).digest() == direct(commits[:version])
@@ -100,7 +100,7 @@ def test_who_stands_where_it_stood_keeps_its_replica() -> None:
     held, commits = replicas(), log(4)
     replica = held.advance(0, commits, 4)
     FOLDED.clear()
-    held.stand_at({0: 4, 1: 4}, commits)
+    held.reset({0: 4, 1: 4}, commits)
     assert held.get(0) is replica and held.get(1) is replica
     assert FOLDED == []
 
@@ -108,16 +108,16 @@ def test_who_stands_where_it_stood_keeps_its_replica() -> None:
 def test_a_process_hosts_those_that_it_was_told_of() -> None:
     held, commits = replicas(), log(4)
     assert 0 not in held and held.version(0) == 0
-    held.stand_at({0: 2, 5: 4}, commits)
+    held.reset({0: 2, 5: 4}, commits)
     assert 0 in held and 5 in held and 1 not in held
     held.advance(5, commits, 4)
-    held.stand_at({0: 2}, commits)
+    held.reset({0: 2}, commits)
     assert 5 not in held and held.version(5) == 0
 
 
 def test_the_log_is_folded_only_for_those_that_are_asked() -> None:
     held, commits = replicas(), log(40)
-    held.stand_at({client: 40 for client in range(100)}, commits)
+    held.reset({client: 40 for client in range(100)}, commits)
     assert FOLDED == []
     for client in range(100):
         held.get(client)
@@ -126,7 +126,7 @@ def test_the_log_is_folded_only_for_those_that_are_asked() -> None:
 
 def test_a_gap_after_standing_somewhere_leaves_a_client_there() -> None:
     held, commits = replicas(), log(5)
-    held.stand_at({0: 2}, commits[:2])
+    held.reset({0: 2}, commits[:2])
     with pytest.raises(CommitGap):
         held.advance(0, commits[3:], 5)
     assert held.get(0).digest() == direct(commits[:2])
@@ -139,7 +139,7 @@ def test_a_dense_commit_is_a_replica_even_for_a_process_that_has_no_other(privat
     dense: Any = FedAvg().sized(2)
     commits = [DenseCommit(version, version - 1, (np.full(2, version, np.float32),)) for version in (1, 2, 3)]
     held = Replicas(dense, lambda: dense.replica(np.zeros(2, np.float32)), private=private)
-    held.stand_at({0: 2, 1: 3}, commits[2:])
+    held.reset({0: 2, 1: 3}, commits[2:])
     with pytest.raises(CommitGap):
         held.advance(0, [], 2)
     for misleading in ([commits[0]], [commits[2]]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from seedbus.agents.errors import JournalDamaged, RunFolderError
 from seedbus.agents.journal.file import FILE
 from seedbus.agents.journal.journal import Entry, Journal
+from seedbus.agents.journal.records import MemberPosition
 
 
 def entry(round: int, **changes: Any) -> Entry:
@@ -20,8 +22,8 @@ def entry(round: int, **changes: Any) -> Entry:
         "cohort": [1, 2],
         "reported": [2],
         "commit": [[b"commit", round]],
-        "known": [(2, round)],
-        "held": [(1, round), (2, round)],
+        "positions": [(2, MemberPosition(round))],
+        "actual_versions": [(1, round), (2, round)],
         "metrics": [{"round": round, "loss": 0.5}],
         "rows": bytes([round]) * 8,
         "segments": 0,
@@ -45,11 +47,22 @@ def test_a_checkpoint_gives_back_the_last_whole_round(tmp_path: Path) -> None:
     assert checkpoint is not None
     assert checkpoint.state == [["coordinator", 4], ["bus"]]
     assert checkpoint.rows == b"".join(bytes([round]) * 8 for round in range(5))
-    assert checkpoint.known == {2: 4}
-    assert checkpoint.held == {1: 4, 2: 4}
+    assert checkpoint.positions == {2: MemberPosition(4)}
+    assert checkpoint.actual_versions == {1: 4, 2: 4}
     assert checkpoint.last == (4, 5, [1, 2], [2], True)
     assert [line["round"] for line in checkpoint.metrics] == [0, 1, 2, 3, 4]
     journal.close()
+
+
+def test_a_client_that_has_left_is_stored_as_the_complement_of_its_version(tmp_path: Path) -> None:
+    positions = {1: MemberPosition(0), 2: MemberPosition(0, False), 3: MemberPosition(7, False)}
+    with closing(Journal.create(tmp_path, {})) as journal:
+        journal.append(entry(0, positions=positions.items()))
+    with closing(sqlite3.connect(tmp_path / FILE)) as database:
+        assert list(database.execute("SELECT client, version FROM known")) == [(1, 0), (2, -1), (3, -8)]
+    with closing(Journal.open(tmp_path)) as journal:
+        checkpoint = journal.checkpoint()
+    assert checkpoint is not None and checkpoint.positions == positions
 
 
 def test_a_new_journal_has_no_checkpoint(tmp_path: Path) -> None:
@@ -60,11 +73,11 @@ def test_a_new_journal_has_no_checkpoint(tmp_path: Path) -> None:
 
 def test_what_a_client_holds_is_what_was_said_last_for_it_may_lose_it(tmp_path: Path) -> None:
     journal = Journal.create(tmp_path / "run", {})
-    journal.append(entry(0, held=[(1, 7)]))
-    journal.append(entry(1, held=[(1, 3)]))
+    journal.append(entry(0, actual_versions=[(1, 7)]))
+    journal.append(entry(1, actual_versions=[(1, 3)]))
     checkpoint = journal.checkpoint()
     assert checkpoint is not None
-    assert checkpoint.held == {1: 3}
+    assert checkpoint.actual_versions == {1: 3}
     journal.close()
 
 
@@ -83,11 +96,11 @@ def test_a_round_that_fails_half_way_leaves_nothing_behind(tmp_path: Path) -> No
     journal = Journal.create(tmp_path / "run", {})
     journal.append(entry(0))
     with pytest.raises(TypeError):
-        journal.append(entry(1, known=[(1, 1)], held=[(1, "two")]))
+        journal.append(entry(1, positions=[(1, MemberPosition(1))], actual_versions=[(1, "two")]))
     assert len(list(journal.rounds())) == 1
     checkpoint = journal.checkpoint()
     assert checkpoint is not None
-    assert checkpoint.last[0] == 0
+    assert checkpoint.last.round == 0
     journal.append(entry(1))
     assert len(list(journal.rounds())) == 2
     journal.close()
@@ -119,7 +132,7 @@ def test_rounds_from_any_version_on_are_read_alone_and_verified(tmp_path: Path, 
     for round, version in enumerate(versions):
         made = version > ([0, *versions])[round]
         journal.append(entry(round, version=version, commit=[[b"commit", version]] if made else None))
-    found = [commit[0][1] for *_, commit in journal.rounds(after) if commit is not None]
+    found = [each.commit[0][1] for each in journal.rounds(after) if each.commit is not None]
     assert found == list(range(after + 1, 6))
     journal.close()
     database = sqlite3.connect(tmp_path / "run" / FILE)

@@ -42,7 +42,7 @@ def grown(folder: Path, keep: Path) -> list[Any]:
         states.append(held(journal))
         for round in range(ROUNDS):
             fill: dict[str, Any] = {"is_rotated": True, "segments": 1} if round == 3 else {"segments": round // 3}
-            rows = {"rows": bytes([round]) * 1500, "held": [(client, round) for client in range(40)]}
+            rows = {"rows": bytes([round]) * 1500, "actual_versions": [(client, round) for client in range(40)]}
             journal.append(entry(round, **rows, **fill))
             states.append(held(journal))
         journal.rotated(2)
@@ -168,7 +168,7 @@ def test_a_file_with_a_flipped_byte_is_refused_or_none_of_what_it_holds_was_hit(
 def goes_on(folder: Path, state: Any, at: int) -> None:
     """What was taken for sound stays so when it is written on, or is found then: nothing is overwritten unseen."""
     facts, metrics, checkpoint, rounds = state
-    added = entry(ROUNDS, rows=b"x" * 9000, held=[(client, ROUNDS) for client in range(300)])
+    added = entry(ROUNDS, rows=b"x" * 9000, actual_versions=[(client, ROUNDS) for client in range(300)])
     try:
         with closing(Journal.open(folder)) as journal:
             journal.append(added)
@@ -183,8 +183,8 @@ def goes_on(folder: Path, state: Any, at: int) -> None:
         segments=added.segments,
         rows=checkpoint.rows + added.rows,
         metrics=found[1],
-        known=checkpoint.known | dict(added.known),
-        held=checkpoint.held | dict(added.held),
+        positions=checkpoint.positions | dict(added.positions),
+        actual_versions=checkpoint.actual_versions | dict(added.actual_versions),
         last=(ROUNDS, ROUNDS + 1, [1, 2], [2], True),
     ), f"at {at}"
 

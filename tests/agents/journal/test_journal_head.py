@@ -97,7 +97,7 @@ def test_a_head_that_lags_or_is_an_older_builds_and_not_there_is_no_damage(copie
     assert copies.with_(**{HEAD: b""}) == (ROUNDS, None, False)
     assert copies.with_(**{HEAD: bytes(PAGE + 48)}) == (ROUNDS, None, False), "a power cut left no bytes in it"
     with closing(Journal.open(copies.folder)) as journal:
-        journal._heads = None  # killed between the commit and the head
+        journal._head_writer = None  # killed between the commit and the head
         journal.append(entry(ROUNDS))
     assert copies.with_(**{HEAD: copies.files[HEAD]})[1] is None
     with closing(Journal.open(copies.folder)) as journal:

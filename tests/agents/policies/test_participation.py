@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import pytest
-from coordinator_cases import cohort_of, coordinator, report
+from coordinator_cases import cohort_of, coordinator, positions, report
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -135,7 +135,7 @@ def test_a_restored_coordinator_goes_on_choosing_alike(policy: str) -> None:
         for client in cohort_of(made):
             made.reported(report(made, client, [float(client % 4), 1.0]))
         made.close_round()
-    other.restore(made.checkpoint(), made.history.since(0), dict(made.versions))
+    other.restore(made.checkpoint(), made.history.since(0), positions(made))
     assert other.checkpoint() == made.checkpoint() and cohort_of(other) == cohort_of(made)
 
 
@@ -265,7 +265,7 @@ def test_answers_that_come_late_teach_the_deadline_too() -> None:
 def test_a_restored_coordinator_keeps_what_its_deadline_learnt() -> None:
     made, other = learning(), learning()
     answered(made, 1.0, 2.0, 3.0)
-    other.restore(made.checkpoint(), made.history.since(0), dict(made.versions))
+    other.restore(made.checkpoint(), made.history.since(0), positions(made))
     assert other.deadline_ns == made.deadline_ns == 4 * 10**9
     for each in (made, other):
         answered(each, 0.5, 0.6)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from coordinator_cases import ALGORITHM, coordinator, report
+from coordinator_cases import ALGORITHM, coordinator, positions, report
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -193,7 +193,7 @@ def test_whoever_answers_when_no_more_than_the_cohort_is_at_work_and_every_repor
             made.close_round()
             if number > cut:
                 again = fresh()
-                again.restore(made.checkpoint(), made.history.since(0), dict(made.versions))
+                again.restore(made.checkpoint(), made.history.since(0), positions(made))
                 assert again.checkpoint() == made.checkpoint()
                 made, cut = again, len(history)
             ask()

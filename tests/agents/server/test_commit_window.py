@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from seedbus.agents.journal.records import MemberPosition
 from seedbus.agents.server.client_positions import ClientPositions
 from seedbus.agents.server.commit_window import CommitWindow, Slowest
 
@@ -111,7 +112,7 @@ def test_the_slowest_is_the_lowest_version_that_is_there(steps: list[tuple[bool,
     st.lists(st.tuples(st.sampled_from(["enter", "move", "leave"]), st.integers(0, 5), st.integers(0, 9)), max_size=60)
 )
 def test_places_know_the_slowest_member_whoever_comes_moves_and_goes(steps: list[tuple[str, int, int]]) -> None:
-    places, known = ClientPositions(6), dict[int, int]()
+    places, known = ClientPositions(6), dict[int, MemberPosition]()
     for step, client, version in steps:
         if step == "enter":
             places.enter([(client, version)])

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import pytest
-from coordinator_cases import ALGORITHM, cohort_of, coordinator, report
+from coordinator_cases import ALGORITHM, cohort_of, coordinator, positions, report
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -155,7 +155,7 @@ def test_a_restored_coordinator_decides_alike() -> None:
             made.reported(report(made, client, [float(client), 1.0]))
         log.append(made.close_round().commit)
     other = coordinator(quorum=2)
-    other.restore(made.checkpoint(), log, dict(made.versions))
+    other.restore(made.checkpoint(), log, positions(made))
     assert other.checkpoint() == made.checkpoint()
     assert [envelope for envelope, _ in other.open_round()] == [envelope for envelope, _ in made.open_round()]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from algorithm_cases import bits, over_the_wire
-from coordinator_cases import ALGORITHM, report
+from coordinator_cases import ALGORITHM, positions, report
 from hypothesis import given
 from hypothesis import strategies as st
 from late_cases import SCHEDULED, close, lenient, play, reason, terms
@@ -79,7 +79,7 @@ def test_whatever_comes_when_every_report_counts_at_most_once_and_a_restored_coo
     for number, (prompt, tardy) in enumerate(history):
         if number == cut:
             fresh = lenient(**options)
-            fresh.restore(made.checkpoint(), made.history.since(0), dict(made.versions))
+            fresh.restore(made.checkpoint(), made.history.since(0), positions(made))
             assert fresh.checkpoint() == made.checkpoint()
             made = fresh
         kept = play(made, *prompt)

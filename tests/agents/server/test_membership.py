@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from coordinator_cases import ALGORITHM, PROOF, after, cohort_of, coordinator, report
+from coordinator_cases import ALGORITHM, PROOF, after, cohort_of, coordinator, positions, report
 
+from seedbus.agents.journal.records import MemberPosition
 from seedbus.agents.messages import Join, Span
 from seedbus.agents.policies.participation import Participation
 from seedbus.agents.refusals import NOBODY, PEERS, TOLD
@@ -174,7 +175,7 @@ def test_who_takes_part_in_a_resumed_run_has_to_come_again_in_real_time_only(bel
         evaluation=Cadence(),
         believes=believes,
     )
-    other.restore(made.checkpoint(), [], dict(made.versions))
+    other.restore(made.checkpoint(), [], positions(made))
     assert other.has_members is not believes and other.versions == made.versions
 
 
@@ -212,12 +213,12 @@ def test_those_who_come_by_themselves_are_not_brought_by_a_process() -> None:
 
 def test_who_has_left_and_who_never_came_is_known_when_a_run_is_resumed() -> None:
     made = coordinator(clients=4, cohort=4, believes=False, apart={3})
-    assert made.take_moved() == [(0, 0), (1, 0), (2, 0)]
+    assert made.take_moved() == [(client, MemberPosition(0)) for client in range(3)]
     made.left([1, 3])
     made.joined(Join(3, (Span(3, 3, 0),), **PROOF), is_due=True)
     made.left([0])
     moved = made.take_moved()
-    assert moved == [(0, ~0), (1, ~0), (3, 0)]
+    assert moved == [(0, MemberPosition(0, False)), (1, MemberPosition(0, False)), (3, MemberPosition(0))]
     other = Coordinator(
         ALGORITHM,
         Participation(clients=4, cohort=4),
@@ -227,7 +228,7 @@ def test_who_has_left_and_who_never_came_is_known_when_a_run_is_resumed() -> Non
         believes=False,
         apart={3},
     )
-    other.restore(made.checkpoint(), [], dict([(2, 0), *moved]))
+    other.restore(made.checkpoint(), [], dict([(2, MemberPosition(0)), *moved]))
     assert other.versions == made.versions and list(other._places.members) == list(made._places.members) == [2, 3]
     other.joined(Join(HOST, (Span(0, 3, 0),), **PROOF))
     assert list(other._places.members) == [2, 3], "a process that comes again brings nobody back who has left"

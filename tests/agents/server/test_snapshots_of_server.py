@@ -6,17 +6,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from coordinator_cases import ALGORITHM, PROOF, cohort_of, coordinator, report
+from coordinator_cases import ALGORITHM, PROOF, cohort_of, coordinator, positions, report
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seedbus.agents import chunks, messages
 from seedbus.agents.chunks import Chunk, Title
-from seedbus.agents.client.snapshot_source import Source
+from seedbus.agents.client.snapshot_source import SnapshotSource
 from seedbus.agents.messages import Join, Span
 from seedbus.agents.policies.snapshot_budget import Lag
 from seedbus.agents.server.coordinator import Coordinator
-from seedbus.agents.server.snapshots import MAX_RESENDS
+from seedbus.agents.server.snapshot_offers import MAX_RESENDS
 from seedbus.algorithms.contract import Replica
 from seedbus.bus import EVALUATOR, Envelope, Kind, Tally
 
@@ -54,7 +54,7 @@ class Stage:
 
     def give(self, asked: Envelope) -> None:
         """The source does as it is asked."""
-        for piece in Source().pieces(asked, self.truth):
+        for piece in SnapshotSource().pieces(asked, self.truth):
             assert self.made.reported(piece) is None
 
     def awaits(self) -> bool:
@@ -225,7 +225,7 @@ def _damaged(piece: Envelope) -> Envelope:
 def test_pieces_that_nobody_asked_for_are_refused() -> None:
     stage, asked = _peer_asked()
     title = stage.title
-    good = Source().pieces(asked, stage.truth)
+    good = SnapshotSource().pieces(asked, stage.truth)
     cases: list[tuple[Envelope, str]] = [
         (_damaged(good[0]), "bad-payload"),
         (chunks.cut(stage.truth, title, 9, SIZE).pack(Kind.PIECE, 1, 5), "not-fetched"),
@@ -263,7 +263,7 @@ def test_a_peer_that_does_not_deliver_is_replaced_in_the_next_round() -> None:
     stage, asked = _peer_asked()
     stage.made.deadline_passed(stage.made.round)
     stage.close()
-    assert stage.made.reported(Source().pieces(asked, stage.truth)[0]) is not None
+    assert stage.made.reported(SnapshotSource().pieces(asked, stage.truth)[0]) is not None
     stage.open()
     (asked,) = stage.sent()
     assert (asked.client, asked.body) == (EVALUATOR, [SIZE, [[0, 2]]])
@@ -313,7 +313,7 @@ def test_a_restored_server_holds_the_same_snapshot_and_serves_it_alike() -> None
     assert packed and stage.made.snapshots.take_new() is None
     other = Stage(rounds=0)
     commits = stage.made.history.since(0)
-    other.made.restore(stage.made.checkpoint(), commits, dict(stage.made.versions), packed)
+    other.made.restore(stage.made.checkpoint(), commits, positions(stage.made), packed)
     assert other.made.snapshots.pack() == stage.made.snapshots.pack()
     answers = []
     for made in (stage.made, other.made):
@@ -340,7 +340,7 @@ def test_cohorts_are_drawn_as_without_snapshots() -> None:
 
 def test_a_server_that_crashed_asks_its_source_anew() -> None:
     stage, asked = _peer_asked()
-    pieces = Source().pieces(asked, stage.truth)
+    pieces = SnapshotSource().pieces(asked, stage.truth)
     assert stage.made.reported(pieces[0]) is None
     stage.made.checkpoint()
     stage.made.crashed()

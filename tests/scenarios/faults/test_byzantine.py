@@ -33,7 +33,7 @@ SEED = 3
 
 def lie(client: int = 0, round: int = 5, report: Any = REPORT, seed: int = SEED, *faults: Byzantine) -> Any:
     before = report.copy()
-    said = Tampering(faults, seed, 6).told(client, round, report, lambda: FIRST)
+    said = Tampering(faults, seed, 6).apply(client, round, report, lambda: FIRST)
     assert report.tobytes() == before.tobytes() and (said.dtype, said.shape) == (report.dtype, report.shape)
     return said
 
@@ -139,7 +139,7 @@ def test_one_lie_strikes_a_report_whatever_the_order_of_the_list() -> None:
 
 def test_a_fault_is_found_by_what_it_does_and_others_are_left_alone() -> None:
     assert isinstance(Byzantine(attack="nan"), Tamper)
-    assert HONEST.told(0, 0, REPORT, lambda: FIRST) is REPORT
+    assert HONEST.apply(0, 0, REPORT, lambda: FIRST) is REPORT
     drop = scenario(faults=[{"fault": "delay", "by": {"distribution": "constant", "value": 1.0}}]).faults
     assert not isinstance(drop[0], Tamper)
 

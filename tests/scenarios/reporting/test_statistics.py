@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from worlds import go, lossy, scenario
 
+from seedbus.agents.journal.records import StoredRound
 from seedbus.agents.round_record import RoundRecord
 from seedbus.bus import Fate, Kind
 from seedbus.bus.clock import wall_seconds
@@ -76,10 +77,10 @@ def by_hand() -> tuple[Columns, RoundTable]:
         RoundRecord(4 * S, 14 * S, True, [0, 1]),
         RoundRecord(14 * S, 20 * S, True, [0, 0], [(0, [0])]),
     ]
-    rounds: list[Any] = [
-        (0, 1, [0, 1, 2, 3], [0, 1, 2], courses[0].pack(), ["commit"]),
-        (1, 1, [0, 3], [], courses[1].pack(), None),
-        (2, 2, [1, 2], [1], courses[2].pack(), ["commit"]),
+    rounds = [
+        StoredRound(0, 1, [0, 1, 2, 3], [0, 1, 2], courses[0].pack(), ["commit"]),
+        StoredRound(1, 1, [0, 3], [], courses[1].pack(), None),
+        StoredRound(2, 2, [1, 2], [1], courses[2].pack(), ["commit"]),
     ]
     return columns(rows), RoundTable.of(rounds, 5)
 
@@ -117,10 +118,12 @@ def test_a_summary_counted_by_hand() -> None:
 
 
 def test_an_old_report_is_as_stale_as_the_commits_made_since() -> None:
-    rounds: list[Any] = [
-        (0, 1, [0, 1], [0], RoundRecord(0, S, True, [0, 0]).pack(), ["commit"]),
-        (1, 2, [0], [0], RoundRecord(S, 2 * S, False, [0], [(1, [1])]).pack(), ["commit"]),
-        (2, 2, [0], [0], RoundRecord(2 * S, 3 * S, False, [0]).pack(), None),  # in time, and counted in no commit
+    rounds = [
+        StoredRound(0, 1, [0, 1], [0], RoundRecord(0, S, True, [0, 0]).pack(), ["commit"]),
+        StoredRound(1, 2, [0], [0], RoundRecord(S, 2 * S, False, [0], [(1, [1])]).pack(), ["commit"]),
+        StoredRound(
+            2, 2, [0], [0], RoundRecord(2 * S, 3 * S, False, [0]).pack(), None
+        ),  # in time, and counted in no commit
     ]
     found = describe(columns([]), RoundTable.of(rounds, 2), 3.0)
     assert found["staleness"] | {"median": 0} == {
@@ -224,10 +227,11 @@ def test_a_hundred_thousand_clients_and_two_million_messages_take_seconds() -> N
     table["arrived_ns"] = table["round"] * S + draws.integers(0, S, clients * rounds)
     cohort, began = list(range(clients)), wall_seconds()
     lags = [0] * clients
-    packed = (
-        (r, r + 1, cohort, cohort, RoundRecord(r * S, (r + 1) * S, False, lags).pack(), [1]) for r in range(rounds)
+    stored = (
+        StoredRound(r, r + 1, cohort, cohort, RoundRecord(r * S, (r + 1) * S, False, lags).pack(), [1])
+        for r in range(rounds)
     )
-    found = describe(table, RoundTable.of(packed, clients), float(rounds))
+    found = describe(table, RoundTable.of(stored, clients), float(rounds))
     assert found["participation"]["answered"]["min"] == rounds
     assert found["round_times"]["stragglers_share"] == pytest.approx(0.5, abs=0.01)
     assert wall_seconds() - began < 30  # a few; two cores may be shared

@@ -1,0 +1,39 @@
+"""A snapshot as the server holds it: a replica's bytes in chunks, which the server never looks into."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgpack
+
+from seedbus.agents.chunks import Title
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A whole replica, as its source sent it.
+
+    Attributes:
+        title: version, number of chunks and digest that the source stated.
+        pieces: the chunks in order; all but the last are of one size.
+        is_of_peer: whether a client sent it, and not the evaluator.
+    """
+
+    title: Title
+    pieces: list[bytes]
+    is_of_peer: bool
+
+    def pack(self) -> bytes:
+        """Return the bytes that the journal stores."""
+        title = self.title
+        packed: bytes = msgpack.packb(
+            [title.version, title.count, title.digest, self.is_of_peer, b"".join(self.pieces)]
+        )
+        return packed
+
+    @staticmethod
+    def unpack(packed: bytes, chunk_bytes: int) -> Snapshot:
+        """Return the snapshot that `pack` stored, cut into chunks of `chunk_bytes` bytes."""
+        version, count, digest, is_of_peer, data = msgpack.unpackb(packed)
+        pieces = [data[start : start + chunk_bytes] for start in range(0, len(data), chunk_bytes)]
+        return Snapshot(Title(version, count, digest), pieces, is_of_peer)

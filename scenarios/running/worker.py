@@ -65,7 +65,7 @@ def serve(
         identity: the keys to show, without a parent pipe.
 
     Raises:
-        ServerGone, BadServer, Turned, JoinRefused, BadEndpoint, TooFewFiles: the connection failed or was refused.
+        ServerGone, BadServer, SentAway, JoinRefused, BadEndpoint, TooFewFiles: the connection failed or was refused.
         DataError, ScenarioError, NotAllowed: the scenario cannot run here, or asks for more than is allowed.
     """
     if parent_pipe:

@@ -74,7 +74,7 @@ class Bus:
         self._report_limit = max(report_limit, SHORT)
         self._encoder = Encoder()
         self.answers = PendingReplies(
-            clock, transport, send=self._speak, record_notes=self._record_carried, on_answer=on_answer
+            clock, transport, send=self._send_answer, record_notes=self._record_carried, on_answer=on_answer
         )
         self.refused: Counter[tuple[int | None, str]] = Counter()
         self._mailboxes: dict[int, Mailbox] = {}
@@ -266,7 +266,7 @@ class Bus:
         framing_bytes = self.transport.framing_bytes(message.size) if self._is_wire else 0
         self.ledger.append(message.row(fate, self.clock.now_ns, framing_bytes))
 
-    def _speak(self, answer: Answer) -> None:
+    def _send_answer(self, answer: Answer) -> None:
         """Send a follower's answer, which is due and has come."""
         kind, client, round, _, _ = answer.key
         has_faults = not self.rules.is_empty

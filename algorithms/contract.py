@@ -143,7 +143,7 @@ class Packed(NamedTuple):
     seeds: int = 0
 
 
-class Overdue(NamedTuple):
+class LateReports(NamedTuple):
     """Late reports of one earlier round.
 
     Attributes:
@@ -310,7 +310,7 @@ class Algorithm(Payloads[PlanT, ReportT, CommitT], Protocol[PlanT, ReportT, Comm
         reports: Mapping[int, ReportT],
         *,
         share: float = 1.0,
-        late: Sequence[Overdue] = (),
+        late: Sequence[LateReports] = (),
         members: int = 0,
     ) -> tuple[CommitT, Any]:
         """Server: return one commit made from the reports, and the new state.

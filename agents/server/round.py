@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from seedbus.agents.messages import AnyAlgorithm
-from seedbus.algorithms.contract import Overdue, Packed, ReportRefused
+from seedbus.algorithms.contract import LateReports, Packed, ReportRefused
 from seedbus.bus import Envelope, Tally
 
 
@@ -101,12 +101,12 @@ class OverdueRounds:
         """Late reports that have come and are in no commit yet."""
         return sum(len(attempt.reports) for attempt in self._attempts.values())
 
-    def take(self, weight: Callable[[Round], float]) -> list[Overdue]:
+    def take(self, weight: Callable[[Round], float]) -> list[LateReports]:
         """The late reports by round, each round with the weight of each of its reports; they are used up."""
         found = []
         for attempt in self._attempts.values():
             if attempt.reports:
-                found.append(Overdue(attempt.plan, attempt.reports, weight(attempt)))
+                found.append(LateReports(attempt.plan, attempt.reports, weight(attempt)))
                 attempt.reports = {}
         return found
 

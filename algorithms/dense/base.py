@@ -24,7 +24,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, create_model, model_validator
 
 from seedbus.algorithms.aggregation.rules import Aggregation, Mean
-from seedbus.algorithms.contract import Overdue, Packed, Replica, Vector
+from seedbus.algorithms.contract import LateReports, Packed, Replica, Vector
 from seedbus.algorithms.dense import payloads as dense_wire
 from seedbus.algorithms.dense.channels.contract import Channel
 from seedbus.algorithms.dense.compression.contract import Compression
@@ -236,7 +236,7 @@ class FedAvg(BaseModel):
         reports: Mapping[int, DenseReport],
         *,
         share: float = 1.0,
-        late: Sequence[Overdue] = (),
+        late: Sequence[LateReports] = (),
         members: int = 0,
     ) -> tuple[DenseCommit, Any]:
         return aggregate(self, state, plan, reports, share=share, late=late, members=members)

@@ -10,7 +10,7 @@ import numpy as np
 
 from seedbus.algorithms.aggregation.rules import Aggregation, Mean
 from seedbus.algorithms.aggregation.vectors import lengths
-from seedbus.algorithms.contract import Overdue, ReportRefused, Vector
+from seedbus.algorithms.contract import LateReports, ReportRefused, Vector
 from seedbus.algorithms.dense.channels.contract import Channel
 from seedbus.algorithms.dense.methods.method import Method, Server
 from seedbus.algorithms.dense.payloads import DenseCommit, DensePlan, DenseReport
@@ -70,7 +70,7 @@ def aggregate(
     reports: Mapping[int, DenseReport],
     *,
     share: float,
-    late: Sequence[Overdue],
+    late: Sequence[LateReports],
     members: int,
 ) -> tuple[DenseCommit, list[Any]]:
     """Make one commit from the reports, taken in the order of clients; return it and the state after it.
@@ -118,7 +118,7 @@ def combine_updates(
     rule: Any,
     reports: Mapping[int, DenseReport],
     share: float,
-    late: Sequence[Overdue],
+    late: Sequence[LateReports],
     dimension: int,
 ) -> tuple[Vector, Any]:
     """Return Σ ω_i Δ_i, float32 [d], summed in float64 in the order of clients, and the rule's next state.
@@ -141,9 +141,9 @@ def combine_updates(
         weights = [reports[client].samples if by_samples else 1 for client in clients]
         for client, weight in zip(clients, weights, strict=True):
             total += share * weight / sum(weights) * reports[client].vectors[0].astype(np.float64)
-    for overdue in late:
-        for client in sorted(overdue.reports):
-            total += overdue.weight * overdue.reports[client].vectors[0].astype(np.float64)
+    for group in late:
+        for client in sorted(group.reports):
+            total += group.weight * group.reports[client].vectors[0].astype(np.float64)
     return total.astype(np.float32), rule
 
 

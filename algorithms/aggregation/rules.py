@@ -188,7 +188,7 @@ class Clipped(_Rule):
 
     def blend(self, updates: Sequence[Vector], state: Any) -> tuple[Row, Any]:
         """Combine model updates; `state` as in `combine`."""
-        norms = vectors.lengths(updates)
+        norms = vectors.norms(updates)
         limit, state = self._limit(sorted(norms), state)
         return vectors.average(updates, [limit / max(norm, limit) if limit else 0.0 for norm in norms]), state
 

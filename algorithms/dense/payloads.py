@@ -128,8 +128,8 @@ def unpack_report(body: Any, codec: Compression, vectors: int, dimension: int, *
     samples, bodies = body[:2]
     if not 0 < samples < 2**32 or len(bodies) != vectors:
         raise BadPayload(f"a report of {samples} samples and {len(bodies)} vectors")
-    norms = _read(body[2], vectors) if has_norms else np.zeros(0, np.float32)
-    return DenseReport(samples, np.stack([codec.decode(each, dimension) for each in bodies]), bodies, norms)
+    sent_norms = _read(body[2], vectors) if has_norms else np.zeros(0, np.float32)
+    return DenseReport(samples, np.stack([codec.decode(each, dimension) for each in bodies]), bodies, sent_norms)
 
 
 def pack_peak(norms: Sequence[Vector]) -> Packed:

@@ -127,7 +127,7 @@ class FedAvg(BaseModel):
 
     @property
     def fewest_reports(self) -> int:
-        return self.aggregation.fewest
+        return self.aggregation.fewest_reports
 
     @property
     def is_dense(self) -> bool:

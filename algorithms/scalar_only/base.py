@@ -116,7 +116,7 @@ class ScalarOnly(BaseModel):
     @property
     def fewest_reports(self) -> int:
         """The lowest quorum that a scenario may have: the reports that `aggregation` needs for its guarantee."""
-        return self.aggregation.fewest
+        return self.aggregation.fewest_reports
 
     # -- the contract
 

@@ -340,7 +340,7 @@ class Algorithm(Payloads[PlanT, ReportT, CommitT], Protocol[PlanT, ReportT, Comm
         """Return the values of a report, an array of any shape."""
         ...
 
-    def with_values(self, report: ReportT, numbers: Vector) -> ReportT:
+    def with_values(self, report: ReportT, values: Vector) -> ReportT:
         """Return the report with other values in place of its own, of the same shape."""
         ...
 

@@ -249,8 +249,8 @@ class FedAvg(BaseModel):
     def values(self, report: DenseReport) -> Vector:
         return report.vectors
 
-    def with_values(self, report: DenseReport, numbers: Vector) -> DenseReport:
-        return self._encode(list(numbers.astype(np.float32)), report.samples, 0)
+    def with_values(self, report: DenseReport, values: Vector) -> DenseReport:
+        return self._encode(list(values.astype(np.float32)), report.samples, 0)
 
     def count_scalars(self, body: Any) -> int:
         has_norms = self.channel is not None

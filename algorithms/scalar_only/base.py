@@ -226,8 +226,8 @@ class ScalarOnly(BaseModel):
     def values(self, report: Scalars) -> Scalars:
         return report
 
-    def with_values(self, report: Scalars, numbers: Vector) -> Scalars:
-        return numbers.astype(np.float32, copy=False)
+    def with_values(self, report: Scalars, values: Vector) -> Scalars:
+        return values.astype(np.float32, copy=False)
 
     def apply(self, replica: Replica, commits: Sequence[ScalarCommit]) -> None:
         """Fold commits, fused: each block of coordinates folds them all, so x, H and m are read and written once."""

@@ -12,9 +12,9 @@ Invariants
 - Every row is finite: other reports have been refused before.
 - State is plain data that a checkpoint can hold; only `Clipped` has any.
 
-`fewest_reports` is the number of rows that a rule needs for its guarantee. A scenario with a lower quorum is refused, so no
-commit is made from fewer. With fewer rows a rule still returns a result: it takes for f the largest number that the
-rows allow.
+`fewest_reports` is the number of rows that a rule needs for its guarantee. A scenario with a lower quorum is refused,
+so no commit is made from fewer. With fewer rows a rule still returns a result: it takes for f the largest number that
+the rows allow.
 """
 
 from __future__ import annotations

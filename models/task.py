@@ -80,7 +80,7 @@ Note = Callable[..., None]
 
 
 @runtime_checkable
-class Prepares(Protocol):
+class NeedsPreparation(Protocol):
     """A problem that needs a long preparation before its first loss."""
 
     def prepare(self, note: Note) -> None:
@@ -107,12 +107,12 @@ class Task(BaseModel, frozen=True, extra="forbid"):
             """d, the number of coordinates, known without torch and without the data."""
             ...
 
-    def smaller(self) -> list[str]:
+    def memory_saving_settings(self) -> list[str]:
         """Return settings that would need less memory, in the spelling of a scenario."""
         size = getattr(self, "batch_size", 1)
         return [f"task.batch_size: {size // 2}"] if size > 1 else []
 
-    def stored(self) -> int:
+    def pretrained_size(self) -> int:
         """Return how many numbers of pretrained weights a process loads."""
         return 0
 

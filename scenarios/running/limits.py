@@ -102,7 +102,7 @@ def least_memory(scenario: Scenario, clients: int) -> int:
     fields = len(scenario.algorithm.replica(np.zeros(1, np.float32)).fields)
     asked = (participation.cohort or participation.clients) * scenario.stop.rounds
     replicas = max(1, min(clients, asked)) if scenario.verify else 1
-    frozen = max(0, scenario.task.stored() - dimension)
+    frozen = max(0, scenario.task.pretrained_size() - dimension)
     return 4 * dimension * fields * replicas + 2 * frozen + CLIENT_BYTES * (clients + participation.clients)
 
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from seedbus.algorithms.scalar_only.base import ScalarOnly
 from seedbus.algorithms.schedule import values
-from seedbus.models.errors import DataError, NoRoom, is_out_of_memory
+from seedbus.models.errors import DataError, OutOfMemory, is_out_of_memory
 from seedbus.scenarios.schema.scenario import Scenario
 
 
@@ -21,13 +21,13 @@ def memory_hints(scenario: Scenario) -> Iterator[None]:
     """Turn an error of memory that ran out in the block into a `DataError` that names settings that need less."""
     try:
         yield
-    except NoRoom as error:
+    except OutOfMemory as error:
         raise DataError(error.where, error.found, _joined([*lighter_settings(scenario), error.expected])) from error
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
         found = f"no memory for {_requested_bytes(error)} (d = {scenario.task.dimension:,})"
-        settings = [*lighter_settings(scenario), *scenario.task.smaller()]
+        settings = [*lighter_settings(scenario), *scenario.task.memory_saving_settings()]
         raise DataError(scenario.name, found, _joined(settings)) from error
 
 

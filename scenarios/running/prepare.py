@@ -13,7 +13,7 @@ from seedbus.agents.client.worker import Followers
 from seedbus.agents.observer import Observer
 from seedbus.algorithms.directions.warm import warm
 from seedbus.bus import Follower, Offer, Recruit
-from seedbus.models.task import Note, Prepares, Problem
+from seedbus.models.task import NeedsPreparation, Note, Problem
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.transports import transports
 from seedbus.scenarios.transports.placement import Placement
@@ -79,7 +79,7 @@ def bind_for_clients(scenario: Scenario, note: Note) -> Problem:
         DataError, ScenarioError: the data is missing or cannot be used.
     """
     problem = bind(scenario)
-    if isinstance(problem, Prepares):
+    if isinstance(problem, NeedsPreparation):
         problem.prepare(note)
     warm(lambda: note("kernels", compiling="once on this machine"))
     return problem

@@ -295,7 +295,7 @@ def _check_silenced(drawn: dict[str, Any], where: Path) -> None:
     and in all rounds, for bytes that name no round may spoil what their sender says honestly in the next.
     """
     (lie,) = (fault for fault in drawn["faults"] if fault["fault"] == HOSTILE)
-    kinds = [kind for kind in lie["kinds"] or get_args(hostile.Name) if kind != "twice"]  # which counts, once
+    kinds = [kind for kind in lie["kinds"] or get_args(hostile.Forgery) if kind != "twice"]  # which counts, once
     liars = sorted(_hostile(validate(drawn, drawn["name"])))
     calm = {name: value for name, value in drawn.items() if name not in ("network", "compute", "lag")}
     policy = {name: drawn["participation"][name] for name in ("clients", "cohort", "quorum", "deadline_s")}

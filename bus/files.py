@@ -108,7 +108,7 @@ def read(path: Path) -> bytes:
 
 
 @contextmanager
-def whole(path: Path) -> Iterator[BinaryIO]:
+def atomic_write(path: Path) -> Iterator[BinaryIO]:
     """Write a file atomically: it appears under its name, synced to disk, once the block ends without an error.
 
     Raises:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from seedbus.agents.errors import RunFolderError
 from seedbus.agents.journal.file import FILE
 from seedbus.agents.journal.journal import Journal
-from seedbus.bus.files import read, whole
+from seedbus.bus.files import atomic_write, read
 from seedbus.scenarios.reporting.summary import wrong_in_lines, wrong_in_summary
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def strict(value: Any) -> Any:
 
 def write(path: Path, text: str) -> None:
     """Whole or not at all. Raises `OSError`."""
-    with whole(path) as file:
+    with atomic_write(path) as file:
         file.write(text.encode())
 
 

@@ -13,7 +13,7 @@ from seedbus.agents.journal.reader import KEPT_EVERY
 from seedbus.agents.journal.records import StoredRound
 from seedbus.agents.launcher import check_build
 from seedbus.algorithms.contract import Replica
-from seedbus.bus.files import whole
+from seedbus.bus.files import atomic_write
 from seedbus.models.task import Problem
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.run_folder import scenario_of
@@ -53,7 +53,7 @@ class Replayed:
         if path.is_dir():
             raise RunFolderError(path, "the model cannot be written (it is a folder; expected the name of a file)")
         try:
-            with whole(path) as file:
+            with atomic_write(path) as file:
                 file.write(save(tensors, metadata=facts))
         except OSError as error:
             raise RunFolderError(path, f"the model cannot be written ({error.strerror})") from None

@@ -15,7 +15,7 @@ from worlds import lossy, outcome
 from seedbus.agents.client.client_state import ClientStateStore
 from seedbus.agents.errors import RunFolderError
 from seedbus.bus.errors import LedgerDamaged
-from seedbus.bus.files import Misplaced, descriptor, whole
+from seedbus.bus.files import Misplaced, atomic_write, descriptor
 from seedbus.scenarios.reporting.results import Results, write
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
@@ -153,7 +153,7 @@ def test_sockets_and_devices_are_named_too(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.chdir(tmp_path)  # a socket's name is a short one
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind("there")
-        with pytest.raises(Misplaced, match="there is a socket; expected a file"), whole(tmp_path / "there"):
+        with pytest.raises(Misplaced, match="there is a socket; expected a file"), atomic_write(tmp_path / "there"):
             pass
     with pytest.raises(Misplaced, match="null is a device; expected a file"):
         descriptor(Path("/dev/null"), os.O_WRONLY)

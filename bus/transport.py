@@ -23,7 +23,7 @@ from seedbus.bus.spans import merged as merged
 
 Answered = Callable[[list[bytes]], None]
 _Accepted = TypeVar("_Accepted")
-WISH_SPANS = 64  # maximum spans of clients in a request or an offer: a process may request again what it was offered
+MAX_SPANS = 64  # maximum spans of clients in a request or an offer: a process may request again what it was offered
 NO_CLIENTS = 2**32 - 1  # the count in the request of a process that hosts only the evaluator
 MOST_CLIENTS = 2**24  # maximum number of clients in a run
 

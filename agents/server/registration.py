@@ -28,7 +28,7 @@ from seedbus.algorithms.contract import BadPayload
 from seedbus.bus import EVALUATOR, HOST, Bus, Declined, HostRequest, Kind, MalformedEnvelope, Offer, decode
 from seedbus.bus.envelope import LOWEST_ADDRESS
 from seedbus.bus.spans import Span, SpanSet, merged
-from seedbus.bus.transport import NO_CLIENTS, NOT_YET, OPERATOR, WISH_SPANS, Rights, addresses
+from seedbus.bus.transport import MAX_SPANS, NO_CLIENTS, NOT_YET, OPERATOR, Rights, addresses
 
 NONCE_BYTES = 16
 
@@ -198,11 +198,11 @@ class Registration:
         sharing = [guest for guest in self._guests.values() if guest.offer.spans]  # not who only evaluates
         if chosen and wish.count <= chosen.size:
             spans = chosen.lowest(wish.count or self._share(chosen, len(sharing), rights))
-            if len(spans) <= WISH_SPANS:
+            if len(spans) <= MAX_SPANS:
                 return spans
         # what is left has been offered, or offers have broken it up: they bind nobody, and whoever joins first has it
         members = sum(guest.is_member for guest in sharing)
-        return free.lowest(wish.count or self._share(free, members, rights))[:WISH_SPANS]
+        return free.lowest(wish.count or self._share(free, members, rights))[:MAX_SPANS]
 
     def _share(self, clients: SpanSet, others: int, rights: Rights) -> int:
         """How many of these a process gets that does not say; others: those who share them with it."""

@@ -15,7 +15,7 @@ from seedbus.agents.observer import NullObserver
 from seedbus.algorithms.directions import set_threads
 from seedbus.bus import HostRequest, Offer, Recruit
 from seedbus.bus.spans import Span, merged
-from seedbus.bus.transport import MOST_CLIENTS, NO_CLIENTS, WISH_SPANS, Follower, count_of
+from seedbus.bus.transport import MAX_SPANS, MOST_CLIENTS, NO_CLIENTS, Follower, count_of
 from seedbus.bus.zeromq import follow
 from seedbus.bus.zeromq.keys import Identity
 from seedbus.bus.zeromq.sockets import check_files
@@ -135,8 +135,8 @@ def spans_of(text: str) -> tuple[tuple[Span, ...], int]:
             raise ScenarioError(f"--clients {text}", [expected])
         spans.append((int(match[1]), int(match[2] or match[1])))
     chosen = merged(spans)
-    if len(chosen) > WISH_SPANS:
-        raise ScenarioError("--clients", [f"these are {len(chosen)} spans; expected {WISH_SPANS} at most"])
+    if len(chosen) > MAX_SPANS:
+        raise ScenarioError("--clients", [f"these are {len(chosen)} spans; expected {MAX_SPANS} at most"])
     return chosen, 0
 
 

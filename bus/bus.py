@@ -24,7 +24,7 @@ from seedbus.bus.in_flight import Answer, InFlightMessage, next_key
 from seedbus.bus.ledger import DELIVERED, DROPPED, INSTRUMENT, REFUSED, Fate, Ledger, Row
 from seedbus.bus.mailbox import Mailbox
 from seedbus.bus.network import Links
-from seedbus.bus.pending_replies import SETS_BACK, OnAnswer, PendingReplies
+from seedbus.bus.pending_replies import JOIN_REQUESTS, OnAnswer, PendingReplies
 from seedbus.bus.transport import Transport
 
 
@@ -270,7 +270,7 @@ class Bus:
         """Send a follower's answer, which is due and has come."""
         kind, client, round, _, _ = answer.key
         has_faults = not self.rules.is_empty
-        is_exempt = kind is not PLAN and kind in SETS_BACK
+        is_exempt = kind is not PLAN and kind in JOIN_REQUESTS
         if has_faults and kind is PLAN and answer.frames and self.rules.is_silent(client, round):
             self._record_unsent(answer)
             return

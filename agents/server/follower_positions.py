@@ -5,7 +5,7 @@ from __future__ import annotations
 from seedbus.bus.codec import first_bytes
 from seedbus.bus.envelope import Kind
 from seedbus.bus.in_flight import Key
-from seedbus.bus.pending_replies import SETS_BACK
+from seedbus.bus.pending_replies import JOIN_REQUESTS
 
 _JOINS = first_bytes(Kind.JOIN)
 _BRINGS_ON = frozenset({Kind.PLAN, Kind.COMMIT, Kind.SNAPSHOT})
@@ -48,7 +48,7 @@ class FollowerPositions:
         joins = sum(frame[:2] == _JOINS for frame in frames)
         has_joined = 0 < joins == len(frames)  # a JOIN that is not alone is what a liar says
         before = self.actual_versions.get(client, 0)
-        sets_back = kind in SETS_BACK
+        sets_back = kind in JOIN_REQUESTS
         self._moved.add(client)
         if sets_back:  # it may have lost its state
             self.actual_versions[client] = min(base, before)

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from seedbus.agents.messages import Outgoing
-
 
 @dataclass(frozen=True, slots=True)
 class RoundRecord:
@@ -40,7 +38,7 @@ NO_RECORD = RoundRecord()
 
 @dataclass(frozen=True, slots=True)
 class ClosedRound:
-    """A round that is over. commit is None if it had no quorum; told: what the cohort is told of its reports."""
+    """A round that is over; commit is None if it had no quorum."""
 
     round: int
     version: int
@@ -48,4 +46,3 @@ class ClosedRound:
     reported: tuple[int, ...]
     commit: Any
     record: RoundRecord = NO_RECORD
-    told: tuple[Outgoing, ...] = ()

@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 
 from seedbus.agents import messages
 from seedbus.agents.client.downloads import pack_notes, version_of
-from seedbus.agents.messages import Outgoing
 from seedbus.agents.observer import Observer
 from seedbus.agents.refusals import Refusal
 from seedbus.agents.server.coordinator import Coordinator
@@ -66,7 +65,7 @@ class Registration:
         processes: int,
         held: Callable[[], Mapping[int, int]],
         partial_downloads: Callable[[], Mapping[int, bytes]] = dict,
-        came: Callable[[list[Outgoing]], None],
+        came: Callable[[], None],
     ) -> None:
         self._bus, self._coordinator, self._observer = bus, coordinator, observer
         self._scenario, self._processes, self._came = scenario, processes, came
@@ -122,7 +121,7 @@ class Registration:
         if taken is not None or (guest.offer.evaluates and not self._is_evaluator_free):
             who = "the evaluator" if taken is None else f"client {taken}"
             return Declined("taken", f"{who} is hosted by another process, which joined first")
-        plans, refusal = self._coordinator.joined(join, nonce=guest.offer.nonce, decides=guest.rights.evaluates)
+        refusal = self._coordinator.joined(join, nonce=guest.offer.nonce, decides=guest.rights.evaluates)
         if refusal is not None:
             self._observer.refused(refusal)
             return self._refuse(frame, host, refusal.reason, refusal.detail, refusal)
@@ -136,7 +135,7 @@ class Registration:
             self._is_evaluator_free = self._is_evaluator_free and not guest.offer.evaluates
             self.missing.difference_update(guest.addresses)
         self.was_complete = self.was_complete or not self.missing
-        self._came(plans)
+        self._came()
         return ([self._welcome(guest)], True) if guest.is_member else ([], False)
 
     def gone(self, host: int, why: str) -> None:
@@ -152,7 +151,7 @@ class Registration:
         self._observer.noted("gone", host=host, clients=_named(guest.offer.spans), why=why)
         if not self._bus.clock.is_virtual:
             self._coordinator.left(guest.joined)
-            self._came([])
+            self._came()
 
     def refused(self, peer: str, reason: str, detail: str) -> None:
         refusal = self._coordinator.refused_peer(peer, reason, detail)

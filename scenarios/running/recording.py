@@ -17,7 +17,7 @@ from seedbus.agents.refusals import NOBODY, Refusal
 from seedbus.agents.round_record import ClosedRound
 from seedbus.bus.files import descriptor
 from seedbus.bus.text import printable
-from seedbus.scenarios.reporting.rate_limit import STRANGERS, RateLimit
+from seedbus.scenarios.reporting.rate_limit import SERVER_BURSTS, RateLimit
 from seedbus.scenarios.reporting.results import METRICS, strict
 
 LOG = "log.jsonl"
@@ -41,7 +41,7 @@ class Recorder:
             observer: receives everything that is recorded.
         """
         self._observer = observer
-        self._rate_limit = RateLimit(STRANGERS)
+        self._rate_limit = RateLimit(SERVER_BURSTS)
         self._refusals = Counter[tuple[int, str]]()
         with ExitStack() as files:
             metrics = descriptor(folder / METRICS, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)

@@ -34,7 +34,7 @@ from seedbus.bus.transport import OPERATOR, Rights
 
 
 class Hall:
-    """A reception with all that it needs. came: the plans that it wanted sent, each time somebody came or went."""
+    """A registration with everything that it needs."""
 
     def __init__(
         self,
@@ -59,6 +59,7 @@ class Hall:
         )
         self.held: dict[int, int] = {}
         self.came: list[list[tuple[int, int]]] = []
+        """Each time a process joined or was gone: (client, round) of the plans that are to be sent again."""
         self.told = Told()
         self.registration = Registration(
             bus,
@@ -67,7 +68,7 @@ class Hall:
             scenario=b"the scenario",
             processes=processes,
             held=lambda: self.held,
-            came=lambda plans: self.came.append([(plan.client, plan.round) for plan, _ in plans]),
+            came=lambda: self.came.append([(plan.client, plan.round) for plan, _ in self.coordinator.take_outbox()]),
         )
 
     def offered(self, wish: HostRequest, rights: Rights = OPERATOR) -> Offer:

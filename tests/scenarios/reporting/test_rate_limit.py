@@ -14,7 +14,7 @@ from worlds import scenario
 from seedbus.agents.observer import NullObserver
 from seedbus.agents.refusals import NOBODY, PEERS, Refusal, Refusals
 from seedbus.scenarios.reporting.progress import Bar, Lines
-from seedbus.scenarios.reporting.rate_limit import STRANGERS, RateLimit
+from seedbus.scenarios.reporting.rate_limit import SERVER_BURSTS, RateLimit
 from seedbus.scenarios.running.recording import LOG, MAX_REFUSALS, Recorder
 
 
@@ -50,7 +50,7 @@ def test_a_flood_is_a_burst_then_a_line_a_second_and_nothing_goes_uncounted() ->
 
 
 def test_a_thousand_honest_processes_that_join_and_go_are_all_told() -> None:
-    limit = RateLimit(STRANGERS, now=Hand())
+    limit = RateLimit(SERVER_BURSTS, now=Hand())
     assert admitted(limit, "joined", 1000) == ["joined"] * 1000
     assert admitted(limit, "gone", 1000) == ["gone"] * 1000
 

@@ -53,7 +53,7 @@ def serve(
     Args:
         endpoint: where the server listens.
         spans: the clients to ask for; if empty, `count` applies.
-        count: number of clients to ask for; 0: a share of those that are free.
+        count: number of clients to ask for; 0: a share of those that are free; `NO_CLIENTS`: none.
         evaluates: whether to host the evaluator too.
         patience_s: seconds to wait for a server that does not answer.
         socket_per_client: whether each client gets a socket of its own.

@@ -103,7 +103,7 @@ def test_a_run_that_is_resumed_too_early_for_what_is_kept_says_so(tmp_path: Path
     for round in range(KEPT + 2):
         ClientStateStore(tmp_path).keep(0, round, round)
     assert len(list((tmp_path / "0").iterdir())) == KEPT
-    with pytest.raises(Forgotten, match="client 0 does not remember any more what it knew before round 2"):
+    with pytest.raises(Forgotten, match="client 0's memory from before round 2 is not kept any more"):
         ClientStateStore(tmp_path).before(0, 2)
 
 

@@ -8,7 +8,7 @@ from coordinator_cases import ALGORITHM, PROOF, after, cohort_of, coordinator, j
 from seedbus.agents.journal.records import MemberPosition
 from seedbus.agents.messages import Join, Span
 from seedbus.agents.policies.participation import Participation
-from seedbus.agents.refusals import NOBODY, PEERS, TOLD
+from seedbus.agents.refusals import MAX_NOTED, MAX_PEERS, NOBODY
 from seedbus.agents.server.catch_up import MAX_LOST
 from seedbus.agents.server.coordinator import Coordinator
 from seedbus.agents.server.stopping import Cadence, Stop
@@ -137,22 +137,22 @@ def test_what_is_not_said_beforehand_the_first_to_join_decides() -> None:
 
 def test_refusals_of_strangers_are_counted_by_name_but_not_without_end() -> None:
     made = coordinator()
-    for number in range(PEERS + 50):
+    for number in range(MAX_PEERS + 50):
         for _ in range(2):
             made.refused_peer(f"10.0.0.1:{number}", "protocol", "protocol 4")
     assert made.refusals.peers["10.0.0.1:0", "protocol"] == 2
     assert made.refusals.peers["others", "protocol"] == 2 * 50
-    assert len(made.refusals.peers) == PEERS + 1 and made.refusals.peers.total() == 2 * (PEERS + 50)
+    assert len(made.refusals.peers) == MAX_PEERS + 1 and made.refusals.peers.total() == 2 * (MAX_PEERS + 50)
 
 
 def test_a_stranger_that_goes_on_and_on_is_told_of_a_few_times_and_counted_always() -> None:
     made = coordinator()
-    told = [made.refused_peer("10.0.0.1:4", "protocol", f"protocol {number}") for number in range(TOLD + 20)]
+    told = [made.refused_peer("10.0.0.1:4", "protocol", f"protocol {number}") for number in range(MAX_NOTED + 20)]
     first = told[0]
     assert first is not None
     assert (first.client, first.reason, first.detail) == (NOBODY, "protocol", "10.0.0.1:4: protocol 0")
-    assert [refusal is not None for refusal in told] == [True] * TOLD + [False] * 20
-    assert made.refusals.peers == {("10.0.0.1:4", "protocol"): TOLD + 20}
+    assert [refusal is not None for refusal in told] == [True] * MAX_NOTED + [False] * 20
+    assert made.refusals.peers == {("10.0.0.1:4", "protocol"): MAX_NOTED + 20}
     assert made.refused_peer("10.0.0.1:5", "protocol", "…") is not None
 
 

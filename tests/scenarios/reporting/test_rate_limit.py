@@ -12,7 +12,7 @@ from rich.console import Console
 from worlds import scenario
 
 from seedbus.agents.observer import NullObserver
-from seedbus.agents.refusals import NOBODY, PEERS, Refusal, Refusals
+from seedbus.agents.refusals import MAX_PEERS, NOBODY, Refusal, Refusals
 from seedbus.scenarios.reporting.progress import Bar, Lines
 from seedbus.scenarios.reporting.rate_limit import SERVER_BURSTS, RateLimit
 from seedbus.scenarios.running.recording import LOG, MAX_REFUSALS, Recorder
@@ -120,5 +120,5 @@ def test_strangers_are_told_apart_up_to_a_number_and_counted_all() -> None:
     refusals = Refusals()
     told = sum(refusals.of_peer(f"127.0.0.1:{port}", "strange") for port in range(50_000))
     found = refusals.by_reason()["strange"]
-    assert len(found) == PEERS + 1 and sum(found.values()) == 50_000 and found["others"] == 50_000 - PEERS
-    assert told == PEERS + 5
+    assert len(found) == MAX_PEERS + 1 and sum(found.values()) == 50_000 and found["others"] == 50_000 - MAX_PEERS
+    assert told == MAX_PEERS + 5

@@ -32,10 +32,10 @@ from seedbus.algorithms.dense.local import train
 from seedbus.algorithms.dense.methods.method import Local, Method
 from seedbus.algorithms.dense.payloads import DenseCommit, DensePlan, DenseReport
 from seedbus.algorithms.dense.server import State, aggregate, check, to_bytes
-from seedbus.algorithms.discovery import choice, discover
 from seedbus.algorithms.numbers import Positive
 from seedbus.algorithms.objective import PASSES, Differentiable
 from seedbus.algorithms.schedule import Scheduled, at
+from seedbus.discovery import choice, discover
 
 _METHODS = discover("seedbus.algorithms.dense.methods", "name")
 

@@ -73,9 +73,9 @@ class Server:
             self.observer,
             scenario=scenario,
             processes=processes,
-            held=lambda: self._positions.actual_versions,
+            actual_versions=lambda: self._positions.actual_versions,
             partial_downloads=lambda: self._positions.partial_downloads,
-            came=self._came,
+            on_change=self._came,
         )
         return self._registration
 

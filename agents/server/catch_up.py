@@ -37,11 +37,11 @@ class CatchUp:
         if self.history.is_beyond(version) and not self.snapshots.replays(client):
             self.snapshots.request_snapshot(client, lambda version: not self.history.is_beyond(version))
             return []
-        if version not in now.told:  # whoever stands at one version is told the same
+        if version not in now.cached_plans:  # whoever stands at one version is told the same
             # a dense plan brings the model even to who has it: a process in its host's place has the newest alone
             missed = self.history.since(0 if self._algorithm.is_dense else version)
-            now.told[version] = messages.pack_plan(self._algorithm, client, now.plan, missed)
-        (kind, _, round, base, body), tally = now.told[version]
+            now.cached_plans[version] = messages.pack_plan(self._algorithm, client, now.plan, missed)
+        (kind, _, round, base, body), tally = now.cached_plans[version]
         return [(Envelope(kind, client, round, base, body), tally)]
 
     def remember(self, commit: Any, slowest: int) -> None:
@@ -52,8 +52,8 @@ class CatchUp:
 
     def is_lost(self, client: int, now: Round) -> bool:
         """Note that a client is not where it was believed to be; false if it says so too often in a round."""
-        now.lost[client] += 1
-        return now.lost[client] <= JOINS
+        now.corrections[client] += 1
+        return now.corrections[client] <= JOINS
 
     def pulled(self, envelope: Envelope, now: Round | None) -> None:
         """A client asks for chunks of the snapshot. Raises `BadPayload`, `ReportRefused`."""

@@ -180,7 +180,7 @@ class Coordinator:
         self.refusals.clients[client, reason] += 1
         if client == EVALUATOR and reason != "not-fetched":  # that is of a snapshot
             self.progress.answered()
-        attempt = self._rounds.attempt(round)
+        attempt = self._rounds.get(round)
         if attempt is not None and reason in _BAD_ANSWERS:
             attempt.waiting.discard(client)
         return Refusal(client, self.round if round is None else round, reason, detail)
@@ -221,7 +221,7 @@ class Coordinator:
             self._rounds.dismiss(client)  # it never heard of the round
         if commit is not None:
             self._catch_up.remember(commit, self._places.slowest(self.version))
-        plan, peak, cohort = attempt.plan, attempt.peak, tuple(attempt.cohort)
+        plan, peak, cohort = attempt.plan, attempt.max_norm, tuple(attempt.cohort)
         told = () if peak is None else tuple(messages.pack_peak(client, plan, peak) for client in cohort)
         return ClosedRound(plan.round, self.version, cohort, tuple(reported), commit, record, told)
 
@@ -250,7 +250,7 @@ class Coordinator:
 
     @property
     def is_half_in(self) -> bool:
-        return self._rounds.is_half_in
+        return self._rounds.is_half_reported
 
     # -- measurements
 

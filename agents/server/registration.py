@@ -65,11 +65,12 @@ class Registration:
         processes: number of processes that share the clients evenly, unless a request states a count.
         actual_versions: returns the followers' versions, by address, as the simulation knows them.
         partial_downloads: returns the notes of incomplete snapshots, by client (`client.downloads`).
-        on_change: called when a process has joined or is gone, with the plans to send again.
+        on_change: called with the plans to send again when clients have joined, and in real time with none when a
+            process is gone.
 
     Attributes:
-        missing: addresses that no process hosts that has joined; nothing may be sent to them.
-        was_complete: whether nothing was missing at some time.
+        missing: addresses of the followers that no member process hosts; nothing may be sent to them.
+        was_complete: whether all followers have been hosted at the same time.
     """
 
     def __init__(
@@ -96,9 +97,7 @@ class Registration:
         self.was_complete = False
         clients = coordinator.participation.clients
         self._free = SpanSet([(0, clients - 1)])  # clients that no process has joined with
-        self._preferred = (
-            self._free.copy()
-        )  # those of them to offer first: never offered, or an offer of them has ended
+        self._preferred = self._free.copy()  # offered first: free and never offered, or an offer of them has ended
         self._is_evaluator_free = True
         self.missing = set(range(clients)) | {EVALUATOR}
 

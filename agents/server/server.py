@@ -168,7 +168,7 @@ class Server:
     async def _crashes(self, phase: Phase, round: int | None = None) -> bool:
         """Whether the server crashes here; it is back by then."""
         round = self.coordinator.round if round is None else round
-        lasts_ns = self._outages.begins_ns(round, phase)
+        lasts_ns = self._outages.crash_ns(round, phase)
         if lasts_ns is None:
             return False
         self.observer.noted("server-crashed", round=round, phase=phase, away_s=lasts_ns / 1e9)

@@ -27,7 +27,8 @@ class Round:
         declined: the clients that have declined to report.
         cached_plans: version → the PLAN sent to clients at that version, with the commits that they missed, and its
             tally. Only the address differs between these clients.
-        corrections: client → how often it has said in this round that it is not at the version that the server believed.
+        corrections: client → how often it has said in this round that it is not at the version at which the server
+            believed it to be.
         is_expired: whether the deadline has passed.
         max_norm: the algorithm's packed maximum of the reports' norms, which the cohort is sent; None before the commit
             or if the algorithm sends none.

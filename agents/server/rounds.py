@@ -196,8 +196,8 @@ class Rounds:
         """Aggregate the reports of the open round and those that came late.
 
         Returns:
-            The commit, None without a quorum; and for each earlier round with reports in it, its staleness (commits made
-            since it started) and these reports' clients.
+            The commit, None without a quorum; and for each earlier round that has reports in it, the staleness (commits
+            made since that round started) and the clients of these reports.
         """
         policy = self.policy
         fresh_count, late_count = len(current.reports), self._overdue.report_count

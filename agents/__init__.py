@@ -1,4 +1,4 @@
-"""Who acts: coordinator, server, host of clients, evaluator, journal.
+"""The parties of a run: the server with its coordinator and journal, the clients and the evaluator.
 
 Doors: `availability`, `chunks`, `client`, `errors`, `journal`, `launcher`, `messages`, `observer`, `policies`,
 `refusals`, `round_record`, `server`.

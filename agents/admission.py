@@ -1,4 +1,4 @@
-"""Whether those who would join may."""
+"""Decides whether a process or a client that wants to join a run may."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from seedbus.agents.messages import Join
 from seedbus.bus import EVALUATOR
 
 MEMBER = b"member"
+"""The nonce to which clients of a process that has joined bind their proofs."""
 
 
 def bound(proofs: Mapping[str, bytes], nonce: bytes) -> dict[str, bytes]:
-    """Proofs for one offer: digests of the same lengths, keyed with its nonce.
+    """Bind proofs to one offer: return digests of the same lengths, keyed with the offer's nonce.
 
-    A listener on the wire learns nothing from them that would serve for another offer. Clients of a process that joined
-    so show proofs bound to `MEMBER` later on, which serve for no offer. Without a nonce: the proofs themselves.
+    An eavesdropper cannot reuse them for another offer. Clients of a process that has joined this way later show proofs
+    bound to `MEMBER`, which are valid for no offer. Without a nonce the proofs are returned as they are.
     """
     if not nonce:
         return dict(proofs)
@@ -23,9 +24,12 @@ def bound(proofs: Mapping[str, bytes], nonce: bytes) -> dict[str, bytes]:
 
 
 def proofs_for(proofs: Mapping[str, bytes], join: Join, nonce: bytes) -> Mapping[str, bytes]:
-    """What a JOIN must show.
+    """Return the proofs that a JOIN must show.
 
-    nonce: of its process's offer; a single client's proofs are plain, or bound to `MEMBER`.
+    Args:
+        proofs: the run's own, not bound.
+        join: the JOIN. A single client may show each proof not bound, or bound to `MEMBER`.
+        nonce: of the offer that its process answers.
     """
     if join.sender < 0:
         return bound(proofs, nonce)
@@ -36,11 +40,11 @@ def proofs_for(proofs: Mapping[str, bytes], join: Join, nonce: bytes) -> Mapping
 
 
 def false_proof(join: Join, proofs: Mapping[str, bytes]) -> tuple[str, str] | None:
-    """Which proof of a JOIN is not what it must be, in one word and in a sentence. proofs: as for `why_not`."""
-    for name, their in join.proofs.items():
-        our = proofs.get(name, their)
-        if our != their:
-            return name, _PROOFS[name].format(theirs=their.hex(), ours=our.hex())
+    """Return the reason and a sentence if a JOIN shows a wrong proof; proofs: what it must show, as far as known."""
+    for name, theirs in join.proofs.items():
+        ours = proofs.get(name, theirs)
+        if ours != theirs:
+            return name, _PROOFS[name].format(theirs=theirs.hex(), ours=ours.hex())
     if "losses" in proofs and "losses" not in join.proofs:
         return "losses", "it shows no compiled losses, and the run's are compiled"
     if "losses" in join.proofs and "x0" in proofs and "losses" not in proofs:
@@ -51,8 +55,15 @@ def false_proof(join: Join, proofs: Mapping[str, bytes]) -> tuple[str, str] | No
 def why_not(
     join: Join, proofs: Mapping[str, bytes], clients: int, version: int, members: Container[int]
 ) -> tuple[str, str] | None:
-    """What speaks against a JOIN, in one word and in a sentence. proofs: what everybody must show, as far as known;
-    clients, version: how many clients the run has, and where it is; members: those that take part just now."""
+    """Return the reason and a sentence if a JOIN must be refused.
+
+    Args:
+        join: the JOIN.
+        proofs: what it must show, as far as known.
+        clients: N.
+        version: the run's newest.
+        members: the clients that are members now.
+    """
     if join.sender == EVALUATOR:
         return "claims-another", "the evaluator joins for clients"
     false = false_proof(join, proofs)
@@ -62,11 +73,11 @@ def why_not(
     for span in join.spans:
         if join.sender >= 0 and (span.first, span.last) != (join.sender, join.sender):
             return "claims-another", f"client {join.sender} joins for clients {span.first} … {span.last}"
-        who = f"clients {span.first} … {span.last}"
+        clients_of_span = f"clients {span.first} … {span.last}"
         if not span.first <= span.last <= last:
-            return "unknown-client", f"{who} are not among this run's clients 0 … {last}"
+            return "unknown-client", f"{clients_of_span} are not among this run's clients 0 … {last}"
         if span.version > version:
-            return "foreign-version", f"{who} hold version {span.version}, and this run is at {version}"
+            return "foreign-version", f"{clients_of_span} hold version {span.version}, and this run is at {version}"
     if join.sender >= 0 and join.sender not in members:
         return "not-a-member", f"client {join.sender} has left the run, and comes back with its process only"
     return None

@@ -1,12 +1,12 @@
-"""Who is there: clients that come, go, vanish and come back, as a scenario says.
+"""Which clients are available: they arrive, leave, crash and return, as a scenario's faults say.
 
-    Presence  one thing that a scenario says about who is there (a fault)
-    Schedule  what it comes to, for one run: whom it keeps away just now
-    Population all of them together: a client is there while nothing keeps it away
+    AvailabilityFault  one fault of a scenario that keeps clients away
+    Schedule           what it does in one run: which clients it keeps away now
+    Availability       all of them together: a client is available while no fault keeps it away
 
-Comings and goings take effect between rounds. Who leaves says so, or vanishes without a word: then the server goes on
-asking it, and whatever is on its way to or from it is lost. Who comes back introduces itself again (JOIN), with what it
-still holds. A schedule is a function of the round and the time: a resumed run asks it once for where it stands.
+Arrivals and departures take effect between rounds. A client that leaves may announce it. One that does not is asked
+further on, and all messages to and from it are lost. A client that returns joins again (JOIN), with the state that it
+still has. A schedule is a function of the round and the time, so a resumed run needs to advance it only once.
 """
 
 from __future__ import annotations
@@ -22,152 +22,175 @@ from seedbus.bus.in_flight import Key
 from seedbus.bus.keyed_random import with_random
 
 Returns = Literal["with-state", "without-state", "from-another-run"]
-RETURNS: tuple[Returns, ...] = ("with-state", "without-state", "from-another-run")  # numbered as on the wire
+RETURNS: tuple[Returns, ...] = ("with-state", "without-state", "from-another-run")
+"""What a client can return with, from best to worst. A WAKE carries the index."""
 
 
 class Schedule(Protocol):
-    """Whom one presence keeps away."""
+    """The clients that one fault keeps away, as time goes on."""
 
     @property
-    def absent(self) -> AbstractSet[int]: ...
+    def absent(self) -> AbstractSet[int]:
+        """The clients that it keeps away now."""
+        ...
 
     @property
     def is_by_rounds(self) -> bool:
-        """Whether comings and goings are a matter of rounds, and not of time."""
+        """Whether clients leave and return at rounds, and not at times."""
         ...
 
     @property
     def is_over(self) -> bool:
-        """Whether nobody will come or go any more."""
+        """Whether no client will leave or return any more."""
         ...
 
     def advance(self, round: int, now_ns: int) -> Iterable[int]:
-        """Move on to the opening of `round` at `now_ns`; returns the clients that are away now and were not, or back.
+        """Go on to the opening of a round. Returns the clients that left or returned since the last call.
 
-        A cost by who comes and goes. Called with what never decreases; any number of steps leads to the same.
+        The cost depends on the number of those clients only. Arguments never decrease from call to call. Several small
+        steps lead to the same state as one large step.
         """
         ...
 
     def next_ns(self) -> int | None:
-        """When somebody comes or goes next, if that is a matter of time; None: of rounds, or never."""
+        """Return when the next client leaves or returns; None: at a round instead, or never."""
         ...
 
 
 @runtime_checkable
 class AvailabilityFault(Protocol):
-    """Implemented by the faults of a scenario. Its repr keys its draws."""
+    """Implemented by a scenario's faults that keep clients away. The `repr` of such a fault keys its random draws."""
 
     @property
     def is_announced(self) -> bool:
-        """Whether the server is told by whoever leaves."""
+        """Whether a client that leaves tells the server."""
         ...
 
     @property
     def returns(self) -> Returns:
-        """With what a client comes back."""
+        """What state a client returns with."""
         ...
 
-    def schedule(self, clients: int, random: KeyedRandom) -> Schedule: ...
+    def schedule(self, clients: int, random: KeyedRandom) -> Schedule:
+        """Return what it does in one run; clients: N."""
+        ...
 
 
 @dataclass(slots=True)
 class Moves:
-    """left: those who said that they leave; arrived: (client, with what), ascending."""
+    """The clients that left and returned at the opening of a round.
+
+    Attributes:
+        left: those that announced that they leave, ascending.
+        arrived: (client, what state it returns with), ascending.
+    """
 
     left: list[int] = field(default_factory=list)
     arrived: list[tuple[int, Returns]] = field(default_factory=list)
 
 
 class Availability:
-    """Everybody who is away. What travels to or from whom is away is lost.
+    """All faults that keep clients away. Messages to and from a client that is away are lost.
 
-    counts: for each presence, where to count how often it took a client away and let it come back.
+    Attributes:
+        at_start: the clients that are away when the run begins.
     """
 
     def __init__(
-        self, presences: Sequence[AvailabilityFault], seed: int, clients: int, counts: Sequence[Counter[str]] = ()
+        self, faults: Sequence[AvailabilityFault], seed: int, clients: int, counts: Sequence[Counter[str]] = ()
     ) -> None:
+        """Begin at round 0.
+
+        Args:
+            faults: the scenario's, of this kind.
+            seed: the scenario's.
+            clients: N.
+            counts: for each fault, a counter of how often it took a client "away" and let it come "back".
+        """
         self._schedules = [
-            (presence, presence.schedule(clients, random)) for presence, random in with_random(presences, seed, clients)
+            (fault, fault.schedule(clients, random)) for fault, random in with_random(faults, seed, clients)
         ]
-        self._counts, self._clients = counts or [Counter() for _ in presences], clients
-        self._reasons: Counter[int] = Counter()
-        self._said: Counter[int] = Counter()
-        self._for_rounds: Counter[int] = Counter()  # of the reasons, those that are a matter of rounds
-        self._lost: dict[int, int] = {}  # what those still away have met with already that is worse than nothing
+        self._counts = counts or [Counter() for _ in faults]
+        self._clients = clients
+        self._away: Counter[int] = Counter()  # client → how many faults keep it away
+        self._announced: Counter[int] = Counter()  # of these, how many let it announce that it leaves
+        self._by_rounds: Counter[int] = Counter()  # of these, how many end at a round and not at a time
+        self._worst: dict[int, int] = {}  # client still away → index into RETURNS, the worst of faults that have ended
         self._at = (0, 0)
         self.advance(0, 0)
-        self.at_start = frozenset(self._reasons)
-        """Those who are not there when the run begins."""
+        self.at_start = frozenset(self._away)
 
     @property
     def away(self) -> KeysView[int]:
-        """Those who are away just now; it changes with them."""
-        return self._reasons.keys()
+        """The clients that are away now, as a live view."""
+        return self._away.keys()
 
     def has_left(self, client: int) -> bool:
-        """True of who is away and has said so."""
-        return client in self._said
+        """Whether a client is away and has announced it."""
+        return client in self._announced
 
     def stops(self, key: Key, arriving: bool) -> bool:
-        return key[1] in self._reasons
+        """Whether a message is lost because its client is away."""
+        return key[1] in self._away  # the client
 
     def advance(self, round: int, now_ns: int) -> Moves:
-        """Who leaves and who comes as `round` opens."""
-        self._at, said, released = (round, now_ns), set[int](), dict[int, int]()
-        for (presence, schedule), did in zip(self._schedules, self._counts, strict=True):
-            brings = RETURNS.index(presence.returns)
+        """Go on to the opening of a round. Returns the clients that leave and return then."""
+        self._at = (round, now_ns)
+        changed, released = set[int](), dict[int, int]()
+        for (fault, schedule), counts in zip(self._schedules, self._counts, strict=True):
+            returns = RETURNS.index(fault.returns)
             for client in schedule.advance(round, now_ns):
                 is_away = client in schedule.absent
-                _step(self._reasons, client, is_away)
-                did["away" if is_away else "back"] += 1
+                _step(self._away, client, is_away)
+                counts["away" if is_away else "back"] += 1
                 if schedule.is_by_rounds:
-                    _step(self._for_rounds, client, is_away)
-                if presence.is_announced:
-                    _step(self._said, client, is_away)
-                    said.add(client)
+                    _step(self._by_rounds, client, is_away)
+                if fault.is_announced:
+                    _step(self._announced, client, is_away)
+                    changed.add(client)
                 if not is_away:
-                    released[client] = max(brings, released.get(client, 0))
-        left = sorted(client for client in said if client in self._said)
+                    released[client] = max(returns, released.get(client, 0))
+        left = sorted(client for client in changed if client in self._announced)
         return Moves(left, list(self._arrived(released)))
 
     def _arrived(self, released: dict[int, int]) -> Iterator[tuple[int, Returns]]:
-        """Those of whom something has let go, and by now everything, with the worst that they have met with."""
+        """Of clients that a fault has released, those that no other keeps away; they return with the worst state."""
         for client in sorted(released):
-            worst = max(released[client], self._lost.pop(client, 0))
-            if client not in self._reasons:
+            worst = max(released[client], self._worst.pop(client, 0))
+            if client not in self._away:
                 yield client, RETURNS[worst]
             elif worst:
-                self._lost[client] = worst
+                self._worst[client] = worst
 
     def next_ns(self) -> int | None:
-        """When somebody comes or goes next, as far as that is a matter of time."""
+        """Return when the next client leaves or returns at a time; None: none does."""
         times = [schedule.next_ns() for _, schedule in self._schedules]
         return min((time for time in times if time is not None), default=None)
 
     @property
     def in_time(self) -> int:
-        """How many clients are there, or are away as a matter of time only."""
-        return self._clients - len(self._for_rounds)
+        """How many clients are available, or will be at some time, without further rounds."""
+        return self._clients - len(self._by_rounds)
 
     @property
     def is_changing(self) -> bool:
-        """Whether anybody ever comes or goes."""
+        """Whether clients leave or return in this run at all."""
         return bool(self._schedules)
 
     @property
     def is_over(self) -> bool:
-        """Whether everybody who ever came or went has done so for the last time."""
+        """Whether clients left and returned, and none will any more."""
         return self.is_changing and all(schedule.is_over for _, schedule in self._schedules)
 
     def pack(self) -> list[Any]:
-        return [*self._at, sorted(self._lost.items())]
+        """Return what a checkpoint stores: round and time of the last `advance`, and what clients have met with."""
+        return [*self._at, sorted(self._worst.items())]
 
     def unpack(self, packed: list[Any]) -> None:
-        """Into a population that has not been asked anything yet."""
-        round, now_ns, lost = packed
+        """Go on from what `pack` returned; before the first `advance`."""
+        round, now_ns, worst = packed
         self.advance(round, now_ns)
-        self._lost = {client: what for client, what in lost}
+        self._worst = dict(worst)
 
 
 def _step(counts: Counter[int], client: int, is_more: bool) -> None:

@@ -7,9 +7,9 @@
     PIECE     source → server    [count, digest]                             one there is; count 0: there is none
                                  [count, digest, index, check, bytes]
 
-Each names the snapshot's version as its base. The digest is the replica's own (`Replica.digest`), so whoever has put
-one together knows what it holds; the check is of the chunk and all that is said of it. Between the source and who
-installs it, nobody looks inside.
+Each has the snapshot's version as its base. The digest is the replica's own (`Replica.digest`), so a client that has
+put a snapshot together can verify it. The check covers the chunk, its index and the title. Between the source and the
+client that installs it, no party reads the content.
 """
 
 from __future__ import annotations
@@ -33,7 +33,13 @@ Shape = Mapping[str, tuple["np.dtype[Any]", int]]
 
 @dataclass(frozen=True, slots=True)
 class Title:
-    """Which snapshot: its version, in how many chunks, and the digest of the replica."""
+    """Identifies a snapshot.
+
+    Attributes:
+        version: of the replica.
+        count: number of chunks.
+        digest: of the replica, 16 bytes.
+    """
 
     version: int
     count: int
@@ -42,35 +48,45 @@ class Title:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """One chunk of a snapshot."""
+    """One chunk of a snapshot.
+
+    Attributes:
+        title: of the snapshot.
+        index: of the chunk, from 0.
+        data: its bytes.
+    """
 
     title: Title
     index: int
     data: bytes
 
     def pack(self, kind: Kind, client: int, round: int) -> Envelope:
+        """Return a SNAPSHOT or a PIECE with this chunk."""
         title = self.title
         body = [title.count, title.digest, self.index, _check(self), self.data]
         return Envelope(kind, client, round, title.version, body)
 
 
 def offer(title: Title, window: int, client: int, round: int) -> Envelope:
+    """Return a SNAPSHOT that offers a snapshot; window: how many chunks the client may ask for at a time."""
     return Envelope(Kind.SNAPSHOT, client, round, title.version, [title.count, title.digest, window])
 
 
 def description(title: Title, client: int, round: int) -> Envelope:
+    """Return a PIECE that describes the source's replica; count 0: it is not at that version."""
     return Envelope(Kind.PIECE, client, round, title.version, [title.count, title.digest])
 
 
 def unpack(envelope: Envelope) -> Chunk | tuple[Title, int]:
-    """A chunk, or a snapshot's title with the window of its offer (0 in a description). Raises `BadPayload`."""
+    """Return a chunk, or a snapshot's title with the window of its offer (0 in a description). Raises `BadPayload`."""
     types, body = [type(part) for part in envelope.body], envelope.body
     if types == [int, bytes, int, bytes, bytes]:
-        chunk = Chunk(_title(envelope), body[2], body[4])
+        _, _, index, check, data = body
+        chunk = Chunk(_title(envelope), index, data)
         if not 0 <= chunk.index < chunk.title.count:
             raise BadPayload(f"chunk {chunk.index} of a snapshot of {chunk.title.count}")
-        if body[3] != _check(chunk):
-            raise BadPayload(f"chunk {chunk.index} is not what it was")
+        if check != _check(chunk):
+            raise BadPayload(f"chunk {chunk.index} does not match its check")
         return chunk
     if types not in ([int, bytes], [int, bytes, int]):
         raise BadPayload(f"a {envelope.kind.name} of {len(body)} fields is neither a chunk nor an offer")
@@ -78,40 +94,42 @@ def unpack(envelope: Envelope) -> Chunk | tuple[Title, int]:
 
 
 def pull(title: Title, wanted: Iterable[int], client: int, round: int) -> Envelope:
+    """Return a PULL for these chunks, ascending; none: the snapshot does not have its digest."""
     return Envelope(Kind.PULL, client, round, title.version, [title.digest, spans(wanted)])
 
 
 def unpack_pull(envelope: Envelope, most: int) -> tuple[bytes, list[int]]:
-    """The digest of the snapshot and at most `most` chunks of it. Raises `BadPayload`."""
+    """Return the digest of the snapshot and the wanted indices, at most `most`. Raises `BadPayload`."""
     if [type(part) for part in envelope.body] != [bytes, list] or len(envelope.body[0]) != DIGEST_BYTES:
         raise BadPayload("a PULL holds a digest and spans of chunks")
     return envelope.body[0], indices(envelope.body[1], most)
 
 
 def fetch(version: int, chunk_bytes: int, wanted: Iterable[int], client: int, round: int) -> Envelope:
+    """Return a FETCH for these pieces, ascending, of `chunk_bytes` bytes each; none: for a description."""
     return Envelope(Kind.FETCH, client, round, version, [chunk_bytes, spans(wanted)])
 
 
 def unpack_fetch(envelope: Envelope, most: int) -> tuple[int, list[int]]:
-    """The size of chunks, and which are wanted. Raises `BadPayload`."""
+    """Return the size of chunks in bytes and the wanted indices, at most `most`. Raises `BadPayload`."""
     if [type(part) for part in envelope.body] != [int, list] or not 0 < envelope.body[0] < 2**16:
         raise BadPayload("a FETCH holds a size and spans of chunks")
     return envelope.body[0], indices(envelope.body[1], most)
 
 
 def spans(wanted: Iterable[int]) -> list[list[int]]:
-    """Ascending numbers as [first, last] of each run."""
-    found: list[list[int]] = []
+    """Return ascending numbers as [first, last] of each run."""
+    runs: list[list[int]] = []
     for index in wanted:
-        if found and found[-1][1] + 1 == index:
-            found[-1][1] = index
+        if runs and runs[-1][1] + 1 == index:
+            runs[-1][1] = index
         else:
-            found.append([index, index])
-    return found
+            runs.append([index, index])
+    return runs
 
 
 def indices(runs: Any, most: int) -> list[int]:
-    """The inverse of `spans`, of at most `most` numbers. Raises `BadPayload`."""
+    """Return the inverse of `spans`, at most `most` numbers. Raises `BadPayload`."""
     for run in runs:
         if not (isinstance(run, list) and [type(part) for part in run] == [int, int] and 0 <= run[0] <= run[1]):
             raise BadPayload("chunks are not spans of first and last")
@@ -123,21 +141,22 @@ def indices(runs: Any, most: int) -> list[int]:
 
 
 def shape_of(replica: Replica) -> Shape:
-    """The type and the length of each field."""
+    """Return field → (dtype, length)."""
     return {name: (field.dtype, field.size) for name, field in replica.fields.items()}
 
 
 def bytes_of(shape: Shape) -> int:
-    """What a snapshot of this shape takes."""
+    """Return how many bytes a snapshot of this shape has."""
     return sum(dtype.itemsize * size for dtype, size in shape.values())
 
 
 def title_of(replica: Replica, chunk_bytes: int) -> Title:
+    """Return the title of a replica's snapshot in chunks of this size."""
     return Title(replica.version, -(-bytes_of(shape_of(replica)) // chunk_bytes), bytes.fromhex(replica.digest()))
 
 
 def cut(replica: Replica, title: Title, index: int, chunk_bytes: int) -> Chunk:
-    """One chunk out of a replica, at a cost of its own size."""
+    """Return one chunk of a replica, at a cost that grows with the size of the chunk only."""
     first, parts, before = index * chunk_bytes, [], 0
     for _, field in sorted(replica.fields.items()):
         raw = memoryview(_little(field)).cast("B")
@@ -147,7 +166,11 @@ def cut(replica: Replica, title: Title, index: int, chunk_bytes: int) -> Chunk:
 
 
 def restored(shape: Shape, title: Title, data: bytes) -> Replica:
-    """The replica that a snapshot holds. Raises `BadPayload` if that has another shape or digest."""
+    """Return the replica that a snapshot holds.
+
+    Raises:
+        BadPayload: the data have another length than the shape, or another digest than the title.
+    """
     if len(data) != bytes_of(shape):
         raise BadPayload(f"a snapshot of {len(data)} bytes, where {bytes_of(shape)} belong")
     replica, before = Replica(title.version, {}), 0
@@ -155,7 +178,7 @@ def restored(shape: Shape, title: Title, data: bytes) -> Replica:
         replica.fields[name] = np.frombuffer(data, dtype.newbyteorder("<"), size, before).astype(dtype)
         before += dtype.itemsize * size
     if bytes.fromhex(replica.digest()) != title.digest:
-        raise BadPayload("a snapshot that does not have the digest which it is said to have")
+        raise BadPayload("a snapshot that does not have the digest that was announced")
     return replica
 
 
@@ -172,5 +195,5 @@ def _title(envelope: Envelope) -> Title:
 
 def _check(chunk: Chunk) -> bytes:
     title = chunk.title
-    said = struct.pack("<3I", title.version, title.count, chunk.index) + title.digest
-    return hashlib.blake2b(chunk.data, digest_size=CHECK_BYTES, key=said).digest()
+    key = struct.pack("<3I", title.version, title.count, chunk.index) + title.digest
+    return hashlib.blake2b(chunk.data, digest_size=CHECK_BYTES, key=key).digest()

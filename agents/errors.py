@@ -1,12 +1,12 @@
-"""What stops a run, or keeps one from starting. Bad peers do not: their messages are refused, counted and named.
+"""Errors that stop a run, or keep one from starting. Bad peers do not: their messages are refused, counted and named.
 
 AgentError
-├── RunFolderError   the run's folder cannot be written, or is not what it should be
-├── JournalDamaged   a journal whose records do not verify; says how far they do
-├── Forgotten        a client is to do work over again from what it does not remember any more
-├── JoinRefused      this process may not take part, and why
-└── Unfinishable     nobody can make the next commit
-    └── TooFew       because the clients of a quorum are never there together
+├── RunFolderError   the run's folder cannot be read or written, is in use, or holds something else
+├── JournalDamaged   a journal whose records do not verify; states how many rounds do
+├── Forgotten        a client is to repeat work from a memory that is not kept any more
+├── JoinRefused      the server refused this process
+└── Unfinishable     the next commit cannot be made
+    └── TooFew       because the clients of a quorum are never available together
 """
 
 from __future__ import annotations
@@ -19,10 +19,16 @@ class AgentError(Exception):
 
 
 class RunFolderError(AgentError):
-    """The run's folder cannot be written, is in use, or belongs to something else."""
+    """The run's folder cannot be read or written, is in use, or holds something else.
+
+    Attributes:
+        path: the folder or file.
+        what: what is wrong with it.
+    """
 
     def __init__(self, path: Path, what: str) -> None:
-        self.path, self.what = path, what
+        self.path = path
+        self.what = what
         super().__init__(path, what)
 
     def __str__(self) -> str:
@@ -30,10 +36,18 @@ class RunFolderError(AgentError):
 
 
 class JournalDamaged(AgentError):
-    """A journal whose chain of records breaks after `good` rounds."""
+    """A journal does not verify.
+
+    Attributes:
+        path: its file.
+        good: how many of its first rounds are sound.
+        what: what is wrong with it.
+    """
 
     def __init__(self, path: Path, good: int, what: str) -> None:
-        self.path, self.good, self.what = path, good, what
+        self.path = path
+        self.good = good
+        self.what = what
         super().__init__(path, good, what)
 
     def __str__(self) -> str:
@@ -41,24 +55,31 @@ class JournalDamaged(AgentError):
 
 
 class Forgotten(AgentError):
-    """A client is asked again for work that it did too long ago."""
+    """A client is asked again for work of a round so long ago that its memory from before it is not kept."""
 
     def __init__(self, client: int, round: int) -> None:
-        self.client, self.round = client, round
+        self.client = client
+        self.round = round
         super().__init__(client, round)
 
     def __str__(self) -> str:
         return (
-            f"client {self.client} does not remember any more what it knew before round {self.round}; "
+            f"client {self.client}'s memory from before round {self.round} is not kept any more; "
             "a folder of memories serves one run"
         )
 
 
 class JoinRefused(AgentError):
-    """The server refused a host of clients."""
+    """The server refused to let this process join.
+
+    Attributes:
+        reason: one word.
+        detail: a sentence.
+    """
 
     def __init__(self, reason: str, detail: str) -> None:
-        self.reason, self.detail = reason, detail
+        self.reason = reason
+        self.detail = detail
         super().__init__(reason, detail)
 
     def __str__(self) -> str:
@@ -66,8 +87,8 @@ class JoinRefused(AgentError):
 
 
 class Unfinishable(AgentError):
-    """The round cannot be closed."""
+    """The open round can never be closed, so the run cannot go on."""
 
 
 class TooFew(Unfinishable):
-    """The clients of a quorum are never there together."""
+    """The clients of a quorum are never available together."""

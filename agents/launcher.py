@@ -1,4 +1,4 @@
-"""Runs a scenario's server, with followers in this process or wherever a transport finds them."""
+"""Runs a scenario's server. A transport connects it to its followers, in this process or in others."""
 
 from __future__ import annotations
 
@@ -45,16 +45,32 @@ from seedbus.bus import (
 from seedbus.bus.envelope import SHORT
 
 MESSAGES = "messages"
+"""The folder of the ledger, in a run's folder."""
 OUTCOME = "outcome"
+"""The name of the fact that holds how a run ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """All that a run's server is made of.
+    """All that a run's server is made from.
 
-    faults: what a scenario says of messages, links and compute time, sorted by who they concern once they are there.
-    metrics: the names of what the evaluator measures. scenario: what followers are told; processes: how many share
-    them; report_limit: bytes that a REPORT may have. x0: makes x₀, where the algorithm is dense.
+    Attributes:
+        seed: the scenario's.
+        algorithm: the run's, for the problem's dimension.
+        participation: which clients rounds ask, and when rounds are over.
+        stop: when the run is over.
+        evaluation: how often the evaluator measures.
+        metrics: the names of what it measures.
+        network: latency and bandwidth of links.
+        compute: how long clients work.
+        faults: the scenario's faults of all kinds.
+        verify_every: reports at every so many versions have digests; 0: none have.
+        is_virtual: whether time is simulated.
+        scenario: what followers are told of the scenario.
+        processes: how many processes share the clients.
+        lag: when clients get snapshots; None: never.
+        x0: makes x₀, float32 [d]; needed if the algorithm is dense.
+        report_limit: how many bytes a REPORT may have.
     """
 
     seed: int
@@ -77,7 +93,17 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run ended. refusals: reason → client, or stranger → how often; faults: what each of them did, how often."""
+    """How a run ended.
+
+    Attributes:
+        reason: why, in a sentence.
+        rounds: how many were closed.
+        version: the newest.
+        digest: of the final model, in hexadecimal.
+        simulated_s: the run's clock at the end.
+        refusals: reason → sender → count.
+        faults: for each fault, what it did → how often.
+    """
 
     reason: str
     rounds: int
@@ -91,83 +117,95 @@ class Outcome:
 def run(
     setup: Setup, folder: Path, journal: Journal, observer: Observer, connect: Callable[[bytes], Transport]
 ) -> Outcome:
-    """Run, or go on with, the run whose journal this is. connect: from the run's name, the way to its followers.
+    """Execute a run from its beginning, or from the last durable round of its journal.
 
-    Raises `Unfinishable`, `RunFolderError`, and on Ctrl-C `KeyboardInterrupt`; whatever happens, all rounds that were
-    closed are kept.
+    Whatever happens, all rounds that were closed are kept.
+
+    Args:
+        setup: the run.
+        folder: its folder.
+        journal: its journal, open for writing.
+        observer: is called with what happens.
+        connect: makes the transport to its followers, from the run's identifier.
+
+    Raises:
+        Unfinishable: the next commit cannot be made.
+        RunFolderError: the folder cannot be written, or belongs to another build or x₀.
+        KeyboardInterrupt: on Ctrl-C.
     """
     ended = journal.facts().get(OUTCOME)
     if ended is not None:
         return _outcome(ended, folder / FILE)
-    set_threads(os.cpu_count() or 1)  # replay only; it changes no bit
-    crew = _ServerRun(setup, folder, journal, observer, connect)
+    set_threads(os.cpu_count() or 1)  # for replay only; it changes no bit
+    server_run = _ServerRun(setup, folder, journal, observer, connect)
     try:
-        reason = crew.clock.run(crew.work())
+        reason = server_run.clock.run(server_run.work())
     except (Deadlock, EndOfTime) as error:
-        crew.tidy()
-        raise Unfinishable(crew.why_stuck(error)) from None
+        server_run.tidy()
+        raise Unfinishable(server_run.why_stuck(error)) from None
     except BaseException:
-        crew.tidy()
+        server_run.tidy()
         raise
     finally:
-        crew.archive.close()
-    return crew.finish(reason)
+        server_run.archive.close()
+    return server_run.finish(reason)
 
 
 def _outcome(text: str, path: Path) -> Outcome:
-    """The outcome that a journal holds. Raises `JournalDamaged`."""
+    """Return the outcome that a journal holds. Raises `JournalDamaged`."""
     try:
-        found = json.loads(text)
-        return Outcome(*(found[field.name] for field in fields(Outcome)))
+        stored = json.loads(text)
+        return Outcome(*(stored[field.name] for field in fields(Outcome)))
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise JournalDamaged(path, 0, f"its {OUTCOME} cannot be read ({error})") from None
 
 
 def history(algorithm: AnyAlgorithm, journal: Journal, after: int = 0) -> Iterator[Any]:
-    """The commits of a journal from version after + 1 on, verified and decoded; of a dense run those that are kept."""
+    """Yield the commits of a journal from version `after` + 1 on, verified; of a dense run those that are kept."""
     for stored in journal.rounds(after):
         if stored.commit:
             yield from algorithm.unpack_commits(stored.commit)
 
 
 def check_build(folder: Path, facts: dict[str, str], ours: dict[str, str]) -> None:
-    """Raises `RunFolderError` if the facts in a journal name another build than this, or another x₀."""
-    for name, our in ours.items():
-        their = facts.get(name, our)
-        if their != our:
-            what = f"it was begun with {name} {their}, and this is {name} {our}: the bits would differ"
+    """Raise `RunFolderError` if the facts in a journal name another build than this, or another x₀."""
+    for name, our_fact in ours.items():
+        its_fact = facts.get(name, our_fact)
+        if its_fact != our_fact:
+            what = f"it was begun with {name} {its_fact}, and this is {name} {our_fact}: the bits would differ"
             raise RunFolderError(folder, what)
 
 
 def _no_model() -> Vector:
-    raise AssertionError("a server of scalars has no model")
+    raise AssertionError("the server of a scalar-only algorithm has no model")
 
 
-def _those(rules: FaultHooks, kind: Any) -> tuple[list[Any], list[Counter[str]]]:
-    """What the scenario says of one kind, and where it is counted how often it did what."""
-    active = [each for each in rules.faults if isinstance(each.fault, kind)]
+def _faults_of_kind(hooks: FaultHooks, kind: Any) -> tuple[list[Any], list[Counter[str]]]:
+    """Return the faults of one kind, and for each the counter of what it did."""
+    active = [each for each in hooks.faults if isinstance(each.fault, kind)]
     return [each.fault for each in active], [each.counts for each in active]
 
 
 class _ServerRun:
-    """The server and what it stands on."""
+    """A run's server, with its clock, ledger, bus and transport."""
 
     def __init__(
         self, setup: Setup, folder: Path, journal: Journal, observer: Observer, connect: Callable[[bytes], Transport]
     ) -> None:
-        # the reference's, which is every backend's: a server computes nothing that would be worth compiling for
+        # with the reference backend: all have the same self-test, and this one need not be compiled
         facts, own_selftest = journal.facts(), selftest(reference)
         check_build(folder, facts, {"seedbus": version("seedbus"), "selftest": own_selftest.hex()})
-        self.setup, self.journal = setup, journal
+        self.setup = setup
+        self.journal = journal
         self.clock = VirtualClock() if setup.is_virtual else WallClock()
         self.ledger = Ledger(folder / MESSAGES)
         clients = setup.participation.clients
-        rules = FaultHooks(setup.faults, setup.seed, clients)
-        presences, counts = _those(rules, AvailabilityFault)
-        self.population = Availability(presences, setup.seed, clients, counts)
-        stops, crashes = _those(rules, Outage)
-        outages = Outages(stops, crashes)
-        rules.add(*([self.population] if presences else []), *([outages] if stops else []))
+        hooks = FaultHooks(setup.faults, setup.seed, clients)
+        absences, counts = _faults_of_kind(hooks, AvailabilityFault)
+        self.availability = Availability(absences, setup.seed, clients, counts)
+        crashes, crash_counts = _faults_of_kind(hooks, Outage)
+        outages = Outages(crashes, crash_counts)
+        hooks.add(*([self.availability] if absences else []), *([outages] if crashes else []))
         self.coordinator = Coordinator(
             setup.algorithm,
             setup.participation,
@@ -178,33 +216,34 @@ class _ServerRun:
             proofs={"selftest": own_selftest}
             | {name: journal.proof(name) for name in ("x0", "losses") if name in facts},
             believes=not setup.is_virtual,
-            apart=self.population.at_start if setup.is_virtual else self.population.away,
+            apart=self.availability.at_start if setup.is_virtual else self.availability.away,
             lag=setup.lag,
             metrics=setup.metrics,
             state=setup.algorithm.first_state(setup.x0 or _no_model),
             reload=lambda after, last: self._reloaded(after, last),
         )
         self.transport = connect(journal.run_id)
-        self.pace = Pace(setup.compute, setup.seed, rules)
-        self._evaluations = lru_cache(maxsize=16)(setup.algorithm.evaluations)  # asked for each client of a round
+        self.pace = Pace(setup.compute, setup.seed, hooks)
+        self._evaluations = lru_cache(maxsize=16)(setup.algorithm.evaluations)  # called for each client of a round
         positions = FollowerPositions()
         self.bus = Bus(
             self.clock,
             self.transport,
             self.ledger,
-            Links(setup.network, setup.seed, rules),
-            rules,
+            Links(setup.network, setup.seed, hooks),
+            hooks,
             tally=lambda envelope: tally(setup.algorithm, self.coordinator.verifier.is_due, envelope),
             answer_ns=self._answer_ns,
             report_limit=setup.report_limit,
             on_answer=positions.answered,
         )
-        self.server = Server(self.bus, self.coordinator, positions, self.population, outages, journal, observer)
-        # a connection of its own, for the journal's may be in use on the journal's thread
+        self.server = Server(self.bus, self.coordinator, positions, self.availability, outages, journal, observer)
+        # its own connection: the journal's may be in use on the journal's thread
         self.archive = Journal.open(folder, for_writing=False)
-        self.archive.facts()  # now, and not when a client needs it, the system opens what there is to open
+        self.archive.facts()  # the files are opened now, not when a client needs them
 
     async def work(self) -> str:
+        """Execute the run; returns why it ended."""
         try:
             checkpoint = self.journal.checkpoint()
             if checkpoint is None:
@@ -217,7 +256,7 @@ class _ServerRun:
             await self.transport.close()
 
     def finish(self, reason: str) -> Outcome:
-        """All rows into the ledger's files, and the outcome into the journal: the run is over."""
+        """Write all rows into the ledger's files, and the outcome into the journal; reason: why the run ended."""
         self.bus.close()
         self.ledger.write_segment()
         coordinator = self.coordinator
@@ -234,7 +273,7 @@ class _ServerRun:
         return outcome
 
     def tidy(self) -> None:
-        """Leave the folder of a run that stopped in order: the rows up to its last whole round, as files."""
+        """After a run that stopped: write the ledger's rows up to the last whole round into its files."""
         checkpoint = self.journal.checkpoint()
         if checkpoint is not None:
             self.ledger.restore(checkpoint.segments, checkpoint.rows)
@@ -242,6 +281,7 @@ class _ServerRun:
             self.journal.rotated(self.ledger.segments)
 
     def why_stuck(self, error: Deadlock | EndOfTime) -> str:
+        """Return a sentence that says what the run waits for."""
         missing = self.coordinator.missing
         if not missing or isinstance(error, EndOfTime):
             return str(error)
@@ -252,9 +292,9 @@ class _ServerRun:
         )
 
     def _reloaded(self, after: int, last: int) -> list[Any]:
-        """Commits that are held no more."""
+        """Return the commits after version `after` up to `last` from the journal; the server holds them no more."""
         return list(islice(history(self.setup.algorithm, self.archive, after), last - after))
 
     def _answer_ns(self, client: int, round: int, seeds: int) -> int:
-        """seeds: one of the plan, and one for each term of the commits that it brings."""
+        """Return how long a client works; seeds: one of the plan, and one for each term of its commits."""
         return self.pace.time_ns(client, round, self._evaluations(round), max(0, seeds - 1))

@@ -1,7 +1,7 @@
-"""What the agents say to each other: one class a kind, to and from the bodies of envelopes.
+"""The messages between agents: each kind packed into the body of an envelope, and unpacked.
 
-Unpacking raises `BadPayload` (from `algorithms`) and nothing else, whatever a peer sent. Plans, reports and commits
-are opaque here: the algorithm packs them.
+Unpacking raises `BadPayload` (from `algorithms`) and nothing else, whatever a peer sent. Plans, reports and commits are
+opaque here: the algorithm packs them.
 """
 
 from __future__ import annotations
@@ -21,17 +21,21 @@ from seedbus.bus.text import printable
 AnyAlgorithm = Algorithm[Any, Any, Any]
 
 Outgoing = tuple[Envelope, Tally]
-"""A message to be sent, and what it carries in the papers' units."""
+"""A message to send, and what it carries in the papers' units."""
 
-EVALUATE = 1  # what a COMMIT asks of the evaluator
+EVALUATE = 1
+"""A flag of a COMMIT: the evaluator is to answer with metrics."""
 DIGEST = 2
+"""A flag of a COMMIT: the evaluator is to answer with digests."""
 PROOF_BYTES = 64
-DETAIL = 200  # characters of why a client declines
+"""How many bytes each proof of a JOIN has at most."""
+DETAIL = 200
+"""How many characters a client's reason for declining has at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Clients first … last, all at one version."""
+    """The clients `first` to `last`, both included, all at one version."""
 
     first: int
     last: int
@@ -40,10 +44,14 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """Clients with their versions, and proof that their process's arithmetic and its x₀ are the run's.
+    """Clients with their versions, and proofs that their process computes the same bits as the run.
 
-    sender: a host that comes with all its clients, or one client that has lost what the server believes it holds.
-    losses: of a process whose losses are compiled; the others have none, and send nothing in its place.
+    Attributes:
+        sender: a host that joins with all its clients, or one client that states the version that it actually holds.
+        spans: the clients and their versions, ascending.
+        selftest: the self-test of the process's directions and arithmetic.
+        x0: the digest of its x₀.
+        losses: the digest of compiled losses; b"" if they are not compiled: then the message leaves it out.
     """
 
     sender: int
@@ -54,14 +62,17 @@ class Join:
 
     @property
     def proofs(self) -> dict[str, bytes]:
+        """name → proof, without "losses" if there is none."""
         return {"selftest": self.selftest, "x0": self.x0} | ({"losses": self.losses} if self.losses else {})
 
     def pack(self) -> Envelope:
+        """Return the message."""
         spans = [[span.first, span.last, span.version] for span in self.spans]
         return Envelope(Kind.JOIN, self.sender, 0, 0, [spans, *self.proofs.values()])
 
     @staticmethod
     def unpack(envelope: Envelope) -> Join:
+        """Raises `BadPayload`."""
         types = (list, bytes, bytes, bytes) if len(envelope.body) == 4 else (list, bytes, bytes)
         spans, *proofs = _fields(envelope, *types)
         if max(map(len, proofs)) > PROOF_BYTES:
@@ -70,20 +81,21 @@ class Join:
         for span in spans:
             if not (isinstance(span, list) and len(span) == 3 and all(type(n) is int and 0 <= n < 2**32 for n in span)):
                 raise BadPayload("a JOIN's clients are not spans of first, last and version")
-            if span[0] > span[1]:
-                raise BadPayload(f"a JOIN's clients {span[0]} … {span[1]} end before they begin")
+            first, last, _ = span
+            if first > last:
+                raise BadPayload(f"a JOIN's clients {first} … {last} end before they begin")
         return Join(envelope.client, tuple(Span(*span) for span in spans), *proofs)
 
 
 def spans(versions: Sequence[tuple[int, int]]) -> list[Span]:
-    """Runs of neighbouring clients at one version, from (client, version) in ascending order."""
-    found: list[Span] = []
+    """Return the runs of adjacent clients at one version; versions: (client, version) by ascending client."""
+    runs: list[Span] = []
     for client, version in versions:
-        if found and found[-1].last + 1 == client and found[-1].version == version:
-            found[-1] = Span(found[-1].first, client, version)
+        if runs and runs[-1].last + 1 == client and runs[-1].version == version:
+            runs[-1] = Span(runs[-1].first, client, version)
         else:
-            found.append(Span(client, client, version))
-    return found
+            runs.append(Span(client, client, version))
+    return runs
 
 
 def welcome(
@@ -94,61 +106,71 @@ def welcome(
     log: Sequence[Any] = (),
     notes: bytes = b"",
 ) -> Envelope:
-    """An answer to JOIN: at which version each of a host's followers is to stand, and the log to get there.
+    """Return a WELCOME, the answer to a host's last JOIN.
 
-    notes: what they have of snapshots (`downloads`); the log reaches the versions of these too.
+    Args:
+        algorithm: the run's.
+        recipient: the host.
+        version: the run's newest.
+        versions: for each follower of the host, the version to start from.
+        log: the commits up to the newest of these versions, and of those that notes are about.
+        notes: what the clients have of snapshots, as `downloads.pack_notes` returned it.
     """
     column = struct.pack(f"<{len(versions)}I", *versions)
     return Envelope(Kind.WELCOME, recipient, 0, version, [column, algorithm.pack_log(log).body, notes])
 
 
 def unpack_welcome(algorithm: AnyAlgorithm, envelope: Envelope, count: int) -> tuple[list[int], list[Any], bytes]:
-    """The versions of `count` followers, the log up to the newest of these, and their notes.
+    """Return the versions of `count` followers, the log, and the packed notes. Raises `BadPayload`.
 
-    The log: commits 1, 2, …; of a dense algorithm the newest, if it is as old as that.
+    The log holds the commits 1, 2, …, at least to the newest of the versions. Of a dense algorithm it may hold a single
+    commit, or none.
     """
     column, body, notes = _fields(envelope, bytes, list, bytes)
     if len(column) != 4 * count:
-        raise BadPayload(f"a WELCOME tells the versions of {len(column) // 4} followers, not {count}")
+        raise BadPayload(f"a WELCOME has the versions of {len(column) // 4} followers, not of {count}")
     versions, log = list(struct.unpack(f"<{count}I", column)), algorithm.unpack_commits(body)
     if not algorithm.is_dense and (max(versions, default=0) > len(log) or (log and log[0].version != 1)):
-        raise BadPayload(f"a WELCOME's {len(log)} commits do not reach the versions that it tells")
+        raise BadPayload(f"a WELCOME's {len(log)} commits do not reach the versions that it states")
     return versions, log, notes
 
 
 def refuse(recipient: int, reason: str, detail: str) -> Envelope:
+    """Return a REFUSE with one word and a sentence."""
     return Envelope(Kind.REFUSE, recipient, 0, 0, [reason, detail])
 
 
 def unpack_refuse(envelope: Envelope) -> tuple[str, str]:
-    """Reason and sentence. Both are shown to people: what no terminal should see is left out."""
+    """Return reason and sentence, without characters that a terminal must not show. Raises `BadPayload`."""
     reason, detail = _fields(envelope, str, str)
     return printable(reason, 64), printable(detail, 1024)
 
 
 def pack_plan(algorithm: AnyAlgorithm, client: int, plan: Any, missed: Sequence[Any]) -> tuple[Envelope, Tally]:
-    """A plan with the commits that the client missed. The plan's round and version travel in the header."""
-    told, caught_up = algorithm.pack_plan(plan), algorithm.pack_commits(missed)
+    """Return a PLAN with the commits that the client missed. The plan's round and version are in the header."""
+    packed, commits = algorithm.pack_plan(plan), algorithm.pack_commits(missed)
     tally = Tally(
-        scalars=told.scalars + caught_up.scalars,
-        seeds=told.seeds + caught_up.seeds,
-        catchup_bytes=len(msgpack.packb(caught_up.body)) if missed and not algorithm.is_dense else 0,
+        scalars=packed.scalars + commits.scalars,
+        seeds=packed.seeds + commits.seeds,
+        catchup_bytes=len(msgpack.packb(commits.body)) if missed and not algorithm.is_dense else 0,
     )
-    return Envelope(PLAN, client, plan.round, plan.version, [told.body, caught_up.body]), tally
+    return Envelope(PLAN, client, plan.round, plan.version, [packed.body, commits.body]), tally
 
 
 def unpack_plan(algorithm: AnyAlgorithm, envelope: Envelope) -> tuple[Any, list[Any]]:
-    told, caught_up = _fields(envelope, list, list)
-    return algorithm.unpack_plan(told, envelope.round, envelope.base), algorithm.unpack_commits(caught_up)
+    """Return a plan and the commits before it. Raises `BadPayload`."""
+    packed, commits = _fields(envelope, list, list)
+    return algorithm.unpack_plan(packed, envelope.round, envelope.base), algorithm.unpack_commits(commits)
 
 
 def pack_report(algorithm: AnyAlgorithm, client: int, plan: Any, report: Any, digests: dict[str, bytes]) -> Envelope:
-    """A report, with the digests of the replica that it was made from if they are due."""
+    """Return a REPORT; digests: of the client's replica, by field, or {} if none are due."""
     body, proof = algorithm.pack_report(plan, report).body, b"".join(digests.values())
     return Envelope(REPORT, client, plan.round, plan.version, [*body, proof] if proof else body)
 
 
 def unpack_report(algorithm: AnyAlgorithm, envelope: Envelope, plan: Any, *, has_digests: bool) -> tuple[Any, bytes]:
+    """Return the report and the digests of its replica, concatenated; b"" if none are due. Raises `BadPayload`."""
     body, proof = envelope.body, b""
     if has_digests:
         if not body or not isinstance(body[-1], bytes):
@@ -158,11 +180,12 @@ def unpack_report(algorithm: AnyAlgorithm, envelope: Envelope, plan: Any, *, has
 
 
 def decline(client: int, plan: Any, why: Declined) -> Envelope:
-    """In the place of a report: why there is none."""
+    """Return a DECLINE: in the place of a report, why there is none."""
     return Envelope(Kind.DECLINE, client, plan.round, plan.version, [why.reason, str(why)[:DETAIL]])
 
 
 def unpack_decline(envelope: Envelope) -> tuple[str, str]:
+    """Return reason and sentence. Raises `BadPayload`."""
     reason, detail = _fields(envelope, str, str)
     if reason not in DECLINES or len(detail) > DETAIL:
         raise BadPayload(f"a DECLINE says {reason[:DETAIL]!r}; it may say {', '.join(sorted(DECLINES))}")
@@ -170,23 +193,31 @@ def unpack_decline(envelope: Envelope) -> tuple[str, str]:
 
 
 def pack_peak(client: int, plan: Any, peak: Packed) -> tuple[Envelope, Tally]:
-    """The largest of what a cohort's reports said, for one of the cohort; there is no answer."""
+    """Return a PEAK: the largest norm of a cohort's reports, for one of its clients. It has no answer."""
     return Envelope(Kind.PEAK, client, plan.round, plan.version, peak.body), Tally(scalars=peak.scalars)
 
 
 def pack_commit(algorithm: AnyAlgorithm, round: int, version: int, commits: Sequence[Any], wants: int) -> Envelope:
-    """Commits for the evaluator; version: what it stands at once it has folded them."""
+    """Return a COMMIT for the evaluator; version: the one after these commits; wants: flags `EVALUATE`, `DIGEST`."""
     return Envelope(Kind.COMMIT, EVALUATOR, round, version, [algorithm.pack_log(commits).body, wants])
 
 
 def unpack_commit(algorithm: AnyAlgorithm, envelope: Envelope) -> tuple[list[Any], int]:
+    """Return the commits and the flags. Raises `BadPayload`."""
     body, wants = _fields(envelope, list, int)
     return algorithm.unpack_commits(body), wants
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What the evaluator found at a version: metrics, digests, or both."""
+    """What the evaluator computed at a version: metrics, digests, or both.
+
+    Attributes:
+        round: the round after which it was asked.
+        version: the version of its replica.
+        metrics: name → value.
+        digests: field of the replica → digest.
+    """
 
     round: int
     version: int
@@ -194,12 +225,14 @@ class Evaluation:
     digests: dict[str, bytes] = field(default_factory=dict)
 
     def pack(self) -> Envelope:
+        """Return the message."""
         values = struct.pack(f"<{len(self.metrics)}d", *self.metrics.values())
         proof = [[name, digest] for name, digest in self.digests.items()]
         return Envelope(Kind.EVALUATION, EVALUATOR, self.round, self.version, [list(self.metrics), values, proof])
 
     @staticmethod
     def unpack(envelope: Envelope) -> Evaluation:
+        """Raises `BadPayload`."""
         names, values, proof = _fields(envelope, list, bytes, list)
         if len(values) != 8 * len(names) or not all(type(name) is str for name in names):
             raise BadPayload(f"{len(names)} metrics with {len(values)} bytes of values")
@@ -212,17 +245,17 @@ class Evaluation:
         return Evaluation(envelope.round, envelope.base, metrics, digests)
 
     def check(self, metrics: Collection[str], fields: Collection[str]) -> None:
-        """Raises `BadPayload` unless it holds the digests of exactly these fields, and these metrics or none."""
+        """Raise `BadPayload` unless it has the digests of exactly these fields, and these metrics or none."""
         if self.metrics and self.metrics.keys() != set(metrics):
             raise BadPayload(f"an EVALUATION's metrics are {_listed(self.metrics)}, not {_listed(metrics)}")
-        if list(self.digests) != list(fields):  # in this order: reports have them one after the other, without names
+        if list(self.digests) != list(fields):  # in this order, for reports have them without names
             raise BadPayload(f"an EVALUATION's digests are of {_listed(self.digests)}, not of {_listed(fields)}")
         if any(len(digest) != DIGEST_BYTES for digest in self.digests.values()):
             raise BadPayload(f"an EVALUATION's digests are not of {DIGEST_BYTES} bytes each")
 
 
 def tally(algorithm: AnyAlgorithm, is_verified: Callable[[int], bool], envelope: Envelope) -> Tally:
-    """What a follower's message carries beside its length. is_verified: whether reports at a version have digests."""
+    """Return what a follower's message carries; is_verified: whether reports at a version have digests."""
     kind, _, _, base, body = envelope
     if kind is not REPORT:
         if kind is not Kind.EVALUATION:
@@ -239,6 +272,7 @@ def tally(algorithm: AnyAlgorithm, is_verified: Callable[[int], bool], envelope:
 
 
 def bye(recipient: int) -> Envelope:
+    """Return a BYE: the run is over."""
     return Envelope(Kind.BYE, recipient, 0, 0)
 
 
@@ -247,8 +281,9 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _fields(envelope: Envelope, *types: type) -> list[Any]:
-    found = [type(element) for element in envelope.body]
-    if found != list(types):
-        expected, got = (", ".join(kind.__name__ for kind in kinds) for kinds in (types, found))
-        raise BadPayload(f"a {envelope.kind.name} holds ({expected}), not ({got})")
+    """Return the elements of a body, which must have these types. Raises `BadPayload`."""
+    actual_types = [type(element) for element in envelope.body]
+    if actual_types != list(types):
+        expected, actual = (", ".join(kind.__name__ for kind in kinds) for kinds in (types, actual_types))
+        raise BadPayload(f"a {envelope.kind.name} holds ({expected}), not ({actual})")
     return envelope.body

@@ -1,4 +1,4 @@
-"""Who watches a run: progress bars, logs and tests. Observers decide nothing and must not fail."""
+"""Observers of a run: progress bars, logs and tests. They decide nothing and must not fail."""
 
 from __future__ import annotations
 
@@ -9,15 +9,23 @@ from seedbus.agents.round_record import ClosedRound
 
 
 class Observer(Protocol):
-    """Told of what happens, as it happens."""
+    """Is called with what happens, as it happens."""
 
-    def round_closed(self, closed: ClosedRound, now_ns: int, bytes_so_far: int) -> None: ...
+    def round_closed(self, closed: ClosedRound, now_ns: int, bytes_so_far: int) -> None:
+        """A round was closed, and is durable; bytes_so_far: of the algorithm, both ways."""
+        ...
 
-    def measured(self, line: dict[str, Any]) -> None: ...
+    def measured(self, line: dict[str, Any]) -> None:
+        """The evaluator measured; line: a line of metrics."""
+        ...
 
-    def refused(self, refusal: Refusal) -> None: ...
+    def refused(self, refusal: Refusal) -> None:
+        """A message was refused."""
+        ...
 
-    def noted(self, event: str, **facts: Any) -> None: ...
+    def noted(self, event: str, **facts: Any) -> None:
+        """Something else happened."""
+        ...
 
 
 class NullObserver:

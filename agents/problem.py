@@ -12,7 +12,9 @@ class ClientProblem(Protocol):
     """A task bound to its data, as clients and the evaluator use it: part of `models.task.Problem`. For one thread."""
 
     @property
-    def dimension(self) -> int: ...
+    def dimension(self) -> int:
+        """d, the number of trained parameters."""
+        ...
 
     def x0(self) -> Vector:
         """Return the initial model, float32 [d]: it is never sent, so it has the same bits in every process."""

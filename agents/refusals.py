@@ -1,4 +1,4 @@
-"""What was refused, counted by reason and by whom."""
+"""Messages that were refused, counted by reason and sender."""
 
 from __future__ import annotations
 
@@ -7,25 +7,32 @@ from dataclasses import dataclass
 from enum import Flag, StrEnum, auto
 from typing import Any, Self
 
-NOBODY = -(2**31)  # the client of a refusal that concerns no client
-PEERS = 1000  # so many strangers are told apart
-TOLD = 5  # so many refusals of one stranger for one reason are told, the rest counted
+NOBODY = -(2**31)
+"""The client of a refusal that concerns no client."""
+MAX_PEERS = 1000
+"""How many pairs of stranger and reason are counted one by one; all further ones are counted together."""
+MAX_NOTED = 5
+"""How many refusals of one stranger for one reason observers are told of; the rest are only counted."""
 
 
 class Mark(Flag):
-    """What follows from a refusal, or what it says of its sender."""
+    """What follows from a refusal, or what it shows about the sender."""
 
     NONE = 0
     BAD_ANSWER = auto()
-    """It counts as the sender's answer to its plan: nobody waits for another."""
+    """It counts as the sender's answer to its plan: no other answer is awaited."""
     DISHONEST = auto()
-    """No client that keeps to the protocol is refused for it, whatever befalls its messages."""
+    """A client that keeps to the protocol is never refused for it, even if its messages are lost, late or doubled."""
     FROM_X0 = auto()
-    """What the client holds is of no use in this run; from x₀ on it may join."""
+    """The client's state is of no use in this run; it may join again from x₀."""
 
 
 class Reason(StrEnum):
-    """What members' messages are refused for; strangers' are refused for others too. `mark` says what follows."""
+    """Why a member's message is refused. Strangers' messages are refused for other reasons too.
+
+    Attributes:
+        mark: what follows from it.
+    """
 
     mark: Mark
 
@@ -67,13 +74,20 @@ class Reason(StrEnum):
 
     @classmethod
     def marked(cls, mark: Mark) -> frozenset[str]:
-        """All reasons with that mark."""
+        """Return all reasons with a mark."""
         return frozenset(reason for reason in cls if mark in reason.mark)
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A message that was not acted upon: who sent it, one word why, and a sentence."""
+    """A message that was not acted upon.
+
+    Attributes:
+        client: the client or host that sent it; `NOBODY`: a stranger.
+        round: the round that it was for, or the open one.
+        reason: one word; of a member, a `Reason`.
+        detail: a sentence.
+    """
 
     client: int
     round: int
@@ -82,34 +96,40 @@ class Refusal:
 
 
 class Refusals:
-    """How often what was refused. clients: by (client or host, reason); peers: by (address, reason), of strangers."""
+    """How often messages were refused.
+
+    Attributes:
+        clients: (client or host, reason) → count.
+        peers: (address, reason) → count, of strangers.
+    """
 
     def __init__(self) -> None:
         self.clients: Counter[tuple[int, str]] = Counter()
         self.peers: Counter[tuple[str, str]] = Counter()
 
     def of_peer(self, peer: str, reason: str) -> bool:
-        """Count one of a stranger's; true if it is worth telling."""
-        is_known = (peer, reason) in self.peers or len(self.peers) < PEERS
-        who = peer if is_known else "others"
-        self.peers[who, reason] += 1
-        return self.peers[who, reason] <= TOLD
+        """Count a refusal of a stranger. Returns whether observers are to be told of it."""
+        is_counted_alone = (peer, reason) in self.peers or len(self.peers) < MAX_PEERS
+        sender = peer if is_counted_alone else "others"
+        self.peers[sender, reason] += 1
+        return self.peers[sender, reason] <= MAX_NOTED
 
     def by_reason(self) -> dict[str, dict[str, int]]:
-        """reason → who → how often."""
-        found: dict[str, dict[str, int]] = {}
-        for who, reason, count in self.pack():
-            found.setdefault(reason, {})[str(who)] = count
-        return found
+        """Return reason → sender → count."""
+        counts: dict[str, dict[str, int]] = {}
+        for sender, reason, count in self.pack():
+            counts.setdefault(reason, {})[str(sender)] = count
+        return counts
 
     def pack(self) -> list[list[Any]]:
-        """[who, reason, count] of each, in order."""
+        """Return what a checkpoint stores: [sender, reason, count] of each, clients first, both ascending."""
         clients = [[client, reason, count] for (client, reason), count in sorted(self.clients.items())]
         return clients + [[peer, reason, count] for (peer, reason), count in sorted(self.peers.items())]
 
     def unpack(self, packed: list[list[Any]]) -> None:
-        for who, reason, count in packed:
-            if isinstance(who, int):
-                self.clients[who, reason] = count
+        """Go on from what `pack` returned."""
+        for sender, reason, count in packed:
+            if isinstance(sender, int):
+                self.clients[sender, reason] = count
             else:
-                self.peers[who, reason] = count
+                self.peers[sender, reason] = count

@@ -1,4 +1,4 @@
-"""How a round went, for whoever looks at a run afterwards; nothing in the run depends on it."""
+"""How a round went, for reports about the run; nothing in the run depends on it."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from seedbus.agents.messages import Outgoing
-
 
 @dataclass(frozen=True, slots=True)
 class RoundRecord:
-    """One round. Times in nanoseconds of the run's clock; is_expired: the deadline closed it.
+    """How one round went.
 
-    lags: commits that each of the cohort had missed when it was asked, in the cohort's order. late: reports of earlier
-    rounds that are in this round's commit, as (commits made since they started, their clients).
+    Attributes:
+        opened_ns: when it opened, by the run's clock.
+        closed_ns: when it closed.
+        is_expired: whether its deadline closed it.
+        lags: how many commits each client of the cohort had missed when it was asked, in the cohort's order.
+        late: reports of earlier rounds in this round's commit: (commits made since their round started, clients).
     """
 
     opened_ns: int = 0
@@ -24,11 +26,13 @@ class RoundRecord:
     late: Sequence[tuple[int, Sequence[int]]] = ()
 
     def pack(self) -> list[Any]:
+        """Return what the journal stores: the fields in order."""
         late = [[staleness, list(clients)] for staleness, clients in self.late]
         return [self.opened_ns, self.closed_ns, self.is_expired, list(self.lags), late]
 
     @staticmethod
     def unpack(packed: list[Any]) -> RoundRecord:
+        """Return the record that `pack` stored."""
         opened_ns, closed_ns, is_expired, lags, late = packed
         return RoundRecord(
             opened_ns, closed_ns, is_expired, lags, [(staleness, clients) for staleness, clients in late]
@@ -40,7 +44,16 @@ NO_RECORD = RoundRecord()
 
 @dataclass(frozen=True, slots=True)
 class ClosedRound:
-    """A round that is over. commit is None if it had no quorum; told: what the cohort is told of its reports."""
+    """A round that is over.
+
+    Attributes:
+        round: its number, from 0.
+        version: the version after it.
+        cohort: the clients that it asked, ascending.
+        reported: those whose reports came in time, ascending.
+        commit: its commit; None if it had no quorum.
+        record: how it went.
+    """
 
     round: int
     version: int
@@ -48,4 +61,3 @@ class ClosedRound:
     reported: tuple[int, ...]
     commit: Any
     record: RoundRecord = NO_RECORD
-    told: tuple[Outgoing, ...] = ()

@@ -1,4 +1,4 @@
-"""What keys the directions of a round."""
+"""The key of a round's directions."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from seedbus.bus.keyed_random import bits
 
 
 def of_directions(seed: int, round: int) -> int:
-    """64 bits, from the scenario's seed."""
+    """Return 64 bits; seed: the scenario's."""
     return bits(seed, "directions", round)

@@ -1,7 +1,7 @@
-"""Comparing replicas: divergence is never silent.
+"""Verification of replicas, so that divergence is never silent.
 
-Every report made at a version that is due carries the digests of the replica that it was made from, eight bytes a
-field. The evaluator's own, at the same version, are the truth that they are compared with, whichever comes first.
+A report that was computed at a version that is due carries the digests of its client's replica, eight bytes a field.
+They are compared with the evaluator's at the same version, whichever of the two arrives first.
 """
 
 from __future__ import annotations
@@ -9,12 +9,20 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-KEPT = 64  # versions whose digests are remembered at least: most reports are about the newest
+KEPT = 64
+"""For how many versions the evaluator's digests are kept at least; most reports are about the newest."""
 
 
 @dataclass(slots=True)
 class Verifier:
-    """Compares digests at every `every`-th version; 0: never. kept: so many of them are remembered."""
+    """Compares digests.
+
+    Attributes:
+        every: versions that this divides are due; 0: none.
+        kept: for how many versions the evaluator's digests are kept.
+        truth: version → field → the evaluator's digest.
+        claims: version → (client, its digests), of those that came before the evaluator's.
+    """
 
     every: int = 0
     kept: int = KEPT
@@ -22,17 +30,18 @@ class Verifier:
     claims: dict[int, list[tuple[int, bytes]]] = field(default_factory=dict)
 
     def is_due(self, version: int) -> bool:
+        """Whether reports at a version carry digests."""
         return self.every > 0 and version % self.every == 0
 
     def claimed(self, client: int, version: int, claim: bytes) -> str | None:
-        """A client's digests came in; returns how they differ from the evaluator's, once those are known."""
+        """Take a client's digests. Returns how they differ from the evaluator's, if those are known and differ."""
         if version in self.truth:
             return self._difference(client, version, claim)
         self.claims.setdefault(version, []).append((client, claim))
         return None
 
     def settled(self, version: int, digests: dict[str, bytes]) -> list[tuple[int, str]]:
-        """The evaluator's digests came in; returns the clients whose earlier claims differ, and how."""
+        """Take the evaluator's digests. Returns the clients whose earlier digests differ, and how."""
         if not self.is_due(version):
             return []
         self.truth[version] = digests
@@ -42,9 +51,11 @@ class Verifier:
         return [(client, difference) for client, difference in earlier if difference is not None]
 
     def pack(self) -> list[Any]:
+        """Return what a checkpoint stores: [version, [[field, digest], …]] of each version, ascending."""
         return [[version, [list(pair) for pair in digests.items()]] for version, digests in sorted(self.truth.items())]
 
     def unpack(self, packed: list[Any]) -> None:
+        """Go on from what `pack` returned."""
         self.truth = {version: {name: digest for name, digest in digests} for version, digests in packed}
 
     def _difference(self, client: int, version: int, claim: bytes) -> str | None:

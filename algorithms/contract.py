@@ -18,7 +18,6 @@ server needs no torch.
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
@@ -26,7 +25,7 @@ from typing import Any, NamedTuple, Protocol, Self, TypeVar
 import numpy as np
 
 from seedbus.algorithms.objective import Objective
-from seedbus.algorithms.vector import Vector as Vector
+from seedbus.vector import Vector as Vector
 
 
 class CommitGap(ValueError):
@@ -377,19 +376,6 @@ class Algorithm(Payloads[PlanT, ReportT, CommitT], Protocol[PlanT, ReportT, Comm
     def diagnostics(self, replica: Replica) -> dict[str, float]:
         """Return statistics of the algorithm's own fields, by name, to be recorded with an evaluation."""
         ...
-
-
-def inner(first: Vector, second: Vector) -> float:
-    """Return ⟨first, second⟩ of two vectors [d], with products and sums in float64.
-
-    NumPy's sum adds in the same order on every processor. np.dot uses BLAS, whose order depends on the processor.
-    """
-    return float(np.multiply(first, second, dtype=np.float64).sum())
-
-
-def norm(numbers: Vector) -> float:
-    """Return the Euclidean norm of a vector [d], the same to the bit on every processor."""
-    return math.sqrt(inner(numbers, numbers))
 
 
 def commits_after(version: int, commits: Sequence[CommitT]) -> Sequence[CommitT]:

@@ -11,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from seedbus.algorithms.vector import Vector
+from seedbus.vector import Vector
 
 
 class Objective(Protocol):

@@ -14,7 +14,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from house import ORDER, PACKAGE, House, dotted, place, read
+from house import GROUND, ORDER, PACKAGE, House, dotted, place, read
 
 
 def table(house: House) -> str:
@@ -166,6 +166,8 @@ def draw(house: House) -> str:
     inside: Counter[tuple[str, str, str]] = Counter()
     across: Counter[tuple[str, str]] = Counter()
     for importer, imported in house.arrows:
+        if imported.name in {f"{PACKAGE}.{name}" for name in GROUND}:
+            continue
         layer, other = importer.room.partition("/")[0], imported.room.partition("/")[0]
         above, below = place(importer, layer), place(imported, other)
         if layer != other:
@@ -197,7 +199,8 @@ def draw(house: House) -> str:
             parts.append(box(panel.middle(name), panel.floor, label, f"{files} file{'s'[: files > 1]}"))
     parts.append(
         f'<text class="small" x="{WIDTH // 2}" y="{HEIGHT - 10}">'
-        "arrows: imports, from importer to imported, by pairs of files; red: against the declared order</text>"
+        "arrows: imports, from importer to imported, by pairs of files; red: against the declared order; "
+        f"not drawn: {' and '.join(f'{PACKAGE}/{name}.py' for name in GROUND)}, which every layer may import</text>"
     )
     return "\n".join([*parts, "</svg>", ""])
 

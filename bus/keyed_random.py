@@ -7,20 +7,15 @@ draw.
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from typing import TypeVar
 
-Key = int | str
+from seedbus.keyed import Key as Key
+from seedbus.keyed import bits as bits
+from seedbus.keyed import keyed_bytes
+
 T = TypeVar("T")
-
-
-def bits(seed: int, *key: Key) -> int:
-    """Return 64 uniform bits keyed by (seed, key…), by BLAKE2b."""
-    text = "\x1f".join(map(str, key)).encode()
-    salt = (seed % 2**64).to_bytes(8, "little")
-    return int.from_bytes(hashlib.blake2b(text, digest_size=8, key=salt).digest(), "little")
 
 
 def uniform(seed: int, *key: Key) -> float:
@@ -60,7 +55,7 @@ class KeyedRandom:
     def __init__(self, seed: int, clients: int, identity: str, number: int = 0) -> None:
         self._seed = seed
         self._clients = clients
-        self._key = ("rule", hashlib.blake2b(identity.encode(), digest_size=8).hexdigest(), number)
+        self._key = ("rule", keyed_bytes(identity).hex(), number)
         self._shares: dict[float, frozenset[int]] = {}
 
     def draw(self, *key: Key) -> float:

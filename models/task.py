@@ -13,15 +13,12 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeGuard, runtime_checkable
 
-import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field
 
 from seedbus.models.errors import DataError
 from seedbus.models.partitions import Iid, Partition
-
-# float32 in every run; float64 only in the reference that the theory tests use.
-Vector = NDArray[np.floating[Any]]
+from seedbus.vector import Vector as Vector
 
 SPLITS = ("train", "validation", "test")
 

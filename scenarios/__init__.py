@@ -1,4 +1,4 @@
-"""What happens: scenario files, faults, runs, reports and the command line.
+"""Scenario files, faults, runs, reports and the command line.
 
 Doors: `cli`, `reporting`, `running`, `schema`.
 """

@@ -1,4 +1,4 @@
-"""Errors that a person can mend, as one sentence on stderr and an exit code; a traceback is always a bug of ours."""
+"""Errors that the user can fix are printed to stderr as one sentence. A traceback is always a bug of ours."""
 
 from __future__ import annotations
 
@@ -14,31 +14,35 @@ from seedbus.scenarios.reporting.terminal import say
 
 @contextmanager
 def cli_errors() -> Iterator[None]:
-    """What a person can mend, as one sentence and an exit code."""
+    """Turn errors that the user can fix into one sentence on stderr and an exit code; pass all others on.
+
+    Raises:
+        typer.Exit: with the code of `exit_code`.
+    """
     try:
         yield
     except KeyboardInterrupt as stop:
         _fail(str(stop) or "stopped", Exit.INTERRUPTED)
     except BrokenPipeError:
-        raise  # `| head`: typer ends quietly
+        raise  # the reader of a pipe is gone, as with `| head`: typer exits without a message
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python would try again, and complain, when it ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # otherwise Python flushes stdout at exit, and fails again
         _fail(f"{error.filename or 'stdout'}: it cannot be written ({error.strerror})", Exit.FOLDER)
     except MemoryError as error:
         _fail(f"there is not enough memory for this run ({error})", Exit.DATA)
     except Exception as error:
         if _is_stop(error):
             _fail("stopped", Exit.INTERRUPTED)
-        known = exit_code(error)
-        if known is None:
+        code = exit_code(error)
+        if code is None:
             raise
-        _fail(error.sentences if isinstance(error, ScenarioError) else str(error), known)
+        _fail(error.sentences if isinstance(error, ScenarioError) else str(error), code)
 
 
 def _is_stop(error: BaseException | None) -> bool:
-    """Whether it is Ctrl-C that came while something was loaded, and was taken for an error there."""
+    """Whether the error was caused by Ctrl-C during an import, which code there turned into another error."""
     while error is not None:
-        # pydantic's core, interrupted while it builds, swallows that and raises an error of its own
+        # pydantic's core swallows a Ctrl-C while it builds a schema, and raises an error of its own
         is_swallowed = type(error).__name__ == "SchemaError" and "KeyboardInterrupt" in str(error)
         if isinstance(error, KeyboardInterrupt) or is_swallowed:
             return True
@@ -47,12 +51,12 @@ def _is_stop(error: BaseException | None) -> bool:
 
 
 def exit_code(error: Exception) -> Exit | None:
-    """The exit code of an error whose sentence a person can act upon; None: it is a bug of ours."""
+    """Return the exit code of an error that the user can fix; None for any other error, which is a bug of ours."""
     from seedbus.agents.errors import AgentError, JoinRefused, Unfinishable
     from seedbus.bus.errors import BadEndpoint, BadKey, EndOfTime, LedgerDamaged, RemoteError, TooFewFiles
     from seedbus.models.errors import DataError, NotAllowed
 
-    if isinstance(error, WorkerFailed):  # with a sentence of its own, unless it was killed
+    if isinstance(error, WorkerFailed):  # unless it was killed, the worker has printed a sentence of its own
         return Exit(error.code) if error.code in list(Exit) else Exit.STUCK
     kinds: list[tuple[type[Exception], Exit]] = [
         (DataError, Exit.DATA),

@@ -1,4 +1,4 @@
-"""What a person got wrong, and the exit codes of the command."""
+"""Errors that the user can fix, and the exit codes of the command."""
 
 from __future__ import annotations
 
@@ -23,10 +23,16 @@ class Exit(IntEnum):
 
 
 class WorkerFailed(Exception):
-    """A worker process ended and no other was started in its place. code: its exit code, or minus the signal."""
+    """A worker process ended and was not replaced.
+
+    Attributes:
+        number: the worker's number.
+        code: its exit code, or minus the number of the signal that killed it.
+    """
 
     def __init__(self, number: int, code: int) -> None:
-        self.number, self.code = number, code
+        self.number = number
+        self.code = code
         super().__init__(number, code)
 
     def __str__(self) -> str:
@@ -35,10 +41,16 @@ class WorkerFailed(Exception):
 
 
 class ScenarioError(ValueError):
-    """A scenario that cannot be run: one sentence a problem, each naming the file, the field and what is accepted."""
+    """A scenario cannot be run, or an option is wrong.
+
+    Attributes:
+        source: the file or option.
+        problems: one sentence for each problem, with the field and what is accepted.
+    """
 
     def __init__(self, source: str, problems: list[str]) -> None:
-        self.source, self.problems = source, problems
+        self.source = source
+        self.problems = problems
         super().__init__(source, problems)
 
     @property
@@ -50,10 +62,16 @@ class ScenarioError(ValueError):
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C in a run that has a folder: every round that was closed is kept in it. command: what goes on with it."""
+    """Ctrl-C stopped a run. All its closed rounds are stored in its folder.
+
+    Attributes:
+        folder: the run's folder.
+        command: the command that resumes the run.
+    """
 
     def __init__(self, folder: Path, command: str = "seedbus run") -> None:
-        self.folder, self.command = folder, command
+        self.folder = folder
+        self.command = command
         super().__init__(folder, command)
 
     def __str__(self) -> str:

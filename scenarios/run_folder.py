@@ -1,4 +1,4 @@
-"""The folder of a run, before anything runs there: a free one, a journal in it, or the run to go on with."""
+"""The folder of a run before the run starts: a new folder and journal, or those of a run to resume."""
 
 from __future__ import annotations
 
@@ -25,17 +25,26 @@ SCENARIO = "scenario.yaml"
 
 
 def scenario_of(folder: Path) -> Scenario:
-    """The scenario that a run's journal holds. Raises `RunFolderError`, `JournalDamaged`."""
+    """Return the scenario in a run's journal.
+
+    Raises:
+        RunFolderError: there is no run in the folder.
+        JournalDamaged: the journal, or the scenario in it, cannot be read.
+    """
     with closing(Journal.open(folder, for_writing=False)) as journal:
         text = journal.facts().get("scenario", "")
     try:
         return validate(json.loads(text), str(folder / FILE))
-    except (ValueError, RecursionError) as error:  # a `ScenarioError` too: nobody but us wrote it
+    except (ValueError, RecursionError) as error:  # ScenarioError too: we wrote this scenario, and it was valid
         raise JournalDamaged(folder / FILE, 0, f"its scenario cannot be read ({error})") from None
 
 
 def check_name(folder: Path) -> None:
-    """Raises `RunFolderError` for a name that is not text: Arrow opens no files there."""
+    """Check that a folder's name is UTF-8, since Arrow cannot open files under any other.
+
+    Raises:
+        RunFolderError: the name is not UTF-8.
+    """
     try:
         str(folder).encode()
     except UnicodeEncodeError:
@@ -43,7 +52,13 @@ def check_name(folder: Path) -> None:
 
 
 def next_folder(name: str) -> Path:
-    """The first free one of runs/NAME-1, -2, …; made at once, so that two runs cannot take the same."""
+    """Create and return the first free folder of runs/NAME-1, runs/NAME-2, …
+
+    It is created at once, so that two runs cannot take the same.
+
+    Raises:
+        RunFolderError: the folder cannot be created.
+    """
     for number in itertools.count(1):
         folder = RUNS / f"{name}-{number}"
         try:
@@ -57,10 +72,13 @@ def next_folder(name: str) -> Path:
 
 
 def lost_rounds(folder: Path, scenario: Scenario) -> dict[str, str]:
-    """What was durable in a journal and is lost, for a run that goes on: event → what it says.
+    """Return the notes about durable rounds that a damaged journal has lost: event → text; empty if it is intact.
 
-    In simulated time the same rounds are made again. In real time they would be others, and clients hold what was lost:
-    raises `JournalDamaged`, and leaves all files as they are.
+    In simulated time the resumed run repeats the same rounds. In real time the new rounds would differ, while clients
+    still have the lost ones.
+
+    Raises:
+        JournalDamaged: rounds are lost, and the clock is "wall". All files are left as they are.
     """
     with closing(Journal.open(folder, for_writing=False)) as journal:
         lost = journal.lost()
@@ -72,9 +90,15 @@ def lost_rounds(folder: Path, scenario: Scenario) -> dict[str, str]:
 
 
 def journal_in(folder: Path, scenario: Scenario, files: dict[str, str], *, resume: bool) -> Journal:
-    """A new journal in a folder, or with `resume` the one that is there. files: digests of what the scenario names.
+    """Create a journal in a folder, or open the existing one, and write the resolved scenario beside it.
 
-    Raises `RunFolderError`, `JournalDamaged`.
+    Args:
+        files: digests of the files that the scenario names.
+        resume: open the existing journal.
+
+    Raises:
+        RunFolderError: the folder cannot be written, is in use, or its run was made with another build or other files.
+        JournalDamaged: the journal cannot be read.
     """
     resolved = scenario.resolved()
     facts = {"scenario": json.dumps(resolved)} | files
@@ -92,8 +116,15 @@ def journal_in(folder: Path, scenario: Scenario, files: dict[str, str], *, resum
 
 
 def refuse_another(scenario: Scenario, before: Scenario, folder: Path) -> None:
-    """Raises `RunFolderError` if a folder's run is not one of this scenario."""
-    # how the bytes move, and what is expected, changes no bit of a run
+    """Check that a folder's run has this scenario.
+
+    Args:
+        before: the scenario in the folder's journal.
+
+    Raises:
+        RunFolderError: the scenarios differ in more than `transport` and `expect`.
+    """
+    # transport and expectations do not change the bits of a run
     before = before.model_copy(update={"transport": scenario.transport, "expect": scenario.expect})
     if before != scenario:
         difference = _first_difference(before.resolved(), scenario.resolved())
@@ -110,7 +141,11 @@ def _first_difference(before: Any, now: Any, path: str = "") -> str:
 
 @contextmanager
 def writable(folder: Path) -> Iterator[None]:
-    """A disk that is full, a folder that is read-only: one sentence."""
+    """Turn errors of writing into a folder, like a full disk, into one sentence.
+
+    Raises:
+        RunFolderError: the folder cannot be written.
+    """
     try:
         yield
     except Misplaced as error:

@@ -1,4 +1,4 @@
-"""What pydantic found wrong with a scenario, a sentence a mistake: the field, the value, and what is accepted."""
+"""Turns pydantic's validation errors into sentences: the field, its value, and what is accepted."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-Place = tuple[int | str, ...]
+Path = tuple[int | str, ...]
 
-# What is accepted, by pydantic's kind of error; the braces are filled from its context. Others keep pydantic's words.
+# The accepted values by pydantic's error type, as format strings for its context; other types keep pydantic's message.
 _ACCEPTED = {
     "bool_type": "true or false",
     "dict_type": "a mapping",
@@ -35,34 +35,41 @@ _ACCEPTED = {
     "too_short": "{min_length} or more values",
     "tuple_type": "a list",
 }
-_MOST = 100  # mistakes; to compare each with all others takes their square
-_LONGEST = 80  # characters of a value that a sentence quotes
+_MAX_PROBLEMS = 100  # every problem is compared with all others, which takes quadratic time
+_MAX_CHARACTERS = 80  # of a quoted value
 
 
 def sentences(error: ValidationError, model: type[BaseModel], document: Any) -> list[str]:
-    """One sentence for every mistake in the document, the first `_MOST` of them."""
-    found = error.errors(include_url=False)
-    problems = [(_place(problem, document), problem) for problem in found[:_MOST]]
-    told = [_sentence(place, problem, model) for place, problem in problems if not _is_lesser(place, problem, problems)]
-    return [*told, f"and {len(found) - _MOST:,} further mistakes"] if len(found) > _MOST else told
+    """Return one sentence for each of the first 100 problems in the document.
+
+    Args:
+        model: the model that the document was validated by.
+        document: the parsed document.
+    """
+    errors = error.errors(include_url=False)
+    problems = [(_path(problem, document), problem) for problem in errors[:_MAX_PROBLEMS]]
+    texts = [_sentence(path, problem, model) for path, problem in problems if not _is_implied(path, problem, problems)]
+    if len(errors) > _MAX_PROBLEMS:
+        texts.append(f"and {len(errors) - _MAX_PROBLEMS:,} further mistakes")
+    return texts
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """What to say of a word that is not known: the nearest one that is, or all of them."""
+    """Return a hint for an unknown word: the most similar known word, or all known words."""
     names = list(known)
-    near = difflib.get_close_matches(word, names, 1)
-    return f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
+    similar = difflib.get_close_matches(word, names, 1)
+    return f"did you mean {similar[0]}?" if similar else f"there are {', '.join(names)}"
 
 
 def quoted(value: Any) -> str:
-    """The value as it would be written, cut off where it is long."""
+    """Return the value as JSON, truncated if it is long."""
     text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    return text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]}…"
 
 
-def _place(problem: Any, document: Any) -> Place:
-    """Where in the document: the location without the variants and validators that pydantic names on the way."""
-    place: list[int | str] = []
+def _path(problem: Any, document: Any) -> Path:
+    """Return a problem's path in the document: pydantic's location without the names of variants and validators."""
+    path: list[int | str] = []
     for part in problem["loc"]:
         if isinstance(document, dict) and str(part) in document:
             document = document[str(part)]
@@ -70,24 +77,27 @@ def _place(problem: Any, document: Any) -> Place:
             document = document[part] if part < len(document) else None
         else:
             continue
-        place.append(part)
-    if problem["type"] == "missing" and (not place or place[-1] != problem["loc"][-1]):
-        place.append(problem["loc"][-1])
-    return tuple(place)
+        path.append(part)
+    if problem["type"] == "missing" and (not path or path[-1] != problem["loc"][-1]):
+        path.append(problem["loc"][-1])
+    return tuple(path)
 
 
-def _is_lesser(place: Place, problem: Any, problems: list[tuple[Place, Any]]) -> bool:
-    """True for what only says that a value is not of another form, which would have been accepted too."""
-    has_other = any(where == place and other is not problem for where, other in problems)
-    has_deeper = any(where[: len(place)] == place and where != place for where, _ in problems)
-    return (problem["type"] == "dict_type" and has_other) or (isinstance(problem["input"], dict) and has_deeper)
+def _is_implied(path: Path, problem: Any, problems: list[tuple[Path, Any]]) -> bool:
+    """Whether a problem only says that the value has not the other accepted form, while another one says what is wrong.
+
+    Pydantic reports a problem for each form that a field accepts.
+    """
+    has_other = any(other_path == path and other is not problem for other_path, other in problems)
+    has_nested = any(other_path[: len(path)] == path and other_path != path for other_path, _ in problems)
+    return (problem["type"] == "dict_type" and has_other) or (isinstance(problem["input"], dict) and has_nested)
 
 
-def _sentence(place: Place, problem: Any, model: type[BaseModel]) -> str:
+def _sentence(path: Path, problem: Any, model: type[BaseModel]) -> str:
     location, kind, given = problem["loc"], problem["type"], problem["input"]
-    where, last = ".".join(map(str, place)) or "the scenario", str(place[-1]) if place else ""
-    inside = _models_at(location[:-1], model)
-    fields: dict[str, FieldInfo] = {name: field for each in inside for name, field in each.model_fields.items()}
+    where, last = ".".join(map(str, path)) or "the scenario", str(path[-1]) if path else ""
+    models = _models_at(location[:-1], model)
+    fields: dict[str, FieldInfo] = {name: field for each in models for name, field in each.model_fields.items()}
     if kind == "extra_forbidden":
         return f"{where}: no such field; {nearest(last, fields)}"
     if kind == "missing":
@@ -96,11 +106,11 @@ def _sentence(place: Place, problem: Any, model: type[BaseModel]) -> str:
     if kind in ("union_tag_invalid", "union_tag_not_found"):
         return _unknown_variant(where, given, problem["ctx"]["discriminator"].strip("'"), _models_at(location, model))
     if kind == "value_error":
-        said = str(problem["ctx"]["error"])
-        if not place:
-            return said
-        is_model = _models_at(location, model) != inside  # then the sentence names the fields and values itself
-        return f"{where}: {said}" if is_model else f"{where}: {quoted(given)} is not accepted; {said}"
+        message = str(problem["ctx"]["error"])
+        if not path:
+            return message
+        is_model = _models_at(location, model) != models  # then the message itself names fields and values
+        return f"{where}: {message}" if is_model else f"{where}: {quoted(given)} is not accepted; {message}"
     return f"{where}: {quoted(given)} is not accepted; expected {_accepted(problem, fields.get(last))}"
 
 
@@ -114,12 +124,12 @@ def _accepted(problem: Any, field: FieldInfo | None) -> str:
 
 
 def _unknown_variant(where: str, given: dict[str, Any], tag: str, variants: list[type[BaseModel]]) -> str:
-    """Of a value whose field `tag` should say which of the variants it is."""
+    """Describe a value whose field `tag` does not name one of the variants."""
     known = [str(variant.model_fields[tag].default) for variant in variants]
     if tag not in given:
-        slip = next((key for key in given if difflib.get_close_matches(key, [tag])), None)
-        if slip is not None:
-            return f"{where}.{slip}: no such field; did you mean {tag}?"
+        misspelt = next((key for key in given if difflib.get_close_matches(key, [tag])), None)
+        if misspelt is not None:
+            return f"{where}.{misspelt}: no such field; did you mean {tag}?"
         return f"{where}.{tag}: this field is required; there are {', '.join(known)}"
     name = given[tag]
     if name is None and "null" in known:
@@ -127,18 +137,18 @@ def _unknown_variant(where: str, given: dict[str, Any], tag: str, variants: list
     return f"{where}.{tag}: {quoted(name)} is not known; {nearest(str(name), known)}"
 
 
-def _models_at(location: Place, model: type[BaseModel]) -> list[type[BaseModel]]:
-    """The models that may stand at a location of pydantic's, or the one in which the field there lies."""
-    inside = [model]
+def _models_at(location: Path, model: type[BaseModel]) -> list[type[BaseModel]]:
+    """Return the models that are accepted at a location of pydantic's, or the model that has the field there."""
+    models = [model]
     for part in location:
-        chosen = [each for each in inside if part in words_of(each)]
-        fields = [each.model_fields[str(part)] for each in inside if part in each.model_fields]
-        inside = chosen or [deeper for field in fields for deeper in models_in(field.annotation)] or inside
-    return inside
+        variants = [each for each in models if part in words_of(each)]
+        fields = [each.model_fields[str(part)] for each in models if part in each.model_fields]
+        models = variants or [nested for field in fields for nested in models_in(field.annotation)] or models
+    return models
 
 
 def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
-    """The models that a field with this annotation may hold."""
+    """Yield the models that a field with this annotation accepts."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for part in get_args(annotation):
@@ -146,8 +156,8 @@ def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def words_of(model: type[BaseModel]) -> list[str]:
-    """The names that a variant goes by: the fields that accept one word only."""
-    words = [
+    """Return the names of a variant: the values of its fields that accept only one word."""
+    accepted = [
         get_args(field.annotation) for field in model.model_fields.values() if get_origin(field.annotation) is Literal
     ]
-    return [accepted[0] for accepted in words if len(accepted) == 1 and isinstance(accepted[0], str)]
+    return [words[0] for words in accepted if len(words) == 1 and isinstance(words[0], str)]

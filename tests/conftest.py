@@ -17,6 +17,8 @@ from worlds import scenario
 from seedbus.scenarios.cli import main as cli
 from seedbus.scenarios.schema.yaml_text import dump
 
+pytest.register_assert_rewrite("task_contract")
+
 
 @pytest.hookimpl(tryfirst=True)  # before pytest leaves out what is slow
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

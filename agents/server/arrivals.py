@@ -1,4 +1,4 @@
-"""Clients come and go while a run goes on: who is there again introduces itself, and is waited for where that helps."""
+"""Clients come and go while a run goes on: who is there again joins anew, and rounds wait where that helps."""
 
 from __future__ import annotations
 
@@ -9,58 +9,75 @@ from typing import Any
 from seedbus.agents import messages
 from seedbus.agents.availability import RETURNS, Availability, Moves, Returns
 from seedbus.agents.errors import TooFew
-from seedbus.agents.messages import Join, Outgoing
+from seedbus.agents.messages import Join
 from seedbus.agents.observer import Observer
 from seedbus.agents.refusals import Mark, Reason
 from seedbus.agents.server.coordinator import Coordinator
 from seedbus.bus import Bus
 from seedbus.bus.errors import EndOfTime
 
-MAX_IDLE_CYCLES, VAIN_EACH = (
-    10_000,
-    100,
-)  # comings and goings without a quorum, and so many a client, after which it is given up
+# clients come and go this often without ever making a quorum, and so many times more per client, before a run ends
+MAX_IDLE_CYCLES = 10_000
+MAX_IDLE_CYCLES_PER_CLIENT = 100
 IsDone = Callable[[], bool]
 
 
 class Arrivals:
-    """Comings and goings as a server brings them about.
+    """Clients of a run that come and go.
 
-    until: waits until something is done; until_time: or until an instant. pending_joins: JOINs that clients owe which
-    were told
-    to introduce themselves; rejected: those who were told so in this round because what they hold is of no use, once
-    each, for who answers in the same way would be told for ever.
+    Attributes:
+        pending_joins: how many JOINs each client owes that was told to join.
+        rejected: clients that were told in this round to start again from x₀, because what they hold is of no use.
+            Each is told once a round: otherwise a client that keeps giving the same answer would be told forever.
     """
 
     def __init__(
         self,
         bus: Bus,
         coordinator: Coordinator,
-        population: Availability,
+        availability: Availability,
         observer: Observer,
         until: Callable[[IsDone], Awaitable[None]],
         until_time: Callable[[int, IsDone], Awaitable[None]],
     ) -> None:
-        self._bus, self._coordinator, self._population, self._observer = bus, coordinator, population, observer
-        self._until, self._until_time = until, until_time
+        """Begin with no JOIN owed.
+
+        Args:
+            bus: carries messages.
+            coordinator: decides about JOINs.
+            availability: which clients are there.
+            observer: is told of clients that return, and of refusals.
+            until: waits until something is done.
+            until_time: waits until something is done or an instant (ns) has come.
+        """
+        self._bus = bus
+        self._coordinator = coordinator
+        self._availability = availability
+        self._observer = observer
+        self._until = until
+        self._until_time = until_time
         self.pending_joins: Counter[int] = Counter()
         self.rejected: set[int] = set()
 
     async def gather(self, is_complete: IsDone) -> None:
-        """Let clients come and go; then wait for enough of them, if waiting can help. Raises `TooFew`.
+        """Let clients come and go; then wait for enough of them, if waiting can help.
 
-        is_complete: whether every client has its process.
+        Args:
+            is_complete: whether every client has its process.
+
+        Raises:
+            TooFew: there will never be enough.
         """
-        coordinator, population, clock = self._coordinator, self._population, self._bus.clock
+        coordinator, availability, clock = self._coordinator, self._availability, self._bus.clock
         quorum, clients = coordinator.participation.quorum, coordinator.participation.clients
         most = 0
-        for _ in range(MAX_IDLE_CYCLES + VAIN_EACH * clients):
-            self._move(population.advance(coordinator.round, clock.now_ns))
-            next_ns = population.next_ns()
-            if next_ns is None or population.in_time < quorum:
-                # those who are a matter of rounds come only if rounds go on
+        for _ in range(MAX_IDLE_CYCLES + MAX_IDLE_CYCLES_PER_CLIENT * clients):
+            self._move(availability.advance(coordinator.round, clock.now_ns))
+            next_ns = availability.next_ns()
+            if next_ns is None or availability.in_time < quorum:
+                # clients that are away for a number of rounds come back only if rounds go on
                 await self._until(
-                    lambda: coordinator.has_members or (population.is_changing and not self.pending_joins)
+                    lambda: coordinator.has_members or (availability.is_changing and not self.pending_joins)
                 )
             else:
                 try:
@@ -70,21 +87,21 @@ class Arrivals:
             most = max(most, coordinator.members)
             if coordinator.has_members:
                 return
-            if population.is_over and (clock.is_virtual or is_complete()):
+            if availability.is_over and (clock.is_virtual or is_complete()):
                 raise self._unfinishable(f"{most} of {clients} are there, and nobody comes or goes any more")
-            if next_ns is None or population.in_time < quorum:
+            if next_ns is None or availability.in_time < quorum:
                 return
         now_s = clock.now_ns / 1e9
         raise self._unfinishable(f"at most {most} of {clients} were there at a time until {now_s:,.0f} s")
 
-    def joined(self, join: Join, round: int) -> list[Outgoing]:
-        """A client says where it is, because it has lost its place or has come back; returns plans to send anew."""
+    def joined(self, join: Join, round: int) -> None:
+        """A client states its version, because it came back or cannot follow a plan."""
         pending_joins = self.pending_joins.pop(join.sender, 0)
         if pending_joins > 1:
             self.pending_joins[join.sender] = pending_joins - 1
-        if self._population.has_left(join.sender):
-            return []  # it is gone again
-        plans, refusal = self._coordinator.joined(join, round=round, is_due=pending_joins > 0)
+        if self._availability.has_left(join.sender):
+            return  # it is gone again
+        refusal = self._coordinator.joined(join, round=round, is_due=pending_joins > 0)
         if refusal is not None:
             self._observer.refused(refusal)
             if refusal.reason in _FROM_X0 and join.sender not in self.rejected:
@@ -92,13 +109,12 @@ class Arrivals:
                 answer = messages.refuse(join.sender, refusal.reason, refusal.detail)
                 self._bus.send(answer._replace(round=self._coordinator.round))
                 self.pending_joins[join.sender] += 1
-        return plans
 
     def pack(self) -> list[Any]:
         return sorted(self.pending_joins.items())
 
     def unpack(self, packed: list[Any]) -> None:
-        # in real time a process that comes brings all its clients that are there
+        # in real time a process that joins brings all of its clients that are there
         self.pending_joins = Counter(dict(packed) if self._bus.clock.is_virtual else {})
 
     def _move(self, moves: Moves) -> None:
@@ -107,7 +123,7 @@ class Arrivals:
             self._wake(client, brings)
 
     def _wake(self, client: int, brings: Returns) -> None:
-        """A client is there again: it is to introduce itself, with what it has."""
+        """A client is there again: tell it to join, with the state that it still has."""
         self._observer.noted("returned", client=client, returns=brings)
         self.pending_joins[client] += 1
         self.rejected.discard(client)
@@ -117,7 +133,7 @@ class Arrivals:
     def _unfinishable(self, why: str) -> TooFew:
         return TooFew(
             f"round {self._coordinator.round} needs {self._coordinator.participation.quorum} clients "
-            f"(participation.quorum), and {why}; lower the quorum, or change what faults say of who is there"
+            f"(participation.quorum), and {why}; lower the quorum, or change the faults that take clients away"
         )
 
 

@@ -11,52 +11,79 @@ from seedbus.agents import messages
 from seedbus.agents.messages import AnyAlgorithm, Outgoing
 from seedbus.agents.policies.snapshot_budget import Lag
 from seedbus.agents.server.commit_window import CommitWindow, Reload
+from seedbus.agents.server.outbox import Outbox
 from seedbus.agents.server.round import Round
 from seedbus.agents.server.snapshot_offers import NoSnapshot
 from seedbus.agents.server.snapshots import Snapshots
 from seedbus.algorithms.contract import ReportRefused
 from seedbus.bus import Envelope
 
-JOINS = 2  # of a client in a round: it has come back, and a plan on its way told it of commits that it has lost
+MAX_LOST = 2  # times in a round that a client may say where it is: once back, once for a plan that was on its way
 
 
 class CatchUp:
-    """The server's history and its snapshot. versions: where everybody is, kept by somebody else."""
+    """The commits and the snapshot that the server gives to lagging clients.
+
+    Attributes:
+        history: the commits that it holds.
+        snapshots: the snapshot that it holds, and where the next one comes from.
+    """
 
     def __init__(
-        self, algorithm: AnyAlgorithm, versions: Mapping[int, int], lag: Lag | None, reload: Reload | None
+        self,
+        algorithm: AnyAlgorithm,
+        versions: Mapping[int, int],
+        lag: Lag | None,
+        reload: Reload | None,
+        outbox: Outbox,
     ) -> None:
-        self._algorithm, self._versions = algorithm, versions
+        """Begin with no commits.
+
+        Args:
+            algorithm: packs plans and commits.
+            versions: the version of each client that ever joined; kept up to date by `ClientPositions`.
+            lag: when a client gets a snapshot; None: never.
+            reload: reads commits back that are not held any more.
+            outbox: where messages go.
+        """
+        self._algorithm = algorithm
+        self._versions = versions
+        self._outbox = outbox
         budget = (lag.snapshot_after_commits, lag.snapshot_after_bytes) if lag else (None, None)
         self.history = CommitWindow(reload, *budget, is_dense=algorithm.is_dense)
-        self.snapshots = Snapshots(lag)
+        self.snapshots = Snapshots(lag, outbox)
 
-    def told(self, client: int, now: Round) -> list[Outgoing]:
-        """The plan of the open round; nothing for who is to have a snapshot, which comes by `take_outbox`."""
+    def plan_for(self, client: int, now: Round) -> list[Outgoing]:
+        """The open round's plan for a client, or nothing if it lags so far that it is to get a snapshot first."""
         version = self._versions[client]
         if self.history.is_beyond(version) and not self.snapshots.replays(client):
             self.snapshots.request_snapshot(client, lambda version: not self.history.is_beyond(version))
             return []
-        if version not in now.cached_plans:  # whoever stands at one version is told the same
-            # a dense plan brings the model even to who has it: a process in its host's place has the newest alone
+        if version not in now.cached_plans:  # clients at one version get the same plan
+            # of a dense algorithm every plan has the model: a process that took over a client may not have it
             missed = self.history.since(0 if self._algorithm.is_dense else version)
             now.cached_plans[version] = messages.pack_plan(self._algorithm, client, now.plan, missed)
         (kind, _, round, base, body), tally = now.cached_plans[version]
         return [(Envelope(kind, client, round, base, body), tally)]
 
     def remember(self, commit: Any, slowest: int) -> None:
-        """A new commit. slowest: the lowest version of a member."""
+        """Add a new commit. slowest: the lowest version of a member."""
         is_sized = self.history.counts_bytes
         self.history.append(commit, len(msgpack.packb(self._algorithm.pack_commits([commit]).body)) if is_sized else 0)
         self.history.prune(slowest)
 
     def is_lost(self, client: int, now: Round) -> bool:
-        """Note that a client is not where it was believed to be; false if it says so too often in a round."""
+        """Note that a client is not where the server believed; false if it says so too often in a round."""
         now.corrections[client] += 1
-        return now.corrections[client] <= JOINS
+        return now.corrections[client] <= MAX_LOST
 
     def pulled(self, envelope: Envelope, now: Round | None) -> None:
-        """A client asks for chunks of the snapshot. Raises `BadPayload`, `ReportRefused`."""
+        """A client asks for chunks of the snapshot; if there is none any more, it gets its plan.
+
+        Raises:
+            BadPayload: the message cannot be read.
+            ReportRefused: the client may not have them.
+        """
         client = envelope.client
         if client not in self._versions:
             raise ReportRefused("not-a-member", f"client {client} never joined")
@@ -65,14 +92,14 @@ class CatchUp:
         except NoSnapshot:
             if now is None or client not in now.waiting or not self.is_lost(client, now):
                 raise
-            self.snapshots.outbox += self.told(client, now)
+            self._outbox.extend(self.plan_for(client, now))
 
-    def take_outbox(self, now: Round | None) -> list[Outgoing]:
-        """What is to be sent, beside plans, because of what came in."""
-        snapshots = self.snapshots
-        if now is not None:
-            snapshots.settle(now.waiting)
-            fallback = [client for client in snapshots.take_fallback_to_replay() if client in now.waiting]
-            snapshots.outbox += [told for client in fallback for told in self.told(client, now)]
-        outbox, snapshots.outbox = snapshots.outbox, []
-        return outbox
+    def settle(self, now: Round | None) -> None:
+        """After anything has happened in the open round: turn to the evaluator if no peer is left that could give a
+        snapshot, and send plans to clients that are to replay after all."""
+        if now is None:
+            return
+        self.snapshots.settle(now.waiting)
+        for client in self.snapshots.take_fallback_to_replay():
+            if client in now.waiting:
+                self._outbox.extend(self.plan_for(client, now))

@@ -4,15 +4,16 @@
                           refused, deadline ┘
 
 Rules
-- Events go in (`joined`, `reported`, `deadline_passed`, `evaluated`), envelopes and decisions come out; whoever calls
-  does the sending, the waiting and the storing.
-- Reports are kept by client and aggregated in client order: who was fast never shows.
-- A report counts at most once, for the round that asked for it and from its cohort only; everything else is a
-  `Refusal`, counted by reason and client, and the round goes on. A client that declines is counted among them, and not
-  waited for.
-- Commits are made only in `close_round`, so a cohort starts at one version. A late report enters a later commit as a
-  term of its own, where participation says so.
-- All that the future depends on is in `checkpoint`.
+- Events go in (`joined`, `reported`, `deadline_passed`, `evaluated`). Every message that follows goes to one outbox;
+  the caller empties it after each event (`take_outbox`), and does the waiting and the storing. What was refused is
+  returned.
+- Reports are kept by client and aggregated in the order of clients: who was fast has no effect.
+- A report counts once at most, for the round that asked for it and from its cohort only. Anything else is a `Refusal`,
+  counted by reason and client, and the round goes on. A DECLINE is counted as a refusal too, and its client not waited
+  for.
+- Commits are made in `close_round` only, so a cohort starts at one version. A late report enters a later commit as a
+  term of its own, if participation says so.
+- `checkpoint` holds everything that the future depends on.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from seedbus.agents.server.catch_up import CatchUp
 from seedbus.agents.server.client_positions import ClientPositions
 from seedbus.agents.server.commit_window import Reload
 from seedbus.agents.server.joining import Joining
+from seedbus.agents.server.outbox import Outbox
 from seedbus.agents.server.reports import ReportHandler
 from seedbus.agents.server.rounds import Rounds
 from seedbus.agents.server.stopping import Cadence, Progress, Stop
@@ -56,12 +58,12 @@ class CoordinatorState(NamedTuple):
 class Coordinator:
     """The server's decisions for one run.
 
-    proofs: what every process must show ("selftest", "x0", "losses"), or what the first one does if it is not said.
-    believes: whether a process that comes back is at the versions that it says; else (simulated time) that a process
-    went and came never happened. apart: clients that a process does not bring, because they are not there: they come by
-    themselves, when they do. lag: what becomes of who misses much; reload: where all of the log is (`CommitWindow`);
-    state:
-    the algorithm's own, before the first commit. metrics: the names of what the evaluator measures.
+    Attributes:
+        history: the commits that are held.
+        snapshots: the snapshot that is held, and the one on its way.
+        refusals: counts of what was refused.
+        progress: how far the run is, for its stopping rule.
+        last_digest: the digest of the model that was evaluated last.
     """
 
     def __init__(
@@ -81,22 +83,55 @@ class Coordinator:
         state: Any = None,
         metrics: Collection[str] = (),
     ) -> None:
-        self.algorithm, self.participation, self.seed = algorithm, participation, seed
-        self.stop, self.evaluation = stop, evaluation
+        """Begin before round 0, with no members.
+
+        Args:
+            algorithm: plans, checks and aggregates.
+            participation: who is asked, and when a round is over.
+            seed: the scenario's.
+            stop: when the run is over.
+            evaluation: when the model is evaluated.
+            verify_every: compare digests at every so many versions; 0: never.
+            proofs: what every process must prove ("selftest", "x0", "losses"); what is not given, the first process
+                that is entitled to decide it does.
+            believes: whether a process that comes back is at the versions that it states (real time); else a process
+                that was replaced leaves no trace (simulated time).
+            apart: clients that no process brings into the run, because they are away; they join by themselves.
+            lag: when lagging clients get a snapshot; None: never.
+            reload: reads commits back that are not held any more (`CommitWindow`).
+            state: the algorithm's state at the server, before the first commit.
+            metrics: the names of what the evaluator measures.
+        """
+        self.algorithm = algorithm
+        self.participation = participation
+        self.seed = seed
+        self.stop = stop
+        self.evaluation = evaluation
         self.verifier = Verifier(verify_every, max(KEPT, participation.staleness + 1))
         self.refusals = Refusals()
         self.progress = Progress()
         self.last_digest = ""
         self._metrics = metrics
         self._fields = sorted(algorithm.replica(np.zeros(1, np.float32)).fields)
-        self._places = ClientPositions(participation.clients)
-        self._catch_up = CatchUp(algorithm, self._places.versions, lag, reload)
-        self.history, self.snapshots = self._catch_up.history, self._catch_up.snapshots
+        self._outbox = Outbox()
+        self._plans: list[Outgoing] = []
+        self._positions = ClientPositions(participation.clients)
+        self._catch_up = CatchUp(algorithm, self._positions.versions, lag, reload, self._outbox)
+        self.history = self._catch_up.history
+        self.snapshots = self._catch_up.snapshots
         self._rounds = Rounds(algorithm, participation, seed, state)
         self._durable: Sequence[Any] = self._rounds.pack()
-        parts = self._places, self._catch_up, self._rounds
-        self._joining = Joining(*parts, participation.clients, proofs=proofs or {}, believes=believes, apart=apart)
-        self._answers = ReportHandler(algorithm, *parts, self.verifier)
+        self._joining = Joining(
+            self._positions,
+            self._catch_up,
+            self._rounds,
+            self._outbox,
+            participation.clients,
+            proofs=proofs or {},
+            believes=believes,
+            apart=apart,
+        )
+        self._reports = ReportHandler(algorithm, self._positions, self._catch_up, self._rounds, self.verifier)
 
     @property
     def version(self) -> int:
@@ -104,12 +139,12 @@ class Coordinator:
 
     @property
     def versions(self) -> Mapping[int, int]:
-        """Where everybody is that ever joined."""
-        return self._places.versions
+        """The version that the server believes each client is at, of all that ever joined."""
+        return self._positions.versions
 
     @property
     def proofs(self) -> Mapping[str, bytes]:
-        """What every process must show, as far as it is known."""
+        """What every process must prove, as far as the run knows it."""
         return self._joining.proofs
 
     @property
@@ -121,20 +156,27 @@ class Coordinator:
 
     def joined(
         self, join: Join, *, round: int | None = None, is_due: bool = False, nonce: bytes = b"", decides: bool = True
-    ) -> tuple[list[Outgoing], Refusal | None]:
-        """A process brings clients, or a client says where it really is; returns plans for those that have one to
-        answer, or a refusal.
+    ) -> Refusal | None:
+        """A process brings clients, or a client states its version. Plans that have to be sent again go to the outbox.
 
-        round: in which a client said so; is_due: whether it was told to. nonce: what a process's proofs are bound to;
-        decides: whether proofs that the run does not know yet become its own.
+        Args:
+            join: the message.
+            round: the round in which a client sent it; None: it is a process's.
+            is_due: whether the client was told to join.
+            nonce: the offer that a process's proofs are bound to.
+            decides: whether proofs that the run does not know yet become the run's.
+
+        Returns:
+            The refusal, if the JOIN is not accepted.
         """
         try:
-            return self._joining.joined(join, round=round, is_due=is_due, nonce=nonce, decides=decides), None
+            self._joining.joined(join, round=round, is_due=is_due, nonce=nonce, decides=decides)
+            return None
         except ReportRefused as error:
-            return [], self.refused(join.sender, error.reason, str(error))
+            return self.refused(join.sender, error.reason, str(error))
 
     def objected(self, join: Join, nonce: bytes) -> Refusal | None:
-        """What is false of the proofs of a process that would join, counted; nothing else changes."""
+        """Check the proofs of a process before it joins. Returns the refusal, counted, if one is false."""
         try:
             self._joining.check(join, nonce)
             return None
@@ -142,13 +184,13 @@ class Coordinator:
             return self.refused(join.sender, error.reason, str(error))
 
     def left(self, clients: Iterable[int]) -> None:
-        """Clients are gone; nobody waits for them, and none is asked until it has joined again."""
+        """Clients are gone: no round waits for them, and none is asked until it has joined again."""
         self._joining.left(clients)
 
     @property
     def members(self) -> int:
-        """How many may be asked."""
-        return len(self._places.members)
+        """How many clients may be asked."""
+        return len(self._positions.members)
 
     @property
     def has_members(self) -> bool:
@@ -157,17 +199,25 @@ class Coordinator:
 
     # -- rounds
 
-    def open_round(self, now_ns: int = 0) -> list[Outgoing]:
-        """Begin the next round; returns its plans, one for each of the cohort but those who are to have a snapshot."""
-        now = self._rounds.open(self._places.members, self.version, now_ns)
+    def open_round(self, now_ns: int = 0) -> None:
+        """Begin the next round: draw its cohort and make its plans, which `send_plans` sends.
+
+        Clients that lag too far get a snapshot in place of a plan: what is needed for that goes to the outbox now.
+        """
+        now = self._rounds.open(self._positions.members, self.version, now_ns)
         now.lags = [self.version - self.versions[client] for client in now.cohort]
         self.snapshots.open(self.round, self.version)
-        return [told for client in now.cohort for told in self._catch_up.told(client, now)]
+        self._plans = [plan for client in now.cohort for plan in self._catch_up.plan_for(client, now)]
+
+    def send_plans(self) -> None:
+        """Put the open round's plans into the outbox, in the cohort's order."""
+        self._outbox.extend(self._plans)
+        self._plans = []
 
     def reported(self, envelope: Envelope, now_ns: int = 0) -> Refusal | None:
-        """A report, why there is none, or what serves a snapshot came in. Returns why it was refused, if it was."""
+        """A REPORT, a DECLINE or a message about a snapshot came in. Returns the refusal, if it does not count."""
         try:
-            self._answers.take(envelope, now_ns)
+            self._reports.take(envelope, now_ns)
             return None
         except BadPayload as error:
             return self.refused(envelope.client, "bad-payload", str(error), envelope.round)
@@ -175,30 +225,29 @@ class Coordinator:
             return self.refused(envelope.client, error.reason, str(error), envelope.round)
 
     def refused(self, client: int, reason: str, detail: str, round: int | None = None) -> Refusal:
-        """Count a refusal. Whoever answers the open round badly has answered: the round does not wait for it, nor for a
-        measurement."""
+        """Count a refusal. A bad answer is an answer: neither the round nor a measurement waits for another."""
         self.refusals.clients[client, reason] += 1
-        if client == EVALUATOR and reason != "not-fetched":  # that is of a snapshot
+        if client == EVALUATOR and reason != "not-fetched":  # which is about a snapshot
             self.progress.answered()
-        attempt = self._rounds.get(round)
-        if attempt is not None and reason in _BAD_ANSWERS:
-            attempt.waiting.discard(client)
+        answered = self._rounds.get(round)
+        if answered is not None and reason in _BAD_ANSWERS:
+            answered.waiting.discard(client)
         return Refusal(client, self.round if round is None else round, reason, detail)
 
     def refused_peer(self, peer: str, reason: str, detail: str) -> Refusal | None:
-        """Count a refusal of what came from no member of the run; None once there are too many to tell of each."""
+        """Count a refusal of a peer that is no member. Returns None once there were too many to report each."""
         if not self.refusals.of_peer(peer, reason):
             return None
         return Refusal(NOBODY, self.round, reason, f"{peer}: {detail}")
 
     def deadline_passed(self, round: int) -> None:
-        """The open round closes without those that have not answered."""
+        """The open round closes without the clients that have not answered."""
         if self._rounds.current is not None and round == self.round:
             self._rounds.current.is_expired = True
 
     @property
     def deadline_ns(self) -> int | None:
-        """How long the open round may take; None: as long as its cohort does."""
+        """How long the open round may take; None: until its cohort has answered."""
         return self._rounds.deadline_ns
 
     @property
@@ -211,40 +260,46 @@ class Coordinator:
         return sorted(self._rounds.current.waiting) if self._rounds.current is not None else []
 
     def take_outbox(self) -> list[Outgoing]:
-        """What is to be sent, beside plans, because of what came in."""
-        return self._catch_up.take_outbox(self._rounds.current)
+        """Return all messages to be sent now, oldest first."""
+        self._catch_up.settle(self._rounds.current)
+        return self._outbox.take()
 
     def close_round(self, now_ns: int = 0) -> ClosedRound:
-        """Aggregate, if there is a quorum. The commit is to be made durable before anybody hears of it."""
-        attempt, reported, commit, record = self._rounds.close(self.version, now_ns)
-        for client in self.snapshots.close():
-            self._rounds.dismiss(client)  # it never heard of the round
-        if commit is not None:
-            self._catch_up.remember(commit, self._places.slowest(self.version))
-        plan, peak, cohort = attempt.plan, attempt.max_norm, tuple(attempt.cohort)
-        told = () if peak is None else tuple(messages.pack_peak(client, plan, peak) for client in cohort)
-        return ClosedRound(plan.round, self.version, cohort, tuple(reported), commit, record, told)
+        """Aggregate, if there is a quorum. The caller makes the commit durable before it calls `published`.
 
-    def published(self, closed: ClosedRound, bytes_so_far: int) -> Envelope | None:
-        """What the evaluator is told once the round is durable."""
+        What a channel's participants are told of the largest report goes to the outbox.
+        """
+        closed, reported, commit, record = self._rounds.close(self.version, now_ns)
+        for client in self.snapshots.close():
+            self._rounds.dismiss(client)  # it was not sent a plan
+        if commit is not None:
+            self._catch_up.remember(commit, self._positions.slowest(self.version))
+        plan, peak, cohort = closed.plan, closed.max_norm, tuple(closed.cohort)
+        if peak is not None:
+            self._outbox.extend(messages.pack_peak(client, plan, peak) for client in cohort)
+        return ClosedRound(plan.round, self.version, cohort, tuple(reported), commit, record)
+
+    def published(self, closed: ClosedRound, bytes_so_far: int) -> None:
+        """A round is durable: tell the evaluator of its commit, and ask it to evaluate if that is due."""
         self.progress.bytes = bytes_so_far
         is_last = self.stop.reason(self.round, self.progress) is not None
         if is_last or self.round % self.evaluation.every == 0:
-            return self.ask_evaluator(closed)
-        if closed.commit is None:
-            return None
-        wants = messages.DIGEST * self.verifier.is_due(self.version)
-        return messages.pack_commit(self.algorithm, closed.round, self.version, [closed.commit], wants)
+            self.ask_evaluator(closed)
+        elif closed.commit is not None:
+            self._tell_evaluator(closed.round, [closed.commit], messages.DIGEST * self.verifier.is_due(self.version))
 
-    def ask_evaluator(self, closed: ClosedRound | None = None) -> Envelope:
-        """Asks for metrics and digests, of x₀ if no round is given."""
+    def ask_evaluator(self, closed: ClosedRound | None = None) -> None:
+        """Ask for metrics and digests of the newest model, which is x₀ if no round is given."""
         self.progress.awaited += 1
         commits = [closed.commit] if closed is not None and closed.commit is not None else []
-        wants = messages.EVALUATE | messages.DIGEST
-        return messages.pack_commit(self.algorithm, closed.round if closed else 0, self.version, commits, wants)
+        self._tell_evaluator(closed.round if closed else 0, commits, messages.EVALUATE | messages.DIGEST)
+
+    def _tell_evaluator(self, round: int, commits: list[Any], wants: int) -> None:
+        self._outbox.put(messages.pack_commit(self.algorithm, round, self.version, commits, wants))
 
     def crashed(self) -> None:
-        """The server has lost what was not durable: the round that was open, and the snapshot that was on its way."""
+        """The server has lost what was not durable: the open round, and a snapshot that was being fetched."""
+        self._plans = []
         self._rounds.unpack(self._durable)
         self.snapshots.crashed()
 
@@ -257,10 +312,13 @@ class Coordinator:
     def evaluated(
         self, envelope: Envelope, now_ns: int, bytes_up: int, bytes_down: int
     ) -> tuple[dict[str, Any] | None, list[Refusal]]:
-        """The evaluator answered. Returns the line of metrics, if there is one, and what is refused: the answer itself,
-        or clients that turn out to have diverged."""
+        """The evaluator answered.
+
+        Returns:
+            The line of metrics, if there is one; and refusals: of the answer, or of clients that have diverged.
+        """
         try:
-            evaluation = self._sound(envelope)
+            evaluation = self._checked(envelope)
         except BadPayload as error:
             return None, [self.refused(EVALUATOR, "bad-payload", str(error))]
         except ReportRefused as error:
@@ -272,8 +330,8 @@ class Coordinator:
             return None, diverged
         return self.progress.measured(evaluation, self.stop, now_ns, bytes_up, bytes_down), diverged
 
-    def _sound(self, envelope: Envelope) -> Evaluation:
-        """What the evaluator says, if it was asked for that. Raises `BadPayload`, `ReportRefused`."""
+    def _checked(self, envelope: Envelope) -> Evaluation:
+        """Decode an EVALUATION. Raises `BadPayload`; `ReportRefused` if nobody asked for it."""
         evaluation = Evaluation.unpack(envelope)
         evaluation.check(self._metrics, self._fields)
         if evaluation.version > self.version or evaluation.round > self.round:
@@ -285,12 +343,12 @@ class Coordinator:
         return evaluation
 
     def finished(self) -> str | None:
-        """Why the run is over, or None if it is not."""
+        """Return why the run is over, or None if it is not."""
         return self.stop.reason(self.round, self.progress)
 
     @property
     def awaits_metric(self) -> bool:
-        """True while the next round must wait for a metric, because a target may have been met."""
+        """True while the next round must wait for a metric, because it may end the run."""
         return self.progress.awaited > 0 and (self.stop.target is not None or self.finished() is not None)
 
     # -- checkpoints
@@ -308,7 +366,7 @@ class Coordinator:
 
     def take_moved(self) -> list[tuple[int, MemberPosition]]:
         """Return the clients that joined, moved or left since the last call, ascending."""
-        return self._places.take_moved()
+        return self._positions.take_moved()
 
     def restore(
         self, checkpoint: Sequence[Any], log: Iterable[Any], known: Mapping[int, MemberPosition], snapshot: bytes = b""
@@ -328,6 +386,6 @@ class Coordinator:
         self.progress = Progress.unpack(state.progress)
         self.verifier.unpack(state.verifier)
         self.snapshots.unpack(state.snapshots, snapshot)
-        self._places.restore(known, with_members=not self._joining.believes)
+        self._positions.restore(known, with_members=not self._joining.believes)
         for commit in log:
-            self._catch_up.remember(commit, self._places.slowest(self.version))
+            self._catch_up.remember(commit, self._positions.slowest(self.version))

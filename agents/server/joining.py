@@ -1,93 +1,105 @@
-"""Who comes into a run and who leaves it, as the coordinator has it; and where a client is that says so itself."""
+"""Clients join and leave a run, as the coordinator sees it; and a member that states its version is believed."""
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
 
 from seedbus.agents.admission import false_proof, proofs_for, why_not
-from seedbus.agents.messages import Join, Outgoing
-from seedbus.agents.server.catch_up import JOINS, CatchUp
+from seedbus.agents.messages import Join
+from seedbus.agents.server.catch_up import MAX_LOST, CatchUp
 from seedbus.agents.server.client_positions import ClientPositions
+from seedbus.agents.server.outbox import Outbox
 from seedbus.agents.server.rounds import Rounds
 from seedbus.algorithms.contract import ReportRefused
 
 
 class Joining:
-    """Members come and go. clients: how many there are; proofs, believes, apart: as the `Coordinator` is told."""
+    """The members of a run come and go.
+
+    Attributes:
+        proofs: what every process must prove, as far as the run knows it.
+        believes, apart: as `Coordinator` describes them.
+    """
 
     def __init__(
         self,
-        places: ClientPositions,
+        positions: ClientPositions,
         catch_up: CatchUp,
         rounds: Rounds,
+        outbox: Outbox,
         clients: int,
         *,
         proofs: Mapping[str, bytes],
         believes: bool,
         apart: Container[int],
     ) -> None:
-        self._places, self._catch_up, self._rounds, self._clients = places, catch_up, rounds, clients
-        self.proofs, self.believes, self.apart = proofs, believes, apart
+        self._positions = positions
+        self._catch_up = catch_up
+        self._rounds = rounds
+        self._outbox = outbox
+        self._clients = clients
+        self.proofs = proofs
+        self.believes = believes
+        self.apart = apart
 
-    def joined(
-        self, join: Join, *, round: int | None, is_due: bool, nonce: bytes = b"", decides: bool = True
-    ) -> list[Outgoing]:
-        """A process brings clients, or a client says where it really is; returns plans for those that have one to
-        answer. Raises `ReportRefused`."""
-        places, snapshots, now = self._places, self._catch_up.snapshots, self._rounds.current
-        members = range(self._clients) if is_due else places.members
+    def joined(self, join: Join, *, round: int | None, is_due: bool, nonce: bytes = b"", decides: bool = True) -> None:
+        """Act upon a JOIN; plans that have to be sent again go to the outbox. See `Coordinator.joined`.
+
+        Raises:
+            ReportRefused: a proof is false, or the client may not join.
+        """
+        positions, snapshots, now = self._positions, self._catch_up.snapshots, self._rounds.current
+        members = range(self._clients) if is_due else positions.members
         proofs = proofs_for(self.proofs, join, nonce)
         objection = why_not(join, proofs, self._clients, self._catch_up.history.version, members)
         if objection is not None:
             raise ReportRefused(*objection)
         if decides and join.sender < 0:
             self.proofs = {**join.proofs, **self.proofs}
-        if round is not None and round < self._rounds.number and self._is_behind(join):
-            return []
+        if round is not None and round < self._rounds.number and self._would_set_back(join):
+            return
         is_alone = join.sender >= 0
         has_pulled = is_alone and snapshots.installed(join.sender, join.spans[0].version if join.spans else 0)
         if is_alone and now is not None and not (is_due or has_pulled) and not self._catch_up.is_lost(join.sender, now):
-            detail = f"client {join.sender} says more than {JOINS} times in a round where it is"
+            detail = f"client {join.sender} says more than {MAX_LOST} times in a round where it is"
             raise ReportRefused("joins-again", detail)
-        came = self._came(join)
-        lost = {c for c, version in came if has_pulled or not is_due or version < places.versions.get(c, 0)}
-        places.enter(came)
-        plans: list[Outgoing] = []
-        for client, _ in came:
+        arrived = self._arrived(join)
+        lost = {c for c, version in arrived if has_pulled or not is_due or version < positions.versions.get(c, 0)}
+        positions.enter(arrived)
+        for client, _ in arrived:
             self._rounds.dismiss(client)
             if client in lost and now is not None and client in now.waiting:
-                plans += self._catch_up.told(client, now)  # the plan again, from where it really is
-        return plans
+                self._outbox.extend(self._catch_up.plan_for(client, now))  # again, from the version where it really is
 
     def check(self, join: Join, nonce: bytes) -> None:
-        """Raises `ReportRefused` if a proof is false; changes nothing, and takes no longer for many clients."""
+        """Raises `ReportRefused` if a proof is false. Changes nothing; its cost does not grow with the clients."""
         false = false_proof(join, proofs_for(self.proofs, join, nonce))
         if false is not None:
             raise ReportRefused(*false)
 
     def left(self, clients: Iterable[int]) -> None:
-        """Clients are gone; nobody waits for them."""
+        """Clients are gone; no round waits for them any more."""
         clients = list(clients)
         for client in clients:
-            self._places.leave(client)
+            self._positions.leave(client)
             self._rounds.dismiss(client, open_too=True)
         self._catch_up.snapshots.left(clients)
 
-    def _came(self, join: Join) -> list[tuple[int, int]]:
-        """(client, version) of those whose coming changes anything."""
-        known = self._places.versions
+    def _arrived(self, join: Join) -> list[tuple[int, int]]:
+        """(client, version) of the clients for which this JOIN changes anything."""
+        versions = self._positions.versions
         return [
             (client, span.version)
             for span in join.spans
             for client in range(span.first, span.last + 1)
-            if join.sender >= 0 or not (client in self.apart or (client in known and not self.believes))
+            if join.sender >= 0 or not (client in self.apart or (client in versions and not self.believes))
         ]
 
-    def _is_behind(self, join: Join) -> bool:
-        """True of a member's JOIN that would set it back.
+    def _would_set_back(self, join: Join) -> bool:
+        """Whether a member's JOIN states an older version than the server believes.
 
-        Out of an earlier round it may have been overtaken by what the client has answered since. If it was not, the
-        client's next plan does not follow on what it holds, and it says so again.
+        A JOIN from an earlier round may have been overtaken by a later answer of the client. If it was not, the next
+        plan will not follow on the client's version, and the client will say so again.
         """
-        is_behind = all(span.version < self._places.versions.get(span.first, 0) for span in join.spans)
-        return 0 <= join.sender in self._places.members and is_behind
+        is_behind = all(span.version < self._positions.versions.get(span.first, 0) for span in join.spans)
+        return 0 <= join.sender in self._positions.members and is_behind

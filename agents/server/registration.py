@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 
 from seedbus.agents import messages
 from seedbus.agents.client.downloads import pack_notes, version_of
-from seedbus.agents.messages import Outgoing
 from seedbus.agents.observer import Observer
 from seedbus.agents.refusals import Refusal
 from seedbus.agents.server.coordinator import Coordinator
@@ -65,8 +64,7 @@ class Registration:
         processes: number of processes that share the clients evenly, unless a request states a count.
         actual_versions: returns the followers' versions, by address, as the simulation knows them.
         partial_downloads: returns the notes of incomplete snapshots, by client (`client.downloads`).
-        on_change: called with the plans to send again when clients have joined, and in real time with none when a
-            process is gone.
+        on_change: called when clients have joined, and in real time when a process is gone.
 
     Attributes:
         missing: addresses of the followers that no member process hosts; nothing may be sent to them.
@@ -83,7 +81,7 @@ class Registration:
         processes: int,
         actual_versions: Callable[[], Mapping[int, int]],
         partial_downloads: Callable[[], Mapping[int, bytes]] = dict,
-        on_change: Callable[[list[Outgoing]], None],
+        on_change: Callable[[], None],
     ) -> None:
         self._bus = bus
         self._coordinator = coordinator
@@ -150,7 +148,7 @@ class Registration:
         if taken is not None or (guest.offer.evaluates and not self._is_evaluator_free):
             who = "the evaluator" if taken is None else f"client {taken}"
             return Declined("taken", f"{who} is hosted by another process, which joined first")
-        plans, refusal = self._coordinator.joined(join, nonce=guest.offer.nonce, decides=guest.rights.evaluates)
+        refusal = self._coordinator.joined(join, nonce=guest.offer.nonce, decides=guest.rights.evaluates)
         if refusal is not None:
             self._observer.refused(refusal)
             return self._refuse(frame, host, refusal.reason, refusal.detail, refusal)
@@ -164,7 +162,7 @@ class Registration:
             self._is_evaluator_free = self._is_evaluator_free and not guest.offer.evaluates
             self.missing.difference_update(guest.addresses)
         self.was_complete = self.was_complete or not self.missing
-        self._came(plans)
+        self._came()
         return ([self._welcome(guest)], True) if guest.is_member else ([], False)
 
     def gone(self, host: int, why: str) -> None:
@@ -186,7 +184,7 @@ class Registration:
         self._observer.noted("gone", host=host, clients=_named_spans(worker.offer.spans), why=why)
         if not self._bus.clock.is_virtual:
             self._coordinator.left(worker.joined)
-            self._came([])
+            self._came()
 
     def refused(self, peer: str, reason: str, detail: str) -> None:
         """Count a refusal of something that a peer sent."""

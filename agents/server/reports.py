@@ -1,4 +1,4 @@
-"""What clients answer: taken into the round that asked for it, or refused with a reason."""
+"""Answers of clients: counted in the round that they are for, or refused with a reason."""
 
 from __future__ import annotations
 
@@ -16,57 +16,65 @@ from seedbus.bus.envelope import REPORT
 
 
 class ReportHandler:
-    """Takes answers, on behalf of the coordinator whose parts these are."""
+    """Takes answers for the coordinator, whose parts it works on."""
 
     def __init__(
-        self, algorithm: AnyAlgorithm, places: ClientPositions, catch_up: CatchUp, rounds: Rounds, verifier: Verifier
+        self, algorithm: AnyAlgorithm, positions: ClientPositions, catch_up: CatchUp, rounds: Rounds, verifier: Verifier
     ) -> None:
-        self._algorithm, self._places, self._catch_up = algorithm, places, catch_up
-        self._rounds, self._verifier = rounds, verifier
+        self._algorithm = algorithm
+        self._positions = positions
+        self._catch_up = catch_up
+        self._rounds = rounds
+        self._verifier = verifier
 
     def take(self, envelope: Envelope, now_ns: int) -> None:
-        """A report, why there is none, or what serves a snapshot. Raises `BadPayload`, `ReportRefused`."""
+        """Take a REPORT, a DECLINE, or a message about a snapshot.
+
+        Raises:
+            BadPayload: it cannot be read.
+            ReportRefused: it does not count; a DECLINE always ends so.
+        """
         kind = envelope.kind
         if kind is REPORT:
-            self._accept(envelope, now_ns)
+            self._report(envelope, now_ns)
         elif kind is Kind.DECLINE:
-            self._let_off(envelope)
+            self._decline(envelope)
         elif kind is Kind.PULL:
-            self._pulled(envelope)
+            self._pull(envelope)
         else:
             self._catch_up.snapshots.received(envelope)
 
-    def _expected(self, envelope: Envelope) -> Round:
-        """The round that this answers, if it is one that waits for it."""
+    def _expecting(self, envelope: Envelope) -> Round:
+        """The round that waits for this answer. Raises `ReportRefused` if none does."""
         client = envelope.client
-        if client not in self._places.versions:
+        if client not in self._positions.versions:
             raise ReportRefused("not-a-member", f"client {client} never joined")
         now = self._rounds.answered_round(envelope.round)
         now.admit(envelope)
         return now
 
-    def _let_off(self, envelope: Envelope) -> None:
-        now, client = self._expected(envelope), envelope.client
+    def _decline(self, envelope: Envelope) -> None:
+        now, client = self._expecting(envelope), envelope.client
         reason, detail = messages.unpack_decline(envelope)
         now.declined.add(client)
         now.waiting.discard(client)
-        self._reached(client, envelope.base)
+        self._advance(client, envelope.base)
         raise ReportRefused(reason, detail)
 
-    def _pulled(self, envelope: Envelope) -> None:
+    def _pull(self, envelope: Envelope) -> None:
         try:
             self._catch_up.pulled(envelope, self._rounds.current)
         except NoSnapshot:
             self._rounds.dismiss(envelope.client)  # it lags too far to answer an earlier round
             raise
 
-    def _reached(self, client: int, version: int) -> None:
-        """What a client has answered brings it on, and never back."""
-        if version >= self._places.versions[client]:
-            self._places.move(client, version)
+    def _advance(self, client: int, version: int) -> None:
+        """An answer shows which version its client has reached; it never moves the client back."""
+        if version >= self._positions.versions[client]:
+            self._positions.move(client, version)
 
-    def _accept(self, envelope: Envelope, now_ns: int) -> None:
-        now, client = self._expected(envelope), envelope.client
+    def _report(self, envelope: Envelope, now_ns: int) -> None:
+        now, client = self._expecting(envelope), envelope.client
         is_due = self._verifier.is_due(envelope.base)
         report, claim = messages.unpack_report(self._algorithm, envelope, now.plan, has_digests=is_due)
         self._algorithm.check(now.plan, report)
@@ -74,6 +82,6 @@ class ReportHandler:
         if difference is not None:
             raise ReportRefused("diverged", difference)
         self._rounds.add_report(now, client, report, now_ns)
-        self._reached(client, envelope.base)
+        self._advance(client, envelope.base)
         if now is self._rounds.current:
             self._catch_up.snapshots.reported(client)

@@ -14,8 +14,9 @@ from seedbus.agents.round_record import RoundRecord
 from seedbus.agents.seeds import of_directions
 from seedbus.agents.server.member_index import MemberIndex
 from seedbus.agents.server.round import OverdueRounds, Round
-from seedbus.algorithms.contract import ReportRefused, norm
+from seedbus.algorithms.contract import ReportRefused
 from seedbus.bus.network import round_ns
+from seedbus.vector import norm
 
 
 class RoundsState(NamedTuple):

@@ -1,6 +1,6 @@
-"""The server: carries out what the coordinator decides. It holds no model.
+"""The server: it carries out what the coordinator decides, and holds no model.
 
-Order of a round's end, on which recovery rests: aggregate → journal (durable) → tell the evaluator → next round.
+Recovery depends on the order in which a round ends: aggregate → journal (durable) → tell the evaluator → next round.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from seedbus.agents import messages
 from seedbus.agents.availability import Availability
 from seedbus.agents.client.worker import build_facts
 from seedbus.agents.journal.journal import Checkpoint, Entry, Journal
-from seedbus.agents.messages import Outgoing
 from seedbus.agents.observer import Observer
 from seedbus.agents.round_record import ClosedRound
 from seedbus.agents.server.arrivals import Arrivals
@@ -44,29 +43,42 @@ class ServerState(NamedTuple):
 
 
 class Server:
-    """One run's server on a bus. registration: where the processes of its followers introduce themselves."""
+    """One run's server on a bus.
+
+    Attributes:
+        unsaved_metrics: measurements that no checkpoint has yet.
+    """
 
     def __init__(
         self,
         bus: Bus,
         coordinator: Coordinator,
         positions: FollowerPositions,
-        population: Availability,
+        availability: Availability,
         outages: Outages,
         journal: Journal,
         observer: Observer,
     ) -> None:
-        self.bus, self.coordinator, self.journal, self.observer = bus, coordinator, journal, observer
+        self.bus = bus
+        self.coordinator = coordinator
+        self.journal = journal
+        self.observer = observer
         self._positions = positions
-        self._population, self._outages = population, outages
-        self._comings = Arrivals(bus, coordinator, population, observer, self._until, self._until_time)
+        self._availability = availability
+        self._outages = outages
+        self._arrivals = Arrivals(bus, coordinator, availability, observer, self._until, self._until_time)
         self._mailbox = bus.open(SERVER, "the server")
         self.unsaved_metrics: list[dict[str, Any]] = []
         self._unpublished: ClosedRound | None = None
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="journal")
 
     def registration(self, scenario: bytes, processes: int) -> Registration:
-        """Where this server's followers come in; scenario: what they are told; processes: how many share them."""
+        """Where processes of clients join this run.
+
+        Args:
+            scenario: what they are told of the run.
+            processes: how many of them share the clients.
+        """
         self._registration = Registration(
             self.bus,
             self.coordinator,
@@ -80,27 +92,32 @@ class Server:
         return self._registration
 
     def restore(self, checkpoint: Checkpoint, log: Iterable[Any]) -> None:
-        """Go on from a checkpoint; before `run`."""
+        """Continue from a checkpoint; to be called before `run`.
+
+        Args:
+            checkpoint: the journal's.
+            log: all commits before it, in order.
+        """
         state = ServerState(*checkpoint.state)
         self.coordinator.restore(state.coordinator, log, checkpoint.positions, checkpoint.snapshot)
-        self._population.unpack(state.availability)
-        self._comings.unpack(state.arrivals)
+        self._availability.unpack(state.availability)
+        self._arrivals.unpack(state.arrivals)
         self._positions.restore(dict(checkpoint.actual_versions), dict(checkpoint.partial_downloads))
         self.bus.ledger.restore(checkpoint.segments, checkpoint.rows)
         self.bus.restore(state.bus)
         last, commit = checkpoint.last, None
         if last.has_commit:
             commit, *_ = self.coordinator.history.since(last.version - 1)
-        if not self.bus.clock.is_virtual:  # what the evaluator was asked and had not answered is not asked again
+        if not self.bus.clock.is_virtual:  # a question that the evaluator has not answered is not asked again
             self._positions.actual_versions[EVALUATOR] = last.version - last.has_commit
             self.coordinator.progress.awaited = 0
         self._unpublished = ClosedRound(last.round, last.version, tuple(last.cohort), tuple(last.reported), commit)
 
     async def run(self) -> str:
-        """The whole run; returns why it ended.
+        """Run until the stopping rule holds; returns why it ended.
 
-        Only a run that ends so tells its followers. One that is interrupted, or fails, may be resumed: they are to call
-        again, and not to believe that it is over.
+        Only then are the client processes told that the run is over. A run that is interrupted or fails may be resumed,
+        so its clients keep calling.
         """
         try:
             await self._assemble()
@@ -114,33 +131,34 @@ class Server:
             self._disk.shutdown()
 
     async def _assemble(self) -> None:
-        """Wait for all followers; then measure x₀, or take up a run that stopped after its last durable round."""
+        """Wait until all clients have processes; then evaluate x₀, or publish a resumed run's last durable round."""
         began_ns = self.bus.clock.now_ns
-        self.bus.clock.hold()  # nothing is simulated while processes come, and real time counts from when they are here
+        self.bus.clock.hold()  # no simulated time passes while processes join, and real time begins when all have
         await self._until(lambda: not self._registration.missing)
         self.bus.clock.release()
         self.bus.clock.now_ns = began_ns
         self.journal.note(build_facts(self.coordinator.proofs))
         if self._unpublished is None:
-            self.bus.send(self.coordinator.ask_evaluator())
+            self.coordinator.ask_evaluator()
             await self._until(lambda: not self.coordinator.awaits_metric)
         else:
             await self._publish(self._unpublished)
 
-    def _came(self, plans: list[Outgoing]) -> None:
-        """A process has come or gone, and there may be plans to send anew."""
-        self._send(plans)
+    def _came(self) -> None:
+        """A process has joined or is gone."""
+        self._send_all()
         if not self.bus.clock.is_virtual:
-            # a process that comes brings them, and one that is gone has nobody to introduce
-            self._comings.pending_joins.clear()
+            # a process that joins brings its clients, and those of a process that is gone cannot join
+            self._arrivals.pending_joins.clear()
         self._mailbox.put(None)
 
     async def _round(self) -> None:
-        await self._comings.gather(lambda: not self._registration.missing)
+        await self._arrivals.gather(lambda: not self._registration.missing)
         now_ns = self.bus.clock.now_ns
-        plans = self.coordinator.open_round(now_ns)
+        self.coordinator.open_round(now_ns)
         await self._until(lambda: not self.coordinator.snapshots.awaits_evaluator)
-        self._send(plans)
+        self.coordinator.send_plans()
+        self._send_all()
         round, deadline_ns = self.coordinator.round, self.coordinator.deadline_ns
         alarm = None
         if deadline_ns is not None:
@@ -152,12 +170,12 @@ class Server:
             self.coordinator.crashed()
             return
         closed = self.coordinator.close_round(self.bus.clock.now_ns)
-        self._send(closed.told)  # now: while it is under way, a checkpoint has it
+        self._send_all()  # before the checkpoint, which then has it among the messages in flight
         await self._keep(closed)
         await self._publish(closed)
 
     async def _gathered(self) -> bool:
-        """Wait until the round is over; true if the server crashed before."""
+        """Wait until the round is over. Returns true if the server crashed before."""
         coordinator = self.coordinator
         await self._until(lambda: coordinator.is_round_over or coordinator.is_half_in)
         if await self._crashes("gathering"):
@@ -166,7 +184,7 @@ class Server:
         return False
 
     async def _crashes(self, phase: Phase, round: int | None = None) -> bool:
-        """Whether the server crashes here; it is back by then."""
+        """Crash here, if a fault says so, and come back. Returns whether it crashed."""
         round = self.coordinator.round if round is None else round
         lasts_ns = self._outages.crash_ns(round, phase)
         if lasts_ns is None:
@@ -178,7 +196,7 @@ class Server:
         return True
 
     async def _until_time(self, latest_ns: int, is_done: Callable[[], bool] = lambda: False) -> None:
-        """Wait until that instant, or until something is done."""
+        """Wait until an instant (ns of the run's clock), or until something is done."""
         if is_done():
             return
         passed: list[None] = []
@@ -192,16 +210,14 @@ class Server:
         alarm.cancel()
 
     async def _publish(self, closed: ClosedRound) -> None:
-        """What follows once a round is durable; a resumed run begins with it."""
+        """Tell the evaluator of a durable round; a resumed run begins with this."""
         await self._crashes("publishing", closed.round)
-        question = self.coordinator.published(closed, sum(self._bytes()))
+        self.coordinator.published(closed, sum(self._bytes()))
         self.observer.round_closed(closed, self.bus.clock.now_ns, self.coordinator.progress.bytes)
-        if question is not None:
-            self.bus.send(question)
         await self._until(lambda: not self.coordinator.awaits_metric)
 
     async def _keep(self, closed: ClosedRound) -> None:
-        """Make the round durable, on the journal's own thread. In simulated time nothing is half done then."""
+        """Make the round durable, on the journal's own thread, once every client in simulated time has answered."""
         await self.bus.answers.all_received()
         self.bus.record_link_bytes()
         ledger, commit = self.bus.ledger, closed.commit
@@ -225,36 +241,37 @@ class Server:
             state=ServerState(
                 coordinator=self.coordinator.checkpoint(),
                 bus=self.bus.checkpoint(),
-                availability=self._population.pack(),
-                arrivals=self._comings.pack(),
+                availability=self._availability.pack(),
+                arrivals=self._arrivals.pack(),
             ),
         )
         self.unsaved_metrics = []
-        self._comings.rejected.clear()
+        self._arrivals.rejected.clear()
 
         def write() -> None:
             if entry.is_rotated:
-                ledger.write_segment()  # first the file, then the journal that vouches for it
+                ledger.write_segment()  # first the file, then the journal, which counts on it
             self.journal.append(entry)
 
         await self.bus.clock.offload(self._disk, write)
 
     async def _until(self, is_done: Callable[[], bool]) -> None:
-        self._send(self.coordinator.take_outbox())
+        """Send what is due and act upon messages until something is done."""
+        self._send_all()
 
         def act(letter: Envelope | MalformedEnvelope | int | None) -> bool:
             self._read(letter)
-            self._send(self.coordinator.take_outbox())
+            self._send_all()
             return is_done()
 
         if not is_done():
             await self._mailbox.read(act)
 
     def _read(self, letter: Envelope | MalformedEnvelope | int | None) -> None:
-        """Act upon one letter; whatever is wrong with it is counted and named, and stops nothing."""
+        """Act upon one letter. If anything is wrong with it, it is counted as refused, and the run goes on."""
         coordinator = self.coordinator
         if letter is None:
-            return  # somebody came or went: whoever waits looks again
+            return  # a process has joined or is gone: `_until` looks again
         if isinstance(letter, int):
             coordinator.deadline_passed(letter)
         elif isinstance(letter, MalformedEnvelope):
@@ -273,7 +290,7 @@ class Server:
 
     def _read_other(self, letter: Envelope) -> None:
         if letter.kind is Kind.JOIN:
-            self._send(self._comings.joined(messages.Join.unpack(letter), letter.round))
+            self._arrivals.joined(messages.Join.unpack(letter), letter.round)
         elif letter.kind is Kind.EVALUATION and letter.client == EVALUATOR:
             line, refusals = self.coordinator.evaluated(letter, self.bus.clock.now_ns, *self._bytes())
             for refusal in refusals:
@@ -285,11 +302,12 @@ class Server:
             detail = f"a {letter.kind.name} from {letter.client} is not for the server"
             self.observer.refused(self.coordinator.refused(letter.client, "wrong-kind", detail))
 
-    def _send(self, outgoing: Iterable[Outgoing]) -> None:
-        for envelope, tally in outgoing:
+    def _send_all(self) -> None:
+        """Send everything that the coordinator wants sent."""
+        for envelope, tally in self.coordinator.take_outbox():
             self.bus.send(envelope, tally)
 
     def _bytes(self) -> tuple[int, int]:
-        """Bytes of the algorithm so far, from clients and to them, without the digests of verification."""
+        """Bytes of the algorithm so far, from clients and to them, without digests for verification."""
         up, down = (sum(map(self.bus.sent_bytes, kinds)) for kinds in (UP, DOWN))
         return up, down

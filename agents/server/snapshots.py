@@ -3,7 +3,7 @@
     a client lags ─► offer ─► PULL, chunks, PULL, chunks … ─► JOIN          `SnapshotOffers`
           └ none that is recent enough: FETCH, pieces, FETCH, pieces …      `SnapshotFetch`
 
-Both return the messages to be sent; `Snapshots` puts them into its outbox, in the order in which they came about.
+Both return the messages to be sent; `Snapshots` puts them into the coordinator's outbox in that order.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from seedbus.agents.messages import Outgoing
 from seedbus.agents.policies.snapshot_budget import Lag
+from seedbus.agents.server.outbox import Outbox
 from seedbus.agents.server.snapshot import Snapshot
 from seedbus.agents.server.snapshot_fetch import SnapshotFetch
 from seedbus.agents.server.snapshot_offers import BadSnapshot, SnapshotOffers
@@ -40,12 +40,11 @@ class Snapshots:
 
     Attributes:
         lag: when clients get snapshots, from whom and in what pieces.
-        outbox: messages to send; whoever sends them empties it.
     """
 
-    def __init__(self, lag: Lag | None) -> None:
+    def __init__(self, lag: Lag | None, outbox: Outbox) -> None:
         self.lag = lag or Lag(snapshot_after_commits=1)
-        self.outbox: list[Outgoing] = []
+        self._outbox = outbox
         self._fetch = SnapshotFetch(self.lag)
         self._offers = SnapshotOffers(self.lag)
         self._round = 0
@@ -80,10 +79,10 @@ class Snapshots:
         """
         held = self._offers.held
         if held is not None and is_recent(held.title.version):
-            self.outbox.append(self._offers.offer(client, held, self._round))
+            self._outbox.extend([self._offers.offer(client, held, self._round)])
         else:
             self._waiting.add(client)
-            self.outbox += self._fetch.request()
+            self._outbox.extend(self._fetch.request())
 
     @property
     def awaits_evaluator(self) -> bool:
@@ -115,16 +114,16 @@ class Snapshots:
         for client in clients:
             self._waiting.discard(client)
             self._offers.withdraw(client)
-            self.outbox += self._fetch.client_left(client)
+            self._outbox.extend(self._fetch.client_left(client))
 
     def reported(self, client: int) -> None:
         """A client of the open round has reported."""
-        self.outbox += self._fetch.client_reported(client)
+        self._outbox.extend(self._fetch.client_reported(client))
 
     def settle(self, expected: Collection[int]) -> None:
         """Note which clients the open round still expects. If all of them wait for a snapshot, no peer can give it."""
         if self._waiting.issuperset(expected):
-            self.outbox += self._fetch.no_peer_left()
+            self._outbox.extend(self._fetch.no_peer_left())
 
     # -- messages
 
@@ -135,7 +134,7 @@ class Snapshots:
     def pulled(self, envelope: Envelope) -> None:
         """A client asks for chunks. Raises `BadPayload`, `ReportRefused`."""
         try:
-            self.outbox += self._offers.pulled(envelope, self._round)
+            self._outbox.extend(self._offers.pulled(envelope, self._round))
         except BadSnapshot:
             self._fall_back([envelope.client])
             if self._offers.held is None:  # it came from a peer
@@ -145,10 +144,10 @@ class Snapshots:
     def received(self, envelope: Envelope) -> None:
         """A source sends a piece, or describes its replica. Raises `BadPayload`, `ReportRefused`."""
         step = self._fetch.received(envelope)
-        self.outbox += step.outgoing
+        self._outbox.extend(step.outgoing)
         if step.snapshot is not None:
             self._offers.replace(step.snapshot)
-            self.outbox += [self._offers.offer(each, step.snapshot, self._round) for each in sorted(self._waiting)]
+            self._outbox.extend(self._offers.offer(each, step.snapshot, self._round) for each in sorted(self._waiting))
             self._waiting.clear()
         elif step.has_failed:
             self._fall_back(sorted(self._waiting))

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from seedbus.algorithms.aggregation import vectors
-from seedbus.algorithms.vector import Vector
+from seedbus.vector import Vector
 
 Matrix = NDArray[np.float64]
 Row = NDArray[np.float64]

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from seedbus.algorithms.vector import Vector
+from seedbus.vector import Vector
 
 Row = NDArray[np.float64]
 BLOCK = 2**15

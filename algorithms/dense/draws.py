@@ -6,22 +6,20 @@ Only its raw words are used, so a draw does not depend on the version of NumPy. 
 
 from __future__ import annotations
 
-import hashlib
-
 import numpy as np
 from numpy.typing import NDArray
+
+from seedbus.keyed import keyed_bits
 
 
 def derived(key: int, purpose: str, *numbers: int) -> int:
     """Return a 64-bit key derived from a key, a purpose and numbers."""
-    named = "\0".join((purpose, str(key), *map(str, numbers)))
-    return int.from_bytes(hashlib.blake2b(named.encode(), digest_size=8).digest(), "little")
+    return keyed_bits(purpose, key, *numbers)
 
 
 def uniforms(key: int, purpose: str, count: int) -> NDArray[np.float64]:
     """Return `count` uniform numbers in (0, 1), of 32 random bits each, from a 64-bit key; float64 [count]."""
-    second = int.from_bytes(hashlib.blake2b(purpose.encode(), digest_size=8).digest(), "little")
-    raw = np.random.Philox(key=np.array([key, second], np.uint64)).random_raw(-(-count // 2))
+    raw = np.random.Philox(key=np.array([key, keyed_bits(purpose)], np.uint64)).random_raw(-(-count // 2))
     drawn = raw.astype("<u8").view("<u4")[:count].astype(np.float64)
     drawn += 0.5
     drawn *= 2.0**-32

@@ -7,10 +7,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from seedbus.algorithms.contract import Replica, Vector, norm
+from seedbus.algorithms.contract import Replica
 from seedbus.algorithms.dense.methods.method import Local, Method
 from seedbus.algorithms.dense.payloads import DensePlan
 from seedbus.algorithms.objective import Criterion, Differentiable, Outputs
+from seedbus.vector import Vector, norm
 
 
 class LocalTraining(Protocol):

@@ -25,7 +25,7 @@ from typing import Final, Literal, Protocol, runtime_checkable
 from numpy.typing import ArrayLike
 
 from seedbus.algorithms.directions.folding import ReplaySteps, UpdateRule
-from seedbus.algorithms.vector import Vector
+from seedbus.vector import Vector
 
 Kind = Literal["gaussian", "rademacher"]
 

@@ -24,7 +24,7 @@ from numba import float32, uint32, uint64
 from seedbus.algorithms.directions.contract import ALIGNMENT
 from seedbus.algorithms.directions.llvm_ops import QUANTILES, SIGNS, WORDS, add_quantiles, add_signs, sum_signs
 from seedbus.algorithms.directions.philox import MULTIPLIERS, ROUNDS, WEYL
-from seedbus.algorithms.vector import Vector
+from seedbus.vector import Vector
 
 BLOCKS = 32  # Philox blocks computed at a time, 512 bytes: look-ups wait for memory while the next are computed
 PIECE = 128 * BLOCKS  # coordinates in a piece, 16 KiB of each vector: all that `rademacher` gets from that many blocks

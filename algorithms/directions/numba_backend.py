@@ -26,7 +26,7 @@ from seedbus.algorithms.directions.kernels import (
 )
 from seedbus.algorithms.directions.philox import key_words
 from seedbus.algorithms.directions.quantiles import SIZE, quantiles
-from seedbus.algorithms.vector import Vector
+from seedbus.vector import Vector
 
 
 @kernel

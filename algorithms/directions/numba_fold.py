@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from seedbus.algorithms.directions.folding import ReplaySteps, UpdateRule
 from seedbus.algorithms.directions.kernels import PIECE, SCRATCH_WORDS, add_all, check_float32, groups, inlined, kernel
-from seedbus.algorithms.vector import Vector
+from seedbus.vector import Vector
 
 
 @inlined

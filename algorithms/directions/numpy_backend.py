@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from seedbus.algorithms.directions.contract import DOMAIN, PER_BLOCK, Kind, check_stream, check_vectors
 from seedbus.algorithms.directions.philox import key_words, philox4x32
 from seedbus.algorithms.directions.quantiles import quantiles
-from seedbus.algorithms.vector import Vector
+from seedbus.vector import Vector
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 
 from seedbus.algorithms.directions.contract import Directions, Kind
 from seedbus.algorithms.directions.selection import directions
-from seedbus.algorithms.vector import Vector
+from seedbus.vector import Vector
 
 KINDS: tuple[Kind, ...] = ("gaussian", "rademacher")
 DIMENSION = 5_003

@@ -40,7 +40,7 @@ from seedbus.algorithms.scalar_only.perturbed import PERTURBED_MODELS
 from seedbus.algorithms.scalar_only.precision import FORMATS, Format, Precision
 from seedbus.algorithms.scalar_only.replay import fused
 from seedbus.algorithms.schedule import Scheduled, at, values
-from seedbus.algorithms.vector import Vector
+from seedbus.vector import Vector
 
 Count = Annotated[int, Field(ge=1, lt=2**16)]
 Estimator = Literal["forward", "central", "projection"]

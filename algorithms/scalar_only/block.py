@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from seedbus.algorithms.vector import Vector
+from seedbus.vector import Vector
 
 
 class Block:

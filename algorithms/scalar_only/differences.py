@@ -10,9 +10,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from seedbus.algorithms.contract import inner
 from seedbus.algorithms.directions import for_blocks
-from seedbus.algorithms.vector import Vector
+from seedbus.vector import Vector, inner
 
 Losses = Callable[[int, float], list[float]]
 """(perturbation, scale) → each client's loss at x + scale · z(perturbation), or at x itself if scale is 0."""

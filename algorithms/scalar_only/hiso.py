@@ -27,7 +27,7 @@ from seedbus.algorithms.numbers import Positive
 from seedbus.algorithms.scalar_only.base import ScalarOnly
 from seedbus.algorithms.scalar_only.block import Block
 from seedbus.algorithms.schedule import values
-from seedbus.algorithms.vector import Vector
+from seedbus.vector import Vector
 
 
 class HiSo(ScalarOnly):

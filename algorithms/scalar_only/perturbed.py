@@ -24,7 +24,7 @@ from seedbus.algorithms.objective import Layered, Objective
 from seedbus.algorithms.scalar_only.block import Block, coefficients_of
 from seedbus.algorithms.scalar_only.differences import Losses, projections
 from seedbus.algorithms.scalar_only.payloads import ScalarPlan, Scalars
-from seedbus.algorithms.vector import Vector
+from seedbus.vector import Vector
 
 
 class Steps(Protocol):

@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from seedbus.keyed import keyed_bytes
 from seedbus.models.partitions import Partition
-from seedbus.models.streams import digest, private_key
+from seedbus.models.streams import private_key
 from seedbus.models.task import Fill, Problem, Task, Vector, check_split, refuse_criterion, refuse_partition
 
 
@@ -99,6 +100,6 @@ class NullObjective:
 
     def _weight(self, step: int) -> float:
         if not self._is_zero and step != self._cached_step:
-            self._cached_weight = int.from_bytes(digest("null", *self._key, step, size=8), "little") / 2**63 - 1
+            self._cached_weight = int.from_bytes(keyed_bytes("null", *self._key, step, size=8), "little") / 2**63 - 1
             self._cached_step = step
         return self._cached_weight

@@ -1,4 +1,4 @@
-"""The command line: one command a file.
+"""The command line. Larger commands have a file each.
 
 Doors: `main`.
 """

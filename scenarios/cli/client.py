@@ -70,22 +70,25 @@ def client(
     """
     with cli_errors():
         from seedbus.scenarios.cli.keys import identity
-        from seedbus.scenarios.reporting.rate_limit import OF_A_SERVER, RateLimit
+        from seedbus.scenarios.reporting.rate_limit import CLIENT_BURST, RateLimit
         from seedbus.scenarios.running.limits import Limits, bytes_of, folders_of, tasks_of
         from seedbus.scenarios.running.worker import serve, spans_of
 
-        limit = RateLimit({}, OF_A_SERVER)
+        limit = RateLimit({}, CLIENT_BURST)
 
         def note(event: str, **facts: Any) -> None:
             if not quiet:
-                for told, what in limit.admitted(event, facts):
-                    say(f"{told}: " + ", ".join(f"{name} {value}" for name, value in what.items()), to_stderr=True)
+                for name, values in limit.admitted(event, facts):
+                    details = ", ".join(f"{key} {value}" for key, value in values.items())
+                    say(f"{name}: {details}", to_stderr=True)
 
-        if data:  # for the tasks' own places, too
+        if data:  # tasks also look for their files in these folders
             roots = [*map(str, folders_of(data)), *filter(None, [os.environ.get("SEEDBUS_DATA")])]
             os.environ["SEEDBUS_DATA"] = os.pathsep.join(roots)
-        most = bytes_of(max_memory, "--max-memory") if max_memory else None
-        limits = Limits(tasks=tasks_of(tasks), max_dimension=max_dimension, max_memory=most, max_clients=max_clients)
+        memory_limit = bytes_of(max_memory, "--max-memory") if max_memory else None
+        limits = Limits(
+            tasks=tasks_of(tasks), max_dimension=max_dimension, max_memory=memory_limit, max_clients=max_clients
+        )
         spans, count = spans_of(clients)
         serve(
             connect,
@@ -96,7 +99,7 @@ def client(
             socket_per_client=socket_per_client,
             memory=memory,
             parent_pipe=parent_pipe,
-            limits=None if parent_pipe else limits,  # the server that started this process is its own
+            limits=None if parent_pipe else limits,  # a process that the server itself started trusts it
             note=note,
             identity=identity(server_key, key),
         )

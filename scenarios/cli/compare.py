@@ -14,7 +14,7 @@ from seedbus.scenarios.cli_errors import cli_errors
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.terminal import say
 
-_DIGITS = 18  # of a round's number
+_MAX_DIGITS = 18  # of a round's number
 
 
 def compare(
@@ -34,15 +34,15 @@ def compare(
         rounds = _rounds(at)
         if out is not None and not out.name:
             raise ScenarioError(f"--out {out}", ["it names no file; expected one like comparison.html"])
-        from seedbus.scenarios.reporting import compare as comparing
+        from seedbus.scenarios.reporting import compare as comparison_of_runs
         from seedbus.scenarios.reporting import compare_page
         from seedbus.scenarios.reporting.results import write
 
-        comparison = comparing.compare(runs, metric, value, rounds)
+        comparison = comparison_of_runs.compare(runs, metric, value, rounds)
         if out is not None:
             try:
                 write(out, compare_page.page(comparison))
-            except OSError as error:  # of a file beside it, which nobody asked for
+            except OSError as error:  # it names a temporary file; the message must name the file of --out
                 raise OSError(error.errno, error.strerror, str(out)) from None
         for note in comparison.notes:
             say(f"seedbus: note: {note}", to_stderr=True)
@@ -55,7 +55,7 @@ def compare(
 
 
 def _target(text: str) -> tuple[str | None, float | None]:
-    """metric=value; nothing of nothing."""
+    """Parse METRIC=VALUE; an empty text means no target."""
     if not text:
         return None, None
     metric, _, number = text.partition("=")
@@ -69,8 +69,8 @@ def _target(text: str) -> tuple[str | None, float | None]:
 
 
 def _rounds(text: str) -> list[int]:
-    """Whole numbers, with commas between."""
+    """Parse whole numbers separated by commas."""
     parts = [part.strip() for part in text.split(",")] if text else []
-    if not all(part.isascii() and part.isdecimal() and len(part) <= _DIGITS for part in parts):
+    if not all(part.isascii() and part.isdecimal() and len(part) <= _MAX_DIGITS for part in parts):
         raise ScenarioError(f"--at {text}", ["expected numbers of rounds, like 50,100,200"])
     return sorted({int(part) for part in parts})

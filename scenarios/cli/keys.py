@@ -1,4 +1,4 @@
-"""The command `seedbus keys`: make keys, and say which of them a server lets in."""
+"""The command `seedbus keys`: make keys, and authorise them at a server."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def new_command(name: _Name = CLIENT_KEY, folder: KeysFolder = None) -> None:
     with cli_errors():
         from seedbus.bus.zeromq.keys import PUBLIC, SECRET, KeyPair
 
-        where = keys_folder(folder)
+        key_folder = keys_folder(folder)
         pair = KeyPair.new()
-        pair.save(where, name)
+        pair.save(key_folder, name)
         say(pair.public.decode())
-        say(f"written: {where / (name + SECRET)} and {name + PUBLIC}", to_stderr=True)
+        say(f"written: {key_folder / (name + SECRET)} and {name + PUBLIC}", to_stderr=True)
 
 
 @keys.command("list")
@@ -46,9 +46,9 @@ def list_command(folder: KeysFolder = None, output: Output = Format.text) -> Non
     with cli_errors():
         from seedbus.bus.zeromq.keys import SECRET, TABLE, KeyPair, read_table
 
-        where = keys_folder(folder)
-        own = {path.stem: KeyPair.load(path).public.decode() for path in sorted(where.glob(f"*{SECRET}"))}
-        entries = read_table(where / TABLE)
+        key_folder = keys_folder(folder)
+        own = {path.stem: KeyPair.load(path).public.decode() for path in sorted(key_folder.glob(f"*{SECRET}"))}
+        entries = read_table(key_folder / TABLE)
         if output is Format.json:
             authorised = [
                 {"name": each.name, "public": each.public.decode(), "clients": each.spans, "evaluator": each.evaluator}
@@ -62,7 +62,7 @@ def list_command(folder: KeysFolder = None, output: Output = Format.text) -> Non
             clients = "all clients" if each.spans is None else "clients " + each.clients
             say(f"authorised  {each.public.decode()}  {each.name}: {clients}{', evaluator' * each.evaluator}")
         if not own and not entries:
-            say(f"no keys in {where}; `seedbus keys new` makes some", to_stderr=True)
+            say(f"no keys in {key_folder}; `seedbus keys new` makes some", to_stderr=True)
 
 
 @keys.command("authorise")
@@ -85,10 +85,10 @@ def authorise_command(
         table = keys_folder(folder) / TABLE
         entry = Entry(name, public_key(key), spans, evaluator)
         others = [each for each in read_table(table) if each.name != name]
-        twice = next((each.name for each in others if each.public == entry.public), None)
-        if twice is not None:
+        other_name = next((each.name for each in others if each.public == entry.public), None)
+        if other_name is not None:
             raise ScenarioError(
-                f"--name {name}", [f"this key is called {twice} already; `seedbus keys revoke {twice}`"]
+                f"--name {name}", [f"this key is called {other_name} already; `seedbus keys revoke {other_name}`"]
             )
         write_table(table, [*others, entry])
         say(f"{name} is authorised in {table}", to_stderr=True)
@@ -102,29 +102,35 @@ def revoke_command(name: _Name, folder: KeysFolder = None) -> None:
 
         table = keys_folder(folder) / TABLE
         entries = read_table(table)
-        left = [each for each in entries if each.name != name]
-        if len(left) == len(entries):
+        remaining = [each for each in entries if each.name != name]
+        if len(remaining) == len(entries):
             known = ", ".join(each.name for each in entries) or "none"
             raise ScenarioError(f"keys revoke {name}", [f"no such key in {table}; expected one of: {known}"])
-        write_table(table, left)
+        write_table(table, remaining)
         say(f"{name} is revoked in {table}", to_stderr=True)
 
 
-def keys_folder(said: Path | None) -> Path:
-    """Where keys are, if nothing is said."""
-    if said is not None:
-        return said
+def keys_folder(option: Path | None) -> Path:
+    """Return the folder of keys: that of the --keys option if it is given, else the default folder."""
+    if option is not None:
+        return option
     if os.environ.get(KEYS):
         return Path(os.environ[KEYS])
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "seedbus" / "keys"
 
 
-def guarded(bind: str, said: Path | None, insecure: bool) -> Path | None:
-    """The folder of a server's keys: what was said, or the usual one where other machines can reach the server."""
+def server_keys(bind: str, option: Path | None, insecure: bool) -> Path | None:
+    """Return the folder of a server's keys; None for a server without keys.
+
+    Without the --keys option, it is the default folder if other machines can reach the server.
+
+    Raises:
+        ScenarioError: both --keys and --insecure are given.
+    """
     from seedbus.scenarios.transports.placement import is_public
 
     if insecure:
-        if said is not None:
+        if option is not None:
             raise ScenarioError("--insecure", ["it means no keys, and --keys names some; expected one of them"])
         if is_public(bind):
             say(
@@ -133,11 +139,16 @@ def guarded(bind: str, said: Path | None, insecure: bool) -> Path | None:
                 to_stderr=True,
             )
         return None
-    return keys_folder(None) if said is None and is_public(bind) else said
+    return keys_folder(None) if option is None and is_public(bind) else option
 
 
 def identity(server_key: str, key: Path | None) -> Identity | None:
-    """What a client process shows, if its server has a key. Raises `BadKey`, `ScenarioError`."""
+    """Return the identity with which a client process connects; None if no server key is given.
+
+    Raises:
+        BadKey: a key cannot be read.
+        ScenarioError: a secret key is given without the server's key.
+    """
     from seedbus.bus.zeromq.keys import SECRET, Identity, KeyPair, public_key
 
     if not server_key:

@@ -1,8 +1,8 @@
 """The command line: `seedbus run`, `server`, `client`, `check`, `list`, `schema`, `replay`, `report`,
 `compare`, `stress`.
 
-Errors of a person are one sentence on stderr and an exit code (`Exit`); a traceback is always a bug of ours. Heavy
-imports wait until a command needs them.
+Errors that the user can fix are one sentence on stderr and an exit code (`Exit`); a traceback is always a bug of ours.
+Commands import heavy modules only when they need them. The docstring of a command is its help text.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from seedbus.scenarios.cli.compare import compare
 from seedbus.scenarios.cli.keys import keys as keys_app
 from seedbus.scenarios.cli.options import (
     AnswerWithin,
-    Evaluates,
+    EvaluatorHost,
     Format,
     JoinWithin,
     Out,
@@ -43,7 +43,7 @@ from seedbus.scenarios.reporting.terminal import accept_all_text, note, say
 from seedbus.scenarios.transports.placement import Placement
 from seedbus.scenarios.transports.transports import FOR_WORKERS, TRANSPORTS
 
-_UsageError: Any = typer.BadParameter.__base__  # click's; typer brings its own click, or uses the one that is there
+_UsageError: Any = typer.BadParameter.__base__  # click's class; typer contains click, or depends on it
 
 app = typer.Typer(
     name="seedbus",
@@ -79,14 +79,14 @@ def run_command(
 ) -> None:
     """Run a scenario to its end, or go on with one that stopped."""
     with cli_errors():
-        what = _asked("seedbus run", scenario, settings, out, resume)
-        name = transport.value if transport is not None else what.transport
+        requested = _requested("seedbus run", scenario, settings, out, resume)
+        name = transport.value if transport is not None else requested.transport
         if workers and not TRANSPORTS[name].reaches_processes:
             if transport is not None:
                 raise ScenarioError(f"--transport {name}", ["worker processes need ipc or tcp"])
             name = FOR_WORKERS
-        where = Placement(name, workers, patience_s=patience, join_s=join_within)
-        _run(what, out, resume, where, output, quiet)
+        placement = Placement(name, workers, patience_s=patience, join_s=join_within)
+        _run(requested, out, resume, placement, output, quiet)
 
 
 @app.command("server")
@@ -107,9 +107,9 @@ def server_command(
         bool, typer.Option("--insecure", help="No keys, though other machines can reach this server.")
     ] = False,
     evaluator: Annotated[
-        Evaluates,
+        EvaluatorHost,
         typer.Option(help="Who evaluates: a process of this server's own, or a key that is authorised for it."),
-    ] = Evaluates.own,
+    ] = EvaluatorHost.own,
     output: Output = Format.text,
     quiet: Quiet = False,
 ) -> None:
@@ -118,20 +118,20 @@ def server_command(
     Where other machines can reach it, only keys come in that were authorised (`seedbus keys`).
     """
     with cli_errors():
-        from seedbus.scenarios.cli.keys import guarded
+        from seedbus.scenarios.cli.keys import server_keys
 
-        what = _asked("seedbus server", scenario, settings, out, resume)
-        where = Placement(
+        requested = _requested("seedbus server", scenario, settings, out, resume)
+        placement = Placement(
             "tcp",
             bind=bind,
             expect=expect_workers,
             patience_s=patience,
             join_s=join_within,
             answer_s=answer_within,
-            keys=guarded(bind, keys, insecure),
+            keys=server_keys(bind, keys, insecure),
             evaluator=evaluator.value,
         )
-        _run(what, out, resume, where, output, quiet)
+        _run(requested, out, resume, placement, output, quiet)
 
 
 app.command("client")(client)
@@ -144,10 +144,10 @@ def check_command(scenario: ScenarioArgument, settings: Set = None, output: Outp
         from seedbus.scenarios.schema.loading import load
         from seedbus.scenarios.schema.yaml_text import dump
 
-        what = load(scenario, settings)
-        what.check()
-        _warn(what)
-        resolved = what.resolved()
+        loaded = load(scenario, settings)
+        loaded.check()
+        _print_caveats(loaded)
+        resolved = loaded.resolved()
         typer.echo(json.dumps(resolved) if output is Format.json else dump(resolved).rstrip())
 
 
@@ -158,12 +158,12 @@ def list_command(output: Output = Format.text) -> None:
         from seedbus.scenarios.schema.loading import library
         from seedbus.scenarios.schema.yaml_text import parse
 
-        found = {name: parse(item.read_text("utf-8"))["description"] for name, item in library().items()}
+        descriptions = {name: parse(item.read_text("utf-8"))["description"] for name, item in library().items()}
         if output is Format.json:
-            typer.echo(json.dumps(found, ensure_ascii=False))
+            typer.echo(json.dumps(descriptions, ensure_ascii=False))
             return
-        width = max(map(len, found))
-        for name, description in found.items():
+        width = max(map(len, descriptions))
+        for name, description in descriptions.items():
             say(f"{name:<{width}}  {description}")
 
 
@@ -190,9 +190,9 @@ def replay_command(
         model = replay(run, round)
         if out is not None:
             model.save(out)
-        found = {"round": model.round, "version": model.replica.version, "digest": model.digest}
+        facts = {"round": model.round, "version": model.replica.version, "digest": model.digest}
         if output is Format.json:
-            typer.echo(json.dumps(found | {"out": None if out is None else str(out)}))
+            typer.echo(json.dumps(facts | {"out": None if out is None else str(out)}))
         else:
             say(f"round {model.round}, version {model.replica.version}: digest {model.digest}")
             if out is not None:
@@ -210,13 +210,13 @@ def report_command(run: RunFolder, output: Output = Format.text) -> None:
         results = Results.read(run)
         try:
             write_page(results)
-        except OSError as error:  # perhaps a medium that cannot be written: there is the table all the same
+        except OSError as error:  # the folder may be read-only; the table can be shown nevertheless
             note(f"{run / PAGE} cannot be written ({error.strerror})")
         show(results.summary, as_json=output is Format.json)
 
 
 def main() -> None:
-    """The entry point of the command."""
+    """Run the command line and exit with its code."""
     accept_all_text()
     try:
         code = app(sys.argv[1:] or ["--help"], prog_name="seedbus", standalone_mode=False)
@@ -224,15 +224,15 @@ def main() -> None:
         command = error.ctx.command_path if error.ctx is not None else "seedbus"
         say(f"seedbus: {error.format_message().rstrip('.')}; see `{command} --help`", to_stderr=True)
         code = Exit.USAGE
-    except typer.Abort:  # Ctrl-C outside of a command's own work; some versions of typer return its code
+    except typer.Abort:  # Ctrl-C outside of a command's function; some versions of typer return the exit code instead
         code = Exit.INTERRUPTED
     sys.exit(code)
 
 
-def _asked(
+def _requested(
     command: str, scenario: str | None, settings: list[str] | None, out: Path | None, resume: Path | None
 ) -> Any:
-    """The scenario that a command is to run."""
+    """Return the scenario that a command's arguments name. Raises `ScenarioError` if the arguments contradict."""
     if resume is None and scenario is None:
         raise ScenarioError(command, ["name a scenario (`seedbus list` shows them), or --resume RUN"])
     if resume is not None and out is not None:
@@ -245,13 +245,13 @@ def _asked(
     return scenario_of(resume) if resume is not None and scenario is None else load(str(scenario), settings)
 
 
-def _run(what: Any, out: Path | None, resume: Path | None, where: Any, output: Format, quiet: bool) -> None:
+def _run(scenario: Any, out: Path | None, resume: Path | None, placement: Any, output: Format, quiet: bool) -> None:
     from seedbus.scenarios.reporting.report import show
     from seedbus.scenarios.running.run import run
 
-    _warn(what)
-    with _watched(what, quiet) as observer:
-        results = run(what, resume or out, resume=resume is not None, observer=observer, placement=where)
+    _print_caveats(scenario)
+    with _progress(scenario, quiet) as observer:
+        results = run(scenario, resume or out, resume=resume is not None, observer=observer, placement=placement)
     show(results.summary, as_json=output is Format.json)
     if "diverged" in results.summary["refusals"]:
         raise typer.Exit(Exit.DIVERGED)
@@ -259,13 +259,14 @@ def _run(what: Any, out: Path | None, resume: Path | None, where: Any, output: F
         raise typer.Exit(Exit.MISSED)
 
 
-def _warn(scenario: Any) -> None:
+def _print_caveats(scenario: Any) -> None:
     for sentence in scenario.algorithm.caveats():
         note(sentence)
 
 
 @contextmanager
-def _watched(scenario: Any, quiet: bool) -> Iterator[Any]:
+def _progress(scenario: Any, quiet: bool) -> Iterator[Any]:
+    """Yield the observer that prints a run's progress."""
     if quiet:
         from seedbus.scenarios.reporting.progress import Quiet
 

@@ -1,4 +1,4 @@
-"""What the commands accept: their options and arguments, each said once."""
+"""Options and arguments that several commands share."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from seedbus.scenarios.transports.transports import TRANSPORTS
 TransportName = Enum("TransportName", {name: name for name in TRANSPORTS}, type=str)  # type: ignore[misc]
 
 
-class Evaluates(StrEnum):
-    """Who hosts the evaluator of a server that clients connect to by themselves."""
+class EvaluatorHost(StrEnum):
+    """The process that hosts the evaluator of `seedbus server`: one of its own, or one with an authorised key."""
 
     own = "own"
     keys = "keys"
 
 
 class Format(StrEnum):
-    """How results are printed."""
+    """Output formats of results."""
 
     text = "text"
     json = "json"
 
 
 class TableFormat(StrEnum):
-    """How a table is printed."""
+    """Output formats of a table."""
 
     text = "text"
     markdown = "markdown"

@@ -1,4 +1,4 @@
-"""`seedbus stress` on the command line: seeds by the hundred, over the machine's cores."""
+"""`seedbus stress` on the command line: examines many seeds in parallel processes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from seedbus.scenarios.reporting.terminal import say
 if TYPE_CHECKING:
     from seedbus.scenarios.stress.stress import Verdict
 
-MARGIN_S = 5.0  # beyond its minutes, after which what still runs is killed
+MARGIN_S = 5.0  # time beyond --minutes after which processes that still run are killed
 
 
 def stress(
@@ -54,7 +54,7 @@ def stress(
                     say(f"seed {verdict.seed}: {verdict.problem}; its smallest scenario is in {path}")
                 elif total.scenarios % 50 == 0:
                     say(total.line())
-        finally:  # Ctrl-C too ends with what was found so far
+        finally:  # the totals are printed after Ctrl-C too
             say(total.line())
             say("faults: " + ", ".join(f"{name} {number:,}" for name, number in sorted(total.faults.items())))
             say(f"{failures} failures" if failures else "no failure")
@@ -63,13 +63,16 @@ def stress(
 
 
 class Total:
-    """What has been examined so far."""
+    """Totals over all seeds that have been examined."""
 
     def __init__(self) -> None:
         from seedbus.bus.clock import wall_seconds
 
         self._now = wall_seconds
-        self.began, self.scenarios, self.rounds, self.messages = self._now(), 0, 0, 0
+        self._began_s = self._now()
+        self.scenarios = 0
+        self.rounds = 0
+        self.messages = 0
         self.first: int | None = None
         self.last = 0
         self.faults: Counter[str] = Counter()
@@ -85,7 +88,7 @@ class Total:
         self.last = max(self.last, verdict.seed)
 
     def line(self) -> str:
-        minutes = (self._now() - self.began) / 60
+        minutes = (self._now() - self._began_s) / 60
         seeds = "no seed" if self.first is None else f"seeds {self.first} to {self.last}"
         return (
             f"{seeds}: {self.scenarios:,} scenarios, {self.rounds:,} rounds, "
@@ -94,7 +97,16 @@ class Total:
 
 
 def examined(seed: int, count: int | None, minutes: float | None, workers: int) -> Iterator[Verdict]:
-    """Verdicts as they come, seed by seed, over processes. No process outlives this, nor this process's own end."""
+    """Examine seeds in parallel and yield their verdicts as they become ready.
+
+    All processes end when the iteration ends, or when this process ends.
+
+    Args:
+        seed: the first seed.
+        count: number of seeds; None: no limit.
+        minutes: time limit; None: no limit.
+        workers: number of processes.
+    """
     from seedbus.bus.clock import wall_seconds
     from seedbus.scenarios.stress.stress import examine
 
@@ -108,15 +120,15 @@ def examined(seed: int, count: int | None, minutes: float | None, workers: int) 
         in_flight: set[Future[Verdict]] = set()
         try:
             while True:
-                is_time = wall_seconds() < until_s
-                for number in itertools.islice(seeds, 2 * workers - len(in_flight) if is_time else 0):
+                has_time = wall_seconds() < until_s
+                for number in itertools.islice(seeds, 2 * workers - len(in_flight) if has_time else 0):
                     in_flight.add(pool.submit(examine, number, Path(folder), until_s))
                 if not in_flight:
                     return
                 left_s = None if minutes is None else max(0.0, until_s + MARGIN_S - wall_seconds())
                 done, in_flight = wait(in_flight, left_s, return_when=FIRST_COMPLETED)
                 if not done:
-                    return  # what is in hand does not even hear of the end
+                    return  # the processes do not even react to the end of the time; they are killed below
                 yield from sorted((each.result() for each in done), key=lambda verdict: verdict.seed)
         finally:
             if in_flight:
@@ -126,7 +138,7 @@ def examined(seed: int, count: int | None, minutes: float | None, workers: int) 
 
 
 def _end_with_parent() -> None:
-    """In a process of the pool: end when the one that started it does, however that ends; Ctrl-C is for that one."""
+    """Make a process of the pool end when its parent ends, for whatever reason. Ctrl-C is left to the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
 

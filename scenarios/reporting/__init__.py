@@ -1,4 +1,4 @@
-"""What a run tells: results, tables, pages, progress, and comparisons.
+"""Reports of a run: results, tables, pages, progress, and comparisons.
 
 Doors: `compare`, `compare_page`, `page`, `progress`, `rate_limit`, `report`, `results`, `run_report`, `terminal`.
 """

@@ -1,10 +1,13 @@
-"""The bytes of a run, out of its ledger, beside the conventions that the papers count by.
+"""Byte counts of a run, computed from its ledger, beside the counting conventions of the papers.
 
-Algorithm bytes are plans (down: the seed, and the commits that a client missed) and reports, or why there is none (up),
-what snapshots take in the place of commits, with what a peer sends that gives one, and what a channel's participants
-are told of the largest report (down): header and payload of everything that was sent, dropped messages included.
-Digests are verification and not the algorithm's. What a transport adds to them, and what processes say when they come
-and go, depends on how a run is spread and stands apart.
+Algorithm bytes are the header and payload of every message of these kinds that was sent, dropped ones included:
+
+- up: reports, or the reasons why there is none; requests for a snapshot, and the chunks that a peer provides;
+- down: plans (the seed, and the commits that a client missed); snapshots that replace missed commits, and requests to
+  the peer that provides one; the norm of the largest report, which the participants of a channel receive.
+
+Digests serve verification and are not counted as the algorithm's. The bytes that a transport adds, and the messages of
+processes that join and leave, depend on how a run is distributed; they are reported apart.
 """
 
 from __future__ import annotations
@@ -23,56 +26,63 @@ DIRECTIONS = {"up": UP, "down": DOWN}
 
 
 def account(columns: Columns, scenario: Scenario, rounds: int, dimension: int) -> dict[str, Any]:
-    """What the closing table shows and `--format json` prints about messages."""
+    """Return the `traffic` part of a run's summary.
+
+    Args:
+        columns: the run's ledger.
+        rounds: number of rounds of the run.
+        dimension: number of coordinates of the model, d.
+    """
     size = columns["header_bytes"] + columns["payload_bytes"]
     clients, participations = scenario.participation.clients, int((columns["kind"] == Kind.REPORT).sum())
-    of_rounds = is_canonical(columns)
-    found: dict[str, Any] = {"by_kind": {}, "fates": _fates(columns["fate"][of_rounds])}
+    is_of_round = is_canonical(columns)
+    traffic: dict[str, Any] = {"by_kind": {}, "fates": _fates(columns["fate"][is_of_round])}
     for kind in sorted(Kind, key=lambda kind: kind.name):
-        here = of_rounds & (columns["kind"] == kind)
-        if here.any():
-            found["by_kind"][kind.name.lower()] = {
-                "messages": int(here.sum()),
-                "bytes": int(size[here].sum()),
-                **{name: int(columns[name][here].sum()) for name in SUMMED if name != "framing_bytes"},
-                "fates": _fates(columns["fate"][here]),
+        selected = is_of_round & (columns["kind"] == kind)
+        if selected.any():
+            traffic["by_kind"][kind.name.lower()] = {
+                "messages": int(selected.sum()),
+                "bytes": int(size[selected].sum()),
+                **{name: int(columns[name][selected].sum()) for name in SUMMED if name != "framing_bytes"},
+                "fates": _fates(columns["fate"][selected]),
             }
-    # the evaluator is an instrument, also when it gives a snapshot
-    of_clients = np.minimum(columns["sender"], columns["recipient"]) == SERVER
+    # messages of the evaluator are not counted, not even a snapshot that it provides: it is a measuring instrument
+    is_of_client = np.minimum(columns["sender"], columns["recipient"]) == SERVER
     for direction, kinds in DIRECTIONS.items():
-        here = of_clients & np.isin(columns["kind"], kinds)
-        total = int((size - columns["digest_bytes"])[here].sum())
-        found[direction] = {
-            "messages": int(here.sum()),
+        selected = is_of_client & np.isin(columns["kind"], kinds)
+        total = int((size - columns["digest_bytes"])[selected].sum())
+        traffic[direction] = {
+            "messages": int(selected.sum()),
             "bytes": total,
             "bytes_per_client": total / clients,
-            "scalars": int(columns["scalars"][here].sum()),
-            "seeds": int(columns["seeds"][here].sum()),
+            "scalars": int(columns["scalars"][selected].sum()),
+            "seeds": int(columns["seeds"][selected].sum()),
         }
     catch_up = int(columns["catchup_bytes"].sum())
-    total = found["up"]["bytes"] + found["down"]["bytes"]
-    found["catchup_bytes"] = catch_up
-    found["catchup_share"] = catch_up / total if total else 0.0
-    found["catchup_per_client"] = _spread(np.bincount(*_caught_up(columns, of_clients), minlength=clients))
-    told = (columns["kind"] == Kind.PLAN) & (columns["fate"] == Fate.DELIVERED)
-    found["replayed"] = int((columns["seeds"][told] - 1).sum())
-    found["bytes"], found["bytes_per_client"] = total, total / clients
-    found["participations"] = participations
-    found["bytes_per_participation"] = total / participations if participations else 0.0
-    found["conventions"] = conventions(scenario, rounds, dimension)
-    found["transport"] = _transport(columns, size)
-    return found
+    total = traffic["up"]["bytes"] + traffic["down"]["bytes"]
+    traffic["catchup_bytes"] = catch_up
+    traffic["catchup_share"] = catch_up / total if total else 0.0
+    traffic["catchup_per_client"] = _spread(_catch_up_bytes(columns, is_of_client, clients))
+    delivered_plans = (columns["kind"] == Kind.PLAN) & (columns["fate"] == Fate.DELIVERED)
+    traffic["replayed"] = int((columns["seeds"][delivered_plans] - 1).sum())
+    traffic["bytes"] = total
+    traffic["bytes_per_client"] = total / clients
+    traffic["participations"] = participations
+    traffic["bytes_per_participation"] = total / participations if participations else 0.0
+    traffic["conventions"] = conventions(scenario, rounds, dimension)
+    traffic["transport"] = _transport(columns, size)
+    return traffic
 
 
-def _caught_up(columns: Columns, of_clients: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Who was sent something to catch up, and how many bytes of it."""
-    here = of_clients & (columns["catchup_bytes"] > 0)
-    return columns["recipient"][here], columns["catchup_bytes"][here]
+def _catch_up_bytes(columns: Columns, is_of_client: NDArray[np.bool_], clients: int) -> NDArray[Any]:
+    """Catch-up bytes that were sent to each client, [N]."""
+    selected = is_of_client & (columns["catchup_bytes"] > 0)
+    return np.bincount(columns["recipient"][selected], columns["catchup_bytes"][selected], minlength=clients)
 
 
 def _spread(values: NDArray[Any]) -> dict[str, float]:
-    least, median, most = (float(np.quantile(values, q)) for q in (0, 0.5, 1))
-    return {"min": least, "median": median, "p95": float(np.quantile(values, 0.95)), "max": most}
+    minimum, median, p95, maximum = (float(np.quantile(values, q)) for q in (0, 0.5, 0.95, 1))
+    return {"min": minimum, "median": median, "p95": p95, "max": maximum}
 
 
 def _fates(fates: NDArray[np.int64]) -> dict[str, int]:
@@ -81,31 +91,32 @@ def _fates(fates: NDArray[np.int64]) -> dict[str, int]:
 
 
 def _transport(columns: Columns, size: NDArray[np.int64]) -> dict[str, Any]:
-    """What depends on how the run was spread over processes, and on nothing in the scenario."""
+    """Bytes that depend on how the run was distributed over processes, and not on the scenario."""
     is_link, is_session = columns["kind"] == Kind.LINK, ~is_canonical(columns)
     sessions = {k.name.lower(): is_session & (columns["kind"] == k) for k in Kind if k is not Kind.LINK}
     return {
         "framing_bytes": int(columns["framing_bytes"][~is_link].sum()),
         "link_bytes": int(columns["framing_bytes"][is_link].sum()),
         "sessions": {
-            name: {"messages": int(here.sum()), "bytes": int(size[here].sum())}
-            for name, here in sessions.items()
-            if here.any()
+            name: {"messages": int(selected.sum()), "bytes": int(size[selected].sum())}
+            for name, selected in sessions.items()
+            if selected.any()
         },
         "rows": int(is_session.sum()),
     }
 
 
 def conventions(scenario: Scenario, rounds: int, dimension: int) -> dict[str, float]:
-    """What the papers' own counting says of such a run, in bytes for one client over the whole run.
+    """Return the bytes for one client over the whole run as the papers would count them.
 
-    decomfl: Table 2 of arXiv:2405.15861 counts 12·P·K in every round; hiso: Table 2 of arXiv:2506.02370 counts 8·P·K;
-    dense: a method that sends float32 models both ways, 8·d in the m/N of the rounds in which a client takes part.
+    - decomfl_12PK: Table 2 of arXiv:2405.15861 counts 12·P·K in every round;
+    - hiso_8PK: Table 2 of arXiv:2506.02370 counts 8·P·K in every round;
+    - dense_8d: a method that sends float32 models both ways, 8·d in the m/N of the rounds in which a client takes part.
     """
     algorithm, participation = scenario.algorithm, scenario.participation
     share = participation.size / participation.clients
-    found = {"dense_8d": 8.0 * dimension * rounds * share}
+    dense = {"dense_8d": 8.0 * dimension * rounds * share}
     if algorithm.is_dense:
-        return found
+        return dense
     scalars = sum(algorithm.scalars(round) for round in range(rounds))
-    return {"decomfl_12PK": 12.0 * scalars, "hiso_8PK": 8.0 * scalars} | found
+    return {"decomfl_12PK": 12.0 * scalars, "hiso_8PK": 8.0 * scalars} | dense

@@ -1,4 +1,4 @@
-"""Runs side by side: finished ones, and others as far as they came; seeds of one scenario are one row."""
+"""Comparison of runs, finished or not. Runs of one scenario with different seeds form one row."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from seedbus.scenarios.reporting.compared import RISING, Compared, Row, Run, Spr
 from seedbus.scenarios.sentences import nearest, quoted
 
 _SAME_RUN = ("seed", "description", "transport", "expect", "verify", "verify_every")
-_MOST_SETTINGS = 3
-_LONGEST = 30  # characters of a setting
+_MAX_SETTINGS = 3  # in a row's name
+_MAX_CHARACTERS = 30  # of a setting's value
 
 
 @dataclass(frozen=True)
 class Comparison(Compared):
-    """Runs side by side, as `compare` returns them; printed, they are a table in Markdown."""
+    """The result of `compare`. Its `str` is a Markdown table."""
 
     def __str__(self) -> str:
         return "\n".join([markdown(self), *self.notes])
@@ -31,9 +31,18 @@ class Comparison(Compared):
 def compare(
     folders: Sequence[str | Path], metric: str | None = None, target: float | None = None, at: Sequence[int] = ()
 ) -> Comparison:
-    """Runs side by side. metric: by default accuracy, or loss where there is none; at: rounds to look at.
+    """Compare runs.
 
-    Raises `RunFolderError`, `JournalDamaged`, and `ScenarioError` for a metric that a run does not measure.
+    Args:
+        folders: the runs' folders.
+        metric: the metric to compare; default: accuracy, or loss if a run has no accuracy.
+        target: value of the metric; rounds and bytes to reach it are reported.
+        at: numbers of rounds after which the metric is reported.
+
+    Raises:
+        RunFolderError: a folder holds no run, or one without evaluations.
+        JournalDamaged: the journal of a run cannot be read.
+        ScenarioError: a run does not measure the metric.
     """
     runs, notes = _one_of_each([Run.read(Path(folder)) for folder in folders])
     notes += _notes(runs)
@@ -41,12 +50,12 @@ def compare(
         metric = next((name for name in ("accuracy", "loss") if all(name in run.metrics for run in runs)), "accuracy")
     for run in runs:
         if metric not in run.metrics:
-            what = f"{quoted(metric)} is not measured in this run; {nearest(metric, run.metrics)}"
-            raise ScenarioError(str(run.folder), [what])
+            problem = f"{quoted(metric)} is not measured in this run; {nearest(metric, run.metrics)}"
+            raise ScenarioError(str(run.folder), [problem])
     groups: dict[str, list[Run]] = {}
     for run in runs:
-        groups.setdefault(json.dumps(_kept(run)), []).append(run)
-    names = _names([_kept(members[0]) for members in groups.values()])
+        groups.setdefault(json.dumps(_identity(run)), []).append(run)
+    names = _names([_identity(members[0]) for members in groups.values()])
     rows = []
     for name, members in zip(names, groups.values(), strict=True):
         each = [run.figures(metric, target, at) for run in members]
@@ -55,18 +64,21 @@ def compare(
 
 
 def _one_of_each(runs: list[Run]) -> tuple[list[Run], list[str]]:
-    """Of runs of one scenario with one seed, the one that came furthest; and what was left out."""
+    """Of runs with the same scenario and seed, keep the one with the most rounds; return a note for each of the others.
+
+    A finished run is preferred to an unfinished one.
+    """
     kept: dict[str, Run] = {}
     notes = []
     for run in sorted(runs, key=lambda run: (run.results is None, -run.rounds[-1])):
-        first = kept.setdefault(json.dumps(_kept(run) | {"seed": run.scenario.seed}), run)
+        first = kept.setdefault(json.dumps(_identity(run) | {"seed": run.scenario.seed}), run)
         if first is not run:
             notes.append(f"{run.folder} has the scenario and the seed of {first.folder}; only that is counted")
     return [run for run in runs if any(run is each for each in kept.values())], notes
 
 
 def _notes(runs: Sequence[Run]) -> list[str]:
-    found = [
+    notes = [
         f"{run.folder} is not finished; it is counted as it was after {run.rounds[-1]:,} rounds"
         for run in runs
         if run.results is None
@@ -75,36 +87,36 @@ def _notes(runs: Sequence[Run]) -> list[str]:
         {" ".join(filter(None, (r.scenario.task.name, getattr(r.scenario.task, "model", "")))) for r in runs}
     )
     if len(tasks) > 1:
-        found.append(f"the runs are of different tasks ({', '.join(tasks)}): their figures are not of one kind")
+        notes.append(f"the runs are of different tasks ({', '.join(tasks)}): their figures are not of one kind")
     if len({run.scenario.evaluation.split for run in runs}) > 1:
-        found.append("the runs are measured on different splits (test and validation)")
-    return found
+        notes.append("the runs are measured on different splits (test and validation)")
+    return notes
 
 
-def _kept(run: Run) -> dict[str, Any]:
-    """What makes a scenario another one: all but its seed, and what changes no bit of a run."""
+def _identity(run: Run) -> dict[str, Any]:
+    """The fields that distinguish scenarios: all but the seed and those that do not change the bits of a run."""
     return {name: value for name, value in run.scenario.resolved().items() if name not in _SAME_RUN}
 
 
 def _names(scenarios: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The scenarios' names, and where several have one, the settings in which these differ."""
-    found = []
+    """Return the scenarios' names. Where several have the same name, the settings in which they differ are added."""
+    names = []
     flat = [dict(_flat(scenario)) for scenario in scenarios]
     for scenario, fields in zip(scenarios, flat, strict=True):
-        alike = [other for other in flat if other["name"] == fields["name"]]
-        differing = [path for path in fields if any(other.get(path) != fields[path] for other in alike)]
-        settings = [f"{path}={_cut(fields[path])}" for path in differing[:_MOST_SETTINGS]]
-        more = ["…"] if len(differing) > _MOST_SETTINGS else []
-        found.append(" ".join([scenario["name"], *settings, *more]))
-    return found
+        namesakes = [other for other in flat if other["name"] == fields["name"]]
+        differing = [path for path in fields if any(other.get(path) != fields[path] for other in namesakes)]
+        settings = [f"{path}={_shortened(fields[path])}" for path in differing[:_MAX_SETTINGS]]
+        more = ["…"] if len(differing) > _MAX_SETTINGS else []
+        names.append(" ".join([scenario["name"], *settings, *more]))
+    return names
 
 
-def _cut(text: str) -> str:
-    return printable(text, _LONGEST + 1)
+def _shortened(text: str) -> str:
+    return printable(text, _MAX_CHARACTERS + 1)
 
 
 def _flat(value: Any, path: str = "") -> Iterable[tuple[str, str]]:
-    """The fields with their paths, as `--set` has them."""
+    """Yield the path and the value of every field; paths as `--set` takes them."""
     if isinstance(value, dict) and value:
         for key, each in value.items():
             yield from _flat(each, f"{path}.{key}" if path else key)
@@ -113,7 +125,7 @@ def _flat(value: Any, path: str = "") -> Iterable[tuple[str, str]]:
 
 
 def _rank(row: Row, metric: str) -> tuple[Any, ...]:
-    """Those that reach the target in all runs first, the fewest rounds first; then the best last value first."""
+    """Sort key: rows that reach the target in all runs first, fewest rounds first; then the best last value first."""
     met, last = row.figures.get("rounds_to_target"), row.figures["last"]
     is_met = met is not None and met.runs == len(row.runs)
     value = math.inf if last is None else -last.mean if metric in RISING else last.mean

@@ -1,4 +1,4 @@
-"""A comparison as a table on a terminal, and as a page with its curves."""
+"""A comparison as a table on a terminal, as Markdown, and as an HTML page with plots."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ import numpy as np
 from rich.table import Table
 
 from seedbus.scenarios.reporting.compared import ENDING, Compared, Row, Run, Spread
-from seedbus.scenarios.reporting.figures import Line, in_bytes, lines, picked
+from seedbus.scenarios.reporting.figures import Line, byte_unit, lines, sample_indices
 from seedbus.scenarios.reporting.page import document
 from seedbus.scenarios.reporting.terminal import console, shown
 
 Cells = list[list[str]]
-Written = Callable[[Spread], str]
-WIDEST = 10_000
+Formatter = Callable[[Spread], str]
+MAX_WIDTH = 10_000
 _PLUS = " ± "
 
 
 def show(comparison: Compared) -> None:
-    """The table on stdout; where that is no terminal, as wide as it must be."""
+    """Print the table to stdout. If stdout is not a terminal, the table is as wide as its content needs."""
     heads, rows = cells(comparison)
     table = Table(title=_title(comparison), title_justify="left", show_lines=True)
     for number, head in enumerate(heads):
         table.add_column(head, justify="right" if number else "left", overflow="fold")  # no digit is cut off
     for row in rows:
         table.add_row(*row)
-    needed = console(width=WIDEST).measure(table).maximum
+    needed = console(width=MAX_WIDTH).measure(table).maximum
     console(width=None if sys.stdout.isatty() else needed).print(table)
 
 
 def markdown(comparison: Compared) -> str:
-    """The table for a text in Markdown; what is below each other on a terminal is beside each other here."""
+    """Return the table in Markdown. The lines of a cell are joined by commas."""
     heads, rows = cells(comparison)
     table = [heads, ["---", *["---:"] * (len(heads) - 1)], *rows]
     return "\n".join(f"| {' | '.join(map(_markdown, row))} |" for row in table)
 
 
 def page(comparison: Compared) -> str:
-    """One page that needs nothing but itself."""
+    """Return a self-contained HTML page with the table and the plots."""
     heads, rows = cells(comparison)
     head = "".join(f"<th>{_html(each)}</th>" for each in heads)
     body = "".join(f"<tr>{''.join(f'<td>{_html(each)}</td>' for each in row)}</tr>\n" for row in rows)
@@ -50,22 +50,26 @@ def page(comparison: Compared) -> str:
 
 
 def cells(comparison: Compared) -> tuple[list[str], Cells]:
-    """The heads, and a row of texts for each row; a text may have two lines. All are fit to be shown."""
+    """Return the column headings and the rows of the table.
+
+    Texts may have two lines. They are safe to print: without control characters, and of bounded length.
+    """
     metric = shown(comparison.metric)
-    columns: list[tuple[str, list[tuple[str, Written]]]] = [("rounds", [("rounds", _count)])]
-    written = _share if metric.startswith("accuracy") else _number
-    columns += [(f"{metric}\nat {round:,}", [(f"at_{round}", written)]) for round in comparison.at]
-    columns.append((f"{metric}: last\nbest", [("last", written), ("best", written)]))
-    columns.append((f"mean of\nlast {ENDING}", [("end", written)]))
+    columns: list[tuple[str, list[tuple[str, Formatter]]]] = [("rounds", [("rounds", _count)])]
+    formatter = _share if metric.startswith("accuracy") else _number
+    columns += [(f"{metric}\nat {round:,}", [(f"at_{round}", formatter)]) for round in comparison.at]
+    columns.append((f"{metric}: last\nbest", [("last", formatter), ("best", formatter)]))
+    columns.append((f"mean of\nlast {ENDING}", [("end", formatter)]))
     if comparison.target is not None:
-        ways: list[tuple[str, Written]] = [("rounds_to_target", _count), ("bytes_to_target", _size)]
-        columns.append((f"rounds to {comparison.target:g}\nbytes to it", ways))
-    for way in ("up", "down"):
-        columns.append((f"bytes {way}\nper client", [(f"bytes_{way}", _size), (f"bytes_{way}_per_client", _size)]))
+        to_target: list[tuple[str, Formatter]] = [("rounds_to_target", _count), ("bytes_to_target", _size)]
+        columns.append((f"rounds to {comparison.target:g}\nbytes to it", to_target))
+    for direction in ("up", "down"):
+        names = (f"bytes_{direction}", f"bytes_{direction}_per_client")
+        columns.append((f"bytes {direction}\nper client", [(name, _size) for name in names]))
     columns.append(("simulated\nreal time", [("simulated_s", _seconds), ("wall_s", _seconds)]))
     columns.append(("forward\npasses", [("evaluations", _count)]))
     rows = [
-        [_who(row), *("\n".join(_cell(row, *figure) for figure in figures) for _, figures in columns)]
+        [_label(row), *("\n".join(_cell(row, *figure) for figure in figures) for _, figures in columns)]
         for row in comparison.rows
     ]
     return ["run\nalgorithm", *(head for head, _ in columns)], rows
@@ -73,54 +77,55 @@ def cells(comparison: Compared) -> tuple[list[str], Cells]:
 
 def _title(comparison: Compared) -> str:
     runs = sum(len(row.runs) for row in comparison.rows)
-    several = f", mean{_PLUS}standard deviation of seeds" if any(len(row.runs) > 1 for row in comparison.rows) else ""
-    return f"{runs:,} {'run' if runs == 1 else 'runs'}{several}"
+    has_seeds = any(len(row.runs) > 1 for row in comparison.rows)
+    statistic = f", mean{_PLUS}standard deviation of seeds" if has_seeds else ""
+    return f"{runs:,} {'run' if runs == 1 else 'runs'}{statistic}"
 
 
-def _who(row: Row) -> str:
+def _label(row: Row) -> str:
     seeds = f", {len(row.runs)} seeds" if len(row.runs) > 1 else ""
     unfinished = f", {row.unfinished} unfinished" if len(row.runs) > 1 else ", unfinished"
     return f"{shown(row.name)}\n{row.algorithm}{seeds}{unfinished if row.unfinished else ''}"
 
 
-def _cell(row: Row, key: str, written: Written) -> str:
+def _cell(row: Row, key: str, formatter: Formatter) -> str:
     spread = row.figures[key]
     if spread is None:
         return "–"
-    if spread.runs < len(row.runs):  # the mean of those that happen to have it would say something else
+    if spread.runs < len(row.runs):  # a mean over only some of the runs would mislead
         return f"{spread.runs} of {len(row.runs)} runs"
-    return written(spread)
+    return formatter(spread)
 
 
-def _both(mean: str, deviation: str | None) -> str:
+def _with_deviation(mean: str, deviation: str | None) -> str:
     return mean if deviation is None else f"{mean}{_PLUS}{deviation}"
 
 
 def _share(spread: Spread) -> str:
     deviation = None if spread.deviation is None else f"{100 * spread.deviation:.2f}"
-    return f"{_both(f'{100 * spread.mean:.2f}', deviation)} %"
+    return f"{_with_deviation(f'{100 * spread.mean:.2f}', deviation)} %"
 
 
 def _number(spread: Spread) -> str:
-    return _both(f"{spread.mean:.4g}", None if spread.deviation is None else f"{spread.deviation:.2g}")
+    return _with_deviation(f"{spread.mean:.4g}", None if spread.deviation is None else f"{spread.deviation:.2g}")
 
 
 def _count(spread: Spread) -> str:
     places = 0 if spread.mean == round(spread.mean) or spread.mean >= 1000 else 1
-    return _both(
+    return _with_deviation(
         f"{spread.mean:,.{places}f}", None if not spread.deviation else f"{spread.deviation:,.{max(places, 1)}f}"
     )
 
 
 def _size(spread: Spread) -> str:
-    unit, name = in_bytes(spread.mean)
+    unit, name = byte_unit(spread.mean)
     places = 0 if name == "B" else 2
     deviation = None if not spread.deviation else f"{spread.deviation / unit:,.{places}f}"
-    return f"{_both(f'{spread.mean / unit:,.{places}f}', deviation)} {name}"
+    return f"{_with_deviation(f'{spread.mean / unit:,.{places}f}', deviation)} {name}"
 
 
 def _seconds(spread: Spread) -> str:
-    return f"{_both(f'{spread.mean:,.1f}', None if not spread.deviation else f'{spread.deviation:,.1f}')} s"
+    return f"{_with_deviation(f'{spread.mean:,.1f}', None if not spread.deviation else f'{spread.deviation:,.1f}')} s"
 
 
 def _html(text: str) -> str:
@@ -128,19 +133,22 @@ def _html(text: str) -> str:
 
 
 def _markdown(text: str) -> str:
-    for sign, written in (("\\", "\\\\"), ("|", "\\|"), ("<", "&lt;"), ("[", "\\[")):
-        text = text.replace(sign, written)
+    for character, escaped in (("\\", "\\\\"), ("|", "\\|"), ("<", "&lt;"), ("[", "\\[")):
+        text = text.replace(character, escaped)
     return ", ".join(text.split("\n"))
 
 
 def _plots(comparison: Compared) -> list[str]:
-    """The metric over rounds and over bytes, a line for each row: the mean over its seeds where all were measured."""
+    """Plot the metric over rounds and over bytes, with one line for each row.
+
+    A line shows the mean over the row's runs, at the rounds after which all of them were evaluated.
+    """
     metric = shown(comparison.metric)
     curves = [(shown(row.name), *_curve(row.runs, comparison.metric)) for row in comparison.rows]
-    unit, unit_name = in_bytes(max(float(np.max(sent, initial=0)) for _, _, sent, _ in curves))
+    unit, unit_name = byte_unit(max(float(np.max(sent, initial=0)) for _, _, sent, _ in curves))
     y_name = "accuracy (share of samples)" if metric == "accuracy" else metric
     over_rounds = [Line(name, rounds, values) for name, rounds, _, values in curves]
-    # x₀ cost nobody anything; what was under way when it was measured would stretch the axis by decades
+    # The initial model costs no bytes. The few that were sent when it was evaluated would stretch the axis by decades.
     over_bytes = [
         Line(name, np.where(rounds > 0, sent / unit, np.nan), values) for name, rounds, sent, values in curves
     ]
@@ -152,9 +160,9 @@ def _plots(comparison: Compared) -> list[str]:
 
 
 def _curve(runs: list[Run], metric: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rounds, bytes and values, [n] each, thinned to what can be seen."""
+    """Return rounds, bytes and values, [n] each, with n limited to `MAX_POINTS`."""
     common = sorted(set.intersection(*(set(run.rounds) for run in runs)))
-    at = [common[place] for place in picked(len(common)).tolist()] if common else []
+    at = [common[index] for index in sample_indices(len(common)).tolist()] if common else []
     tables = [dict(zip(run.rounds, zip(run.sent, run.values(metric), strict=True), strict=True)) for run in runs]
     means = np.array([np.mean([table[round] for table in tables], axis=0) for round in at]).reshape(-1, 2)
     return np.array(at, float), means[:, 0], means[:, 1]

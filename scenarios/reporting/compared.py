@@ -1,7 +1,8 @@
-"""What a comparison is made of: single runs with their figures, and rows of runs that differ in the seed alone.
+"""The parts of a comparison: single runs with their figures, and rows of runs that differ only in the seed.
 
-A target is met by the exponential moving average of the metric, parameter 0.9 per round, whether or not the run
-itself was to stop there; the bytes to it are all that was sent, both ways, by the evaluation that met it.
+A target is met when the exponential moving average of the metric, with parameter 0.9 per round, reaches it; the run's
+own stop condition does not matter. The bytes to the target are all bytes sent in both directions up to the evaluation
+that met it.
 """
 
 from __future__ import annotations
@@ -22,22 +23,29 @@ from seedbus.agents.journal.journal import Journal
 from seedbus.agents.server.stopping import averages, rounds_done
 from seedbus.bus.errors import LedgerDamaged
 from seedbus.scenarios.reporting.results import RESULTS, Results
-from seedbus.scenarios.reporting.statistics import Heard
-from seedbus.scenarios.reporting.summary import WHEN, wrong_in_lines
+from seedbus.scenarios.reporting.statistics import ArrivedReports
+from seedbus.scenarios.reporting.summary import WHEN, lines_problem
 from seedbus.scenarios.run_folder import scenario_of
 from seedbus.scenarios.schema.scenario import Scenario
 
 RISING = ("accuracy", "success", "f1")
-"""Metrics of which more is better; of any other, less is."""
+"""Metrics for which larger is better; for every other metric smaller is better."""
 ENDING = 10
-"""Evaluations whose mean says where a run ended, when single ones jump about."""
+"""Number of last evaluations that are averaged, since single evaluations are noisy."""
 
 Figures = dict[str, float | None]
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run. lines: its evaluations, oldest first, at least one; results: None if it is not finished."""
+    """One run.
+
+    Attributes:
+        folder: the run's folder.
+        scenario: the scenario in its journal.
+        lines: its evaluations, oldest first; at least one.
+        results: None if the run is not finished.
+    """
 
     folder: Path
     scenario: Scenario
@@ -46,13 +54,18 @@ class Run:
 
     @classmethod
     def read(cls, folder: Path) -> Run:
-        """Raises `RunFolderError` if there is no run, or nothing was measured; `JournalDamaged`."""
+        """Read a run from its folder.
+
+        Raises:
+            RunFolderError: there is no run in the folder, or it has no evaluations yet.
+            JournalDamaged: the journal cannot be read, or its evaluations are invalid.
+        """
         with closing(Journal.open(folder, for_writing=False)) as journal:
             lines = journal.metrics()
         if not lines:
             raise RunFolderError(folder, "this run has no evaluations yet, so there is nothing to compare")
-        if (wrong := wrong_in_lines(lines)) is not None:
-            raise JournalDamaged(folder / FILE, 0, f"its evaluations are not what they should be ({wrong})")
+        if (problem := lines_problem(lines)) is not None:
+            raise JournalDamaged(folder / FILE, 0, f"its evaluations are not what they should be ({problem})")
         return cls(folder, scenario_of(folder), lines, Results.read(folder) if (folder / RESULTS).exists() else None)
 
     @property
@@ -61,82 +74,95 @@ class Run:
 
     @cached_property
     def rounds(self) -> list[int]:
-        """After how many rounds each line was measured."""
+        """Number of rounds before each evaluation."""
         return [rounds_done(line) for line in self.lines]
 
     @cached_property
     def sent(self) -> list[int]:
-        """Bytes of plans and reports by each line, both ways, all clients."""
+        """Bytes of plans and reports sent before each evaluation, in both directions, all clients together."""
         return [line["bytes_up"] + line["bytes_down"] for line in self.lines]
 
     def values(self, metric: str) -> list[float]:
-        """NaN where it was not finite."""
+        """Return a metric's value in each evaluation; NaN where it was not finite."""
         return [math.nan if line.get(metric) is None else float(line[metric]) for line in self.lines]
 
     @cached_property
     def costs(self) -> Figures:
-        """What does not depend on a metric; of a run that is not finished, by its last evaluation."""
+        """The figures that do not depend on a metric. For an unfinished run, they are those of its last evaluation."""
         last, clients = self.lines[-1], self.scenario.participation.clients
-        up, down, simulated, rounds = last["bytes_up"], last["bytes_down"], last["time_s"], self.rounds[-1]
-        wall = None
+        up, down = last["bytes_up"], last["bytes_down"]
+        rounds, simulated_s, wall_s = self.rounds[-1], last["time_s"], None
         if self.results is not None:
             summary = self.results.summary
             up, down = (summary["traffic"][direction]["bytes"] for direction in ("up", "down"))
-            rounds, simulated = summary["rounds"], summary["simulated_s"]
-            wall = None if summary.get("was_resumed") else summary["wall_s"]  # that is of its end alone
+            rounds, simulated_s = summary["rounds"], summary["simulated_s"]
+            # after a resumption, the summary has only the time since then
+            wall_s = None if summary.get("was_resumed") else summary["wall_s"]
         return {
             "rounds": rounds,
             "bytes_up": up,
             "bytes_up_per_client": up / clients,
             "bytes_down": down,
             "bytes_down_per_client": down / clients,
-            "simulated_s": simulated,
-            "wall_s": wall,
+            "simulated_s": simulated_s,
+            "wall_s": wall_s,
             "evaluations": self._evaluations,
         }
 
     @property
     def _evaluations(self) -> float | None:
-        """Forward passes behind the reports that arrived; a backward pass is two. None where nobody knows."""
+        """Forward passes computed for the reports that arrived; a backward pass counts as two. None if unknown."""
         algorithm = self.scenario.algorithm
-        if self.results is None or not algorithm.knows_evaluations:  # how long one is, clients know
+        if self.results is None or not algorithm.knows_evaluations:  # only the clients know how long an epoch is
             return None
         try:
-            heard = Heard(self.results.columns, self.results.history)
+            arrived = ArrivedReports(self.results.columns, self.results.history)
         except LedgerDamaged:
             return None
-        rounds, reports = np.unique(heard.keys // self.scenario.participation.clients, return_counts=True)
+        rounds, reports = np.unique(arrived.keys // self.scenario.participation.clients, return_counts=True)
         pairs = zip(rounds.tolist(), reports.tolist(), strict=True)
         return float(sum(count * algorithm.evaluations(round) for round, count in pairs))
 
-    def reached(self, metric: str, target: float) -> int | None:
-        """The place of the first line whose moving average meets the target."""
-        for place, average in enumerate(averages(self.lines, metric)):
+    def first_met(self, metric: str, target: float) -> int | None:
+        """Return the index of the first evaluation whose moving average meets the target; None if none does."""
+        for index, average in enumerate(averages(self.lines, metric)):
             if average >= target if metric in RISING else average <= target:
-                return place
+                return index
         return None
 
     def at(self, metric: str, round: int) -> float | None:
-        """The newest value after so many rounds; None if the run did not come so far, or it is not finite."""
-        known = [value for done, value in zip(self.rounds, self.values(metric), strict=True) if done <= round]
-        return None if self.rounds[-1] < round else _finite(known[-1])
+        """Return the newest value after a number of rounds; None if the run has fewer, or the value is not finite."""
+        values = [value for done, value in zip(self.rounds, self.values(metric), strict=True) if done <= round]
+        return None if self.rounds[-1] < round else _finite(values[-1])
 
     def figures(self, metric: str, target: float | None, at: Sequence[int]) -> Figures:
+        """Return all figures of the run.
+
+        Args:
+            target: value of the metric to reach, if any.
+            at: numbers of rounds after which the metric is reported.
+        """
         values = [value for value in self.values(metric) if math.isfinite(value)]
-        found: Figures = {f"at_{round}": self.at(metric, round) for round in at}
-        found["last"] = _finite(self.values(metric)[-1])
-        found["best"] = None if not values else max(values) if metric in RISING else min(values)
-        found["end"] = float(np.mean(values[-ENDING:])) if values else None
+        figures: Figures = {f"at_{round}": self.at(metric, round) for round in at}
+        figures["last"] = _finite(self.values(metric)[-1])
+        figures["best"] = None if not values else max(values) if metric in RISING else min(values)
+        figures["end"] = float(np.mean(values[-ENDING:])) if values else None
         if target is not None:
-            place = self.reached(metric, target)
-            found["rounds_to_target"] = None if place is None else self.rounds[place]
-            found["bytes_to_target"] = None if place is None else self.sent[place]
-        return found | self.costs
+            index = self.first_met(metric, target)
+            figures["rounds_to_target"] = None if index is None else self.rounds[index]
+            figures["bytes_to_target"] = None if index is None else self.sent[index]
+        return figures | self.costs
 
 
 @dataclass(frozen=True)
 class Spread:
-    """A figure over the runs that have it: their mean, their sample standard deviation (None of one), how many."""
+    """A figure over the runs that have it.
+
+    Attributes:
+        mean: mean over the runs.
+        deviation: sample standard deviation; None for a single run.
+        runs: number of runs that have the figure.
+    """
 
     mean: float
     deviation: float | None
@@ -144,6 +170,7 @@ class Spread:
 
     @staticmethod
     def of(values: Iterable[float | None]) -> Spread | None:
+        """Return the spread of the values that are not None; None if all are."""
         known = [value for value in values if value is not None]
         if not known:
             return None
@@ -152,7 +179,13 @@ class Spread:
 
 @dataclass(frozen=True)
 class Row:
-    """Runs that differ in nothing but the seed. name: the scenario's, with what tells it from others of that name."""
+    """Runs that differ only in the seed.
+
+    Attributes:
+        name: the scenario's name, with the settings that distinguish it from other scenarios of that name.
+        runs: at least one.
+        figures: name → spread over the runs; None if no run has the figure.
+    """
 
     name: str
     runs: list[Run]
@@ -176,7 +209,15 @@ class Row:
 
 @dataclass(frozen=True)
 class Compared:
-    """Rows, best first. notes: what a reader should know, a sentence each."""
+    """The data of a comparison.
+
+    Attributes:
+        metric: the metric that is compared.
+        target: value of the metric to reach, if any.
+        at: numbers of rounds after which the metric is reported.
+        rows: best first.
+        notes: caveats for the reader, a sentence each.
+    """
 
     metric: str
     target: float | None
@@ -185,8 +226,8 @@ class Compared:
     notes: list[str]
 
     def json(self) -> dict[str, Any]:
-        asked = {"metric": self.metric, "target": self.target, "at": self.at}
-        return asked | {"rows": [row.json() for row in self.rows], "notes": self.notes}
+        request = {"metric": self.metric, "target": self.target, "at": self.at}
+        return request | {"rows": [row.json() for row in self.rows], "notes": self.notes}
 
 
 def _finite(value: float) -> float | None:

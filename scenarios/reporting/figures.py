@@ -1,4 +1,4 @@
-"""Plots as SVG in text: lines and bars, every axis with its name, unit and ticks. No script, nothing to load."""
+"""Line and bar plots as SVG text. Every axis has a name, a unit and ticks. No scripts, no external resources."""
 
 from __future__ import annotations
 
@@ -13,14 +13,21 @@ from numpy.typing import ArrayLike, NDArray
 WIDTH, HEIGHT = 560, 300
 LEFT, RIGHT, TOP, BOTTOM = 72, 16, 28, 48
 COLOURS = ("#1f5fa8", "#c8641b", "#2f7d4f", "#8c3fa0", "#b02a37", "#117a8b", "#8a6d1b", "#d0478f", "#5b6470", "#6aa121")
-DASHES = ("", "7 3", "2 3")  # once the colours begin again
-NAMED_INSIDE = 3  # more lines than that are named under the plot
-MOST_POINTS = 400
+DASHES = ("", "7 3", "2 3")  # the second is used when all colours have been used once
+NAMED_INSIDE = 3  # with more lines than this, the legend is below the plot
+MAX_POINTS = 400
 _BYTES = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
 
 
 class Line(NamedTuple):
-    """One line of a plot, or only its points. x, y: [n], finite or not."""
+    """One line of a plot.
+
+    Attributes:
+        name: its name in the legend.
+        x: [n]; values need not be finite.
+        y: [n]; values need not be finite.
+        is_dotted: draw only the points.
+    """
 
     name: str
     x: ArrayLike
@@ -29,24 +36,29 @@ class Line(NamedTuple):
 
 
 class _Frame:
-    """Where data lies on the paper: from a tick at or before the least value to one at or past the greatest."""
+    """Maps data to positions in the drawing. The axes begin and end at ticks that enclose all values."""
 
     def __init__(self, x: tuple[float, float], y: tuple[float, float], *, is_log: bool = False) -> None:
-        self.x_ticks, self.y_ticks = decades(*x) if is_log else ticks(*x), ticks(*y)
-        self._x0, self._x1 = self.x_ticks[0], self.x_ticks[-1]
-        self._y0, self._y1 = self.y_ticks[0], self.y_ticks[-1]
+        self.x_ticks = decades(*x) if is_log else ticks(*x)
+        self.y_ticks = ticks(*y)
+        self._x0 = self.x_ticks[0]
+        self._x1 = self.x_ticks[-1]
+        self._y0 = self.y_ticks[0]
+        self._y1 = self.y_ticks[-1]
 
-    def across(self, x: Any) -> Any:
+    def horizontal(self, x: Any) -> Any:
         return LEFT + (x - self._x0) / (self._x1 - self._x0) * (WIDTH - LEFT - RIGHT)
 
-    def up(self, y: Any) -> Any:
+    def vertical(self, y: Any) -> Any:
         return HEIGHT - BOTTOM - (y - self._y0) / (self._y1 - self._y0) * (HEIGHT - TOP - BOTTOM)
 
 
 def lines(title: str, x_name: str, y_name: str, drawn: Sequence[Line], *, is_log: bool = False) -> str:
-    """A plot of one line or more; where a value is not finite, a line has a gap.
+    """Return a plot of one or more lines as an HTML figure. A line has a gap where a value is not finite.
 
-    is_log: x is drawn as its logarithm; what is not above 0 is left out.
+    Args:
+        drawn: the lines.
+        is_log: draw x on a logarithmic axis; points with x ≤ 0 are left out.
     """
     columns = [(np.asarray(line.x, float), np.asarray(line.y, float)) for line in drawn]
     if is_log:
@@ -54,67 +66,68 @@ def lines(title: str, x_name: str, y_name: str, drawn: Sequence[Line], *, is_log
     frame = _Frame(_limits((x for x, _ in columns), from_0=not is_log), _limits(y for _, y in columns), is_log=is_log)
     parts = [_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, x_name, "middle", "name"), _y_axis(frame, y_name)]
     for tick in frame.x_ticks:
-        parts.append(_text(frame.across(tick), HEIGHT - BOTTOM + 16, _number(10**tick if is_log else tick), "middle"))
+        value = 10**tick if is_log else tick
+        parts.append(_text(frame.horizontal(tick), HEIGHT - BOTTOM + 16, _number(value), "middle"))
     for number, (line, (x, y)) in enumerate(zip(drawn, columns, strict=True)):
-        parts += _drawn(frame, line, x, y, number)
+        parts += _marks(frame, line, x, y, number)
         if 1 < len(columns) <= NAMED_INSIDE:
             parts.append(_text(LEFT + 8 + 160 * number, TOP - 10, line.name, "start", "name", COLOURS[number]))
     return _figure(title, parts, _legend([line.name for line in drawn]) if len(columns) > NAMED_INSIDE else "")
 
 
-def _drawn(frame: _Frame, line: Line, x: NDArray[np.float64], y: NDArray[np.float64], number: int) -> list[str]:
-    """The marks of one line, the number-th of its plot."""
+def _marks(frame: _Frame, line: Line, x: NDArray[np.float64], y: NDArray[np.float64], number: int) -> list[str]:
+    """Return the SVG elements of one line; `number` is its index in the plot."""
     colour, dashes = _look(number)
     parts = []
-    for start, end in _stretches(np.isfinite(x) & np.isfinite(y)):
-        points = list(zip(frame.across(x[start:end]), frame.up(y[start:end]), strict=True))
+    for start, end in _segments(np.isfinite(x) & np.isfinite(y)):
+        points = list(zip(frame.horizontal(x[start:end]), frame.vertical(y[start:end]), strict=True))
         if line.is_dotted or len(points) == 1:
-            parts += [f'<circle fill="{colour}" cx="{across:.1f}" cy="{up:.1f}" r="2"/>' for across, up in points]
+            parts += [f'<circle fill="{colour}" cx="{px:.1f}" cy="{py:.1f}" r="2"/>' for px, py in points]
         else:
-            path = " ".join(f"{across:.1f},{up:.1f}" for across, up in points)
+            path = " ".join(f"{px:.1f},{py:.1f}" for px, py in points)
             dashed = f' stroke-dasharray="{dashes}"' if dashes else ""
             parts.append(f'<polyline fill="none" stroke="{colour}" stroke-width="1.6"{dashed} points="{path}"/>')
     return parts
 
 
 def _look(number: int) -> tuple[str, str]:
-    """The colour and the dashes of the number-th line."""
+    """Return the colour and the dash pattern of the line with this index."""
     return COLOURS[number % len(COLOURS)], DASHES[number // len(COLOURS) % len(DASHES)]
 
 
 def _legend(names: Sequence[str]) -> str:
-    signs = {"": "—", "7 3": "– –", "2 3": "···"}
+    symbols = {"": "—", "7 3": "– –", "2 3": "···"}
     named = [(name, *_look(number)) for number, name in enumerate(names)]
     entries = [
-        f'<span style="color: {colour}">{signs[dashes]} {escape(name)}</span> ' for name, colour, dashes in named
+        f'<span style="color: {colour}">{symbols[dashes]} {escape(name)}</span> ' for name, colour, dashes in named
     ]
     return f'<p class="legend">{"".join(entries)}</p>'
 
 
 def bars(title: str, x_name: str, y_name: str, heights: Mapping[str, float]) -> str:
-    """A bar for every name, in the order in which they are given."""
+    """Return a plot with one bar for every name, in the given order, as an HTML figure."""
     frame = _Frame((0, len(heights)), (0, max(heights.values(), default=0)))
     parts = [_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, x_name, "middle", "name"), _y_axis(frame, y_name)]
-    wide = (WIDTH - LEFT - RIGHT) / max(len(heights), 1)
-    every = math.ceil(max((8 * len(name) for name in heights), default=0) / wide)  # names must not touch
+    width = (WIDTH - LEFT - RIGHT) / max(len(heights), 1)
+    every = math.ceil(max((8 * len(name) for name in heights), default=0) / width)  # so that names do not overlap
     for number, (name, height) in enumerate(heights.items()):
-        left, top = LEFT + number * wide, frame.up(height)
-        size = f'x="{left + 0.1 * wide:.1f}" y="{top:.1f}" width="{0.8 * wide:.1f}" height="{frame.up(0) - top:.1f}"'
+        left, top, bottom = LEFT + number * width, frame.vertical(height), frame.vertical(0)
+        size = f'x="{left + 0.1 * width:.1f}" y="{top:.1f}" width="{0.8 * width:.1f}" height="{bottom - top:.1f}"'
         parts.append(f'<rect fill="{COLOURS[0]}" {size}><title>{escape(name)}: {_number(height)}</title></rect>')
         if number % every == 0:
-            parts.append(_text(left + wide / 2, HEIGHT - BOTTOM + 16, name, "middle"))
+            parts.append(_text(left + width / 2, HEIGHT - BOTTOM + 16, name, "middle"))
     return _figure(title, parts)
 
 
 def ticks(low: float, high: float) -> list[float]:
-    """At most seven round numbers that cover the values from low to high."""
+    """Return at most seven round numbers, evenly spaced, that enclose the values from low to high."""
     if not (math.isfinite(low) and math.isfinite(high)) or high <= low:
         low, high = (low, low + 1) if math.isfinite(low) else (0.0, 1.0)
     if not math.isfinite(high - low):
-        low, high = low / 4, high / 4  # what lies outside is not seen, but nor could the ticks be written
-    least = 1e-9 * max(abs(low), abs(high))
-    if high - low < least:  # floats are too coarse there for ticks between
-        high = low + 1e3 * least
+        low, high = low / 4, high / 4  # a wider axis would overflow; values outside of this one are not visible
+    resolution = 1e-9 * max(abs(low), abs(high))
+    if high - low < resolution:  # floats are too coarse for ticks between these values
+        high = low + 1e3 * resolution
     rough = (high - low) / 5
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough * 0.999)
@@ -123,25 +136,28 @@ def ticks(low: float, high: float) -> list[float]:
 
 
 def decades(low: float, high: float) -> list[float]:
-    """At most eight whole logarithms that cover those from low to high."""
+    """Return at most eight integer logarithms, evenly spaced, that enclose the logarithms from low to high."""
     first = math.floor(low + 1e-9)
     span = max(math.ceil(high - 1e-9) - first, 1)
     step = math.ceil(span / 7)
     return [float(first + number * step) for number in range(math.ceil(span / step) + 1)]
 
 
-def in_bytes(most: float) -> tuple[float, str]:
-    """The unit that suits so many bytes, and its name."""
-    return next((unit, name) for unit, name in _BYTES if most >= unit or unit == 1)
+def byte_unit(maximum: float) -> tuple[float, str]:
+    """Return the unit for byte counts up to `maximum`, in bytes, and its name."""
+    return next((unit, name) for unit, name in _BYTES if maximum >= unit or unit == 1)
 
 
-def picked(size: int) -> NDArray[np.int64]:
-    """Evenly spaced places among `size` values, the first and the last among them; no more than can be seen."""
-    return np.unique(np.linspace(0, max(size - 1, 0), min(size, MOST_POINTS)).astype(np.int64))
+def sample_indices(size: int) -> NDArray[np.int64]:
+    """Return at most `MAX_POINTS` evenly spaced indices into `size` values, the first and the last included."""
+    return np.unique(np.linspace(0, max(size - 1, 0), min(size, MAX_POINTS)).astype(np.int64))
 
 
 def _limits(columns: Iterable[NDArray[np.float64]], *, from_0: bool = True) -> tuple[float, float]:
-    """From the least to the greatest; from_0: from 0 where the least is less than half of the greatest."""
+    """Return the minimum and maximum of all finite values, or 0 and 1 if there is none.
+
+    from_0: return 0 in place of a positive minimum that is less than half of the maximum.
+    """
     finite = [column[np.isfinite(column)] for column in columns]
     values = np.concatenate([np.empty(0), *finite])
     if not values.size:
@@ -150,18 +166,18 @@ def _limits(columns: Iterable[NDArray[np.float64]], *, from_0: bool = True) -> t
     return (0.0 if from_0 and 0 < low < high / 2 else low), high
 
 
-def _stretches(is_good: NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """Where runs of true begin and end."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], is_good, [False]]).astype(np.int8)))
+def _segments(mask: NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """Return start and end (exclusive) of every run of true values."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]]).astype(np.int8)))
     return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
 
 
 def _y_axis(frame: _Frame, name: str) -> str:
     parts = [_text(16, (TOP + HEIGHT - BOTTOM) / 2, name, "middle", "name turned")]
     for tick in frame.y_ticks:
-        up = frame.up(tick)
-        parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{up:.1f}" y2="{up:.1f}"/>')
-        parts.append(_text(LEFT - 6, up + 4, _number(tick), "end"))
+        y = frame.vertical(tick)
+        parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        parts.append(_text(LEFT - 6, y + 4, _number(tick), "end"))
     return "".join(parts)
 
 

@@ -1,4 +1,4 @@
-"""`report.html`: a run's closing table and its plots on one page, which needs nothing but itself."""
+"""`report.html`: a self-contained page with a run's closing table and plots."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from seedbus.agents.server.stopping import rounds_done
-from seedbus.scenarios.reporting.figures import MOST_POINTS, Line, bars, in_bytes, lines, picked
+from seedbus.scenarios.reporting.figures import MAX_POINTS, Line, bars, byte_unit, lines, sample_indices
 from seedbus.scenarios.reporting.report import groups, title
 from seedbus.scenarios.reporting.results import Results, write
 from seedbus.scenarios.reporting.round_table import RoundTable
@@ -17,7 +17,7 @@ from seedbus.scenarios.reporting.statistics import Table, histogram
 
 PAGE = "report.html"
 _SHOWN = ("accuracy", "loss", "gap")
-_STRETCHES = 100
+_SEGMENTS = 100  # of a plot over many rounds
 _UNITS = {"accuracy": "accuracy (share of samples)"}
 _STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; color: #1c2430; background: #fff; margin: 2rem auto; max-width: 75rem;
@@ -37,13 +37,24 @@ svg { width: 100%; height: auto; } text { font-size: 12px; fill: #3c4654; } text
 
 
 def page(summary: Mapping[str, Any], measured: Sequence[Mapping[str, Any]], history: RoundTable, table: Table) -> str:
-    """The whole page. measured: the lines of metrics, oldest first; table: of the clients."""
+    """Return the page as HTML.
+
+    Args:
+        measured: the lines of `metrics.jsonl`, oldest first.
+        table: the columns of `statistics.clients_table`.
+    """
     plots = [*_metrics(measured), *_rounds(summary, history), *_clients(history, table), _traffic(summary)]
     return document(title(summary), _table(summary), plots)
 
 
 def document(title: str, table: str, plots: Sequence[str]) -> str:
-    """A whole page: its title, a table in HTML, and figures."""
+    """Return an HTML page.
+
+    Args:
+        title: plain text.
+        table: HTML of a table.
+        plots: HTML of each figure.
+    """
     return (
         f'<!DOCTYPE html>\n<html lang="en">\n<head><meta charset="utf-8"><title>{escape(title)}</title>'
         f"<style>{_STYLE}</style></head>\n<body>\n<h1>{escape(title)}</h1>\n{table}\n"
@@ -52,7 +63,12 @@ def document(title: str, table: str, plots: Sequence[str]) -> str:
 
 
 def write_page(results: Results) -> None:
-    """Into the run's folder. Raises `OSError`, and what reading the run raises."""
+    """Write `report.html` into the run's folder.
+
+    Raises:
+        OSError: the page cannot be written.
+        RunFolderError, JournalDamaged, LedgerDamaged: the run cannot be read.
+    """
     write(results.folder / PAGE, page(results.summary, results.lines, results.history, results.table))
 
 
@@ -65,64 +81,64 @@ def _table(summary: Mapping[str, Any]) -> str:
 
 
 def _metrics(measured: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Each metric over rounds and over bytes."""
-    seen = [measured[place] for place in picked(len(measured)).tolist()] if measured else []
-    rounds = [rounds_done(line) for line in seen]
-    sent = [line["bytes_up"] + line["bytes_down"] for line in seen]
-    unit, unit_name = in_bytes(max(sent, default=0))
-    found = []
-    for name in [each for each in _SHOWN if seen and each in seen[-1]]:
-        drawn = [each for each in (name, f"{name}_ema") if each in seen[-1]]
+    """Plot each metric over rounds and over bytes."""
+    sample = [measured[index] for index in sample_indices(len(measured)).tolist()] if measured else []
+    rounds = [rounds_done(line) for line in sample]
+    sent = [line["bytes_up"] + line["bytes_down"] for line in sample]
+    unit, unit_name = byte_unit(max(sent, default=0))
+    plots = []
+    for name in [each for each in _SHOWN if sample and each in sample[-1]]:
+        drawn = [each for each in (name, f"{name}_ema") if each in sample[-1]]
         labels = {name: name, f"{name}_ema": "moving average"}
-        values = {each: [_finite(line.get(each)) for line in seen] for each in drawn}
+        values = {each: [_finite(line.get(each)) for line in sample] for each in drawn}
         axes = (
             ("rounds", "rounds", rounds),
             ("bytes", f"plans and reports sent, all clients ({unit_name})", [each / unit for each in sent]),
         )
         for over, x_name, x in axes:
             drawn_lines = [Line(labels[each], x, values[each]) for each in drawn]
-            found.append(lines(f"{name.capitalize()} over {over}", x_name, _UNITS.get(name, name), drawn_lines))
-    return found
+            plots.append(lines(f"{name.capitalize()} over {over}", x_name, _UNITS.get(name, name), drawn_lines))
+    return plots
 
 
 def _rounds(summary: Mapping[str, Any], history: RoundTable) -> list[str]:
-    """How long rounds took; of many rounds, the median and the longest of each stretch."""
+    """Plot the duration of every round; with many rounds, the median and the maximum of each of 100 segments."""
     took_s = (history.closed_ns - history.opened_ns) / 1e9
     clock = "simulated" if summary["clock"] == "virtual" else "real"
-    if took_s.size <= MOST_POINTS:
+    if took_s.size <= MAX_POINTS:
         drawn = [Line("each round", np.arange(took_s.size), took_s, is_dotted=True)]
     else:
-        stretches = np.array_split(took_s, _STRETCHES)
-        middle = [float(part.mean()) for part in np.array_split(np.arange(took_s.size), _STRETCHES)]
-        each = f"of {took_s.size / _STRETCHES:.0f} rounds"
+        segments = np.array_split(took_s, _SEGMENTS)
+        middle = [float(part.mean()) for part in np.array_split(np.arange(took_s.size), _SEGMENTS)]
+        size = f"of {took_s.size / _SEGMENTS:.0f} rounds"
         drawn = [
-            Line(f"median {each}", middle, [float(np.median(part)) for part in stretches]),
-            Line(f"longest {each}", middle, [float(part.max()) for part in stretches]),
+            Line(f"median {size}", middle, [float(np.median(part)) for part in segments]),
+            Line(f"longest {size}", middle, [float(part.max()) for part in segments]),
         ]
     return [lines("How long rounds took", "round", f"seconds ({clock})", drawn)]
 
 
 def _clients(history: RoundTable, table: Table) -> list[str]:
-    """Who took part, how far behind clients were, and how old late reports."""
-    places = picked(history.clients)
-    drawn = [Line(name, places + 1, np.sort(table[name])[::-1][places]) for name in ("asked", "answered", "counted")]
-    found = [
+    """Plot participation, lag and staleness."""
+    ranks = sample_indices(history.clients)
+    drawn = [Line(name, ranks + 1, np.sort(table[name])[::-1][ranks]) for name in ("asked", "answered", "counted")]
+    plots = [
         lines("Participation per client", "clients, each line with its most active first", "rounds", drawn),
         bars("Lag", "commits that a client had missed when it was asked", "times", histogram(history.lags)),
     ]
     if history.staleness.size:
         ages = np.concatenate([np.zeros(int(history.is_counted.sum()), np.int64), history.staleness])
-        found.append(bars("Staleness", "commits made since a counted report started", "reports", histogram(ages)))
-    return found
+        plots.append(bars("Staleness", "commits made since a counted report started", "reports", histogram(ages)))
+    return plots
 
 
 def _traffic(summary: Mapping[str, Any]) -> str:
-    """Bytes by kind; in a plan, what clients had missed stands apart."""
+    """Plot the bytes of each kind of message; the missed commits in plans are a bar of their own."""
     kinds = {name: each["bytes"] for name, each in summary["traffic"]["by_kind"].items()}
-    caught_up = summary["traffic"]["catchup_bytes"]
-    if caught_up:
-        kinds = {"catch-up": caught_up} | kinds | {"plan": kinds.get("plan", 0) - caught_up}
-    unit, unit_name = in_bytes(max(kinds.values(), default=0))
+    catch_up = summary["traffic"]["catchup_bytes"]
+    if catch_up:
+        kinds = {"catch-up": catch_up} | kinds | {"plan": kinds.get("plan", 0) - catch_up}
+    unit, unit_name = byte_unit(max(kinds.values(), default=0))
     scaled = {name: size / unit for name, size in sorted(kinds.items(), key=lambda pair: -pair[1])}
     return bars("Bytes by kind of message", "kind of message", f"headers and payloads ({unit_name})", scaled)
 

@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: a progress bar on a terminal, plain lines elsewhere. Written to stderr."""
+"""Progress of a run on stderr: a progress bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from seedbus.agents.refusals import Refusal
 from seedbus.agents.round_record import ClosedRound
 from seedbus.agents.server.stopping import rounds_done
 from seedbus.bus.clock import wall_seconds
-from seedbus.scenarios.reporting.rate_limit import STRANGERS, RateLimit
+from seedbus.scenarios.reporting.rate_limit import SERVER_BURSTS, RateLimit
 from seedbus.scenarios.reporting.terminal import console, shown
 from seedbus.scenarios.schema.scenario import Scenario
 
@@ -28,38 +28,42 @@ PROCESSES = {
     "omitted": "{count:,} more like this ({of})",
     "worker": "worker {number} ended ({ended}); another takes its place",
 }
-LOSSES = {event: "seedbus: note: {what}" for event in ("lost", "weakened")}  # told with --quiet too
-TOLD = 5  # refusals
-WAITING = {"kernels": "compiling kernels, {compiling}…"}  # for who waits in front of a terminal
+LOSSES = {event: "seedbus: note: {what}" for event in ("lost", "weakened")}  # printed with --quiet too
+MAX_REFUSALS = 5  # printed; late reports may cause a refusal in every round
+WAITING = {"kernels": "compiling kernels, {compiling}…"}  # printed on a terminal only
 
 
-class _Told:
-    """What is told of refusals and of processes. sentences: those for events; others are not told.
+class _Messages:
+    """The messages to print about refusals and processes.
 
-    Of refusals it is the first few, for late reports may be most of what happens.
+    Args:
+        sentences: event → format string; other events are not printed.
     """
 
     def __init__(self, sentences: Mapping[str, str]) -> None:
-        self._sentences, self._limit, self._count = sentences, RateLimit(STRANGERS), 0
+        self._sentences = sentences
+        self._limit = RateLimit(SERVER_BURSTS)
+        self._refusals = 0
 
-    def events(self, event: str, facts: Mapping[str, Any]) -> Iterator[str]:
-        for told, what in self._limit.admitted(event, facts):
-            if told in self._sentences:
-                yield shown(self._sentences[told].format_map(what))
+    def of_event(self, event: str, facts: Mapping[str, Any]) -> Iterator[str]:
+        for name, values in self._limit.admitted(event, facts):
+            if name in self._sentences:
+                yield shown(self._sentences[name].format_map(values))
 
-    def refusals(self, refusal: Refusal) -> Iterator[str]:
-        self._count += 1
-        if self._count <= TOLD:
+    def of_refusal(self, refusal: Refusal) -> Iterator[str]:
+        self._refusals += 1
+        if self._refusals <= MAX_REFUSALS:
             yield shown(f"round {refusal.round}: refused ({refusal.reason}): {refusal.detail}")
-        elif self._count == TOLD + 1:
+        elif self._refusals == MAX_REFUSALS + 1:
             yield "further refusals are counted, and written to log.jsonl"
 
 
 class Bar:
-    """A progress bar: round, accuracy, bytes so far, rounds a second, time left."""
+    """A progress bar with round, accuracy, bytes so far, rounds per second and remaining time."""
 
     def __init__(self, scenario: Scenario, console: Console) -> None:
-        self._console, self._told = console, _Told(PROCESSES | LOSSES | WAITING)
+        self._console = console
+        self._messages = _Messages(PROCESSES | LOSSES | WAITING)
         self._progress = Progress(
             TextColumn("{task.description}", style="bold", markup=False),
             BarColumn(),
@@ -83,11 +87,11 @@ class Bar:
         self._progress.update(self._task, metric=headline(line))
 
     def refused(self, refusal: Refusal) -> None:
-        for text in self._told.refusals(refusal):
+        for text in self._messages.of_refusal(refusal):
             self._console.print(text, style="yellow", markup=False)
 
     def noted(self, event: str, **facts: Any) -> None:
-        for text in self._told.events(event, facts):
+        for text in self._messages.of_event(event, facts):
             self._console.print(text, style="dim", markup=False)
 
     def close(self) -> None:
@@ -95,31 +99,33 @@ class Bar:
 
 
 class Lines:
-    """A line for every evaluation, for logs and pipes."""
+    """Prints one line for every evaluation, for logs and pipes."""
 
     def __init__(self, scenario: Scenario, console: Console) -> None:
-        self._console, self._rounds, self._began = console, scenario.stop.rounds, wall_seconds()
-        self._told = _Told(PROCESSES | LOSSES)
-        self._first: int | None = None
+        self._console = console
+        self._rounds = scenario.stop.rounds
+        self._began_s = wall_seconds()
+        self._messages = _Messages(PROCESSES | LOSSES)
+        self._first_round: int | None = None
 
     def round_closed(self, closed: ClosedRound, now_ns: int, bytes_so_far: int) -> None:
         pass
 
     def measured(self, line: dict[str, Any]) -> None:
-        done, now = rounds_done(line), wall_seconds()
-        self._first = done if self._first is None else self._first
-        rate = (done - self._first) / (now - self._began) if now > self._began else 0.0
+        done, now_s = rounds_done(line), wall_seconds()
+        self._first_round = done if self._first_round is None else self._first_round
+        rate = (done - self._first_round) / (now_s - self._began_s) if now_s > self._began_s else 0.0
         left = f"{(self._rounds - done) / rate:.0f} s left" if rate > 0 else ""
         sent = readable(line["bytes_up"] + line["bytes_down"])
         text = f"round {done}/{self._rounds}  {headline(line)}  {sent}  {rate:.1f} rounds/s  {left}"
         self._say(text.rstrip())
 
     def refused(self, refusal: Refusal) -> None:
-        for text in self._told.refusals(refusal):
+        for text in self._messages.of_refusal(refusal):
             self._say(text)
 
     def noted(self, event: str, **facts: Any) -> None:
-        for text in self._told.events(event, facts):
+        for text in self._messages.of_event(event, facts):
             self._say(text)
 
     def _say(self, text: str) -> None:
@@ -130,7 +136,7 @@ class Lines:
 
 
 class Quiet(NullObserver):
-    """Nothing but what was lost."""
+    """Prints only what was lost."""
 
     def noted(self, event: str, **facts: Any) -> None:
         if event in LOSSES:
@@ -138,20 +144,20 @@ class Quiet(NullObserver):
 
 
 def watch(scenario: Scenario) -> Bar | Lines:
-    """A bar on a terminal, lines elsewhere."""
+    """Return a progress bar if stderr is a terminal, else an observer that prints lines."""
     stderr = console(file=sys.stderr)
     return Bar(scenario, stderr) if stderr.is_terminal else Lines(scenario, stderr)
 
 
 def headline(line: dict[str, Any]) -> str:
-    """The metric that people look at first."""
+    """Return accuracy, or loss if there is no accuracy, as text."""
     if "accuracy" in line:
         return f"accuracy {line['accuracy']:.2%}"
     return f"loss {line['loss']:.4g}" if "loss" in line else ""
 
 
 def readable(count: float) -> str:
-    """Bytes in the unit that suits them; decimal, as the papers count."""
+    """Return a number of bytes with a decimal unit, as the papers use them."""
     for unit in ("B", "kB", "MB", "GB"):
         if abs(count) < 1000:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.2f} {unit}"

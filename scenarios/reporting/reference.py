@@ -1,6 +1,6 @@
-"""The tables of `docs/reference.md`: every field of a scenario, out of the classes that do the work.
+"""The tables of `docs/reference.md`: every field of a scenario, generated from the classes that define it.
 
-`python -m seedbus.scenarios.reporting.reference FILE` writes them between the two marks of the file.
+`python -m seedbus.scenarios.reporting.reference FILE` writes them between the two markers in the file.
 """
 
 from __future__ import annotations
@@ -24,23 +24,24 @@ _BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusi
 
 
 def tables() -> str:
-    """Markdown: a heading and a table for every model that a scenario is made of."""
-    found: dict[type[BaseModel], list[str]] = {}
-    _collect(Scenario, "", found)
-    return "\n".join(_table(model, paths) for model, paths in found.items())
+    """Return Markdown with a heading and a table for every model that is part of a scenario."""
+    models: dict[type[BaseModel], list[str]] = {}
+    _collect(Scenario, "", models)
+    return "\n".join(_table(model, paths) for model, paths in models.items())
 
 
 def inserted(text: str) -> str:
-    """The text with the tables of today between its marks."""
+    """Return the text with the current tables between its markers."""
     before, _, rest = text.partition(BEGIN)
     return f"{before}{BEGIN}\n\n{tables()}\n{END}{rest.partition(END)[2]}"
 
 
-def _collect(model: type[BaseModel], path: str, found: dict[type[BaseModel], list[str]]) -> None:
-    found.setdefault(model, []).append(path)
+def _collect(model: type[BaseModel], path: str, models: dict[type[BaseModel], list[str]]) -> None:
+    """Add the paths in a scenario at which this model, and the models of its fields, are found."""
+    models.setdefault(model, []).append(path)
     for name, field in model.model_fields.items():
-        for deeper in models_in(field.annotation):
-            _collect(deeper, f"{path}.{name}".lstrip("."), found)
+        for nested in models_in(field.annotation):
+            _collect(nested, f"{path}.{name}".lstrip("."), models)
 
 
 def _table(model: type[BaseModel], paths: list[str]) -> str:
@@ -61,7 +62,7 @@ def _table(model: type[BaseModel], paths: list[str]) -> str:
 
 
 def _accepts(schema: dict[str, Any]) -> str:
-    """A property of a JSON Schema in words."""
+    """Describe the values that a property of a JSON Schema accepts."""
     if "const" in schema or "enum" in schema:
         return " or ".join(f"`{value}`" for value in schema.get("enum", [schema.get("const")]))
     if "anyOf" in schema:

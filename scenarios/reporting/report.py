@@ -1,4 +1,4 @@
-"""The closing table of a run, in groups: what it reached, its rounds, its clients, its bytes, what went wrong."""
+"""The closing table of a run, in groups: metrics, expectations, rounds, clients, bytes, faults and refusals."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Summary = Mapping[str, Any]
 
 
 def show(summary: Summary, *, as_json: bool) -> None:
-    """The table, or one JSON object, on stdout."""
+    """Print the closing table, or the summary as one JSON object, to stdout."""
     if as_json:
         typer.echo(json.dumps(summary))
     else:
@@ -26,7 +26,7 @@ def show(summary: Summary, *, as_json: bool) -> None:
 
 
 def closing_table(summary: Summary) -> Table:
-    """What a run cost and what it reached, beside what the papers' conventions say of it."""
+    """Return the table of what a run cost and reached, with the byte counts by the papers' conventions."""
     table = Table(title=title(summary), title_justify="left", show_header=False)
     table.add_column(style="bold")
     table.add_column()
@@ -38,28 +38,28 @@ def closing_table(summary: Summary) -> Table:
 
 
 def title(summary: Summary) -> str:
-    """What was run, and why it ended."""
+    """Return the scenario's name and the reason for which the run ended."""
     return shown(f"{summary['scenario']}: {summary['reason']}")
 
 
 def groups(summary: Summary) -> list[Rows]:
-    """The rows that belong together; none is empty. All is fit to be shown, whoever wrote the summary."""
-    parts = (_reached, _expected, _rounds, _clients, _bytes, _conventions, _wrong, _end)
+    """Return the table's groups of rows; no group is empty. All texts are safe to print, even of a foreign summary."""
+    parts = (_metrics, _expectations, _rounds, _clients, _bytes, _conventions, _failures, _end)
     return [[(shown(name), shown(value)) for name, value in rows] for part in parts if (rows := part(summary))]
 
 
-def _reached(summary: Summary) -> Rows:
+def _metrics(summary: Summary) -> Rows:
     metrics = summary["metrics"].items()
     return [(name.replace("_", " "), _metric(name, value)) for name, value in metrics if name not in _TIMES]
 
 
-def _expected(summary: Summary) -> Rows:
+def _expectations(summary: Summary) -> Rows:
     rows = []
     for name, each in summary["expectations"].items():
         bounds = ((sign, each[bound]) for bound, sign in (("at_least", "≥"), ("at_most", "≤")))
-        wanted = " and ".join(f"{sign} {_plain(bound)}" for sign, bound in bounds if bound is not None)
+        accepted = " and ".join(f"{sign} {_plain(bound)}" for sign, bound in bounds if bound is not None)
         found = "not a finite number" if each["found"] is None else _plain(each["found"])
-        rows.append((f"{'✓' if each['is_met'] else '✗'} {name}", f"{found}, expected {wanted}"))
+        rows.append((f"{'✓' if each['is_met'] else '✗'} {name}", f"{found}, expected {accepted}"))
     return rows
 
 
@@ -77,10 +77,10 @@ def _rounds(summary: Summary) -> Rows:
 
 
 def _clients(summary: Summary) -> Rows:
-    took_part, lag, staleness = summary["participation"], summary["lag"], summary["staleness"]
-    counted = took_part["counted"]
+    participation, lag, staleness = summary["participation"], summary["lag"], summary["staleness"]
+    counted = participation["counted"]
     rows = [
-        ("clients heard", f"{took_part['heard']:,} of {took_part['clients']:,}"),
+        ("clients heard", f"{participation['heard']:,} of {participation['clients']:,}"),
         (
             "reports counted",
             f"{counted['total']:,}; {counted['min']:,} to {counted['max']:,} per client, median {counted['median']:g}",
@@ -106,16 +106,16 @@ def _bytes(summary: Summary) -> Rows:
 
 
 def _catch_up(traffic: Summary) -> Rows:
-    each = traffic["catchup_per_client"]
     if not traffic["catchup_bytes"]:
         return []
-    spread = f"{readable(each['median'])} median, {readable(each['p95'])} at 95 %, {readable(each['max'])} at most"
-    return [("… per client", f"{spread}; {traffic['replayed']:,} commits replayed")]
+    spread = traffic["catchup_per_client"]
+    sizes = f"{readable(spread['median'])} median, {readable(spread['p95'])} at 95 %, {readable(spread['max'])} at most"
+    return [("… per client", f"{sizes}; {traffic['replayed']:,} commits replayed")]
 
 
 def _conventions(summary: Summary) -> Rows:
-    """Ours is measured; theirs count scalars and no envelopes, for one client over all rounds."""
-    found = summary["traffic"]["conventions"]
+    """The measured bytes for one client over all rounds, and the papers' counts, which have no headers."""
+    conventions = summary["traffic"]["conventions"]
     papers = {
         "decomfl_12PK": ("… as DeComFL counts", "12·P·K every round"),
         "hiso_8PK": ("… as HiSo counts", "8·P·K every round"),
@@ -123,24 +123,28 @@ def _conventions(summary: Summary) -> Rows:
     }
     return [
         ("measured, per client", f"{readable(summary['traffic']['bytes_per_client'])} over the run"),
-        *((line, f"{readable(found[name])} ({what})") for name, (line, what) in papers.items() if name in found),
+        *(
+            (label, f"{readable(conventions[name])} ({formula})")
+            for name, (label, formula) in papers.items()
+            if name in conventions
+        ),
     ]
 
 
-def _did(fault: dict[str, Any]) -> str:
-    """What a fault did, how often, and for how long in all."""
+def _fault_counts(fault: dict[str, Any]) -> str:
+    """Return the effects of a fault, with how often and for how many seconds in all each occurred."""
     words = [word for word in fault if word != "fault" and not word.endswith("_s")]
     times = {word: f" by {fault[f'{word}_s']:,.1f} s in all" if f"{word}_s" in fault else "" for word in words}
     return ", ".join(f"{fault[word]:,} {word}{times[word]}" for word in words) or "never struck"
 
 
-def _wrong(summary: Summary) -> Rows:
+def _failures(summary: Summary) -> Rows:
     fates = summary["traffic"]["fates"]
     lost = {name: count for name, count in fates.items() if name != "delivered" and count}
     rows = []
     if lost:
         rows.append(("messages lost", ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in lost.items())))
-    rows += [(f"fault {number}: {each['fault']}", _did(each)) for number, each in enumerate(summary["faults"])]
+    rows += [(f"fault {number}: {each['fault']}", _fault_counts(each)) for number, each in enumerate(summary["faults"])]
     for reason, peers in summary["refusals"].items():
         rows.append((f"refused: {reason}", f"{sum(peers.values()):,} from {len(peers):,} peers"))
     return rows

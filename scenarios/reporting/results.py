@@ -1,4 +1,4 @@
-"""The results of a run, read back from its folder."""
+"""The results of a finished run, read from its folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from seedbus.agents.errors import RunFolderError
 from seedbus.agents.journal.file import FILE
 from seedbus.agents.journal.journal import Journal
 from seedbus.bus.files import read, whole
-from seedbus.scenarios.reporting.summary import wrong_in_lines, wrong_in_summary
+from seedbus.scenarios.reporting.summary import lines_problem, summary_problem
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,12 +32,17 @@ MESSAGES = "messages"
 
 @dataclass(frozen=True)
 class Results:
-    """A finished run.
+    """A finished run. Files are read when an attribute is first used.
 
-    summary: what `--format json` prints. metrics: a data frame with a row for every evaluation. messages: a data
-    frame with a row for every message (times in nanoseconds, sizes in bytes; see seedbus.bus.ledger.Row). clients: a
-    data frame with a row for every client (see reporting.statistics.clients_table). expectations: name → its
-    bounds, what was found, and whether it is met; missed: the names of those that are not.
+    Attributes:
+        folder: the run's folder.
+        summary: the content of `results.json`, which `--format json` prints.
+        metrics: data frame with a row for every evaluation.
+        messages: data frame with a row for every message; times in nanoseconds, sizes in bytes; see
+            `seedbus.bus.ledger.Row`.
+        clients: data frame with a row for every client; see `reporting.statistics.clients_table`.
+        expectations: name → the bounds, the value found, and whether the expectation is met.
+        missed: names of the expectations that are not met.
     """
 
     folder: Path
@@ -45,15 +50,19 @@ class Results:
 
     @classmethod
     def read(cls, folder: Path) -> Results:
-        """The results in a run's folder. Raises `RunFolderError` if the run is not finished."""
+        """Read the results in a run's folder.
+
+        Raises:
+            RunFolderError: the run is not finished, or its results are damaged.
+        """
         path = folder / RESULTS
         if not os.path.lexists(path):
             is_run = os.path.isfile(folder / FILE)
             unfinished = f"this run is not finished; go on with `seedbus run --resume {folder}`"
             raise RunFolderError(folder, unfinished if is_run else f"there is no run here (no {FILE})")
         summary = _decoded(path, lambda text: [_json(text)])[0]
-        if (wrong := wrong_in_summary(summary)) is not None:
-            raise _damaged(path, wrong)
+        if (problem := summary_problem(summary)) is not None:
+            raise _damaged(path, problem)
         return cls(folder, summary)
 
     @property
@@ -63,8 +72,8 @@ class Results:
 
     @property
     def expectations(self) -> dict[str, dict[str, Any]]:
-        found: dict[str, dict[str, Any]] = self.summary["expectations"]
-        return found
+        expectations: dict[str, dict[str, Any]] = self.summary["expectations"]
+        return expectations
 
     @property
     def missed(self) -> list[str]:
@@ -73,12 +82,12 @@ class Results:
     @cached_property
     def lines(self) -> list[dict[str, Any]]:
         """The evaluations, oldest first."""
-        # json and not pandas' own reader, which rounds
         path = self.folder / METRICS
-        found = _decoded(path, lambda text: [_json(line) for line in text.splitlines()])
-        if (wrong := wrong_in_lines(found)) is not None:
-            raise _damaged(path, wrong)
-        return found
+        # pandas' own JSON reader rounds numbers
+        lines = _decoded(path, lambda text: [_json(line) for line in text.splitlines()])
+        if (problem := lines_problem(lines)) is not None:
+            raise _damaged(path, problem)
+        return lines
 
     @cached_property
     def metrics(self) -> pd.DataFrame:
@@ -94,12 +103,18 @@ class Results:
 
     @cached_property
     def table(self) -> Table:
-        """The clients as arrays. Raises what `columns` and `history` do."""
-        from seedbus.scenarios.reporting.statistics import Heard, clients_table, folding
+        """The per-client statistics as arrays, [N] each.
+
+        Raises:
+            LedgerDamaged: see `columns`.
+            RunFolderError, JournalDamaged: see `history`.
+        """
+        from seedbus.scenarios.reporting.statistics import ArrivedReports, clients_table, replay_time
         from seedbus.scenarios.run_folder import scenario_of
 
         scenario, columns, history = scenario_of(self.folder), self.columns, self.history
-        return clients_table(columns, history, Heard(columns, history), folding(scenario.compute, scenario.seed))
+        arrived = ArrivedReports(columns, history)
+        return clients_table(columns, history, arrived, replay_time(scenario.compute, scenario.seed))
 
     @cached_property
     def messages(self) -> pd.DataFrame:
@@ -114,7 +129,11 @@ class Results:
 
     @cached_property
     def columns(self) -> Columns:
-        """The ledger as arrays. Raises `LedgerDamaged`."""
+        """The ledger as arrays.
+
+        Raises:
+            LedgerDamaged: it cannot be read, or holds another number of messages than the summary counts.
+        """
         from seedbus.bus import read_ledger
         from seedbus.bus.errors import LedgerDamaged
 
@@ -127,7 +146,12 @@ class Results:
 
     @cached_property
     def history(self) -> RoundTable:
-        """All rounds as arrays. Raises `RunFolderError`, `JournalDamaged`."""
+        """All rounds as arrays.
+
+        Raises:
+            RunFolderError: there is no journal in the folder.
+            JournalDamaged: the journal cannot be read.
+        """
         from seedbus.scenarios.reporting.round_table import RoundTable
         from seedbus.scenarios.run_folder import scenario_of
 
@@ -136,40 +160,44 @@ class Results:
 
 
 def strict(value: Any) -> Any:
-    """The value for JSON, which knows neither NaN nor infinity: they become null."""
+    """Return the value with NaN and infinities replaced by None, since JSON has no word for them."""
     if isinstance(value, dict):
         return {name: strict(each) for name, each in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def write(path: Path, text: str) -> None:
-    """Whole or not at all. Raises `OSError`."""
+    """Write a text file atomically.
+
+    Raises:
+        OSError: the file cannot be written; an older file is left as it was.
+    """
     with whole(path) as file:
         file.write(text.encode())
 
 
 def _json(text: str) -> Any:
-    return json.loads(text, parse_constant=_refuse)
+    return json.loads(text, parse_constant=_refuse_constant)
 
 
-def _refuse(constant: str) -> None:
+def _refuse_constant(constant: str) -> None:
     raise ValueError(f"{constant} is no JSON")
 
 
 def _decoded(path: Path, decode: Callable[[str], list[Any]]) -> list[dict[str, Any]]:
     try:
-        found = decode(read(path).decode())
+        objects = decode(read(path).decode())
     except OSError as error:
         raise RunFolderError(path, f"it cannot be read ({error.strerror})") from None
     except ValueError as error:
         raise _damaged(path, str(error)) from None
     except RecursionError:
         raise _damaged(path, "it is nested too deeply") from None
-    if not all(isinstance(each, dict) for each in found):
+    if not all(isinstance(each, dict) for each in objects):
         raise _damaged(path, "it holds other things than JSON objects")
-    return found
+    return objects
 
 
-def _damaged(path: Path, what: str) -> RunFolderError:
-    mend = f"delete {RESULTS}, and `seedbus run --resume {path.parent}` writes it and {METRICS} again"
-    return RunFolderError(path, f"it is damaged ({what}); {mend}")
+def _damaged(path: Path, problem: str) -> RunFolderError:
+    repair = f"delete {RESULTS}, and `seedbus run --resume {path.parent}` writes it and {METRICS} again"
+    return RunFolderError(path, f"it is damaged ({problem}); {repair}")

@@ -1,7 +1,7 @@
-"""All rounds of a run as columns, out of its journal: what a run says of its clients is computed from these.
+"""All rounds of a run as columns, read from its journal. The statistics of clients and rounds are computed from them.
 
-Rounds are numbered from 0, so a column of rounds has an entry for every round; the others have one for every client
-that a round asked, or counted.
+Rounds are numbered from 0, and a column of rounds has one entry for every round. The other columns have one entry for
+every client that a round asked or counted.
 """
 
 from __future__ import annotations
@@ -21,22 +21,40 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Pairs:
-    """A round and a client, an entry for every time that something happened to a client. Both int64 [n]."""
+    """A round and a client for each of n events.
+
+    Attributes:
+        round: int64 [n].
+        client: int64 [n].
+    """
 
     round: Whole
     client: Whole
 
     def keys(self, clients: int) -> Whole:
-        """One number for each pair; ascending by round, then by client."""
+        """Return one number for each pair, [n]. The numbers order pairs by round, then by client.
+
+        Args:
+            clients: number of clients, N.
+        """
         return self.round * clients + self.client
 
 
 @dataclass(frozen=True)
 class RoundTable:
-    """clients: N. Of each of R rounds: times in nanoseconds, whether its deadline closed it, whether it made a commit.
+    """The rounds of a run as columns.
 
-    asked: whom rounds asked, and lags, the commits that they had missed by then; reported: who answered in time; late:
-    whose reports of earlier rounds are in a round's commit, and staleness, the commits made since they started.
+    Attributes:
+        clients: number of clients, N.
+        opened_ns: int64 [R]; when each round began.
+        closed_ns: int64 [R]; when each round ended.
+        is_expired: bool [R]; whether the deadline ended the round.
+        has_commit: bool [R]; whether the round made a commit.
+        asked: the clients of each round's cohort.
+        lags: int64, one for each of `asked`; commits that the client had missed when it was asked.
+        reported: the clients whose report arrived in time.
+        late: the clients whose report of an earlier round is part of a round's commit.
+        staleness: int64, one for each of `late`; commits made since the report's round began.
     """
 
     clients: int
@@ -52,9 +70,13 @@ class RoundTable:
 
     @staticmethod
     def of(rounds: Iterable[StoredRound], clients: int) -> RoundTable:
-        """rounds: as the journal has them."""
+        """Build the table from the rounds of a journal, in their order."""
         times: list[tuple[int, int, bool, bool]] = []
-        asked, lags, reported, late, staleness = _Column(), _Column(), _Column(), _Column(), _Column()
+        asked = _Column()
+        lags = _Column()
+        reported = _Column()
+        late = _Column()
+        staleness = _Column()
         for stored in rounds:
             record = RoundRecord.unpack(stored.record)
             times.append((record.opened_ns, record.closed_ns, record.is_expired, stored.commit is not None))
@@ -72,13 +94,13 @@ class RoundTable:
 
     @property
     def is_counted(self) -> Flags:
-        """Which of `reported` are in a commit."""
+        """Whether each entry of `reported` is part of a commit; bool, one for each."""
         counted: Flags = self.has_commit[self.reported.round]
         return counted
 
 
 class _Column:
-    """Values that come round by round."""
+    """Values that are collected round by round."""
 
     def __init__(self) -> None:
         self._parts: list[Whole] = []

@@ -15,7 +15,7 @@ from seedbus.scenarios.reporting.accounting import account
 from seedbus.scenarios.reporting.page import PAGE, page
 from seedbus.scenarios.reporting.results import RESULTS, Results, strict, write
 from seedbus.scenarios.reporting.round_table import RoundTable
-from seedbus.scenarios.reporting.statistics import Heard, clients_table, describe, folding
+from seedbus.scenarios.reporting.statistics import ArrivedReports, clients_table, describe, replay_time
 from seedbus.scenarios.run_folder import writable
 from seedbus.scenarios.schema.expectations import judged
 from seedbus.scenarios.schema.scenario import Scenario
@@ -34,13 +34,13 @@ def report(
     """Write `results.json` and the page of a run that has ended.
 
     Args:
-        scenario: the run's.
-        folder: its folder, with the ledger's files.
-        journal: its rounds and measurements.
-        outcome: how it ended.
-        wall_s: real seconds that it took, since it was resumed.
-        cpu_s: the same of processor time.
-        was_resumed: whether it had closed rounds before.
+        scenario: the run's scenario.
+        folder: the run's folder, with the ledger's files.
+        journal: the run's rounds and evaluations.
+        outcome: how the run ended.
+        wall_s: real seconds since the run was started or resumed.
+        cpu_s: processor seconds since the run was started or resumed.
+        was_resumed: whether the run had closed rounds before.
 
     Raises:
         LedgerDamaged: files of the ledger are missing or damaged.
@@ -48,11 +48,11 @@ def report(
     """
     lines, columns = journal.metrics(), _messages(folder / MESSAGES, journal)
     rounds = RoundTable.of(journal.rounds(), scenario.participation.clients)
-    heard = Heard(columns, rounds)
-    clients = clients_table(columns, rounds, heard, folding(scenario.compute, scenario.seed))
+    arrived = ArrivedReports(columns, rounds)
+    clients = clients_table(columns, rounds, arrived, replay_time(scenario.compute, scenario.seed))
     summary = _summary(scenario, folder, columns, lines, outcome)
-    summary = strict(summary | describe(rounds, heard, clients, outcome.simulated_s))
-    # null where a figure is not finite, as in the files that a finished run is judged by again
+    summary = strict(summary | describe(rounds, arrived, clients, outcome.simulated_s))
+    # figures that are not finite become null, as in the files by which a finished run can be judged again
     summary["expectations"] = judged(scenario.expect, summary, [strict(line) for line in lines])
     summary["wall_s"], summary["cpu_s"] = wall_s, cpu_s
     summary["was_resumed"] = was_resumed
@@ -63,11 +63,17 @@ def report(
 
 
 def judge_again(results: Results, scenario: Scenario) -> Results:
-    """The results of a finished run, judged by what a scenario expects now, and written if that differs."""
-    found = judged(scenario.expect, results.summary, results.lines if scenario.expect else [])
-    if found == results.expectations:
+    """Judge a finished run by a scenario's current expectations.
+
+    `results.json` is written again if the verdicts differ.
+
+    Raises:
+        RunFolderError: the file cannot be written.
+    """
+    expectations = judged(scenario.expect, results.summary, results.lines if scenario.expect else [])
+    if expectations == results.expectations:
         return results
-    summary = results.summary | {"expectations": found}
+    summary = results.summary | {"expectations": expectations}
     with writable(results.folder):
         write(results.folder / RESULTS, json.dumps(summary, indent=2))
     return Results(results.folder, summary)

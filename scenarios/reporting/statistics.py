@@ -1,7 +1,8 @@
-"""What a run says of its clients and its rounds: participation, lag, staleness, time.
+"""Statistics of a run's clients and rounds: participation, lag, staleness, round times.
 
-Everything is computed from whole columns, so that a hundred thousand clients and millions of messages take seconds. A
-p95 is a nearest-rank percentile: the smallest value that at least 95 % do not exceed. What is empty has zeros.
+Everything is computed on whole columns, so that a hundred thousand clients and millions of messages take seconds. A
+p95 is a nearest-rank percentile: the smallest value that at least 95 % do not exceed. The statistics of an empty
+column are zeros.
 """
 
 from __future__ import annotations
@@ -18,40 +19,52 @@ from seedbus.bus.network import Constant
 from seedbus.scenarios.reporting.round_table import Pairs, RoundTable, Whole
 
 Table = dict[str, NDArray[Any]]
-FoldingTime = Callable[[int, int, int], float]
-"""Seconds, of (client, round, commits)."""
+"""A column for every quantity, with an entry for every client: [N] each."""
+ReplayTime = Callable[[int, int, int], float]
+"""(client, round, commits) → seconds that the client takes to replay these commits in that round."""
 NS = 1e9
 
 
-def free(client: int, round: int, commits: int) -> float:
-    """Where folding takes no time."""
+def no_time(client: int, round: int, commits: int) -> float:
+    """The replay time of a scenario in which replaying takes no time."""
     return 0.0
 
 
-def folding(compute: Compute, seed: int) -> FoldingTime:
-    """What a scenario says of it, without what its faults add."""
+def replay_time(compute: Compute, seed: int) -> ReplayTime:
+    """Return the replay time that a scenario's `compute` section defines; slowdowns by faults are not included."""
     if compute.replay == Constant():
-        return free
+        return no_time
     return lambda client, round, commits: compute.time_ns(seed, client, round, 0, commits) / NS
 
 
-def describe(history: RoundTable, heard: Heard, table: Table, simulated_s: float) -> dict[str, Any]:
-    """The parts of a run's summary that are about clients and rounds. table: of its clients."""
+def describe(history: RoundTable, arrived: ArrivedReports, table: Table, simulated_s: float) -> dict[str, Any]:
+    """Return the parts of a run's summary that describe clients and rounds.
+
+    Args:
+        table: the columns of `clients_table`.
+        simulated_s: duration of the run.
+    """
     return {
         "participation": _participation(table),
         "lag": spread(history.lags) | {"histogram": histogram(history.lags)},
         "staleness": _staleness(history),
-        "round_times": _round_times(history, heard, simulated_s),
+        "round_times": _round_times(history, arrived, simulated_s),
     }
 
 
-class Heard:
-    """The first report of each client in each round that arrived at the server, in order of round and client."""
+class ArrivedReports:
+    """The first report of each client in each round that arrived at the server, in order of round and client.
+
+    Attributes:
+        keys: int64 [n]; round and client as one number, see `Pairs.keys`.
+        client: int64 [n].
+        arrived_ns: int64 [n]; time of arrival.
+    """
 
     def __init__(self, columns: Columns, history: RoundTable) -> None:
         sender = columns["sender"]
-        of_clients = (columns["kind"] == Kind.REPORT) & (sender >= 0) & (sender < history.clients)
-        rows = np.flatnonzero(of_clients & (columns["fate"] == Fate.DELIVERED))
+        is_report = (columns["kind"] == Kind.REPORT) & (sender >= 0) & (sender < history.clients)
+        rows = np.flatnonzero(is_report & (columns["fate"] == Fate.DELIVERED))
         order = np.argsort(columns["arrived_ns"][rows], kind="stable")
         arrived = rows[order]
         keys = Pairs(columns["round"][arrived], sender[arrived]).keys(history.clients)
@@ -59,49 +72,60 @@ class Heard:
         self.client = sender[arrived][first]
         self.arrived_ns = columns["arrived_ns"][arrived][first]
 
-    def when(self, keys: Whole) -> Whole:
-        """The nanosecond at which each of these arrived; −1 for one that the ledger does not have."""
+    def arrival_times(self, keys: Whole) -> Whole:
+        """Return the arrival time of each report in nanoseconds; −1 for a report that is not in the ledger."""
         if not self.keys.size:
             return np.full(keys.size, -1, np.int64)
-        place = np.minimum(np.searchsorted(self.keys, keys), self.keys.size - 1)
-        return np.where(self.keys[place] == keys, self.arrived_ns[place], -1)
+        index = np.minimum(np.searchsorted(self.keys, keys), self.keys.size - 1)
+        return np.where(self.keys[index] == keys, self.arrived_ns[index], -1)
 
 
-def clients_table(columns: Columns, history: RoundTable, heard: Heard, folding_s: FoldingTime = free) -> Table:
-    """A column for everything that is counted by client, each with N entries.
+def clients_table(
+    columns: Columns, history: RoundTable, arrived: ArrivedReports, replay_s: ReplayTime = no_time
+) -> Table:
+    """Return all per-client statistics as columns of N entries each.
 
-    asked, answered (reports that arrived), counted (those in a commit; late: of these, in a later one), lag_mean and
-    lag_max (commits missed when asked; −1 for who never was), bytes_up, bytes_down, catchup_bytes (of these, for what
-    was missed), replayed (commits, late terms each for one), replay_s (simulated seconds of it), last_heard_s
-    (NaN: never). folding_s: what a client takes for so many commits in a round.
+    The columns are:
+
+    - asked: how many rounds asked the client;
+    - answered: how many of its reports arrived;
+    - counted: how many of its reports are part of a commit;
+    - late: how many of the counted reports are part of a later round's commit;
+    - lag_mean, lag_max: commits that it had missed when it was asked; −1 for a client that never was asked;
+    - bytes_up, bytes_down: header and payload of its reports, and of the messages sent to it;
+    - catchup_bytes: the part of bytes_down that brought missed commits;
+    - replayed: how many commits it replayed; every late term counts as one more;
+    - replay_s: simulated seconds of replaying;
+    - last_heard_s: when its last report arrived; NaN if none did.
     """
-    clients, asked = history.clients, _count(history.asked.client, history.clients)
+    clients = history.clients
+    asked = _count(history.asked.client, clients)
     late = _count(history.late.client, clients)
     lag_sum = np.bincount(history.asked.client, history.lags, minlength=clients)
     lag_max = np.full(clients, -1, np.int64)
     np.maximum.at(lag_max, history.asked.client, history.lags)
     last_heard_ns = np.full(clients, -1, np.int64)
-    np.maximum.at(last_heard_ns, heard.client, heard.arrived_ns)
+    np.maximum.at(last_heard_ns, arrived.client, arrived.arrived_ns)
     return {
         "asked": asked,
-        "answered": _count(heard.client, clients),
+        "answered": _count(arrived.client, clients),
         "counted": _count(history.reported.client[history.is_counted], clients) + late,
         "late": late,
         "lag_mean": np.where(asked > 0, lag_sum / np.maximum(asked, 1), -1.0),
         "lag_max": lag_max,
         "bytes_up": _bytes(columns, (Kind.REPORT,), "sender", clients),
         "bytes_down": _bytes(columns, (Kind.PLAN, Kind.PEAK), "recipient", clients),
-        "catchup_bytes": _told(columns, columns["catchup_bytes"], clients),
-        "replayed": _told(
+        "catchup_bytes": _delivered(columns, columns["catchup_bytes"], clients),
+        "replayed": _delivered(
             columns, np.where(columns["kind"] == Kind.PLAN, np.maximum(columns["seeds"] - 1, 0), 0), clients
         ),
-        "replay_s": _replay_s(columns, clients, folding_s),
+        "replay_s": _replay_s(columns, clients, replay_s),
         "last_heard_s": np.where(last_heard_ns >= 0, last_heard_ns / NS, np.nan),
     }
 
 
 def spread(values: NDArray[Any]) -> dict[str, float]:
-    """Where values lie: min, mean, median, p95, max."""
+    """Return min, mean, median, p95 and max of the values."""
     if not values.size:
         return {"min": 0, "mean": 0.0, "median": 0.0, "p95": 0, "max": 0}
     return {
@@ -114,16 +138,16 @@ def spread(values: NDArray[Any]) -> dict[str, float]:
 
 
 def histogram(values: Whole) -> dict[str, int]:
-    """How many values are 0, 1, 2, 3-4, 5-8, 9-16, …, up to the largest."""
+    """Count the values that are 0, 1, 2, 3-4, 5-8, 9-16, …, up to the largest value."""
     if not values.size:
         return {}
-    digits = np.frexp(np.maximum(values, 1) - 1)[1]  # binary ones, of value − 1
+    digits = np.frexp(np.maximum(values, 1) - 1)[1]  # number of binary digits of value − 1
     buckets = np.bincount(np.where(values > 0, digits + 1, 0))
     return {_bucket(number): count for number, count in enumerate(buckets.tolist())}
 
 
 def gini(values: NDArray[Any]) -> float:
-    """How unevenly a total is shared: 0 if all have the same, near 1 if one has all (Gini 1912)."""
+    """Return the Gini coefficient (Gini 1912): 0 if all values are equal, near 1 if one value makes up the total."""
     total = float(values.sum())
     if total == 0:
         return 0.0
@@ -140,33 +164,37 @@ def _count(clients: Whole, minlength: int) -> Whole:
 
 
 def _bytes(columns: Columns, kinds: tuple[Kind, ...], end: str, clients: int) -> Whole:
-    """Header and payload of all messages of these kinds by the client at one end, without digests of verification."""
-    here = np.isin(columns["kind"], kinds) & (columns[end] >= 0) & (columns[end] < clients)
+    """Sum up header and payload bytes of all messages of some kinds by client, without the verification digests.
+
+    end: the column with the client, "sender" or "recipient".
+    """
+    selected = np.isin(columns["kind"], kinds) & (columns[end] >= 0) & (columns[end] < clients)
     size = columns["header_bytes"] + columns["payload_bytes"] - columns["digest_bytes"]
-    return np.bincount(columns[end][here], size[here], minlength=clients).astype(np.int64)
+    return np.bincount(columns[end][selected], size[selected], minlength=clients).astype(np.int64)
 
 
-def _told(columns: Columns, values: Whole, clients: int) -> Whole:
-    """Values of what was delivered to clients, added up by client."""
-    to = columns["recipient"]
-    here = (to >= 0) & (to < clients) & (columns["fate"] == Fate.DELIVERED)
-    return np.bincount(to[here], values[here], minlength=clients).astype(np.int64)
+def _delivered(columns: Columns, values: Whole, clients: int) -> Whole:
+    """Sum up the values of delivered messages by the client that received them."""
+    recipient = columns["recipient"]
+    selected = (recipient >= 0) & (recipient < clients) & (columns["fate"] == Fate.DELIVERED)
+    return np.bincount(recipient[selected], values[selected], minlength=clients).astype(np.int64)
 
 
-def _replay_s(columns: Columns, clients: int, folding_s: FoldingTime) -> NDArray[np.float64]:
-    """Of each client, for the commits that delivered plans brought it."""
-    found = np.zeros(clients)
-    if folding_s is free:
-        return found
-    here = (columns["kind"] == Kind.PLAN) & (columns["fate"] == Fate.DELIVERED) & (columns["seeds"] > 1)
+def _replay_s(columns: Columns, clients: int, replay_s: ReplayTime) -> NDArray[np.float64]:
+    """Sum up, by client, the seconds that replaying the commits in delivered plans takes."""
+    total_s = np.zeros(clients)
+    if replay_s is no_time:
+        return total_s
+    selected = (columns["kind"] == Kind.PLAN) & (columns["fate"] == Fate.DELIVERED) & (columns["seeds"] > 1)
     names = ("recipient", "round", "seeds")
-    for client, round, seeds in zip(*(columns[name][here].tolist() for name in names), strict=True):
-        found[client] += folding_s(client, round, seeds - 1)
-    return found
+    for client, round, seeds in zip(*(columns[name][selected].tolist() for name in names), strict=True):
+        total_s[client] += replay_s(client, round, seeds - 1)
+    return total_s
 
 
 def _participation(table: Table) -> dict[str, Any]:
-    clients, heard = table["asked"].size, int((table["answered"] > 0).sum())
+    clients = table["asked"].size
+    heard = int((table["answered"] > 0).sum())
     spreads = {
         name: spread(table[name]) | {"total": int(table[name].sum())} for name in ("asked", "answered", "counted")
     }
@@ -181,9 +209,9 @@ def _staleness(history: RoundTable) -> dict[str, Any]:
     return spread(ages) | {"late": late, "late_share": late / ages.size if ages.size else 0.0}
 
 
-def _round_times(history: RoundTable, heard: Heard, simulated_s: float) -> dict[str, Any]:
+def _round_times(history: RoundTable, arrived: ArrivedReports, simulated_s: float) -> dict[str, Any]:
     took_ns = history.closed_ns - history.opened_ns
-    waited_ns = int(straggling_ns(history, heard).sum())
+    waited_ns = int(straggling_ns(history, arrived).sum())
     return {name + "_s": value / NS for name, value in spread(took_ns).items()} | {
         "total_s": int(took_ns.sum()) / NS,
         "at_deadline": int(history.is_expired.sum()),
@@ -194,17 +222,20 @@ def _round_times(history: RoundTable, heard: Heard, simulated_s: float) -> dict[
     }
 
 
-def straggling_ns(history: RoundTable, heard: Heard) -> Whole:
-    """Of each round, the time from when half of the reports in time that it counts were there (the ⌈n/2⌉-th of n) to
-    its closing; 0 for a round without."""
+def straggling_ns(history: RoundTable, arrived: ArrivedReports) -> Whole:
+    """Return the time that each round spent waiting for its slower half of reports, in nanoseconds: int64 [R].
+
+    It runs from the arrival of the ⌈n/2⌉-th of the n reports in time that the round counts, to the round's end. It is 0
+    for a round without such reports.
+    """
     counted, rounds = history.is_counted, history.opened_ns.size
     keys, of_round = history.reported.keys(history.clients)[counted], history.reported.round[counted]
-    arrived_ns = heard.when(keys)
+    arrived_ns = arrived.arrival_times(keys)
     is_known = arrived_ns >= 0
     arrived_ns, of_round = arrived_ns[is_known], of_round[is_known]
     arrived_ns = arrived_ns[np.lexsort((arrived_ns, of_round))]
     sizes = np.bincount(of_round, minlength=rounds)
-    halves = (np.cumsum(sizes) - sizes + (sizes + 1) // 2 - 1)[sizes > 0]
+    middle = (np.cumsum(sizes) - sizes + (sizes + 1) // 2 - 1)[sizes > 0]  # index of each round's ⌈n/2⌉-th arrival
     waited = np.zeros(rounds, np.int64)
-    waited[sizes > 0] = history.closed_ns[sizes > 0] - arrived_ns[halves]
+    waited[sizes > 0] = history.closed_ns[sizes > 0] - arrived_ns[middle]
     return waited

@@ -1,4 +1,4 @@
-"""What `results.json` and `metrics.jsonl` must hold to be shown: a run's folder may come from somebody else."""
+"""Schemas of `results.json` and `metrics.jsonl`. They are checked on reading: a run's folder may not be our own."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing_extensions import TypedDict
 
 Count = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
 Measure = Annotated[float, Field(strict=True, ge=0, lt=2**63)]
-"""Bytes, seconds, shares and rounds, whole or not."""
+"""Bytes, seconds, shares and rounds; integer or fractional."""
 Value = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Text = Annotated[str, Field(strict=True, max_length=10_000)]
-MOST = 10_000  # names in a table
+MAX_NAMES = 10_000  # in one table
 
 
 class _Bytes(TypedDict):
@@ -39,8 +39,8 @@ class _Transport(TypedDict):
 
 
 class _Traffic(TypedDict):
-    by_kind: Annotated[dict[Text, _OfKind], Field(max_length=MOST)]
-    fates: Annotated[dict[Text, Count], Field(max_length=MOST)]
+    by_kind: Annotated[dict[Text, _OfKind], Field(max_length=MAX_NAMES)]
+    fates: Annotated[dict[Text, Count], Field(max_length=MAX_NAMES)]
     up: _Bytes
     down: _Bytes
     catchup_bytes: Count
@@ -93,7 +93,7 @@ class _Expectation(TypedDict):
 
 
 class _Summary(TypedDict):
-    """The fields that are shown, or computed with; there are others."""
+    """The fields that are displayed or used in computations; further fields are allowed."""
 
     __pydantic_config__ = ConfigDict(extra="allow")  # type: ignore[misc]
 
@@ -103,32 +103,32 @@ class _Summary(TypedDict):
     rounds: Count
     version: Count
     digest: Text
-    metrics: Annotated[dict[Text, Value | None], Field(max_length=MOST)]
+    metrics: Annotated[dict[Text, Value | None], Field(max_length=MAX_NAMES)]
     clock: Literal["virtual", "wall"]
     simulated_s: Measure
     wall_s: Measure
     was_resumed: NotRequired[Annotated[bool, Field(strict=True)]]
     traffic: _Traffic
-    refusals: Annotated[dict[Text, dict[Text, Count]], Field(max_length=MOST)]
-    faults: Annotated[list[dict[Text, Measure | Text]], Field(max_length=MOST)]
+    refusals: Annotated[dict[Text, dict[Text, Count]], Field(max_length=MAX_NAMES)]
+    faults: Annotated[list[dict[Text, Measure | Text]], Field(max_length=MAX_NAMES)]
     participation: _Participation
     lag: _Lag
     staleness: _Staleness
     round_times: _RoundTimes
-    expectations: Annotated[dict[Text, _Expectation], Field(max_length=MOST)]
+    expectations: Annotated[dict[Text, _Expectation], Field(max_length=MAX_NAMES)]
 
 
 _SUMMARY: TypeAdapter[Any] = TypeAdapter(_Summary)
 _LINES: TypeAdapter[Any] = TypeAdapter(list[dict[Text, Value | None]])
 _WHEN: TypeAdapter[Any] = TypeAdapter(Measure)
 WHEN = ("round", "version", "time_s", "bytes_up", "bytes_down")
-"""What every line of metrics holds beside its metrics."""
+"""The fields of every line of `metrics.jsonl` that are not metrics."""
 
 
-def wrong_in_summary(summary: Any) -> str | None:
-    """What a summary has wrong, in a few words, or None."""
-    if (wrong := _wrong(_SUMMARY, summary)) is not None:
-        return wrong
+def summary_problem(summary: Any) -> str | None:
+    """Return what is wrong with a summary, in a few words; None if it is valid."""
+    if (problem := _problem(_SUMMARY, summary)) is not None:
+        return problem
     for number, fault in enumerate(summary["faults"]):
         if not isinstance(fault.get("fault"), str):
             return f"faults.{number}.fault: there is no name"
@@ -137,18 +137,18 @@ def wrong_in_summary(summary: Any) -> str | None:
     return None
 
 
-def wrong_in_lines(lines: Any) -> str | None:
-    """What lines of metrics have wrong, in a few words, or None."""
-    if (wrong := _wrong(_LINES, lines)) is not None:
-        return wrong
+def lines_problem(lines: Any) -> str | None:
+    """Return what is wrong with the lines of `metrics.jsonl`, in a few words; None if they are valid."""
+    if (problem := _problem(_LINES, lines)) is not None:
+        return problem
     for number, line in enumerate(lines):
         for name in WHEN:
-            if (wrong := _wrong(_WHEN, line.get(name))) is not None:
-                return f"{number}.{name}: {wrong}"
+            if (problem := _problem(_WHEN, line.get(name))) is not None:
+                return f"{number}.{name}: {problem}"
     return None
 
 
-def _wrong(schema: TypeAdapter[Any], value: Any) -> str | None:
+def _problem(schema: TypeAdapter[Any], value: Any) -> str | None:
     try:
         schema.validate_python(value)
     except ValidationError as error:

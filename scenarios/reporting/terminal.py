@@ -1,5 +1,8 @@
-"""The one place from which anything is written to a terminal. Texts of peers, files and the command line come out as
-text: on one line, of bounded length, without escape sequences, and never as markup."""
+"""Output to a terminal. All of it goes through this module.
+
+Texts from peers, files and the command line are printed on one line, of bounded length, without escape sequences, and
+are never interpreted as markup.
+"""
 
 from __future__ import annotations
 
@@ -12,38 +15,41 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-LONGEST = 2000
-"""Characters of a line; of a longer one the beginning and the end are shown, where the file and the reason stand."""
+MAX_LENGTH = 2000
+"""Characters of a line. A longer line loses its middle: its beginning names the file, and its end the reason."""
 
 
-def shown(text: str, most: int = LONGEST) -> str:
-    """The text on one printable line."""
+def shown(text: str, max_length: int = MAX_LENGTH) -> str:
+    """Return the text as one printable line of at most `max_length` characters."""
     from seedbus.bus.text import printable
 
-    if len(text) > most:
-        half = (most - 3) // 2
+    if len(text) > max_length:
+        half = (max_length - 3) // 2
         text = f"{text[:half]} … {text[-half:]}"
-    return printable(text, most)
+    return printable(text, max_length)
 
 
 def say(text: str, *, to_stderr: bool = False) -> None:
-    """One line."""
+    """Print one line."""
     typer.echo(shown(text), err=to_stderr)
 
 
 def note(text: str) -> None:
-    """What a person should know, on stderr."""
+    """Print a note to stderr."""
     say(f"seedbus: note: {text}", to_stderr=True)
 
 
 def console(**options: Any) -> Console:
-    """For tables and progress bars. It takes nothing for markup or emoji; callers have `shown` what they give it."""
+    """Return a console for tables and progress bars.
+
+    It does not interpret markup or emoji. Callers pass every text through `shown` first.
+    """
     from rich.console import Console
 
     return Console(markup=False, emoji=False, **options)
 
 
 def accept_all_text() -> None:
-    """Let stdout replace what it cannot encode, as stderr does."""
+    """Make stdout escape characters that it cannot encode, as stderr does."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")

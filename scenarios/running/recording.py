@@ -17,7 +17,7 @@ from seedbus.agents.refusals import NOBODY, Refusal
 from seedbus.agents.round_record import ClosedRound
 from seedbus.bus.files import descriptor
 from seedbus.bus.text import printable
-from seedbus.scenarios.reporting.rate_limit import STRANGERS, RateLimit
+from seedbus.scenarios.reporting.rate_limit import SERVER_BURSTS, RateLimit
 from seedbus.scenarios.reporting.results import METRICS, strict
 
 LOG = "log.jsonl"
@@ -35,7 +35,7 @@ class Recorder:
 
     def __init__(self, folder: Path, lines: Iterable[dict[str, Any]], then: Observer) -> None:
         self._then = then
-        self._limit, self._refusals = RateLimit(STRANGERS), Counter[tuple[int, str]]()
+        self._limit, self._refusals = RateLimit(SERVER_BURSTS), Counter[tuple[int, str]]()
         with ExitStack() as files:
             metrics = descriptor(folder / METRICS, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             self._metrics = files.enter_context(open(metrics, "w", encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""`seedbus stress`: random scenarios, and what must be true of every one of them.
+"""`seedbus stress`: random scenarios, and the invariants that every run must satisfy.
 
 Doors: `stress`.
 """

@@ -1,8 +1,8 @@
-"""An evaluator that lies, for `seedbus stress`.
+"""A lying evaluator for `seedbus stress`.
 
-It is no fault that a scenario may have. The evaluator belongs to whoever runs the server: what it says is the truth
-that replicas are compared with, so there is no run without it whose result one with a lying evaluator could be held to.
-What can be asked is that a server which hears it goes on, or stops with a sentence.
+This is not a fault of the scenario schema. The evaluator belongs to the operator of the server, and its digests are the
+reference that replicas are compared with. A run with a lying evaluator therefore has no expected result. What is
+required is that the server continues, or stops with an error message.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from seedbus.bus import EVALUATOR, Envelope, Follower, Kind, MalformedEnvelope, 
 from seedbus.bus.keyed_random import uniform
 
 T = TypeVar("T")
-_SHARE = 0.3  # of what it answers is a lie
+_LIE_PROBABILITY = 0.3  # of each answer
 _NAMES = (
     "event",
     "self",
@@ -34,33 +34,36 @@ _NAMES = (
 _VALUES = (math.nan, math.inf, -math.inf, 1e308, -0.0)
 
 
-def lying(seed: int, made: Recruit) -> Recruit:
-    """Followers whose evaluator lies."""
-    return lambda offer: _Lying(made(offer), seed, offer)
+def lying(seed: int, recruit: Recruit) -> Recruit:
+    """Wrap the followers that `recruit` creates, so that their evaluator lies in some of its answers."""
+    return lambda offer: _LyingFollower(recruit(offer), seed, offer)
 
 
-class _Lying:
-    def __init__(self, good: Follower, seed: int, offer: Offer) -> None:
-        self._good, self._seed = good, seed
-        self.join, self.welcome = good.join, good.welcome
+class _LyingFollower:
+    def __init__(self, honest: Follower, seed: int, offer: Offer) -> None:
+        self._honest = honest
+        self._seed = seed
+        self.join = honest.join
+        self.welcome = honest.welcome
 
     def handle(self, frame: bytes) -> list[bytes]:
-        answers = self._good.handle(frame)
+        answers = self._honest.handle(frame)
         try:
-            asked = decode(frame)
+            request = decode(frame)
         except MalformedEnvelope:
             return answers
-        if asked.client != EVALUATOR or asked.kind is not Kind.COMMIT:
+        if request.client != EVALUATOR or request.kind is not Kind.COMMIT:
             return answers
         draw = _Draw(self._seed, frame)
-        return draw.lie(asked, answers) if draw.number() < _SHARE else answers
+        return draw.lie(request, answers) if draw.number() < _LIE_PROBABILITY else answers
 
 
 class _Draw:
-    """What is drawn for one answer."""
+    """Random draws for one answer, keyed by the frame that is answered."""
 
     def __init__(self, seed: int, frame: bytes) -> None:
-        self._seed, self._count = seed, 0
+        self._seed = seed
+        self._count = 0
         self._key = hashlib.blake2b(frame, digest_size=8).hexdigest()
 
     def number(self) -> float:
@@ -70,10 +73,10 @@ class _Draw:
     def one(self, choices: Sequence[T]) -> T:
         return choices[int(len(choices) * self.number())]
 
-    def lie(self, asked: Envelope, answers: list[bytes]) -> list[bytes]:
-        """What it says in the place of an EVALUATION, or of nothing."""
-        honest = Evaluation.unpack(decode(answers[0])) if answers else Evaluation(asked.round, asked.base)
-        _, _, round, version, _ = asked
+    def lie(self, request: Envelope, answers: list[bytes]) -> list[bytes]:
+        """Return the frames to send in place of the honest answers, which are one EVALUATION or none."""
+        honest = Evaluation.unpack(decode(answers[0])) if answers else Evaluation(request.round, request.base)
+        _, _, round, version, _ = request
         value, false = self.one(_VALUES), bytes(self.one((0, 1, 7, 8, 9, 500, 5_000)))
         evaluation: Envelope = Evaluation(round, version, honest.metrics, honest.digests).pack()
         changed: list[Evaluation] = [
@@ -114,5 +117,5 @@ class _Draw:
             [b"", *answers],
             [answers[0][:-1] if answers else b"\xc1"],
         ]
-        mild = self.number() < 0.7
-        return [encode(self.one(changed).pack())[0]] if mild else self.one(frames)
+        is_mild = self.number() < 0.7
+        return [encode(self.one(changed).pack())[0]] if is_mild else self.one(frames)

@@ -1,7 +1,7 @@
-"""Random scenarios for `seedbus stress`: every fault, policy and algorithm that needs no network, out of their schemas.
+"""Random scenarios for `seedbus stress`, with every fault, policy and algorithm that needs no download.
 
-A seed is a scenario: everything is drawn by key. Faults and links are drawn field by field from what their classes
-accept, so a new fault takes part without a word here.
+A seed determines a scenario: everything is drawn by key. Faults and links are drawn field by field from the values that
+their classes accept, so a new fault is included without a change here.
 """
 
 from __future__ import annotations
@@ -19,26 +19,35 @@ from seedbus.bus.keyed_random import KeyedRandom, below
 from seedbus.scenarios.schema.discovery import algorithms, faults
 
 _SHARES = (0.0, 0.05, 0.2, 0.5, 0.9, 1.0)
-_SCALES = {"shape": (1.0, 5.0), "sigma": (0.01, 1.5)}  # tails that do not reach the end of simulated time
-_TRIES = 40
+_SCALES = {"shape": (1.0, 5.0), "sigma": (0.01, 1.5)}  # such tails stay within simulated time
+_MAX_TRIES = 40
 HOSTILE = "hostile"
 SCALAR = ("decomfl", "hiso")
 
 
 class Chooser:
-    """Draws by key; each question is another draw."""
+    """A sequence of keyed random draws.
 
-    def __init__(self, seed: int, what: str = "stress") -> None:
-        self._random, self._seed, self._what, self._count = KeyedRandom(seed, 0, what), seed, what, 0
+    Args:
+        seed: the key.
+        purpose: a second key, for independent sequences of one seed.
+    """
+
+    def __init__(self, seed: int, purpose: str = "stress") -> None:
+        self._random = KeyedRandom(seed, 0, purpose)
+        self._seed = seed
+        self._purpose = purpose
+        self._count = 0
 
     def number(self) -> float:
+        """Draw a number from [0, 1)."""
         self._count += 1
         return self._random.draw(self._count)
 
     def whole(self, low: int, high: int) -> int:
-        """A whole number, both ends included."""
+        """Draw an integer from low to high, both included."""
         self._count += 1
-        return low + below(high - low + 1, self._seed, self._what, self._count)
+        return low + below(high - low + 1, self._seed, self._purpose, self._count)
 
     def one(self, choices: typing.Sequence[Any]) -> Any:
         return choices[self.whole(0, len(choices) - 1)]
@@ -47,16 +56,16 @@ class Chooser:
         return self.number() < probability
 
     def scale(self, low: float, high: float) -> float:
-        """Log-uniform, three digits."""
+        """Draw a log-uniform number from low to high, rounded to three significant digits."""
         return float(f"{low * (high / low) ** self.number():.3g}")
 
 
 def document(seed: int) -> dict[str, Any]:
-    """A whole scenario, as a file would say it."""
+    """Return a random scenario as the document that a YAML file would hold."""
     choose = Chooser(seed)
     clients, rounds = choose.whole(1, 16), choose.whole(3, 40)
     algorithm = _algorithm(choose)
-    found = {
+    drawn: dict[str, Any] = {
         "name": f"stress-{seed}",
         "seed": choose.whole(0, 2**31),
         "task": _task(choose),
@@ -67,18 +76,20 @@ def document(seed: int) -> dict[str, Any]:
         "verify": True,
         "verify_every": choose.one((1, 1, 1, 2, 5)),
     }
-    known = [fault for name, fault in faults().items() if name != HOSTILE and not _needs_text(fault)]
-    struck = [_instance(choose.one(known), choose, clients, rounds) for _ in range(choose.whole(0, 4))]
-    found["faults"] = [fault for fault in struck if fault is not None]
+    kinds = [fault for name, fault in faults().items() if name != HOSTILE and not _needs_text(fault)]
+    chosen = [_instance(choose.one(kinds), choose, clients, rounds) for _ in range(choose.whole(0, 4))]
+    drawn["faults"] = [fault for fault in chosen if fault is not None]
     for name, model in (("network", Network), ("compute", Compute)):
-        if choose.chance(0.7) and (drawn := _instance(model, choose, clients, rounds)) is not None:
-            found[name] = drawn
+        if choose.chance(0.7) and (section := _instance(model, choose, clients, rounds)) is not None:
+            drawn[name] = section
     if not _is_dense(algorithm["name"]) and choose.chance(0.4):
-        found["lag"] = _lag(choose)
-    liars = Chooser(seed, HOSTILE)  # apart: what else a seed has stays as it is
-    if liars.chance(0.3) and (lie := _instance(faults()[HOSTILE], liars, clients, rounds)) is not None:
-        found["faults"].append(lie)
-    return found
+        drawn["lag"] = _lag(choose)
+    choose_hostile = Chooser(seed, HOSTILE)  # separate draws, which leave all other draws of a seed unchanged
+    if choose_hostile.chance(0.3):
+        hostile = _instance(faults()[HOSTILE], choose_hostile, clients, rounds)
+        if hostile is not None:
+            drawn["faults"].append(hostile)
+    return drawn
 
 
 def _is_dense(name: str) -> bool:
@@ -95,7 +106,7 @@ def _task(choose: Chooser) -> dict[str, Any]:
 def _algorithm(choose: Chooser) -> dict[str, Any]:
     if choose.chance(0.3):
         return _dense(choose)
-    found: dict[str, Any] = {
+    drawn: dict[str, Any] = {
         "name": choose.one(SCALAR),
         "perturbations": choose.whole(2, 5),
         "local_steps": choose.whole(1, 3),
@@ -103,30 +114,30 @@ def _algorithm(choose: Chooser) -> dict[str, Any]:
         "estimator": choose.one(("forward", "central")),
     }
     if choose.chance(0.3):
-        found["perturbations"] = {0: choose.whole(2, 5), choose.whole(1, 20): choose.whole(2, 5)}
-    if found["name"] == "decomfl":
-        found |= {"momentum": choose.one((0.0, 0.5, 0.9)), "directions": choose.one(("gaussian", "rademacher"))}
-    return found
+        drawn["perturbations"] = {0: choose.whole(2, 5), choose.whole(1, 20): choose.whole(2, 5)}
+    if drawn["name"] == "decomfl":
+        drawn |= {"momentum": choose.one((0.0, 0.5, 0.9)), "directions": choose.one(("gaussian", "rademacher"))}
+    return drawn
 
 
 def _dense(choose: Chooser) -> dict[str, Any]:
-    made: list[Any] = [kind() for name, kind in algorithms().items() if name not in SCALAR]
-    able = [algorithm for algorithm in made if algorithm.is_dense and not algorithm.needs_outputs]
-    found: dict[str, Any] = {
-        "name": choose.one([algorithm.name for algorithm in able]),
+    others: list[Any] = [kind() for name, kind in algorithms().items() if name not in SCALAR]
+    suitable = [algorithm for algorithm in others if algorithm.is_dense and not algorithm.needs_outputs]
+    drawn: dict[str, Any] = {
+        "name": choose.one([algorithm.name for algorithm in suitable]),
         "learning_rate": choose.scale(1e-3, 0.1),
         "local_steps": choose.whole(1, 3),
         "momentum": choose.one((0.0, 0.9)),
         "clip": choose.one((None, 1.0)),
     }
     if choose.chance(0.3):
-        found["aggregation"] = choose.one(("median", "trimmed-mean", "krum", "clipped"))
-    return found
+        drawn["aggregation"] = choose.one(("median", "trimmed-mean", "krum", "clipped"))
+    return drawn
 
 
 def _participation(choose: Chooser, clients: int, *, takes_late: bool) -> dict[str, Any]:
     cohort = choose.whole(1, clients)
-    found: dict[str, Any] = {
+    drawn: dict[str, Any] = {
         "clients": clients,
         "cohort": cohort,
         "quorum": choose.whole(1, cohort) if choose.chance(0.5) else 1,
@@ -134,33 +145,33 @@ def _participation(choose: Chooser, clients: int, *, takes_late: bool) -> dict[s
         "selection": {"policy": choose.one(("uniform", "uniform", "rarest", "power-of-choice"))},
     }
     if choose.chance(0.3):
-        found["over_selection"] = choose.one((1.3, 2.0))
+        drawn["over_selection"] = choose.one((1.3, 2.0))
     if choose.chance(0.3):
-        found["deadline"] = {"quantile": choose.one((0.5, 0.9)), "window": choose.whole(1, 20)}
+        drawn["deadline"] = {"quantile": choose.one((0.5, 0.9)), "window": choose.whole(1, 20)}
     if takes_late and choose.chance(0.5):
-        found["late"] = {"discount": choose.one((0.0, 0.5, 2.0)), "max_staleness": choose.whole(1, 20)}
-        if choose.chance(0.5) and "over_selection" not in found:
-            found["buffer"] = choose.whole(int(found["quorum"]), cohort)
-    return found
+        drawn["late"] = {"discount": choose.one((0.0, 0.5, 2.0)), "max_staleness": choose.whole(1, 20)}
+        if choose.chance(0.5) and "over_selection" not in drawn:
+            drawn["buffer"] = choose.whole(int(drawn["quorum"]), cohort)
+    return drawn
 
 
 def _lag(choose: Chooser) -> dict[str, Any]:
-    """Snapshots of many chunks, even of small tasks."""
-    found: dict[str, Any] = {
+    """Draw snapshot settings with small chunks, so that snapshots of small models have many of them too."""
+    drawn: dict[str, Any] = {
         "source": choose.one(("evaluator", "peer")),
         "chunk_bytes": choose.one((64, 256, 4096)),
         "window": choose.whole(1, 8),
     }
     if choose.chance(0.7):
-        found["snapshot_after_commits"] = choose.whole(1, 20)
-    if choose.chance(0.3) or "snapshot_after_commits" not in found:
-        found["snapshot_after_bytes"] = choose.whole(1, 2000)
-    return found
+        drawn["snapshot_after_commits"] = choose.whole(1, 20)
+    if choose.chance(0.3) or "snapshot_after_commits" not in drawn:
+        drawn["snapshot_after_bytes"] = choose.whole(1, 2000)
+    return drawn
 
 
 def _instance(model: type[BaseModel], choose: Chooser, clients: int, rounds: int) -> dict[str, Any] | None:
-    """Fields that the model accepts together; None if none were found."""
-    for _ in range(_TRIES):
+    """Draw fields until the model accepts them together; None if it accepts none of `_MAX_TRIES` draws."""
+    for _ in range(_MAX_TRIES):
         drawn = {}
         for name, field in model.model_fields.items():
             if field.default is PydanticUndefined or get_origin(field.annotation) is Literal or choose.chance(0.4):
@@ -226,5 +237,5 @@ def _bounds(field: FieldInfo, low: float, high: float) -> tuple[float, float]:
 
 
 def _needs_text(fault: type[BaseModel]) -> bool:
-    """True of faults that are about a file."""
+    """Whether a fault has a text field: such a fault reads a file, which cannot be drawn."""
     return any(field.annotation is str for field in fault.model_fields.values())

@@ -1,20 +1,21 @@
-"""`seedbus stress`: random scenarios in simulated time, and what must be true of every one of them.
+"""`seedbus stress`: runs random scenarios in simulated time and checks invariants of every run.
 
-Simulation testing in the manner of FoundationDB and TigerBeetle: a seed draws a whole scenario (faults, policies,
-links, algorithm), it runs on the virtual clock, and these are checked:
+This is simulation testing in the manner of FoundationDB and TigerBeetle. A seed determines a whole scenario (faults,
+policies, links, algorithm), which runs on the virtual clock. The invariants are:
 
-- after every round: no commit is skipped or doubled, rounds follow each other;
-- always: no replica diverges (every report carries its digests), no follower is told what it cannot use;
+- after every round: no commit is skipped or doubled, and rounds are consecutive;
+- always: no replica diverges (every report carries its digests), and no follower receives a message that it cannot use;
 - the run ends, whatever happens to its clients;
-- the ledger balances: every message that was sent was delivered, refused, dropped or is still under way;
+- the ledger balances: every message that was sent is delivered, refused, dropped or in flight;
 - memory is bounded;
 - the journal alone rebuilds the final model, bit for bit;
 - a run that is stopped and resumed ends like one that is not (every third seed);
-- where clients break the protocol: nobody honest is refused for it, every refusal is counted by reason and client, the
-  model is the one of the run in which they are silent instead, and over sockets the run is the same (every seventh);
-- with an evaluator that lies the run ends, or stops with a sentence (every fifth).
+- with clients that violate the protocol: no honest client is refused, every refusal is counted by reason and client,
+  the final model is that of a run in which these clients are silent, and a run over sockets has the same results
+  (every seventh seed);
+- with a lying evaluator, the run ends, or stops with an error message (every fifth seed).
 
-A failure is a seed: it is run again with ever less in its scenario, until nothing can be left out.
+A seed that fails is run again with smaller and smaller scenarios, until nothing can be removed.
 """
 
 from __future__ import annotations
@@ -54,20 +55,29 @@ from seedbus.scenarios.stress.random_scenarios import HOSTILE, document
 from seedbus.scenarios.transports.placement import Placement
 
 OUR_FAULT = Reason.marked(Mark.DISHONEST) | {"bad-commit", "bad-plan", "bad-fetch", "unexpected"}
-"""What no honest client is refused for, and what no follower is to note, whatever befalls its messages."""
-GROWTH = 2**28  # bytes that a run of so small a task may need, imports included
-STOPPED = 3  # every so many seeds one is stopped and resumed as well
-OVER_SOCKETS = 7  # every so many seeds with liars one runs over sockets as well
-DECEIVED = 5  # every so many seeds one runs with an evaluator that lies as well
-SHRINKS = 60  # runs that making a failure smaller may take
-RUN_S = 120.0  # real seconds after which a run is taken to hang
-SHRINK_S = 600.0  # real seconds that making a failure smaller may take
+"""Refusal reasons and events that must never occur for an honest client, whatever happens to its messages."""
+MAX_GROWTH = 2**28  # bytes of memory that a run of so small a task may need, imports included
+STOPPED_EVERY = 3  # one of so many seeds is also stopped and resumed
+OVER_SOCKETS_EVERY = 7  # one of so many seeds with hostile clients also runs over sockets
+DECEIVED_EVERY = 5  # one of so many seeds also runs with a lying evaluator
+MAX_SHRINKS = 60  # runs to shrink a failing scenario
+RUN_S = 120.0  # real seconds after which a run is considered hanging
+SHRINK_S = 600.0  # real seconds to shrink a failing scenario
 
 
 @dataclass(slots=True)
 class Verdict:
-    """What came of one seed. problem: one sentence, and where it came from; None if all is well. is_cut: there was no
-    time to tell."""
+    """The result of examining one seed.
+
+    Attributes:
+        seed: the seed.
+        rounds: rounds of its run.
+        messages: messages of its run.
+        faults: fault name → how many the scenario has.
+        problem: one sentence, with the code location that raised it; None if all invariants hold.
+        smallest: the smallest scenario found that fails.
+        is_cut: the time was over before there was a result.
+    """
 
     seed: int
     rounds: int = 0
@@ -79,38 +89,47 @@ class Verdict:
 
 
 class Broken(AssertionError):
-    """Something that must always be true is not."""
+    """An invariant is violated."""
 
 
 class NoTime(Exception):
-    """The time for examining seeds is over."""
+    """The time to examine seeds is over."""
 
 
 class _Alarm(KeyboardInterrupt):
-    """It is time to end a run: raised wherever that is, and passed on by whatever passes on Ctrl-C."""
+    """The time of a run is over. It is raised in the middle of the run, and propagates like Ctrl-C."""
 
 
 class _Inspector(NullObserver):
-    """Watches a run from round to round.
+    """Checks the invariants of a run after every round, and of every refusal and event.
 
-    stop_after: raise Ctrl-C once so many rounds are closed; round, version: where it begins.
-    refusals: reason → who → how often, as it was told.
+    Args:
+        stop_after: number of closed rounds after which to raise `KeyboardInterrupt`, like Ctrl-C.
+        round: the next round when the run begins.
+        version: the model's version when the run begins.
+
+    Attributes:
+        round: the next round.
+        version: the current version.
+        refusals: reason → client → count.
     """
 
     def __init__(self, scenario: Scenario, *, stop_after: int | None = None, round: int = 0, version: int = 0) -> None:
-        self._stop_after, self.round, self.version = stop_after, round, version
-        self._again = round > 0
+        self._stop_after = stop_after
+        self.round = round
+        self.version = version
+        self._expects_repeat = round > 0  # a resumed run first reports its last round again
         self._hostile = _hostile(scenario)
         self._our_fault = OUR_FAULT
         if any(isinstance(fault, Byzantine) for fault in scenario.faults):
             self._our_fault -= {"bad-payload"}
         if self._hostile:
-            self._our_fault -= {"bad-snapshot"}  # a snapshot that a liar has made up
+            self._our_fault -= {"bad-snapshot"}  # a hostile client may have made up a snapshot
         self.refusals: dict[str, dict[str, int]] = {}
 
     def round_closed(self, closed: ClosedRound, now_ns: int, bytes_so_far: int) -> None:
-        if self._again and closed.round == self.round - 1:
-            self._again = False  # a resumed run begins with its last round
+        if self._expects_repeat and closed.round == self.round - 1:
+            self._expects_repeat = False
             return
         if closed.round != self.round:
             raise Broken(f"round {closed.round} follows round {self.round - 1}")
@@ -118,13 +137,14 @@ class _Inspector(NullObserver):
             raise Broken(f"version {closed.version} follows version {self.version} in round {closed.round}")
         if closed.commit is not None and closed.commit.version != closed.version:
             raise Broken(f"commit {closed.commit.version} is the {closed.version}th")
-        self.round, self.version = closed.round + 1, closed.version
+        self.round = closed.round + 1
+        self.version = closed.version
         if self.round == self._stop_after:
             raise KeyboardInterrupt
 
     def refused(self, refusal: Refusal) -> None:
-        by_whom = self.refusals.setdefault(refusal.reason, {})
-        by_whom[str(refusal.client)] = by_whom.get(str(refusal.client), 0) + 1
+        by_client = self.refusals.setdefault(refusal.reason, {})
+        by_client[str(refusal.client)] = by_client.get(str(refusal.client), 0) + 1
         if refusal.reason in self._our_fault and refusal.client not in self._hostile:
             raise Broken(f"round {refusal.round}: refused ({refusal.reason}): {refusal.detail}")
 
@@ -134,19 +154,23 @@ class _Inspector(NullObserver):
 
 
 def examine(seed: int, folder: Path | None = None, until_s: float = math.inf) -> Verdict:
-    """Draw the seed's scenario, run it and check it; make it smaller if it fails. until_s: the `wall_seconds` at which
-    this ends, wherever it is."""
+    """Draw the seed's scenario, run and check it, and shrink it if it fails.
+
+    Args:
+        folder: where the runs' temporary folders are made; default: the system's folder.
+        until_s: time of `wall_seconds` at which to stop, even in the middle of a run.
+    """
     drawn = document(seed)
     verdict = Verdict(seed, faults=Counter(fault["fault"] for fault in drawn["faults"]))
     with TemporaryDirectory(prefix="stress-", dir=folder, ignore_cleanup_errors=True) as name:
-        where = Path(name)
+        runs = Path(name)
         try:
-            verdict.problem = _problem(drawn, where, until_s, verdict)
+            verdict.problem = _problem(drawn, runs, until_s, verdict)
             if verdict.problem is not None:
                 verdict.smallest, until_s = drawn, min(until_s, wall_seconds() + SHRINK_S)
 
                 def still_fails(smaller: dict[str, Any]) -> bool:
-                    is_same = _kind(_problem(smaller, where, until_s)) == _kind(verdict.problem)
+                    is_same = _kind(_problem(smaller, runs, until_s)) == _kind(verdict.problem)
                     verdict.smallest = smaller if is_same else verdict.smallest
                     return is_same
 
@@ -157,13 +181,13 @@ def examine(seed: int, folder: Path | None = None, until_s: float = math.inf) ->
 
 
 def shrink(failing: dict[str, Any], still_fails: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-    """The smallest document found that still fails, by leaving out and halving."""
-    left = SHRINKS
+    """Return the smallest document found that still fails. Parts are removed, and numbers are halved."""
+    remaining = MAX_SHRINKS
     while True:
         for smaller in _smaller(failing):
-            if not left:
+            if not remaining:
                 return failing
-            left -= 1
+            remaining -= 1
             if still_fails(smaller):
                 failing = smaller
                 break
@@ -171,18 +195,21 @@ def shrink(failing: dict[str, Any], still_fails: Callable[[dict[str, Any]], bool
             return failing
 
 
-def _problem(drawn: dict[str, Any], where: Path, until_s: float, verdict: Verdict | None = None) -> str | None:
-    """What is wrong with a scenario's run, or None. Raises `NoTime`."""
+def _problem(drawn: dict[str, Any], runs: Path, until_s: float, verdict: Verdict | None = None) -> str | None:
+    """Run a scenario and return what is wrong with the run, or None. Raises `NoTime`.
+
+    runs: a folder for the runs.
+    """
     _import_all()
     left_s = until_s - wall_seconds()
     alarm = _AlarmClock(min(left_s, RUN_S))
     try:
         with alarm:
-            results = _checked(drawn, where)
+            results = _checked(drawn, runs)
     except TooFew:
-        return None  # a scenario can be drawn that nobody can finish; it says so and ends
+        return None  # some scenarios cannot be finished with the clients that they leave; the run stops and says so
     except (Exception, Interrupted, _Alarm) as error:
-        # What was interrupted may raise anything. The alarm may ring a moment before the clock says so.
+        # Interrupted code may raise any exception. The alarm may ring a moment before the clock reaches the time.
         if wall_seconds() >= until_s or (alarm.has_rung and left_s < RUN_S):
             raise NoTime from None
         if alarm.has_rung or isinstance(error, KeyboardInterrupt):
@@ -197,16 +224,18 @@ def _problem(drawn: dict[str, Any], where: Path, until_s: float, verdict: Verdic
 
 @cache
 def _import_all() -> None:
-    """Load what runs load as they need it: an import that an alarm interrupts leaves half a package behind."""
+    """Import the modules that runs import lazily, since an alarm during an import leaves a half-initialised package."""
     import numba  # noqa: F401
     import pyarrow.parquet  # noqa: F401
     import torch  # noqa: F401
 
 
 class _AlarmClock:
-    """Raises `_Alarm` in what takes longer than `seconds`, on the main thread alone: a signal comes there.
+    """A context that raises `_Alarm` in code that takes longer than `seconds`. It works on the main thread only.
 
-    has_rung: whether it did; what is interrupted may turn `_Alarm` into another exception, or finish all the same.
+    Attributes:
+        has_rung: whether the time was exceeded. The interrupted code may turn `_Alarm` into another exception, or
+            finish normally.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -232,100 +261,104 @@ def _kind(problem: str | None) -> str | None:
     return None if problem is None else problem.partition(":")[0]
 
 
-def _checked(drawn: dict[str, Any], where: Path) -> Results:
+def _checked(drawn: dict[str, Any], runs: Path) -> Results:
+    """Run a scenario and check all its invariants. Raises `Broken`, and whatever the run raises."""
     scenario = validate(drawn, drawn["name"])
-    for path in where.iterdir():
+    for path in runs.iterdir():
         shutil.rmtree(path)
-    before, inspector = _highest(), _Inspector(scenario)
-    results = run(scenario, where / "run", observer=inspector)
-    if _highest() - before > GROWTH:
-        raise Broken(f"the run took {(_highest() - before) / 2**20:.0f} MiB more than this process ever had")
+    before, inspector = _peak_memory(), _Inspector(scenario)
+    results = run(scenario, runs / "run", observer=inspector)
+    if _peak_memory() - before > MAX_GROWTH:
+        raise Broken(f"the run took {(_peak_memory() - before) / 2**20:.0f} MiB more than this process ever had")
     if inspector.refusals != results.summary["refusals"]:
-        raise Broken(f"refusals are counted as {results.summary['refusals']}, and were told as {inspector.refusals}")
-    again = replay(where / "run")
-    if again.digest != results.digest:
-        raise Broken(f"the journal rebuilds {again.digest}, and the run ended at {results.digest}")
-    if drawn["seed"] % STOPPED == 0 and scenario.stop.rounds > 1:
-        _check_resuming(scenario, where, results)
+        raise Broken(f"refusals are counted as {results.summary['refusals']}, and reported as {inspector.refusals}")
+    replayed = replay(runs / "run")
+    if replayed.digest != results.digest:
+        raise Broken(f"the journal rebuilds {replayed.digest}, and the run ended at {results.digest}")
+    if drawn["seed"] % STOPPED_EVERY == 0 and scenario.stop.rounds > 1:
+        _check_resuming(scenario, runs, results)
     if _hostile(scenario):
-        _check_silenced(drawn, where)
-        if drawn["seed"] % OVER_SOCKETS == 0:
-            wired = run(scenario, where / "wired", observer=_Inspector(scenario), placement=Placement("inproc"))
-            _check_alike("over sockets", wired, results)
-    if drawn["seed"] % DECEIVED == 0:
-        _check_deceived(scenario, where)
+        _check_silenced(drawn, runs)
+        if drawn["seed"] % OVER_SOCKETS_EVERY == 0:
+            wired = run(scenario, runs / "wired", observer=_Inspector(scenario), placement=Placement("inproc"))
+            _check_equal("over sockets", wired, results)
+    if drawn["seed"] % DECEIVED_EVERY == 0:
+        _check_deceived(scenario, runs)
     return results
 
 
-def _highest() -> int:
-    """Bytes of memory that this process ever held."""
+def _peak_memory() -> int:
+    """Return the largest number of bytes of memory that this process has ever had."""
     kibibytes: int = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return kibibytes * (1 if sys.platform == "darwin" else 1024)
 
 
-def _check_resuming(scenario: Scenario, where: Path, whole: Results) -> None:
+def _check_resuming(scenario: Scenario, runs: Path, uninterrupted: Results) -> None:
+    """Check that a run which is stopped and resumed ends like one that is not."""
     first = _Inspector(scenario, stop_after=1 + scenario.seed % (scenario.stop.rounds - 1))
     try:
-        run(scenario, where / "cut", observer=first)
+        run(scenario, runs / "cut", observer=first)
     except Interrupted:
         pass
     second = _Inspector(scenario, round=first.round, version=first.version)
-    resumed = run(scenario, where / "cut", resume=True, observer=second)
-    _check_alike(f"stopped after round {first.round} and resumed", resumed, whole)
+    resumed = run(scenario, runs / "cut", resume=True, observer=second)
+    _check_equal(f"stopped after round {first.round} and resumed", resumed, uninterrupted)
 
 
-def _check_alike(how: str, mine: Results, theirs: Results) -> None:
+def _check_equal(how: str, actual: Results, expected: Results) -> None:
     for name in ("digest", "ledger_hash", "rounds", "version", "metrics", "refusals", "faults", "simulated_s"):
-        if mine.summary[name] != theirs.summary[name]:
-            raise Broken(f"{how}: {name} is {mine.summary[name]} and not {theirs.summary[name]}")
+        if actual.summary[name] != expected.summary[name]:
+            raise Broken(f"{how}: {name} is {actual.summary[name]} and not {expected.summary[name]}")
 
 
 def _hostile(scenario: Scenario) -> frozenset[int]:
-    """The clients that may break the protocol."""
+    """Return the clients that may violate the protocol."""
     clients = scenario.participation.clients
-    said = with_random(scenario.faults, scenario.seed, clients)
-    chosen = (fault.chosen(clients, random) for fault, random in said if isinstance(fault, Hostile))
+    faults = with_random(scenario.faults, scenario.seed, clients)
+    chosen = (fault.chosen(clients, random) for fault, random in faults if isinstance(fault, Hostile))
     return frozenset(client for some in chosen for client in some)
 
 
-def _check_silenced(drawn: dict[str, Any], where: Path) -> None:
-    """Reports that are refused do nothing: liars might as well be silent.
+def _check_silenced(drawn: dict[str, Any], runs: Path) -> None:
+    """Check that refused reports have no effect: hostile clients must have the same effect as silent ones.
 
-    On ideal links, without late reports and other faults, so that who is in time does not depend on who waits for whom;
-    and in all rounds, for bytes that name no round may spoil what their sender says honestly in the next.
+    Both runs have ideal links, no late reports and no other faults. Otherwise the reports in time would depend on which
+    clients the server waits for. The clients are hostile, or silent, in all rounds: a message without a valid round
+    number may cause an honest report of its sender in the next round to be refused.
     """
-    (lie,) = (fault for fault in drawn["faults"] if fault["fault"] == HOSTILE)
-    kinds = [kind for kind in lie["kinds"] or get_args(hostile.Name) if kind != "twice"]  # which counts, once
-    liars = sorted(_hostile(validate(drawn, drawn["name"])))
-    calm = {name: value for name, value in drawn.items() if name not in ("network", "compute", "lag")}
+    (drawn_fault,) = (fault for fault in drawn["faults"] if fault["fault"] == HOSTILE)
+    # a report that is sent twice counts once, unlike a silent client's
+    kinds = [kind for kind in drawn_fault["kinds"] or get_args(hostile.Name) if kind != "twice"]
+    clients = sorted(_hostile(validate(drawn, drawn["name"])))
+    undisturbed = {name: value for name, value in drawn.items() if name not in ("network", "compute", "lag")}
     policy = {name: drawn["participation"][name] for name in ("clients", "cohort", "quorum", "deadline_s")}
-    found = list[Results]()
-    lines: dict[str, dict[str, Any]] = {
-        "lying": {"fault": HOSTILE, "kinds": kinds or ["silence"]},
-        "silent": {"fault": "dropout", "when": "after-training"},
+    faults: dict[str, dict[str, Any]] = {
+        "lying": {"fault": HOSTILE, "kinds": kinds or ["silence"], "clients": clients},
+        "silent": {"fault": "dropout", "when": "after-training", "clients": clients},
     }
-    for name, line in lines.items():
-        scenario = validate(calm | {"participation": policy, "faults": [line | {"clients": liars}]}, name)
-        found.append(run(scenario, where / name, observer=_Inspector(scenario)))
-    lying, silent = found
+    results = list[Results]()
+    for name, fault in faults.items():
+        scenario = validate(undisturbed | {"participation": policy, "faults": [fault]}, name)
+        results.append(run(scenario, runs / name, observer=_Inspector(scenario)))
+    lying, silent = results
     for name in ("digest", "rounds", "version"):
         if lying.summary[name] != silent.summary[name]:
-            what = f"{name} is {lying.summary[name]}, and {silent.summary[name]} where they are silent"
-            raise Broken(f"with liars {liars}: {what}")
+            difference = f"{name} is {lying.summary[name]}, and {silent.summary[name]} where they are silent"
+            raise Broken(f"with hostile clients {clients}: {difference}")
 
 
-def _check_deceived(scenario: Scenario, where: Path) -> None:
-    """With an evaluator that lies the run ends all the same, or stops with a sentence that a person can act upon."""
+def _check_deceived(scenario: Scenario, runs: Path) -> None:
+    """Check that a run with a lying evaluator ends, or stops with an error that the user can act upon."""
     deceived = Placement(wrap=partial(lying, scenario.seed))
     try:
-        run(scenario, where / "deceived", placement=deceived)
+        run(scenario, runs / "deceived", placement=deceived)
     except Exception as error:
         if exit_code(error) is None:
             raise
 
 
 def _smaller(drawn: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Scenarios with a little less in them."""
+    """Yield smaller variants of a scenario, each with one part removed or reduced."""
     for number in range(len(drawn["faults"])):
         yield drawn | {"faults": drawn["faults"][:number] + drawn["faults"][number + 1 :]}
     for name in ("network", "compute", "lag"):

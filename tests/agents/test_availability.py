@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import msgpack
+from availability_cases import CLIENTS, anything, moments
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_schedules import CLIENTS, anything, moments
 
 from seedbus.agents.availability import RETURNS, Availability, AvailabilityFault, Moves, Returns
 from seedbus.bus import KeyedRandom, Kind

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 from algorithm_cases import CONFIGURATIONS, DIMENSION, Quadratic, bits, make, x0
+from event_recorder import EventRecorder
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_worker import Noting
 from worlds import go, scenario
 
 from seedbus.agents import messages
@@ -86,7 +86,7 @@ def test_scalars_are_those_of_each_alone_to_the_bit(name: str, case: str, precis
 def process(most: int, monkeypatch: pytest.MonkeyPatch, verify_every: int = 0) -> Followers:
     monkeypatch.setattr(followers, "MAX_TOGETHER", most)
     offer, tampering = Offer(HOST, ((0, 5),), True, b""), Tampering(LIARS, 1, 6)
-    options: dict[str, Any] = {"split": "test", "observer": Noting(), "tampering": tampering, "gathers": True}
+    options: dict[str, Any] = {"split": "test", "observer": EventRecorder(), "tampering": tampering, "gathers": True}
     made = Followers(offer, ALGORITHM, PROBLEM, verify_every=verify_every, **options)
     made.welcome(encode(messages.welcome(ALGORITHM, HOST, 0, [0] * 7, []))[0])
     return made

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from test_journal_damage import stopped
+from journal_cases import killed_run
 from worlds import lossy, outcome
 
 from seedbus.agents.client.client_state import ClientStateStore
@@ -30,7 +30,7 @@ WRITTEN = ["report.html", "report.html.unfinished", "results.json.unfinished", "
 def cut(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that was killed after its eighth round."""
     with pytest.MonkeyPatch.context() as patch:
-        return stopped(tmp_path_factory.mktemp("cut"), patch, WHAT)
+        return killed_run(tmp_path_factory.mktemp("cut"), patch, WHAT)
 
 
 def refused(work: Callable[[], object], path: Path) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from commands import Command
-from test_journal import filled
+from journal_cases import filled
 from worlds import lossy
 
 from seedbus.agents.errors import JournalDamaged

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from commands import Command
-from test_scenario_files import SMALL, file
+from scenario_files import SMALL, write_scenario
 
 from seedbus.agents.errors import RunFolderError
 from seedbus.models.errors import DataError
@@ -52,7 +52,7 @@ COMMANDS = [
 
 @pytest.mark.parametrize("path", [LONG, DEEP], ids=["long", "deep"])
 def test_a_path_that_is_too_long_is_one_sentence(seedbus: Command, tmp_path: Path, path: str) -> None:
-    file(tmp_path)
+    write_scenario(tmp_path)
     assert seedbus("run", "s.yaml", "-q", "--out", "run").code == Exit.OK
     for command in COMMANDS:
         said = seedbus(*(part.replace("PATH", path) for part in command))

@@ -19,10 +19,9 @@ from hostile_arena import Worker
 from hostile_parcels import column, hello
 from hostile_peers import Caller, Peer, greeting, ready
 from hostile_server import ServerProcess
+from hub_peers import HEARTBEAT_S, Door, Member, hub_at
 from processes import wait_for
 from standing import until
-from test_zeromq_bytes import port
-from test_zeromq_stalling import HEARTBEAT_S, Door, Member, hub_at
 from worlds import lossy, outcome, scenario
 
 from seedbus.agents.admission import bound
@@ -110,8 +109,8 @@ def test_strangers_neither_evaluate_nor_say_what_x0_is_nor_keep_anybody_out(
 ) -> None:
     proof = prove(WHAT.algorithm, bind(WHAT))
     with Serving(WHAT, tmp_path / "run", evaluator="own") as server:
-        assert stranger(port(server), count=NO_CLIENTS, evaluates=1).declined == "no-clients"
-        liars = [stranger(port(server), column(0, 7), evaluates=1) for _ in range(6)]
+        assert stranger(server.port, count=NO_CLIENTS, evaluates=1).declined == "no-clients"
+        liars = [stranger(server.port, column(0, 7), evaluates=1) for _ in range(6)]
         for liar in liars:
             assert not packet.read_offer(liar.answer.content)[1].evaluates
             liar.post(liar.joining(proof | {"x0": b"a lie..."}))
@@ -119,7 +118,7 @@ def test_strangers_neither_evaluate_nor_say_what_x0_is_nor_keep_anybody_out(
         assert server.watcher.joined == 0, "nobody says what x0 is before the server's own process"
         evaluator.set()
         assert [liar.told() for liar in liars] == [Kind.REFUSE] * 6
-        idle = [stranger(port(server), column(0, 7)) for _ in range(6)]
+        idle = [stranger(server.port, column(0, 7)) for _ in range(6)]
         gate, left = Gate(), server.watcher.gone
         honest = Following(WHAT, server.watcher.endpoint, HostRequest(evaluates=False), gate=gate)
         wait_for(lambda: server.watcher.joined == 2)
@@ -140,7 +139,7 @@ def test_what_was_recorded_of_a_process_that_joined_makes_nobody_a_member(
 ) -> None:
     proof = prove(WHAT.algorithm, bind(WHAT))
     with Serving(WHAT, tmp_path / "run", evaluator="own") as server:
-        recorded = stranger(port(server), column(7, 7))
+        recorded = stranger(server.port, column(7, 7))
         said = recorded.joining(proof)
         recorded.post(said)
         assert recorded.told() is Kind.WELCOME, "it waited until the run knew its own x0"
@@ -148,10 +147,10 @@ def test_what_was_recorded_of_a_process_that_joined_makes_nobody_a_member(
         conversation = recorded.peer.sent
         recorded.peer.reset()
         wait_for(lambda: server.watcher.gone == 1)
-        with Peer(port(server)).raw(conversation.removeprefix(greeting() + ready())):
+        with Peer(server.port).raw(conversation.removeprefix(greeting() + ready())):
             wait_for(lambda: any(refusal.reason == "stale-session" for refusal in server.watcher.refusals))
         wait_for(lambda: server.watcher.gone == 2)
-        replaying = stranger(port(server), column(7, 7))
+        replaying = stranger(server.port, column(7, 7))
         assert packet.read_offer(replaying.answer.content)[1].host == decode(said).client, "it names this very host"
         replaying.post(said)
         assert replaying.told() is Kind.REFUSE

@@ -7,105 +7,26 @@ import signal
 import socket
 import statistics
 import threading
-import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-from bus_harness import Desk
 from clusters import Following, Serving
 from gates import Gate
 from hostile_arena import Arena, Worker
-from hostile_guests import Guest
-from hostile_parcels import hello
 from hostile_peers import HOST as LOCALHOST
-from hostile_peers import Peer
 from hostile_server import ServerProcess
+from hub_peers import HEARTBEAT_S, WHAT, Door, Member, hub_at, pinging
 from processes import kill, seedbus
 from worlds import go, scenario
 
 from seedbus.agents.client.worker import prove
-from seedbus.bus import HOST, Declined, Envelope, HostRequest, Kind, Offer, encode
-from seedbus.bus.transport import ANYBODY, OPERATOR, Rights
-from seedbus.bus.zeromq import Hub, Limits
+from seedbus.bus import HostRequest
 from seedbus.bus.zeromq import packet as packet
 from seedbus.bus.zeromq.packet import Type
 from seedbus.bus.zeromq.server.router_socket import MISSED
 from seedbus.scenarios.running.prepare import bind
 
-HEARTBEAT_S = 0.1
-WHAT = scenario(task={"name": "quadratic", "dimension": 50}, stop={"rounds": 60})
 SAME = ("digest", "ledger_hash", "metrics", "rounds", "reason")
-
-
-class Door(Desk):
-    """A reception for client 0 that notes why somebody has gone. scenario: what it tells of the run."""
-
-    def __init__(self, scenario: bytes) -> None:
-        super().__init__((0, 0), evaluates=False)
-        self._scenario = scenario
-        self.why: list[str] = []
-
-    def greet(self, wish: HostRequest, rights: Rights = OPERATOR) -> Offer | Declined:
-        answer = super().greet(wish)
-        return replace(answer, scenario=self._scenario) if isinstance(answer, Offer) else answer
-
-    def gone(self, host: int, why: str) -> None:
-        super().gone(host, why)
-        self.left.append((0, 0))
-        self.why.append(why)
-
-
-@asynccontextmanager
-async def hub_at(door: Door, *, redelivers: bool = True, **options: Any) -> AsyncIterator[tuple[Hub, int]]:
-    """A hub, and its port."""
-    limits, anybody = Limits(HEARTBEAT_S, **options), lambda is_own, user: ANYBODY
-    hub = Hub("tcp://127.0.0.1:*", bytes(8), limits=limits, redelivers=redelivers, rights=anybody)
-    hub.start(door)
-    try:
-        yield hub, int(hub.endpoint.rpartition(":")[2])
-    finally:
-        await hub.close()
-
-
-class Member:
-    """A peer that hosts client 0, on the loop's own thread: it never waits for the hub."""
-
-    def __init__(self, port: int) -> None:
-        self.peer = Peer(port).send(hello(b"", b"", 0, 0))
-
-    async def offered(self) -> None:
-        """Read no more of the offer than whose session it is."""
-        self.peer.socket.setblocking(False)
-        head, loop = b"", asyncio.get_running_loop()
-        while len(head) < 18:
-            head += await loop.sock_recv(self.peer.socket, 18 - len(head))
-        self.peer.socket.setblocking(True)
-        self.session = head[10:] if head[0] & 2 else head[3:11]
-
-    def say(self, type: Type, *content: bytes) -> None:
-        self.peer.send(packet.packet(type, self.session, *content))
-
-    def join(self) -> None:
-        self.say(Type.POST, packet.entry(encode(Envelope(Kind.JOIN, HOST, 0, 0, [[[0, 0]]]))[0]))
-
-    async def pass_time(self, seconds: float) -> None:
-        """Live on for a while."""
-        until_s = time.monotonic() + seconds
-        await self.until(lambda: time.monotonic() > until_s)
-
-    async def until(self, is_over: Callable[[], bool], *, pings: int = 1, step_s: float = HEARTBEAT_S / 4) -> float:
-        """Live on, until something has come about; how long that took."""
-        began = time.monotonic()
-        while not is_over():
-            for _ in range(pings):
-                self.say(Type.PING)
-            await asyncio.sleep(step_s)
-            assert time.monotonic() < began + 60
-        return time.monotonic() - began
 
 
 async def test_whoever_says_nothing_is_gone_after_three_heartbeats() -> None:
@@ -242,27 +163,10 @@ def test_in_real_time_nobody_waits_for_a_member_that_only_pings(tmp_path: Path) 
     changes = {"clock": "wall", "participation": {"clients": 8, "deadline_s": 1.0}, "network": {}}
     what = scenario(**changes, stop={"rounds": 5})
     with Serving(what, tmp_path / "run", heartbeat_s=1.0) as server:
-        port, proof = int(server.watcher.endpoint.rpartition(":")[2]), prove(what.algorithm, bind(what))
+        port, proof = server.port, prove(what.algorithm, bind(what))
         guest = pinging(port, proof, lambda: not server.is_alive())
         good = Following(what, server.watcher.endpoint, HostRequest(((0, 6),)))
         summary = server.results().summary
         guest.join(5)
         good.join(10)
     assert (summary["rounds"], summary["version"]) == (5, 5) and set(summary["refusals"]) <= {"late"}
-
-
-def pinging(port: int, proof: dict[str, bytes], is_over: Callable[[], bool], *, joins: bool = True) -> threading.Thread:
-    """A member, or one that might become one, that says nothing but that it is there."""
-    guest = Guest(port, proof)
-    if joins:
-        guest.post(guest.join())
-
-    def ping() -> None:
-        with guest.peer:
-            while not is_over():
-                guest.say(Type.PING)
-                time.sleep(0.05)
-
-    thread = threading.Thread(target=ping, daemon=True)
-    thread.start()
-    return thread

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 from clusters import Serving
+from power_cuts import PowerCut, cut_power
 from processes import wait_for
-from test_recovery import _cut, _Power
 from worlds import go, reopened, scenario
 
 from seedbus.agents.client.worker import prove
@@ -138,8 +138,8 @@ def test_a_run_goes_on_only_where_its_compiled_losses_are_the_same(tmp_path: Pat
 
 def test_a_server_that_goes_on_knows_the_compiled_losses_that_its_run_began_with(tmp_path: Path) -> None:
     whole = _run_of(1.0, tmp_path / "whole")
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(_Power):
-        _cut(patch, Journal, "append", 3, before=False)
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(PowerCut):
+        cut_power(patch, Journal, "append", 3, before=False)
         _run_of(1.0, tmp_path / "run")
     with Serving(SHARED, tmp_path / "run", resume=True) as server:
         with pytest.raises(JoinRefused, match=REFUSED):

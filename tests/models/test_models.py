@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import subprocess
 import sys
 from typing import Any
@@ -11,27 +10,14 @@ import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
-from small_data import SMALLER, all_sets
+from small_data import all_sets
+from task_contract import CONTRACT, KINDS, TASKS, bind, losses
 from torch.nn.functional import cross_entropy
 
-from seedbus.models import DataError, Dirichlet, Iid, Task
+from seedbus.models import DataError, Dirichlet
 from seedbus.models.task import tasks
 from seedbus.models.tasks.digits import Digits
-from seedbus.models.tasks.mnist import Mnist
-from seedbus.models.tasks.null import Null
 from seedbus.models.tasks.quadratic import Quadratic, QuadraticProblem
-from seedbus.models.text.task import TextTask
-
-KINDS: dict[str, Any] = dict(tasks())
-TASKS = [
-    # a new task joins by itself; those that need weights do so in tests of their own
-    *(task(**SMALLER.get(name, {})) for name, task in KINDS.items() if not issubclass(task, TextTask)),
-    Digits(model="softmax", batch_size=7),
-    Mnist(model="softmax"),
-    Quadratic(dimension=5, noise=0.5),
-    Null(dimension=4, losses="keyed"),
-]
-contract = pytest.mark.parametrize("task", TASKS, ids=repr)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -47,74 +33,10 @@ def small_sets(tmp_path_factory: pytest.TempPathFactory) -> Any:
     torch.set_num_threads(threads)
 
 
-def bind(task: Task, seed: int = 1, clients: int = 6) -> Any:
-    return task.bind(seed=seed, clients=clients, partition=Iid())
-
-
-def losses(problem: Any, x: Any, client: int, round: int, steps: Any) -> Any:
-    objective = problem.objective(client, round)
-    objective.point[:] = x
-    return [objective.loss(step) for step in steps]
-
-
-@contract
-def test_the_schema_knows_the_dimension_that_the_problem_has(task: Any) -> None:
-    problem = bind(task)
-    x0 = problem.x0()
-    assert task.dimension == problem.dimension == x0.size
-    assert x0.shape == (task.dimension,) and x0.dtype == np.float32
-
-
-@contract
-def test_the_initial_point_is_the_same_bits_whatever_clients_there_are_and_a_new_array(task: Any) -> None:
-    first, second = bind(task, clients=6).x0(), bind(task, clients=2).x0()
-    assert first.tobytes() == second.tobytes()
-    problem = bind(task)
-    problem.x0()[:] = 7
-    assert problem.x0().tobytes() == first.tobytes()
-    if task.name not in ("null", "blackbox-attack", "language-model"):  # at zero, or pretrained: neither has a seed
-        assert bind(task, seed=2).x0().tobytes() != first.tobytes()
-
-
-@contract
-def test_a_step_asked_twice_at_one_point_gives_the_same_bits(task: Any) -> None:
-    problem = bind(task)
-    first = losses(problem, problem.x0(), 3, 5, [0, 0, 1, 0])
-    assert all(type(loss) is float for loss in first) and first[0] == first[1] == first[3]
-    problem.evaluate(problem.x0() + 1, "test")
-    assert losses(problem, problem.x0(), 3, 5, [1, 0]) == [first[2], first[0]], "nor does the order of steps matter"
-
-
-@contract
-def test_losses_do_not_depend_on_who_else_is_asked(task: Any) -> None:
-    alone, crowd = bind(task), bind(task)
-    x = alone.x0()
-    for other in (0, 1, 4):
-        losses(crowd, x * 2, other, 5, [0, 1])
-    assert losses(alone, x, 2, 5, [0, 1]) == losses(crowd, x, 2, 5, [0, 1])
-
-
-@contract
-def test_metrics_are_finite_on_every_split_and_another_word_is_refused(task: Any) -> None:
-    problem = bind(task)
-    for split in ("train", "validation", "test"):
-        metrics = problem.evaluate(problem.x0(), split)
-        assert "loss" in metrics and all(math.isfinite(value) for value in metrics.values())
-    with pytest.raises(DataError, match="'dev'; expected one of train, validation, test"):
-        problem.evaluate(problem.x0(), "dev")
-
-
-@contract
-def test_named_tensors_hold_every_coordinate_and_share_nothing(task: Any) -> None:
-    problem = bind(task)
-    x = problem.x0()
-    tensors = problem.state_dict(x)
-    assert sum(tensor.size for tensor in tensors.values()) == x.size
-    assert all(tensor.flags.c_contiguous and tensor.flags.owndata for tensor in tensors.values())
-    before = {name: tensor.copy() for name, tensor in tensors.items()}
-    problem.objective(0, 0).point[:] = 5
-    x[:] = 5
-    assert all(np.array_equal(tensors[name], before[name]) for name in tensors)
+@pytest.mark.parametrize("check", CONTRACT, ids=lambda check: str(check.__name__))
+@pytest.mark.parametrize("task", TASKS, ids=repr)
+def test_a_task_keeps_the_contract(task: Any, check: Any) -> None:
+    check(task)
 
 
 def test_tasks_are_found_by_their_names() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_recovery import _cut, _Power
+from power_cuts import PowerCut, cut_power
 from worlds import DECOMFL, go, outcome, scenario
 
 from seedbus.agents.journal.journal import Journal
@@ -150,11 +150,11 @@ POINTS = [
 def interrupted(monkeypatch: pytest.MonkeyPatch, what: Scenario, folder: Path, resume: bool, *cut: Any) -> bool:
     """Run until the plug is pulled; false if the run ended before."""
     with monkeypatch.context() as patch:
-        _cut(patch, *cut[:3], before=cut[3])
+        cut_power(patch, *cut[:3], before=cut[3])
         patch.setattr("seedbus.agents.launcher._ServerRun.tidy", lambda self: None)
         try:
             run(what, folder, resume=resume)
-        except _Power:
+        except PowerCut:
             return True
     return False
 

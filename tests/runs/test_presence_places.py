@@ -13,7 +13,7 @@ from clusters import Following, Serving, Watcher
 from comings import churn, coming, exponential
 from hall import Hall
 from processes import wait_for
-from test_zeromq_crashes import alike, killing
+from worker_kills import alike, killing
 from worlds import HISO, scenario
 
 from seedbus.agents.errors import Unfinishable
@@ -185,14 +185,14 @@ def test_who_is_away_as_its_process_joins_in_real_time_is_no_member() -> None:
     away = {1}
     hall.coordinator._joining.apart = away
     hall.comes(HostRequest())
-    assert list(hall.coordinator._places.members) == [0, 2, 3]
+    assert list(hall.coordinator._positions.members) == [0, 2, 3]
     away.clear()
-    assert hall.coordinator.joined(Join(1, (Span(1, 1, 0),), **hall.coordinator.proofs), is_due=True)[1] is None
-    assert list(hall.coordinator._places.members) == [0, 1, 2, 3]
+    assert hall.coordinator.joined(Join(1, (Span(1, 1, 0),), **hall.coordinator.proofs), is_due=True) is None
+    assert list(hall.coordinator._positions.members) == [0, 1, 2, 3]
     hall.registration.gone(HOST, "…")
     away.add(2)
     hall.comes(HostRequest(), 0)
-    assert list(hall.coordinator._places.members) == [0, 1, 3]
+    assert list(hall.coordinator._positions.members) == [0, 1, 3]
 
 
 @pytest.mark.parametrize("transport", ["memory", "tcp"])

@@ -9,12 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 from comings import FAULTS, churn, coming, ramp
-from test_recovery import _cut, _Power
+from power_cuts import PowerCut, cut_power
 from worlds import DECOMFL, lossy, outcome
 
+from seedbus.agents.availability import Availability
 from seedbus.agents.errors import TooFew, Unfinishable
 from seedbus.agents.journal.journal import Entry, Journal
+from seedbus.agents.messages import Outgoing
 from seedbus.agents.server.arrivals import Arrivals
+from seedbus.agents.server.coordinator import Coordinator
 from seedbus.agents.server.server import Server
 from seedbus.bus import Bus, Fate, Kind, read_ledger
 from seedbus.scenarios.reporting.results import Results
@@ -54,12 +57,12 @@ def test_a_run_cut_off_after_every_round_ends_alike(
     resume = False
     for cuts in range(60):
         with monkeypatch.context() as patch:
-            _cut(patch, Journal, "append", 1 + cuts % 2, before=False)
+            cut_power(patch, Journal, "append", 1 + cuts % 2, before=False)
             patch.setattr("seedbus.agents.launcher._ServerRun.tidy", lambda self: None)
             try:
                 results = run(coming(name), tmp_path / "cut", resume=resume)
                 break
-            except _Power:
+            except PowerCut:
                 resume = True
     assert cuts > 10
     assert outcome(results) == outcome(whole[name])
@@ -87,8 +90,8 @@ def test_a_run_cut_off_while_somebody_comes_ends_alike(
     before: bool,
 ) -> None:
     with monkeypatch.context() as patch:
-        _cut(patch, owner, method, at, before=before)
-        with pytest.raises(_Power):
+        cut_power(patch, owner, method, at, before=before)
+        with pytest.raises(PowerCut):
             run(coming(name), tmp_path / "cut")
     assert outcome(run(coming(name), tmp_path / "cut", resume=True)) == outcome(whole[name])
 
@@ -148,8 +151,8 @@ def test_a_policy_and_comings_and_goings_get_along(
     results = run(what, tmp_path / "whole")
     assert "diverged" not in results.summary["refusals"] and results.summary["version"] > 5
     with monkeypatch.context() as patch:
-        _cut(patch, Journal, "append", 9, before=False)
-        with pytest.raises(_Power):
+        cut_power(patch, Journal, "append", 9, before=False)
+        with pytest.raises(PowerCut):
             run(what, tmp_path / "cut")
     assert outcome(run(what, tmp_path / "cut", resume=True)) == outcome(results)
 
@@ -158,15 +161,21 @@ def test_a_policy_and_comings_and_goings_get_along(
 def test_whoever_has_left_is_not_asked_and_no_report_counts_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    said, count = list[tuple[int, int]](), Server._send
+    said, take = list[tuple[int, int]](), Coordinator.take_outbox
+    there: list[Availability] = []
+    make = Server.__init__
 
-    def send(self: Server, outgoing: Any) -> None:
-        plans = list(outgoing)
-        for envelope, _ in plans:
-            assert not self._population.has_left(envelope.client)
-        count(self, plans)
+    def init(self: Server, *parts: Any) -> None:
+        make(self, *parts)
+        there.append(self._availability)
 
-    monkeypatch.setattr(Server, "_send", send)
+    def taken(self: Coordinator) -> list[Outgoing]:
+        outgoing = take(self)
+        assert not any(there[-1].has_left(envelope.client) for envelope, _ in outgoing)
+        return outgoing
+
+    monkeypatch.setattr(Server, "__init__", init)
+    monkeypatch.setattr(Coordinator, "take_outbox", taken)
     run(coming(name), tmp_path / "run")
     journal = Journal.open(tmp_path / "run", for_writing=False)
     for each in journal.rounds():
@@ -258,7 +267,7 @@ def test_a_quorum_that_can_never_be_is_given_up_with_a_sentence(tmp_path: Path, 
     with pytest.raises(Unfinishable) as caught:
         run(quiet(**changes), tmp_path / "run")
     assert sentence in str(caught.value)
-    assert str(caught.value).endswith("lower the quorum, or change what faults say of who is there")
+    assert str(caught.value).endswith("lower the quorum, or change the faults that take clients away")
 
 
 def test_an_event_beyond_the_end_of_time_troubles_nobody_who_is_there(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
+from power_cuts import PowerCut, cut_power
 from processes import hears_ctrl_c
 from worlds import DECOMFL, HISO, lossy, outcome, reopened, scenario
 
@@ -24,40 +24,20 @@ from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.scenario import Scenario
 
 
-class _Power(BaseException):
-    """The plug is pulled: nothing after it runs, not even what was meant to."""
-
-
-def _cut(monkeypatch: pytest.MonkeyPatch, owner: type, name: str, at: int, *, before: bool) -> None:
-    """Pull the plug at the `at`-th call of a method, before or after it does its work."""
-    original, calls = getattr(owner, name), [0]
-
-    def method(self: Any, *arguments: Any, **options: Any) -> Any:
-        calls[0] += 1
-        if calls[0] == at and before:
-            raise _Power
-        result = original(self, *arguments, **options)
-        if calls[0] == at:
-            raise _Power
-        return result
-
-    monkeypatch.setattr(owner, name, method)
-
-
 def test_a_run_cut_off_again_and_again_ends_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     what = lossy(algorithm=HISO)
     whole = outcome(run(what, tmp_path / "whole"))
     cuts, resume = 0, False
     while True:
         with monkeypatch.context() as patch:
-            _cut(patch, Journal, "append", 3, before=cuts % 2 == 0)
+            cut_power(patch, Journal, "append", 3, before=cuts % 2 == 0)
             patch.setattr(
                 "seedbus.agents.launcher._ServerRun.tidy", lambda self: None
             )  # without power nothing is tidied
             try:
                 results = run(what, tmp_path / "cut", resume=resume)
                 break
-            except _Power:
+            except PowerCut:
                 cuts, resume = cuts + 1, True
     assert cuts > 5
     assert outcome(results) == whole
@@ -70,9 +50,9 @@ def test_a_run_that_ends_before_its_first_round_and_is_cut_off_then_keeps_its_me
     whole = run(what, tmp_path / "whole")
     assert whole.summary["rounds"] == 0 and len(whole.metrics) == 1
     with monkeypatch.context() as patch:
-        _cut(patch, Journal, "finish", 1, before=False)
+        cut_power(patch, Journal, "finish", 1, before=False)
         patch.setattr("seedbus.agents.launcher._ServerRun.tidy", lambda self: None)
-        with pytest.raises(_Power):
+        with pytest.raises(PowerCut):
             run(what, tmp_path / "cut")
     assert outcome(run(what, tmp_path / "cut", resume=True)) == outcome(whole)
 

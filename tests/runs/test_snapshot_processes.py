@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from clusters import Following, Serving, Watcher, free_endpoint, goes_and_comes, stopped_and_resumed
 from processes import wait_for
+from snapshot_cases import rough
 from tcp_proxy import CountingProxy
-from test_snapshots import rough
-from test_zeromq_crashes import _port, alike, killing
+from worker_kills import alike, killing
 from worlds import DECOMFL, HISO, outcome, scenario
 
 from seedbus.bus import HostRequest
@@ -42,7 +42,7 @@ def test_the_same_in_two_workers(tmp_path: Path, transport: Any) -> None:
 def test_a_network_that_breaks_leaves_no_trace(tmp_path: Path) -> None:
     what = crowd(120)
     whole = run(what, tmp_path / "whole")
-    with Serving(what, tmp_path / "run") as server, CountingProxy(_port(server)) as proxy:
+    with Serving(what, tmp_path / "run") as server, CountingProxy(server.port) as proxy:
         client = Following(what, proxy.endpoint)
         for at in (20, 50, 90):
             wait_for(lambda at=at: server.watcher.rounds >= at or not server.is_alive())  # type: ignore[misc]

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_recovery import _cut, _Power
-from worlds import DECOMFL, HISO, lossy, outcome, scenario
+from power_cuts import PowerCut, cut_power
+from snapshot_cases import CROWD, lagging, rough
+from worlds import DECOMFL, HISO, outcome, scenario
 
 from seedbus.agents.client.downloads import Downloads
 from seedbus.agents.journal.journal import Journal
@@ -22,20 +23,6 @@ from seedbus.scenarios.schema.scenario import Scenario
 
 ALGORITHMS = pytest.mark.parametrize("algorithm", [DECOMFL, HISO], ids=lambda algorithm: str(algorithm["name"]))
 BUDGETS: list[dict[str, Any]] = [{"snapshot_after_commits": 4}, {"snapshot_after_bytes": 300}]
-CROWD = {"clients": 30, "cohort": 3}
-
-
-def lagging(what: Any = scenario, **changes: Any) -> Scenario:
-    """Thirty clients, three asked a round: most miss ten commits; a snapshot has twenty chunks and more."""
-    lag = {"snapshot_after_commits": 4, "chunk_bytes": 128, "window": 4} | changes.pop("lag", {})
-    made: Scenario = what(**({"participation": CROWD, "stop": {"rounds": 60}, "lag": lag} | changes))
-    return made
-
-
-def rough(probability: float, **changes: Any) -> Scenario:
-    """The same, on links that lose messages, with a deadline that leaves time for a few windows."""
-    participation = CROWD | {"deadline_s": 3.0}
-    return lagging(partial(lossy, probability), **({"participation": participation, "stop": {"rounds": 100}} | changes))
 
 
 def kinds(results: Results) -> dict[str, int]:
@@ -155,9 +142,9 @@ def test_a_run_cut_off_with_snapshots_under_way_and_resumed_ends_alike(
 ) -> None:
     monkeypatch.setattr("seedbus.agents.launcher.Ledger", partial(Ledger, segment_rows=40))
     with monkeypatch.context() as patch:
-        _cut(patch, owner, name, at, before=at % 2 == 0)
+        cut_power(patch, owner, name, at, before=at % 2 == 0)
         patch.setattr("seedbus.agents.launcher._ServerRun.tidy", lambda self: None)
-        with pytest.raises(_Power):
+        with pytest.raises(PowerCut):
             run(_rough(algorithm, source), tmp_path / "cut")
     resumed = outcome(run(_rough(algorithm, source), tmp_path / "cut", resume=True))
     assert resumed == whole[str(algorithm["name"]), source]
@@ -193,11 +180,11 @@ def test_a_run_cut_off_again_and_again_rebuilds_what_its_clients_had(
     what, cuts, resume = _rough(HISO, "evaluator"), 0, False
     while True:
         with monkeypatch.context() as patch:
-            _cut(patch, Journal, "append", 3, before=cuts % 2 == 0)
+            cut_power(patch, Journal, "append", 3, before=cuts % 2 == 0)
             try:
                 results = run(what, tmp_path / "cut", resume=resume)
                 break
-            except _Power:
+            except PowerCut:
                 cuts, resume = cuts + 1, True
     assert cuts > 20 and len(rebuilt) > 3
     assert outcome(results) == whole["hiso", "evaluator"]
@@ -305,8 +292,8 @@ def test_a_server_that_crashes_among_snapshots_goes_on(
     assert kinds(results)["pull"] > 100 and results.summary["faults"][0]["crashed"] == 15
     assert set(results.summary["refusals"]) <= {"not-fetched", "late", "no-snapshot", "not-offered"}
     with monkeypatch.context() as patch:
-        _cut(patch, Journal, "append", 24, before=False)
-        with pytest.raises(_Power):
+        cut_power(patch, Journal, "append", 24, before=False)
+        with pytest.raises(PowerCut):
             run(what, tmp_path / "cut")
     assert outcome(run(what, tmp_path / "cut", resume=True)) == outcome(results)
 

@@ -19,12 +19,12 @@ from clusters import Following, Serving, Watcher, free_endpoint, stopped_and_res
 from processes import is_alive, kill, seedbus, wait_for, workers_of
 from standing import echo, listening, until
 from tcp_proxy import CountingProxy
-from worlds import HISO, lossy, outcome
+from worker_kills import alike, killing
+from worlds import HISO, lossy
 
 from seedbus.agents import launcher
 from seedbus.agents.errors import Unfinishable
 from seedbus.bus import Offer
-from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.schema.yaml_text import dump
@@ -35,25 +35,6 @@ from seedbus.scenarios.transports.placement import Placement
 def long(rounds: int) -> Scenario:
     task = {"name": "quadratic", "dimension": 20_000}
     return lossy(task=task, algorithm=HISO, stop={"rounds": rounds}, evaluation={"every": 50})
-
-
-def alike(results: Results, whole: Results) -> bool:
-    """The same run, but for who was refused: a process that came too early, a session that was over."""
-    (mine, my_lines), (theirs, their_lines) = outcome(results), outcome(whole)
-    return {**mine, "refusals": None} == {**theirs, "refusals": None} and my_lines == their_lines
-
-
-def killing(watcher: Watcher, kills: int, seed: int, done: threading.Event) -> int:
-    """Kill workers of this process at random moments of the rounds."""
-    draw, count = random.Random(seed), 0
-    while count < kills and not done.is_set():
-        before = watcher.rounds
-        done.wait(draw.uniform(0.0, 0.3))
-        workers = workers_of(os.getpid())
-        if workers and watcher.rounds > before:
-            kill(draw.choice(workers), signal.SIGKILL)
-            count += 1
-    return count
 
 
 @pytest.mark.parametrize(
@@ -80,7 +61,7 @@ def test_workers_killed_at_random_moments_leave_no_trace(tmp_path: Path, kills: 
 def test_a_network_that_breaks_and_stalls_leaves_no_trace(tmp_path: Path) -> None:
     what = long(150)
     whole = run(what, tmp_path / "whole")
-    with Serving(what, tmp_path / "run", heartbeat_s=0.2) as server, CountingProxy(_port(server)) as proxy:
+    with Serving(what, tmp_path / "run", heartbeat_s=0.2) as server, CountingProxy(server.port) as proxy:
         client = Following(what, proxy.endpoint)
         for at, trouble in ((20, "cut"), (50, "stall"), (90, "cut")):
             wait_for(lambda at=at: server.watcher.rounds >= at or not server.is_alive())  # type: ignore[misc]
@@ -188,7 +169,7 @@ def test_a_run_that_fails_before_it_begins_leaves_nobody_listening(
     with pytest.raises(RuntimeError, match="no server"):
         server.results(10)
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", _port(server)))
+        socket.create_connection(("127.0.0.1", server.port))
 
 
 async def test_a_thread_that_is_building_is_not_waited_for(tmp_path: Path) -> None:
@@ -207,7 +188,3 @@ async def test_a_thread_that_is_building_is_not_waited_for(tmp_path: Path) -> No
         worker.close()
         assert time.monotonic() - began < 15, "it could build for twenty"
         may_end.set()
-
-
-def _port(server: Serving) -> int:
-    return int(server.watcher.endpoint.rpartition(":")[2])

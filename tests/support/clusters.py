@@ -85,6 +85,11 @@ class Serving(threading.Thread):
     def __exit__(self, *_: object) -> None:
         self.join(30)
 
+    @property
+    def port(self) -> int:
+        """The TCP port at which the server listens."""
+        return int(self.watcher.endpoint.rpartition(":")[2])
+
     def run(self) -> None:
         try:
             options = {"resume": self._resume, "observer": self.watcher, "placement": self._placement}

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from seedbus.agents.journal.records import MemberPosition
-from seedbus.agents.messages import Join, Span, pack_report
+from seedbus.agents.messages import Join, Outgoing, Span, pack_report
 from seedbus.agents.policies.participation import Participation
+from seedbus.agents.refusals import Refusal
 from seedbus.agents.server.coordinator import Coordinator
 from seedbus.agents.server.stopping import Cadence, Stop
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
-from seedbus.bus import HOST, Envelope
+from seedbus.bus import HOST, Envelope, Kind
 
 ALGORITHM: Any = DeComFL(perturbations=2)
 PROOF = {"selftest": b"s", "x0": b"x"}
@@ -57,8 +58,26 @@ def positions(made: Coordinator) -> dict[int, MemberPosition]:
     return {client: MemberPosition(version) for client, version in made.versions.items()}
 
 
-def cohort_of(made: Coordinator) -> list[int]:
-    return [envelope.client for envelope, _ in made.open_round()]
+def plans_of(made: Coordinator, now_ns: int = 0) -> list[Outgoing]:
+    """Open a round and take its plans; the outbox keeps what else there is to send."""
+    made.open_round(now_ns)
+    others = made.take_outbox()
+    made.send_plans()
+    plans = made.take_outbox()
+    made._outbox.extend(others)
+    return plans
+
+
+def joins(made: Coordinator, join: Join, **how: Any) -> tuple[list[Outgoing], Refusal | None]:
+    """The plans that a JOIN leads to, and its refusal; the outbox keeps what else there is to send."""
+    refusal = made.joined(join, **how)
+    sent = made._outbox.take()
+    made._outbox.extend(each for each in sent if each[0].kind is not Kind.PLAN)
+    return [each for each in sent if each[0].kind is Kind.PLAN], refusal
+
+
+def cohort_of(made: Coordinator, now_ns: int = 0) -> list[int]:
+    return [envelope.client for envelope, _ in plans_of(made, now_ns)]
 
 
 def report(made: Coordinator, client: int, values: list[float] | None = None, **changes: Any) -> Envelope:

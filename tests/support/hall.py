@@ -34,12 +34,7 @@ from seedbus.bus.transport import OPERATOR, Rights
 
 
 class Hall:
-    """A registration with all that it needs.
-
-    Attributes:
-        actual_versions: where the simulation knows the followers to be.
-        changes: for each process that came or went, (client, round) of the plans to send again.
-    """
+    """A registration with everything that it needs."""
 
     def __init__(
         self,
@@ -64,6 +59,7 @@ class Hall:
         )
         self.actual_versions: dict[int, int] = {}
         self.changes: list[list[tuple[int, int]]] = []
+        """Each time a process joined or was gone: (client, round) of the plans that are to be sent again."""
         self.told = Told()
         self.registration = Registration(
             bus,
@@ -72,7 +68,9 @@ class Hall:
             scenario=b"the scenario",
             processes=processes,
             actual_versions=lambda: self.actual_versions,
-            on_change=lambda plans: self.changes.append([(plan.client, plan.round) for plan, _ in plans]),
+            on_change=lambda: self.changes.append(
+                [(plan.client, plan.round) for plan, _ in self.coordinator.take_outbox()]
+            ),
         )
 
     def offered(self, request: HostRequest, rights: Rights = OPERATOR) -> Offer:

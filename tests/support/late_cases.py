@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from coordinator_cases import ALGORITHM, coordinator, report
+from coordinator_cases import ALGORITHM, cohort_of, coordinator, report
 
 from seedbus.agents.round_record import ClosedRound
 from seedbus.agents.server.coordinator import Coordinator
@@ -32,7 +32,7 @@ def said(made: Coordinator, client: int, values: list[float] | None = None) -> E
 
 def play(made: Coordinator, *answers: int) -> dict[int, Envelope]:
     """A round in which these answer in time; returns what the others would have said."""
-    cohort = [envelope.client for envelope, _ in made.open_round()]
+    cohort = cohort_of(made)
     kept = {client: said(made, client) for client in cohort}
     for client in answers:
         assert made.reported(kept.pop(client)) is None

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import ArrayLike
 
 from seedbus.algorithms.directions.contract import Kind
-from seedbus.algorithms.vector import Vector
+from seedbus.vector import Vector
 
 if sys.platform != "linux":  # there the extra `dev` brings it, and whoever lacks it hears so by an ImportError
     pytest.skip("Triton exists for Linux alone, and so do these kernels", allow_module_level=True)

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 from clusters import Following, Serving, Watcher
+from power_cuts import PowerCut, cut_power
 from processes import kill, workers_of
-from test_recovery import _cut, _Power
-from test_zeromq_crashes import alike
+from worker_kills import alike
 from worlds import outcome, scenario
 
 from seedbus.agents.client.client_state import KEPT, ClientStateStore
@@ -103,7 +103,7 @@ def test_a_run_that_is_resumed_too_early_for_what_is_kept_says_so(tmp_path: Path
     for round in range(KEPT + 2):
         ClientStateStore(tmp_path).keep(0, round, round)
     assert len(list((tmp_path / "0").iterdir())) == KEPT
-    with pytest.raises(Forgotten, match="client 0 does not remember any more what it knew before round 2"):
+    with pytest.raises(Forgotten, match="client 0's memory from before round 2 is not kept any more"):
         ClientStateStore(tmp_path).before(0, 2)
 
 
@@ -157,12 +157,12 @@ def test_a_run_cut_off_again_and_again_ends_alike(
     expected, cuts, resume = outcome(run(what, tmp_path / "whole")), 0, False
     while True:
         with monkeypatch.context() as patch:
-            _cut(patch, Journal, "append", 2 + cuts % 2, before=cuts % 3 > 0)
+            cut_power(patch, Journal, "append", 2 + cuts % 2, before=cuts % 3 > 0)
             patch.setattr("seedbus.agents.launcher._ServerRun.tidy", lambda self: None)
             try:
                 results = run(what, tmp_path / "cut", resume=resume)
                 break
-            except _Power:
+            except PowerCut:
                 cuts, resume = cuts + 1, True
     assert cuts > 5
     assert outcome(results) == expected
@@ -197,7 +197,7 @@ def test_who_comes_back_to_a_server_that_was_away_knows_what_it_knew(tmp_path: P
     what = quiet(participation={"clients": 2}, stop={"rounds": 60})
     whole = run(what, tmp_path / "whole")
     with Serving(what, tmp_path / "run") as server:
-        with CountingProxy(int(server.watcher.endpoint.rpartition(":")[2])) as proxy:
+        with CountingProxy(server.port) as proxy:
             client, cut = Following(what, proxy.endpoint), threading.Event()
             while server.is_alive():
                 if server.watcher.rounds >= 20 and not cut.is_set():

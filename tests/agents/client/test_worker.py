@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from algorithm_cases import make
+from event_recorder import EventRecorder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,7 +15,6 @@ from seedbus.agents import messages
 from seedbus.agents.client.worker import Followers, prove
 from seedbus.agents.errors import JoinRefused
 from seedbus.agents.messages import DIGEST, EVALUATE, Join, Span
-from seedbus.agents.observer import NullObserver
 from seedbus.algorithms.dense.payloads import DenseCommit
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
 from seedbus.bus import EVALUATOR, HOST, SERVER, Envelope, Kind, Offer, decode, encode
@@ -25,22 +25,12 @@ ALGORITHM: Any = DeComFL(perturbations=2)
 PROBLEM: Any = Null(losses="keyed").bind(seed=1, clients=6, partition=Iid())
 
 
-class Noting(NullObserver):
-    """Notes the events that it is told of."""
-
-    def __init__(self) -> None:
-        self.events: list[str] = []
-
-    def noted(self, event: str, **facts: Any) -> None:
-        self.events.append(event)
-
-
 def followers(
     *spans: tuple[int, int], evaluates: bool = False, stands: list[int] | None = None, verify_every: int = 0
 ) -> Followers:
     """They have joined, and been told to stand at version 0, or where `stands` says."""
     offer = Offer(HOST, spans, evaluates, b"")
-    made = Followers(offer, ALGORITHM, PROBLEM, split="test", verify_every=verify_every, observer=Noting())
+    made = Followers(offer, ALGORITHM, PROBLEM, split="test", verify_every=verify_every, observer=EventRecorder())
     count = sum(last - first + 1 for first, last in spans) + evaluates
     versions = stands or [0] * count
     made.welcome(frame(messages.welcome(ALGORITHM, HOST, 9, versions, log(max(versions)))))
@@ -72,7 +62,7 @@ def said(made: Followers, asked: bytes) -> list[Envelope]:
 
 def events(made: Followers) -> list[str]:
     observer = made._observer
-    assert isinstance(observer, Noting)
+    assert isinstance(observer, EventRecorder)
     return observer.events
 
 
@@ -233,7 +223,7 @@ def test_an_old_dense_answer_takes_no_memory_and_is_made_anew_to_the_bit(verify_
     """A model for each client that ever answered would fill a process; so would old replicas, which lie in files."""
     algorithm: Any = make("scaffold", local_steps=2).sized(PROBLEM.dimension)
     offer = Offer(HOST, ((0, 5),), False, b"")
-    made = Followers(offer, algorithm, PROBLEM, split="test", verify_every=verify_every, observer=Noting())
+    made = Followers(offer, algorithm, PROBLEM, split="test", verify_every=verify_every, observer=EventRecorder())
     made.welcome(frame(messages.welcome(algorithm, HOST, 0, [0] * 6)))
 
     def asked(round: int) -> bytes:

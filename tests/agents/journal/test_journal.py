@@ -5,40 +5,14 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
+from journal_cases import entry, filled
 
 from seedbus.agents.errors import JournalDamaged, RunFolderError
 from seedbus.agents.journal.file import FILE
-from seedbus.agents.journal.journal import Entry, Journal
+from seedbus.agents.journal.journal import Journal
 from seedbus.agents.journal.records import MemberPosition
-
-
-def entry(round: int, **changes: Any) -> Entry:
-    fields: dict[str, Any] = {
-        "round": round,
-        "version": round + 1,
-        "cohort": [1, 2],
-        "reported": [2],
-        "commit": [[b"commit", round]],
-        "positions": [(2, MemberPosition(round))],
-        "actual_versions": [(1, round), (2, round)],
-        "metrics": [{"round": round, "loss": 0.5}],
-        "rows": bytes([round]) * 8,
-        "segments": 0,
-        "is_rotated": False,
-        "state": [["coordinator", round], ["bus"]],
-    }
-    return Entry(**(fields | changes))
-
-
-def filled(folder: Path, rounds: int = 5) -> Path:
-    journal = Journal.create(folder, {"scenario": "{}"})
-    for round in range(rounds):
-        journal.append(entry(round))
-    journal.close()
-    return folder
 
 
 def test_a_checkpoint_gives_back_the_last_whole_round(tmp_path: Path) -> None:

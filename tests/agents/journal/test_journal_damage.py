@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from test_journal import entry
+from journal_cases import FRAME, HEADER, WAL, entry, flipped, killed_run
 from worlds import lossy, outcome
 
 from seedbus.agents.errors import JournalDamaged, RunFolderError
@@ -19,13 +19,7 @@ from seedbus.agents.journal.file import FILE
 from seedbus.agents.journal.journal import Journal
 from seedbus.scenarios.running.run import run
 
-WAL = f"{FILE}-wal"
-ROUNDS, PAGE = 6, 4096
-HEADER, FRAME = 32, 24 + PAGE  # bytes of a write-ahead log before its first frame, and of a frame
-
-
-class _Killed(BaseException):
-    pass
+ROUNDS = 6
 
 
 def held(journal: Journal) -> Any:
@@ -94,10 +88,6 @@ class Bench:
 @pytest.fixture
 def bench(memory: Path) -> Bench:
     return Bench(memory)
-
-
-def flipped(content: bytes, at: int, mask: int = 1) -> bytes:
-    return content[:at] + bytes([content[at] ^ mask]) + content[at + 1 :]
 
 
 STEPS = [101, pytest.param(1, marks=pytest.mark.slow)]
@@ -209,7 +199,7 @@ def test_a_run_whose_journal_is_torn_goes_on_and_ends_alike_or_is_refused(
 ) -> None:
     what = lossy(stop={"rounds": 12})
     whole = outcome(run(what, memory / "whole"))
-    killed = stopped(memory, monkeypatch, what)
+    killed = killed_run(memory, monkeypatch, what)
     log, found = (killed / WAL).read_bytes(), Counter[str]()
     begins = frames(log)[-4]
     for number in range(count):
@@ -220,20 +210,3 @@ def test_a_run_whose_journal_is_torn_goes_on_and_ends_alike_or_is_refused(
             assert outcome(run(what, folder, resume=True)) == whole
             found[how] += 1
     print(f"{found.total()} torn journals: every run ended alike")
-
-
-def stopped(base: Path, monkeypatch: pytest.MonkeyPatch, what: Any) -> Path:
-    """A run's folder as a kill after the eighth round leaves it."""
-    append = Journal.append
-
-    def until_eight(self: Journal, entry: Any) -> None:
-        append(self, entry)
-        if entry.round == 7:
-            shutil.copytree(self.folder, base / "killed")
-            raise _Killed
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Journal, "append", until_eight)
-        with suppress(_Killed):
-            run(what, base / "run")
-    return base / "killed"

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 from commands import Command
-from test_journal import entry
-from test_journal_damage import FRAME, HEADER, WAL, flipped, stopped
+from journal_cases import FRAME, HEADER, PAGE, WAL, entry, flipped, killed_run
 from worlds import lossy, outcome
 
 from seedbus.agents.errors import JournalDamaged
@@ -25,7 +24,7 @@ from seedbus.scenarios.reporting.compared import Run
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
 
-ROUNDS, PAGE = 20, 4096
+ROUNDS = 20
 WHAT = lossy(stop={"rounds": 12})
 
 
@@ -136,7 +135,7 @@ def rolled_back(folder: Path) -> None:
 
 @pytest.fixture
 def killed(memory: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = stopped(memory, monkeypatch, WHAT)
+    folder = killed_run(memory, monkeypatch, WHAT)
     rolled_back(folder)
     return folder
 
@@ -177,7 +176,7 @@ def test_in_real_time_a_run_that_lost_rounds_does_not_go_on_and_nothing_is_chang
     memory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     what = lossy(stop={"rounds": 12}, clock="wall", verify=False, network={}, faults=[], participation={"clients": 3})
-    folder = stopped(memory, monkeypatch, what)
+    folder = killed_run(memory, monkeypatch, what)
     rolled_back(folder)
     before = {
         path.name: path.read_bytes() for path in folder.iterdir() if path.is_file() and path.suffix[-4:] != "-shm"

@@ -222,7 +222,7 @@ def learning(**deadline: Any) -> Coordinator:
 def answered(made: Coordinator, *after_s: float) -> None:
     """A round in which so many of the cohort answer, after these times; the others do not."""
     opened_ns = 10**12
-    cohort = [envelope.client for envelope, _ in made.open_round(opened_ns)]
+    cohort = cohort_of(made, opened_ns)
     for client, seconds in zip(cohort, after_s, strict=False):
         assert made.reported(report(made, client), opened_ns + round(seconds * 1e9)) is None
     made.deadline_passed(made.round)
@@ -250,7 +250,7 @@ def test_a_deadline_that_nobody_keeps_is_learnt_anew() -> None:
 
 def test_answers_that_come_late_teach_the_deadline_too() -> None:
     made = coordinator(policy={"deadline_s": 10, "deadline": {"quantile": 1.0, "factor": 1.0}, "late": {}})
-    slow, *quick = [envelope.client for envelope, _ in made.open_round(0)]
+    slow, *quick = cohort_of(made, 0)
     for client in quick:
         made.reported(report(made, client), 10**9)
     late = report(made, slow)

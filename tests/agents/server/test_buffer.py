@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from coordinator_cases import ALGORITHM, coordinator, positions, report
+from coordinator_cases import ALGORITHM, cohort_of, coordinator, positions, report
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,7 +25,7 @@ def buffered(buffer: int = 2, quorum: int = 1, clients: int = 10, cohort: int = 
 
 def opened(made: Coordinator, now_s: float = 0.0) -> dict[int, Envelope]:
     """The next round is open; returns what each of those that it asks will answer, some time."""
-    cohort = [envelope.client for envelope, _ in made.open_round(round(now_s * SECOND))]
+    cohort = cohort_of(made, round(now_s * SECOND))
     return {client: report(made, client, [client + 1.0, 0.0]) for client in cohort}
 
 
@@ -178,7 +178,7 @@ def test_whoever_answers_when_no_more_than_the_cohort_is_at_work_and_every_repor
     made, pending_joins, good = fresh(), list[Envelope](), 0
 
     def ask() -> None:
-        cohort = [envelope.client for envelope, _ in made.open_round(5)]
+        cohort = cohort_of(made, 5)
         working = made._rounds._overdue.busy(-1)
         assert not working & set(cohort) and len(working) + len(cohort) <= 5
         pending_joins.extend(report(made, client, [1.0, 1.0]) for client in cohort)

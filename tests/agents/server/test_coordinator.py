@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import pytest
-from coordinator_cases import ALGORITHM, cohort_of, coordinator, positions, report
+from coordinator_cases import ALGORITHM, cohort_of, coordinator, plans_of, positions, report
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -111,11 +111,11 @@ def test_a_deadline_of_an_earlier_round_closes_nothing() -> None:
 
 def test_without_quorum_there_is_no_commit_and_the_next_round_has_other_directions() -> None:
     made = coordinator(quorum=3)
-    first = [envelope.body[0][0] for envelope, _ in made.open_round()]
+    first = [envelope.body[0][0] for envelope, _ in plans_of(made)]
     made.deadline_passed(0)
     assert made.close_round().commit is None
     assert (made.round, made.version) == (1, 0)
-    assert [envelope.body[0][0] for envelope, _ in made.open_round()] != first
+    assert [envelope.body[0][0] for envelope, _ in plans_of(made)] != first
 
 
 def test_a_member_is_sent_exactly_the_commits_that_it_missed() -> None:
@@ -125,7 +125,7 @@ def test_a_member_is_sent_exactly_the_commits_that_it_missed() -> None:
             made.reported(report(made, client))
         made.deadline_passed(made.round)
         made.close_round()
-    plans = {envelope.client: envelope for envelope, _ in made.open_round()}
+    plans = {envelope.client: envelope for envelope, _ in plans_of(made)}
     missed = {client: len(ALGORITHM.unpack_commits(plan.body[1])) for client, plan in plans.items()}
     assert missed == {0: 1, 1: 1, 2: 3}
 
@@ -157,7 +157,7 @@ def test_a_restored_coordinator_decides_alike() -> None:
     other = coordinator(quorum=2)
     other.restore(made.checkpoint(), log, positions(made))
     assert other.checkpoint() == made.checkpoint()
-    assert [envelope for envelope, _ in other.open_round()] == [envelope for envelope, _ in made.open_round()]
+    assert [envelope for envelope, _ in plans_of(other)] == [envelope for envelope, _ in plans_of(made)]
 
 
 def test_no_metric_can_take_the_name_of_what_the_run_itself_knows() -> None:

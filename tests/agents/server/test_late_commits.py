@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from algorithm_cases import bits, over_the_wire
-from coordinator_cases import ALGORITHM, positions, report
+from coordinator_cases import ALGORITHM, plans_of, positions, report
 from hypothesis import given
 from hypothesis import strategies as st
 from late_cases import SCHEDULED, close, lenient, play, reason, terms
@@ -43,7 +43,7 @@ def test_what_a_client_that_lags_is_told_holds_the_late_terms_and_is_counted() -
     play(made, 0)
     made.reported(late[1])
     close(made)
-    plans = {envelope.client: (envelope, tally) for envelope, tally in made.open_round()}
+    plans = {envelope.client: (envelope, tally) for envelope, tally in plans_of(made)}
     envelope, tally = plans[3]
     missed = ALGORITHM.unpack_commits(over_the_wire(envelope.body)[1])
     assert bits(missed) == bits(made.history.since(0)) and len(missed[1].terms) == 2

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from coordinator_cases import ALGORITHM, PROOF, after, cohort_of, coordinator, positions, report
+from coordinator_cases import ALGORITHM, PROOF, after, cohort_of, coordinator, joins, positions, report
 
 from seedbus.agents.journal.records import MemberPosition
 from seedbus.agents.messages import Join, Span
 from seedbus.agents.policies.participation import Participation
-from seedbus.agents.refusals import NOBODY, PEERS, TOLD
-from seedbus.agents.server.catch_up import JOINS
+from seedbus.agents.refusals import MAX_NOTED, MAX_PEERS, NOBODY
+from seedbus.agents.server.catch_up import MAX_LOST
 from seedbus.agents.server.coordinator import Coordinator
 from seedbus.agents.server.stopping import Cadence, Stop
 from seedbus.bus import EVALUATOR, HOST, Envelope, Kind
@@ -34,7 +34,7 @@ from seedbus.bus import EVALUATOR, HOST, Envelope, Kind
 def test_whoever_would_compute_something_else_or_for_another_is_refused(join: Join, reason: str) -> None:
     made = coordinator()
     before = dict(made.versions)
-    plans, refusal = made.joined(join)
+    plans, refusal = joins(made, join)
     assert plans == [] and made.versions == before
     assert refusal is not None
     assert (refusal.client, refusal.reason) == (join.sender, reason)
@@ -48,7 +48,7 @@ def missed_in(plan: Envelope) -> int:
 @pytest.mark.parametrize("believes", [True, False])
 def test_a_client_that_lost_its_place_is_told_again_from_where_it_really_is(believes: bool) -> None:
     made = after(3, believes=believes)
-    plans, refusal = made.joined(Join(1, (Span(1, 1, 0),), **PROOF))
+    plans, refusal = joins(made, Join(1, (Span(1, 1, 0),), **PROOF))
     assert refusal is None and made.versions == {0: 2, 1: 0, 2: 2}
     assert [(plan.kind, plan.client, missed_in(plan)) for plan, _ in plans] == [(Kind.PLAN, 1, 3)]
 
@@ -56,7 +56,7 @@ def test_a_client_that_lost_its_place_is_told_again_from_where_it_really_is(beli
 def test_a_client_that_lost_its_place_but_owes_nothing_is_not_asked_anew() -> None:
     made = after(1)
     made.reported(report(made, 1))
-    plans, refusal = made.joined(Join(1, (Span(1, 1, 0),), **PROOF))
+    plans, refusal = joins(made, Join(1, (Span(1, 1, 0),), **PROOF))
     assert (plans, refusal) == ([], None) and made.versions[1] == 0
     assert made.missing == [0, 2]
 
@@ -64,7 +64,7 @@ def test_a_client_that_lost_its_place_but_owes_nothing_is_not_asked_anew() -> No
 def test_a_process_that_comes_back_is_believed_where_it_stands_and_asked_anew() -> None:
     made = after(2, believes=True)
     made.reported(report(made, 2))
-    plans, _ = made.joined(Join(HOST, (Span(0, 1, 1), Span(2, 2, 0)), **PROOF))
+    plans, _ = joins(made, Join(HOST, (Span(0, 1, 1), Span(2, 2, 0)), **PROOF))
     assert made.versions == {0: 1, 1: 1, 2: 0}
     assert [(plan.client, missed_in(plan)) for plan, _ in plans] == [(0, 1), (1, 1)], "client 2 has reported"
 
@@ -72,7 +72,7 @@ def test_a_process_that_comes_back_is_believed_where_it_stands_and_asked_anew() 
 def test_in_simulated_time_a_process_that_comes_back_never_went() -> None:
     made = after(2, believes=False)
     before = (made.checkpoint(), made.take_moved())
-    assert made.joined(Join(HOST, (Span(0, 2, 0),), **PROOF)) == ([], None)
+    assert joins(made, Join(HOST, (Span(0, 2, 0),), **PROOF)) == ([], None)
     assert (made.checkpoint(), made.versions, made.take_moved()) == (before[0], dict.fromkeys(range(3), 1), [])
 
 
@@ -90,7 +90,7 @@ def test_nobody_waits_for_clients_that_have_left_and_none_is_asked_until_it_join
 def test_a_client_that_has_left_does_not_come_back_by_itself() -> None:
     made = after(1)
     made.left([1])
-    plans, refusal = made.joined(Join(1, (Span(1, 1, 0),), **PROOF))
+    plans, refusal = joins(made, Join(1, (Span(1, 1, 0),), **PROOF))
     assert refusal is not None
     assert (plans, refusal.reason, made.versions[1], made.missing) == ([], "not-a-member", 0, [0, 2])
     made.close_round()
@@ -121,38 +121,38 @@ def test_a_stranger_who_comes_first_does_not_decide_what_is_right() -> None:
         evaluation=Cadence(),
         proofs=PROOF,
     )
-    _, refusal = made.joined(Join(HOST - 1, (Span(0, 5, 0),), selftest=b"s", x0=b"other"))
+    _, refusal = joins(made, Join(HOST - 1, (Span(0, 5, 0),), selftest=b"s", x0=b"other"))
     assert refusal is not None
     assert not made.has_members
-    assert made.joined(Join(HOST, (Span(0, 5, 0),), **PROOF))[1] is None
+    assert made.joined(Join(HOST, (Span(0, 5, 0),), **PROOF)) is None
     assert made.has_members
 
 
 def test_what_is_not_said_beforehand_the_first_to_join_decides() -> None:
     made = coordinator(proofs={"selftest": b"s"})
     assert made.proofs == PROOF
-    assert made.joined(Join(HOST - 1, (Span(0, 5, 0),), selftest=b"s", x0=b"other"))[1] is not None
+    assert made.joined(Join(HOST - 1, (Span(0, 5, 0),), selftest=b"s", x0=b"other")) is not None
     assert made.proofs == PROOF
 
 
 def test_refusals_of_strangers_are_counted_by_name_but_not_without_end() -> None:
     made = coordinator()
-    for number in range(PEERS + 50):
+    for number in range(MAX_PEERS + 50):
         for _ in range(2):
             made.refused_peer(f"10.0.0.1:{number}", "protocol", "protocol 4")
     assert made.refusals.peers["10.0.0.1:0", "protocol"] == 2
     assert made.refusals.peers["others", "protocol"] == 2 * 50
-    assert len(made.refusals.peers) == PEERS + 1 and made.refusals.peers.total() == 2 * (PEERS + 50)
+    assert len(made.refusals.peers) == MAX_PEERS + 1 and made.refusals.peers.total() == 2 * (MAX_PEERS + 50)
 
 
 def test_a_stranger_that_goes_on_and_on_is_told_of_a_few_times_and_counted_always() -> None:
     made = coordinator()
-    told = [made.refused_peer("10.0.0.1:4", "protocol", f"protocol {number}") for number in range(TOLD + 20)]
+    told = [made.refused_peer("10.0.0.1:4", "protocol", f"protocol {number}") for number in range(MAX_NOTED + 20)]
     first = told[0]
     assert first is not None
     assert (first.client, first.reason, first.detail) == (NOBODY, "protocol", "10.0.0.1:4: protocol 0")
-    assert [refusal is not None for refusal in told] == [True] * TOLD + [False] * 20
-    assert made.refusals.peers == {("10.0.0.1:4", "protocol"): TOLD + 20}
+    assert [refusal is not None for refusal in told] == [True] * MAX_NOTED + [False] * 20
+    assert made.refusals.peers == {("10.0.0.1:4", "protocol"): MAX_NOTED + 20}
     assert made.refused_peer("10.0.0.1:5", "protocol", "…") is not None
 
 
@@ -181,25 +181,25 @@ def test_who_takes_part_in_a_resumed_run_has_to_come_again_in_real_time_only(bel
 
 def test_a_join_that_was_asked_for_is_no_offence_however_often_it_comes() -> None:
     made = after(2)
-    for _ in range(JOINS + 5):
-        assert made.joined(Join(1, (Span(1, 1, 1),), **PROOF), is_due=True) == ([], None), "it has its plan"
+    for _ in range(MAX_LOST + 5):
+        assert joins(made, Join(1, (Span(1, 1, 1),), **PROOF), is_due=True) == ([], None), "it has its plan"
     assert made.missing == [0, 1, 2] and made.refusals.clients == {}
     assert made.reported(report(made, 1)) is None
 
 
 def test_a_join_that_nobody_asked_for_is_answered_a_few_times_and_then_stands_for_a_report() -> None:
     made = after(2)
-    for _ in range(JOINS):
-        plans, refusal = made.joined(Join(1, (Span(1, 1, 1),), **PROOF))
+    for _ in range(MAX_LOST):
+        plans, refusal = joins(made, Join(1, (Span(1, 1, 1),), **PROOF))
         assert [plan.client for plan, _ in plans] == [1] and refusal is None
-    plans, refusal = made.joined(Join(1, (Span(1, 1, 1),), **PROOF))
+    plans, refusal = joins(made, Join(1, (Span(1, 1, 1),), **PROOF))
     assert refusal is not None and (plans, refusal.reason) == ([], "joins-again")
     assert made.missing == [0, 2]
 
 
 def test_a_client_that_comes_without_its_state_is_told_all_that_it_lost() -> None:
     made = after(3)
-    plans, refusal = made.joined(Join(1, (Span(1, 1, 0),), **PROOF), is_due=True)
+    plans, refusal = joins(made, Join(1, (Span(1, 1, 0),), **PROOF), is_due=True)
     assert refusal is None and [missed_in(plan) for plan, _ in plans] == [3]
 
 
@@ -229,15 +229,15 @@ def test_who_has_left_and_who_never_came_is_known_when_a_run_is_resumed() -> Non
         apart={3},
     )
     other.restore(made.checkpoint(), [], dict([(2, MemberPosition(0)), *moved]))
-    assert other.versions == made.versions and list(other._places.members) == list(made._places.members) == [2, 3]
+    assert other.versions == made.versions and list(other._positions.members) == list(made._positions.members) == [2, 3]
     other.joined(Join(HOST, (Span(0, 3, 0),), **PROOF))
-    assert list(other._places.members) == [2, 3], "a process that comes again brings nobody back who has left"
+    assert list(other._positions.members) == [2, 3], "a process that comes again brings nobody back who has left"
 
 
 def test_a_join_that_was_overtaken_sets_nobody_back() -> None:
     """It was sent in a round before this one, and the client has reported since."""
     made = after(3)
-    assert made.joined(Join(1, (Span(1, 1, 0),), **PROOF), round=made.round - 1) == ([], None)
+    assert joins(made, Join(1, (Span(1, 1, 0),), **PROOF), round=made.round - 1) == ([], None)
     assert made.versions == {0: 2, 1: 2, 2: 2}
     made.left([1])
     made.joined(Join(1, (Span(1, 1, 0),), **PROOF), round=made.round - 1, is_due=True)

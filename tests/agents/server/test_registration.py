@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seedbus.agents.messages import Span
-from seedbus.agents.refusals import TOLD
+from seedbus.agents.refusals import MAX_NOTED
 from seedbus.bus import EVALUATOR, HOST, Declined, HostRequest, Kind, Offer, decode
 from seedbus.bus.transport import NO_CLIENTS, NOT_YET, STRANGER, WISH_SPANS, Rights
 
@@ -269,10 +269,10 @@ def test_in_real_time_a_run_goes_on_while_a_quorum_and_an_evaluator_are_there() 
 
 def test_a_stranger_is_told_of_a_few_times_and_counted_always() -> None:
     hall = Hall()
-    for _ in range(TOLD + 7):
+    for _ in range(MAX_NOTED + 7):
         hall.registration.refused("10.0.0.1:4", "protocol", "protocol 4")
-    assert hall.told.refusals == ["protocol"] * TOLD
-    assert hall.coordinator.refusals.peers == {("10.0.0.1:4", "protocol"): TOLD + 7}
+    assert hall.told.refusals == ["protocol"] * MAX_NOTED
+    assert hall.coordinator.refusals.peers == {("10.0.0.1:4", "protocol"): MAX_NOTED + 7}
 
 
 def test_a_process_that_only_evaluates_takes_no_clients_when_it_comes_again() -> None:

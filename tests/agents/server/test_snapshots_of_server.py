@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from coordinator_cases import ALGORITHM, PROOF, cohort_of, coordinator, positions, report
+from coordinator_cases import ALGORITHM, PROOF, cohort_of, coordinator, joins, plans_of, positions, report
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -41,7 +41,7 @@ class Stage:
         self.made.joined(Join(2, (Span(2, 2, 0),), **PROOF), is_due=True)
 
     def open(self) -> list[Envelope]:
-        self.plans = [envelope for envelope, _ in self.made.open_round()]
+        self.plans = [envelope for envelope, _ in plans_of(self.made)]
         return self.plans
 
     def close(self) -> None:
@@ -112,7 +112,7 @@ def test_who_lags_is_offered_a_snapshot_and_the_others_get_their_plans() -> None
 def test_who_has_installed_it_gets_the_rest_in_its_plan() -> None:
     stage = Stage()
     stage.offered()
-    plans, refusal = stage.made.joined(Join(2, (Span(2, 2, 5),), **PROOF))
+    plans, refusal = joins(stage.made, Join(2, (Span(2, 2, 5),), **PROOF))
     assert refusal is None
     ((plan, _),) = plans
     assert (plan.kind, plan.client, ALGORITHM.unpack_commits(plan.body[1])) == (Kind.PLAN, 2, [])
@@ -327,7 +327,7 @@ def test_who_joins_after_a_snapshot_may_still_lose_its_place_twice() -> None:
     stage.offered()
     words = []
     for version in (5, 0, 0, 0):
-        _, refusal = stage.made.joined(Join(2, (Span(2, 2, version),), **PROOF))
+        _, refusal = joins(stage.made, Join(2, (Span(2, 2, version),), **PROOF))
         words.append(None if refusal is None else refusal.reason)
     assert words == [None, None, None, "joins-again"]
 
@@ -353,7 +353,7 @@ def test_a_server_that_crashed_asks_its_source_anew() -> None:
 def test_who_has_installed_it_gets_its_plan_even_where_it_was_told_to_introduce_itself() -> None:
     stage = Stage()
     stage.offered()
-    plans, refusal = stage.made.joined(Join(2, (Span(2, 2, 5),), **PROOF), is_due=True)
+    plans, refusal = joins(stage.made, Join(2, (Span(2, 2, 5),), **PROOF), is_due=True)
     assert refusal is None and [(plan.kind, plan.client) for plan, _ in plans] == [(Kind.PLAN, 2)]
 
 

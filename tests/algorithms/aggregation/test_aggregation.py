@@ -9,37 +9,18 @@ from typing import Any
 import msgpack
 import numpy as np
 import pytest
+from aggregation_cases import ALL, ROBUST, Matrix, crowd, matrices, numbers
 from algorithm_cases import bits, make, seed_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from seedbus.algorithms.aggregation.rules import Clipped, Krum, Mean, Median, TrimmedMean
-
-Matrix = NDArray[np.float64]
-numbers = st.floats(-(2.0**40), 2.0**40, width=32)
-ROBUST = [Median(), TrimmedMean(f=2), TrimmedMean(trim=0.25), Krum(f=2), Krum(f=2, multi=4), Clipped(quantile=0.7)]
-ALL = [Mean(), *ROBUST, Krum(), Krum(multi=3), TrimmedMean()]
-
-
-@st.composite
-def matrices(draw: st.DrawFn, fewest: int = 1) -> Matrix:
-    clients, values = draw(st.integers(fewest, 9)), draw(st.integers(1, 4))
-    flat = draw(st.lists(numbers, min_size=clients * values, max_size=clients * values))
-    return np.array(flat).reshape(clients, values)
 
 
 def combined(rule: Any, rows: Any, state: Any = None) -> list[float]:
     found: list[float] = rule.combine(np.array(rows, np.float64), state)[0].tolist()
     return found
-
-
-def crowd(honest: int, liars: int, lie: float, values: int = 6) -> Matrix:
-    """Honest rows around 1, …, values with a spread of a tenth, and rows of lies among them."""
-    rows = np.random.default_rng(4).normal(np.arange(1, values + 1), 0.1, (honest + liars, values))
-    rows[:: (honest + liars) // liars][:liars] = lie
-    return rows
 
 
 # definitions

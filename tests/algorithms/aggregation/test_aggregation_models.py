@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from aggregation_cases import ALL, Matrix, crowd, matrices
 from algorithm_cases import bits
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_aggregation import ALL, Matrix, crowd, matrices
 
 from seedbus.algorithms.aggregation import vectors as coordinates
 from seedbus.algorithms.aggregation.rules import Clipped, Krum, Mean, Median, TrimmedMean

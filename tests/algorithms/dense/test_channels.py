@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from algorithm_cases import bits, make, over_the_wire, seed_of
-from coordinator_cases import coordinator
-from test_dense_theory import START, Bowl, D, federate
+from coordinator_cases import coordinator, plans_of
+from dense_federation import START, Bowl, D, federate
 from worlds import go, scenario
 
 from seedbus.algorithms.contract import BadPayload, ReportRefused
@@ -49,7 +49,7 @@ def test_the_coordinator_asks_those_of_the_cohort_who_are_reached() -> None:
     some: list[list[int]] = []
     for made, found in ((coordinator(40, 40, algorithm=algorithm), everybody), (coordinator(40, 10), some)):
         for _ in range(5):
-            plans = made.open_round()
+            plans = plans_of(made)
             found.append([envelope.client for envelope, _ in plans])
             made.close_round()
     assert [len(asked) for asked in some] == [10] * 5
@@ -156,7 +156,7 @@ def test_what_the_air_cannot_do_is_refused_in_words(fields: dict[str, Any], says
 
 def test_late_reports_cannot_be_added_up() -> None:
     participation = {"clients": 4, "late": {}, "deadline_s": 1}
-    with pytest.raises((ScenarioError, ValueError), match=r"participation\.late.*sent at once"):
+    with pytest.raises((ScenarioError, ValueError), match=r"participation\.late.*of a round at once"):
         scenario(algorithm={"name": "fedavg", "channel": "aircomp"}, participation=participation)
 
 

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 from algorithm_cases import bits, make, over_the_wire, seed_of
+from dense_federation import START, Bowl, D, federate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
-from test_dense_theory import START, Bowl, D, federate
 from worlds import go, scenario
 
 from seedbus.algorithms.contract import BadPayload

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from algorithm_cases import bits, make
 from numpy.typing import NDArray
-from test_recovery import _cut, _Power
+from power_cuts import PowerCut, cut_power
 from worlds import outcome, scenario
 
 from seedbus.agents.journal.journal import Journal
@@ -97,12 +97,12 @@ def test_reports_that_wait_for_a_commit_outlive_the_server(tmp_path: Path, monke
     whole, resume = outcome(run(what, tmp_path / "whole")), False
     for cuts in range(30):
         with monkeypatch.context() as patch:
-            _cut(patch, Journal, "append", 2, before=cuts % 2 > 0)
+            cut_power(patch, Journal, "append", 2, before=cuts % 2 > 0)
             patch.setattr("seedbus.agents.launcher._ServerRun.tidy", lambda self: None)
             try:
                 results = run(what, tmp_path / "cut", resume=resume)
                 break
-            except _Power:
+            except PowerCut:
                 resume = True
     assert cuts > 10
     assert outcome(results) == whole

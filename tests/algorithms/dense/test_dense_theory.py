@@ -7,65 +7,12 @@ The references share no code with the family: what is compared is the algebra, u
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
-from algorithm_cases import bits, make, over_the_wire, seed_of
-from numpy.typing import NDArray
-
-Array = NDArray[np.float64]
-N, D, K, ETA = 5, 23, 3, 0.05
-COHORTS = [(0, 1, 2), (3, 4), (1, 2, 4), (0, 3), (0, 1, 2, 3, 4), (2, 4), (0, 1)]
-SAMPLES = [3, 10, 1, 7, 4]
-START = np.cos(np.arange(D)).astype(np.float32)
-
-
-def gradient(client: int, round: int, step: int, at: Array) -> Array:
-    """Of ½ Σ_j a_j (x_j − c_j)²; a is the client's own, and every mini-batch has its own c."""
-    where = np.arange(D)
-    slope: Array = (1.5 + np.sin(where + client)) * (at - np.cos(2 * where + 3 * client + 0.1 * step + 0.01 * round))
-    return slope
-
-
-class Bowl:
-    """The same as an objective of the contract."""
-
-    def __init__(self, client: int, round: int) -> None:
-        self.point, self._client, self._round = np.full(D, np.nan, np.float32), client, round
-        self.samples, self.key, self.steps_an_epoch = SAMPLES[client], client, 1 + SAMPLES[client] % 3
-
-    def gradient(self, step: int, criterion: Any = None) -> Any:
-        assert criterion is None
-        return gradient(self._client, self._round, step, self.point.astype(np.float64)).astype(np.float32)
-
-
-class Federation(NamedTuple):
-    """What became of a run: models [rounds, D], where they are measured; commits; and what clients remember."""
-
-    models: Array
-    commits: list[Any]
-    memory: dict[int, Any]
-
-
-def federate(name: str, cohorts: Any = COHORTS, members: int = N, **fields: Any) -> Federation:
-    """A run of an algorithm as the server and the clients make it, messages and all."""
-    algorithm = make(name, **{"learning_rate": ETA, "local_steps": K} | fields).sized(D)
-    replica, memory = algorithm.replica(START), dict.fromkeys(range(N))
-    state, models, commits = algorithm.first_state(START.copy), [], []
-    for round, cohort in enumerate(cohorts):
-        plan, reports = algorithm.plan(round, replica.version, seed_of(round)), {}
-        told = algorithm.unpack_plan(over_the_wire(algorithm.pack_plan(plan).body), round, replica.version)
-        for client in cohort:
-            report, memory[client] = algorithm.local(replica, memory[client], told, Bowl(client, round))
-            reports[client] = algorithm.unpack_report(over_the_wire(algorithm.pack_report(told, report).body), plan)
-            algorithm.check(plan, reports[client])
-        commit, state = algorithm.aggregate(state, plan, reports, members=members)
-        algorithm.apply(replica, [commit])
-        models.append(algorithm.evaluation_point(replica, commit).astype(np.float64))
-        commits.append(commit)
-    return Federation(np.array(models), commits, memory)
-
+from algorithm_cases import bits, make
+from dense_federation import COHORTS, ETA, SAMPLES, START, Array, Bowl, D, K, N, federate, gradient
 
 # the references
 
@@ -319,7 +266,7 @@ def test_what_corrects_drift_comes_to_the_minimum_of_the_mean_loss_and_fedavg_do
         where = np.arange(D)
         return (1.5 + np.sin(where + client)) * (at - np.cos(2 * where + 3 * client))
 
-    monkeypatch.setitem(globals(), "gradient", still)
+    monkeypatch.setattr("dense_federation.gradient", still)
     slopes = np.array([1.5 + np.sin(np.arange(D) + i) for i in range(N)])
     centres = np.array([np.cos(2 * np.arange(D) + 3 * i) for i in range(N)])
     minimum = (slopes * centres).sum(axis=0) / slopes.sum(axis=0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 from algorithm_cases import Quadratic, bits, make, seed_of
-from test_dense_theory import START, D, N, federate
+from dense_federation import START, N, federate
+from zeroth_order_cases import Slope, equation4
 
-from seedbus.algorithms.directions import reference
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.loading import load
 
@@ -75,21 +74,6 @@ def test_points_are_on_the_sphere_and_directions_uniform(sphere: str, radius: fl
     assert np.abs(moments - np.eye(DIMENSION)).max() < 5 * math.sqrt(2 / 2000), "E[vvᵀ] = radius²/d"
 
 
-def equation4(loss: Callable[[Any], float], at: Any, key: int, mu: float, *, step: int = 0, **fields: Any) -> Any:
-    """A step's estimate, written once more: float64 [d]."""
-    expected = np.zeros_like(at)
-    for n in range(fields["perturbations"]):
-        z = np.zeros_like(at)
-        reference("gaussian").fill(z, seed=key, step=step, perturbation=n)
-        v, factor = z / np.linalg.norm(z), z.size / mu
-        if fields["sphere"] == "sqrt-d":
-            v, factor = v * math.sqrt(z.size), 1 / mu
-        behind = loss(at) if fields["estimator"] == "forward" else loss(at - mu * v)
-        rise = (loss(at + mu * v) - behind) / (1 if fields["estimator"] == "forward" else 2)
-        expected += factor * rise * v / fields["perturbations"]
-    return expected
-
-
 @pytest.mark.parametrize("estimator", ["forward", "central"])
 @pytest.mark.parametrize("sphere", ["unit", "sqrt-d"])
 def test_an_estimate_is_equation_4(sphere: str, estimator: str) -> None:
@@ -122,24 +106,8 @@ def test_directions_are_a_clients_own_and_of_each_step_others() -> None:
     assert np.abs(bowl.seen[1] - bowl.seen[3]).max() > 1e-5
 
 
-class Slope:
-    """test_dense_theory's losses as FedZO sees them: ½ Σ a (x − c)²."""
-
-    def __init__(self, client: int, round: int) -> None:
-        self.point, self._client, self._round = np.zeros(D, np.float32), client, round
-        self.samples, self.key, self.steps_an_epoch = 1, seed_of(100 * round + client), 1
-
-    def loss(self, step: int) -> float:
-        return self.at(self.point.astype(np.float64), step)
-
-    def at(self, x: Any, step: int = 0) -> float:
-        where = np.arange(D)
-        away = x - np.cos(2 * where + 3 * self._client + 0.1 * step + 0.01 * self._round)
-        return float((1.5 + np.sin(where + self._client)) @ away**2) / 2
-
-
 def test_with_many_directions_it_walks_where_gradients_lead(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("test_dense_theory.Bowl", Slope)
+    monkeypatch.setattr("dense_federation.Bowl", Slope)
     found = federate("fedzo", perturbations=100, estimator="central").models
     monkeypatch.undo()
     truth = federate("fedavg", weighting="uniform").models
@@ -154,7 +122,7 @@ def test_softmax_regression_learns_without_gradients(tmp_path: Path) -> None:
 
 def test_dzopa_steps_from_the_mean_along_estimates_at_the_clients_own_models(monkeypatch: pytest.MonkeyPatch) -> None:
     """x_i ← x̄ − η·e_i(x_i), everybody in every round, written out once more."""
-    monkeypatch.setattr("test_dense_theory.Bowl", Slope)
+    monkeypatch.setattr("dense_federation.Bowl", Slope)
     everybody = [tuple(range(N))] * 4
     estimator: dict[str, Any] = {"perturbations": 5, "estimator": "central", "sphere": "unit"}
     fields: dict[str, Any] = {"local_steps": 1, "learning_rate": 0.1, "smoothing": 0.1, **estimator}

@@ -14,7 +14,7 @@ from clusters import Following, Serving
 from hostile_peers import MORE, Peer, frame
 from standing import WIRES, listening
 from tcp_proxy import CountingProxy
-from test_zeromq_bytes import carried, port
+from wire_bytes import bytes_on_wire
 from worlds import scenario
 
 from seedbus.algorithms.contract import BadPayload, Packed
@@ -90,7 +90,7 @@ def by_two(what: Scenario, folder: Path, way: str) -> tuple[Results, tuple[int, 
     """A run with two processes' worth of clients; and the bytes that a proxy has counted, over tcp."""
     bind = f"ipc://{folder}/hub" if way == "ipc" else "tcp://127.0.0.1:*"
     with Serving(what, folder / "run", expect=2, bind=bind, transport=way) as server:
-        with CountingProxy(port(server) if way == "tcp" else 0) as proxy:
+        with CountingProxy(server.port if way == "tcp" else 0) as proxy:
             endpoint = proxy.endpoint if way == "tcp" else bind
             hosts = [Following(what, endpoint, HostRequest(evaluates=number == 0)) for number in range(2)]
             results = server.results()
@@ -125,7 +125,7 @@ def test_long_reports_of_two_processes_are_counted_to_the_byte(
 ) -> None:
     results, counted = by_two(bulky(), tmp_path, way)
     assert {name: results.summary[name] for name in SAME} == {name: in_memory[Bulky].summary[name] for name in SAME}
-    ledger = carried(results, up=True), carried(results, up=False)
+    ledger = bytes_on_wire(results, up=True), bytes_on_wire(results, up=False)
     assert way != "tcp" or ledger == counted
 
 
@@ -147,7 +147,7 @@ def test_reports_that_are_too_long_are_named_and_stop_nothing(
 def test_what_is_slow_to_come_counts_as_life(tmp_path: Path) -> None:
     """Reports that take many heartbeats, at a megabyte a second."""
     what = bulky(Boastful, participation={"clients": 2}, stop={"rounds": 1})
-    with Serving(what, tmp_path / "run", heartbeat_s=0.1) as server, CountingProxy(port(server), MILLION) as proxy:
+    with Serving(what, tmp_path / "run", heartbeat_s=0.1) as server, CountingProxy(server.port, MILLION) as proxy:
         host = Following(what, proxy.endpoint)
         assert server.results().summary["version"] == 1
         host.join(10)

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from algorithm_cases import make
 from comings import churn
-from coordinator_cases import coordinator
-from test_dense_theory import START, Bowl, D
-from test_recovery import _cut, _Power
+from coordinator_cases import cohort_of, coordinator
+from dense_federation import START, Bowl, D
+from power_cuts import PowerCut, cut_power
 from worlds import go, outcome, scenario
 
 from seedbus.agents import messages
@@ -60,7 +60,7 @@ def gathered(norms: list[float]) -> tuple[Any, list[int]]:
     """A coordinator whose cohort has reported vectors of such lengths, and the cohort."""
     algorithm = make("fedavg", channel=SILENT).sized(D)
     made = coordinator(4, 4, quorum=2, algorithm=algorithm, state=algorithm.first_state(START.copy))
-    cohort = [envelope.client for envelope, _ in made.open_round()]
+    cohort = cohort_of(made)
     plan = algorithm.plan(made.round, made.version, 0)
     for client, norm in zip(cohort, norms, strict=False):
         report, _ = algorithm.local(algorithm.replica(START), None, plan, Bowl(client, 0))
@@ -72,7 +72,9 @@ def gathered(norms: list[float]) -> tuple[Any, list[int]]:
 def test_the_whole_cohort_is_told_the_largest_norm_of_those_who_were_heard() -> None:
     made, cohort = gathered([0.5, 3.0, 1.0])
     made.deadline_passed(made.round)
-    told = made.close_round().told
+    made.take_outbox()
+    made.close_round()
+    told = made.take_outbox()
     assert [(envelope.kind, envelope.client, envelope.round, envelope.base) for envelope, _ in told] == [
         (Kind.PEAK, client, 0, 0) for client in cohort
     ], "the fourth too, who was not heard"
@@ -84,11 +86,12 @@ def test_the_whole_cohort_is_told_the_largest_norm_of_those_who_were_heard() -> 
 def test_a_round_without_a_commit_and_a_run_without_a_channel_have_no_peak() -> None:
     made, _ = gathered([0.5])
     made.deadline_passed(made.round)
-    closed = made.close_round()
-    assert closed.commit is None and closed.told == ()
+    made.take_outbox()
+    assert made.close_round().commit is None and made.take_outbox() == []
     plain = coordinator(3, 3)
     plain.open_round()
-    assert plain.close_round().told == ()
+    plain.close_round()
+    assert plain.take_outbox() == []
 
 
 # what it costs
@@ -174,12 +177,12 @@ def test_a_run_cut_off_again_and_again_ends_alike(
         with monkeypatch.context() as patch:
             patch.setattr(Journal, "append", look)
             # later each time, or a life could end where it began
-            _cut(patch, owner, method, first + 3 * cuts, before=before)
+            cut_power(patch, owner, method, first + 3 * cuts, before=before)
             patch.setattr("seedbus.agents.launcher._ServerRun.tidy", lambda self: None)
             try:
                 results = run(what, tmp_path / "cut", resume=cuts > 0)
                 break
-            except _Power:
+            except PowerCut:
                 pass
     assert cuts > 1 and in_flight[0] > 0, "a checkpoint has held some on their way"
     assert outcome(results) == whole

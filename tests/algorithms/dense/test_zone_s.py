@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 from algorithm_cases import make, seed_of
-from test_dense_theory import COHORTS, START, Array, D, N, federate
-from test_fedzo import Slope, equation4
+from dense_federation import COHORTS, START, Array, D, N, federate
+from zeroth_order_cases import Slope, equation4
 
 ETA = 0.1
 ESTIMATOR: dict[str, Any] = {"perturbations": 5, "estimator": "central", "sphere": "unit"}
@@ -18,7 +18,7 @@ EACH_ONE = [(i * i % N,) for i in range(12)]
 
 @pytest.fixture(autouse=True)
 def losses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("test_dense_theory.Bowl", Slope)
+    monkeypatch.setattr("dense_federation.Bowl", Slope)
 
 
 def estimate(client: int, round: int, at: Array, step: int = 0) -> Array:

@@ -14,7 +14,7 @@ import pytest
 from algorithm_cases import bits, make, over_the_wire, seed_of, x0
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_scalar_theory import DIMENSION, RATE, drawn
+from scalar_cases import DIMENSION, RATE, direction_of
 
 from seedbus.agents.client.replicas import Replicas
 from seedbus.algorithms.contract import Overdue
@@ -43,7 +43,7 @@ def said(plan: Any, client: int) -> Any:
 def direction(plan: Any, scalars: Any) -> list[Any]:
     """Δ[k] = (1/P) Σ_p g[k,p] z(k,p), for each k."""
     return [
-        sum(g * drawn(plan.seed, k, p) for p, g in enumerate(row)) / len(row)
+        sum(g * direction_of(plan.seed, k, p) for p, g in enumerate(row)) / len(row)
         for k, row in enumerate(np.asarray(scalars, np.float64))
     ]
 

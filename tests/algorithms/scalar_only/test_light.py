@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-import test_models
 import torch
 from algorithm_cases import CONFIGURATIONS, DIMENSION, Quadratic, bits, make, x0
+from event_recorder import EventRecorder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_data import all_sets, mnist
 from small_language import write_model
-from test_worker import Noting
+from task_contract import TASKS
 from torch import nn
 from worlds import go, scenario
 
@@ -190,7 +190,7 @@ def test_what_is_trained_of_a_frozen_model_may_be_made_layer_by_layer(opt: Path,
 
 
 @pytest.mark.few(6)
-@pytest.mark.parametrize("task", test_models.TASKS, ids=repr)
+@pytest.mark.parametrize("task", TASKS, ids=repr)
 def test_every_task_can_be_taken_part_in_either_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: Any) -> None:
     all_sets(tmp_path)
     monkeypatch.setenv("SEEDBUS_DATA", str(tmp_path))
@@ -247,7 +247,7 @@ def test_a_process_keeps_no_x0_beside_its_replicas(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(problem, "x0", noted)
     light, offer = make("decomfl", revert="light"), Offer(HOST, ((0, 5),), True, b"")
-    process = Followers(offer, light, problem, split="test", verify_every=0, observer=Noting(), gathers=True)
+    process = Followers(offer, light, problem, split="test", verify_every=0, observer=EventRecorder(), gathers=True)
     process.welcome(encode(messages.welcome(light, HOST, 0, [0] * 7, []))[0])
     plans = [encode(messages.pack_plan(light, client, light.plan(0, 0, 7), [])[0])[0] for client in range(6)]
     assert {decode(answer).kind for (answer,) in process.handle_all(plans)} == {Kind.REPORT}

@@ -14,21 +14,11 @@ import numpy as np
 import pytest
 from algorithm_cases import Quadratic, bits, make, rehearse, seed_of, x0
 from numpy.typing import NDArray
+from scalar_cases import CLIENTS, DIMENSION, GRAIN, RATE, ROUNDS, SMOOTHING, direction_of
 
-from seedbus.algorithms.directions import reference
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
 
 Array = NDArray[np.floating[Any]]
-
-DIMENSION, CLIENTS, ROUNDS = 131, 7, 8
-SMOOTHING, RATE, GRAIN = 2.0**-10, 2.0**-3, 2.0**-22
-
-
-def drawn(seed: int, step: int, perturbation: int, dimension: int = DIMENSION) -> Array:
-    """z(step, perturbation) as an array that one can look at."""
-    z = np.empty(dimension)
-    reference("gaussian").fill(z, seed=seed, step=step, perturbation=perturbation)
-    return z
 
 
 def loss(client: int, round: int, step: int, x: Array) -> float:
@@ -54,7 +44,9 @@ def dense_federation(
     """The server sends its model, each client makes K dense steps on its own copy, the server averages the copies."""
     x, m, hessian = x0(DIMENSION, np.float64), np.zeros(DIMENSION), np.ones(DIMENSION)
     for round, cohort in enumerate(cohorts):
-        z = [[drawn(seed_of(round), k, p) / np.sqrt(hessian) for p in range(perturbations)] for k in range(steps)]
+        z = [
+            [direction_of(seed_of(round), k, p) / np.sqrt(hessian) for p in range(perturbations)] for k in range(steps)
+        ]
         models, momenta, moves = [], [], []
         for client in cohort:
             own, own_m, own_moves = x.copy(), m.copy(), []
@@ -162,8 +154,8 @@ def test_a_round_of_two_clients_is_the_one_computed_by_hand() -> None:
     client 1: g₀ = 2.4558924 + 1.3347520 = 3.7906444, x = (0.7419557, −0.4654707), g₁ = 2.3830151
     server:   ḡ = (3.5413651, 1.3024383),             x = (0.6931634, −0.4348606), x = (0.4440302, −0.4390035)
     """
-    np.testing.assert_allclose(drawn(1, 0, 0, 2), [-1.9573339, 1.2279462], atol=1e-7)
-    np.testing.assert_allclose(drawn(1, 1, 0, 2), [1.9128218, 0.0318087], atol=1e-7)
+    np.testing.assert_allclose(direction_of(1, 0, 0, 2), [-1.9573339, 1.2279462], atol=1e-7)
+    np.testing.assert_allclose(direction_of(1, 1, 0, 2), [1.9128218, 0.0318087], atol=1e-7)
     reports, x = one_round_of_two_clients(make("decomfl", **TWO_STEPS))
     np.testing.assert_allclose(reports[0], [[3.2920859], [0.2218614]], atol=1e-6)
     np.testing.assert_allclose(reports[1], [[3.7906444], [2.3830151]], atol=1e-6)
@@ -236,7 +228,7 @@ def test_central_differences_are_exact_on_a_quadratic_and_forward_ones_off_by_ha
     where, start = np.arange(DIMENSION), x0(DIMENSION, np.float64)
     curvature = (1.5 + np.sin(where)) / DIMENSION
     gradient = curvature * (start - np.cos(where))
-    z = [drawn(seed_of(0), 0, p) for p in range(4)]
+    z = [direction_of(seed_of(0), 0, p) for p in range(4)]
     expected = {
         "central": [gradient @ direction for direction in z],
         "forward": [gradient @ direction + smoothing / 2 * curvature @ direction**2 for direction in z],

@@ -16,7 +16,7 @@ from gates import Gate
 from hostile_parcels import column, hello
 from processes import wait_for
 from tcp_proxy import CountingProxy
-from test_zeromq_bytes import FAULTS, carried, port
+from wire_bytes import FAULTS, bytes_on_wire
 from worlds import HISO, lossy, outcome
 
 from seedbus.bus import HostRequest
@@ -217,7 +217,7 @@ def serving(tmp_path: Path, keyed: Keyed) -> Callable[..., Serving]:
 
 def test_the_ledger_holds_every_byte_of_an_encrypted_wire(keyed: Keyed, serving: Callable[..., Serving]) -> None:
     what = lossy(algorithm=HISO, stop={"rounds": 60}, faults=FAULTS)
-    with serving(what, expect=2) as server, CountingProxy(port(server)) as proxy:
+    with serving(what, expect=2) as server, CountingProxy(server.port) as proxy:
         other = keyed.authorise("other")
         clients = [Following(what, proxy.endpoint, identity=each) for each in (keyed.all_rights, other)]
         results = server.results()
@@ -225,7 +225,7 @@ def test_the_ledger_holds_every_byte_of_an_encrypted_wire(keyed: Keyed, serving:
             client.join(10)
             assert client.failure is None
         counted = proxy.up, proxy.down
-    assert (carried(results, up=True), carried(results, up=False)) == counted
+    assert (bytes_on_wire(results, up=True), bytes_on_wire(results, up=False)) == counted
 
 
 def test_nobody_comes_in_without_a_key_that_is_authorised(

@@ -223,5 +223,5 @@ def test_chunks_of_a_snapshot_take_no_more_memory_than_the_snapshot() -> None:
         for index in range(39):
             chunk = Chunk(title, index, bytes(60_000)).pack(Kind.SNAPSHOT, 0, 1)
             link._follower.handle(encode(chunk)[0])
-        held = sum(len(data) for shelf in downloads._shelves.values() for data in shelf.values())
+        held = sum(len(data) for chunks in downloads._chunks.values() for data in chunks.values())
         assert held <= 2 * 80

@@ -13,9 +13,9 @@ from bus_harness import Desk, Follower
 from gates import Gate
 from hostile_arena import Worker
 from hostile_server import ServerProcess
+from hub_peers import WHAT, Door, Member, hub_at, pinging
 from standing import echo, listening, until
 from tcp_proxy import CountingProxy
-from test_zeromq_stalling import WHAT, Door, Member, hub_at, pinging
 from worlds import go
 
 from seedbus.agents.client.worker import prove

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import test_models
 import torch
 from small_language import bind
+from task_contract import CONTRACT
 from torch.nn.functional import log_softmax
 
 from seedbus.models import DataError
@@ -27,8 +27,6 @@ WAYS: dict[str, Any] = {
     "layernorm-float16": {"train": {"kind": "layernorm"}, "dtype": "float16"},
     "options": {"loss": "options", "dataset": "cb"},
 }
-# what every task owes the algorithms, word for word
-CONTRACT = [test for test in vars(test_models).values() if test_models.contract.mark in getattr(test, "pytestmark", [])]
 
 
 @pytest.fixture(scope="module", autouse=True)

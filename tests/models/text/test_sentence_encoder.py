@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import test_models
 import torch
 from small_language import write_tokenizer
-from test_language_model import CONTRACT
+from task_contract import CONTRACT, KINDS
 
 from seedbus.models import Iid
 from seedbus.models.tasks.sentence_encoder import SentenceEncoder
@@ -94,7 +93,7 @@ def test_a_text_is_the_same_vector_alone_and_filled_up_and_of_unit_length(make: 
 def test_a_pair_is_shown_with_its_difference(make: Any) -> None:
     assert bind(make("rte", validation=0)).dimension == (3 * 16 + 1) * 2
     assert bind(make("cb", validation=0)).dimension == (3 * 16 + 1) * 3
-    assert test_models.KINDS["sentence-encoder"]().dimension == 385 * 2
+    assert KINDS["sentence-encoder"]().dimension == 385 * 2
 
 
 @real

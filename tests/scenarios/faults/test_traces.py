@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from power_cuts import PowerCut, cut_power
 from processes import seedbus
-from test_recovery import _cut, _Power
 from worlds import outcome, scenario
 
 from seedbus.agents.availability import Availability
@@ -144,8 +144,8 @@ def test_a_trace_lies_beside_its_scenario_and_where_changes_no_draw(
 def test_a_run_is_not_resumed_with_another_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     what = scenario(faults=[trace(tmp_path, "1,0,1\n2,0.5,9\n").model_dump()])
     with monkeypatch.context() as patch:
-        _cut(patch, Journal, "append", 3, before=False)
-        with pytest.raises(_Power):
+        cut_power(patch, Journal, "append", 3, before=False)
+        with pytest.raises(PowerCut):
             run(what, tmp_path / "run")
     trace(tmp_path, "1,0,1\n2,0.5,8\n")
     with pytest.raises(RunFolderError, match=r"begun with faults\.0\.file .*: the bits would differ"):

@@ -12,9 +12,9 @@ from rich.console import Console
 from worlds import scenario
 
 from seedbus.agents.observer import NullObserver
-from seedbus.agents.refusals import NOBODY, PEERS, Refusal, Refusals
+from seedbus.agents.refusals import MAX_PEERS, NOBODY, Refusal, Refusals
 from seedbus.scenarios.reporting.progress import Bar, Lines
-from seedbus.scenarios.reporting.rate_limit import STRANGERS, RateLimit
+from seedbus.scenarios.reporting.rate_limit import SERVER_BURSTS, RateLimit
 from seedbus.scenarios.running.recording import LOG, REFUSED, Recorder
 
 
@@ -50,7 +50,7 @@ def test_a_flood_is_a_burst_then_a_line_a_second_and_nothing_goes_uncounted() ->
 
 
 def test_a_thousand_honest_processes_that_join_and_go_are_all_told() -> None:
-    limit = RateLimit(STRANGERS, now=Hand())
+    limit = RateLimit(SERVER_BURSTS, now=Hand())
     assert admitted(limit, "joined", 1000) == ["joined"] * 1000
     assert admitted(limit, "gone", 1000) == ["gone"] * 1000
 
@@ -120,5 +120,5 @@ def test_strangers_are_told_apart_up_to_a_number_and_counted_all() -> None:
     refusals = Refusals()
     told = sum(refusals.of_peer(f"127.0.0.1:{port}", "strange") for port in range(50_000))
     found = refusals.by_reason()["strange"]
-    assert len(found) == PEERS + 1 and sum(found.values()) == 50_000 and found["others"] == 50_000 - PEERS
-    assert told == PEERS + 5
+    assert len(found) == MAX_PEERS + 1 and sum(found.values()) == 50_000 and found["others"] == 50_000 - MAX_PEERS
+    assert told == MAX_PEERS + 5

@@ -18,7 +18,7 @@ from seedbus.bus.clock import wall_seconds
 from seedbus.bus.envelope import SERVER
 from seedbus.bus.ledger import COLUMNS, Columns, Row
 from seedbus.scenarios.reporting.round_table import RoundTable
-from seedbus.scenarios.reporting.statistics import Heard, clients_table, gini, histogram, spread
+from seedbus.scenarios.reporting.statistics import ArrivedReports, clients_table, gini, histogram, spread
 from seedbus.scenarios.reporting.statistics import describe as describe_all
 
 S = 10**9
@@ -34,11 +34,11 @@ def plan(round: int, client: int) -> Row:
 
 
 def table_of(columns: Columns, history: RoundTable) -> dict[str, Any]:
-    return clients_table(columns, history, Heard(columns, history))
+    return clients_table(columns, history, ArrivedReports(columns, history))
 
 
 def describe(columns: Columns, history: RoundTable, simulated_s: float) -> dict[str, Any]:
-    return describe_all(history, Heard(columns, history), table_of(columns, history), simulated_s)
+    return describe_all(history, ArrivedReports(columns, history), table_of(columns, history), simulated_s)
 
 
 def round_ns(seconds: float) -> int:

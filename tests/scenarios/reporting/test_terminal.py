@@ -24,7 +24,7 @@ from seedbus.scenarios.reporting import report
 from seedbus.scenarios.reporting.compare import compare
 from seedbus.scenarios.reporting.compare_page import markdown, page
 from seedbus.scenarios.reporting.results import RESULTS, Results
-from seedbus.scenarios.reporting.summary import wrong_in_lines
+from seedbus.scenarios.reporting.summary import lines_problem
 from seedbus.scenarios.reporting.terminal import console, shown
 from seedbus.scenarios.schema.yaml_text import dump, parse
 
@@ -197,6 +197,6 @@ def test_results_that_cannot_be_read_are_one_sentence(run: Results, seedbus: Com
 @pytest.mark.parametrize("wrong", [None, "x", -1, 1e300, [], {}, 10**400])
 def test_measurements_lack_nothing_that_is_computed_with(wrong: Any) -> None:
     line = {"round": 1, "version": 1, "time_s": 0.5, "bytes_up": 3, "bytes_down": 4, "loss": None, "gap": 1e300}
-    assert wrong_in_lines([line]) is None
+    assert lines_problem([line]) is None
     for name in ("round", "version", "time_s", "bytes_up", "bytes_down"):
-        assert wrong_in_lines([line, line | {name: wrong}]) is not None
+        assert lines_problem([line, line | {name: wrong}]) is not None

@@ -8,26 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scenario_files import SMALL, write_scenario
 
 from seedbus.bus.network import Constant
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.schema.discovery import algorithms, faults
 from seedbus.scenarios.schema.loading import library, load
 from seedbus.scenarios.schema.yaml_text import dump
-
-SMALL = """\
-name: small
-task: {name: quadratic}
-algorithm: {name: decomfl}
-participation: {clients: 4, cohort: 2}
-stop: {rounds: 3}
-"""
-
-
-def file(folder: Path, text: str | bytes = SMALL, name: str = "s.yaml") -> Path:
-    path = folder / name
-    path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return path
 
 
 def refusal(source: Any, *settings: str) -> str:
@@ -43,7 +30,7 @@ def refusal(source: Any, *settings: str) -> str:
 def test_a_scenario_of_the_library_is_sound_and_comes_back_from_its_own_text(tmp_path: Path, name: str) -> None:
     scenario = load(name)
     assert scenario.name == name.replace("/", "-") and scenario.description
-    assert load(file(tmp_path, dump(scenario.resolved()))) == scenario
+    assert load(write_scenario(tmp_path, dump(scenario.resolved()))) == scenario
 
 
 @pytest.mark.parametrize(
@@ -59,15 +46,15 @@ def test_a_scenario_of_the_library_is_sound_and_comes_back_from_its_own_text(tmp
     ],
 )
 def test_a_file_that_is_no_mapping_is_refused(tmp_path: Path, text: str | bytes, sentence: str) -> None:
-    assert refusal(file(tmp_path, text)) == sentence
+    assert refusal(write_scenario(tmp_path, text)) == sentence
 
 
 def test_a_file_of_many_mistakes_is_refused_with_the_first_of_them(tmp_path: Path) -> None:
     began = time.process_time()
-    said = refusal(file(tmp_path, SMALL + "".join(f"k{number}:\n" for number in range(9000)))).splitlines()
+    said = refusal(write_scenario(tmp_path, SMALL + "".join(f"k{number}:\n" for number in range(9000)))).splitlines()
     assert len(said) == 101 and said[-1] == "and 8,900 further mistakes"
     assert time.process_time() - began < 5
-    assert "more than 65,536 characters" in refusal(file(tmp_path, SMALL + "#" * 2**20))
+    assert "more than 65,536 characters" in refusal(write_scenario(tmp_path, SMALL + "#" * 2**20))
 
 
 def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
@@ -164,7 +151,7 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
 def test_a_wrong_field_gets_one_sentence_with_the_value_and_what_is_accepted(
     tmp_path: Path, setting: str, sentence: str
 ) -> None:
-    assert refusal(file(tmp_path), setting) == sentence
+    assert refusal(write_scenario(tmp_path), setting) == sentence
 
 
 WHOLE, NUMBER, FINITE = "a whole number", "a number", "a finite number"
@@ -209,11 +196,11 @@ def test_a_wrong_value_is_shown_beside_what_is_accepted(
     tmp_path: Path, setting: str, shown: str, accepted: str
 ) -> None:
     where = setting.partition("=")[0]
-    assert refusal(file(tmp_path), setting) == f"{where}: {shown} is not accepted; expected {accepted}"
+    assert refusal(write_scenario(tmp_path), setting) == f"{where}: {shown} is not accepted; expected {accepted}"
 
 
 def test_a_number_is_short_for_what_is_always_the_same(tmp_path: Path) -> None:
-    short = load(file(tmp_path), ["network.latency=0.5", "faults=[{fault: straggler, factor: 10}]"])
+    short = load(write_scenario(tmp_path), ["network.latency=0.5", "faults=[{fault: straggler, factor: 10}]"])
     assert short.network.latency == Constant(value=0.5)
     assert short.resolved()["faults"][0]["factor"] == {"distribution": "constant", "value": 10.0}
 
@@ -233,24 +220,25 @@ def test_a_number_is_short_for_what_is_always_the_same(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_value_deep_inside_is_found(tmp_path: Path, setting: str, sentence: str) -> None:
-    refused = refusal(file(tmp_path), setting)
+    refused = refusal(write_scenario(tmp_path), setting)
     assert refused.endswith(sentence) and "\n" not in refused
 
 
 @pytest.mark.parametrize("name", ["../evil", "a/b", "..", ".hidden", "-x", "é", "日本", "a" * 65, "'a b'", "''"])
 def test_a_name_that_is_no_folder_name_is_refused(tmp_path: Path, name: str) -> None:
-    assert "at most 64 of A-Z a-z 0-9 . _ -, the first a letter or digit" in refusal(file(tmp_path), f"name={name}")
+    refused = refusal(write_scenario(tmp_path), f"name={name}")
+    assert "at most 64 of A-Z a-z 0-9 . _ -, the first a letter or digit" in refused
 
 
 @pytest.mark.parametrize(
     ("called", "name"), [("my run.yaml", "my-run"), ("日本.yaml", "scenario"), (".x.yaml", "x"), ("a" * 99, "a" * 64)]
 )
 def test_a_scenario_without_a_name_is_called_after_its_file(tmp_path: Path, called: str, name: str) -> None:
-    assert load(file(tmp_path, SMALL.removeprefix("name: small\n"), called)).name == name
+    assert load(write_scenario(tmp_path, SMALL.removeprefix("name: small\n"), called)).name == name
 
 
 def test_every_mistake_of_a_file_is_told_and_each_names_the_file(tmp_path: Path) -> None:
-    path = file(tmp_path, SMALL.replace("rounds: 3", "rounds: x") + "seed: -1\ntsk: 1\n")
+    path = write_scenario(tmp_path, SMALL.replace("rounds: 3", "rounds: x") + "seed: -1\ntsk: 1\n")
     with pytest.raises(ScenarioError) as raised:
         load(path)
     lines = str(raised.value).splitlines()
@@ -258,8 +246,8 @@ def test_every_mistake_of_a_file_is_told_and_each_names_the_file(tmp_path: Path)
 
 
 def test_long_values_are_cut_off(tmp_path: Path) -> None:
-    assert len(refusal(file(tmp_path), "seed=" + "9" * 5000)) < 200
-    assert len(refusal(file(tmp_path), f"seed={'x' * 5000}")) < 200
+    assert len(refusal(write_scenario(tmp_path), "seed=" + "9" * 5000)) < 200
+    assert len(refusal(write_scenario(tmp_path), f"seed={'x' * 5000}")) < 200
 
 
 FAULT = "faults: [{fault: delay, probability: 0.5, by: {distribution: constant}}]\nnetwork:\n"
@@ -267,7 +255,7 @@ FAULT = "faults: [{fault: delay, probability: 0.5, by: {distribution: constant}}
 
 @pytest.mark.parametrize("setting", ["noequals", "=3", ".=3", "a..b=3", "stop.=3", ".stop=3"])
 def test_a_setting_without_a_field_is_refused(tmp_path: Path, setting: str) -> None:
-    assert refusal(file(tmp_path), setting) == "expected field=value, like algorithm.momentum=0.5"
+    assert refusal(write_scenario(tmp_path), setting) == "expected field=value, like algorithm.momentum=0.5"
 
 
 @pytest.mark.parametrize(
@@ -283,11 +271,11 @@ def test_a_setting_without_a_field_is_refused(tmp_path: Path, setting: str) -> N
     ],
 )  # fmt: skip
 def test_a_setting_that_leads_nowhere_is_refused(tmp_path: Path, setting: str, sentence: str) -> None:
-    assert refusal(file(tmp_path, SMALL + FAULT), setting).endswith(sentence)
+    assert refusal(write_scenario(tmp_path, SMALL + FAULT), setting).endswith(sentence)
 
 
 def test_settings_reach_fields_and_places_in_lists_and_rounds_of_schedules(tmp_path: Path) -> None:
-    path = file(tmp_path, SMALL + FAULT.removesuffix("network:\n"))
+    path = write_scenario(tmp_path, SMALL + FAULT.removesuffix("network:\n"))
     schedule = ["algorithm.learning_rate={0: 0.1, 500: 0.2}", "algorithm.learning_rate.500=1e-3"]
     scenario = load(path, ["faults.0.probability=0.25", "network.latency={distribution: constant}", *schedule])
     assert vars(scenario.faults[0])["probability"] == 0.25
@@ -295,6 +283,6 @@ def test_settings_reach_fields_and_places_in_lists_and_rounds_of_schedules(tmp_p
 
 
 def test_a_wrong_setting_is_named_and_not_only_the_file(tmp_path: Path) -> None:
-    path = file(tmp_path)
+    path = write_scenario(tmp_path)
     with pytest.raises(ScenarioError, match=re.escape(f"{path} --set seed=-1 --set verify=2: seed: -1 is not")):
         load(path, ["seed=-1", "verify=2"])

@@ -57,7 +57,7 @@ def hostile_seeds(most: int) -> list[int]:
 
 def test_memory_without_bounds_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     held = iter([0, 2**30, 2**30])
-    monkeypatch.setattr("seedbus.scenarios.stress.stress._highest", lambda: next(held, 0))
+    monkeypatch.setattr("seedbus.scenarios.stress.stress._peak_memory", lambda: next(held, 0))
     monkeypatch.setattr("seedbus.scenarios.stress.stress.shrink", lambda failing, still_fails: failing)
     assert "the run took 1024 MiB more" in str(examine(3, tmp_path).problem)
 
@@ -121,7 +121,7 @@ def test_a_state_that_a_resumed_run_forgets_is_found(tmp_path: Path, monkeypatch
 def first_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Of the first seeds whose clients break the protocol."""
     monkeypatch.setattr("seedbus.scenarios.stress.stress.shrink", lambda failing, still_fails: failing)
-    monkeypatch.setattr("seedbus.scenarios.stress.stress.DECEIVED", 2**40)
+    monkeypatch.setattr("seedbus.scenarios.stress.stress.DECEIVED_EVERY", 2**40)
     problems = (examine(seed, tmp_path).problem for seed in hostile_seeds(20))
     return next((problem for problem in problems if problem), "")
 

@@ -1,0 +1,29 @@
+"""Rows of reports, honest and hostile, and the aggregation rules to try on them."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from seedbus.algorithms.aggregation.rules import Clipped, Krum, Mean, Median, TrimmedMean
+
+Matrix = NDArray[np.float64]
+numbers = st.floats(-(2.0**40), 2.0**40, width=32)
+ROBUST = [Median(), TrimmedMean(f=2), TrimmedMean(trim=0.25), Krum(f=2), Krum(f=2, multi=4), Clipped(quantile=0.7)]
+ALL = [Mean(), *ROBUST, Krum(), Krum(multi=3), TrimmedMean()]
+
+
+@st.composite
+def matrices(draw: st.DrawFn, fewest: int = 1) -> Matrix:
+    """Rows of one to four values from at least `fewest` and at most nine clients."""
+    clients, values = draw(st.integers(fewest, 9)), draw(st.integers(1, 4))
+    flat = draw(st.lists(numbers, min_size=clients * values, max_size=clients * values))
+    return np.array(flat).reshape(clients, values)
+
+
+def crowd(honest: int, liars: int, lie: float, values: int = 6) -> Matrix:
+    """Honest rows around 1, …, `values` with a standard deviation of 0.1, and hostile rows among them."""
+    rows = np.random.default_rng(4).normal(np.arange(1, values + 1), 0.1, (honest + liars, values))
+    rows[:: (honest + liars) // liars][:liars] = lie
+    return rows

@@ -1,0 +1,110 @@
+"""A hub on its own, and peers that connect to it and stall."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+from bus_harness import Desk
+from hostile_guests import Guest
+from hostile_parcels import hello
+from hostile_peers import Peer
+from worlds import scenario
+
+from seedbus.bus import HOST, Declined, Envelope, HostRequest, Kind, Offer, encode
+from seedbus.bus.transport import ANYBODY, OPERATOR, Rights
+from seedbus.bus.zeromq import Hub, Limits
+from seedbus.bus.zeromq import packet as packet
+from seedbus.bus.zeromq.packet import Type
+
+HEARTBEAT_S = 0.1
+WHAT = scenario(task={"name": "quadratic", "dimension": 50}, stop={"rounds": 60})
+
+
+class Door(Desk):
+    """A registration for client 0 that records why peers have gone. scenario: what it offers to them."""
+
+    def __init__(self, scenario: bytes) -> None:
+        super().__init__((0, 0), evaluates=False)
+        self._scenario = scenario
+        self.why: list[str] = []
+
+    def greet(self, wish: HostRequest, rights: Rights = OPERATOR) -> Offer | Declined:
+        answer = super().greet(wish)
+        return replace(answer, scenario=self._scenario) if isinstance(answer, Offer) else answer
+
+    def gone(self, host: int, why: str) -> None:
+        super().gone(host, why)
+        self.left.append((0, 0))
+        self.why.append(why)
+
+
+@asynccontextmanager
+async def hub_at(door: Door, *, redelivers: bool = True, **options: Any) -> AsyncIterator[tuple[Hub, int]]:
+    """A running hub and its port."""
+    limits, anybody = Limits(HEARTBEAT_S, **options), lambda is_own, user: ANYBODY
+    hub = Hub("tcp://127.0.0.1:*", bytes(8), limits=limits, redelivers=redelivers, rights=anybody)
+    hub.start(door)
+    try:
+        yield hub, int(hub.endpoint.rpartition(":")[2])
+    finally:
+        await hub.close()
+
+
+class Member:
+    """A peer that hosts client 0. It runs on the event loop's thread, and so never blocks on the hub."""
+
+    def __init__(self, port: int) -> None:
+        self.peer = Peer(port).send(hello(b"", b"", 0, 0))
+
+    async def offered(self) -> None:
+        """Read the offer as far as its session number."""
+        self.peer.socket.setblocking(False)
+        head, loop = b"", asyncio.get_running_loop()
+        while len(head) < 18:
+            head += await loop.sock_recv(self.peer.socket, 18 - len(head))
+        self.peer.socket.setblocking(True)
+        self.session = head[10:] if head[0] & 2 else head[3:11]
+
+    def say(self, type: Type, *content: bytes) -> None:
+        self.peer.send(packet.packet(type, self.session, *content))
+
+    def join(self) -> None:
+        self.say(Type.POST, packet.entry(encode(Envelope(Kind.JOIN, HOST, 0, 0, [[[0, 0]]]))[0]))
+
+    async def pass_time(self, seconds: float) -> None:
+        """Send pings for a while."""
+        until_s = time.monotonic() + seconds
+        await self.until(lambda: time.monotonic() > until_s)
+
+    async def until(self, is_over: Callable[[], bool], *, pings: int = 1, step_s: float = HEARTBEAT_S / 4) -> float:
+        """Send pings until a condition holds; return how many seconds that took."""
+        began = time.monotonic()
+        while not is_over():
+            for _ in range(pings):
+                self.say(Type.PING)
+            await asyncio.sleep(step_s)
+            assert time.monotonic() < began + 60
+        return time.monotonic() - began
+
+
+def pinging(port: int, proof: dict[str, bytes], is_over: Callable[[], bool], *, joins: bool = True) -> threading.Thread:
+    """Start a peer that sends pings and nothing else until `is_over`. joins: it joins before."""
+    guest = Guest(port, proof)
+    if joins:
+        guest.post(guest.join())
+
+    def ping() -> None:
+        with guest.peer:
+            while not is_over():
+                guest.say(Type.PING)
+                time.sleep(0.05)
+
+    thread = threading.Thread(target=ping, daemon=True)
+    thread.start()
+    return thread

@@ -1,0 +1,25 @@
+"""Scenarios in which clients lag so far behind that they need snapshots."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from worlds import lossy, scenario
+
+from seedbus.scenarios.schema.scenario import Scenario
+
+CROWD = {"clients": 30, "cohort": 3}
+
+
+def lagging(what: Any = scenario, **changes: Any) -> Scenario:
+    """Thirty clients, three asked a round: most miss ten commits. A snapshot has twenty chunks or more."""
+    lag = {"snapshot_after_commits": 4, "chunk_bytes": 128, "window": 4} | changes.pop("lag", {})
+    made: Scenario = what(**({"participation": CROWD, "stop": {"rounds": 60}, "lag": lag} | changes))
+    return made
+
+
+def rough(probability: float, **changes: Any) -> Scenario:
+    """`lagging` on links that lose messages, with a deadline that leaves time for a few windows of chunks."""
+    participation = CROWD | {"deadline_s": 3.0}
+    return lagging(partial(lossy, probability), **({"participation": participation, "stop": {"rounds": 100}} | changes))

@@ -1,4 +1,4 @@
-"""A reception with all that it needs, for tests of who comes, who is let in and who goes."""
+"""A registration with all that it needs, for tests of processes that join, are refused and go."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ class Hall:
             proofs=proofs,
             believes=not is_virtual,
         )
-        self.held: dict[int, int] = {}
-        self.came: list[list[tuple[int, int]]] = []
+        self.actual_versions: dict[int, int] = {}
+        self.changes: list[list[tuple[int, int]]] = []
         """Each time a process joined or was gone: (client, round) of the plans that are to be sent again."""
         self.told = Told()
         self.registration = Registration(
@@ -67,17 +67,19 @@ class Hall:
             self.told,
             scenario=b"the scenario",
             processes=processes,
-            held=lambda: self.held,
-            came=lambda: self.came.append([(plan.client, plan.round) for plan, _ in self.coordinator.take_outbox()]),
+            actual_versions=lambda: self.actual_versions,
+            on_change=lambda: self.changes.append(
+                [(plan.client, plan.round) for plan, _ in self.coordinator.take_outbox()]
+            ),
         )
 
-    def offered(self, wish: HostRequest, rights: Rights = OPERATOR) -> Offer:
-        offer = self.registration.greet(wish, rights)
+    def offered(self, request: HostRequest, rights: Rights = OPERATOR) -> Offer:
+        offer = self.registration.greet(request, rights)
         assert isinstance(offer, Offer), offer
         return offer
 
-    def declined(self, wish: HostRequest, rights: Rights = OPERATOR) -> Declined:
-        answer = self.registration.greet(wish, rights)
+    def declined(self, request: HostRequest, rights: Rights = OPERATOR) -> Declined:
+        answer = self.registration.greet(request, rights)
         assert isinstance(answer, Declined)
         return answer
 
@@ -90,9 +92,9 @@ class Hall:
         """A JOIN whose proofs are bound to an offer."""
         return joining(offer.host, *spans, **bound(PROOF | proofs, offer.nonce))
 
-    def comes(self, wish: HostRequest, version: int = 0, *, rights: Rights = OPERATOR) -> Offer:
+    def comes(self, request: HostRequest, version: int = 0, *, rights: Rights = OPERATOR) -> Offer:
         """A process comes and joins; all of its clients say that they hold `version`."""
-        offer = self.offered(wish, rights)
+        offer = self.offered(request, rights)
         spans = [Span(first, last, version) for first, last in offer.spans]
         admitted = self.registration.admit(offer.host, self.joining(offer, *spans))
         assert not isinstance(admitted, Declined) and admitted[1], admitted

@@ -59,7 +59,7 @@ def test_a_join_for_the_clients_of_others_is_refused(spans: tuple[Span, ...]) ->
     hall.offered(HostRequest(count=2))
     (refuse,), is_member = hall.joins(HOST, *spans)
     assert messages.unpack_refuse(refuse) == ("claims-another", f"host {HOST} joins for clients that are not its own")
-    assert not is_member and hall.coordinator.versions == {} and hall.came == []
+    assert not is_member and hall.coordinator.versions == {} and hall.changes == []
     assert [(row[0], row[4]) for row in hall.rows] == [("JOIN", "REFUSED"), ("REFUSE", "DELIVERED")]
     assert hall.told.refusals == ["claims-another"]
     assert hall.joins(HOST, Span(0, 1, 0))[1]
@@ -128,7 +128,7 @@ def test_in_simulated_time_a_newcomer_stands_where_those_before_it_stood() -> No
     hall = Hall(clients=3, processes=1)
     hall.comes(HostRequest())
     hall.close_rounds(4)
-    hall.held = {0: 2, 2: 1, EVALUATOR: 3}
+    hall.actual_versions = {0: 2, 2: 1, EVALUATOR: 3}
     versions = dict(hall.coordinator.versions)
     hall.registration.gone(HOST, "it was killed")
     hall.offered(HostRequest())
@@ -141,7 +141,7 @@ def test_in_simulated_time_the_log_goes_no_further_than_it_is_needed() -> None:
     hall.comes(HostRequest(((0, 1),)))
     hall.comes(HostRequest(((2, 3),)))
     hall.close_rounds(4)
-    hall.held = {0: 4, 2: 1, EVALUATOR: 4}
+    hall.actual_versions = {0: 4, 2: 1, EVALUATOR: 4}
     hall.registration.gone(HOST - 1, "it was killed")
     hall.offered(HostRequest())
     assert hall.stands(HOST - 1, Span(2, 3, 0)) == ([1, 0], 1)
@@ -151,7 +151,7 @@ def test_in_real_time_clients_stand_where_they_say_and_the_evaluator_where_it_wa
     hall = Hall(clients=3, processes=1, is_virtual=False)
     hall.comes(HostRequest())
     hall.close_rounds(4)
-    hall.held = {0: 4, 1: 4, 2: 4, EVALUATOR: 2}
+    hall.actual_versions = {0: 4, 1: 4, 2: 4, EVALUATOR: 2}
     hall.registration.gone(HOST, "it was killed")
     hall.offered(HostRequest())
     assert hall.stands(HOST, Span(0, 1, 0), Span(2, 2, 3)) == ([2, 0, 0, 3], 3)

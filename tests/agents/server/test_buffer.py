@@ -144,12 +144,12 @@ def test_without_a_deadline_a_client_is_waited_for_until_its_report_is_given_up(
     hand_in(made, [first[quick]])
     for _ in range(3):
         made.close_round()
-        assert made._rounds.attempt(0) is not None
+        assert made._rounds.get(0) is not None
         asked = opened(made)
         assert len(asked) == 1 and silent not in asked
         hand_in(made, list(asked.values()))
     made.close_round()
-    assert made._rounds.attempt(0) is None and len(opened(made)) == 2
+    assert made._rounds.get(0) is None and len(opened(made)) == 2
 
 
 def test_an_asynchronous_round_ends_when_nobody_is_left_to_answer() -> None:

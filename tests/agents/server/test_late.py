@@ -109,12 +109,12 @@ def test_a_report_is_given_up_after_so_many_rounds(max_staleness: int) -> None:
     late = play(made, 0)
     close(made)
     for _ in range(max_staleness):
-        assert made._rounds.attempt(0) is not None
+        assert made._rounds.get(0) is not None
         play(made, 0)
         if made.round == max_staleness:
             assert reason(made, late[1]) is None
         close(made)
-    assert made._rounds.attempt(0) is None
+    assert made._rounds.get(0) is None
     play(made, 0)
     assert reason(made, late[2]) == "late"
     assert all(round > 0 for round, _, _ in terms(close(made)))
@@ -165,7 +165,7 @@ def test_without_late_a_late_report_is_discarded() -> None:
     close(made)
     play(made, 0)
     assert reason(made, late[1]) == "late"
-    assert made._rounds.attempt(0) is None
+    assert made._rounds.get(0) is None
 
 
 # who comes and goes

@@ -205,7 +205,7 @@ def test_a_process_that_goes_before_it_has_joined_was_never_there() -> None:
     hall = Hall(is_virtual=False)
     hall.offered(HostRequest(((1, 2),)))
     hall.registration.gone(HOST, "it said nothing")
-    assert not any(hall.came) and hall.coordinator.versions == {}
+    assert not any(hall.changes) and hall.coordinator.versions == {}
     assert hall.offered(HostRequest(((1, 2),))).evaluates
 
 
@@ -213,11 +213,11 @@ def test_in_simulated_time_nothing_else_comes_of_a_process_that_goes() -> None:
     hall = Hall(clients=6, processes=1)
     hall.comes(HostRequest())
     hall.coordinator.open_round()
-    hall.came.clear()
+    hall.changes.clear()
     hall.registration.gone(HOST, "it was killed")
-    assert hall.coordinator.missing == list(range(6)) and hall.came == []
+    assert hall.coordinator.missing == list(range(6)) and hall.changes == []
     hall.comes(HostRequest())
-    assert hall.coordinator.missing == list(range(6)) and hall.came == [[]]
+    assert hall.coordinator.missing == list(range(6)) and hall.changes == [[]]
 
 
 def test_in_real_time_the_clients_of_a_process_that_goes_have_left_the_run() -> None:
@@ -225,9 +225,9 @@ def test_in_real_time_the_clients_of_a_process_that_goes_have_left_the_run() -> 
     hall.comes(HostRequest())
     hall.comes(HostRequest())
     hall.coordinator.open_round()
-    hall.came.clear()
+    hall.changes.clear()
     hall.registration.gone(HOST, "it was killed")
-    assert hall.coordinator.missing == [3, 4, 5] and hall.came == [[]], "whoever waits is told to look again"
+    assert hall.coordinator.missing == [3, 4, 5] and hall.changes == [[]], "whoever waits is told to look again"
     hall.registration.gone(HOST - 1, "it was killed")
     assert hall.coordinator.is_round_over and not hall.coordinator.has_members
     hall.comes(HostRequest())

@@ -1,4 +1,4 @@
-"""What all tests have in common."""
+"""Fixtures and hooks of all tests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from commands import Command, Said
+from commands import Command, CommandResult
 from small_language import write_model, write_sets
 from worlds import scenario
 
@@ -20,26 +20,26 @@ from seedbus.scenarios.schema.yaml_text import dump
 pytest.register_assert_rewrite("task_contract")
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest leaves out what is slow
+@pytest.hookimpl(tryfirst=True)  # before pytest deselects slow tests
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """`@pytest.mark.few(count)`: of a test's cases, the fast suite runs `count`, spread evenly; the rest are slow."""
+    """Apply `@pytest.mark.few(count)`: keep `count` cases of a test, spread evenly, and mark the others as slow."""
     cases: dict[object, list[pytest.Item]] = {}
     for item in items:
         if item.get_closest_marker("few") is not None:
             cases.setdefault((item.path, getattr(item, "originalname", item.name)), []).append(item)
-    for found in cases.values():
-        marker = found[0].get_closest_marker("few")
+    for items_of_test in cases.values():
+        marker = items_of_test[0].get_closest_marker("few")
         assert marker is not None
-        count = min(marker.args[0], len(found))
-        kept = {number * len(found) // count for number in range(count)}
-        for number, item in enumerate(found):
+        count = min(marker.args[0], len(items_of_test))
+        kept = {number * len(items_of_test) // count for number in range(count)}
+        for number, item in enumerate(items_of_test):
             if number not in kept:
                 item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_traces(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """What data leaves in a cache goes into the tests' own folder, for the processes that they start too."""
+    """Keep cached data in the tests' own folder and the Hugging Face libraries offline, in child processes too."""
     patch = pytest.MonkeyPatch()
     patch.setenv("SEEDBUS_CACHE", str(tmp_path_factory.mktemp("cache")))
     patch.setenv("HF_HUB_OFFLINE", "1")
@@ -61,20 +61,20 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def make(opt: Path, texts: Path) -> Any:
-    """Makes tasks on the tiny model and the tiny sets."""
+    """A function that makes language-model tasks on the tiny model and the tiny data sets."""
 
-    def made(dataset: str = "sst2", **fields: Any) -> Any:
-        chosen = {"model": str(opt), "dataset": dataset, "data": str(texts / dataset), "answer_tokens": 4}
+    def make_task(dataset: str = "sst2", **fields: Any) -> Any:
+        defaults = {"model": str(opt), "dataset": dataset, "data": str(texts / dataset), "answer_tokens": 4}
         from seedbus.models.tasks.language_model import LanguageModel
 
-        return LanguageModel.model_validate(chosen | fields)
+        return LanguageModel.model_validate(defaults | fields)
 
-    return made
+    return make_task
 
 
 @pytest.fixture
 def memory() -> Iterator[Path]:
-    """A folder in memory, where there is one: for thousands of files of which none is worth a disk."""
+    """A folder in memory if the system has one, for tests that write thousands of files."""
     shared = Path("/dev/shm")
     with TemporaryDirectory(prefix="seedbus-", dir=shared if os.access(shared, os.W_OK) else None) as folder:
         yield Path(folder)
@@ -82,15 +82,15 @@ def memory() -> Iterator[Path]:
 
 @pytest.fixture
 def seedbus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """Runs the command in this process, in a folder with a small scenario in small.yaml."""
+    """A function that runs the command in this process, in a folder with a small scenario in small.yaml."""
     monkeypatch.chdir(tmp_path)
     Path("small.yaml").write_text(dump(scenario(stop={"rounds": 5}).resolved()), encoding="utf-8")
 
-    def call(*arguments: Any) -> Said:
+    def call(*arguments: Any) -> CommandResult:
         monkeypatch.setattr(sys, "argv", ["seedbus", *map(str, arguments)])
         with pytest.raises(SystemExit) as raised:
             cli.main()
         captured = capsys.readouterr()
-        return Said(int(raised.value.code or 0), captured.out, captured.err)
+        return CommandResult(int(raised.value.code or 0), captured.out, captured.err)
 
     return call

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgpack
 import pytest
-from bus_harness import MS, SAID, SECOND, Copy, Flip, Harness, Hold, Letter, Lose, plan, report, reported
+from bus_harness import MS, REPORT_TALLY, SECOND, Copy, Flip, Harness, Hold, Lose, Receipt, plan, report, reported
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -64,7 +64,7 @@ def test_a_message_reaches_its_recipient_and_nobody_else() -> None:
     for envelope in (plan(2, 5), report(3, 5), Envelope(Kind.COMMIT, EVALUATOR, 5, 6, ["x", 1.5])):
         harness.bus.send(envelope)
     harness.run()
-    assert {letter.address: letter.content for letter in harness.letters} == {
+    assert {receipt.address: receipt.content for receipt in harness.receipts} == {
         2: plan(2, 5),
         SERVER: report(3, 5),
         EVALUATOR: Envelope(Kind.COMMIT, EVALUATOR, 5, 6, ["x", 1.5]),
@@ -74,8 +74,8 @@ def test_a_message_reaches_its_recipient_and_nobody_else() -> None:
 def test_letters_are_read_in_the_order_of_their_arrival() -> None:
     clock = VirtualClock()
     mailbox = Mailbox("reader", clock)
-    for letter in range(5):
-        mailbox.put(letter)
+    for receipt in range(5):
+        mailbox.put(receipt)
 
     async def read() -> list[int]:
         return [await mailbox.get() for _ in range(5)]
@@ -118,7 +118,7 @@ def test_a_message_dropped_by_a_rule_still_costs_its_bytes(make: Callable[..., E
     harness.run()
     whole.run()
     (row,) = whole.rows
-    assert harness.letters == [] and (row.payload_bytes, row.framing_bytes) == (103, 8)
+    assert harness.receipts == [] and (row.payload_bytes, row.framing_bytes) == (103, 8)
     # what travels up was on the wire before a rule could lose it; what travels down never was
     framing = 8 if make is report else 0
     assert harness.rows == [row._replace(arrived_ns=-1, fate=Fate.DROPPED, framing_bytes=framing)]
@@ -135,7 +135,7 @@ def test_what_is_under_way_at_the_end_has_its_row() -> None:
         (Kind.PLAN, -1, Fate.UNDER_WAY, 0),
         (Kind.REPORT, -1, Fate.UNDER_WAY, 7),
     ]
-    assert harness.letters == []
+    assert harness.receipts == []
 
 
 @settings(deadline=None)
@@ -146,7 +146,7 @@ def test_nothing_is_dropped_silently(script: list[Any], chosen: list[Rule], unti
     harness.run(max(until_ns, 1))
     harness.bus.close()
     fates = Counter(harness.fates)
-    assert fates[Fate.DELIVERED] == len(harness.letters)
+    assert fates[Fate.DELIVERED] == len(harness.receipts)
     ended_ns = harness.clock.now_ns
     departed = [entry for entry in script if entry[3] < ended_ns or entry[3] == 0]
     waiting = [entry for entry in script if entry[3] == ended_ns > 0]  # of this very instant, sent or not
@@ -168,7 +168,7 @@ def test_a_malformed_frame_is_refused_counted_by_peer_and_put_into_the_mailbox()
     harness.run()
     assert harness.fates == [Fate.DELIVERED, Fate.REFUSED, Fate.REFUSED, Fate.REFUSED]
     assert harness.bus.refused == {(3, "the frame"): 2, (2, "the frame"): 1}
-    contents = [letter.content for letter in harness.letters if isinstance(letter.content, MalformedEnvelope)]
+    contents = [receipt.content for receipt in harness.receipts if isinstance(receipt.content, MalformedEnvelope)]
     assert [error.peer for error in contents] == [2, 3, 3]
     assert [row.payload_bytes for row in harness.rows if row.sender == 3] == [15, 15]
 
@@ -233,12 +233,12 @@ def test_messages_of_one_instant_arrive_in_the_order_of_kind_client_and_round() 
         for envelope in script:
             harness.bus.send(envelope)
         harness.run()
-        arrived.append([letter.content for letter in harness.letters])
+        arrived.append([receipt.content for receipt in harness.receipts])
     assert arrived[0] == arrived[1] == [sent[4], sent[3], sent[2], sent[1], sent[0]]
 
 
-def later(harness: Harness, since: int, rows: int) -> tuple[list[Letter], list[Row]]:
-    return harness.letters[since:], harness.rows[rows:]
+def later(harness: Harness, since: int, rows: int) -> tuple[list[Receipt], list[Row]]:
+    return harness.receipts[since:], harness.rows[rows:]
 
 
 def answer_ns(client: int, round: int, seeds: int = 0) -> int:
@@ -266,7 +266,7 @@ def test_a_bus_cut_in_mid_flight_and_restored_delivers_the_same_to_the_end(
     whole, resumed, again = (harness() for _ in range(3))
     send(whole, before)
     whole.run(cut_ns)
-    seen, counted = len(whole.letters), len(whole.rows)
+    seen, counted = len(whole.receipts), len(whole.rows)
     checkpoint = msgpack.packb(whole.bus.checkpoint())
     for each in (resumed, again):
         each.bus.restore(msgpack.unpackb(checkpoint))
@@ -277,8 +277,8 @@ def test_a_bus_cut_in_mid_flight_and_restored_delivers_the_same_to_the_end(
         send(each, after)
         each.run(each.clock.now_ns + 60 * MS)
         each.bus.close()
-    assert later(whole, seen, counted) == (resumed.letters, resumed.rows)
+    assert later(whole, seen, counted) == (resumed.receipts, resumed.rows)
     assert whole.bus.rules.counts() == resumed.bus.rules.counts()
-    scripted = [row for row in whole.rows if row.scalars != SAID.scalars]
+    scripted = [row for row in whole.rows if row.scalars != REPORT_TALLY.scalars]
     times = 1 + sum(each.copies for each in meddlers if isinstance(each, Copy))
     assert len(scripted) == times * (len(before) + len(after) - len(whole.unsent))

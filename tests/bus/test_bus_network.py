@@ -204,7 +204,7 @@ def test_delays_add_and_drops_win() -> None:
 def test_faults_of_no_intensity_change_nothing_to_the_byte() -> None:
     nothing: list[Rule] = [Drop(probability=0.0), Delay(by=Constant(value=0.0)), Delay(by=FIFTY_MS, probability=0.0)]
     with_faults, without = (sending(Harness(JITTER, rules, seed=5), TRAFFIC) for rules in (nothing, []))
-    assert with_faults.rows == without.rows and with_faults.letters == without.letters
+    assert with_faults.rows == without.rows and with_faults.receipts == without.receipts
 
 
 DURATIONS: dict[str, tuple[Duration, float]] = {
@@ -229,7 +229,7 @@ def test_half_of_a_durations_draws_fall_below_its_median(name: str) -> None:
 def test_no_tail_is_so_heavy_that_it_outruns_the_clock(heavy: Duration) -> None:
     assert heavy.quantile(1 - 2**-53) == 10**6 and heavy.quantile(0.999) == 10**6
     harness = sending(Harness(rules=[Delay(by=heavy)]), [plan(0, round) for round in range(50)])
-    assert all(letter.at_ns <= HORIZON_S * SECOND for letter in harness.letters)
+    assert all(receipt.at_ns <= HORIZON_S * SECOND for receipt in harness.receipts)
 
 
 def test_compute_takes_the_clients_slowness_times_its_evaluations() -> None:

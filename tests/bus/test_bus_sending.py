@@ -56,7 +56,7 @@ def test_nobody_speaks_for_another() -> None:
     harness.bus.send_frame(report(3), frame, header)
     harness.run()
     assert harness.fates == [Fate.REFUSED]
-    (error,) = (letter.content for letter in harness.letters)
+    (error,) = (receipt.content for receipt in harness.receipts)
     assert "the client is 2, who did not send it" in str(error)
 
 
@@ -66,7 +66,7 @@ def test_a_client_does_not_send_what_only_a_server_sends(frame: bytes) -> None:
     harness.bus.send_frame(report(3), frame, 5)
     harness.run()
     assert harness.fates == [Fate.REFUSED] and harness.bus.refused == {(3, "the kind"): 1}
-    assert "which travels the other way" in str(harness.letters[0].content)
+    assert "which travels the other way" in str(harness.receipts[0].content)
 
 
 def test_what_would_arrive_after_the_end_of_time_just_never_does() -> None:

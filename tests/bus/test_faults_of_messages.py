@@ -48,7 +48,7 @@ def test_copies_add_up_and_are_not_copied_again() -> None:
     harness = Harness(rules=[Duplicate(copies=2), Copy(3)])
     harness.bus.send(plan())
     harness.run()
-    assert len(harness.letters) == 1 + 2 + 3
+    assert len(harness.receipts) == 1 + 2 + 3
     assert counts(harness) == [{"duplicated": 2}, {"duplicated": 3}]
 
 
@@ -67,7 +67,7 @@ def test_every_copy_is_lost_held_back_and_damaged_by_itself() -> None:
     fates = {fate: harness.fates.count(fate) for fate in set(harness.fates)}
     assert sum(fates.values()) == 1000
     assert fates[Fate.DROPPED] == pytest.approx(500, abs=60) and fates[Fate.REFUSED] == pytest.approx(100, abs=40)
-    assert len(set(harness.arrivals_ns)) == fates[Fate.DELIVERED] == len(harness.letters)
+    assert len(set(harness.arrivals_ns)) == fates[Fate.DELIVERED] == len(harness.receipts)
 
 
 @pytest.mark.parametrize(("make", "framing"), [(plan, [7, 7, 7]), (report, [7, 0, 0])])
@@ -102,7 +102,7 @@ def test_a_damaged_message_arrives_and_is_thrown_away_whatever_its_bits_would_sa
     harness.run()
     reports = [row for row in harness.rows if row.kind == Kind.REPORT]
     assert [(row.fate, row.arrived_ns) for row in reports] == [(Fate.REFUSED, 200 * MS)] * 4
-    assert harness.letters == [] and counts(harness) == [{"corrupted": 4}]
+    assert harness.receipts == [] and counts(harness) == [{"corrupted": 4}]
 
 
 def test_a_damaged_plan_reaches_no_client_and_brings_nobody_forward() -> None:
@@ -144,7 +144,7 @@ def test_messages_overtake_each_other_within_the_window_and_not_beyond() -> None
     for round in range(50):
         harness.bus.send(plan(0, round))
     harness.run()
-    rounds = [letter.content.round for letter in harness.letters if not isinstance(letter.content, Exception)]
+    rounds = [receipt.content.round for receipt in harness.receipts if not isinstance(receipt.content, Exception)]
     assert rounds != sorted(rounds) == list(range(50))
     assert 100 * MS < min(harness.arrivals_ns) < 200 * MS and 500 * MS < max(harness.arrivals_ns) < 600 * MS
 

@@ -13,14 +13,14 @@ import msgpack
 import pytest
 from bus_harness import (
     MS,
-    SAID,
+    REPORT_TALLY,
     SECOND,
-    Backwards,
-    Desk,
+    FakeRegistration,
     Follower,
     Harness,
     Hold,
     Lose,
+    ReversedTransport,
     bus_on,
     plan,
     report,
@@ -94,8 +94,8 @@ def test_an_answer_departs_like_any_message() -> None:
     harness.run(SECOND)
     up, frame = harness.rows[1], encode(report(1, 4, 5, size=117))[0]
     assert (up.sent_ns, up.arrived_ns) == (3 * MS, 7 * MS), "1,000 bits at 1 Mbit/s, and the rule's delay"
-    assert (up.header_bytes + up.payload_bytes, up.header_bytes, up.scalars) == (len(frame), 5, SAID.scalars)
-    assert [letter.content for letter in harness.letters] == [report(1, 4, 5, size=117)]
+    assert (up.header_bytes + up.payload_bytes, up.header_bytes, up.scalars) == (len(frame), 5, REPORT_TALLY.scalars)
+    assert [receipt.content for receipt in harness.receipts] == [report(1, 4, 5, size=117)]
 
 
 scripts = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 30 * MS)), max_size=12)
@@ -113,13 +113,13 @@ def test_no_difference_is_made_by_when_an_answer_is_there(
         return [report(asked.client, asked.round, size=size) for size in sizes[: 1 + asked.client % 3]]
 
     found = []
-    for transport in (MemoryTransport, Backwards, OnAThread):
+    for transport in (MemoryTransport, ReversedTransport, OnAThread):
         harness = Harness(JITTER, rules, seed=5, transport=transport, answers=said, answer_ns=answer_ns)
         for client, round, after_ns in script:
             harness.send(plan(client, round), after_ns)
         harness.run(SECOND)
         harness.clock.run(harness.transport.close())
-        found.append((harness.rows, harness.letters))
+        found.append((harness.rows, harness.receipts))
     assert found[0] == found[1] == found[2]
     delivered = [row for row in found[0][0] if row.kind == Kind.PLAN and row.fate == Fate.DELIVERED]
     expected = sum(len(sizes[: 1 + row.recipient % 3]) for row in delivered)
@@ -159,7 +159,7 @@ def test_what_a_follower_says_twice_is_heard_once() -> None:
     harness = Harness(transport=Stammering, answers=reported)
     harness.bus.send(plan(1, 2))
     harness.run(SECOND)
-    assert [letter.content for letter in harness.letters] == [report(1, 2)]
+    assert [receipt.content for receipt in harness.receipts] == [report(1, 2)]
 
 
 def test_equal_plans_are_answered_one_by_one() -> None:
@@ -167,7 +167,7 @@ def test_equal_plans_are_answered_one_by_one() -> None:
     for _ in range(20):
         harness.bus.send(plan(1, 2))
     harness.run(SECOND)
-    assert len(harness.asked) == len(harness.letters) == 20
+    assert len(harness.asked) == len(harness.receipts) == 20
     assert len({row.arrived_ns for row in harness.rows if row.kind == Kind.REPORT}) == 20
 
 
@@ -191,11 +191,13 @@ def test_an_answer_that_is_malformed_is_refused_on_arrival_and_the_others_are_no
     assert (refused.kind, refused.sender, refused.round) == (Kind.REPORT, 2, 1)
     assert refused.header_bytes + refused.payload_bytes == len(frame)
     assert (refused.arrived_ns, refused.scalars) == (2 * MS, 0)
-    assert report(2, 1) in [letter.content for letter in harness.letters] and len(harness.letters) == 2
+    assert report(2, 1) in [receipt.content for receipt in harness.receipts] and len(harness.receipts) == 2
 
 
 def test_a_client_is_as_far_as_what_it_has_answered() -> None:
-    harness = Harness(transport=Backwards, answers=lambda asked: [], answer_ns=lambda client, round, seeds: 5 * MS)
+    harness = Harness(
+        transport=ReversedTransport, answers=lambda asked: [], answer_ns=lambda client, round, seeds: 5 * MS
+    )
     harness.bus.send(plan(1, 1, base=4))
     harness.run(4 * MS)
     assert len(harness.asked) == 1 and harness.positions.actual_versions == {}
@@ -234,7 +236,7 @@ def test_waiting_for_all_answers_takes_no_simulated_time() -> None:
 def test_answers_to_come_are_part_of_a_checkpoint() -> None:
     harness, resumed = (
         Harness(answers=reported, answer_ns=lambda client, round, seeds: 5 * MS, transport=transport)
-        for transport in (MemoryTransport, Backwards)
+        for transport in (MemoryTransport, ReversedTransport)
     )
     for _ in range(2):
         harness.bus.send(plan(1, 2, 3))
@@ -246,7 +248,7 @@ def test_answers_to_come_are_part_of_a_checkpoint() -> None:
         each.bus.send(plan(1, 2, 3))  # not mistaken for those that are still to be answered
         each.run(SECOND)
         assert sent_up(each) == [(1, 2, 5 * MS)] * 2 + [(1, 2, 6 * MS)]
-        assert [letter.content for letter in each.letters] == [report(1, 2, 3)] * 3
+        assert [receipt.content for receipt in each.receipts] == [report(1, 2, 3)] * 3
     assert resumed.asked[0].at_ns == MS and len(resumed.asked) == 1
 
 
@@ -266,32 +268,32 @@ def test_answers_of_one_instant_are_said_in_one_order_before_a_checkpoint_and_af
     resumed.bus.restore(kept[0])
     resumed.run(SECOND)
     for each in (harness, resumed):
-        assert [letter.content for letter in each.letters] == [report(1, 2, Kind.REFUSE), report(1, 2, Kind.PLAN)]
+        assert [receipt.content for receipt in each.receipts] == [report(1, 2, Kind.REFUSE), report(1, 2, Kind.PLAN)]
 
 
 def test_what_comes_once_the_bus_is_closed_changes_nothing() -> None:
-    harness = Harness(transport=Backwards, answers=reported)
+    harness = Harness(transport=ReversedTransport, answers=reported)
     harness.bus.send(plan(1))
     answered = harness.bus.answers.expect((Kind.PLAN, 2, 0, 0, 0), 7, 0)
     harness.bus.close()
     answered([encode(report(2))[0]])
     harness.run(SECOND)
     assert [row.fate for row in harness.rows] == [Fate.UNDER_WAY]
-    assert harness.asked == [] and harness.letters == [] and harness.positions.actual_versions == {}
+    assert harness.asked == [] and harness.receipts == [] and harness.positions.actual_versions == {}
 
 
 def test_in_real_time_nobody_waits_for_an_answer_and_deliveries_of_an_instant_go_together() -> None:
     clock, flushes = WallClock(), [0]
 
-    class Counting(Backwards):
+    class Counting(ReversedTransport):
         def flush(self) -> None:
-            flushes[0] += bool(self._kept)
+            flushes[0] += bool(self._pending)
             super().flush()
 
     transport = Counting(lambda offer: Follower(offer, lambda frame: [frame.replace(b"\x16", b"\x17", 1)]))
     bus = bus_on(clock, transport)
     mailbox = bus.open(SERVER, "the server")
-    transport.start(Desk((0, 9)))
+    transport.start(FakeRegistration((0, 9)))
 
     async def main() -> Sequence[Envelope]:
         bus.answers.expect((Kind.PLAN, 3, 9, 0, 0), 0, 0)
@@ -309,7 +311,7 @@ def test_in_real_time_nobody_waits_for_an_answer_and_deliveries_of_an_instant_go
 
 
 def test_what_reaches_nobody_any_more_is_booked_as_lost_and_costs_no_framing() -> None:
-    class Deserted(Backwards):
+    class Deserted(ReversedTransport):
         is_wire = True
 
         def reaches(self, address: int) -> bool:
@@ -328,7 +330,7 @@ def test_what_reaches_nobody_any_more_is_booked_as_lost_and_costs_no_framing() -
         (1, Fate.DROPPED, 0, -1),
         (2, Fate.DELIVERED, 2, 0),
     ]
-    assert sorted(letter.address for letter in harness.asked) == [0, 2] and 1 not in harness.positions.actual_versions
+    assert sorted(receipt.address for receipt in harness.asked) == [0, 2] and 1 not in harness.positions.actual_versions
 
 
 def test_who_wakes_holds_no_more_than_is_left_to_it_and_nothing_once_it_is_refused() -> None:

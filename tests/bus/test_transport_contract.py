@@ -1,4 +1,4 @@
-"""What every transport promises. A new one joins `WAYS` in standing.py, and inherits every test."""
+"""What every transport promises. A new one joins `WAYS` in running_transports.py, and inherits every test."""
 
 from __future__ import annotations
 
@@ -8,8 +8,17 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from bus_harness import Desk, Follower
-from standing import CLIENTS, WAYS, WIRES, echo, following, listening, standing, until
+from bus_harness import FakeRegistration, Follower
+from running_transports import (
+    CLIENTS,
+    SOCKET_TRANSPORTS,
+    TRANSPORT_NAMES,
+    echo,
+    followers_on_thread,
+    listening_hub,
+    running_transport,
+    until,
+)
 
 from seedbus.bus import EVALUATOR, HOST, Envelope, HostRequest, Kind, UnknownAddress, encode
 
@@ -20,83 +29,83 @@ def digest(frame: bytes) -> list[bytes]:
     return [hashlib.sha256(frame).digest()]
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", TRANSPORT_NAMES)
 async def test_a_frame_arrives_unchanged_and_so_does_its_answer(way: str, tmp_path: Path) -> None:
-    async with standing(way, tmp_path) as there:
+    async with running_transport(way, tmp_path) as running:
         frame = bytes(range(256))
-        ((answer,),) = await there.ask((2, frame))
+        ((answer,),) = await running.ask((2, frame))
         assert answer == b"answer to " + frame and type(answer) is bytes
-        assert there.asked == {HOST: [frame]} and type(there.asked[HOST][0]) is bytes
+        assert running.asked == {HOST: [frame]} and type(running.asked[HOST][0]) is bytes
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", TRANSPORT_NAMES)
 async def test_a_thousand_deliveries_in_one_go_are_each_answered_and_handled_in_their_order(
     way: str, tmp_path: Path
 ) -> None:
-    async with standing(way, tmp_path) as there:
+    async with running_transport(way, tmp_path) as running:
         deliveries = [(number % 5 or EVALUATOR, f"{number % 5} {number}".encode()) for number in range(1000)]
         deliveries = [(address - 1 if address > 0 else address, frame) for address, frame in deliveries]
-        assert await there.ask(*deliveries) == [echo(frame) for _, frame in deliveries]
+        assert await running.ask(*deliveries) == [echo(frame) for _, frame in deliveries]
         for first in b"01234":
             sent = [frame for _, frame in deliveries if frame[0] == first]
-            assert [frame for frame in there.asked[HOST] if frame[0] == first] == sent and len(sent) == 200
+            assert [frame for frame in running.asked[HOST] if frame[0] == first] == sent and len(sent) == 200
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", TRANSPORT_NAMES)
 async def test_equal_frames_are_not_taken_for_one(way: str, tmp_path: Path) -> None:
     numbers = iter(range(10))
-    async with standing(way, tmp_path, lambda frame: [b"%d" % next(numbers)]) as there:
-        assert await there.ask(*[(1, b"same")] * 3) == [[b"0"], [b"1"], [b"2"]]
-        assert await there.ask((1, b"same")) == [[b"3"]]
+    async with running_transport(way, tmp_path, lambda frame: [b"%d" % next(numbers)]) as running:
+        assert await running.ask(*[(1, b"same")] * 3) == [[b"0"], [b"1"], [b"2"]]
+        assert await running.ask((1, b"same")) == [[b"3"]]
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", TRANSPORT_NAMES)
 async def test_frames_of_any_size_go_down_whole(way: str, tmp_path: Path) -> None:
-    async with standing(way, tmp_path, digest) as there:
+    async with running_transport(way, tmp_path, digest) as running:
         frames = [bytes(n % 251 for n in range(size)) for size in (0, 1, 255, 256, 65_536, MEBIBYTE, 127, 128, 2)]
         for frame in frames:
-            assert await there.ask((1, frame)) == [digest(frame)]
-        assert await there.ask(*((1, frame) for frame in frames)) == list(map(digest, frames))
+            assert await running.ask((1, frame)) == [digest(frame)]
+        assert await running.ask(*((1, frame) for frame in frames)) == list(map(digest, frames))
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", TRANSPORT_NAMES)
 async def test_answers_of_any_size_come_up_whole(way: str, tmp_path: Path) -> None:
     def sized(frame: bytes) -> list[bytes]:
         return [bytes(n % 251 for n in range(int(frame)))]
 
-    async with standing(way, tmp_path, sized) as there:
+    async with running_transport(way, tmp_path, sized) as running:
         frames = [b"%d" % size for size in (0, 1, 255, 256, 16_384, 60_000)]
         for frame in frames:
-            assert await there.ask((1, frame)) == [sized(frame)]
-        assert await there.ask(*((1, frame) for frame in frames * 3)) == list(map(sized, frames * 3))
+            assert await running.ask((1, frame)) == [sized(frame)]
+        assert await running.ask(*((1, frame) for frame in frames * 3)) == list(map(sized, frames * 3))
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", TRANSPORT_NAMES)
 async def test_an_answer_is_as_many_frames_as_the_follower_says(way: str, tmp_path: Path) -> None:
-    async with standing(way, tmp_path, lambda frame: [b"%d" % n for n in range(int(frame))]) as there:
+    async with running_transport(way, tmp_path, lambda frame: [b"%d" % n for n in range(int(frame))]) as running:
         counts = [0, 1, 3, 0, 64, 0, 2]
-        answers = await there.ask(*((1, b"%d" % count) for count in counts))
+        answers = await running.ask(*((1, b"%d" % count) for count in counts))
         assert answers == [[b"%d" % n for n in range(count)] for count in counts]
-        assert await there.ask((1, b"0")) == [[]]
+        assert await running.ask((1, b"0")) == [[]]
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", TRANSPORT_NAMES)
 async def test_a_frame_is_opaque(way: str, tmp_path: Path) -> None:
     said = [b"", b"\xc1", encode(Envelope(Kind.BYE, HOST, 0, 0))[0], encode(Envelope(Kind.JOIN, HOST, 0, 0))[0]]
-    async with standing(way, tmp_path, lambda frame: [frame]) as there:
-        assert await there.ask(*((1, frame) for frame in said)) == [[frame] for frame in said]
-        assert await there.ask((1, b"still there")) == [[b"still there"]]
-        assert there.desk.refusals == []
+    async with running_transport(way, tmp_path, lambda frame: [frame]) as running:
+        assert await running.ask(*((1, frame) for frame in said)) == [[frame] for frame in said]
+        assert await running.ask((1, b"still there")) == [[b"still there"]]
+        assert running.registration.refusals == []
 
 
-@pytest.mark.parametrize("way", WIRES)
+@pytest.mark.parametrize("way", SOCKET_TRANSPORTS)
 async def test_a_frame_reaches_its_clients_process_and_no_other(way: str, tmp_path: Path) -> None:
-    wishes = [HostRequest(((0, 1),), evaluates=False), HostRequest(((2, 3),), evaluates=True)]
-    async with standing(way, tmp_path, wishes=wishes) as there:
+    requests = [HostRequest(((0, 1),), evaluates=False), HostRequest(((2, 3),), evaluates=True)]
+    async with running_transport(way, tmp_path, requests=requests) as running:
         addresses = [0, 2, EVALUATOR, 1, 3, 0]
         frames = [b"to %d" % address for address in addresses]
-        assert await there.ask(*zip(addresses, frames, strict=True)) == list(map(echo, frames))
-        heard = sorted(there.asked.values())
+        assert await running.ask(*zip(addresses, frames, strict=True)) == list(map(echo, frames))
+        heard = sorted(running.asked.values())
         assert heard == [[b"to 0", b"to 1", b"to 0"], [b"to 2", b"to -2", b"to 3"]]
 
 
@@ -105,15 +114,15 @@ async def test_a_frame_reaches_its_clients_process_and_no_other(way: str, tmp_pa
 async def test_in_memory_an_address_where_nobody_can_be_is_refused_by_name(
     way: str, address: int, tmp_path: Path
 ) -> None:
-    async with standing(way, tmp_path) as there:
+    async with running_transport(way, tmp_path) as running:
         with pytest.raises(UnknownAddress, match=f"no mailbox is open at address {address}") as caught:
-            there.transport.deliver(address, b"frame", lambda frames: None)
-        assert caught.value.address == address and there.asked == {HOST: []}
+            running.transport.deliver(address, b"frame", lambda frames: None)
+        assert caught.value.address == address and running.asked == {HOST: []}
 
 
-@pytest.mark.parametrize("way", WIRES)
+@pytest.mark.parametrize("way", SOCKET_TRANSPORTS)
 async def test_what_is_delivered_to_nobody_waits_for_whoever_comes(way: str, tmp_path: Path) -> None:
-    desk, events = Desk(CLIENTS), list[str]()
+    registration, events = FakeRegistration(CLIENTS), list[str]()
 
     class Late(Follower):
         def welcome(self, frame: bytes) -> None:
@@ -124,8 +133,8 @@ async def test_what_is_delivered_to_nobody_waits_for_whoever_comes(way: str, tmp
         events.append(frame.decode())
         return echo(frame)
 
-    async with listening(way, tmp_path) as (hub, context):
-        hub.start(desk)
+    async with listening_hub(way, tmp_path) as (hub, context):
+        hub.start(registration)
         assert hub.reaches(1), "once somebody comes"
         answers: list[list[bytes]] = []
         for number in range(3):
@@ -133,7 +142,7 @@ async def test_what_is_delivered_to_nobody_waits_for_whoever_comes(way: str, tmp
         hub.flush()
         await asyncio.sleep(0.02)
         assert answers == []
-        with following(hub, [HostRequest()], partial(Late, handle=handle), context):
+        with followers_on_thread(hub, [HostRequest()], partial(Late, handle=handle), context):
             await until(lambda: len(answers) == 3)
             hub.post(HOST, encode(Envelope(Kind.BYE, HOST, 0, 0))[0])
             await hub.close()
@@ -141,59 +150,59 @@ async def test_what_is_delivered_to_nobody_waits_for_whoever_comes(way: str, tmp
     assert events == ["welcome", "0", "1", "2"], "whoever comes knows where it stands before it is asked"
 
 
-@pytest.mark.parametrize("way", WIRES)
+@pytest.mark.parametrize("way", SOCKET_TRANSPORTS)
 async def test_where_nothing_is_delivered_again_nobody_answers_with_nothing(way: str, tmp_path: Path) -> None:
-    async with standing(way, tmp_path, redelivers=False) as there:
-        assert await there.ask((1, b"there"), (7, b"nobody")) == [echo(b"there"), []]
-        assert [there.transport.reaches(address) for address in (1, 7, EVALUATOR)] == [True, False, True]
+    async with running_transport(way, tmp_path, redelivers=False) as running:
+        assert await running.ask((1, b"there"), (7, b"nobody")) == [echo(b"there"), []]
+        assert [running.transport.reaches(address) for address in (1, 7, EVALUATOR)] == [True, False, True]
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", TRANSPORT_NAMES)
 async def test_framing_is_a_whole_number_of_bytes_that_depends_on_the_size_alone(way: str, tmp_path: Path) -> None:
     sizes = [0, 1, 127, 128, 255, 256, 16_383, 16_384, 65_536, MEBIBYTE]
-    async with standing(way, tmp_path, digest) as there:
-        before = [there.transport.framing_bytes(size) for size in sizes]
-        await there.ask(*((1, bytes(size)) for size in sizes))
-        assert before == [there.transport.framing_bytes(size) for size in sizes] == sorted(before)
-        assert all(type(each) is int and each >= there.transport.is_wire for each in before)
-        assert there.transport.is_wire or not any(before)
+    async with running_transport(way, tmp_path, digest) as running:
+        before = [running.transport.framing_bytes(size) for size in sizes]
+        await running.ask(*((1, bytes(size)) for size in sizes))
+        assert before == [running.transport.framing_bytes(size) for size in sizes] == sorted(before)
+        assert all(type(each) is int and each >= running.transport.is_wire for each in before)
+        assert running.transport.is_wire or not any(before)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", TRANSPORT_NAMES)
 async def test_bytes_of_no_message_are_told_once_by_host_and_direction(way: str, tmp_path: Path) -> None:
-    async with standing(way, tmp_path) as there:
-        await there.ask((1, b"frame"))
-        told, again = there.transport.link_bytes(), there.transport.link_bytes()
-        assert told == [] or there.transport.is_wire
+    async with running_transport(way, tmp_path) as running:
+        await running.ask((1, b"frame"))
+        told, again = running.transport.link_bytes(), running.transport.link_bytes()
+        assert told == [] or running.transport.is_wire
         assert all(type(size) is int for _, *sizes in told for size in sizes)
-        assert [up > 0 and down > 0 for host, up, down in told if host == HOST] == [True] * there.transport.is_wire
+        assert [up > 0 and down > 0 for host, up, down in told if host == HOST] == [True] * running.transport.is_wire
         assert not any(up or down for _, up, down in again)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", TRANSPORT_NAMES)
 async def test_nothing_comes_of_a_flush_without_deliveries_or_a_post_to_nobody(way: str, tmp_path: Path) -> None:
-    async with standing(way, tmp_path) as there:
-        there.transport.flush()
-        there.transport.post(-99, b"frame")
-        assert await there.ask((1, b"frame")) == [echo(b"frame")]
-        assert there.asked == {HOST: [b"frame"]}
+    async with running_transport(way, tmp_path) as running:
+        running.transport.flush()
+        running.transport.post(-99, b"frame")
+        assert await running.ask((1, b"frame")) == [echo(b"frame")]
+        assert running.asked == {HOST: [b"frame"]}
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", TRANSPORT_NAMES)
 async def test_closing_twice_is_closing_once_and_a_closed_transport_moves_nothing(way: str, tmp_path: Path) -> None:
     answers: list[list[bytes]] = []
-    async with standing(way, tmp_path) as there:
-        await there.ask((1, b"before"))
-        for host in sorted(there.desk.hosts):
-            there.transport.post(host, encode(Envelope(Kind.BYE, host, 0, 0))[0])
-        await there.transport.close()
-        await there.transport.close()
-        if there.transport.is_wire:
-            there.transport.deliver(1, b"too late" * 10_000, answers.append)
+    async with running_transport(way, tmp_path) as running:
+        await running.ask((1, b"before"))
+        for host in sorted(running.registration.hosts):
+            running.transport.post(host, encode(Envelope(Kind.BYE, host, 0, 0))[0])
+        await running.transport.close()
+        await running.transport.close()
+        if running.transport.is_wire:
+            running.transport.deliver(1, b"too late" * 10_000, answers.append)
         else:
             with pytest.raises(UnknownAddress):
-                there.transport.deliver(1, b"too late", answers.append)
-        there.transport.flush()
-        there.transport.post(HOST, b"too late")
+                running.transport.deliver(1, b"too late", answers.append)
+        running.transport.flush()
+        running.transport.post(HOST, b"too late")
         await asyncio.sleep(0.01)
-    assert there.asked == {HOST: [b"before"]} and answers == []
+    assert running.asked == {HOST: [b"before"]} and answers == []

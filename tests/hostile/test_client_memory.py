@@ -1,4 +1,4 @@
-"""The memory that a client's user allows, held to by the system."""
+"""The memory limit that a client's user sets, which the system enforces."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_DATA hol
 
 
 def test_a_scenario_that_takes_more_memory_than_its_estimate_ends_in_a_sentence() -> None:
-    """A quadratic of 2 · 10⁸ numbers: 0.8 GB are estimated, and it has several such vectors."""
+    """A quadratic of 2 · 10⁸ coordinates: the estimate is 0.8 GB, and it uses several such vectors."""
     scenario = {"task": {"name": "quadratic", "dimension": 200_000_000}}
     with FakeServer(offering(scenario)) as server:
         process = seedbus("client", "--connect", server.endpoint, "--max-memory", "1GiB")
         peak, until = 0, time.monotonic() + 60
         while process.poll() is None and time.monotonic() < until:
             status = Path(f"/proc/{process.pid}/status").read_text()
-            peak = max(peak, int([*status.partition("VmRSS:")[2].split(), "0"][0]) * 1024)  # none, once it has ended
+            peak = max(
+                peak, int([*status.partition("VmRSS:")[2].split(), "0"][0]) * 1024
+            )  # no such line once it has ended
             time.sleep(0.02)
-        _, said = process.communicate(timeout=10)
-    assert process.returncode == 3, said
-    assert "found no memory for" in said and "Traceback" not in said
+        _, stderr = process.communicate(timeout=10)
+    assert process.returncode == 3, stderr
+    assert "found no memory for" in stderr and "Traceback" not in stderr
     assert server.farewells == [b"memory"]
     assert peak < 2**30 + 300 * 2**20

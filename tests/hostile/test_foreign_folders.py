@@ -1,4 +1,4 @@
-"""A run's folder that somebody else has made: nothing is written through what stands in the place of our files."""
+"""A run's folder that somebody else has prepared: nothing is written through links or pipes in place of its files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def cut(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def refused(work: Callable[[], object], path: Path) -> str:
-    """The sentence that names what stands at a path."""
+    """Check that `work` is refused with one sentence that names the path, and return the sentence."""
     with pytest.raises((RunFolderError, LedgerDamaged)) as raised:
         work()
     sentence = str(raised.value)
@@ -57,7 +57,7 @@ def test_a_run_that_goes_on_writes_through_no_link(cut: Path, tmp_path: Path, na
         mine.mkdir()
         (mine / "mine.txt").write_text("mine")
     elif path.exists():
-        path.rename(mine)  # what is there is sound, wherever it lies
+        path.rename(mine)  # a valid file, but outside the folder
     else:
         mine.write_bytes(b"mine")
     path.symlink_to(mine)
@@ -135,7 +135,7 @@ def test_what_clients_remember_is_neither_written_nor_read_through_a_link(tmp_pa
 def test_a_name_that_becomes_a_link_while_it_is_opened_is_not_followed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The check finds nothing; the link is there when the file is opened."""
+    """The check finds no link, but there is one when the file is opened."""
     mine, ours = tmp_path / "mine", tmp_path / "ours"
     mine.write_text("mine")
     ours.symlink_to(mine)
@@ -150,7 +150,7 @@ def test_a_name_that_becomes_a_link_while_it_is_opened_is_not_followed(
 
 
 def test_sockets_and_devices_are_named_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)  # a socket's name is a short one
+    monkeypatch.chdir(tmp_path)  # the path of a socket must be short
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind("there")
         with pytest.raises(WrongFileType, match="there is a socket; expected a file"), atomic_write(tmp_path / "there"):

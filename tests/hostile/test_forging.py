@@ -1,4 +1,4 @@
-"""Clients that break the protocol, where that met with what no honest client ever sends."""
+"""Clients that send what no honest client ever sends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LIAR = 2
 
 
 def note(client: int = LIAR, version: int = 5, **changes: Any) -> bytes:
-    """What a client tells the simulation that it has of a snapshot of three chunks."""
+    """Return a client's note of a partly downloaded snapshot of three chunks."""
     fields = {"count": 3, "digest": bytes(16), "window": 4, "chunk_bytes": 64, "bits": b"\1", "wanted": [[1, 2]]}
     return encode(Envelope(Kind.WAKE, client, 7, version, list((fields | changes).values())))[0]
 
@@ -44,21 +44,22 @@ def test_a_note_that_is_none_is_of_no_version(frame: bytes) -> None:
     assert version_of(note(), LIAR) == 5 and version_of(frame, LIAR) == 0
 
 
-def telling(frame: bytes, made: Recruit) -> Recruit:
-    """Followers of whom one notes this whenever it gets a snapshot."""
-    return lambda offer: _Telling(frame, made(offer), offer)
+def adding(frame: bytes, recruit: Recruit) -> Recruit:
+    """Return a `recruit` of which one client adds a frame to its answer to every chunk of a snapshot."""
+    return lambda offer: _Adding(frame, recruit(offer), offer)
 
 
-class _Telling:
-    def __init__(self, frame: bytes, good: Follower, offer: Offer) -> None:
-        self._frame, self._good = frame, good
-        self.join: Callable[[int, bytes], list[bytes]] = good.join
-        self.welcome: Callable[[bytes], None] = good.welcome
+class _Adding:
+    def __init__(self, frame: bytes, follower: Follower, offer: Offer) -> None:
+        self._frame = frame
+        self._follower = follower
+        self.join: Callable[[int, bytes], list[bytes]] = follower.join
+        self.welcome: Callable[[bytes], None] = follower.welcome
 
     def handle(self, frame: bytes) -> list[bytes]:
-        answers, asked = self._good.handle(frame), decode(frame)
-        is_told = asked.client == LIAR and asked.kind is Kind.SNAPSHOT
-        return [*answers, self._frame] if is_told else answers
+        answers, asked = self._follower.handle(frame), decode(frame)
+        is_chunk = asked.client == LIAR and asked.kind is Kind.SNAPSHOT
+        return [*answers, self._frame] if is_chunk else answers
 
 
 @pytest.mark.parametrize("frame", [FALSE["bytes"], FALSE["other bits"]], ids=["bytes", "other bits"])
@@ -68,7 +69,7 @@ def test_a_run_in_which_a_client_noted_nonsense_can_be_resumed(tmp_path: Path, f
         participation={"clients": 8, "cohort": 2, "deadline_s": 1.0},
         lag={"snapshot_after_commits": 2, "chunk_bytes": 64, "window": 1},
     )
-    where = Placement(wrap=partial(telling, frame))
+    where = Placement(wrap=partial(adding, frame))
     whole = run(what, tmp_path / "whole", placement=where)
     assert "SNAPSHOT" in set(whole.messages.query(f"recipient == {LIAR}")["kind"])
     with pytest.raises(Interrupted):

@@ -1,4 +1,4 @@
-"""A journal that somebody wrote to do harm: reading it ends, soon, with one sentence."""
+"""A journal that was written to do harm: reading it ends soon, with one sentence."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def change(folder: Path, script: str) -> None:
 
 
 def sealed(folder: Path, **facts: str) -> None:
-    """Other facts, and the seal that vouches for them: anybody can make one."""
+    """Change facts and update the seal over them, which anybody can compute."""
     with closing(sqlite3.connect(folder / FILE)) as database, database:
-        found = dict(database.execute("SELECT name, value FROM facts")) | facts
-        found[SEAL] = seal_of(found)
-        database.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", found.items())
+        changed = dict(database.execute("SELECT name, value FROM facts")) | facts
+        changed[SEAL] = seal_of(changed)
+        database.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", changed.items())
 
 
 def refused(seedbus: Command, folder: Path, what: str) -> None:
@@ -80,7 +80,7 @@ def test_what_is_none_of_a_journals_tables_is_not_read(seedbus: Command, folder:
     (folder / "results.json").unlink()
     for command in READING:
         if command == ["report"]:
-            continue  # it says that the run is not finished, and reads no journal
+            continue  # it reports that the run is unfinished without reading the journal
         said = seedbus(*command, folder)
         assert said.code == Exit.FOLDER, command
         assert said.err.startswith(f"seedbus: {folder / FILE}: the journal is damaged: its {what}")
@@ -107,8 +107,8 @@ def test_a_fact_that_is_too_deep_or_too_long_is_not_taken_in(
     refused(seedbus, folder, what)
 
 
-def in_circles(path: Path, table: str, depth: int = 6, children: int = 300) -> None:
-    """Lets every page of a table but the last refer to the next one hundreds of times."""
+def make_circular(path: Path, table: str, depth: int = 6, children: int = 300) -> None:
+    """Make every page of a table but the last refer to the next one `children` times."""
     with closing(sqlite3.connect(path)) as database:
         database.execute("PRAGMA journal_mode=DELETE")
         (root,) = database.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,)).fetchone()
@@ -133,7 +133,7 @@ def test_pages_that_refer_to_each_other_in_circles_come_to_an_end(
 ) -> None:
     monkeypatch.setattr(journal_file, "_STEPS", 1_000_000)
     folder = filled(tmp_path / "run")
-    in_circles(folder / FILE, table)
+    make_circular(folder / FILE, table)
 
     def all_of(journal: Journal) -> None:
         journal.metrics()
@@ -151,7 +151,7 @@ def test_pages_that_refer_to_each_other_in_circles_come_to_an_end(
 def test_a_search_without_end_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal_file, "_STEPS", 1_000_000)
     folder = filled(tmp_path / "run")
-    in_circles(folder / FILE, "rounds")
+    make_circular(folder / FILE, "rounds")
     with (
         closing(Journal.open(folder, for_writing=False)) as journal,
         pytest.raises(JournalDamaged, match="reading it does not come to an end"),

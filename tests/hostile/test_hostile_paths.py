@@ -1,4 +1,4 @@
-"""Names that no system takes for a file: one sentence wherever a person may write a path."""
+"""Paths that no system accepts end in one sentence, wherever a user may give a path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a server that a client's user does not control can ask for, and what it learns: nothing but a word."""
+"""What a server that the client's user does not control can ask for, and what it learns: a reason of one word."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import Command, Said
+from commands import Command, CommandResult
 from fake_server import HOST, SCENARIO, SESSION, Answer, FakeServer, declining, offering
-from hostile_parcels import column
+from hostile_packets import column
 from hostile_peers import MORE, frame, greeting, ready
 from small_language import write
 
@@ -42,8 +42,8 @@ def _roots(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SEEDBUS_DATA", str(tmp_path / "roots"))
 
 
-def joins(seedbus: Command, answer: Answer, *arguments: object) -> tuple[Said, FakeServer]:
-    """What the command says once a server has answered like that."""
+def joins(seedbus: Command, answer: Answer, *arguments: object) -> tuple[CommandResult, FakeServer]:
+    """Run a client against a fake server; return what the command printed, and the server."""
     with FakeServer(answer) as server:
         said = seedbus("client", "--connect", server.endpoint, "--patience", 5, *arguments)
     assert "Traceback" not in said.err
@@ -136,11 +136,11 @@ def test_a_scenario_cannot_name_a_folder_outside_of_the_clients_own(
 ) -> None:
     task = {"name": "sentence-encoder", field: place.format(tmp_path)}
     said, server = joins(seedbus, offering({"task": task}))
-    if len(place) < 9000:  # which is inside, and not there
+    if len(place) < 9000:  # the long one lies inside the client's folder and does not exist
         assert (said.code, server.farewells) == (9, [b"limits"]), said.err
         assert str(tmp_path / "roots") in said.err
     assert SECRET not in said.err
-    assert not server.has_heard(SECRET)
+    assert not server.has_received(SECRET)
 
 
 def test_a_folder_in_the_directory_where_the_client_runs_is_no_name_of_a_model(
@@ -158,7 +158,7 @@ def test_what_went_wrong_in_a_file_stays_with_the_client(seedbus: Command, tmp_p
     said, server = joins(seedbus, offering({"task": task}))
     assert said.code == 3 and f"label '{SECRET}'" in said.err, "its own user is told"
     assert server.farewells == [b"data"]
-    assert not server.has_heard(SECRET)
+    assert not server.has_received(SECRET)
 
 
 def test_a_root_of_the_command_line_is_one_of_the_clients_own(seedbus: Command, tmp_path: Path) -> None:
@@ -217,10 +217,10 @@ def test_what_a_server_says_as_it_refuses_a_join_moves_no_cursor(seedbus: Comman
     refusal = encode(messages.refuse(HOST, ESCAPES, ESCAPES))[0]
     noise = [packet.packet(Type.DELIVER, SESSION, packet.number(0), packet.entry(b"\x1b]0;x\x07"))]
 
-    def answer(got: Packet) -> Iterable[bytes]:
-        if got.type is Type.POST:
+    def answer(incoming: Packet) -> Iterable[bytes]:
+        if incoming.type is Type.POST:
             return [*noise, packet.packet(Type.POST, SESSION, packet.entry(refusal))]
-        return offering(EVERYTHING)(got)
+        return offering(EVERYTHING)(incoming)
 
     said, _ = joins(seedbus, answer)
     assert said.code == 7 and "the server refused to let this process join" in said.err, said.err
@@ -232,15 +232,15 @@ def test_notes_that_a_server_causes_come_to_an_end(seedbus: Command) -> None:
     bye = packet.packet(Type.POST, SESSION, packet.entry(encode(messages.bye(HOST))[0]))
     answers = {Type.POST: [nonsense], Type.ANSWER: [bye]}
     offer = offering(EVERYTHING)
-    said, _ = joins(seedbus, lambda got: answers.get(got.type, []) or offer(got))
-    assert said.code == 0 and 100 <= said.err.count("malformed:") < 120, said.err[-300:]  # one more a second
+    said, _ = joins(seedbus, lambda incoming: answers.get(incoming.type, []) or offer(incoming))
+    assert said.code == 0 and 100 <= said.err.count("malformed:") < 120, said.err[-300:]  # beyond 100, one a second
 
 
 def test_a_client_opens_no_file_of_a_fault(seedbus: Command, tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "trap")  # whoever opens it waits for ever
+    os.mkfifo(tmp_path / "trap")  # opening it blocks for ever
     bye = packet.packet(Type.POST, SESSION, packet.entry(encode(messages.bye(HOST))[0]))
     offer = offering({"faults": [{"fault": "trace", "file": str(tmp_path / "trap")}]})
-    said, _ = joins(seedbus, lambda got: [bye] if got.type is Type.POST else offer(got))
+    said, _ = joins(seedbus, lambda incoming: [bye] if incoming.type is Type.POST else offer(incoming))
     assert said.code == 0 and "the run is over" in said.err
 
 
@@ -258,17 +258,19 @@ def test_a_worker_of_the_servers_own_process_trusts_it(tmp_path: Path) -> None:
 
 
 def test_a_message_that_never_ends_ends_the_client_in_a_sentence(seedbus: Command) -> None:
-    """ZeroMQ hands over whole messages only, and frames of nothing take thirty times their bytes."""
+    """ZeroMQ delivers whole messages only, and an empty frame takes thirty times its bytes in memory."""
     frames = frame(b"", MORE) * 2**15
 
     def pour(listener: socket.socket) -> None:
         with suppress(OSError):
-            while True:  # on a busy machine a client may give up its first connection before it has had enough
+            while True:  # on a busy machine a client may reconnect before the message is too long
                 connection, _ = listener.accept()
                 with connection, suppress(OSError):
                     connection.sendall(greeting() + ready(b"ROUTER"))
                     heard = b""
-                    while b"READY" not in heard and (more := connection.recv(4096)):  # else it would break off
+                    while b"READY" not in heard and (
+                        more := connection.recv(4096)
+                    ):  # libzmq closes a connection on frames before its READY
                         heard += more
                     for _ in range(2000):
                         connection.sendall(frames)

@@ -1,4 +1,4 @@
-"""Members that turn bad are a part of the run like any other: it ends, the same bits come of it, and they are named."""
+"""A run with members that turn bad ends, with the same bits everywhere, and its results name them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clusters import Serving, Watcher
+from clusters import RunWatcher, ServerThread
 from hostile_cases import MEMBERS
-from hostile_members import BAD, SILENT, MemberCase, spoiled
+from hostile_members import BAD, SILENT, MemberCase, with_bad_clients
 from worlds import go, outcome, scenario
 
 from seedbus.agents.observer import NullObserver
@@ -28,42 +28,47 @@ WHAT = scenario(
 )
 
 
-class ByRound(Watcher):
-    """Notes who was refused in each round, and why."""
+class ByRound(RunWatcher):
+    """Records the refusals of each round.
+
+    Attributes:
+        by_round: round → (client, reason) → how often.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: dict[int, Counter[tuple[int, str]]] = {}
+        self.by_round: dict[int, Counter[tuple[int, str]]] = {}
 
     def refused(self, refusal: Any) -> None:
-        self.found.setdefault(self.rounds, Counter())[refusal.client, refusal.reason] += 1
+        self.by_round.setdefault(self.rounds, Counter())[refusal.client, refusal.reason] += 1
 
 
-class Bad(threading.Thread):
-    """Followers of whom some are bad, on a thread."""
+class BadClients(threading.Thread):
+    """The clients of one process, of which some turn bad, on a thread."""
 
-    def __init__(self, endpoint: str, wish: HostRequest) -> None:
+    def __init__(self, endpoint: str, request: HostRequest) -> None:
         super().__init__(name="bad clients", daemon=True)
-        self._endpoint, self._wish = endpoint, wish
+        self._endpoint = endpoint
+        self._request = request
         self.failure: BaseException | None = None
         self.start()
 
     def run(self) -> None:
         try:
-            made = prepare.recruit(WHAT, prepare.bind(WHAT), NullObserver())
-            follow(self._endpoint, [self._wish], spoiled(made), patience_s=10.0)
+            recruit = prepare.recruit(WHAT, prepare.bind(WHAT), NullObserver())
+            follow(self._endpoint, [self._request], with_bad_clients(recruit), patience_s=10.0)
         except BaseException as error:
             self.failure = error
 
 
 @pytest.fixture(scope="module")
 def among_the_bad(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Results, ByRound]]:
-    """A run over sockets, and what was refused in each of its rounds."""
-    server, watcher = Serving(WHAT, tmp_path_factory.mktemp("among-the-bad") / "run"), ByRound()
+    """A run over sockets with clients that turn bad, and the refusals of each round."""
+    server, watcher = ServerThread(WHAT, tmp_path_factory.mktemp("among-the-bad") / "run"), ByRound()
     server.watcher = watcher
     with server:
-        wishes = HostRequest(((0, SILENT - 1),), 0, True), HostRequest(((SILENT, BAD),), 0, False)
-        workers = [Bad(watcher.endpoint, wish) for wish in wishes]
+        requests = HostRequest(((0, SILENT - 1),), 0, True), HostRequest(((SILENT, BAD),), 0, False)
+        workers = [BadClients(watcher.endpoint, request) for request in requests]
         results = server.results()
         for worker in workers:
             worker.join(10)
@@ -73,8 +78,8 @@ def among_the_bad(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Re
 
 @pytest.mark.parametrize("number, case", [*enumerate(MEMBERS)], ids=[*map(str, MEMBERS)])
 def test_a_bad_answer_is_refused(among_the_bad: tuple[Results, ByRound], number: int, case: MemberCase) -> None:
-    found = among_the_bad[1].found.get(number, Counter())
-    assert found == Counter({(BAD, reason): count for reason, count in case.refusals.items()})
+    refusals = among_the_bad[1].by_round.get(number, Counter())
+    assert refusals == Counter({(BAD, reason): count for reason, count in case.refusals.items()})
 
 
 def test_the_run_goes_on_with_the_good(among_the_bad: tuple[Results, ByRound]) -> None:
@@ -88,10 +93,10 @@ def test_the_run_goes_on_with_the_good(among_the_bad: tuple[Results, ByRound]) -
 def test_bad_members_give_the_same_bits_over_sockets_and_in_memory(
     among_the_bad: tuple[Results, ByRound], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    good = prepare.recruit
+    original = prepare.recruit
 
     def recruit(*arguments: Any) -> Recruit:
-        return spoiled(good(*arguments))
+        return with_bad_clients(original(*arguments))
 
     monkeypatch.setattr(execute, "recruit", recruit)
     in_memory = go(tmp_path / "in-memory", WHAT)

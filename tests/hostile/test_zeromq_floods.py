@@ -1,4 +1,4 @@
-"""Floods: the run goes on meanwhile, the server's memory does not grow with them, and each flooder is named."""
+"""Floods: the run goes on, the server's memory does not grow with them, and each flooding peer is named."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hostile_arena import WITHIN_S, Arena
-from hostile_guests import CLIENT, Guest
-from hostile_parcels import hello
+from hostile_packets import hello
 from hostile_peers import COMMAND, MORE, Caller, Peer, frame
+from hostile_pending import CLIENT, PendingPeer
+from hostile_run import WITHIN_S, HostileRun
 from hostile_wire import PING
 from worlds import go, scenario
 
@@ -26,7 +26,6 @@ from seedbus.bus.zeromq.server.connections import STRANGERS_OF_A_HOST, STRANGERS
 MOST_GROWTH = 50 * 10**6
 MOST_SENT = 500 * 10**6
 WHAT = scenario(task={"name": "quadratic", "dimension": 50}, stop={"rounds": 1000})
-SLOW = pytest.mark.slow
 SAME = ("digest", "ledger_hash", "metrics", "rounds", "reason")
 CONNECT_FOR_EVER = """
 import socket, sys
@@ -42,26 +41,28 @@ WITHOUT_END = {
 
 
 @pytest.fixture(scope="module")
-def arena(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
-    with Arena(WHAT, tmp_path_factory.mktemp("floods") / "run") as arena:
-        yield arena
+def hostile_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostileRun]:
+    with HostileRun(WHAT, tmp_path_factory.mktemp("floods") / "run") as hostile_run:
+        yield hostile_run
 
 
 @pytest.fixture
-def among(arena: Arena) -> Iterator[Arena]:
-    """The arena, with its run going on; afterwards nothing is left of what was there."""
-    resident, descriptors, threads = arena.before
-    with arena.going_on():
-        yield arena
-    arena.server.wait_for(lambda: arena.server.descriptors == descriptors, "closes what it opened", WITHIN_S)
-    growth = arena.server.peak - resident
-    print(f"{growth / 1e6:.1f} MB more at the most, {(arena.server.resident - resident) / 1e6:.1f} MB now")
+def bounded_run(hostile_run: HostileRun) -> Iterator[HostileRun]:
+    """The run, going on; afterwards its server must have closed what it opened and used little memory."""
+    resident, descriptors, threads = hostile_run.before
+    with hostile_run.running():
+        yield hostile_run
+    hostile_run.server.wait_for(
+        lambda: hostile_run.server.descriptors == descriptors, "closes what it opened", WITHIN_S
+    )
+    growth = hostile_run.server.peak - resident
+    print(f"{growth / 1e6:.1f} MB more at the most, {(hostile_run.server.resident - resident) / 1e6:.1f} MB now")
     assert growth < MOST_GROWTH
-    assert arena.server.threads == threads
+    assert hostile_run.server.threads == threads
 
 
 def pour(caller: Caller, data: bytes) -> int:
-    """Send the same again and again, until the other side hangs up; how many bytes that took."""
+    """Send the same bytes again and again until the hub hangs up. Returns how many bytes it accepted."""
     sent = 0
     with caller:
         while sent < MOST_SENT:
@@ -70,45 +71,45 @@ def pour(caller: Caller, data: bytes) -> int:
             except OSError:
                 return sent
             sent += len(data)
-    raise AssertionError(f"{sent:,} bytes were taken")
+    raise AssertionError(f"the hub accepted {sent:,} bytes")
 
 
-@SLOW
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WITHOUT_END)
-def test_a_message_that_never_ends_is_cut_off(among: Arena, name: str) -> None:
-    peer = Peer(among.server.port)
+def test_a_message_that_never_ends_is_cut_off(bounded_run: HostileRun, name: str) -> None:
+    peer = Peer(bounded_run.server.port)
     began = time.monotonic()
     print(f"{pour(peer, WITHOUT_END[name]):,} bytes in {time.monotonic() - began:.2f} s")
-    settled(among, peer.name, {"unfinished-message": 1})
+    settled(bounded_run, peer.name, {"unfinished-message": 1})
 
 
-@SLOW
-def test_many_messages_that_never_end_are_cut_off_at_once(among: Arena) -> None:
-    peers = [Peer(among.server.port) for _ in range(8)]
+@pytest.mark.slow
+def test_many_messages_that_never_end_are_cut_off_at_once(bounded_run: HostileRun) -> None:
+    peers = [Peer(bounded_run.server.port) for _ in range(8)]
     pourers = [threading.Thread(target=pour, args=(peer, WITHOUT_END["frames-of-64-kib"])) for peer in peers]
     for pourer in pourers:
         pourer.start()
     for pourer in pourers:
         pourer.join(WITHIN_S)
     for peer in peers:
-        settled(among, peer.name, {"unfinished-message": 1})
+        settled(bounded_run, peer.name, {"unfinished-message": 1})
 
 
-@SLOW
-def test_messages_of_very_many_frames_are_cut_off(among: Arena) -> None:
-    peer = Peer(among.server.port)
+@pytest.mark.slow
+def test_messages_of_very_many_frames_are_cut_off(bounded_run: HostileRun) -> None:
+    peer = Peer(bounded_run.server.port)
     pour(peer, frame(b"", MORE) * 30_000 + frame(b""))
-    settled(among, peer.name, {"frames": 1, "too-many-refusals": 1})
+    settled(bounded_run, peer.name, {"frames": 1, "too-many-refusals": 1})
 
 
-@SLOW
+@pytest.mark.slow
 @pytest.mark.parametrize(("size", "reason"), [(HELLO_BYTES, "said-nothing"), (2**17, "unfinished-message")])
 def test_a_frame_that_is_never_filled_is_a_flood_if_it_is_longer_than_any_hello(
-    among: Arena, size: int, reason: str
+    bounded_run: HostileRun, size: int, reason: str
 ) -> None:
-    """A stranger that says nothing whole, and no more than it may, is found out by its silence."""
-    with Peer(among.server.port).raw(frame(bytes(size))[:-1]) as peer:
-        settled(among, peer.name, {reason: 1})
+    """A stranger that sends no whole message, and no more bytes than it may, is refused for its silence."""
+    with Peer(bounded_run.server.port).raw(frame(bytes(size))[:-1]) as peer:
+        settled(bounded_run, peer.name, {reason: 1})
 
 
 @pytest.mark.soak
@@ -121,95 +122,103 @@ def test_a_frame_that_is_never_filled_is_a_flood_if_it_is_longer_than_any_hello(
     ],
     ids=["pings", "hellos", "noise"],
 )
-def test_whoever_goes_on_and_on_is_hung_up_on(among: Arena, name: str, message: bytes, reason: str, count: int) -> None:
-    """A connection after the other, 500 messages each; nobody reads what the hub has to say to them."""
-    before, began = among.server.refusals(), time.monotonic()
+def test_a_peer_that_floods_is_hung_up_on(
+    bounded_run: HostileRun, name: str, message: bytes, reason: str, count: int
+) -> None:
+    """One connection after the other sends 500 messages and reads nothing that the hub answers."""
+    before, began = bounded_run.server.refusals(), time.monotonic()
     for _ in range(count // 500):
-        with Peer(among.server.port).raw(frame(message) * 500) as peer:
+        with Peer(bounded_run.server.port).raw(frame(message) * 500) as peer:
             assert peer.is_hung_up(WITHIN_S)
-    found = among.server.refusals() - before
+    found = bounded_run.server.refusals() - before
     print(f"{count:,} {name} over {count // 500} connections in {time.monotonic() - began:.2f} s: {dict(found)}")
     assert found[reason] == STRANGERS_STRIKES * (count // 500) and found["too-many-refusals"] == count // 500
 
 
 @pytest.mark.few(1)
 @pytest.mark.parametrize("how", [Caller.close, Caller.reset], ids=["closed", "reset"])
-def test_ten_thousand_connections_come_and_go(among: Arena, how: Callable[[Caller], None]) -> None:
-    before, began = among.server.refusals("a stranger"), time.monotonic()
+def test_ten_thousand_connections_come_and_go(bounded_run: HostileRun, how: Callable[[Caller], None]) -> None:
+    before, began = bounded_run.server.refusals("a stranger"), time.monotonic()
     for _ in range(100):
-        for caller in [Caller(among.server.port) for _ in range(100)]:
+        for caller in [Caller(bounded_run.server.port) for _ in range(100)]:
             how(caller)
     expected = Counter({"no-handshake": 10_000})
-    among.server.wait_for(lambda: among.server.refusals("a stranger") - before == expected, "counts them all", 20)
+    bounded_run.server.wait_for(
+        lambda: bounded_run.server.refusals("a stranger") - before == expected, "counts them all", 20
+    )
     print(f"{time.monotonic() - began:.2f} s")
 
 
 @pytest.mark.soak
-def test_three_hundred_that_say_nothing_are_hung_up_on(among: Arena) -> None:
-    """The oldest at once, as there may be so many of a host; the others after three heartbeats."""
-    before, callers = among.server.refusals(), []
+def test_three_hundred_that_say_nothing_are_hung_up_on(bounded_run: HostileRun) -> None:
+    """The oldest at once, as the connections of one host are limited; the others after three heartbeats."""
+    before, callers = bounded_run.server.refusals(), []
     for kind in (Caller, Peer):
         for _ in range(150):
-            with suppress(ConnectionError):  # it may be hung up on before it has been greeted
-                callers.append(kind(among.server.port))
+            with suppress(ConnectionError):  # the hub may hang up before the greeting
+                callers.append(kind(bounded_run.server.port))
     for caller in callers:
         assert caller.is_hung_up(WITHIN_S)
         caller.close()
 
     def found() -> Counter[str]:
-        return among.server.refusals() - before
+        return bounded_run.server.refusals() - before
 
-    among.server.wait_for(lambda: found()["too-many-connections"] + found()["said-nothing"] == 300, "names them")
+    bounded_run.server.wait_for(lambda: found()["too-many-connections"] + found()["said-nothing"] == 300, "names them")
     assert found()["too-many-connections"] >= 300 - STRANGERS_OF_A_HOST
 
 
 @pytest.mark.soak
-def test_connections_beyond_the_limit_on_files_are_hung_up_on(among: Arena) -> None:
-    limits = resource.prlimit(among.server.pid, resource.RLIMIT_NOFILE)
-    resource.prlimit(among.server.pid, resource.RLIMIT_NOFILE, (256, limits[1]))
+def test_connections_beyond_the_limit_on_files_are_hung_up_on(bounded_run: HostileRun) -> None:
+    limits = resource.prlimit(bounded_run.server.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(bounded_run.server.pid, resource.RLIMIT_NOFILE, (256, limits[1]))
     try:
-        before = among.server.refusals()
+        before = bounded_run.server.refusals()
         callers = []
         for _ in range(400):
-            with suppress(ConnectionError):  # it may be hung up on before it knows that it stands
-                callers.append(Caller(among.server.port))
+            with suppress(ConnectionError):  # the hub may hang up while the connection is made
+                callers.append(Caller(bounded_run.server.port))
         for caller in callers:
             assert caller.is_hung_up(WITHIN_S)
             caller.close()
 
         def found() -> Counter[str]:
-            return among.server.refusals() - before
+            return bounded_run.server.refusals() - before
 
-        among.server.wait_for(lambda: found()["too-many-connections"] + found()["said-nothing"] == 400, "names them")
+        bounded_run.server.wait_for(
+            lambda: found()["too-many-connections"] + found()["said-nothing"] == 400, "names them"
+        )
         assert found()["too-many-connections"] > 100
     finally:
-        resource.prlimit(among.server.pid, resource.RLIMIT_NOFILE, limits)
+        resource.prlimit(bounded_run.server.pid, resource.RLIMIT_NOFILE, limits)
 
 
-@SLOW
-def test_a_guests_message_that_never_ends_is_cut_off(arena: Arena) -> None:
-    """One that has said something whole before is looked at twice."""
-    arena.vacate()
-    resident, descriptors, _ = arena.before
+@pytest.mark.slow
+def test_a_message_of_a_peer_with_an_offer_that_never_ends_is_cut_off(hostile_run: HostileRun) -> None:
+    """The hub checks a peer that has sent a whole message before in another place."""
+    hostile_run.stop_worker()
+    resident, descriptors, _ = hostile_run.before
     for content in ("frames-of-64-kib", "frames-of-nothing"):
-        guest = Guest(arena.server.port, arena.proof)
-        pour(guest.peer, WITHOUT_END[content])
-        settled(arena, guest.peer.name, {"unfinished-message": 1})
-    arena.occupy()
-    arena.step()
-    print(f"{(arena.server.peak - resident) / 1e6:.1f} MB more at the most, for client {CLIENT}")
-    assert arena.server.peak - resident < MOST_GROWTH
-    arena.server.wait_for(lambda: arena.server.descriptors == descriptors, "closes what it opened", WITHIN_S)
+        pending = PendingPeer(hostile_run.server.port, hostile_run.proof)
+        pour(pending.peer, WITHOUT_END[content])
+        settled(hostile_run, pending.peer.name, {"unfinished-message": 1})
+    hostile_run.start_worker()
+    hostile_run.step()
+    print(f"{(hostile_run.server.peak - resident) / 1e6:.1f} MB more at the most, for client {CLIENT}")
+    assert hostile_run.server.peak - resident < MOST_GROWTH
+    hostile_run.server.wait_for(
+        lambda: hostile_run.server.descriptors == descriptors, "closes what it opened", WITHIN_S
+    )
 
 
 @pytest.mark.soak
-def test_the_run_ends_as_if_nobody_had_come_while_connections_go_on(arena: Arena, tmp_path: Path) -> None:
-    arena.gate.open_to(2**32)
-    arena.server.wait_for(lambda: arena.server.ask()["rounds"] > 950, "is nearly over")
-    # a process of its own, which does not hold up the good ones
-    flooder = subprocess.Popen([sys.executable, "-c", CONNECT_FOR_EVER, str(arena.server.port)])
+def test_the_run_ends_as_if_nobody_had_come_while_connections_go_on(hostile_run: HostileRun, tmp_path: Path) -> None:
+    hostile_run.gate.open_to(2**32)
+    hostile_run.server.wait_for(lambda: hostile_run.server.ask()["rounds"] > 950, "is nearly over")
+    # in a process of its own, so that it does not hold up the honest workers
+    flooder = subprocess.Popen([sys.executable, "-c", CONNECT_FOR_EVER, str(hostile_run.server.port)])
     try:
-        summary = arena.server.results()
+        summary = hostile_run.server.results()
     finally:
         flooder.kill()
         flooder.wait()
@@ -217,7 +226,9 @@ def test_the_run_ends_as_if_nobody_had_come_while_connections_go_on(arena: Arena
     assert {name: summary[name] for name in SAME} == {name: undisturbed[name] for name in SAME}
 
 
-def settled(arena: Arena, name: str, reasons: dict[str, int]) -> None:
-    """Wait until a peer has been refused for this, and for nothing else."""
-    arena.server.wait_for(lambda: arena.server.refusals(name), "refuses something", WITHIN_S)
-    arena.server.wait_for(lambda: arena.server.refusals(name) == Counter(reasons), "refuses what it should", WITHIN_S)
+def settled(hostile_run: HostileRun, name: str, reasons: dict[str, int]) -> None:
+    """Wait until a peer has been refused for these reasons, and for nothing else."""
+    hostile_run.server.wait_for(lambda: hostile_run.server.refusals(name), "refuses something", WITHIN_S)
+    hostile_run.server.wait_for(
+        lambda: hostile_run.server.refusals(name) == Counter(reasons), "refuses what it should", WITHIN_S
+    )

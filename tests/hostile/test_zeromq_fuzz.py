@@ -1,4 +1,4 @@
-"""Fuzzed packets over real sockets, while a run goes on: all refused, all counted, and nothing else happens."""
+"""Fuzzed packets over real sockets during a run: all are refused and counted, and nothing else happens."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hostile_arena import Arena
 from hostile_peers import Peer, frame
+from hostile_run import HostileRun
 from worlds import go, scenario
 
 from seedbus.agents.messages import Join, Span
@@ -20,7 +20,7 @@ from seedbus.bus.zeromq import packet as packet
 from seedbus.bus.zeromq.packet import NO_SESSION, Type
 
 MOST_GROWTH = 50 * 10**6
-TOGETHER = 9  # frames over one connection: at ten it is hung up on
+TOGETHER = 9  # frames on one connection: the hub hangs up at ten
 ENVELOPES = [
     encode(Join(-3, (Span(0, 7, 0),), b"s" * 16, b"x" * 8).pack())[0],
     encode(Envelope(Kind.REPORT, 3, 5, 4, [b"\0" * 12]))[0],
@@ -39,7 +39,7 @@ CONTENTS = [
 
 
 def fuzzed(seed: int) -> Iterator[bytes]:
-    """Packets that might be good, changed: bytes flipped, cut out, doubled, put in, or spliced with another's."""
+    """Yield mutated packets: bytes are changed, deleted, repeated or inserted, or the end is another packet's."""
     draw = random.Random(seed)
     while True:
         session = NO_SESSION if draw.random() < 0.3 else draw.randbytes(8)
@@ -61,7 +61,7 @@ def fuzzed(seed: int) -> Iterator[bytes]:
 
 
 def send(port: int, frames: list[bytes]) -> None:
-    """Over a connection of their own, and wait until all have been taken."""
+    """Send frames on a connection of their own, and wait until the hub has read all."""
     with Peer(port) as peer:
         peer.raw(b"".join(map(frame, frames)))
         peer.socket.shutdown(socket.SHUT_WR)
@@ -70,9 +70,9 @@ def send(port: int, frames: list[bytes]) -> None:
                 pass
 
 
-def told(arena: Arena) -> int:
-    """How many packets the server has refused; that a connection was silent for too long is about none of them."""
-    return sum(count for reason, count in arena.server.refusals().items() if reason != "said-nothing")
+def packets_refused(hostile_run: HostileRun) -> int:
+    """Count the packets that the server has refused; a refusal for silence is of a connection, not of a packet."""
+    return sum(count for reason, count in hostile_run.server.refusals().items() if reason != "said-nothing")
 
 
 @pytest.mark.parametrize(
@@ -83,24 +83,24 @@ def told(arena: Arena) -> int:
         pytest.param(1_000_000, marks=pytest.mark.soak),
     ],
 )
-def test_fuzzed_parcels_change_nothing(tmp_path: Path, count: int) -> None:
+def test_fuzzed_packets_change_nothing(tmp_path: Path, count: int) -> None:
     what, packets, began = scenario(stop={"rounds": 200}), fuzzed(11), time.monotonic()
-    with Arena(what, tmp_path / "run") as arena:
-        before, resident = told(arena), arena.server.resident
+    with HostileRun(what, tmp_path / "run") as hostile_run:
+        before, resident = packets_refused(hostile_run), hostile_run.server.resident
         for first in range(0, count, TOGETHER):
-            send(arena.server.port, [next(packets) for _ in range(min(TOGETHER, count - first))])
+            send(hostile_run.server.port, [next(packets) for _ in range(min(TOGETHER, count - first))])
             if first % (TOGETHER * 5000) == 0:
-                arena.step()
-        arena.server.wait_for(lambda: told(arena) >= before + count, "has refused them all")
-        refusals, growth = arena.server.refusals(), arena.server.resident - resident
+                hostile_run.step()
+        hostile_run.server.wait_for(lambda: packets_refused(hostile_run) >= before + count, "has refused them all")
+        refusals, growth = hostile_run.server.refusals(), hostile_run.server.resident - resident
         took = time.monotonic() - began
         print(f"{count:,} packets at {count / took:,.0f}/s; {growth / 1e6:.1f} MB more; {dict(refusals)}")
-        assert told(arena) == before + count
+        assert packets_refused(hostile_run) == before + count
         assert growth < MOST_GROWTH
-        arena.gate.open_to(2**32)
-        summary = arena.server.results()
+        hostile_run.gate.open_to(2**32)
+        summary = hostile_run.server.results()
     undisturbed = go(tmp_path / "undisturbed", what).summary
     same = ("digest", "ledger_hash", "metrics", "rounds")
     assert {name: summary[name] for name in same} == {name: undisturbed[name] for name in same}
-    booked = {reason: sum(summary["refusals"][reason].values()) for reason in refusals}
-    assert all(booked[reason] >= told for reason, told in refusals.items())
+    counted = {reason: sum(summary["refusals"][reason].values()) for reason in refusals}
+    assert all(counted[reason] >= count for reason, count in refusals.items())

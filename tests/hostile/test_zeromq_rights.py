@@ -1,4 +1,4 @@
-"""What strangers may not do to a run: evaluate, say what x₀ is, keep others out, take sessions, use up connections."""
+"""What strangers cannot do to a run: evaluate, define x₀, keep others out, take over sessions, use up connections."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from bus_harness import Desk
-from clusters import Following, Serving
+from bus_harness import FakeRegistration
+from clusters import ClientsThread, ServerThread
 from gates import Gate
-from hostile_arena import Worker
-from hostile_parcels import column, hello
+from hostile_packets import column, hello
 from hostile_peers import Caller, Peer, greeting, ready
+from hostile_run import Worker
 from hostile_server import ServerProcess
-from hub_peers import HEARTBEAT_S, Door, Member, hub_at
+from hub_peers import HEARTBEAT_S, Member, OneClientRegistration, hub_at
 from processes import wait_for
-from standing import until
+from running_transports import until
 from worlds import lossy, outcome, scenario
 
 from seedbus.agents.admission import bound
@@ -46,7 +46,7 @@ WHAT = lossy(stop={"rounds": 20})
 
 
 class Stranger:
-    """A peer over tcp that wishes for clients and does with its offer what the test says."""
+    """A peer over tcp that asks for clients and uses its offer as the test says."""
 
     def __init__(self, port: int, spans: bytes = b"", count: int = 0, evaluates: int = 0) -> None:
         self.peer = Peer(port).send(hello(b"", spans, count, evaluates))
@@ -54,12 +54,12 @@ class Stranger:
 
     @property
     def declined(self) -> str:
-        """Why it got no offer, in a word."""
+        """The reason for which it was declined."""
         assert self.answer.type is Type.DECLINE
         return packet.read_decline(self.answer.content)[0]
 
-    def joining(self, proof: dict[str, bytes]) -> bytes:
-        """A JOIN of all that it was offered, with proofs for this very offer."""
+    def join_frame(self, proof: dict[str, bytes]) -> bytes:
+        """Return a JOIN with all offered clients and proofs bound to this offer."""
         _, offer, _ = packet.read_offer(self.answer.content)
         spans = tuple(Span(first, last, 0) for first, last in offer.spans)
         return encode(Join(offer.host, spans, **bound(proof, offer.nonce)).pack())[0]
@@ -67,24 +67,24 @@ class Stranger:
     def post(self, frame: bytes) -> None:
         self.peer.send(packet.packet(Type.POST, self.answer.session, packet.entry(frame)))
 
-    def told(self) -> Kind:
-        """What kind of message its JOIN is answered with."""
-        while (got := packet.read(self.peer.receive())).type is not Type.POST:
+    def answer_to_join(self) -> Kind:
+        """Wait for the answer to its JOIN and return the kind of it."""
+        while (incoming := packet.read(self.peer.receive())).type is not Type.POST:
             pass
-        return decode(packet.read_entries(got.content)[0]).kind
+        return decode(packet.read_entries(incoming.content)[0]).kind
 
 
 @pytest.fixture
 def stranger() -> Iterator[Callable[..., Stranger]]:
-    """Makes strangers, who stay until the test ends."""
+    """A function that makes strangers, which stay connected until the test ends."""
     with ExitStack() as stack:
 
-        def made(*arguments: Any, **options: Any) -> Stranger:
+        def make_stranger(*arguments: Any, **options: Any) -> Stranger:
             stranger = Stranger(*arguments, **options)
             stack.callback(stranger.peer.close)
             return stranger
 
-        yield made
+        yield make_stranger
 
 
 @pytest.fixture(scope="module")
@@ -94,13 +94,13 @@ def in_memory(tmp_path_factory: pytest.TempPathFactory) -> Results:
 
 @pytest.fixture
 def evaluator(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """What a server's own process waits for before it is started."""
+    """An event that the start of the server's own process waits for."""
     may_start, start = threading.Event(), WorkerProcesses.start
 
-    def later(self: WorkerProcesses) -> None:
+    def start_later(self: WorkerProcesses) -> None:
         threading.Thread(target=lambda: may_start.wait(60) and start(self), daemon=True).start()
 
-    monkeypatch.setattr(WorkerProcesses, "start", later)
+    monkeypatch.setattr(WorkerProcesses, "start", start_later)
     return may_start
 
 
@@ -108,25 +108,25 @@ def test_strangers_neither_evaluate_nor_say_what_x0_is_nor_keep_anybody_out(
     tmp_path: Path, in_memory: Results, evaluator: threading.Event, stranger: Callable[..., Stranger]
 ) -> None:
     proof = prove(WHAT.algorithm, bind(WHAT))
-    with Serving(WHAT, tmp_path / "run", evaluator="own") as server:
+    with ServerThread(WHAT, tmp_path / "run", evaluator="own") as server:
         assert stranger(server.port, count=NO_CLIENTS, evaluates=1).declined == "no-clients"
         liars = [stranger(server.port, column(0, 7), evaluates=1) for _ in range(6)]
         for liar in liars:
             assert not packet.read_offer(liar.answer.content)[1].evaluates
-            liar.post(liar.joining(proof | {"x0": b"a lie..."}))
+            liar.post(liar.join_frame(proof | {"x0": b"a lie..."}))
         time.sleep(0.1)
         assert server.watcher.joined == 0, "nobody says what x0 is before the server's own process"
         evaluator.set()
-        assert [liar.told() for liar in liars] == [Kind.REFUSE] * 6
+        assert [liar.answer_to_join() for liar in liars] == [Kind.REFUSE] * 6
         idle = [stranger(server.port, column(0, 7)) for _ in range(6)]
         gate, left = Gate(), server.watcher.gone
-        honest = Following(WHAT, server.watcher.endpoint, HostRequest(evaluates=False), gate=gate)
+        honest = ClientsThread(WHAT, server.watcher.endpoint, HostRequest(evaluates=False), gate=gate)
         wait_for(lambda: server.watcher.joined == 2)
         assert server.watcher.gone == left, "six hold offers of the same clients, and lose nothing but those"
         for each in idle:
             each.peer.close()
         wait_for(lambda: server.watcher.gone == left + 6)
-        gate.open_to(2**32)  # what is delivered to the clients still comes to the process that joined with them
+        gate.open_to(2**32)  # deliveries still reach the process that joined with the clients
         results = server.results()
         honest.join(10)
         assert honest.failure is None and len(idle) == 6
@@ -138,11 +138,11 @@ def test_what_was_recorded_of_a_process_that_joined_makes_nobody_a_member(
     tmp_path: Path, in_memory: Results, stranger: Callable[..., Stranger]
 ) -> None:
     proof = prove(WHAT.algorithm, bind(WHAT))
-    with Serving(WHAT, tmp_path / "run", evaluator="own") as server:
+    with ServerThread(WHAT, tmp_path / "run", evaluator="own") as server:
         recorded = stranger(server.port, column(7, 7))
-        said = recorded.joining(proof)
-        recorded.post(said)
-        assert recorded.told() is Kind.WELCOME, "it waited until the run knew its own x0"
+        join = recorded.join_frame(proof)
+        recorded.post(join)
+        assert recorded.answer_to_join() is Kind.WELCOME, "it waited until the run knew its own x0"
         assert server.watcher.joined == 2
         conversation = recorded.peer.sent
         recorded.peer.reset()
@@ -151,36 +151,36 @@ def test_what_was_recorded_of_a_process_that_joined_makes_nobody_a_member(
             wait_for(lambda: any(refusal.reason == "stale-session" for refusal in server.watcher.refusals))
         wait_for(lambda: server.watcher.gone == 2)
         replaying = stranger(server.port, column(7, 7))
-        assert packet.read_offer(replaying.answer.content)[1].host == decode(said).client, "it names this very host"
-        replaying.post(said)
-        assert replaying.told() is Kind.REFUSE
+        assert packet.read_offer(replaying.answer.content)[1].host == decode(join).client, "it names this very host"
+        replaying.post(join)
+        assert replaying.answer_to_join() is Kind.REFUSE
         assert server.watcher.joined == 2
-        Following(WHAT, server.watcher.endpoint)
+        ClientsThread(WHAT, server.watcher.endpoint)
         assert server.results().digest == in_memory.digest
 
 
 async def test_a_session_that_lives_is_nobody_elses_to_take() -> None:
-    door, answers = Door(b""), list[list[bytes]]()
-    async with hub_at(door) as (hub, port):
+    registration, answers = OneClientRegistration(b""), list[list[bytes]]()
+    async with hub_at(registration) as (hub, port):
         owner = Member(port)
         await owner.offered()
         owner.join()
-        await owner.until(lambda: bool(door.hosts))
+        await owner.until(lambda: bool(registration.hosts))
         thieves = [Peer(port).send(hello(b"", b"", 0, 0, session=owner.session)) for _ in range(3)]
-        await owner.until(lambda: door.refusals == ["taken"] * 3)
+        await owner.until(lambda: registration.refusals == ["taken"] * 3)
         hub.deliver(0, b"a question", answers.append)
         hub.flush()
         owner.say(Type.ANSWER, *packet.answers(0, [[b"an answer"]]))
         await owner.until(lambda: answers == [[b"an answer"]])
-        assert door.why == []
+        assert registration.gone_reasons == []
         await asyncio.sleep(2.5 * HEARTBEAT_S)
         back = Peer(port).send(hello(b"", b"", 0, 0, session=owner.session))
-        await until(lambda: len(door.offers) == 2)
+        await until(lambda: len(registration.offers) == 2)
         for peer in (owner.peer, *thieves, back):
             peer.close()
 
 
-def test_strangers_that_say_nothing_leave_room_for_whoever_works(tmp_path: Path) -> None:
+def test_strangers_that_say_nothing_leave_room_for_honest_workers(tmp_path: Path) -> None:
     what = scenario(task={"name": "quadratic", "dimension": 50}, stop={"rounds": 5})
     with ServerProcess(what, tmp_path / "run", heartbeat_s=5.0) as server:
         before, gate = server.descriptors, Gate()
@@ -197,7 +197,7 @@ def test_strangers_that_say_nothing_leave_room_for_whoever_works(tmp_path: Path)
 
 
 class Waiting(SimpleNamespace):
-    """A reception whose run has begun and waits for clients."""
+    """A registration whose run has begun and waits for clients."""
 
     missing: Any
     was_complete: bool = True
@@ -208,7 +208,7 @@ class Waiting(SimpleNamespace):
 
 @pytest.fixture
 def now(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """A wall clock of the test's own, in seconds."""
+    """A wall clock that the test sets, in seconds."""
     now = SimpleNamespace(s=0.0)
     monkeypatch.setattr(patience, "wall_seconds", lambda: now.s)
     return now
@@ -248,9 +248,9 @@ def test_processes_that_join_and_answer_nothing_end_a_run_without_rounds(now: Si
 
 
 async def test_connections_that_come_and_go_faster_than_they_are_heard_of_are_not_taken_for_others() -> None:
-    """Of 400, one after the other, none is there at the end, and nobody is hung up on in the place of another."""
-    door = Door(b"")
-    async with hub_at(door) as (_, port):
+    """Of 400 connections, one after the other, none is left, and the hub hangs up on none in place of another."""
+    registration = OneClientRegistration(b"")
+    async with hub_at(registration) as (_, port):
 
         def come_and_go() -> None:
             for _ in range(400):
@@ -259,23 +259,23 @@ async def test_connections_that_come_and_go_faster_than_they_are_heard_of_are_no
                     peer.is_hung_up()
 
         await asyncio.to_thread(come_and_go)
-        await until(lambda: len(door.refusals) >= 800)
-    assert door.refusals == ["short-packet"] * 800
+        await until(lambda: len(registration.refusals) >= 800)
+    assert registration.refusals == ["short-packet"] * 800
 
 
 @pytest.mark.parametrize(("size", "is_let_in"), [(900 * 12, True), (900 * 40, False)])
-async def test_a_join_may_say_of_each_client_where_it_stands(size: int, is_let_in: bool) -> None:
-    """Clients that come back after some rounds stand at as many versions as there are clients."""
-    desk = Desk((0, 899))
+async def test_a_join_may_hold_the_version_of_each_client(size: int, is_let_in: bool) -> None:
+    """Clients that return after some rounds may all be at different versions."""
+    registration = FakeRegistration((0, 899))
     hub = Hub("tcp://127.0.0.1:*", bytes(8), limits=Limits(HEARTBEAT_S), rights=lambda is_own, user: STRANGER)
-    hub.start(desk)
+    hub.start(registration)
     try:
         member = Member(int(hub.endpoint.rpartition(":")[2]))
         await member.offered()
         long = encode(Envelope(Kind.JOIN, HOST, 0, 0, [[[0, 899]], bytes(size)]))[0]
         member.say(Type.POST, packet.entry(long))
-        await until(lambda: bool(desk.hosts) or "too-long" in desk.refusals)
-        assert bool(desk.hosts) == is_let_in
+        await until(lambda: bool(registration.hosts) or "too-long" in registration.refusals)
+        assert bool(registration.hosts) == is_let_in
         member.peer.close()
     finally:
         await hub.close()

@@ -1,4 +1,4 @@
-"""Peers that stall: who says, takes or answers nothing is gone, and whoever comes in its place goes on from there."""
+"""Stalling peers: one that sends, receives or answers nothing is removed, and its replacement goes on from there."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import threading
 from pathlib import Path
 
 import pytest
-from clusters import Following, Serving
+from clusters import ClientsThread, ServerThread
 from gates import Gate
-from hostile_arena import Arena, Worker
 from hostile_peers import HOST as LOCALHOST
+from hostile_run import HostileRun, Worker
 from hostile_server import ServerProcess
-from hub_peers import HEARTBEAT_S, WHAT, Door, Member, hub_at, pinging
+from hub_peers import HEARTBEAT_S, WHAT, Member, OneClientRegistration, hub_at, pinging
 from processes import kill, seedbus
 from worlds import go, scenario
 
@@ -29,69 +29,69 @@ from seedbus.scenarios.running.prepare import bind
 SAME = ("digest", "ledger_hash", "metrics", "rounds", "reason")
 
 
-async def test_whoever_says_nothing_is_gone_after_three_heartbeats() -> None:
-    door = Door(b"")
-    async with hub_at(door) as (_, port):
+async def test_a_silent_peer_is_gone_after_three_heartbeats() -> None:
+    registration = OneClientRegistration(b"")
+    async with hub_at(registration) as (_, port):
         member = Member(port)
         await member.offered()
-        took_s = await member.until(lambda: bool(door.why), pings=0)
+        took_s = await member.until(lambda: bool(registration.gone_reasons), pings=0)
         assert (MISSED - 0.1) * HEARTBEAT_S < took_s
-        assert "said nothing for 3 heartbeats" in door.why[0]
+        assert "said nothing for 3 heartbeats" in registration.gone_reasons[0]
         member.peer.close()
 
 
 async def test_silence_is_noticed_after_three_heartbeats_whenever_in_one_it_begins() -> None:
-    """Not four: the moment at which it begins counts, and not the heartbeat after it."""
+    """Not four: the silence is measured from when it begins, not from the next heartbeat."""
     took = []
     for phase in range(3):
-        door = Door(b"")
-        async with hub_at(door) as (_, port):
+        registration = OneClientRegistration(b"")
+        async with hub_at(registration) as (_, port):
             member = Member(port)
             await member.offered()
             await asyncio.sleep(HEARTBEAT_S * (1 + phase / 3))
             member.say(Type.PING)
-            took.append(await member.until(lambda: bool(door.why), pings=0, step_s=0.002))  # noqa: B023
+            took.append(await member.until(lambda: bool(registration.gone_reasons), pings=0, step_s=0.002))  # noqa: B023
             member.peer.close()
     beats = [each / HEARTBEAT_S for each in took]
     print("\ngone after so many heartbeats:", ", ".join(f"{each:.2f}" for each in sorted(beats)))
     assert min(beats) > MISSED - 0.1 and statistics.median(beats) < MISSED + 0.4
 
 
-async def test_whoever_takes_nothing_is_gone() -> None:
-    """What the system's buffers do not hold waits in ZeroMQ, and what that does not hold waits for it in vain."""
-    door = Door(bytes(2**24))
-    async with hub_at(door) as (_, port):
+async def test_a_peer_that_receives_nothing_is_gone() -> None:
+    """The system's buffers fill up, then ZeroMQ's queue, and then the hub cannot send."""
+    registration = OneClientRegistration(bytes(2**24))
+    async with hub_at(registration) as (_, port):
         member = Member(port)
         member.peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         await member.offered()
-        await member.until(lambda: bool(door.why), pings=5)
-        assert "took nothing for 3 heartbeats" in door.why[0]
+        await member.until(lambda: bool(registration.gone_reasons), pings=5)
+        assert "took nothing for 3 heartbeats" in registration.gone_reasons[0]
         member.peer.close()
 
 
-async def test_whoever_is_offered_clients_and_never_joins_is_gone() -> None:
-    door = Door(b"")
-    async with hub_at(door, join_s=0.5) as (_, port):
+async def test_a_peer_that_is_offered_clients_and_never_joins_is_gone() -> None:
+    registration = OneClientRegistration(b"")
+    async with hub_at(registration, join_s=0.5) as (_, port):
         member = Member(port)
         await member.offered()
-        assert await member.until(lambda: bool(door.why)) >= 0.4
-        assert "has not joined for" in door.why[0]
+        assert await member.until(lambda: bool(registration.gone_reasons)) >= 0.4
+        assert "has not joined for" in registration.gone_reasons[0]
         member.peer.close()
 
 
 @pytest.mark.parametrize("redelivers", [True, False])
-async def test_whoever_lives_and_never_answers_is_gone(redelivers: bool) -> None:
-    """What it owed goes to the next, or is answered with nothing."""
-    door, answers = Door(b""), list[list[bytes]]()
-    async with hub_at(door, answer_s=0.5, redelivers=redelivers) as (hub, port):
+async def test_a_member_that_pings_and_never_answers_is_gone(redelivers: bool) -> None:
+    """What it has not answered is delivered to its replacement, or is answered with nothing."""
+    registration, answers = OneClientRegistration(b""), list[list[bytes]]()
+    async with hub_at(registration, answer_s=0.5, redelivers=redelivers) as (hub, port):
         member = Member(port)
         await member.offered()
         member.join()
-        await member.until(lambda: bool(door.hosts))
+        await member.until(lambda: bool(registration.hosts))
         hub.deliver(0, b"a question", answers.append)
         hub.flush()
-        assert await member.until(lambda: bool(door.why)) >= 0.4
-        assert "has not answered" in door.why[0]
+        assert await member.until(lambda: bool(registration.gone_reasons)) >= 0.4
+        assert "has not answered" in registration.gone_reasons[0]
         member.peer.close()
         if redelivers:
             another = Member(port)
@@ -104,10 +104,10 @@ async def test_whoever_lives_and_never_answers_is_gone(redelivers: bool) -> None
 
 
 def test_a_hub_closes_amid_connections_that_it_has_not_heard_of() -> None:
-    """ZeroMQ's own thread stands still while it has more to tell of connections than waits to be read."""
+    """ZeroMQ's own thread blocks while more events of connections wait to be read than its queue holds."""
 
     async def close() -> None:
-        async with hub_at(Door(b"")) as (_, port):
+        async with hub_at(OneClientRegistration(b"")) as (_, port):
             for _ in range(1500):
                 socket.create_connection((LOCALHOST, port)).close()
 
@@ -119,7 +119,7 @@ def test_a_hub_closes_amid_connections_that_it_has_not_heard_of() -> None:
 
 @pytest.mark.slow
 def test_a_process_that_stands_still_is_found_out_and_comes_again(tmp_path: Path) -> None:
-    """It is stopped, not ended: its connection stays, half open."""
+    """The process is stopped, not killed: its connection stays half open."""
     gate = Gate()
     with ServerProcess(WHAT, tmp_path / "run") as server:
         good = Worker(WHAT, server.endpoint, ((0, 3),), gate)
@@ -145,15 +145,15 @@ def test_a_process_that_stands_still_is_found_out_and_comes_again(tmp_path: Path
 
 
 def test_a_member_that_only_pings_is_followed_by_one_that_works(tmp_path: Path) -> None:
-    """In simulated time everybody waits for it, but not for ever."""
-    with Arena(WHAT, tmp_path / "run", answer_s=3.0) as arena:
-        arena.vacate()
-        guest = pinging(arena.server.port, arena.proof, lambda: arena.server.ask()["gone"] >= 2)
-        arena.gate.open_to(2**32)
-        arena.server.wait_for(lambda: arena.server.ask()["gone"] >= 2, "gives it up")
+    """In simulated time the run waits for it, but not for ever."""
+    with HostileRun(WHAT, tmp_path / "run", answer_s=3.0) as hostile_run:
+        hostile_run.stop_worker()
+        guest = pinging(hostile_run.server.port, hostile_run.proof, lambda: hostile_run.server.ask()["gone"] >= 2)
+        hostile_run.gate.open_to(2**32)
+        hostile_run.server.wait_for(lambda: hostile_run.server.ask()["gone"] >= 2, "gives it up")
         guest.join(5)
-        arena.occupy()
-        summary = arena.server.results()
+        hostile_run.start_worker()
+        summary = hostile_run.server.results()
     undisturbed = go(tmp_path / "undisturbed", WHAT).summary
     assert {name: summary[name] for name in SAME} == {name: undisturbed[name] for name in SAME}
 
@@ -162,10 +162,10 @@ def test_a_member_that_only_pings_is_followed_by_one_that_works(tmp_path: Path) 
 def test_in_real_time_nobody_waits_for_a_member_that_only_pings(tmp_path: Path) -> None:
     changes = {"clock": "wall", "participation": {"clients": 8, "deadline_s": 1.0}, "network": {}}
     what = scenario(**changes, stop={"rounds": 5})
-    with Serving(what, tmp_path / "run", heartbeat_s=1.0) as server:
+    with ServerThread(what, tmp_path / "run", heartbeat_s=1.0) as server:
         port, proof = server.port, prove(what.algorithm, bind(what))
         guest = pinging(port, proof, lambda: not server.is_alive())
-        good = Following(what, server.watcher.endpoint, HostRequest(((0, 6),)))
+        good = ClientsThread(what, server.watcher.endpoint, HostRequest(((0, 6),)))
         summary = server.results().summary
         guest.join(5)
         good.join(10)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clusters import Serving
+from clusters import ServerThread
 from power_cuts import PowerCut, cut_power
 from processes import wait_for
 from worlds import go, reopened, scenario
@@ -110,7 +110,7 @@ def test_losses_are_proved_only_where_they_were_compiled() -> None:
 
 def test_a_process_whose_compiled_losses_differ_in_a_bit_is_refused(tmp_path: Path) -> None:
     alone = _run_of(1.0, tmp_path / "alone")
-    with Serving(SHARED, tmp_path / "run") as server:
+    with ServerThread(SHARED, tmp_path / "run") as server:
         endpoint = server.watcher.endpoint
 
         threading.Thread(target=takes_part, args=(endpoint, 1.0, 0, 3), daemon=True).start()
@@ -141,7 +141,7 @@ def test_a_server_that_goes_on_knows_the_compiled_losses_that_its_run_began_with
     with pytest.MonkeyPatch.context() as patch, pytest.raises(PowerCut):
         cut_power(patch, Journal, "append", 3, before=False)
         _run_of(1.0, tmp_path / "run")
-    with Serving(SHARED, tmp_path / "run", resume=True) as server:
+    with ServerThread(SHARED, tmp_path / "run", resume=True) as server:
         with pytest.raises(JoinRefused, match=REFUSED):
             takes_part(server.watcher.endpoint, ONE_BIT, 0, 7)
         threading.Thread(target=takes_part, args=(server.watcher.endpoint, 1.0, 0, 7), daemon=True).start()

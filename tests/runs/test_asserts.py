@@ -1,4 +1,4 @@
-"""Nothing depends on `assert`: with `python -O` there is none, and runs are the same."""
+"""Nothing depends on `assert`: runs are the same with `python -O`, which removes it."""
 
 from __future__ import annotations
 
@@ -36,9 +36,12 @@ def test_without_asserts_the_quickstart_has_the_same_bits(tmp_path: Path) -> Non
 
 
 def _command(*arguments: str) -> None:
-    """The command with its asserts taken out, and its workers' too."""
-    command, around = [sys.executable, "-m", "seedbus", *arguments, "--quiet"], os.environ | {"PYTHONOPTIMIZE": "1"}
-    subprocess.run(command, check=True, capture_output=True, timeout=120, env=around)
+    """Run the command, and its workers, without asserts."""
+    command, environment = (
+        [sys.executable, "-m", "seedbus", *arguments, "--quiet"],
+        os.environ | {"PYTHONOPTIMIZE": "1"},
+    )
+    subprocess.run(command, check=True, capture_output=True, timeout=120, env=environment)
 
 
 def test_workers_that_no_transport_reaches_are_a_mistake_in_one_sentence(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A process killed at every write and every send, and at any instant, loses no commit and makes none twice."""
+"""A process that is killed at any write, any send or any instant loses no commit and repeats none."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ PROGRAM = Path(__file__).parents[1] / "support" / "crash_points.py"
 AIR = {"name": "scaffold", "learning_rate": 0.05, "channel": {"kind": "aircomp", "threshold": 0.5}}
 
 
-def tried(folder: Path, **task: Any) -> dict[str, Any]:
-    """What the program found; no thread of Python's runs in it when it forks, as one may here."""
+def run_program(folder: Path, **task: Any) -> dict[str, Any]:
+    """Run `crash_points.py`, which must fork without other threads, and return what it prints."""
     command = [sys.executable, str(PROGRAM), str(folder), json.dumps(task)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    assert not found["failures"], "\n".join([*found["failures"], done.stderr])
-    return found
+    result: dict[str, Any] = json.loads(done.stdout)
+    assert not result["failures"], "\n".join([*result["failures"], done.stderr])
+    return result
 
 
 def names(value: Any) -> str | None:
@@ -47,7 +47,7 @@ def names(value: Any) -> str | None:
 def test_a_process_killed_at_any_write_and_any_send_goes_on_as_if_it_had_not(
     memory: Path, algorithm: dict[str, Any], points: int, seed: int
 ) -> None:
-    found = tried(memory, scenario={"algorithm": algorithm, "stop": {"rounds": 12}}, points=points, seed=seed)
+    found = run_program(memory, scenario={"algorithm": algorithm, "stop": {"rounds": 12}}, points=points, seed=seed)
     print(f"{found['kills']} kills at {found['points']} of {found['of']} points: 0 commits lost or doubled")
     assert found["kills"] == found["points"] >= points
 
@@ -57,6 +57,6 @@ def test_a_process_killed_at_any_write_and_any_send_goes_on_as_if_it_had_not(
     [pytest.param(100, 4, marks=pytest.mark.slow), pytest.param(2000, 5, marks=pytest.mark.soak)],
 )
 def test_a_run_killed_again_and_again_at_any_instant_ends_as_if_it_had_not(memory: Path, kills: int, seed: int) -> None:
-    found = tried(memory, scenario={"algorithm": HISO, "stop": {"rounds": 40}}, kills=kills, seed=seed)
+    found = run_program(memory, scenario={"algorithm": HISO, "stop": {"rounds": 40}}, kills=kills, seed=seed)
     print(f"{found['kills']} kills in {found['runs']} runs: 0 commits lost or doubled")
     assert found["kills"] >= kills

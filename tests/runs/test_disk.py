@@ -1,4 +1,4 @@
-"""A disk that is full, cannot be written, or has something in the way: one sentence, and no round is lost."""
+"""A disk that is full, read-only or has another file in the way: one sentence, and no round is lost."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_finished_run_on_a_medium_that_cannot_be_written_can_be_replayed(
     monkeypatch.setattr(sqlite3, "connect", watched)
     before = sorted(path.name for path in folder.iterdir())
     assert replay(folder).digest == Results.read(folder).digest
-    assert asked and all("mode=ro&immutable=1" in database for database in asked)  # makes no files of its own
+    assert asked and all("mode=ro&immutable=1" in database for database in asked)  # SQLite then creates no files
     assert sorted(path.name for path in folder.iterdir()) == before
 
 
@@ -105,7 +105,7 @@ NAMESPACE = ["unshare", "--map-root-user", "--mount"]
 
 
 def may_mount() -> bool:
-    """Whether this machine lets a process have mounts of its own."""
+    """Whether this machine lets a process mount file systems in a namespace."""
     try:
         return subprocess.run([*NAMESPACE, "true"], capture_output=True).returncode == 0
     except OSError:
@@ -113,7 +113,7 @@ def may_mount() -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not may_mount(), reason="no mounts of one's own here")
+@pytest.mark.skipif(not may_mount(), reason="this machine does not allow user namespaces")
 @pytest.mark.parametrize("step", [92, pytest.param(4, marks=pytest.mark.slow)])
 def test_a_small_disk_is_one_sentence_at_any_size_and_the_run_goes_on_once_it_has_grown(
     tmp_path: Path, step: int
@@ -136,7 +136,7 @@ def test_a_small_disk_is_one_sentence_at_any_size_and_the_run_goes_on_once_it_ha
 def test_a_write_that_the_disk_refuses_is_one_sentence_and_loses_no_round(
     memory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every call that puts a file or a name on the disk fails once."""
+    """Every call of fsync fails once, each in a run of its own."""
     fsync, whole = os.fsync, outcome(run(WHAT, memory / "whole"))
     monkeypatch.setattr("seedbus.agents.launcher.Ledger", partial(Ledger, segment_rows=40))
 

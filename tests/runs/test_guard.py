@@ -1,4 +1,4 @@
-"""The guard: the table of what honest runs give is complete, notices a change, and is what the code gives."""
+"""The guard's table of results is complete, its check notices changes, and the code gives these results."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_another_processor_excuses_digests_of_torch_and_nothing_else() -> None:
 
 @pytest.mark.parametrize("core", ["Prescott", "Haswell"])
 def test_no_bit_depends_on_the_kernels_that_blas_chooses_for_a_processor(core: str) -> None:
-    """What clips gradients and what projects them: sums over whole vectors."""
+    """Two runs with sums over whole vectors: one clips gradients, one projects them."""
     command = [sys.executable, guard.__file__, "--check", "--only", "fedavg-epochs", "decomfl-projection"]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=600, env=os.environ | {"OPENBLAS_CORETYPE": core}

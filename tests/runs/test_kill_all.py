@@ -1,4 +1,4 @@
-"""Server and workers killed together, at any moment, go on as if nothing had been."""
+"""Server and workers that are killed together at any moment, and resumed, give the bits of an undisturbed run."""
 
 from __future__ import annotations
 
@@ -23,36 +23,45 @@ WORKERS = 2
 
 
 def versions(folder: Path) -> list[int]:
-    """The versions of all commits that a journal holds."""
+    """Return the versions of all commits in a journal."""
     if not (folder / FILE).exists():
         return []
     with closing(Journal.open(folder, for_writing=False)) as journal:
         return [each.version for each in journal.rounds() if each.commit is not None]
 
 
-class Lives:
-    """One run in a server and its workers, which are killed together until it is over."""
+class KilledRun:
+    """A run by a server and its workers, which are killed together and resumed until the run ends.
+
+    Attributes:
+        kills: how often they have been killed.
+        kills_with_progress: how many of the kills came after new commits.
+    """
 
     def __init__(self, base: Path, file: Path, draw: random.Random) -> None:
-        self.folder, self._file, self._draw = base / "run", file, draw
-        self.kills = self.amid = self._known = 0
+        self.folder = base / "run"
+        self.kills = 0
+        self.kills_with_progress = 0
+        self._file = file
+        self._draw = draw
+        self._commits = 0
 
-    def live(self, *, is_last: bool) -> bool:
-        """One life, killed unless it is the last; returns whether it reached the run's end."""
-        begun = (self.folder / FILE).exists()
-        what = ["--resume", self.folder] if begun else [self._file, "--out", self.folder]
+    def run_once(self, *, is_last: bool) -> bool:
+        """Start or resume the run and kill it, unless it is the last time. Returns whether the run ended."""
+        is_resumed = (self.folder / FILE).exists()
+        what = ["--resume", self.folder] if is_resumed else [self._file, "--out", self.folder]
         command = seedbus("run", *what, "--workers", WORKERS, "--transport", "ipc", "-q", cwd=self.folder.parent)
         if not is_last:
             self._wait(command)
             if command.poll() is None:
                 self._kill(command)
                 return False
-        _, told = command.communicate(timeout=120)
-        assert command.returncode == 0, told
+        _, stderr = command.communicate(timeout=120)
+        assert command.returncode == 0, stderr
         return True
 
     def _wait(self, command: subprocess.Popen[str]) -> None:
-        """Until a moment of its beginning, while processes come, or one of its rounds."""
+        """Wait for a random moment, of the start while processes join or of a round, or for the end."""
         log = self.folder / "log.jsonl"
         lines = self._draw.randint(1, 90) if self._draw.random() < 0.7 else 10**9
         until = time.monotonic() + (60.0 if lines < 10**9 else self._draw.uniform(0.0, 4.0))
@@ -69,8 +78,8 @@ class Lives:
         kept = versions(self.folder)
         assert kept[: len(before)] == before and kept == list(range(1, len(kept) + 1))
         self.kills += 1
-        self.amid += len(kept) > self._known
-        self._known = len(kept)
+        self.kills_with_progress += len(kept) > self._commits
+        self._commits = len(kept)
 
 
 def _lines(log: Path) -> int:
@@ -89,16 +98,20 @@ def test_everything_killed_at_once_at_random_moments_leaves_no_trace(
     whole = outcome(run(what, tmp_path / "whole"))
     (tmp_path / "what.yaml").write_text(dump(what.resolved()))
     monkeypatch.setenv("TMPDIR", str(tmp_path))  # the sockets that a killed server leaves behind
-    count, running, number, draw = 0, 0, 0, random.Random(11)
+    count, with_progress, number, draw = 0, 0, 0, random.Random(11)
     while count < kills:
         base = tmp_path / str(number)
         base.mkdir()
-        lives = Lives(base, tmp_path / "what.yaml", draw)
-        while not lives.live(is_last=count + lives.kills >= kills):
+        killed = KilledRun(base, tmp_path / "what.yaml", draw)
+        while not killed.run_once(is_last=count + killed.kills >= kills):
             pass
-        count, running, number = count + lives.kills, running + lives.amid, number + 1
-        (mine, my_lines), (theirs, their_lines) = outcome(Results.read(lives.folder)), whole
+        count += killed.kills
+        with_progress += killed.kills_with_progress
+        number += 1
+        (mine, my_lines), (theirs, their_lines) = outcome(Results.read(killed.folder)), whole
         assert {**mine, "refusals": None} == {**theirs, "refusals": None} and my_lines == their_lines
-        assert versions(lives.folder) == list(range(1, theirs["version"] + 1))
-    print(f"{count} kills of {WORKERS + 1} processes in {number} runs, {running} after new rounds: 0 commits lost")
-    assert running > kills // 4
+        assert versions(killed.folder) == list(range(1, theirs["version"] + 1))
+    print(
+        f"{count} kills of {WORKERS + 1} processes in {number} runs, {with_progress} after new rounds: 0 commits lost"
+    )
+    assert with_progress > kills // 4

@@ -1,7 +1,8 @@
-"""Lag never shows: replicas that took part, lagged, came late or live in another process hold the same bits.
+"""Lag does not change bits: replicas that took part, lagged, joined late or live in another process are equal.
 
-The logs in `data/` are frozen: a release that replays them to other digests has changed its stream, its arithmetic or
-its wire, and can no longer continue old runs. `python tests/runs/test_lag.py` writes them anew, digests and all.
+The logs in `data/` are frozen: a release that replays them to other digests has changed its random stream, its
+arithmetic or its wire format, and cannot continue old runs. `python tests/runs/test_lag.py` writes them and their
+digests again.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def freeze() -> None:
 
 @functools.cache
 def run_of(name: str) -> Rehearsal:
-    """Five hundred rounds; its replica is of one who took part in all of them."""
+    """Rehearse five hundred rounds with one client, which takes part in all of them."""
     algorithm, hyperparameters = RUNS[name]
     return rehearse(make(algorithm, **hyperparameters), ROUNDS, clients=1, dimension=DIMENSION)
 
@@ -67,7 +68,7 @@ def run(request: pytest.FixtureRequest) -> Rehearsal:
 
 
 def caught_up(run: Rehearsal, *cuts: int) -> Replica:
-    """A replica that catches up from x₀ at each of these versions, and to the end, each time over the wire."""
+    """Return a replica that catches up from x₀ to each of these versions and to the end, each time over the wire."""
     replica: Replica = run.algorithm.replica(x0(DIMENSION))
     for version in (*cuts, len(run.commits)):
         missed = run.algorithm.pack_commits(run.commits[replica.version : version]).body

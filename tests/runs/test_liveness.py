@@ -1,7 +1,7 @@
-"""Once faults stop, every member is at the head within two rounds, whatever has happened to it before.
+"""Once faults stop, every member is at the newest version within two rounds, whatever happened before.
 
-A client that comes back has to be heard first: at the worst it is refused and introduces itself anew, three ways in
-all, which may take two rounds more.
+A client that returns has to join first. In the worst case it is refused and sends a second JOIN: three trips, which
+may take two more rounds.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from seedbus.scenarios.running.run import run
 from seedbus.scenarios.stress.random_scenarios import Chooser
 
 CALM = 2  # rounds without a fault at the end
-COMES = 2  # rounds that somebody may take to be a member again
+COMES = 2  # rounds that a client may need to become a member again
 CLIENTS = 7
 
 
 def faults(choose: Chooser, rounds: int) -> list[dict[str, Any]]:
-    """Some faults, all of them over in time."""
+    """Some faults, all of which end in time."""
     kinds: list[dict[str, Any]] = [
         {"fault": "drop", "probability": choose.one((0.1, 0.3))},
         {"fault": "duplicate", "probability": choose.one((0.2, 0.5)), "copies": choose.whole(1, 4)},

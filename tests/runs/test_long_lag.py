@@ -1,4 +1,4 @@
-"""Whole runs in which clients lag for hundreds of rounds: all routes to a version lead to the same bits."""
+"""Whole runs in which clients lag for hundreds of rounds: every way to a version gives the same bits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole runs with late reports and asynchronous rounds: same bits everywhere, nothing counted twice, always an end."""
+"""Whole runs with late reports and asynchronous rounds: equal bits, no report counted twice, and always an end."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ each_policy = pytest.mark.parametrize("policy", POLICIES)
 
 
 def world(policy: str, **changes: Any) -> Scenario:
-    """Ten clients that lag, with schedules of K, P and η."""
+    """Return a scenario of ten clients that lag, with schedules of K, P and η."""
     said = {
         "participation": {"clients": 10} | POLICIES[policy],
         "algorithm": CHANGING,
@@ -86,7 +86,7 @@ def log_of(results: Results) -> list[ScalarCommit]:
 
 @each_policy
 def test_late_reports_count_in_such_a_run_and_no_replica_diverges(in_memory: dict[str, Results], policy: str) -> None:
-    """Without which the rest of this file would prove nothing."""
+    """Otherwise the rest of this file would prove nothing."""
     results, log = in_memory[policy], log_of(in_memory[policy])
     late = [(commit, term) for commit in log for term in commit.terms if term.round != commit.round]
     shapes = {(term.scalars.shape == commit.terms[0].scalars.shape) for commit, term in late if commit.terms[0].weight}
@@ -148,7 +148,7 @@ POINTS = [
 
 
 def interrupted(monkeypatch: pytest.MonkeyPatch, what: Scenario, folder: Path, resume: bool, *cut: Any) -> bool:
-    """Run until the plug is pulled; false if the run ended before."""
+    """Run until the power is cut. Returns False if the run ended before."""
     with monkeypatch.context() as patch:
         cut_power(patch, *cut[:3], before=cut[3])
         patch.setattr("seedbus.agents.launcher._ServerRun.tidy", lambda self: None)
@@ -193,7 +193,7 @@ def test_a_run_cut_off_after_every_other_round_ends_alike(
 
 
 def _kept(folder: Path) -> int:
-    """How many late reports a checkpoint holds."""
+    """Return how many late reports a checkpoint holds."""
     with closing(Journal.open(folder)) as journal:
         checkpoint = journal.checkpoint()
     assert checkpoint is not None
@@ -234,7 +234,7 @@ def test_a_run_ends_and_its_ledger_balances_whatever_the_faults(
 
 
 def balances(results: Results, what: Scenario) -> None:
-    """Every report that arrived was counted or refused; every scalar of a commit is one that was reported."""
+    """Check that each report that arrived was counted or refused, and that each term of a commit has its report."""
     assert set(results.summary["refusals"]) <= {"late"}
     messages = results.messages
     reports = messages[messages["kind"] == "REPORT"]
@@ -263,7 +263,7 @@ def test_asynchronous_rounds_go_on_though_a_third_of_all_messages_is_lost(tmp_pa
 def test_no_more_than_the_cohort_is_at_work_at_any_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str
 ) -> None:
-    """Between its plan's sending and its report's arrival a client is at work; it is not asked before."""
+    """A client is at work from when its plan is sent until its report arrives, and is not asked again meanwhile."""
     what = world(policy, faults=[], participation={"clients": 10, **POLICIES[policy], "deadline_s": None})
     what = what.model_copy(update={"stop": what.stop.model_copy(update={"rounds": 80})})
     asked: list[int] = []

@@ -1,4 +1,4 @@
-"""Clients that come and go in processes that come and go, in real time, and among peers that mean no good."""
+"""Clients that leave and return, in processes that leave and return, in real time, and with a client that lies."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clusters import Following, Serving, Watcher
-from comings import churn, coming, exponential
-from hall import Hall
+from availability_scenarios import availability_scenario, churn, exponential
+from clusters import ClientsThread, RunWatcher, ServerThread
 from processes import wait_for
+from registration_harness import RegistrationHarness
 from worker_kills import alike, killing
 from worlds import HISO, scenario
 
@@ -42,9 +42,9 @@ FAST = {"latency": {"distribution": "exponential", "mean": 0.002}}
 )
 def test_a_worker_killed_while_its_clients_come_and_go_leaves_no_trace(tmp_path: Path, name: str) -> None:
     task = {"name": "quadratic", "dimension": 20_000}
-    what = coming(name, task=task, algorithm=HISO, stop={"rounds": 300}, evaluation={"every": 50})
+    what = availability_scenario(name, task=task, algorithm=HISO, stop={"rounds": 300}, evaluation={"every": 50})
     whole = run(what, tmp_path / "whole")
-    watcher, done, found = Watcher(), threading.Event(), list[int]()
+    watcher, done, found = RunWatcher(), threading.Event(), list[int]()
     killer = threading.Thread(target=lambda: found.append(killing(watcher, 5, 3, done)))
     killer.start()
     try:
@@ -57,7 +57,7 @@ def test_a_worker_killed_while_its_clients_come_and_go_leaves_no_trace(tmp_path:
 
 
 class _Leaving(MemoryTransport):
-    """A process that is gone at the worst of moments: it has been woken, and another takes its place."""
+    """A transport whose process is replaced at the worst moment: when it has just been sent a WAKE."""
 
     def __init__(self, made: Callable[[Offer], Any], at: int) -> None:
         super().__init__(made)
@@ -81,33 +81,33 @@ class _Leaving(MemoryTransport):
 def test_a_process_that_is_replaced_as_its_clients_wake_leaves_no_trace(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, at: int
 ) -> None:
-    whole = run(coming(name), tmp_path / "whole")
+    whole = run(availability_scenario(name), tmp_path / "whole")
     monkeypatch.setattr("seedbus.bus.MemoryTransport", lambda made, **how: _Leaving(made, at))
-    assert alike(run(coming(name), tmp_path / "run"), whole)
+    assert alike(run(availability_scenario(name), tmp_path / "run"), whole)
 
 
-# -- peers that mean no good
+# -- a client that lies
 
 
 @dataclass
 class _Insisting:
-    """Followers of whom one client says to everything that it comes from another run."""
+    """A follower whose client 1 answers everything with a JOIN of another run's version."""
 
-    good: Any
+    follower: Any
     version: int
 
     def join(self, host: int, nonce: bytes = b"") -> list[bytes]:
-        self._proof = Join.unpack(decode(self.good.join(host, nonce)[0])).proofs
-        frames: list[bytes] = self.good.join(host, nonce)
+        self._proof = Join.unpack(decode(self.follower.join(host, nonce)[0])).proofs
+        frames: list[bytes] = self.follower.join(host, nonce)
         return frames
 
     def welcome(self, frame: bytes) -> None:
-        self.good.welcome(frame)
+        self.follower.welcome(frame)
 
     def handle(self, frame: bytes) -> list[bytes]:
         asked: Envelope = decode(frame)
         if asked.client != 1:
-            answers: list[bytes] = self.good.handle(frame)
+            answers: list[bytes] = self.follower.handle(frame)
             return answers
         return [encode(Join(1, (Span(1, 1, self.version),), **self._proof).pack())[0]]
 
@@ -169,8 +169,8 @@ def test_in_real_time_too_there_is_an_end_to_waiting_for_those_who_have_gone_for
 def test_a_process_does_not_bring_whom_the_scenario_keeps_away(tmp_path: Path) -> None:
     faults = [{"fault": "ramp", "start": 4, "stages": [{"rounds": 10, "target": 4}, {"rounds": 1, "target": 8}]}]
     what = wall(faults=faults, stop={"rounds": 300}, evaluation={"every": 50})
-    with Serving(what, tmp_path / "run", patience_s=20) as server:
-        first = Following(what, server.watcher.endpoint, HostRequest(((0, 7),)), patience_s=10)
+    with ServerThread(what, tmp_path / "run", patience_s=20) as server:
+        first = ClientsThread(what, server.watcher.endpoint, HostRequest(((0, 7),)), patience_s=10)
         wait_for(lambda: server.watcher.rounds > 30 or not server.is_alive())
         results = server.results()
         first.join(10)
@@ -181,18 +181,18 @@ def test_a_process_does_not_bring_whom_the_scenario_keeps_away(tmp_path: Path) -
 
 
 def test_who_is_away_as_its_process_joins_in_real_time_is_no_member() -> None:
-    hall = Hall(clients=4, processes=1, is_virtual=False)
+    harness = RegistrationHarness(clients=4, processes=1, is_virtual=False)
     away = {1}
-    hall.coordinator._joining.apart = away
-    hall.comes(HostRequest())
-    assert list(hall.coordinator._positions.members) == [0, 2, 3]
+    harness.coordinator._joining.apart = away
+    harness.register(HostRequest())
+    assert list(harness.coordinator._positions.members) == [0, 2, 3]
     away.clear()
-    assert hall.coordinator.joined(Join(1, (Span(1, 1, 0),), **hall.coordinator.proofs), is_due=True) is None
-    assert list(hall.coordinator._positions.members) == [0, 1, 2, 3]
-    hall.registration.gone(HOST, "…")
+    assert harness.coordinator.joined(Join(1, (Span(1, 1, 0),), **harness.coordinator.proofs), is_due=True) is None
+    assert list(harness.coordinator._positions.members) == [0, 1, 2, 3]
+    harness.registration.gone(HOST, "…")
     away.add(2)
-    hall.comes(HostRequest(), 0)
-    assert list(hall.coordinator._positions.members) == [0, 1, 3]
+    harness.register(HostRequest(), 0)
+    assert list(harness.coordinator._positions.members) == [0, 1, 3]
 
 
 @pytest.mark.parametrize("transport", ["memory", "tcp"])

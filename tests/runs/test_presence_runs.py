@@ -1,4 +1,4 @@
-"""Whole runs in which clients come and go: the same bits however they are carried and wherever they are cut off."""
+"""Whole runs in which clients leave and return: equal bits on every transport and wherever a run is cut off."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from comings import FAULTS, churn, coming, ramp
+from availability_scenarios import FAULTS, availability_scenario, churn, ramp
 from power_cuts import PowerCut, cut_power
 from worlds import DECOMFL, lossy, outcome
 
@@ -29,7 +29,7 @@ from seedbus.scenarios.transports.placement import Placement
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Results]:
     folder = tmp_path_factory.mktemp("whole")
-    return {name: run(coming(name), folder / name.replace(" ", "-")) for name in FAULTS}
+    return {name: run(availability_scenario(name), folder / name.replace(" ", "-")) for name in FAULTS}
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -60,7 +60,7 @@ def test_a_run_cut_off_after_every_round_ends_alike(
             cut_power(patch, Journal, "append", 1 + cuts % 2, before=False)
             patch.setattr("seedbus.agents.launcher._ServerRun.tidy", lambda self: None)
             try:
-                results = run(coming(name), tmp_path / "cut", resume=resume)
+                results = run(availability_scenario(name), tmp_path / "cut", resume=resume)
                 break
             except PowerCut:
                 resume = True
@@ -92,8 +92,8 @@ def test_a_run_cut_off_while_somebody_comes_ends_alike(
     with monkeypatch.context() as patch:
         cut_power(patch, owner, method, at, before=before)
         with pytest.raises(PowerCut):
-            run(coming(name), tmp_path / "cut")
-    assert outcome(run(coming(name), tmp_path / "cut", resume=True)) == outcome(whole[name])
+            run(availability_scenario(name), tmp_path / "cut")
+    assert outcome(run(availability_scenario(name), tmp_path / "cut", resume=True)) == outcome(whole[name])
 
 
 def test_the_cuts_meet_with_joins_in_flight_and_with_clients_that_are_away(
@@ -111,7 +111,7 @@ def test_the_cuts_meet_with_joins_in_flight_and_with_clients_that_are_away(
 
     monkeypatch.setattr(Journal, "append", look)
     for number, name in enumerate(FAULTS):
-        run(coming(name), tmp_path / str(number))
+        run(availability_scenario(name), tmp_path / str(number))
     assert min(seen.values()) >= 5 and len(seen) == 4, seen
 
 
@@ -121,14 +121,14 @@ def test_the_cuts_meet_with_joins_in_flight_and_with_clients_that_are_away(
 def test_who_is_there_is_the_same_on_every_transport(
     tmp_path: Path, whole: dict[str, Results], name: str, transport: Any
 ) -> None:
-    results = run(coming(name), tmp_path / "run", placement=Placement(transport))
+    results = run(availability_scenario(name), tmp_path / "run", placement=Placement(transport))
     assert outcome(results) == outcome(whole[name])
 
 
 @pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["churn from another run", "crash without state", "all at once"])
 def test_who_is_there_is_the_same_in_two_processes(tmp_path: Path, whole: dict[str, Results], name: str) -> None:
-    results = run(coming(name), tmp_path / "run", placement=Placement("tcp", 2))
+    results = run(availability_scenario(name), tmp_path / "run", placement=Placement("tcp", 2))
     assert outcome(results) == outcome(whole[name])
 
 
@@ -147,7 +147,7 @@ def test_a_policy_and_comings_and_goings_get_along(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str, name: str
 ) -> None:
     participation = {"clients": 8, "cohort": 3, "deadline_s": 0.5} | POLICIES[policy]
-    what = coming(name, algorithm=DECOMFL, participation=participation)
+    what = availability_scenario(name, algorithm=DECOMFL, participation=participation)
     results = run(what, tmp_path / "whole")
     assert "diverged" not in results.summary["refusals"] and results.summary["version"] > 5
     with monkeypatch.context() as patch:
@@ -176,7 +176,7 @@ def test_whoever_has_left_is_not_asked_and_no_report_counts_twice(
 
     monkeypatch.setattr(Server, "__init__", init)
     monkeypatch.setattr(Coordinator, "take_outbox", taken)
-    run(coming(name), tmp_path / "run")
+    run(availability_scenario(name), tmp_path / "run")
     journal = Journal.open(tmp_path / "run", for_writing=False)
     for each in journal.rounds():
         assert set(each.reported) <= set(each.cohort) and len(set(each.reported)) == len(each.reported)
@@ -192,7 +192,10 @@ def test_who_comes_without_state_is_told_the_whole_log(tmp_path: Path) -> None:
     fault = {"fault": "crash", "clients": [2], "at_round": 14, "for_rounds": 2, "returns": "without-state"}
     everybody = {"clients": 8, "deadline_s": 3.0}
     kept, lost = (
-        run(coming("crash", faults=[fault | {"returns": returns}], participation=everybody), tmp_path / returns)
+        run(
+            availability_scenario("crash", faults=[fault | {"returns": returns}], participation=everybody),
+            tmp_path / returns,
+        )
         for returns in ("with-state", "without-state")
     )
     assert kept.digest == lost.digest
@@ -203,7 +206,7 @@ def test_who_comes_without_state_is_told_the_whole_log(tmp_path: Path) -> None:
 
 def test_who_comes_from_another_run_is_refused_and_starts_anew(tmp_path: Path) -> None:
     fault = {"fault": "crash", "clients": [2], "at_round": 5, "for_rounds": 2, "returns": "from-another-run"}
-    results = run(coming("crash", faults=[fault]), tmp_path / "run")
+    results = run(availability_scenario("crash", faults=[fault]), tmp_path / "run")
     assert results.summary["refusals"]["foreign-version"] == {"2": 1}
     rows = read_ledger(results.folder / "messages")
     kinds = [int(kind) for kind in rows["kind"][np.maximum(rows["sender"], rows["recipient"]) == 2]]
@@ -213,9 +216,9 @@ def test_who_comes_from_another_run_is_refused_and_starts_anew(tmp_path: Path) -
 
 
 def quiet(**changes: Any) -> Scenario:
-    """No message is lost, and there is no deadline: a round that waits for whom it should not wait never ends."""
+    """Without lost messages and deadlines: a round that waits for an absent client would never end."""
     participation = {"clients": 8, "cohort": 4} | changes.pop("participation", {})
-    return coming("churn", participation=participation, **changes)
+    return availability_scenario("churn", participation=participation, **changes)
 
 
 @pytest.mark.parametrize("name", ["churn", "diurnal", "replacement", "ramp", "nobody at first", "late joiners"])

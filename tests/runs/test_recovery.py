@@ -33,7 +33,7 @@ def test_a_run_cut_off_again_and_again_ends_alike(tmp_path: Path, monkeypatch: p
             cut_power(patch, Journal, "append", 3, before=cuts % 2 == 0)
             patch.setattr(
                 "seedbus.agents.launcher._ServerRun.tidy", lambda self: None
-            )  # without power nothing is tidied
+            )  # a power cut prevents any clean-up
             try:
                 results = run(what, tmp_path / "cut", resume=resume)
                 break
@@ -87,7 +87,7 @@ run(load(sys.argv[1]), folder, resume=(folder / "journal.sqlite").exists())
 
 
 def _is_killed(process: subprocess.Popen[bytes], log: Path, how: signal.Signals, lines: int) -> bool:
-    """Kill a process once its log has grown by so many lines, or wait for its end."""
+    """Kill a process once its log has grown by so many lines. Returns False if it ends before."""
     before = len(_lines(log))
     while process.poll() is None:
         if len(_lines(log)) - before >= lines:

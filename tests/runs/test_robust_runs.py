@@ -1,4 +1,4 @@
-"""Whole runs with robust rules, short scalars and clients that decline: the same bits as ever, in fewer bytes."""
+"""Whole runs with robust rules, scalars of 16 bits and clients that decline: reproducible bits, in fewer bytes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from coordinator_cases import after, report
+from coordinator_cases import after_rounds, report
+from power_cuts import PowerCut, cut_power
 from worlds import DECOMFL, HISO, go, lossy, outcome, scenario
 
 import seedbus
@@ -34,7 +35,7 @@ WIDTHS = {"float32": 4, "float16": 2, "bfloat16": 2}
 
 
 def robust(base: dict[str, Any] = HISO, **changes: Any) -> Any:
-    """Clients that lie, decline, lag and lose messages; the server remembers how large scalars were."""
+    """Return a scenario whose clients lie, decline, lag and lose messages, and whose rule remembers norms."""
     algorithm = {**base, "aggregation": {"rule": "clipped", "window": 5}, "precision": "float16", **changes}
     participation = {"clients": 8, "cohort": 6, "quorum": 3, "deadline_s": 0.5}
     return lossy(algorithm=algorithm, participation=participation, faults=LIARS, stop={"rounds": 30})
@@ -97,24 +98,6 @@ def test_a_quorum_that_a_rule_can_work_with_is_accepted() -> None:
 CUTS = [(Journal, "append", 1), (Journal, "append", 9), (Journal, "append", 25), (Coordinator, "close_round", 14)]
 
 
-class _Power(BaseException):
-    """The plug is pulled."""
-
-
-def _cut(patch: pytest.MonkeyPatch, owner: type, name: str, at: int) -> None:
-    original, calls = getattr(owner, name), [0]
-
-    def method(self: Any, *arguments: Any) -> Any:
-        result = original(self, *arguments)
-        calls[0] += 1
-        if calls[0] == at:
-            raise _Power
-        return result
-
-    patch.setattr(owner, name, method)
-    patch.setattr("seedbus.agents.launcher._ServerRun.tidy", lambda self: None)
-
-
 @pytest.mark.parametrize(("owner", "name", "at"), CUTS)
 def test_what_the_server_remembers_survives_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: type, name: str, at: int
@@ -122,14 +105,15 @@ def test_what_the_server_remembers_survives_its_end(
     monkeypatch.setattr("seedbus.agents.launcher.Ledger", partial(Ledger, segment_rows=40))
     whole = outcome(run(robust(), tmp_path / "whole"))
     with monkeypatch.context() as patch:
-        _cut(patch, owner, name, at)
-        with pytest.raises(_Power):
+        cut_power(patch, owner, name, at, before=False)
+        patch.setattr("seedbus.agents.launcher._ServerRun.tidy", lambda self: None)
+        with pytest.raises(PowerCut):
             run(robust(), tmp_path / "cut")
     assert outcome(run(robust(), tmp_path / "cut", resume=True)) == whole
 
 
 def test_a_server_that_forgot_would_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without which the test before this one would prove nothing."""
+    """Otherwise the test before this one would prove nothing."""
     whole = run(robust(), tmp_path / "whole")
     restore = Coordinator.restore
 
@@ -138,8 +122,9 @@ def test_a_server_that_forgot_would_show(tmp_path: Path, monkeypatch: pytest.Mon
         restore(self, [[*rounds, None], *checkpoint[1:]], *rest)
 
     with monkeypatch.context() as patch:
-        _cut(patch, Journal, "append", 9)
-        with pytest.raises(_Power):
+        cut_power(patch, Journal, "append", 9, before=False)
+        patch.setattr("seedbus.agents.launcher._ServerRun.tidy", lambda self: None)
+        with pytest.raises(PowerCut):
             run(robust(), tmp_path / "cut")
     monkeypatch.setattr(Coordinator, "restore", forgetful)
     assert run(robust(), tmp_path / "cut", resume=True).digest != whole.digest
@@ -161,7 +146,7 @@ def test_a_scalar_costs_its_width_on_the_way_up_and_in_every_catch_up(tmp_path: 
         for direction in ("up", "down"):
             ours, theirs = traffic[precision][direction], traffic["float32"][direction]
             assert ours["scalars"] == theirs["scalars"] > 0
-            # a column shorter than 256 bytes has a shorter head in msgpack, hence not quite
+            # not quite: msgpack has a shorter header for columns below 256 bytes
             saved = theirs["bytes"] - ours["bytes"] - (4 - WIDTHS[precision]) * ours["scalars"]
             assert 0 <= saved <= ours["messages"]
 
@@ -185,7 +170,7 @@ OF_THREE = {"clients": 8, "cohort": 3, "quorum": 3}
 
 
 def test_a_scalar_beyond_the_format_is_not_sent_and_the_round_goes_on_without(tmp_path: Path) -> None:
-    """No deadline: a server that waited for those who decline would wait for ever."""
+    """There is no deadline: a server that waited for clients that decline would wait for ever."""
     results = go(tmp_path / "run", scenario(algorithm=DIVERGING, participation=OF_THREE, stop={"rounds": 20}))
     declines = results.messages[results.messages["kind"] == "DECLINE"]
     counted = Counter(str(client) for client in declines["sender"])
@@ -210,13 +195,13 @@ def declined(client: int, round: int, base: int, reason: str = "overflow") -> En
 
 
 def test_who_declines_is_counted_and_no_longer_waited_for() -> None:
-    made = after(2)
-    refusal = made.reported(declined(1, 2, 2))
+    coordinator = after_rounds(2)
+    refusal = coordinator.reported(declined(1, 2, 2))
     assert refusal is not None and (refusal.client, refusal.round, refusal.reason) == (1, 2, "overflow")
-    assert (made.missing, made.refusals.clients) == ([0, 2], {(1, "overflow"): 1})
+    assert (coordinator.missing, coordinator.refusals.clients) == ([0, 2], {(1, "overflow"): 1})
     for client in (0, 2):
-        assert made.reported(report(made, client)) is None
-    assert made.is_round_over and made.close_round().reported == (0, 2)
+        assert coordinator.reported(report(coordinator, client)) is None
+    assert coordinator.is_round_over and coordinator.close_round().reported == (0, 2)
 
 
 @pytest.mark.parametrize(
@@ -232,21 +217,21 @@ def test_who_declines_is_counted_and_no_longer_waited_for() -> None:
     ],
 )
 def test_a_decline_that_is_none_is_refused(envelope: Envelope, reason: str, missing: list[int]) -> None:
-    made = after(2)
-    refusal = made.reported(envelope)
+    coordinator = after_rounds(2)
+    refusal = coordinator.reported(envelope)
     assert refusal is not None and refusal.reason == reason
-    assert made.missing == missing
+    assert coordinator.missing == missing
 
 
 def test_nobody_answers_twice() -> None:
-    made = after(2)
-    reasons = [made.reported(each) for each in (declined(1, 2, 2), declined(1, 2, 2), report(made, 1))]
+    coordinator = after_rounds(2)
+    reasons = [coordinator.reported(each) for each in (declined(1, 2, 2), declined(1, 2, 2), report(coordinator, 1))]
     assert [refusal.reason for refusal in reasons if refusal] == ["overflow", "duplicate", "duplicate"]
-    assert made.reported(report(made, 0)) is None
-    again = made.reported(declined(0, 2, 2))
+    assert coordinator.reported(report(coordinator, 0)) is None
+    again = coordinator.reported(declined(0, 2, 2))
     assert again is not None and again.reason == "duplicate"
-    assert made.reported(report(made, 2)) is None
-    assert made.close_round().reported == (0, 2)
+    assert coordinator.reported(report(coordinator, 2)) is None
+    assert coordinator.close_round().reported == (0, 2)
 
 
 def test_a_decline_says_why_in_few_words() -> None:
@@ -259,14 +244,14 @@ def test_a_decline_says_why_in_few_words() -> None:
 DECOMFL_PLAN = scenario().algorithm.plan(4, 2, 9)
 
 
-# what it is for
+# the effect on accuracy
 
 
 FOOLED = [
     {"fault": "byzantine", "attack": "scale", "by": -10.0, "fraction": 0.2},
     {"fault": "byzantine", "attack": "huge", "fraction": 0.1},
 ]
-"""A fifth of the clients turn their scalars round and make them large; a tenth send 1e30."""
+"""A fifth of the clients flip the sign of their scalars and enlarge them; a tenth send 1e30."""
 
 
 def accuracy(folder: Path, faults: list[dict[str, Any]], **changes: str) -> tuple[float, dict[str, Any]]:

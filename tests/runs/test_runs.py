@@ -55,7 +55,7 @@ def test_no_replica_ever_diverges_and_no_message_vanishes_silently(
 
 
 def test_verification_changes_no_bit_of_the_model(tmp_path: Path) -> None:
-    """With it replicas are private, without it clients at one version share one."""
+    """With verification each client has its own replica; without it clients at one version share one."""
     private, shared = go(tmp_path / "a", lossy()), go(tmp_path / "b", lossy(verify=False))
     assert private.digest == shared.digest
     assert private.messages["digest_bytes"].sum() > shared.messages["digest_bytes"].sum()
@@ -180,7 +180,7 @@ def test_clients_cost_memory_by_version_and_not_by_head(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(Replicas, "advance", count)
     go(tmp_path / "run", scenario(verify=False, participation={"clients": 200, "cohort": 50}, stop={"rounds": 6}))
-    assert most[0] <= 7  # versions 0 … 6, the last of which nobody but the evaluator holds
+    assert most[0] <= 7  # versions 0 … 6; only the evaluator holds the last one
 
 
 def test_a_client_cannot_pass_for_the_evaluator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Many clients: a round costs what it asks, however many there are, and they fit into memory."""
+"""Many clients: the cost of a round depends on its cohort, not on all clients, and all fit into memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from comings import churn
+from availability_scenarios import churn
 
 from seedbus.agents.observer import NullObserver
 from seedbus.agents.server.member_index import MemberIndex
@@ -19,7 +19,7 @@ ROUNDS, FIRST = 24, 6
 
 
 class Counting(NullObserver):
-    """Counts what Python calls and does, from round FIRST on: an amount of work that no other process disturbs."""
+    """Counts Python's profile events from round FIRST on, a measure of work that other processes do not affect."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -35,7 +35,7 @@ class Counting(NullObserver):
 
 
 def calls(folder: Path, clients: int, faults: list[dict[str, Any]]) -> tuple[int, int]:
-    """Calls in the rounds, and the JOINs of the run."""
+    """Return the profile events in the rounds, and the JOINs of the run."""
     document = {
         "name": "scale",
         "task": {"name": "null"},
@@ -57,7 +57,7 @@ def calls(folder: Path, clients: int, faults: list[dict[str, Any]]) -> tuple[int
 
 WORLDS: dict[str, Any] = {
     "everybody": lambda clients: [],
-    # as many come and go in a round however many there are
+    # the same number leaves and returns in a round, however many clients there are
     "churn": lambda clients: [churn(clients / 8, clients / 8, initially=0.5)],
     "without state": lambda clients: [churn(clients / 8, clients / 8, initially=0.5, returns="without-state")],
     "diurnal": lambda clients: [{"fault": "diurnal", "low": 0.2, "period_s": clients / 8, "zones": 24}],

@@ -1,4 +1,4 @@
-"""A server that crashes as a scenario says: what was durable stays, the open round begins again, nobody is confused."""
+"""A server that crashes when a scenario says so: durable rounds stay, and the open round is repeated."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from power_cuts import PowerCut, cut_power
 from worlds import HISO, outcome, scenario
 
 from seedbus.agents.journal.journal import Journal
@@ -39,28 +40,17 @@ def test_what_arrives_while_the_server_is_away_is_lost_and_counted(tmp_path: Pat
     assert (dropped > 0) == (phase in ("asking", "gathering"))
 
 
-class _Power(BaseException):
-    """The plug is pulled."""
-
-
 @pytest.mark.few(5)
 @pytest.mark.parametrize("phase", PHASES)
 @pytest.mark.parametrize("at", [3, 4, 5, 8])
 def test_a_run_that_is_killed_around_an_outage_ends_like_one_that_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: str, at: int
 ) -> None:
-    whole, append, calls = outcome(run(crashing(phase), tmp_path / "whole")), Journal.append, [0]
-
-    def cut(self: Journal, *arguments: Any) -> None:
-        append(self, *arguments)
-        calls[0] += 1
-        if calls[0] == at:
-            raise _Power
-
+    whole = outcome(run(crashing(phase), tmp_path / "whole"))
     with monkeypatch.context() as patch:
-        patch.setattr(Journal, "append", cut)
+        cut_power(patch, Journal, "append", at, before=False)
         patch.setattr("seedbus.agents.launcher._ServerRun.tidy", lambda self: None)
-        with pytest.raises(_Power):
+        with pytest.raises(PowerCut):
             run(crashing(phase), tmp_path / "cut")
     assert outcome(run(crashing(phase), tmp_path / "cut", resume=True)) == whole
 

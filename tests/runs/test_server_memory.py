@@ -1,4 +1,4 @@
-"""A server of a scalar run holds no model, and needs no framework: its process stays small while the run goes on."""
+"""The server of a scalar-only run holds no model and imports no framework, so its process stays small."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ GROWTH_MB = 8
 
 
 def own_mb(process: subprocess.Popen[str]) -> float:
-    """What a process has in memory that is not the text of a library."""
+    """Return a process's memory in MB without the code of libraries."""
     found = re.search(r"RssAnon:\s+(\d+) kB", Path(f"/proc/{process.pid}/status").read_text())
     assert found is not None
     return int(found[1]) / 1000

@@ -1,4 +1,4 @@
-"""Lags of one to a thousand commits, and models of the size of the library's, with snapshots of 32 KiB chunks."""
+"""Lags of one to a thousand commits, with models as large as the library's and snapshots in chunks of 32 KiB."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CROWD = {"clients": 20, "cohort": 3}
 
 
 def watched(monkeypatch: pytest.MonkeyPatch) -> dict[int, dict[str, set[int]]]:
-    """version → digest → by how many commits who held it had lagged, of those who installed it."""
+    """Return version → digest → by how many commits the clients that installed it had lagged."""
     found: dict[int, dict[str, set[int]]] = {}
     install = Replicas.install
 
@@ -51,7 +51,7 @@ def test_a_client_that_missed_so_many_commits_replays_or_installs_the_same_bits(
     results = run(what, tmp_path / "run")
     assert results.summary["refusals"] == {} and results.summary["version"] == lag + 5
     first = results.messages.query("kind == 'REPORT' and sender == 2")["round"].min()
-    assert first in (lag - 1, lag)  # it is asked in the round after the one in which it comes
+    assert first in (lag - 1, lag)  # it is asked in the round after the one in which it joins
     assert [lags for digests in found.values() for lags in digests.values()] == ([{first}] if first > budget else [])
     for version, digests in found.items():
         assert set(digests) == {replay(tmp_path / "run", version).digest}
@@ -59,7 +59,7 @@ def test_a_client_that_missed_so_many_commits_replays_or_installs_the_same_bits(
 
 
 def test_a_budget_of_time_is_one_of_commits_and_replay_takes_that_time(tmp_path: Path) -> None:
-    """Ten seconds at two a commit are five commits; who missed four answers eight seconds later."""
+    """Ten seconds at two seconds a commit are five commits; a client that missed four answers eight seconds later."""
     asked: dict[str, Any] = {
         "participation": {"clients": 20, "cohort": 3},
         "network": {},

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clusters import Following, Serving, Watcher, free_endpoint, goes_and_comes, stopped_and_resumed
+from clusters import ClientsThread, RunWatcher, ServerThread, free_endpoint, run_with_replacement, stopped_and_resumed
 from processes import wait_for
 from snapshot_cases import rough
 from tcp_proxy import CountingProxy
@@ -23,7 +23,7 @@ from seedbus.scenarios.transports.placement import Placement
 
 
 def crowd(rounds: int, **changes: Any) -> Scenario:
-    """Thirty clients that lag, with models of two hundred chunks, on links that lose a tenth."""
+    """Return a scenario of thirty clients that lag, with models of 200 chunks, on links that lose a tenth."""
     task, lag = {"name": "quadratic", "dimension": 3_000}, {"source": "peer", "window": 16}
     return rough(0.1, **({"task": task, "algorithm": HISO, "stop": {"rounds": rounds}, "lag": lag} | changes))
 
@@ -42,8 +42,8 @@ def test_the_same_in_two_workers(tmp_path: Path, transport: Any) -> None:
 def test_a_network_that_breaks_leaves_no_trace(tmp_path: Path) -> None:
     what = crowd(120)
     whole = run(what, tmp_path / "whole")
-    with Serving(what, tmp_path / "run") as server, CountingProxy(server.port) as proxy:
-        client = Following(what, proxy.endpoint)
+    with ServerThread(what, tmp_path / "run") as server, CountingProxy(server.port) as proxy:
+        client = ClientsThread(what, proxy.endpoint)
         for at in (20, 50, 90):
             wait_for(lambda at=at: server.watcher.rounds >= at or not server.is_alive())  # type: ignore[misc]
             proxy.cut()
@@ -55,7 +55,7 @@ def test_a_network_that_breaks_leaves_no_trace(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_workers_killed_with_half_snapshots_leave_no_trace(tmp_path: Path) -> None:
-    what, watcher, done = crowd(400), Watcher(), threading.Event()
+    what, watcher, done = crowd(400), RunWatcher(), threading.Event()
     whole = run(what, tmp_path / "whole")
     found: list[int] = []
     killer = threading.Thread(target=lambda: found.append(killing(watcher, 8, 5, done)))
@@ -105,7 +105,7 @@ def test_in_real_time_a_process_that_comes_late_gets_snapshots_and_the_others_go
         stop={"rounds": 120},
         evaluation={"every": 50},
     )
-    results = goes_and_comes(
+    results = run_with_replacement(
         what, tmp_path / "run", HostRequest(((0, 5),)), "6-7", HostRequest(((6, 7),), evaluates=False)
     )
     assert results.summary["version"] == 120 and replay(tmp_path / "run").digest == results.digest

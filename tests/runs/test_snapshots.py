@@ -1,4 +1,4 @@
-"""Clients that lag get a snapshot: the same bits as by replay, on every transport, whatever is lost, killed or slow."""
+"""Clients that lag get a snapshot, with the bits of a replay, whatever the transport and whatever fails."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_what_is_lost_is_asked_for_again_when_the_client_is(
 
 
 def test_a_half_snapshot_is_not_pulled_twice(tmp_path: Path) -> None:
-    """One client lags, on links that lose a third; all chunks that it is sent twice are ones that were lost."""
+    """One client lags on links that lose a third; only chunks that were lost are sent twice."""
     what = rough(
         0.3,
         participation={"clients": 2, "cohort": 2, "deadline_s": 3.0},
@@ -156,7 +156,7 @@ def _rough(algorithm: dict[str, Any], source: str) -> Scenario:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Any]:
-    """The same runs, never interrupted."""
+    """The outcomes of the same runs without an interruption."""
     folder = tmp_path_factory.mktemp("whole")
     return {
         (algorithm["name"], source): outcome(run(_rough(algorithm, source), folder / f"{algorithm['name']}-{source}"))
@@ -232,7 +232,7 @@ def test_what_is_held_no_more_is_read_back_for_who_needs_it_after_all(
 
 
 def _watched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many commits the server holds, round by round."""
+    """Return how many commits the server holds after each round."""
     held: list[int] = []
     close = Server._keep
 
@@ -303,7 +303,7 @@ def test_a_server_that_crashes_among_snapshots_goes_on(
 def test_rounds_that_close_before_a_snapshot_is_there_leave_nobody_behind(
     tmp_path: Path, source: str, cohort: int
 ) -> None:
-    """Without a deadline, and nothing is lost: a client that was never told anything is asked again."""
+    """No deadline and no lost message: a client that has not been sent anything is asked again."""
     participation = {"clients": 4, "cohort": cohort, "buffer": cohort, "late": {"max_staleness": 1000}}
     what = lagging(participation=participation, lag={"snapshot_after_commits": 1, "source": source, "window": 1})
     results = run(what, tmp_path / "run")

@@ -1,4 +1,4 @@
-"""The soak's instrument: it reads a live server, and knows growth from none."""
+"""The instrument of the soak test reads a live server and tells growth from noise."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from soak import Sample
 
 
 def samples(resident_mb: np.ndarray[tuple[int], np.dtype[np.float64]]) -> list[Sample]:
-    """A sample every 36 s, ten rounds a second."""
+    """Return samples every 36 s of a run with ten rounds a second."""
     return [
         Sample(36.0 * n, float(mb), 5, 30, 360 * n, 0.1 * n, 0.2 * n, n, n // 2, 0) for n, mb in enumerate(resident_mb)
     ]

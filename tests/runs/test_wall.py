@@ -1,4 +1,4 @@
-"""Real time: deadlines that pass, peers that go; digests are those of the journal that came out."""
+"""Runs in real time: deadlines pass and peers leave, and the digests are those of a replay of the journal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clusters import Following, Serving, goes_and_comes
+from clusters import ClientsThread, ServerThread, run_with_replacement
 from processes import seedbus, wait_for
 from worlds import HISO, scenario
 
@@ -22,7 +22,7 @@ from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.transports.placement import Placement
 
-NEVER_S = 1000.0  # longer than any test: who is waited for until such a deadline is waited for too long
+NEVER_S = 1000.0  # longer than any test: a test that waits for such a deadline fails
 FAST = {"latency": {"distribution": "exponential", "mean": 0.002}}
 
 
@@ -33,7 +33,7 @@ def wall(deadline_s: float | None = 0.1, **changes: Any) -> Scenario:
 
 
 def holds(results: Results) -> bool:
-    """The journal that came out leads to the digest that the evaluator found, and nobody diverged."""
+    """Whether a replay of the journal gives the evaluator's digest, and no replica diverged."""
     return replay(results.folder).digest == results.digest and "diverged" not in results.summary["refusals"]
 
 
@@ -60,7 +60,7 @@ def test_a_deadline_passes_in_real_time_and_late_reports_are_refused(tmp_path: P
 
 def test_clients_that_go_are_not_waited_for_and_may_come_back_from_x0(tmp_path: Path) -> None:
     what = wall(NEVER_S, stop={"rounds": 150}, evaluation={"every": 50})
-    results = goes_and_comes(what, tmp_path / "run", HostRequest(((0, 3),)), "4-7", HostRequest(((4, 7),)))
+    results = run_with_replacement(what, tmp_path / "run", HostRequest(((0, 3),)), "4-7", HostRequest(((4, 7),)))
     assert results.summary["rounds"] == 150 and holds(results)
     assert results.messages["sender"].isin([4, 5, 6, 7]).to_numpy()[-100:].any(), "they take part again at the end"
 
@@ -68,7 +68,7 @@ def test_clients_that_go_are_not_waited_for_and_may_come_back_from_x0(tmp_path: 
 @pytest.mark.slow
 def test_an_evaluator_that_goes_has_missed_nothing_when_another_comes(tmp_path: Path) -> None:
     what = wall(NEVER_S, stop={"rounds": 150}, evaluation={"every": 10})
-    results = goes_and_comes(
+    results = run_with_replacement(
         what, tmp_path / "run", HostRequest(((0, 5),), evaluates=False), "6-7", HostRequest(((6, 7),))
     )
     assert holds(results) and list(results.metrics["round"]) == [0, *range(9, 150, 10)]
@@ -77,7 +77,7 @@ def test_an_evaluator_that_goes_has_missed_nothing_when_another_comes(tmp_path: 
 @pytest.mark.slow
 def test_a_run_whose_clients_are_all_gone_ends_by_name_and_can_be_resumed(tmp_path: Path) -> None:
     what = wall(stop={"rounds": 100_000})
-    with Serving(what, tmp_path / "run", patience_s=0.5, evaluator="own") as server:
+    with ServerThread(what, tmp_path / "run", patience_s=0.5, evaluator="own") as server:
         client = seedbus("client", "--connect", server.watcher.endpoint)
         wait_for(lambda: server.watcher.rounds > 5)
         client.kill()
@@ -88,7 +88,7 @@ def test_a_run_whose_clients_are_all_gone_ends_by_name_and_can_be_resumed(tmp_pa
 
 
 def stopping(patch: pytest.MonkeyPatch, round: int) -> None:
-    """Ctrl-C once a round is durable."""
+    """Interrupt a run, as Ctrl-C does, once a round is durable."""
     append = Journal.append
 
     def stop(self: Journal, entry: Entry) -> None:
@@ -114,7 +114,7 @@ def test_a_run_in_real_time_goes_on_where_it_stopped(tmp_path: Path, monkeypatch
 def test_what_the_evaluator_had_not_answered_when_a_run_in_real_time_stopped_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor is it asked again; and it stands where the round before the next message left it."""
+    """It is not asked again either, and its version is that of the round before the next message."""
     what, may_end = wall(stop={"rounds": 12}, evaluation={"every": 3}), threading.Event()
     on_commit = Evaluator.on_commit
 
@@ -123,18 +123,18 @@ def test_what_the_evaluator_had_not_answered_when_a_run_in_real_time_stopped_is_
             may_end.wait(20)
         return on_commit(self, envelope)
 
-    with monkeypatch.context() as patch, Serving(what, tmp_path / "run", patience_s=5.0) as server:
+    with monkeypatch.context() as patch, ServerThread(what, tmp_path / "run", patience_s=5.0) as server:
         stopping(patch, 6)
         patch.setattr(Evaluator, "on_commit", hang)
-        evaluates = Following(what, server.watcher.endpoint, HostRequest(((7, 7),)))
-        works = Following(what, server.watcher.endpoint, HostRequest(((0, 6),), evaluates=False))
+        evaluates = ClientsThread(what, server.watcher.endpoint, HostRequest(((7, 7),)))
+        works = ClientsThread(what, server.watcher.endpoint, HostRequest(((0, 6),), evaluates=False))
         with pytest.raises(KeyboardInterrupt):
             server.results()
         may_end.set()
         evaluates.join(10)
         works.join(10)
-    with Serving(what, tmp_path / "run", resume=True) as server:
-        Following(what, server.watcher.endpoint)
+    with ServerThread(what, tmp_path / "run", resume=True) as server:
+        ClientsThread(what, server.watcher.endpoint)
         results = server.results(20)
     assert results.summary["rounds"] == 12 and holds(results)
     assert list(results.metrics["round"]) == [0, 8, 11]

@@ -1,4 +1,4 @@
-"""Workers that die, servers that die, networks that stall: in simulated time none of it leaves a trace."""
+"""Workers that die, servers that die, networks that stall: in simulated time none of them changes a result."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bus_harness import Desk, Follower
-from clusters import Following, Serving, Watcher, free_endpoint, stopped_and_resumed
+from bus_harness import FakeRegistration, Follower
+from clusters import ClientsThread, RunWatcher, ServerThread, free_endpoint, stopped_and_resumed
 from processes import is_alive, kill, seedbus, wait_for, workers_of
-from standing import echo, listening, until
+from running_transports import echo, listening_hub, until
 from tcp_proxy import CountingProxy
 from worker_kills import alike, killing
 from worlds import HISO, lossy
@@ -42,7 +42,7 @@ def long(rounds: int) -> Scenario:
     [pytest.param(10, 600, marks=pytest.mark.slow), pytest.param(100, 6000, marks=pytest.mark.soak)],
 )
 def test_workers_killed_at_random_moments_leave_no_trace(tmp_path: Path, kills: int, rounds: int) -> None:
-    what, watcher, done = long(rounds), Watcher(), threading.Event()
+    what, watcher, done = long(rounds), RunWatcher(), threading.Event()
     whole = run(what, tmp_path / "whole")
     found: list[int] = []
     killer = threading.Thread(target=lambda: found.append(killing(watcher, kills, 5, done)))
@@ -61,8 +61,8 @@ def test_workers_killed_at_random_moments_leave_no_trace(tmp_path: Path, kills: 
 def test_a_network_that_breaks_and_stalls_leaves_no_trace(tmp_path: Path) -> None:
     what = long(150)
     whole = run(what, tmp_path / "whole")
-    with Serving(what, tmp_path / "run", heartbeat_s=0.2) as server, CountingProxy(server.port) as proxy:
-        client = Following(what, proxy.endpoint)
+    with ServerThread(what, tmp_path / "run", heartbeat_s=0.2) as server, CountingProxy(server.port) as proxy:
+        client = ClientsThread(what, proxy.endpoint)
         for at, trouble in ((20, "cut"), (50, "stall"), (90, "cut")):
             wait_for(lambda at=at: server.watcher.rounds >= at or not server.is_alive())  # type: ignore[misc]
             before = server.watcher.gone
@@ -164,7 +164,7 @@ def test_a_run_that_fails_before_it_begins_leaves_nobody_listening(
         raise RuntimeError("no server")
 
     monkeypatch.setattr(launcher, "Server", fail)
-    with Serving(lossy(), tmp_path / "run") as server:
+    with ServerThread(lossy(), tmp_path / "run") as server:
         pass
     with pytest.raises(RuntimeError, match="no server"):
         server.results(10)
@@ -180,8 +180,8 @@ async def test_a_thread_that_is_building_is_not_waited_for(tmp_path: Path) -> No
         may_end.wait(20)
         return Follower(offer, echo)
 
-    async with listening("inproc", tmp_path) as (hub, context):
-        hub.start(Desk((0, 3)))
+    async with listening_hub("inproc", tmp_path) as (hub, context):
+        hub.start(FakeRegistration((0, 3)))
         worker = HostedThread(hub.endpoint, build, context, None)
         await until(is_building.is_set)
         began = time.monotonic()

@@ -1,4 +1,4 @@
-"""One scenario, one set of bits: whatever the transport, however many processes, whoever started them."""
+"""A scenario gives the same bits on every transport, with any number of processes, whoever starts them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clusters import Following, Serving
+from clusters import ClientsThread, ServerThread
 from processes import seedbus, wait_for
 from rich.console import Console
 from worlds import DECOMFL, HISO, lossy, outcome
@@ -97,7 +97,7 @@ def test_a_run_is_the_same_in_any_number_of_processes(
 @pytest.mark.slow
 def test_a_run_is_the_same_in_three_terminals(tmp_path: Path, in_memory: dict[str, Results]) -> None:
     what = lossy(**WORLDS["hiso"])
-    with Serving(what, tmp_path / "run", evaluator="own") as server:
+    with ServerThread(what, tmp_path / "run", evaluator="own") as server:
         endpoint = ("--connect", server.watcher.endpoint)
         clients = [seedbus("client", *endpoint, "--clients", "0-2,5")]
         wait_for(lambda: any(event == "joined" for event, _ in server.watcher.events))
@@ -111,7 +111,7 @@ def test_a_run_is_the_same_in_three_terminals(tmp_path: Path, in_memory: dict[st
 
 def test_a_run_is_the_same_with_a_socket_for_every_client(tmp_path: Path, in_memory: dict[str, Results]) -> None:
     what = lossy(**WORLDS["hiso"])
-    with Serving(what, tmp_path / "run", evaluator="own") as server:
+    with ServerThread(what, tmp_path / "run", evaluator="own") as server:
         client = seedbus("client", "--connect", server.watcher.endpoint, "--clients", 8, "--socket-per-client")
         results = server.results()
         assert client.wait(60) == 0
@@ -189,11 +189,11 @@ def test_what_is_no_address_is_refused_at_once(endpoint: str) -> None:
 
 @pytest.mark.parametrize("way", ["tcp", "ipc"])
 def test_an_address_that_is_taken_is_refused_by_name_and_leaves_no_folder(tmp_path: Path, way: str) -> None:
-    with Serving(small(), tmp_path / "one", bind=_free(way, tmp_path)) as server:
+    with ServerThread(small(), tmp_path / "one", bind=_free(way, tmp_path)) as server:
         endpoint = server.watcher.endpoint
         with pytest.raises(BadEndpoint, match="address already in use"):
             run(small(), tmp_path / "two", placement=Placement("tcp", bind=endpoint))
-        Following(small(), endpoint)
+        ClientsThread(small(), endpoint)
         server.results()
     assert not (tmp_path / "two").exists()
 
@@ -205,8 +205,8 @@ def _free(way: str, folder: Path) -> str:
 def test_an_address_that_a_server_left_when_it_was_killed_is_free(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(tmp_path / "hub"))
-    with Serving(small(), tmp_path / "run", bind=_free("ipc", tmp_path)) as server:
-        Following(small(), server.watcher.endpoint)
+    with ServerThread(small(), tmp_path / "run", bind=_free("ipc", tmp_path)) as server:
+        ClientsThread(small(), server.watcher.endpoint)
         assert server.results().summary["rounds"] == 5
 
 
@@ -221,10 +221,10 @@ def test_a_process_that_cannot_build_what_it_was_offered_is_named_with_a_code(tm
     def make(offer: Offer) -> Follower:
         raise DataError("data set mnist", "no [local] files\x1b", "some")
 
-    with Serving(small(), tmp_path / "run") as server:
+    with ServerThread(small(), tmp_path / "run") as server:
         with pytest.raises(DataError):
             follow(server.watcher.endpoint, [HostRequest()], make)
-        Following(small(), server.watcher.endpoint)
+        ClientsThread(small(), server.watcher.endpoint)
         server.results()
     (why,) = [facts["why"] for event, facts in server.watcher.events if event == "gone"]
     assert why.endswith("it gave up: failed"), "the sentence, which may hold a line of its files, stays with it"
@@ -253,25 +253,25 @@ def test_a_person_is_shown_the_first_few_refusals() -> None:
 
 
 def test_a_process_that_asks_for_too_many_clients_is_told_how_many_are_left(tmp_path: Path) -> None:
-    with Serving(small(), tmp_path / "run", evaluator="own") as server:
+    with ServerThread(small(), tmp_path / "run", evaluator="own") as server:
         command = seedbus("client", "--connect", server.watcher.endpoint, "--clients", 9)
         _, told = command.communicate(timeout=60)
         assert command.returncode == Exit.PEER and "9 clients are asked for and 8 are left" in told
-        follower = Following(small(), server.watcher.endpoint, HostRequest(((0, 7),)))
+        follower = ClientsThread(small(), server.watcher.endpoint, HostRequest(((0, 7),)))
         server.results()
         follower.join(5)
     assert follower.failure is None
 
 
 def test_a_process_of_another_run_is_sent_away(tmp_path: Path) -> None:
-    with Serving(small(), tmp_path / "one") as server:
+    with ServerThread(small(), tmp_path / "one") as server:
         endpoint = server.watcher.endpoint
-        client = Following(small(), endpoint, HostRequest(((0, 3),)))
-        with Serving(lossy(seed=5), tmp_path / "two") as other:
+        client = ClientsThread(small(), endpoint, HostRequest(((0, 3),)))
+        with ServerThread(lossy(seed=5), tmp_path / "two") as other:
             client._endpoint = other.watcher.endpoint
-            Following(lossy(seed=5), other.watcher.endpoint)
+            ClientsThread(lossy(seed=5), other.watcher.endpoint)
             other.results()
-        Following(small(), endpoint, HostRequest(((4, 7),)))
+        ClientsThread(small(), endpoint, HostRequest(((4, 7),)))
         server.results()
 
 
@@ -308,8 +308,8 @@ def test_a_server_can_open_a_socket_for_every_client_that_may_come(
 ) -> None:
     allowed: list[int] = []
     monkeypatch.setattr(sockets, "allow_files", allowed.append)
-    with Serving(small(), tmp_path / "run") as server:
-        Following(small(), server.watcher.endpoint)
+    with ServerThread(small(), tmp_path / "run") as server:
+        ClientsThread(small(), server.watcher.endpoint)
         server.results()
     assert allowed == [8 * FILES_PER_CONNECTION]
 

@@ -1,4 +1,4 @@
-"""Rows of reports, honest and hostile, and the aggregation rules to try on them."""
+"""Matrices of reports, one client a row, and the aggregation rules to test on them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def matrices(draw: st.DrawFn, min_clients: int = 1) -> Matrix:
 
 
 def crowd(honest: int, liars: int, lie: float, values: int = 6) -> Matrix:
-    """Honest rows around 1, …, `values` with a standard deviation of 0.1, and hostile rows among them."""
+    """Return honest rows around 1, …, `values` with a standard deviation of 0.1, and rows of `lie` among them."""
     rows = np.random.default_rng(4).normal(np.arange(1, values + 1), 0.1, (honest + liars, values))
     rows[:: (honest + liars) // liars][:liars] = lie
     return rows

@@ -1,4 +1,4 @@
-"""What the tests of algorithms share: the cases, a loss without a model, a small federation, and logs that replay.
+"""Cases for the tests of algorithms: configurations, losses without a data set, a small federation, and logs.
 
 `python tests/support/algorithm_cases.py THREADS BLOCK LOG…` replays each log from x₀ and prints its digest.
 """
@@ -23,7 +23,7 @@ from seedbus.bus.codec import decode, encode
 from seedbus.scenarios.schema.discovery import algorithms
 
 DIMENSION = 1_003
-"""Odd, so that the end of a vector, which no kernel takes whole, is always among what is tested."""
+"""Odd, so that the end of a vector, which does not fill a kernel's step, is always tested."""
 
 CONFIGURATIONS: dict[str, dict[str, dict[str, Any]]] = {
     "decomfl": {
@@ -96,27 +96,36 @@ CONFIGURATIONS: dict[str, dict[str, dict[str, Any]]] = {
         "prox-krum": {"also": [{"name": "fedprox", "proximal": 0.5}], "aggregation": "krum"},
     },
 }
-"""What else than its defaults an algorithm is tested with; one without an entry is tested with its defaults."""
+"""Algorithm → name of a case → hyperparameters. Each algorithm is tested with its defaults as well."""
 
 
 def make(name: str, **hyperparameters: Any) -> Any:
-    """An algorithm by its name in a scenario."""
+    """Return an algorithm by its name in scenarios."""
     return algorithms()[name](**hyperparameters)
 
 
 class Quadratic:
-    """One client's loss in one round:
+    """One client's loss in one round, ½ mean_j a_j (x_j − c_j)²; every mini-batch has its own c.
 
-    ½ mean_j a_j (x_j − c_j)²: a is the client's own, and every mini-batch has its own c.
+    Args:
+        dimension: d.
+        client: the client.
+        round: the round.
+        dtype: of the point.
+        grain: losses are multiples of it, if it is not 0; with a coarse grain no mean of gradient scalars is rounded.
 
-    grain: losses are multiples of it; coarse enough, and no mean of gradient scalars is ever rounded.
+    Attributes:
+        point: x, [d].
+        evaluations: how many evaluations have been made; a gradient counts as 3.
     """
 
     def __init__(self, dimension: int, client: int, round: int, dtype: Any = np.float32, grain: float = 0.0) -> None:
         self.point: Vector = np.full(dimension, np.nan, dtype)
         self.evaluations = 0
-        self._where, self._batch, self._grain = np.arange(dimension), 10 * client + 3 * round, grain
-        self._curvature = 1.5 + np.sin(self._where)
+        self._indices = np.arange(dimension)
+        self._batch = 10 * client + 3 * round
+        self._grain = grain
+        self._curvature = 1.5 + np.sin(self._indices)
         self._centres: dict[int, Vector] = {}
 
     samples, steps_an_epoch = 5, 2
@@ -127,25 +136,25 @@ class Quadratic:
 
     def gradient(self, step: int, criterion: Any = None) -> Vector:
         assert criterion is None
-        self.evaluations += 3  # forward once, and backward
-        found: Vector = self._curvature * self._away(step) / self.point.size
-        return found.astype(self.point.dtype)
+        self.evaluations += 3  # one forward pass, and a backward pass that costs two
+        gradient: Vector = self._curvature * self._difference(step) / self.point.size
+        return gradient.astype(self.point.dtype)
 
-    def _away(self, step: int) -> Vector:
+    def _difference(self, step: int) -> Vector:
         if step not in self._centres:
-            self._centres[step] = np.cos(self._where + self._batch + step)
-        away: Vector = self.point - self._centres[step]
-        return away
+            self._centres[step] = np.cos(self._indices + self._batch + step)
+        difference: Vector = self.point - self._centres[step]
+        return difference
 
     def loss(self, step: int) -> float:
         self.evaluations += 1
-        away = self._away(step)
-        loss = float(self._curvature @ (away * away)) / (2 * away.size)
+        difference = self._difference(step)
+        loss = float(self._curvature @ (difference * difference)) / (2 * difference.size)
         return round(loss / self._grain) * self._grain if self._grain else loss
 
 
 class Classifier(Quadratic):
-    """A network of three classes and as many parameters as `DIMENSION`, for methods that look at what it says."""
+    """The loss of a network with three classes and `DIMENSION` parameters, for methods that need its outputs."""
 
     def __init__(self, dimension: int, client: int, round: int) -> None:
         super().__init__(dimension, client, round)
@@ -196,12 +205,12 @@ class Classifier(Quadratic):
 
 
 def objective(algorithm: Any, client: int, round: int, dimension: int = DIMENSION) -> Quadratic:
-    """A loss that the algorithm can work with."""
+    """Return a client's objective that the algorithm can work with."""
     return (Classifier if algorithm.needs_outputs else Quadratic)(dimension, client, round)
 
 
 def x0(dimension: int = DIMENSION, dtype: Any = np.float32) -> Vector:
-    """A tenth of a direction: where every test's federation begins."""
+    """Return the initial point of every test's federation, a direction divided by ten, [dimension]."""
     start = np.empty(dimension, np.float32)
     reference("gaussian").fill(start, seed=2**63 + 1, step=0, perturbation=0)
     return (start * np.float32(0.1)).astype(dtype)
@@ -212,19 +221,27 @@ def seed_of(round: int) -> int:
 
 
 class Rehearsal(NamedTuple):
-    """A run in which the same clients take part in every round."""
+    """A run in which the same clients take part in every round.
+
+    Attributes:
+        algorithm: with its size.
+        plans: one a round.
+        reports: one a round, by client.
+        commits: one a round.
+        states: the server's state before each commit.
+        replica: of a client that folded each commit at once.
+    """
 
     algorithm: Any
     plans: list[Any]
     reports: list[dict[int, Any]]
     commits: list[Any]
     states: list[Any]
-    """The server's, before each of the commits."""
     replica: Replica
-    """Of somebody who folded each commit as it came."""
 
 
 def rehearse(algorithm: Any, rounds: int, *, clients: int = 3, dimension: int = DIMENSION) -> Rehearsal:
+    """Run an algorithm's rounds without a bus."""
     algorithm = algorithm.sized(dimension)
     replica, memory = algorithm.replica(x0(dimension)), dict.fromkeys(range(clients))
     state = algorithm.first_state(lambda: x0(dimension))
@@ -246,12 +263,12 @@ def rehearse(algorithm: Any, rounds: int, *, clients: int = 3, dimension: int = 
 
 
 def over_the_wire(body: list[Any]) -> Any:
-    """A body as it comes out at the other end, past every limit of the bus."""
+    """Return a body as the recipient decodes it, within the limits of the bus."""
     return decode(encode(Envelope(Kind.PLAN, 0, 0, 0, body))[0]).body
 
 
 def bits(value: Any) -> Any:
-    """What a value is made of, down to the bit: 0 and −0 differ, and a NaN equals itself."""
+    """Return a value that compares bit for bit: 0 and −0 differ, and a NaN equals itself."""
     if dataclasses.is_dataclass(value):
         return type(value), [bits(getattr(value, field.name)) for field in dataclasses.fields(value)]
     if isinstance(value, np.ndarray):
@@ -264,7 +281,7 @@ def bits(value: Any) -> Any:
 
 
 class Log(NamedTuple):
-    """A run as it can be kept: which algorithm, how large a model, and the commits. x₀ is `x0(dimension)`."""
+    """A run that can be stored: its algorithm, its dimension and its commits. x₀ is `x0(dimension)`."""
 
     algorithm: Any
     dimension: int
@@ -278,8 +295,8 @@ class Log(NamedTuple):
     @staticmethod
     def unpack(packed: bytes) -> tuple[Log, str]:
         name, hyperparameters, dimension, body, digest = msgpack.unpackb(packed)
-        described: Any = algorithms()[name]
-        algorithm = described.model_validate_json(hyperparameters).sized(dimension)
+        kind: Any = algorithms()[name]
+        algorithm = kind.model_validate_json(hyperparameters).sized(dimension)
         return Log(algorithm, dimension, algorithm.unpack_commits(body)), digest
 
     def replay(self) -> Replica:
@@ -289,7 +306,7 @@ class Log(NamedTuple):
 
 
 def set_block(coordinates: int) -> None:
-    """Into how large blocks this process cuts vectors from now on."""
+    """Set the size of blocks into which this process divides vectors from now on."""
     assert for_blocks.__kwdefaults__ is not None
     for_blocks.__kwdefaults__["block"] = coordinates
 

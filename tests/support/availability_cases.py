@@ -1,4 +1,4 @@
-"""Random availability faults, and random moments at which to look at them."""
+"""Hypothesis strategies: random availability faults, and random moments of a run, (round, time in ns), ascending."""
 
 from __future__ import annotations
 

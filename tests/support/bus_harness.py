@@ -1,4 +1,4 @@
-"""A bus in memory whose actors note what they get: what the tests of the bus have in common."""
+"""A bus in memory whose actors record what they receive, for the tests of the bus."""
 
 from __future__ import annotations
 
@@ -48,17 +48,26 @@ SECOND = 10**9
 CLIENTS = 4
 HORIZON_S = 10**5
 PATIENCE_S = 20.0  # of real time
-SAID = Tally(scalars=1)
-"""The tally of everything that followers say here, and of nothing else: it marks their rows."""
+REPORT_TALLY = Tally(scalars=1)
+"""The tally of every answer of a follower here, and of nothing else: it marks their rows in the ledger."""
 
-Answering = Callable[[Envelope], Sequence[Envelope | bytes]]
+AnswerFunction = Callable[[Envelope], Sequence[Envelope | bytes]]
 
 
-class Desk:
-    """A reception that gives each process the clients that it asks for, or all that are left."""
+class FakeRegistration:
+    """A registration that offers each process the clients that it asks for, or all that are left.
+
+    Attributes:
+        left: the spans of clients that nobody has been offered.
+        evaluates: whether the evaluator is still to be offered.
+        missing: addresses that no process has joined with.
+        hosts: the processes that are members.
+        refusals: the reasons of all refusals, oldest first.
+    """
 
     def __init__(self, *spans: Span, evaluates: bool = True) -> None:
-        self.left, self.evaluates = list(spans), evaluates
+        self.left = list(spans)
+        self.evaluates = evaluates
         self.offers: list[Offer] = []
         self.hosts: set[int] = set()
         self.missing = {EVALUATOR} if evaluates else set()
@@ -66,9 +75,9 @@ class Desk:
         self.gone_hosts: list[int] = []
         self.refusals: list[str] = []
 
-    def greet(self, wish: HostRequest, rights: Rights = OPERATOR) -> Offer | Declined:
-        spans = wish.spans or tuple(self.left)
-        evaluates = wish.evaluates and self.evaluates
+    def greet(self, request: HostRequest, rights: Rights = OPERATOR) -> Offer | Declined:
+        spans = request.spans or tuple(self.left)
+        evaluates = request.evaluates and self.evaluates
         if not spans and not evaluates:
             return Declined("no-clients", "nobody is left")
         self.left = [span for span in self.left if span not in spans]
@@ -107,10 +116,11 @@ class Desk:
 
 
 class Follower:
-    """Answers every frame as it is told to, and notes what it was asked."""
+    """A follower that answers every frame by a function of the test's."""
 
     def __init__(self, offer: Offer, handle: Callable[[bytes], list[bytes]]) -> None:
-        self.offer, self.handle = offer, handle
+        self.offer = offer
+        self.handle = handle
 
     def join(self, host: int, nonce: bytes = b"") -> list[bytes]:
         spans = [*self.offer.spans, *([(EVALUATOR, EVALUATOR)] if self.offer.evaluates else [])]
@@ -120,25 +130,25 @@ class Follower:
         assert decode(frame).kind is Kind.WELCOME
 
 
-class Backwards(MemoryTransport):
-    """Keeps everything until somebody waits for it; then the last comes first, and from outside the event."""
+class ReversedTransport(MemoryTransport):
+    """Holds all answers back until a flush, then gives them in reverse order, each in a callback of its own."""
 
     def __init__(self, recruit: Callable[[Offer], Follower] | None = None) -> None:
         super().__init__(recruit)
-        self._kept: list[Callable[[], None]] = []
+        self._pending: list[Callable[[], None]] = []
 
     def deliver(self, address: int, frame: bytes, answered: Answered, tail: bytes = b"") -> None:
-        super().deliver(address, frame, lambda frames: self._kept.append(partial(answered, frames)), tail)
+        super().deliver(address, frame, lambda frames: self._pending.append(partial(answered, frames)), tail)
 
     def flush(self) -> None:
-        kept, self._kept = self._kept[::-1], []
-        for answer in kept:
+        pending, self._pending = self._pending[::-1], []
+        for answer in pending:
             asyncio.get_running_loop().call_soon(answer)
 
 
 @dataclass(frozen=True)
-class Letter:
-    """What an actor got and when."""
+class Receipt:
+    """What an actor received, and when."""
 
     at_ns: int
     address: int
@@ -156,15 +166,20 @@ def bus_on(
     **options: Any,
 ) -> Bus:
     """A bus with a ledger that writes no file."""
-    judges = FaultHooks(rules, seed, clients)
-    links = Links(network or Network(), seed, judges)
-    return Bus(clock, transport, Ledger(Path("unwritten")), links, judges, **options)
+    hooks = FaultHooks(rules, seed, clients)
+    links = Links(network or Network(), seed, hooks)
+    return Bus(clock, transport, Ledger(Path("unwritten")), links, hooks, **options)
 
 
 class Harness:
     """A bus with the server, the evaluator and clients 0, 1, …
 
-    Each has a mailbox and notes its letters; nobody answers. With `answers`, all but the server are followers.
+    Each has a mailbox and nobody answers. With `answers`, only the server has one and all others are followers.
+
+    Attributes:
+        asked: what the followers received.
+        receipts: what arrived in the mailboxes.
+        unsent: number → (time in ns, envelope) of what is to be sent later.
     """
 
     def __init__(
@@ -175,35 +190,37 @@ class Harness:
         seed: int = 0,
         clients: int = CLIENTS,
         transport: type[MemoryTransport] = MemoryTransport,
-        answers: Answering | None = None,
+        answers: AnswerFunction | None = None,
         answer_ns: Callable[[int, int, int], int] = lambda client, round, seeds: 0,
     ) -> None:
         self.clock = VirtualClock()
-        self.asked: list[Letter] = []
-        self.letters: list[Letter] = []
+        self.asked: list[Receipt] = []
+        self.receipts: list[Receipt] = []
         self.unsent: dict[int, tuple[int, Envelope]] = {}
-        self._answers, self._sends, self._packed = answers, 0, b""
+        self._answers = answers
+        self._sends = 0
+        self._packed = b""
         self.transport = transport(None if answers is None else lambda offer: Follower(offer, self._handle))
         self.positions = FollowerPositions()
-        said = {"tally": lambda envelope: SAID, "answer_ns": answer_ns, "on_answer": self.positions.answered}
-        self.bus = bus_on(self.clock, self.transport, network, rules, seed=seed, clients=clients, **said)
+        hooks = {"tally": lambda envelope: REPORT_TALLY, "answer_ns": answer_ns, "on_answer": self.positions.answered}
+        self.bus = bus_on(self.clock, self.transport, network, rules, seed=seed, clients=clients, **hooks)
         self.ledger = self.bus.ledger
-        others = range(clients)
+        with_mailbox = range(clients)
         if answers is not None:
-            self.transport.start(Desk((0, clients - 1)))
-            others = range(0)
-        here = (SERVER, *([EVALUATOR] if answers is None else []), *others)
-        self._mailboxes = {address: self.bus.open(address, f"address {address}") for address in here}
+            self.transport.start(FakeRegistration((0, clients - 1)))
+            with_mailbox = range(0)
+        addresses = (SERVER, *([EVALUATOR] if answers is None else []), *with_mailbox)
+        self._mailboxes = {address: self.bus.open(address, f"address {address}") for address in addresses}
 
     def send(self, envelope: Envelope, after_ns: int = 0) -> None:
-        """Let the server, or whoever the envelope says, send it so many nanoseconds from now."""
+        """Send an envelope from its sender, `after_ns` from now."""
         if after_ns > 0:
             self.send_at(self.clock.now_ns + after_ns, envelope)
         else:
             self.bus.send(envelope)
 
     def send_at(self, due_ns: int, envelope: Envelope) -> None:
-        """Let it be sent then: before all else that happens at that instant."""
+        """Send an envelope at `due_ns`, before anything else that happens at that instant."""
         self._sends += 1
         self.unsent[self._sends] = (due_ns, envelope)
         self.clock.at(due_ns, (0, self._sends), partial(self._send, self._sends))
@@ -214,20 +231,20 @@ class Harness:
     def _handle(self, frame: bytes) -> list[bytes]:
         assert self._answers is not None
         envelope = decode(frame)
-        self.asked.append(Letter(self.clock.now_ns, envelope.client, envelope))
+        self.asked.append(Receipt(self.clock.now_ns, envelope.client, envelope))
         return [each if isinstance(each, bytes) else encode(each)[0] for each in self._answers(envelope)]
 
     def run(self, until_ns: int = HORIZON_S * SECOND) -> None:
-        """Let everything happen that happens before `until_ns`."""
+        """Run everything that happens before `until_ns`."""
         self.clock.run(self._run(until_ns))
 
     async def _run(self, until_ns: int) -> None:
         task, loop = asyncio.current_task(), asyncio.get_running_loop()
         assert task is not None
-        # time that is held for an answer which never comes would stand still for ever
+        # the virtual clock waits for an answer that never comes, and so would the test
         watchdog = threading.Timer(PATIENCE_S, loop.call_soon_threadsafe, (task.cancel,))
         watchdog.start()
-        readers = [asyncio.create_task(self._note(address)) for address in self._mailboxes]
+        readers = [asyncio.create_task(self._record(address)) for address in self._mailboxes]
         try:
             await asyncio.sleep((until_ns - self.clock.now_ns) / SECOND)
         finally:
@@ -235,10 +252,10 @@ class Harness:
         for reader in readers:
             reader.cancel()
 
-    async def _note(self, address: int) -> None:
+    async def _record(self, address: int) -> None:
         while True:
             content = await self._mailboxes[address].get()
-            self.letters.append(Letter(self.clock.now_ns, address, content))
+            self.receipts.append(Receipt(self.clock.now_ns, address, content))
 
     @property
     def rows(self) -> list[Row]:
@@ -253,7 +270,7 @@ class Harness:
 
     @property
     def arrivals_ns(self) -> list[int]:
-        return [letter.at_ns for letter in self.letters]
+        return [receipt.at_ns for receipt in self.receipts]
 
 
 def plan(client: int = 0, round: int = 0, base: int = 0, size: int = 8) -> Envelope:
@@ -265,13 +282,13 @@ def report(client: int = 0, round: int = 0, base: int = 0, size: int = 8) -> Env
 
 
 def reported(asked: Envelope) -> list[Envelope]:
-    """A report in answer to every plan, of the plan's own round, version and size."""
+    """Answer a plan with a report of the plan's round, version and size."""
     return [Envelope(Kind.REPORT, asked.client, asked.round, asked.base, asked.body)]
 
 
 @dataclass(frozen=True)
 class Lose:
-    """Drops by a keyed draw; on sending or on arrival."""
+    """Drops messages by a keyed draw, when they are sent or when they arrive."""
 
     probability: float = 1.0
     arriving: bool = False
@@ -284,7 +301,7 @@ class Lose:
 
 @dataclass(frozen=True)
 class Hold:
-    """Delays by up to `ns`, by a keyed draw; or by exactly `ns`."""
+    """Delays messages by exactly `ns`, or by a keyed draw of up to `ns`."""
 
     ns: int
     is_random: bool = False
@@ -295,7 +312,7 @@ class Hold:
 
 @dataclass(frozen=True)
 class Copy:
-    """Sends every message so many times more."""
+    """Sends `copies` more of every message."""
 
     copies: int
 
@@ -305,7 +322,7 @@ class Copy:
 
 @dataclass(frozen=True)
 class Flip:
-    """Flips a bit of some messages, by a keyed draw; or one that is given, of all."""
+    """Flips a bit of the messages that a keyed draw chooses: the one at `place`, or a drawn one."""
 
     probability: float = 1.0
     place: float | None = None

@@ -1,9 +1,8 @@
-"""A server and its clients over real sockets, in this process: what the tests of clusters share."""
+"""A server and its clients on threads of this process, connected by real sockets."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -22,8 +21,15 @@ from seedbus.scenarios.schema.yaml_text import dump
 from seedbus.scenarios.transports.placement import Placement
 
 
-class Watcher(NullObserver):
-    """Notes what it is told, and where the server listens."""
+class RunWatcher(NullObserver):
+    """An observer that records a run as it goes on.
+
+    Attributes:
+        events: (event, facts), oldest first.
+        refusals: all refusals, oldest first.
+        rounds: how many rounds have been closed.
+        endpoint: where the server listens; "" before it does.
+    """
 
     def __init__(self) -> None:
         self.events: list[tuple[str, dict[str, Any]]] = []
@@ -34,16 +40,16 @@ class Watcher(NullObserver):
 
     @property
     def joined(self) -> int:
-        """How many processes have joined so far."""
+        """The number of times that a process has joined."""
         return sum(event == "joined" for event, _ in self.events)
 
     @property
     def gone(self) -> int:
-        """How many processes have gone so far."""
+        """The number of times that a process has gone."""
         return sum(event == "gone" for event, _ in self.events)
 
     def hosts(self, clients: str) -> bool:
-        """Whether a process with these clients is there, as far as is known."""
+        """Whether the latest event about a process with these clients is that it joined."""
         events = [event for event, facts in self.events if event in ("joined", "gone") and facts["clients"] == clients]
         return events[-1:] == ["joined"]
 
@@ -60,19 +66,22 @@ class Watcher(NullObserver):
             self.is_listening.set()
 
 
-class Serving(threading.Thread):
-    """A server's run on a thread; `results()` waits for its end and raises what it raised.
+class ServerThread(threading.Thread):
+    """A server's run on a thread.
 
-    Its heartbeat is long: on a busy machine a process may stand still for a second, and is not to be taken for gone.
+    Its heartbeat is long by default: on a busy machine a process may pause for a second, and must not be taken for
+    dead.
     """
 
     def __init__(self, what: Scenario, folder: Path, *, resume: bool = False, **placement: Any) -> None:
         super().__init__(name="server", daemon=True)
         options: dict[str, Any] = {"transport": "tcp", "bind": "tcp://127.0.0.1:*", "evaluator": "anybody"}
         options |= {"heartbeat_s": 2.0, "patience_s": 20.0}
-        self._what, self._folder, self._resume = what, folder, resume
+        self._what = what
+        self._folder = folder
+        self._resume = resume
         self._placement = Placement(**(options | placement))
-        self.watcher = Watcher()
+        self.watcher = RunWatcher()
         self._results: Results | None = None
         self._failure: BaseException | None = None
 
@@ -99,6 +108,7 @@ class Serving(threading.Thread):
             self.watcher.is_listening.set()
 
     def results(self, timeout_s: float = 60) -> Results:
+        """Wait for the end of the run and return its results, or raise what the run raised."""
         self.join(timeout_s)
         if self._failure is not None:
             raise self._failure
@@ -106,56 +116,74 @@ class Serving(threading.Thread):
         return self._results
 
 
-class Following(threading.Thread):
-    """A process's worth of clients on a thread. gate: what they wait at before they answer plans."""
+class ClientsThread(threading.Thread):
+    """The clients of one process, on a thread that starts at once.
+
+    Args:
+        what: the run's scenario.
+        endpoint: where its server listens.
+        request: the clients to ask for; by default as many as the server offers.
+        gate: where the clients wait before they answer a plan.
+        options: of `follow`.
+    """
 
     def __init__(
         self,
         what: Scenario,
         endpoint: str,
-        wish: HostRequest | None = None,
+        request: HostRequest | None = None,
         *,
         gate: Gate | None = None,
         **options: Any,
     ) -> None:
         super().__init__(name="clients", daemon=True)
         self._gate = gate
-        self._what, self._endpoint, self._wish = what, endpoint, wish or HostRequest()
+        self._what = what
+        self._endpoint = endpoint
+        self._request = request or HostRequest()
         self._options = {"patience_s": 20.0} | options
         self.failure: BaseException | None = None
         self.start()
 
     def run(self) -> None:
-        made = recruit(self._what, bind(self._what), NullObserver())
+        make_follower = recruit(self._what, bind(self._what), NullObserver())
 
         def make(offer: Offer) -> Follower:
-            good: Follower = made(offer)
-            return good if self._gate is None else Gated(good, self._gate, Kind.PLAN)
+            follower: Follower = make_follower(offer)
+            return follower if self._gate is None else Gated(follower, self._gate, Kind.PLAN)
 
         try:
-            follow(self._endpoint, self._wishes(), make, **self._options)
+            follow(self._endpoint, [self._request], make, **self._options)
         except BaseException as error:
             self.failure = error
 
-    def _wishes(self) -> Sequence[HostRequest]:
-        return [self._wish]
 
+def run_with_replacement(
+    what: Scenario, folder: Path, stays: HostRequest, killed_clients: str, replacement: HostRequest
+) -> Results:
+    """Run a server of which one client process is killed at round 20 and replaced 30 rounds later.
 
-def goes_and_comes(what: Scenario, folder: Path, stays: HostRequest, goes: str, comes: HostRequest) -> Results:
-    """A run in which one process is killed, and another comes in its place 30 rounds later."""
-    gate, clients = Gate(), f"clients {goes.replace('-', '…')}"
-    with Serving(what, folder) as server:
-        first = Following(what, server.watcher.endpoint, stays, gate=gate)
-        killed = seedbus("client", "--connect", server.watcher.endpoint, "--clients", goes, "--evaluator")
+    Args:
+        what: the scenario.
+        folder: the run's folder.
+        stays: the clients of the process that stays.
+        killed_clients: the clients of the killed process, as `--clients` takes them; it asks for the evaluator too.
+        replacement: what the process that comes in its place asks for.
+    """
+    gate = Gate()
+    clients = f"clients {killed_clients.replace('-', '…')}"
+    with ServerThread(what, folder) as server:
+        first = ClientsThread(what, server.watcher.endpoint, stays, gate=gate)
+        killed = seedbus("client", "--connect", server.watcher.endpoint, "--clients", killed_clients, "--evaluator")
         gate.open_to(20)
         wait_for(lambda: server.watcher.rounds >= 20)
         kill(killed.pid, 9)
         killed.communicate()
         wait_for(lambda: not server.watcher.hosts(clients))
-        without = server.watcher.rounds + 30
-        gate.open_to(without)
-        wait_for(lambda: server.watcher.rounds >= without)
-        second = Following(what, server.watcher.endpoint, comes)
+        target = server.watcher.rounds + 30
+        gate.open_to(target)
+        wait_for(lambda: server.watcher.rounds >= target)
+        second = ClientsThread(what, server.watcher.endpoint, replacement)
         wait_for(lambda: server.watcher.hosts(clients))
         gate.open_to(2**32)
         results = server.results()
@@ -166,30 +194,32 @@ def goes_and_comes(what: Scenario, folder: Path, stays: HostRequest, goes: str, 
 
 
 def free_endpoint(what: Scenario, folder: Path) -> str:
-    """An address of this machine at which a server has listened and does no more. what: a short run."""
-    with Serving(what, folder) as server:
-        Following(what, server.watcher.endpoint)
+    """Return an address of this machine at which a server has listened and stopped. what: a short run."""
+    with ServerThread(what, folder) as server:
+        ClientsThread(what, server.watcher.endpoint)
         server.results()
     return server.watcher.endpoint
 
 
 def stopped_and_resumed(what: Scenario, folder: Path, endpoint: str, by: int) -> tuple[Results, int, str, list[str]]:
-    """A run whose server is ended by a signal after sixty rounds and resumed at the same address, as real processes.
+    """Run a server and two clients as processes, and end the server by a signal after sixty rounds.
 
-    Its two client processes outlive it. Returns the results, the exit code and the last words of the first server, and
-    what each client said. Fails where one of the others does not end well.
+    A second server resumes the run at the same address, with the same two clients. It and the clients must exit with 0.
+
+    Returns:
+        The results, the exit code and the stderr of the first server, and the stderr of each client.
     """
     (folder / "what.yaml").write_text(dump(what.resolved()))
-    bound = ("--bind", endpoint, "--expect-workers", 2, "-q")
-    first = seedbus("server", folder / "what.yaml", *bound, "--out", folder / "run")
+    options = ("--bind", endpoint, "--expect-workers", 2, "-q")
+    first = seedbus("server", folder / "what.yaml", *options, "--out", folder / "run")
     clients = [seedbus("client", "--connect", endpoint, "--patience", 30) for _ in range(2)]
     log = folder / "run" / "log.jsonl"
     wait_for(lambda: log.exists() and log.read_text().count('"round"') > 60)
     kill(first.pid, by)
-    _, last_words = first.communicate(timeout=10)
-    again = seedbus("server", *bound, "--resume", folder / "run")
-    _, told = again.communicate(timeout=60)
-    assert again.returncode == 0, told
-    said = [client.communicate(timeout=60)[1] for client in clients]
-    assert [client.returncode for client in clients] == [0, 0], said
-    return Results.read(folder / "run"), first.returncode, last_words, said
+    _, first_stderr = first.communicate(timeout=10)
+    second = seedbus("server", *options, "--resume", folder / "run")
+    _, second_stderr = second.communicate(timeout=60)
+    assert second.returncode == 0, second_stderr
+    client_stderr = [client.communicate(timeout=60)[1] for client in clients]
+    assert [client.returncode for client in clients] == [0, 0], client_stderr
+    return Results.read(folder / "run"), first.returncode, first_stderr, client_stderr

@@ -1,4 +1,4 @@
-"""The command as a test calls it: what it is given, and what it answers."""
+"""The types of the `seedbus` fixture, which runs the command in the test's process."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 
-class Said(NamedTuple):
-    """What the command answered."""
+class CommandResult(NamedTuple):
+    """The exit code of a command, and what it wrote on stdout and stderr."""
 
     code: int
     out: str
     err: str
 
 
-Command = Callable[..., Said]
+Command = Callable[..., CommandResult]

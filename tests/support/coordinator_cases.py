@@ -1,4 +1,4 @@
-"""Coordinators for tests: made, joined and asked without a loop, a bus or a disk."""
+"""Coordinators whose clients have joined, for tests without an event loop, a bus or a disk."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ALGORITHM: Any = DeComFL(perturbations=2)
 PROOF = {"selftest": b"s", "x0": b"x"}
 
 
-def coordinator(
+def joined_coordinator(
     clients: int = 6,
     cohort: int = 3,
     quorum: int = 1,
@@ -29,8 +29,8 @@ def coordinator(
     algorithm: Any = ALGORITHM,
     **options: Any,
 ) -> Coordinator:
-    """policy: what else participation says."""
-    made = Coordinator(
+    """Return a coordinator that all clients have joined. policy: further fields of `Participation`."""
+    coordinator = Coordinator(
         algorithm,
         Participation(clients=clients, cohort=cohort, quorum=quorum, **(policy or {})),
         seed=7,
@@ -38,49 +38,53 @@ def coordinator(
         evaluation=Cadence(every=10),
         **options,
     )
-    made.joined(Join(HOST, (Span(0, clients - 1, 0),), **PROOF))
-    return made
+    coordinator.joined(Join(HOST, (Span(0, clients - 1, 0),), **PROOF))
+    return coordinator
 
 
-def after(rounds: int, **options: Any) -> Coordinator:
-    """Three clients that have all taken part in so many rounds, and are asked in another one."""
-    made = coordinator(clients=3, cohort=3, **options)
+def after_rounds(rounds: int, **options: Any) -> Coordinator:
+    """Return a coordinator of three clients that all reported in `rounds` rounds and are asked in the open one."""
+    coordinator = joined_coordinator(clients=3, cohort=3, **options)
     for _ in range(rounds):
-        for client in cohort_of(made):
-            made.reported(report(made, client))
-        made.close_round()
-    made.open_round()
-    return made
+        for client in cohort_of(coordinator):
+            coordinator.reported(report(coordinator, client))
+        coordinator.close_round()
+    coordinator.open_round()
+    return coordinator
 
 
-def positions(made: Coordinator) -> dict[int, MemberPosition]:
-    """What a journal would hold of the members' versions."""
-    return {client: MemberPosition(version) for client, version in made.versions.items()}
+def positions(coordinator: Coordinator) -> dict[int, MemberPosition]:
+    """Return the positions of all members as a journal stores them."""
+    return {client: MemberPosition(version) for client, version in coordinator.versions.items()}
 
 
-def plans_of(made: Coordinator, now_ns: int = 0) -> list[Outgoing]:
-    """Open a round and take its plans; the outbox keeps what else there is to send."""
-    made.open_round(now_ns)
-    others = made.take_outbox()
-    made.send_plans()
-    plans = made.take_outbox()
-    made._outbox.extend(others)
+def plans_of(coordinator: Coordinator, now_ns: int = 0) -> list[Outgoing]:
+    """Open a round and take its plans; other messages stay in the outbox."""
+    coordinator.open_round(now_ns)
+    others = coordinator.take_outbox()
+    coordinator.send_plans()
+    plans = coordinator.take_outbox()
+    coordinator._outbox.extend(others)
     return plans
 
 
-def joins(made: Coordinator, join: Join, **how: Any) -> tuple[list[Outgoing], Refusal | None]:
-    """The plans that a JOIN leads to, and its refusal; the outbox keeps what else there is to send."""
-    refusal = made.joined(join, **how)
-    sent = made._outbox.take()
-    made._outbox.extend(each for each in sent if each[0].kind is not Kind.PLAN)
+def joins(coordinator: Coordinator, join: Join, **how: Any) -> tuple[list[Outgoing], Refusal | None]:
+    """Return the plans that a JOIN leads to, and its refusal; other messages stay in the outbox."""
+    refusal = coordinator.joined(join, **how)
+    sent = coordinator._outbox.take()
+    coordinator._outbox.extend(each for each in sent if each[0].kind is not Kind.PLAN)
     return [each for each in sent if each[0].kind is Kind.PLAN], refusal
 
 
-def cohort_of(made: Coordinator, now_ns: int = 0) -> list[int]:
-    return [envelope.client for envelope, _ in plans_of(made, now_ns)]
+def cohort_of(coordinator: Coordinator, now_ns: int = 0) -> list[int]:
+    """Open a round and return the clients that it asks."""
+    return [envelope.client for envelope, _ in plans_of(coordinator, now_ns)]
 
 
-def report(made: Coordinator, client: int, values: list[float] | None = None, **changes: Any) -> Envelope:
-    plan = made.algorithm.plan(changes.pop("round", made.round), changes.pop("base", made.version), 0)
+def report(coordinator: Coordinator, client: int, values: list[float] | None = None, **changes: Any) -> Envelope:
+    """Return a client's report on the open round. changes: its `round`, `base` or `digests`."""
+    plan = coordinator.algorithm.plan(
+        changes.pop("round", coordinator.round), changes.pop("base", coordinator.version), 0
+    )
     scalars = np.array([values or [1.0, 2.0]], np.float32)
-    return pack_report(made.algorithm, client, plan, scalars, changes.pop("digests", {}))
+    return pack_report(coordinator.algorithm, client, plan, scalars, changes.pop("digests", {}))

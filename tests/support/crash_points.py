@@ -1,9 +1,17 @@
-"""Kills a process, for good, at the n-th call of a place in a run, resumes in another process, and compares.
+"""Kills runs at given calls of functions, resumes each in another process, and compares it with an uninterrupted run.
 
-A program of its own: it imports everything once, runs no other thread when it forks, and forks twice a point, once for
-the run that dies and once for the run that goes on. `python crash_points.py FOLDER TASK`, where TASK is JSON: the
-`scenario`'s fields, a `seed`, about how many `points` (0: all) and how many `kills` of runs of which every life is
-killed until one reaches the end. It answers with one JSON object.
+This is a program: it imports everything once, has no other thread when it forks, and forks twice for each point, for
+the run that is killed and for the run that resumes it.
+
+    python crash_points.py FOLDER TASK
+
+TASK is a JSON object:
+    scenario: fields of the scenario.
+    seed: of the random choices.
+    points: at least how many calls to kill a run at, once each; 0 for all.
+    kills: how many kills of runs that are killed and resumed repeatedly, until a resumed run reaches the end.
+
+The program prints one JSON object: `points`, `of` (all calls that there are), `runs`, `kills` and `failures`.
 """
 
 from __future__ import annotations
@@ -45,7 +53,7 @@ from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.scenario import Scenario
 
 Point = tuple[str, int] | float
-"""A place and which of its calls, or seconds after the beginning of a life."""
+"""A place and the number of its call, from 1, or seconds after the start of the process."""
 SEGMENT_ROWS = 40
 _PATCH = pytest.MonkeyPatch()  # undone by the end of the process
 PLACES: list[tuple[Any, str]] = [
@@ -60,10 +68,10 @@ PLACES: list[tuple[Any, str]] = [
     *((Path, name) for name in ("mkdir", "replace", "unlink")),
     *((os, name) for name in ("pwrite", "ftruncate", "fsync")),
 ]
-"""What is killed before and after; every SQL statement is a place too, "sql"."""
+"""Methods and functions before and after which runs are killed. Every SQL statement is a place as well, "sql"."""
 
 
-class Wire:
+class KillSwitch:
     """Counts the calls of every place, and kills this process at one of them."""
 
     def __init__(self, point: Point | None = None) -> None:
@@ -75,8 +83,8 @@ class Wire:
         if (place, self.calls[place]) == self._point:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def lay(self) -> None:
-        """For the rest of this process."""
+    def install(self) -> None:
+        """Patch every place, for the rest of this process."""
         for owner, name in PLACES:
             setattr(owner, name, self._around(getattr(owner, name), f"{owner.__name__}.{name}"))
         connect = files.connect
@@ -100,40 +108,49 @@ class Wire:
         return call
 
 
-class Hearer(NullObserver):
-    """Notes, where no kill undoes it, every version that an observer or a follower heard of."""
+class VersionRecorder(NullObserver):
+    """Records every version that an observer or a follower learns of, in a file that survives a kill."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         deliver = Bus._deliver
 
         def delivered(bus: Bus, recipient: int, flight: InFlightMessage) -> None:
-            self._heard(flight.base)
+            self._record(flight.base)
             deliver(bus, recipient, flight)
 
         _PATCH.setattr(Bus, "_deliver", delivered)
 
     def round_closed(self, closed: Any, now_ns: int, bytes_so_far: int) -> None:
-        self._heard(closed.version)
+        self._record(closed.version)
 
-    def _heard(self, version: int) -> None:
+    def _record(self, version: int) -> None:
         os.write(self._file, struct.pack("=q", version))
 
 
-def heard(path: Path) -> int:
-    """The newest version that anybody heard of; of a life that ended before it began to listen, none."""
+def newest_recorded(path: Path) -> int:
+    """Return the newest version that was recorded; 0 if the process was killed before it recorded any."""
     if not path.exists():
         return 0
     return max((version for (version,) in struct.iter_unpack("=q", path.read_bytes())), default=0)
 
 
-class Trial:
-    """One scenario, its uninterrupted run, and the runs that are killed."""
+class CrashTrial:
+    """One scenario, its uninterrupted run, and the runs that are killed.
+
+    Attributes:
+        whole: the outcome of the uninterrupted run.
+        takes_s: how long the uninterrupted run took.
+        rounds: the rounds in the journal of the uninterrupted run.
+        failures: a sentence for each check that failed.
+        kills: how many processes have been killed.
+    """
 
     def __init__(self, folder: Path, what: Scenario) -> None:
-        self.folder, self.what = folder, what
+        self.folder = folder
+        self.what = what
         _PATCH.setattr(launcher, "Ledger", partial(Ledger, segment_rows=SEGMENT_ROWS))
-        run(what, folder / "warm")  # here: what is imported and compiled late is there for all
+        run(what, folder / "warm")  # what is imported and compiled late is then there in all forks
         began = time.perf_counter()
         self.whole = outcome(run(what, folder / "whole"))
         self.takes_s = time.perf_counter() - began
@@ -143,65 +160,65 @@ class Trial:
         self.kills = 0
 
     def calls(self, folder: Path) -> Counter[str]:
-        """How often each place is called by a run, which another process counts."""
-        into = folder / "calls.json"
+        """Count in another process how often a run calls each place."""
+        path = folder / "calls.json"
 
         def count() -> None:
-            wire = Wire()
-            wire.lay()
-            run(self.what, folder / "counted", observer=Hearer(folder / "counted.heard"))
-            into.write_text(json.dumps(wire.calls))
+            switch = KillSwitch()
+            switch.install()
+            run(self.what, folder / "counted", observer=VersionRecorder(folder / "counted.heard"))
+            path.write_text(json.dumps(switch.calls))
 
         assert forked(count) == 0
-        return Counter(json.loads(into.read_text()))
+        return Counter(json.loads(path.read_text()))
 
-    def life(self, folder: Path, point: Point | None) -> bool:
-        """Run, or go on, until a point; returns whether this life was the last. What is wrong is noted."""
+    def run_once(self, folder: Path, point: Point | None) -> bool:
+        """Run or resume until a point. Returns whether the run ended; what fails is recorded in `failures`."""
 
-        def live() -> None:
-            observer = Hearer(folder.with_suffix(".heard"))
-            Wire(point).lay()
+        def work() -> None:
+            observer = VersionRecorder(folder.with_suffix(".heard"))
+            KillSwitch(point).install()
             run(self.what, folder, resume=(folder / FILE).exists(), observer=observer)
 
-        status = forked(live, point if isinstance(point, float) else None)
+        status = forked(work, point if isinstance(point, float) else None)
         if not os.WIFSIGNALED(status):
             if status:
-                self.failures.append(f"{folder.name} at {point}: it ended with status {status}")
+                self.failures.append(f"{folder.name} at {point}: the run ended with status {status}")
             return True
         self.kills += 1
-        with self.told(folder, point):
+        with self.recording_failures(folder, point):
             self.check_kept(folder)
         return False
 
     def check_kept(self, folder: Path) -> None:
-        """After a kill: the journal is a prefix of the whole run's, and nobody knows more than it holds."""
+        """After a kill: the journal is a prefix of the uninterrupted run's, and no newer version has been published."""
         kept = rounds_of(folder) if (folder / FILE).exists() else []
-        # of a dense run's commits most are dropped as soon as there is a newer one
+        # a dense run keeps few commits: most are dropped as soon as there is a newer one
         rows = [[row[:-1] if self.what.algorithm.is_dense else row for row in rows] for rows in (kept, self.rounds)]
-        assert rows[0] == rows[1][: len(kept)], "the journal is no prefix"
-        version, known = kept[-1][1] if kept else 0, heard(folder.with_suffix(".heard"))
-        assert known <= version, f"version {known} was heard of, and {version} is in the journal"
+        assert rows[0] == rows[1][: len(kept)], "the journal is not a prefix"
+        version, published = kept[-1][1] if kept else 0, newest_recorded(folder.with_suffix(".heard"))
+        assert published <= version, f"version {published} was published, and {version} is in the journal"
 
     def check_end(self, folder: Path) -> None:
-        """After the end: every commit once, and all as in the run that nobody interrupted."""
+        """After the end: every commit is there once, and everything equals the uninterrupted run."""
         rounds = rounds_of(folder)
         assert [row[1] for row in rounds if row[-1] is not None] == list(range(1, rounds[-1][1] + 1))
         assert rounds == self.rounds, "the journal differs"
-        found = outcome(Results.read(folder))
+        result = outcome(Results.read(folder))
         for name in self.whole[0]:
-            assert found[0][name] == self.whole[0][name], f"{name} is {found[0][name]}, not {self.whole[0][name]}"
-        assert found == self.whole, "the metrics differ"
+            assert result[0][name] == self.whole[0][name], f"{name} is {result[0][name]}, not {self.whole[0][name]}"
+        assert result == self.whole, "the metrics differ"
         log = (folder / "log.jsonl").read_text().splitlines()
         assert all(json.loads(line) for line in log)
-        left = [path.name for path in folder.rglob("*") if "unfinished" in path.name]
-        assert not left, f"{left} is left over"
+        unfinished = [path.name for path in folder.rglob("*") if "unfinished" in path.name]
+        assert not unfinished, f"{unfinished} is left over"
 
-    def told(self, folder: Path, point: Point | None) -> Noting:
-        return Noting(self.failures, f"{folder.name} at {point}")
+    def recording_failures(self, folder: Path, point: Point | None) -> RecordFailures:
+        return RecordFailures(self.failures, f"{folder.name} at {point}")
 
 
-class Noting(suppress):
-    """Failures of what is inside, noted with where they were."""
+class RecordFailures(suppress):
+    """A context that records a failure inside it, with where it happened, and goes on."""
 
     def __init__(self, failures: list[str], where: str) -> None:
         super().__init__(AssertionError, AgentError, BusError, LookupError)
@@ -214,7 +231,7 @@ class Noting(suppress):
 
 
 def forked(work: Callable[[], None], kill_after_s: float | None = None) -> int:
-    """Work in a process of its own; how that ended, as `os.waitpid` says it."""
+    """Run `work` in a forked process and return its status, as `os.waitpid` gives it."""
     pid = os.fork()
     if pid:
         if kill_after_s is not None:
@@ -230,12 +247,13 @@ def forked(work: Callable[[], None], kill_after_s: float | None = None) -> int:
 
 
 def rounds_of(folder: Path) -> list[Any]:
+    """Return the rounds in a run's journal."""
     with closing(Journal.open(folder, for_writing=False)) as journal:
         return list(journal.rounds())
 
 
 def spread(calls: Counter[str], count: int, draw: random.Random) -> Iterator[Point]:
-    """At least so many points, as many of each place as there are, its first and its last call among them; 0: all."""
+    """Choose at least `count` calls (0: all), about equally many of each place, with its first and its last call."""
     share = 1
     while not count or sum(min(share, total) for total in calls.values()) < min(count, calls.total()):
         share += 1
@@ -248,28 +266,28 @@ def spread(calls: Counter[str], count: int, draw: random.Random) -> Iterator[Poi
         yield from ((place, number) for number in sorted(chosen))
 
 
-def each_point(trial: Trial, points: list[Point]) -> None:
-    """A run for each point, killed there once."""
+def kill_at_each(trial: CrashTrial, points: list[Point]) -> None:
+    """Run once for each point, kill the run there, and resume it."""
     for number, point in enumerate(points):
         folder = trial.folder / str(number)
-        if not trial.life(folder, point):
-            trial.life(folder, None)
-        with trial.told(folder, point):
+        if not trial.run_once(folder, point):
+            trial.run_once(folder, None)
+        with trial.recording_failures(folder, point):
             trial.check_end(folder)
         shutil.rmtree(folder)
         folder.with_suffix(".heard").unlink()
 
 
-def many_lives(trial: Trial, calls: Counter[str], kills: int, draw: random.Random) -> int:
-    """Runs of which every life is killed, at a place or at any instant, until one reaches the end; returns how many."""
+def kill_repeatedly(trial: CrashTrial, calls: Counter[str], kills: int, draw: random.Random) -> int:
+    """Kill and resume runs at random calls and instants until `kills` processes have died. Returns how many runs."""
     before, number = trial.kills, 0
     while trial.kills - before < kills and not trial.failures:
         folder, is_over, number = trial.folder / f"lives-{number}", False, number + 1
         while not is_over:
             place = draw.choice(sorted(calls))
             at: Point = place, draw.randint(1, 2 + calls[place] // 4)
-            is_over = trial.life(folder, at if draw.random() < 0.5 else draw.uniform(0.0, trial.takes_s))
-        with trial.told(folder, None):
+            is_over = trial.run_once(folder, at if draw.random() < 0.5 else draw.uniform(0.0, trial.takes_s))
+        with trial.recording_failures(folder, None):
             trial.check_end(folder)
         shutil.rmtree(folder)
         folder.with_suffix(".heard").unlink()
@@ -278,13 +296,13 @@ def many_lives(trial: Trial, calls: Counter[str], kills: int, draw: random.Rando
 
 def main() -> None:
     folder, task = Path(sys.argv[1]), json.loads(sys.argv[2])
-    trial, draw = Trial(folder, lossy(**task["scenario"])), random.Random(task["seed"])
+    trial, draw = CrashTrial(folder, lossy(**task["scenario"])), random.Random(task["seed"])
     calls = trial.calls(folder)
     points = list(spread(calls, task["points"], draw)) if "points" in task else []
-    each_point(trial, points)
-    runs = many_lives(trial, calls, task.get("kills", 0), draw)
-    found = {"points": len(points), "of": calls.total(), "runs": runs, "kills": trial.kills}
-    sys.stdout.write(json.dumps(found | {"failures": trial.failures}))
+    kill_at_each(trial, points)
+    runs = kill_repeatedly(trial, calls, task.get("kills", 0), draw)
+    counts = {"points": len(points), "of": calls.total(), "runs": runs, "kills": trial.kills}
+    sys.stdout.write(json.dumps(counts | {"failures": trial.failures}))
 
 
 if __name__ == "__main__":

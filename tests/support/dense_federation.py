@@ -29,8 +29,12 @@ class Bowl:
     """The same loss as an objective of the algorithm contract."""
 
     def __init__(self, client: int, round: int) -> None:
-        self.point, self._client, self._round = np.full(D, np.nan, np.float32), client, round
-        self.samples, self.key, self.steps_an_epoch = SAMPLES[client], client, 1 + SAMPLES[client] % 3
+        self.point = np.full(D, np.nan, np.float32)
+        self.samples = SAMPLES[client]
+        self.key = client
+        self.steps_an_epoch = 1 + SAMPLES[client] % 3
+        self._client = client
+        self._round = round
 
     def gradient(self, step: int, criterion: Any = None) -> Any:
         assert criterion is None
@@ -58,10 +62,12 @@ def federate(name: str, cohorts: Any = COHORTS, members: int = N, **fields: Any)
     state, models, commits = algorithm.first_state(START.copy), [], []
     for round, cohort in enumerate(cohorts):
         plan, reports = algorithm.plan(round, replica.version, seed_of(round)), {}
-        told = algorithm.unpack_plan(over_the_wire(algorithm.pack_plan(plan).body), round, replica.version)
+        received_plan = algorithm.unpack_plan(over_the_wire(algorithm.pack_plan(plan).body), round, replica.version)
         for client in cohort:
-            report, memory[client] = algorithm.local(replica, memory[client], told, Bowl(client, round))
-            reports[client] = algorithm.unpack_report(over_the_wire(algorithm.pack_report(told, report).body), plan)
+            report, memory[client] = algorithm.local(replica, memory[client], received_plan, Bowl(client, round))
+            reports[client] = algorithm.unpack_report(
+                over_the_wire(algorithm.pack_report(received_plan, report).body), plan
+            )
             algorithm.check(plan, reports[client])
         commit, state = algorithm.aggregate(state, plan, reports, members=members)
         algorithm.apply(replica, [commit])

@@ -1,4 +1,4 @@
-"""A server that says to its clients whatever a test wants, and notes what they say."""
+"""A server that sends its clients what a test chooses, and records what they send."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import msgpack
 import zmq
-from hostile_parcels import column
+from hostile_packets import column
 
 from seedbus.bus.zeromq import packet as packet
 from seedbus.bus.zeromq.packet import Packet, Type
@@ -28,12 +28,20 @@ SCENARIO: dict[str, Any] = {
 
 
 class FakeServer(threading.Thread):
-    """A context in which a server listens on a free port of this machine. answer: what it says to a packet."""
+    """A context in which a server listens on a free port of this machine.
+
+    Args:
+        answer: returns the messages with which it answers a packet.
+
+    Attributes:
+        received: all packets so far, oldest first.
+    """
 
     def __init__(self, answer: Answer) -> None:
         super().__init__(name="fake server", daemon=True)
-        self._answer, self._is_over = answer, threading.Event()
-        self.heard: list[Packet] = []
+        self._answer = answer
+        self._is_over = threading.Event()
+        self.received: list[Packet] = []
 
     def __enter__(self) -> Self:
         self._context = zmq.Context()
@@ -50,33 +58,34 @@ class FakeServer(threading.Thread):
         self._context.term()
 
     def run(self) -> None:
-        while not self._is_over.is_set() or self._socket.poll(50):  # what was said before the end is heard
+        while not self._is_over.is_set() or self._socket.poll(50):  # packets sent before the end are still received
             if self._socket.poll(10):
                 peer, data = self._socket.recv_multipart()
-                got = packet.read(data)
-                self.heard.append(got)
-                for said in self._answer(got):
-                    self._socket.send_multipart([peer, said])
+                incoming = packet.read(data)
+                self.received.append(incoming)
+                for message in self._answer(incoming):
+                    self._socket.send_multipart([peer, message])
 
     @property
     def farewells(self) -> list[bytes]:
-        """What its clients said last."""
-        return [bytes(got.content) for got in self.heard if got.type is Type.FAREWELL]
+        """The contents of the FAREWELLs of its clients."""
+        return [bytes(each.content) for each in self.received if each.type is Type.FAREWELL]
 
-    def has_heard(self, words: str) -> bool:
-        return any(words.encode() in bytes(got.content) for got in self.heard)
+    def has_received(self, words: str) -> bool:
+        """Whether any packet contained these words."""
+        return any(words.encode() in bytes(each.content) for each in self.received)
 
 
 def offering(scenario: bytes | dict[str, Any] = b"{}", **changes: Any) -> Answer:
-    """A server that offers a client: what is sound but for the changes."""
+    """Return the answers of a server that makes an offer: a valid one but for the changes."""
     content = scenario if isinstance(scenario, bytes) else json.dumps(SCENARIO | scenario).encode()
-    sound: dict[str, Any] = {"run": RUN, "host": HOST, "spans": column(0, 0), "evaluates": 0, "heartbeat": 2000}
-    sound |= {"nonce": bytes(16), "scenario": content}
-    offer = msgpack.packb(list((sound | changes).values()))
-    return lambda got: [packet.packet(Type.OFFER, SESSION, offer)] if got.type is Type.HELLO else []
+    fields: dict[str, Any] = {"run": RUN, "host": HOST, "spans": column(0, 0), "evaluates": 0, "heartbeat": 2000}
+    fields |= {"nonce": bytes(16), "scenario": content}
+    offer = msgpack.packb(list((fields | changes).values()))
+    return lambda incoming: [packet.packet(Type.OFFER, SESSION, offer)] if incoming.type is Type.HELLO else []
 
 
 def declining(reason: str, detail: str) -> Answer:
-    """A server that sends everybody away."""
-    said = packet.packet(Type.DECLINE, SESSION, msgpack.packb([reason, detail]))
-    return lambda got: [said] if got.type is Type.HELLO else []
+    """Return the answers of a server that declines every client."""
+    decline = packet.packet(Type.DECLINE, SESSION, msgpack.packb([reason, detail]))
+    return lambda incoming: [decline] if incoming.type is Type.HELLO else []

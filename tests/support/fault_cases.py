@@ -1,4 +1,4 @@
-"""What the contract tests of faults share: for every fault, lines of a scenario that strike and lines that do not."""
+"""For every fault, lines of a scenario that have an effect, lines that have none, and lines that are refused."""
 
 from __future__ import annotations
 
@@ -14,10 +14,14 @@ Line = dict[str, Any]
 
 
 class Case(NamedTuple):
-    """strikes: lines that do something in `world`, by what is special about them, and what the results say they did.
+    """The lines with which one fault is tested.
 
-    idles: lines of no intensity, which change nothing to the byte. mistakes: lines that are refused, and the sentence.
-    alters: whether what strikes shows in the ledger. world: what else than `world()` the scenario needs.
+    Attributes:
+        strikes: name → (line, effect) of lines with an effect in `world`, which the results count under that word.
+        idles: lines without intensity, which do not change a byte.
+        mistakes: (line, sentence) of lines that are refused with the sentence.
+        world: further fields that the scenario needs.
+        alters: whether the effect shows in the ledger.
     """
 
     strikes: dict[str, tuple[Line, str]]
@@ -227,14 +231,14 @@ CASES: dict[str, Case] = {
 
 
 def world(lines: list[Line], **changes: Any) -> Scenario:
-    """Fifteen rounds of HiSo under these faults, with time for work and a deadline that some answers miss."""
-    around: Line = {
+    """Return a scenario of fifteen rounds of HiSo under these faults, with a deadline that some answers miss."""
+    fields: Line = {
         "algorithm": HISO,
         "compute": {"evaluation": {"distribution": "exponential", "mean": 0.01}},
         "participation": {"clients": 8, "cohort": 4, "deadline_s": 0.6},
         "stop": {"rounds": 15},
     }
-    return scenario(**(around | changes), faults=lines)
+    return scenario(**(fields | changes), faults=lines)
 
 
 STRIKING = [
@@ -242,21 +246,21 @@ STRIKING = [
     for name, case in CASES.items()
     for special, (line, does) in case.strikes.items()
 ]
-"""(fault, its line, what it does) of all cases, for a parametrised test."""
+"""(fault, line, effect) of all lines with an effect, for parametrised tests."""
 
 FIRST = [next(each for each in STRIKING if each.values[0] == name) for name in CASES]
-"""One line of every fault."""
+"""The first line with an effect of every fault."""
 
 IDLING = [
     pytest.param(name, {"fault": name} | line, id=f"{name}-{number}")
     for name, case in CASES.items()
     for number, line in enumerate(case.idles)
 ]
-"""(fault, a line of it that does nothing)."""
+"""(fault, line) of all lines without an effect."""
 
 MISTAKEN = [
     pytest.param(name, {"fault": name} | line, sentence, id=f"{name}-{number}")
     for name, case in CASES.items()
     for number, (line, sentence) in enumerate(case.mistakes)
 ]
-"""(fault, a line of it that is refused, the sentence)."""
+"""(fault, line, sentence) of all lines that are refused."""

@@ -1,8 +1,11 @@
-"""Runs on a disk that is too small, or that turns read-only, until there is room again; a program of its own.
+"""Runs on a disk that is too small or turns read-only, and resumes each when there is room again.
 
-It mounts a file system in memory, so it runs where it may: `unshare -rm python full_disk.py FOLDER ROOMS`, where ROOMS
-is a JSON list of sizes in KiB. It answers with a JSON list: for each size the exit code, how many rounds were kept, and
-what was written on stderr; the last entry is that of the disk that is read-only.
+This is a program. It mounts a file system in memory, which needs a user namespace:
+
+    unshare -rm python full_disk.py FOLDER ROOMS
+
+ROOMS is a JSON list of sizes in KiB. The program prints a JSON list: for each size the exit code (`code`), how many
+rounds were kept (`rounds`) and what was written on stderr (`said`); the last entry is the disk that turns read-only.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from crash_points import Trial, forked, rounds_of
+from crash_points import CrashTrial, forked, rounds_of
 from worlds import HISO, lossy
 
 from seedbus.agents.errors import AgentError
@@ -30,11 +33,11 @@ def mount(point: Path, *options: str) -> None:
     subprocess.run(["mount", *options, "tmpfs", str(point)], check=True)
 
 
-def told(into: Path, *arguments: object) -> tuple[int, str]:
-    """The command in another process: its exit code, and what it writes on stderr."""
+def run_command(stderr: Path, *arguments: object) -> tuple[int, str]:
+    """Run the command in another process and return its exit code and its stderr. stderr: a file for it."""
 
     def work() -> None:
-        os.dup2(os.open(into, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
+        os.dup2(os.open(stderr, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         sys.argv = ["seedbus", *map(str, arguments), "-q"]
         try:
@@ -42,57 +45,61 @@ def told(into: Path, *arguments: object) -> tuple[int, str]:
         except SystemExit as end:
             os._exit(int(end.code or 0))
 
-    return os.waitstatus_to_exitcode(forked(work)), into.read_text()
+    return os.waitstatus_to_exitcode(forked(work)), stderr.read_text()
 
 
 class Disk:
     """A small disk, mounted at a folder of its own."""
 
     def __init__(self, base: Path) -> None:
-        self.trial = Trial(base, lossy(**SCENARIO))
-        self.point, self.stderr, self.file = base / "disk", base / "stderr", base / "what.yaml"
+        self.trial = CrashTrial(base, lossy(**SCENARIO))
+        self.point = base / "disk"
+        self.stderr = base / "stderr"
+        self.file = base / "what.yaml"
         self.folder = self.point / "run"
         self.file.write_text(dump(self.trial.what.resolved()), encoding="utf-8")
         self.point.mkdir()
 
     def fills_up(self, room: int) -> dict[str, Any]:
-        """A run with so many KiB, and what it takes to end it once there are enough."""
+        """Run with `room` KiB, then enlarge the disk and finish the run."""
         mount(self.point, "-t", "tmpfs", "-o", f"size={room}k")
         self.folder.with_suffix(".heard").touch()
-        code, said = told(self.stderr, "run", self.file, "--out", self.folder)
-        found = {"room": room, "code": code, "said": said, "rounds": self.kept()}
+        code, stderr = run_command(self.stderr, "run", self.file, "--out", self.folder)
+        result = {"room": room, "code": code, "said": stderr, "rounds": self.rounds_kept()}
         mount(self.point, "-o", "remount,size=64m")
-        return self.ended(found)
+        return self.finish(result)
 
     def turns_read_only(self) -> dict[str, Any]:
-        """A run that is killed, and cannot be written where it is."""
+        """Kill a run, resume it while its disk is read-only, then make the disk writable and finish the run."""
         mount(self.point, "-t", "tmpfs", "-o", "size=64m")
-        self.trial.life(self.folder, ("after Journal.append", 6))
+        self.trial.run_once(self.folder, ("after Journal.append", 6))
         mount(self.point, "-o", "remount,ro")
-        code, said = told(self.stderr, "run", "--resume", self.folder)
+        code, stderr = run_command(self.stderr, "run", "--resume", self.folder)
         mount(self.point, "-o", "remount,rw")
-        return self.ended({"room": 0, "code": code, "said": said, "rounds": self.kept()})
+        return self.finish({"room": 0, "code": code, "said": stderr, "rounds": self.rounds_kept()})
 
-    def kept(self) -> int:
-        kept = 0
-        with suppress(AgentError):  # there is no room for a journal, or none to read it with
-            kept = len(rounds_of(self.folder)) if (self.folder / FILE).exists() else 0
-        return kept
+    def rounds_kept(self) -> int:
+        """How many rounds the journal holds; 0 if there was no room to create it or to open it."""
+        count = 0
+        with suppress(AgentError):
+            count = len(rounds_of(self.folder)) if (self.folder / FILE).exists() else 0
+        return count
 
-    def ended(self, found: dict[str, Any]) -> dict[str, Any]:
+    def finish(self, result: dict[str, Any]) -> dict[str, Any]:
+        """Check the journal, finish the run, check its end, and return the result with the failures."""
         before = len(self.trial.failures)
-        with self.trial.told(self.folder, found["room"]):
+        with self.trial.recording_failures(self.folder, result["room"]):
             self.trial.check_kept(self.folder)
-            assert self.trial.life(self.folder, None)
+            assert self.trial.run_once(self.folder, None)
             self.trial.check_end(self.folder)
         subprocess.run(["umount", str(self.point)], check=True)
-        return found | {"failures": self.trial.failures[before:]}
+        return result | {"failures": self.trial.failures[before:]}
 
 
 def main() -> None:
     disk = Disk(Path(sys.argv[1]))
-    found = [disk.fills_up(room) for room in json.loads(sys.argv[2])]
-    sys.stdout.write(json.dumps([*found, disk.turns_read_only()]))
+    results = [disk.fills_up(room) for room in json.loads(sys.argv[2])]
+    sys.stdout.write(json.dumps([*results, disk.turns_read_only()]))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Gates that hold up followers at a round of the test's choice: what a test waits for does not race with the run."""
+"""Gates that hold followers up at a given round, so that a test and a run do not race."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from seedbus.bus.transport import Follower
 
 
 class Gate:
-    """Lets a run go on up to a round, and no further. pace_s: how long each takes at least."""
+    """Lets a run go on up to a round, and no further.
+
+    Attributes:
+        pace_s: the least seconds that each wait takes.
+    """
 
     def __init__(self) -> None:
         self.pace_s = 0.0
@@ -19,6 +23,7 @@ class Gate:
         self._changed = threading.Condition()
 
     def open_to(self, limit: int) -> None:
+        """Let the rounds below `limit` pass."""
         with self._changed:
             self._limit = limit
             self._changed.notify_all()
@@ -31,20 +36,20 @@ class Gate:
 
 @dataclass
 class Gated:
-    """A follower that takes messages of a kind only once its gate is open to their rounds."""
+    """A follower that handles messages of a kind only once its gate is open to their rounds."""
 
-    good: Follower
+    follower: Follower
     gate: Gate
     kind: Kind
 
     def join(self, host: int, nonce: bytes = b"") -> list[bytes]:
-        return self.good.join(host, nonce)
+        return self.follower.join(host, nonce)
 
     def welcome(self, frame: bytes) -> None:
-        self.good.welcome(frame)
+        self.follower.welcome(frame)
 
     def handle(self, frame: bytes) -> list[bytes]:
         envelope = decode(frame)
         if envelope.kind is self.kind:
             self.gate.wait(envelope.round)
-        return self.good.handle(frame)
+        return self.follower.handle(frame)

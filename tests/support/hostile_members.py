@@ -1,4 +1,4 @@
-"""Members that turn bad: they joined as they should, and answer plans as nobody should."""
+"""Members that turn bad: they join properly and then break the protocol in their answers to plans."""
 
 from __future__ import annotations
 
@@ -19,23 +19,29 @@ SILENT = 6  # a client that never answers, so that every round is open until its
 
 
 @dataclass(frozen=True)
-class Said:
-    """What the client was told, and what it would have answered. proof: its process's self-test and x₀."""
+class Exchange:
+    """A plan and the honest answer to it.
+
+    Attributes:
+        plan: what the client was asked.
+        report: what an honest client would have answered.
+        proof: the self-test and the x₀ digest of the client's process.
+    """
 
     plan: Envelope
     report: Envelope
     proof: Mapping[str, bytes]
 
     def frame(self, **changes: Any) -> bytes:
-        """The report, but for the changes."""
+        """Return the report's frame, but for the changes."""
         return encode(self.report._replace(**changes))[0]
 
     def decline(self, **changes: Any) -> bytes:
-        """In the report's place, that there is none."""
+        """Return a DECLINE in place of the report."""
         return self.frame(**({"kind": Kind.DECLINE, "body": ["overflow", "too large"]} | changes))
 
     def scalars(self, pack: Callable[[bytes], bytes]) -> bytes:
-        """The report with other scalars, and the digests that belong to it."""
+        """Return the report with changed scalars and unchanged digests."""
         return self.frame(body=[pack(self.report.body[0]), *self.report.body[1:]])
 
     def join(self, sender: int, *spans: tuple[int, int, int], **changes: bytes) -> bytes:
@@ -45,68 +51,84 @@ class Said:
 
 @dataclass(frozen=True)
 class MemberCase:
-    """What the client answers, and what it is refused for in that round, how often."""
+    """What the bad client answers in one round, and how it is refused.
+
+    Attributes:
+        name: the case's test id.
+        answer: makes the frames of the answer.
+        refusals: reason → how often in that round.
+    """
 
     name: str
-    answer: Callable[[Said], Sequence[bytes]]
+    answer: Callable[[Exchange], Sequence[bytes]]
     refusals: Mapping[str, int]
 
     def __str__(self) -> str:
         return self.name
 
 
-def spoiled(made: Recruit) -> Recruit:
-    """Followers of whom two clients turn bad."""
-    return lambda offer: _Spoiled(made(offer), offer)
+def with_bad_clients(recruit: Recruit) -> Recruit:
+    """Return a `recruit` whose followers of the clients `BAD` and `SILENT` turn bad."""
+    return lambda offer: _BadFollower(recruit(offer), offer)
 
 
-class _Spoiled:
-    def __init__(self, good: Follower, offer: Offer) -> None:
-        self._good = good
-        self._proof = Join.unpack(decode(good.join(offer.host, b"")[0])).proofs
+class _BadFollower:
+    def __init__(self, follower: Follower, offer: Offer) -> None:
+        self._follower = follower
+        self._proof = Join.unpack(decode(follower.join(offer.host, b"")[0])).proofs
 
     def join(self, host: int, nonce: bytes = b"") -> list[bytes]:
-        return self._good.join(host, nonce)
+        return self._follower.join(host, nonce)
 
     def welcome(self, frame: bytes) -> None:
-        self._good.welcome(frame)
+        self._follower.welcome(frame)
 
     def handle(self, frame: bytes) -> list[bytes]:
-        plan, answers = decode(frame), self._good.handle(frame)
+        plan, answers = decode(frame), self._follower.handle(frame)
         if plan.client == SILENT:
             return []
         if plan.client != BAD or plan.round >= len(CASES):
             return answers
-        return list(CASES[plan.round].answer(Said(plan, decode(answers[0]), self._proof)))
+        return list(CASES[plan.round].answer(Exchange(plan, decode(answers[0]), self._proof)))
 
 
-def _one(name: str, reason: str, make: Callable[[Said], bytes]) -> MemberCase:
-    return MemberCase(name, lambda said: [make(said)], {reason: 1} if reason else {})
+def _one(name: str, reason: str, make: Callable[[Exchange], bytes]) -> MemberCase:
+    return MemberCase(name, lambda exchange: [make(exchange)], {reason: 1} if reason else {})
 
 
 def _headers() -> Iterator[MemberCase]:
     for whose in (0, SILENT, BAD + 1, EVALUATOR, HOST, HOST - 1):
-        yield _one(f"report-of-{whose}", "malformed", lambda said, own=whose: said.frame(client=own))
+        yield _one(f"report-of-{whose}", "malformed", lambda exchange, own=whose: exchange.frame(client=own))
     rounds = {"to-come": 1, "far-off": 10**6, "before": -1, "long-ago": -10}
     for name, by in rounds.items():
         reason = "wrong-round" if by > 0 else "late"
-        yield _one(f"report-of-a-round-{name}", reason, lambda said, own=by: said.frame(round=said.plan.round + own))
+        yield _one(
+            f"report-of-a-round-{name}",
+            reason,
+            lambda exchange, own=by: exchange.frame(round=exchange.plan.round + own),
+        )
     for by in (1, -1, 10**6):
         change = f"report-from-version-{by:+}"
-        yield _one(change, "wrong-version", lambda said, own=by: said.frame(base=said.plan.base + own))
+        yield _one(change, "wrong-version", lambda exchange, own=by: exchange.frame(base=exchange.plan.base + own))
     for kind in (Kind.WELCOME, Kind.REFUSE, Kind.COMMIT, Kind.PLAN, Kind.BYE):
-        yield _one(f"{kind.name.lower()}-for-a-report", "malformed", lambda said, own=kind: said.frame(kind=own))
-    yield _one("decline-with-a-reports-body", "bad-payload", lambda said: said.frame(kind=Kind.DECLINE))
-    yield _one("decline-of-another", "malformed", lambda said: said.decline(client=0))
-    yield _one("decline-of-a-round-before", "late", lambda said: said.decline(round=said.plan.round - 1))
-    yield _one("decline-from-a-version-to-come", "wrong-version", lambda said: said.decline(base=said.plan.base + 1))
-    yield _one("evaluation-for-a-report", "wrong-kind", lambda said: said.frame(kind=Kind.EVALUATION))
+        yield _one(
+            f"{kind.name.lower()}-for-a-report", "malformed", lambda exchange, own=kind: exchange.frame(kind=own)
+        )
+    yield _one("decline-with-a-reports-body", "bad-payload", lambda exchange: exchange.frame(kind=Kind.DECLINE))
+    yield _one("decline-of-another", "malformed", lambda exchange: exchange.decline(client=0))
+    yield _one("decline-of-a-round-before", "late", lambda exchange: exchange.decline(round=exchange.plan.round - 1))
+    yield _one(
+        "decline-from-a-version-to-come",
+        "wrong-version",
+        lambda exchange: exchange.decline(base=exchange.plan.base + 1),
+    )
+    yield _one("evaluation-for-a-report", "wrong-kind", lambda exchange: exchange.frame(kind=Kind.EVALUATION))
     yield _one("evaluation-of-the-evaluator", "malformed", lambda s: s.frame(kind=Kind.EVALUATION, client=EVALUATOR))
-    yield _one("the-plan-sent-back", "malformed", lambda said: encode(said.plan)[0])
+    yield _one("the-plan-sent-back", "malformed", lambda exchange: encode(exchange.plan)[0])
 
 
 def _frames() -> Iterator[MemberCase]:
-    """Bytes that are no envelope at all."""
+    """Bytes that are not an envelope."""
     noise = random.Random(5)
     for name, frame in {
         "of-no-bytes": b"",
@@ -139,9 +161,9 @@ def _frames() -> Iterator[MemberCase]:
         "with-numbers-written-long": b"\x95\x16\xcd\x00\x07\x00\x00\x90",
         "longer-than-any-report": msgpack.packb([22, 7, 0, 0, [bytes(66_000)]]),
     }.items():
-        yield _one(f"envelope-{name}", "malformed", lambda said, own=frame: own)
-    yield _one("report-cut-short", "malformed", lambda said: said.frame()[:-1])
-    yield _one("report-with-a-trailing-byte", "malformed", lambda said: said.frame() + b"\0")
+        yield _one(f"envelope-{name}", "malformed", lambda exchange, own=frame: own)
+    yield _one("report-cut-short", "malformed", lambda exchange: exchange.frame()[:-1])
+    yield _one("report-with-a-trailing-byte", "malformed", lambda exchange: exchange.frame() + b"\0")
 
 
 def _bodies() -> Iterator[MemberCase]:
@@ -149,8 +171,10 @@ def _bodies() -> Iterator[MemberCase]:
     numbers |= {"minus-infinity": (-float("inf"), "not-finite"), "1e38": (1e38, "absurd"), "-1e13": (-1e13, "absurd")}
     for name, (value, reason) in numbers.items():
         first = struct.pack("<f", value)
-        yield _one(f"scalar-{name}", reason, lambda said, own=first: said.scalars(lambda old: own + old[4:]))
-        yield _one(f"last-scalar-{name}", reason, lambda said, own=first: said.scalars(lambda old: old[:-4] + own))
+        yield _one(f"scalar-{name}", reason, lambda exchange, own=first: exchange.scalars(lambda old: own + old[4:]))
+        yield _one(
+            f"last-scalar-{name}", reason, lambda exchange, own=first: exchange.scalars(lambda old: old[:-4] + own)
+        )
     sizes: dict[str, Callable[[bytes], bytes]] = {
         "one-too-few": lambda old: old[4:],
         "one-too-many": lambda old: old + old[:4],
@@ -159,7 +183,7 @@ def _bodies() -> Iterator[MemberCase]:
         "sixty-thousand-bytes-of": lambda old: bytes(60_000),
     }
     for name, change in sizes.items():
-        yield _one(f"scalars-{name}", "bad-payload", lambda said, own=change: said.scalars(own))
+        yield _one(f"scalars-{name}", "bad-payload", lambda exchange, own=change: exchange.scalars(own))
     bodies: dict[str, Callable[[list[Any]], list[Any]]] = {
         "empty": lambda body: [],
         "without-digests": lambda body: body[:1],
@@ -171,7 +195,9 @@ def _bodies() -> Iterator[MemberCase]:
         "of-64-empty-arrays": lambda body: [[]] * 64,
     }
     for name, make in bodies.items():
-        yield _one(f"body-{name}", "bad-payload", lambda said, own=make: said.frame(body=own(said.report.body)))
+        yield _one(
+            f"body-{name}", "bad-payload", lambda exchange, own=make: exchange.frame(body=own(exchange.report.body))
+        )
     for name, body in {
         "nothing": [],
         "a-number": [1, ""],
@@ -179,55 +205,61 @@ def _bodies() -> Iterator[MemberCase]:
         "for-a-reason-of-its-own": ["because", "I like it"],
         "at-length": ["overflow", "a" * 4000],
     }.items():
-        yield _one(f"decline-{name}", "bad-payload", lambda said, own=body: said.decline(body=own))
+        yield _one(f"decline-{name}", "bad-payload", lambda exchange, own=body: exchange.decline(body=own))
     digests = {"wrong": bytes(16), "short": b"\1", "empty": b"", "long": bytes(50_000)}
     for name, digest in digests.items():
-        yield _one(f"digests-{name}", "diverged", lambda said, own=digest: said.frame(body=[said.report.body[0], own]))
+        yield _one(
+            f"digests-{name}",
+            "diverged",
+            lambda exchange, own=digest: exchange.frame(body=[exchange.report.body[0], own]),
+        )
 
 
 def _joins() -> Iterator[MemberCase]:
-    """A client may say that it is elsewhere than the server believes; not so."""
-    yield _one("join-for-another", "claims-another", lambda said: said.join(BAD, (0, 0, 0)))
-    yield _one("join-for-all", "claims-another", lambda said: said.join(BAD, (0, BAD, 0)))
-    yield _one("join-for-itself-and-another", "claims-another", lambda said: said.join(BAD, (BAD, BAD, 0), (0, 0, 0)))
-    yield _one("join-for-thousand-millions", "claims-another", lambda said: said.join(BAD, (0, 2**32 - 1, 0)))
-    yield _one("join-as-another", "malformed", lambda said: said.join(0, (0, 0, 0)))
-    yield _one("join-as-a-host", "malformed", lambda said: said.join(HOST, (0, 5, 0)))
-    yield MemberCase(
-        "join-of-a-foreign-version", lambda said: [said.join(BAD, (BAD, BAD, 10**6))], {"foreign-version": 2}
+    """A client may correct the version that the server believes it to be at, but only its own and with valid proofs."""
+    yield _one("join-for-another", "claims-another", lambda exchange: exchange.join(BAD, (0, 0, 0)))
+    yield _one("join-for-all", "claims-another", lambda exchange: exchange.join(BAD, (0, BAD, 0)))
+    yield _one(
+        "join-for-itself-and-another", "claims-another", lambda exchange: exchange.join(BAD, (BAD, BAD, 0), (0, 0, 0))
     )
-    yield _one("join-selftest-wrong", "selftest", lambda said: said.join(BAD, (BAD, BAD, 0), selftest=bytes(8)))
-    yield MemberCase("join-x0-wrong", lambda said: [said.join(BAD, (BAD, BAD, 0), x0=bytes(8))], {"x0": 2})
-    yield _one("join-with-a-reports-body", "bad-payload", lambda said: said.frame(kind=Kind.JOIN))
-    yield _one("join-for-nobody", "", lambda said: said.join(BAD))
-    yield _one("join-again-and-again", "joins-again", lambda said: said.join(BAD, (BAD, BAD, 0)))
+    yield _one("join-for-thousand-millions", "claims-another", lambda exchange: exchange.join(BAD, (0, 2**32 - 1, 0)))
+    yield _one("join-as-another", "malformed", lambda exchange: exchange.join(0, (0, 0, 0)))
+    yield _one("join-as-a-host", "malformed", lambda exchange: exchange.join(HOST, (0, 5, 0)))
+    yield MemberCase(
+        "join-of-a-foreign-version", lambda exchange: [exchange.join(BAD, (BAD, BAD, 10**6))], {"foreign-version": 2}
+    )
+    yield _one("join-selftest-wrong", "selftest", lambda exchange: exchange.join(BAD, (BAD, BAD, 0), selftest=bytes(8)))
+    yield MemberCase("join-x0-wrong", lambda exchange: [exchange.join(BAD, (BAD, BAD, 0), x0=bytes(8))], {"x0": 2})
+    yield _one("join-with-a-reports-body", "bad-payload", lambda exchange: exchange.frame(kind=Kind.JOIN))
+    yield _one("join-for-nobody", "", lambda exchange: exchange.join(BAD))
+    yield _one("join-again-and-again", "joins-again", lambda exchange: exchange.join(BAD, (BAD, BAD, 0)))
 
 
 def _several() -> Iterator[MemberCase]:
-    yield MemberCase("nothing", lambda said: [], {})
-    yield MemberCase("report-twice", lambda said: [said.frame()] * 2, {"duplicate": 1})
-    yield MemberCase("report-64-times", lambda said: [said.frame()] * 64, {"duplicate": 63})
+    yield MemberCase("nothing", lambda exchange: [], {})
+    yield MemberCase("report-twice", lambda exchange: [exchange.frame()] * 2, {"duplicate": 1})
+    yield MemberCase("report-64-times", lambda exchange: [exchange.frame()] * 64, {"duplicate": 63})
     good_and_bad = {"duplicate": 1, "malformed": 1}
     yield MemberCase("report-nan-and-noise", lambda s: [s.frame(), s.scalars(_nan), b"noise"], good_and_bad)
     first_bad = {"not-finite": 1, "not-asked": 1}
-    yield MemberCase("nan-and-then-the-report", lambda said: [said.scalars(_nan), said.frame()], first_bad)
-    yield MemberCase("sixty-four-of-rubbish", lambda said: [b"rubbish"] * 64, {"malformed": 64})
+    yield MemberCase("nan-and-then-the-report", lambda exchange: [exchange.scalars(_nan), exchange.frame()], first_bad)
+    yield MemberCase("sixty-four-of-rubbish", lambda exchange: [b"rubbish"] * 64, {"malformed": 64})
     after = {"malformed": 63, "not-asked": 1}
-    yield MemberCase("rubbish-and-then-the-report", lambda said: [b""] * 63 + [said.frame()], after)
-    yield MemberCase("decline", lambda said: [said.decline()], {"overflow": 1})
-    yield MemberCase("decline-64-times", lambda said: [said.decline()] * 64, {"overflow": 1, "duplicate": 63})
-    # of what arrives at one instant a report comes first
-    yield MemberCase("decline-and-report", lambda said: [said.decline(), said.frame()], {"duplicate": 1})
+    yield MemberCase("rubbish-and-then-the-report", lambda exchange: [b""] * 63 + [exchange.frame()], after)
+    yield MemberCase("decline", lambda exchange: [exchange.decline()], {"overflow": 1})
+    yield MemberCase("decline-64-times", lambda exchange: [exchange.decline()] * 64, {"overflow": 1, "duplicate": 63})
+    # of messages that arrive at the same instant a report is handled first
+    yield MemberCase("decline-and-report", lambda exchange: [exchange.decline(), exchange.frame()], {"duplicate": 1})
     yield MemberCase("reports-of-64-rounds", _of_many_rounds, {"wrong-round": 62})
-    yield MemberCase("the-report-itself", lambda said: [said.frame()], {})
+    yield MemberCase("the-report-itself", lambda exchange: [exchange.frame()], {})
 
 
 def _nan(scalars: bytes) -> bytes:
     return b"\xff" * len(scalars)
 
 
-def _of_many_rounds(said: Said) -> list[bytes]:
-    return [said.frame(round=said.plan.round + by) for by in range(63)]
+def _of_many_rounds(exchange: Exchange) -> list[bytes]:
+    return [exchange.frame(round=exchange.plan.round + by) for by in range(63)]
 
 
 CASES = [*_several(), *_headers(), *_frames(), *_bodies(), *_joins()]

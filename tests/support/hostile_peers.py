@@ -1,4 +1,4 @@
-"""Peers that speak for themselves, byte by byte: what the tests of a hub among strangers send with."""
+"""Peers that send their own bytes to a hub, without ZeroMQ, so that they can break the protocol."""
 
 from __future__ import annotations
 
@@ -17,26 +17,31 @@ MORE, LONG, COMMAND = 1, 2, 4
 
 
 def greeting(major: int = 3, minor: int = 1, mechanism: bytes = b"NULL") -> bytes:
-    """The 64 bytes by which ZMTP begins."""
+    """Return the 64 bytes that begin a ZMTP connection."""
     return SIGNATURE + bytes([major, minor]) + mechanism.ljust(20, b"\0") + bytes(32)
 
 
 def frame(content: bytes, flags: int = 0) -> bytes:
-    """One frame of ZMTP, in the shortest form."""
+    """Return a ZMTP frame, in the short form if its size allows it."""
     if len(content) < 256:
         return bytes([flags, len(content)]) + content
     return struct.pack(">BQ", flags | LONG, len(content)) + content
 
 
 def ready(socket_type: bytes = b"DEALER", **properties: bytes) -> bytes:
-    """The command by which a peer says what it is."""
+    """Return the READY command, which names the type of a peer's socket."""
     named = {b"Socket-Type": socket_type, b"Identity": b""} | {k.encode(): v for k, v in properties.items()}
     body = b"".join(bytes([len(k)]) + k + struct.pack(">I", len(v)) + v for k, v in named.items())
     return frame(b"\x05READY" + body, COMMAND)
 
 
 class Caller:
-    """A TCP connection to a hub, and its name there."""
+    """A TCP connection to a hub.
+
+    Attributes:
+        name: what the hub calls it.
+        sent: all bytes sent so far.
+    """
 
     def __init__(self, port: int) -> None:
         self.socket = socket.create_connection((HOST, port), PATIENCE_S)
@@ -51,14 +56,14 @@ class Caller:
         self.close()
 
     def raw(self, data: bytes) -> Self:
-        """Send bytes as they are; a hub that has hung up already is no failure."""
+        """Send bytes as they are. Does not fail if the hub has already hung up."""
         self.sent += data
         with suppress(ConnectionError):
             self.socket.sendall(data)
         return self
 
     def read(self, size: int) -> bytes:
-        """Exactly so many bytes. Raises `ConnectionError` if the hub hangs up first."""
+        """Read exactly `size` bytes. Raises `ConnectionError` if the hub hangs up first."""
         data = b""
         while len(data) < size:
             part = self.socket.recv(size - len(data))
@@ -68,7 +73,7 @@ class Caller:
         return data
 
     def is_hung_up(self, within_s: float = PATIENCE_S) -> bool:
-        """Whether the hub ends the connection in time; what it says before is skipped."""
+        """Whether the hub ends the connection in time. What it sends before is discarded."""
         until = time.monotonic() + within_s
         while (left_s := until - time.monotonic()) > 0:
             self.socket.settimeout(left_s)
@@ -82,12 +87,12 @@ class Caller:
         return False
 
     def end(self) -> None:
-        """Say that nothing more is said."""
+        """Close the sending half of the connection."""
         with suppress(OSError):
             self.socket.shutdown(socket.SHUT_WR)
 
     def reset(self) -> None:
-        """End it without a goodbye."""
+        """Reset the connection."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.close()
 
@@ -96,21 +101,21 @@ class Caller:
 
 
 class Peer(Caller):
-    """A caller that speaks ZMTP as a DEALER does, without a library that would keep it from mistakes."""
+    """A caller that speaks ZMTP as a DEALER does, without a library that would prevent mistakes."""
 
     def __init__(self, port: int, socket_type: bytes = b"DEALER", **properties: bytes) -> None:
         super().__init__(port)
         self.raw(greeting() + ready(socket_type, **properties))
-        self.read(64)  # whoever speaks before the other's READY has come is hung up on by libzmq
+        self.read(64)  # libzmq hangs up on a peer that sends before it has received READY
         self._frame()
 
     def send(self, *contents: bytes) -> Self:
-        """One message of these frames."""
+        """Send one message of these frames."""
         last = len(contents) - 1
         return self.raw(b"".join(frame(each, MORE * (number < last)) for number, each in enumerate(contents)))
 
     def receive(self) -> bytes:
-        """The content of the next frame from the hub."""
+        """Return the content of the next frame from the hub."""
         return self._frame()
 
     def _frame(self) -> bytes:
@@ -121,10 +126,14 @@ class Peer(Caller):
 
 @dataclass(frozen=True)
 class Case:
-    """Something that a peer does, and what comes of it.
+    """Something that a stranger does, and how the hub reacts.
 
-    play: does it, at the hub with this port, and returns the caller, who stays; refusals: reason → how often it is
-    refused; is_hung_up: the hub ends the connection; is_patient: that takes it some heartbeats.
+    Attributes:
+        name: the case's test id.
+        play: does it at the hub with the given port, and returns the open connection.
+        refusals: reason → how often.
+        is_hung_up: whether the hub ends the connection.
+        is_patient: whether that takes the hub some heartbeats.
     """
 
     name: str

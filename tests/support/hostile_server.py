@@ -1,6 +1,6 @@
-"""A server's run in a process of its own that tells what it has refused so far: for tests of hostile peers.
+"""A server's run in a process of its own that reports what it has refused so far, for tests of hostile peers.
 
-As a script it is that process: it answers each line on its standard input, until that ends.
+As a script this is the process: it answers each line on its standard input, until the input ends.
 """
 
 from __future__ import annotations
@@ -61,62 +61,70 @@ class ServerProcess:
         self._process.wait()
 
     def ask(self, *names: str) -> dict[str, Any]:
-        """Where it is: endpoint, rounds, how often somebody has joined and gone, refusals of those named (or of
-        "everybody"), and once the run is over its summary or failure."""
+        """Return the state of the run.
+
+        Args:
+            names: peers whose refusals are wanted, or "everybody".
+
+        Returns:
+            endpoint; rounds, joined and gone, which are counts; refusals, [peer, reason, count]; summary, once the run
+            has ended. Fails if the run has failed.
+        """
         assert self._process.stdin is not None and self._process.stdout is not None
         with self._lock:
             self._process.stdin.write(json.dumps(names) + "\n")
             self._process.stdin.flush()
-            found: dict[str, Any] = json.loads(self._process.stdout.readline())
-        assert found["failure"] is None, found["failure"]
-        return found
+            state: dict[str, Any] = json.loads(self._process.stdout.readline())
+        assert state["failure"] is None, state["failure"]
+        return state
 
     def refusals(self, name: str = "everybody") -> Counter[str]:
-        """Reasons for which a peer, or everybody together, was refused."""
-        found: Counter[str] = Counter()
+        """Return reason → how often so far a peer, or everybody together, was refused for it."""
+        refusals: Counter[str] = Counter()
         for _, reason, count in self.ask(name)["refusals"]:
-            found[reason] += count
-        return found
+            refusals[reason] += count
+        return refusals
 
     def wait_for(self, is_so: Callable[[], Any], what: str, within_s: float = PATIENCE_S) -> None:
-        """Wait until something is so; fails if it never is."""
+        """Wait until a condition holds. Fails after `within_s` seconds; `what` completes 'the server …'."""
         until = time.monotonic() + within_s
         while not is_so():
-            assert time.monotonic() < until, f"in {within_s:.0f} s it never came about that it {what}"
+            assert time.monotonic() < until, f"{within_s:.0f} s have passed; expected that the server {what}"
             time.sleep(0.002)
 
     def results(self) -> dict[str, Any]:
-        """The run's summary, once it is over."""
+        """Wait for the end of the run and return its summary."""
         self.wait_for(lambda: self.ask()["summary"], "ends")
         summary: dict[str, Any] = self.ask()["summary"]
         return summary
 
     @property
     def resident(self) -> int:
-        """Bytes of memory that it has."""
+        """The process's resident memory in bytes."""
         return int(self._proc("statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
     @property
     def peak(self) -> int:
-        """The most bytes of memory that it ever had."""
+        """The process's peak resident memory in bytes."""
         line = next(line for line in self._proc("status").read_text().splitlines() if line.startswith("VmHWM:"))
         return int(line.split()[1]) * 1024
 
     @property
     def threads(self) -> list[str]:
-        """Names of its threads."""
+        """The names of the process's threads, sorted."""
         return sorted((task / "comm").read_text().strip() for task in self._proc("task").iterdir())
 
     @property
     def descriptors(self) -> int:
+        """How many file descriptors the process has open."""
         return len(list(self._proc("fd").iterdir()))
 
     def _proc(self, name: str) -> Path:
         return Path("/proc", str(self.pid), name)
 
 
-class _Told(NullObserver):
-    """Takes notes, which another thread reads."""
+class _StateObserver(NullObserver):
+    """Records the state of the run, which another thread reads."""
 
     def __init__(self) -> None:
         self.facts: dict[str, Any] = {"endpoint": "", "rounds": 0, "joined": 0, "gone": 0}
@@ -136,35 +144,35 @@ class _Told(NullObserver):
         elif event in ("joined", "gone"):
             self.facts[event] += 1
 
-    def tell(self) -> None:
-        """Answer whoever asks, until nobody is there any more."""
+    def answer(self) -> None:
+        """Answer the lines on the standard input, and end the process with it."""
         for line in sys.stdin:
             names, refusals = set(json.loads(line)), dict(self.refusals) if line != "[]\n" else {}
             is_all = "everybody" in names
-            found = [[who, why, count] for (who, why), count in refusals.items() if is_all or who in names]
-            sys.stdout.write(json.dumps(self.facts | {"refusals": found}) + "\n")
+            chosen = [[who, why, count] for (who, why), count in refusals.items() if is_all or who in names]
+            sys.stdout.write(json.dumps(self.facts | {"refusals": chosen}) + "\n")
             sys.stdout.flush()
         os._exit(0)
 
 
 def _serve(folder: str, scenario: str, where: str) -> None:
-    told = _Told()
+    observer = _StateObserver()
     count: Callable[..., None] = Registration.refused
 
     def refused(self: Registration, peer: str, reason: str, detail: str) -> None:
-        told.refusals[peer, reason] += 1
+        observer.refusals[peer, reason] += 1
         count(self, peer, reason, detail)
 
     Registration.refused = refused  # type: ignore[method-assign]
-    teller = threading.Thread(target=told.tell, name="teller")
-    teller.start()
+    answering = threading.Thread(target=observer.answer, name="answering")
+    answering.start()
     try:
         placement = Placement(**json.loads(where))
-        results = run(validate(json.loads(scenario), "a test"), folder, observer=told, placement=placement)
-        told.facts["summary"] = results.summary
+        results = run(validate(json.loads(scenario), "a test"), folder, observer=observer, placement=placement)
+        observer.facts["summary"] = results.summary
     except BaseException as error:
-        told.facts["failure"] = f"{type(error).__name__}: {error}"
-    teller.join()
+        observer.facts["failure"] = f"{type(error).__name__}: {error}"
+    answering.join()
 
 
 if __name__ == "__main__":

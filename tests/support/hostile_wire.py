@@ -1,4 +1,4 @@
-"""Strangers that do not get as far as a packet: other protocols, broken greetings, broken frames, and silence."""
+"""Strangers that never send a packet: other protocols, broken greetings, broken frames, and silence."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-from hostile_parcels import TOO_LONG, hello
+from hostile_packets import TOO_LONG, hello
 from hostile_peers import COMMAND, LONG, MORE, Caller, Case, Peer, frame, greeting, ready
 
 from seedbus.bus.zeromq.packet import HELLO_BYTES, NO_SESSION, Type, packet
 from seedbus.bus.zeromq.sockets import CURVE, MOST_UP
 
-MOST = MOST_UP + CURVE.sealed  # of any frame, whatever it holds
+MOST = MOST_UP + CURVE.sealed  # bytes of any frame
 PING = packet(Type.PING, NO_SESSION)
 REFUSED = {"no-handshake": 1}
 SILENT = {"said-nothing": 1}
@@ -40,7 +40,7 @@ def _half(caller: Caller) -> None:
 
 
 def _greeted(data: bytes) -> Callable[[int], Caller]:
-    """What a peer that greets properly sends then."""
+    """Send data after a proper handshake."""
     return lambda port: Peer(port).raw(data)
 
 
@@ -49,7 +49,7 @@ def _property(name: bytes, value: bytes) -> bytes:
 
 
 def _slowly(port: int) -> Caller:
-    """A greeting byte by byte, so slowly that it never ends."""
+    """Send the greeting byte by byte, so slowly that the hub does not wait for its end."""
     caller = Caller(port)
 
     def drip() -> None:
@@ -65,7 +65,7 @@ def _slowly(port: int) -> Caller:
 
 
 def _other_protocols() -> Iterator[Case]:
-    """What does not begin as ZMTP 3 does is taken for ZMTP 1, which has no greeting: one byte is a length."""
+    """libzmq takes what does not begin like ZMTP 3 for ZMTP 1, which has no greeting: the first byte is a length."""
     noise = random.Random(1)
     waits = {
         "http": b"GET / HTTP/1.1\r\nHost: localhost\r\nUser-Agent: curl/8\r\nAccept: */*\r\n\r\n",
@@ -80,7 +80,7 @@ def _other_protocols() -> Iterator[Case]:
         "zmtp-0": greeting(0) + ready(),
     }
     one, many = {"old-zmtp": 1}, {"old-zmtp": 10, "too-many-refusals": 1}
-    messages = {"http-post": many, "tls-hello": one, "smtp": one}  # that these bytes are by chance
+    messages = {"http-post": many, "tls-hello": one, "smtp": one}  # these bytes happen to form whole messages of ZMTP 1
     messages["much-noise"] = many | {"old-zmtp": 8}  # some of more than one frame
     for name, data in waits.items():
         old = messages.get(name, {})
@@ -126,7 +126,7 @@ def _handshakes() -> Iterator[Case]:
         "nameless-property": b"\x00\x00\x00\x00\x01x",
         "identity-of-256": kind + _property(b"Identity", bytes(256)),
     }
-    for name, properties in taken.items():  # libzmq does not mind
+    for name, properties in taken.items():  # libzmq accepts these
         body = b"\x05READY" + properties
         yield Case(f"ready-{name}", _sends(greeting() + frame(body, COMMAND)), SILENT, True, True)
     others = {"ping": b"\x04PING\x00\x00", "subscribe": b"\x09SUBSCRIBE", "hello": b"\x05HELLO", "cut": b"\x05REA"}
@@ -140,7 +140,7 @@ def _handshakes() -> Iterator[Case]:
 
 
 def _frames() -> Iterator[Case]:
-    """After a proper handshake; the hub hears nothing of what libzmq does away with."""
+    """Frames after a proper handshake; the hub does not see those that libzmq discards."""
     yield Case("greeted-then-nothing", _greeted(b""), SILENT, True, True)
     yield Case("greeted-then-half-a-frame", _greeted(frame(PING)[:-1]), SILENT, True, True)
     yield Case("greeted-then-only-flags", _greeted(b"\0"), SILENT, True, True)
@@ -176,7 +176,7 @@ def _closes_greeted(how: Callable[[Caller], None]) -> Callable[[int], Caller]:
 
 
 def _names() -> Iterator[Case]:
-    """Who chooses its own routing id is no other than it was: the session says who somebody is."""
+    """Routing ids and user ids that a peer chooses: only its session identifies it."""
     for name, identity in {"of-255": bytes(255), "of-zeros": bytes(5), "like-a-word": b"the evaluator"}.items():
         yield Case(
             f"identity-{name}", lambda port, own=identity: Peer(port, Identity=own).send(PING), {"stale-session": 1}
@@ -189,7 +189,7 @@ def _names() -> Iterator[Case]:
             f"socket-type-{kind.decode()}", lambda port, own=kind: Peer(port, own).send(PING), {"stale-session": 1}
         )
     for name, data in {"dealer": PING, "guest": hello(b"", b"", 0, 1)}.items():
-        old = b"\x01\0" + bytes([len(data) + 1, 0]) + data  # a length that counts the flags, then these
+        old = b"\x01\0" + bytes([len(data) + 1, 0]) + data  # the length counts the byte of flags
         yield Case(f"a-{name}-of-zmtp-1", _closes(old, _half), REFUSED | {"old-zmtp": 1}, True)
     often = {"old-zmtp": 10, "too-many-refusals": 1}
     yield Case("noise-of-zmtp-1", _closes(b"\x01\0" + b"\x04\0abc" * 200, _half), REFUSED | often, True)

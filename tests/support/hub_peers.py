@@ -10,10 +10,10 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
-from bus_harness import Desk
-from hostile_guests import Guest
-from hostile_parcels import hello
+from bus_harness import FakeRegistration
+from hostile_packets import hello
 from hostile_peers import Peer
+from hostile_pending import PendingPeer
 from worlds import scenario
 
 from seedbus.bus import HOST, Declined, Envelope, HostRequest, Kind, Offer, encode
@@ -26,30 +26,42 @@ HEARTBEAT_S = 0.1
 WHAT = scenario(task={"name": "quadratic", "dimension": 50}, stop={"rounds": 60})
 
 
-class Door(Desk):
-    """A registration for client 0 that records why peers have gone. scenario: what it offers to them."""
+class OneClientRegistration(FakeRegistration):
+    """A registration for client 0 that offers it again to the next peer once a peer has gone.
+
+    Attributes:
+        gone_reasons: why each peer has gone, oldest first.
+    """
 
     def __init__(self, scenario: bytes) -> None:
         super().__init__((0, 0), evaluates=False)
         self._scenario = scenario
-        self.why: list[str] = []
+        self.gone_reasons: list[str] = []
 
-    def greet(self, wish: HostRequest, rights: Rights = OPERATOR) -> Offer | Declined:
-        answer = super().greet(wish)
+    def greet(self, request: HostRequest, rights: Rights = OPERATOR) -> Offer | Declined:
+        answer = super().greet(request)
         return replace(answer, scenario=self._scenario) if isinstance(answer, Offer) else answer
 
     def gone(self, host: int, why: str) -> None:
         super().gone(host, why)
         self.left.append((0, 0))
-        self.why.append(why)
+        self.gone_reasons.append(why)
 
 
 @asynccontextmanager
-async def hub_at(door: Door, *, redelivers: bool = True, **options: Any) -> AsyncIterator[tuple[Hub, int]]:
-    """A running hub and its port."""
-    limits, anybody = Limits(HEARTBEAT_S, **options), lambda is_own, user: ANYBODY
-    hub = Hub("tcp://127.0.0.1:*", bytes(8), limits=limits, redelivers=redelivers, rights=anybody)
-    hub.start(door)
+async def hub_at(
+    registration: OneClientRegistration, *, redelivers: bool = True, **options: Any
+) -> AsyncIterator[tuple[Hub, int]]:
+    """Run a hub; yields the hub and its port."""
+    limits = Limits(HEARTBEAT_S, **options)
+    hub = Hub(
+        "tcp://127.0.0.1:*",
+        bytes(8),
+        limits=limits,
+        redelivers=redelivers,
+        rights=lambda is_own, user: ANYBODY,
+    )
+    hub.start(registration)
     try:
         yield hub, int(hub.endpoint.rpartition(":")[2])
     finally:
@@ -94,15 +106,15 @@ class Member:
 
 
 def pinging(port: int, proof: dict[str, bytes], is_over: Callable[[], bool], *, joins: bool = True) -> threading.Thread:
-    """Start a peer that sends pings and nothing else until `is_over`. joins: it joins before."""
-    guest = Guest(port, proof)
+    """Start a peer that sends pings and nothing else until `is_over`. If it joins, it does so first."""
+    pending = PendingPeer(port, proof)
     if joins:
-        guest.post(guest.join())
+        pending.post(pending.join())
 
     def ping() -> None:
-        with guest.peer:
+        with pending.peer:
             while not is_over():
-                guest.say(Type.PING)
+                pending.say(Type.PING)
                 time.sleep(0.05)
 
     thread = threading.Thread(target=ping, daemon=True)

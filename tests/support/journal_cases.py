@@ -20,6 +20,7 @@ HEADER, FRAME = 32, 24 + PAGE  # bytes of a write-ahead log before its first fra
 
 
 def entry(round: int, **changes: Any) -> Entry:
+    """Return an entry of a journal, valid but for the changes."""
     fields: dict[str, Any] = {
         "round": round,
         "version": round + 1,
@@ -38,7 +39,7 @@ def entry(round: int, **changes: Any) -> Entry:
 
 
 def filled(folder: Path, rounds: int = 5) -> Path:
-    """A closed journal with so many rounds."""
+    """Write a journal with `rounds` rounds, close it, and return its folder."""
     journal = Journal.create(folder, {"scenario": "{}"})
     for round in range(rounds):
         journal.append(entry(round))
@@ -47,11 +48,11 @@ def filled(folder: Path, rounds: int = 5) -> Path:
 
 
 class _Killed(BaseException):
-    """The process is killed here."""
+    """Stands for a kill of the process."""
 
 
 def flipped(content: bytes, at: int, mask: int = 1) -> bytes:
-    """The content with one byte changed, by default in its lowest bit."""
+    """Return the content with one byte changed, by default in its lowest bit."""
     return content[:at] + bytes([content[at] ^ mask]) + content[at + 1 :]
 
 

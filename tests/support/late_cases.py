@@ -1,11 +1,11 @@
-"""Rounds in which some answer late, for tests: played on a coordinator without a loop."""
+"""Rounds in which some clients answer late, played on a coordinator without an event loop."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-from coordinator_cases import ALGORITHM, cohort_of, coordinator, report
+from coordinator_cases import ALGORITHM, cohort_of, joined_coordinator, report
 
 from seedbus.agents.round_record import ClosedRound
 from seedbus.agents.server.coordinator import Coordinator
@@ -16,41 +16,43 @@ from seedbus.bus import Envelope
 SCHEDULED: Any = DeComFL(perturbations={0: 2, 1: 3, 2: 1}, local_steps={0: 1, 2: 2})
 
 
-def lenient(clients: int = 4, algorithm: Any = ALGORITHM, quorum: int = 1, **late: Any) -> Coordinator:
-    """Everybody is asked in every round, and late reports count."""
-    return coordinator(clients, clients, quorum, policy={"late": late, "deadline_s": 1}, algorithm=algorithm)
+def lenient_coordinator(clients: int = 4, algorithm: Any = ALGORITHM, quorum: int = 1, **late: Any) -> Coordinator:
+    """Return a coordinator that asks all clients in every round and counts late reports. late: fields of `late`."""
+    return joined_coordinator(clients, clients, quorum, policy={"late": late, "deadline_s": 1}, algorithm=algorithm)
 
 
-def said(made: Coordinator, client: int, values: list[float] | None = None) -> Envelope:
-    """What a client answers to the open round, whatever its K and P are."""
-    steps, perturbations = made.algorithm.plan(made.round, made.version, 0).shape
+def answer(coordinator: Coordinator, client: int, values: list[float] | None = None) -> Envelope:
+    """Return a client's report on the open round, with scalars of the plan's shape [K, P]."""
+    steps, perturbations = coordinator.algorithm.plan(coordinator.round, coordinator.version, 0).shape
     flat = np.resize(np.array(values or [client + 1.0]), (steps, perturbations))
-    envelope = report(made, client)
+    envelope = report(coordinator, client)
     envelope.body[0] = flat.astype("<f4").tobytes()
     return envelope
 
 
-def play(made: Coordinator, *answers: int) -> dict[int, Envelope]:
-    """A round in which these answer in time; returns what the others would have said."""
-    cohort = cohort_of(made)
-    kept = {client: said(made, client) for client in cohort}
+def play_round(coordinator: Coordinator, *answers: int) -> dict[int, Envelope]:
+    """Open a round in which `answers` report in time; return the reports of the other clients, by client."""
+    cohort = cohort_of(coordinator)
+    reports = {client: answer(coordinator, client) for client in cohort}
     for client in answers:
-        assert made.reported(kept.pop(client)) is None
-    return kept
+        assert coordinator.reported(reports.pop(client)) is None
+    return reports
 
 
-def close(made: Coordinator) -> ClosedRound:
-    made.deadline_passed(made.round)
-    assert made.is_round_over
-    return made.close_round()
+def close_at_deadline(coordinator: Coordinator) -> ClosedRound:
+    """Let the open round's deadline pass, and close it."""
+    coordinator.deadline_passed(coordinator.round)
+    assert coordinator.is_round_over
+    return coordinator.close_round()
 
 
 def terms(closed: ClosedRound) -> list[tuple[int, float, list[list[float]]]]:
-    """(round, weight, scalars) of each term of a commit."""
+    """Return (round, weight, scalars) of each term of a commit."""
     assert isinstance(closed.commit, ScalarCommit)
     return [(term.round, term.weight, term.scalars.tolist()) for term in closed.commit.terms]
 
 
-def reason(made: Coordinator, envelope: Envelope) -> str | None:
-    refusal = made.reported(envelope)
+def refusal_reason(coordinator: Coordinator, envelope: Envelope) -> str | None:
+    """Hand in a report; return why it is refused, or None."""
+    refusal = coordinator.reported(envelope)
     return None if refusal is None else refusal.reason

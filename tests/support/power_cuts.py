@@ -8,7 +8,7 @@ import pytest
 
 
 class PowerCut(BaseException):
-    """The power is cut here. No handler of ordinary exceptions catches it."""
+    """Stands for a power cut. Handlers of `Exception` do not catch it."""
 
 
 def cut_power(monkeypatch: pytest.MonkeyPatch, owner: type, name: str, at: int, *, before: bool) -> None:

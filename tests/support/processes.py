@@ -1,4 +1,4 @@
-"""Processes that tests start, find and stop."""
+"""Starting, finding and killing processes."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from typing import Any
 
 
 def seedbus(*arguments: object, **options: Any) -> subprocess.Popen[str]:
-    """The command, in a session of its own."""
+    """Start the command in a session of its own."""
     command = [sys.executable, "-m", "seedbus", *map(str, arguments)]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen(command, start_new_session=True, preexec_fn=hears_ctrl_c, **(pipes | options))
 
 
 def hears_ctrl_c() -> None:
-    """Called in a process before it begins: tests that run in the background ignore Ctrl-C, and so would it."""
+    """Restore the handling of Ctrl-C in a child process, which tests run in the background would have it ignore."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def workers_of(pid: int) -> list[int]:
-    """The worker processes that a process has started and that live; it may have other children."""
-    found = []
+    """Return the pids of the live worker processes that a process has started."""
+    workers = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         with suppress(OSError):
-            found += [int(child) for child in task.read_text().split() if _is_worker(child)]
-    return found
+            workers += [int(child) for child in task.read_text().split() if _is_worker(child)]
+    return workers
 
 
 def _is_worker(pid: str) -> bool:
@@ -41,7 +41,7 @@ def _is_worker(pid: str) -> bool:
 
 
 def is_alive(pid: int) -> bool:
-    """True unless it is gone, or is a zombie."""
+    """Whether the process exists and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -51,7 +51,7 @@ def is_alive(pid: int) -> bool:
 def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
     until = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < until, "it did not happen in time"
+        assert time.monotonic() < until, f"the condition did not hold within {seconds:.0f} s"
         time.sleep(0.01)
 
 

@@ -1,4 +1,4 @@
-"""A language model of 16 thousand weights and its data sets, made in a second: the layout is the real one."""
+"""A language model of 16,000 weights and small data sets, in the layouts of the published ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WORDS = " ".join(text for text, _ in SENTENCES) + ' It was great terrible Yes, N
 
 
 def write_model(folder: Path, seed: int = 0, **changes: Any) -> Path:
-    """config.json, model.safetensors, tokenizer.json and its settings: a tiny OPT with random weights."""
+    """Write a tiny OPT with random weights and its tokenizer, as Transformers stores them, and return the folder."""
     import torch
     from transformers import OPTConfig, OPTForCausalLM
 
@@ -43,7 +43,7 @@ def write_model(folder: Path, seed: int = 0, **changes: Any) -> Path:
 
 
 def write_tokenizer(folder: Path, text: str = WORDS) -> Any:
-    """A byte-level BPE with OPT's special tokens, trained on a few words."""
+    """Write a byte-level BPE tokenizer with OPT's special tokens, trained on a few words, and return it."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -55,15 +55,15 @@ def write_tokenizer(folder: Path, text: str = WORDS) -> Any:
         vocab_size=400, special_tokens=["</s>", "<pad>"], initial_alphabet=alphabet, show_progress=False
     )
     tokenizer.train_from_iterator([text] * 2, trainer)
-    made = PreTrainedTokenizerFast(
+    fast = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, bos_token="</s>", eos_token="</s>", unk_token="</s>", pad_token="<pad>"
     )
-    made.save_pretrained(folder)
-    return made
+    fast.save_pretrained(folder)
+    return fast
 
 
 def write_sets(folder: Path) -> Path:
-    """Every data set in the layout in which it is published, a few samples each."""
+    """Write every text data set in its published layout, with a few samples each, and return the folder."""
     sst2 = "sentence\tlabel\n" + "".join(f"{text} \t{label}\n" for text, label in SENTENCES)
     write(folder / "sst2" / "train.tsv", sst2 + sst2.partition("\n")[2] * 3)
     write(folder / "sst2" / "dev.tsv", sst2)
@@ -129,7 +129,7 @@ ROWS: dict[str, list[dict[str, Any]]] = {
 
 
 def bind(task: LanguageModel, seed: int = 1, clients: int = 2) -> Any:
-    """The task with its data, divided evenly."""
+    """Return the task's problem, with its data divided evenly."""
     from seedbus.models.text.language_problem import LanguageProblem
 
     problem = task.bind(seed=seed, clients=clients, partition=Iid())

@@ -13,10 +13,13 @@ CROWD = {"clients": 30, "cohort": 3}
 
 
 def lagging(what: Any = scenario, **changes: Any) -> Scenario:
-    """Thirty clients, three asked a round: most miss ten commits. A snapshot has twenty chunks or more."""
+    """Return a scenario of thirty clients, three asked a round, of which most miss ten commits.
+
+    A snapshot has twenty chunks or more.
+    """
     lag = {"snapshot_after_commits": 4, "chunk_bytes": 128, "window": 4} | changes.pop("lag", {})
-    made: Scenario = what(**({"participation": CROWD, "stop": {"rounds": 60}, "lag": lag} | changes))
-    return made
+    result: Scenario = what(**({"participation": CROWD, "stop": {"rounds": 60}, "lag": lag} | changes))
+    return result
 
 
 def rough(probability: float, **changes: Any) -> Scenario:

@@ -1,4 +1,4 @@
-"""What every task must provide for the algorithms, as checks that take a task."""
+"""The contract of every task, as checks that take a task."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from seedbus.models.text.task import TextTask
 
 KINDS: dict[str, Any] = dict(tasks())
 TASKS = [
-    # a new task joins by itself; those that need weights do so in tests of their own
+    # a new task is tested without a change here; text tasks, which need weights, have tests of their own
     *(task(**SMALLER.get(name, {})) for name, task in KINDS.items() if not issubclass(task, TextTask)),
     Digits(model="softmax", batch_size=7),
     Mnist(model="softmax"),
@@ -51,7 +51,11 @@ def the_initial_point_is_the_same_bits_whatever_clients_there_are_and_a_new_arra
     problem = bind(task)
     problem.x0()[:] = 7
     assert problem.x0().tobytes() == first.tobytes()
-    if task.name not in ("null", "blackbox-attack", "language-model"):  # at zero, or pretrained: neither has a seed
+    if task.name not in (
+        "null",
+        "blackbox-attack",
+        "language-model",
+    ):  # these start at zero or pretrained, whatever the seed
         assert bind(task, seed=2).x0().tobytes() != first.tobytes()
 
 

@@ -1,7 +1,7 @@
-"""A TCP proxy on loopback that counts every byte, and can slow, stall or break what passes through it: for tests.
+"""A TCP proxy on loopback that counts every byte, and can slow, stall or break its connections.
 
-It stands between a socket that connects and one that listens, and knows nothing of what they say to each other.
-One thread serves all connections with sockets that never block, so none of them can hold up another.
+It forwards bytes between a socket that connects and one that listens, whatever their protocol. One thread serves all
+connections with sockets that never block, so no connection can hold up another.
 """
 
 from __future__ import annotations
@@ -21,27 +21,32 @@ _CHUNK = 2**16
 _RESET = struct.pack("ii", 1, 0)  # linger for no time: closing discards what is unsent and resets the connection
 _JOIN_S = 1.0
 _PACE_S = 0.01
-_NARROW = 2**16  # bytes that the system takes in for a slow connection, so that its sender feels it
+_NARROW = 2**16  # bytes that the system buffers for a slow connection, so few that its sender is slowed down
 
 
 class _Flow:
-    """One direction of a connection: what is read from `source` goes to `sink`, then the end of it does too.
+    """One direction of a connection: bytes, and then the end of the stream, go from `source` to `sink`.
 
-    rate: bytes a second that are read, or 0 for as many as there are.
+    Attributes:
+        count: bytes read so far.
+        pending: bytes read and not yet written. Nothing more is read before, so a fast sender is held up as by a wire.
+        has_ended: whether the source has ended.
     """
 
     def __init__(self, source: socket.socket, sink: socket.socket, rate: float) -> None:
-        self.source, self.sink, self._rate = source, sink, rate
+        self.source = source
+        self.sink = sink
+        self._rate = rate  # bytes a second; 0: unlimited
         self._due_s = 0.0
         self.count = 0
-        self.pending = b""  # nothing more is read before this is written: who sends too fast is held up, as on a wire
+        self.pending = b""
         self.has_ended = False
 
     def read(self) -> None:
         data = self.source.recv(max(1, int(self._rate * _PACE_S)) if self._rate else _CHUNK)
         if self._rate:
             self._due_s = max(self._due_s, time.monotonic() - _PACE_S) + len(data) / self._rate
-        self.count += len(data)  # before it goes on: whoever has received bytes finds them counted
+        self.count += len(data)  # before they are written: received bytes have always been counted
         self.pending = data
         if data:
             self.write()
@@ -59,7 +64,7 @@ class _Flow:
 
 
 class Connection:
-    """A connection through the proxy. `up` and `down` go on being readable when it is closed."""
+    """A connection through the proxy. `up` and `down` can be read after it is closed."""
 
     def __init__(self, near: socket.socket, far: socket.socket, rate: float) -> None:
         self.sockets = near, far
@@ -68,16 +73,16 @@ class Connection:
 
     @property
     def up(self) -> int:
-        """Bytes from whoever connected to the target."""
+        """Bytes from the connecting peer to the target."""
         return self.flows[0].count
 
     @property
     def down(self) -> int:
-        """Bytes from the target to whoever connected."""
+        """Bytes from the target to the connecting peer."""
         return self.flows[1].count
 
     def waits(self) -> dict[socket.socket, int]:
-        """What each socket has to be ready for."""
+        """Return socket → events of `selectors` that the connection waits for."""
         masks: dict[socket.socket, int] = {}
         for flow in self.flows:
             if flow.pending:
@@ -87,7 +92,7 @@ class Connection:
         return masks
 
     def serve(self, ready: socket.socket, mask: int) -> None:
-        """Carry on what the socket is ready for. An error on either side resets both, as one wire would."""
+        """Read or write as far as a socket is ready. An error on either side resets both."""
         try:
             for flow in self.flows:
                 if flow.pending and flow.sink is ready and mask & selectors.EVENT_WRITE:
@@ -112,20 +117,28 @@ class Connection:
 class CountingProxy:
     """A context in which `endpoint` leads to the target port of this machine.
 
-    Bytes are counted as they are taken in to be passed on. Where nobody listens on the target port, connections are
-    taken and then reset. Every method may be called from any thread and has had its effect when it returns.
-    rate: bytes a second, each way of each connection, if that is limited.
+    Bytes are counted when they are read. If nobody listens on the target port, connections are accepted and then reset.
+    Every method may be called from any thread, and has had its effect when it returns.
+
+    Args:
+        target: the TCP port to forward to.
+        rate: the limit for each direction of each connection, bytes a second; 0 for none.
+
+    Attributes:
+        connections: all connections so far, oldest first.
     """
 
     def __init__(self, target: int, rate: float = 0.0) -> None:
-        self.target, self._rate = target, rate
-        self.connections: list[Connection] = []  # all there ever were, in the order in which they came
+        self.target = target
+        self._rate = rate
+        self.connections: list[Connection] = []
         self._listener = socket.create_server((HOST, 0))
         self._listener.setblocking(False)
         self.port: int = self._listener.getsockname()[1]
         self._waker, self._wakened = socket.socketpair()
-        self._lock = threading.Lock()  # held wherever bytes move or the state changes, never while waiting
-        self._is_paused = self._is_closing = False
+        self._lock = threading.Lock()  # held while bytes move or the state changes, never while waiting
+        self._is_paused = False
+        self._is_closing = False
         self._thread = threading.Thread(target=self._serve, name=f"proxy of port {target}", daemon=True)
 
     def __enter__(self) -> Self:
@@ -151,28 +164,28 @@ class CountingProxy:
 
     @property
     def up(self) -> int:
-        """Bytes so far from all who connected to the target."""
+        """Bytes so far from all connecting peers to the target."""
         return sum(connection.up for connection in self.connections)
 
     @property
     def down(self) -> int:
-        """Bytes so far from the target to all who connected."""
+        """Bytes so far from the target to all connecting peers."""
         return sum(connection.down for connection in self.connections)
 
     def pause(self) -> None:
-        """Take in and pass on nothing more, and close nothing: a network that stalls."""
+        """Stop reading and writing without closing anything, as a stalled network does."""
         with self._lock:
             self._is_paused = True
         self._wake()
 
     def resume(self) -> None:
-        """Go on after a pause. Nothing is lost."""
+        """Go on after a pause. No byte is lost."""
         with self._lock:
             self._is_paused = False
         self._wake()
 
     def cut(self) -> None:
-        """Reset all connections there are, with whatever is on its way; new ones are accepted."""
+        """Reset all connections, dropping the bytes in flight. New connections are accepted."""
         with self._lock:
             self._accept()
             for connection in self._open():
@@ -183,7 +196,7 @@ class CountingProxy:
         return (connection for connection in self.connections if connection.is_open)
 
     def _wake(self) -> None:
-        """Let the thread see that the state has changed."""
+        """Wake the thread after a change of the state."""
         self._waker.send(b"\0")
 
     def _serve(self) -> None:
@@ -206,7 +219,7 @@ class CountingProxy:
                         owners[end].serve(end, mask)
 
     def _selector(self, owners: dict[socket.socket, Connection]) -> selectors.PollSelector:
-        """What to wait for now, made afresh each time: simple, and quick enough for the few connections of a test."""
+        """Return a new selector for what to wait for, which is quick enough for the few connections of a test."""
         selector = selectors.PollSelector()
         owners.clear()
         for end in (self._wakened, self._listener):
@@ -218,13 +231,13 @@ class CountingProxy:
         return selector
 
     def _accept(self) -> None:
-        """Take all who wait, in a pause too, and connect each to the target."""
+        """Accept all waiting connections, in a pause too, and connect each to the target."""
         while True:
             try:
                 near, _ = self._listener.accept()
             except BlockingIOError:
                 return
-            except ConnectionError:  # gone before it was taken
+            except ConnectionError:  # gone before it was accepted
                 continue
             far = socket.socket()
             for end in (near, far):
@@ -232,5 +245,5 @@ class CountingProxy:
                 end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 if self._rate:
                     end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _NARROW)
-            far.connect_ex((HOST, self.target))  # it goes on by itself; an error shows at the first use
+            far.connect_ex((HOST, self.target))  # does not block; an error shows at the first use
             self.connections.append(Connection(near, far, self._rate))

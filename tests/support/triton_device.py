@@ -1,6 +1,6 @@
-"""Where Triton's kernels are tested: on the GPU if there is one, in Triton's interpreter on the CPU if there is none.
+"""The device on which Triton's kernels are tested: the GPU if there is one, else Triton's interpreter on the CPU.
 
-Import this before anything of ours that imports Triton: what runs a kernel is decided when Triton is imported.
+Import this before anything of Seedbus that imports Triton: Triton chooses what runs a kernel when it is imported.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from numpy.typing import ArrayLike
 from seedbus.algorithms.directions.contract import Kind
 from seedbus.vector import Vector
 
-if sys.platform != "linux":  # there the extra `dev` brings it, and whoever lacks it hears so by an ImportError
-    pytest.skip("Triton exists for Linux alone, and so do these kernels", allow_module_level=True)
+if sys.platform != "linux":  # on Linux the extra `dev` installs Triton, and an ImportError says if it is missing
+    pytest.skip("Triton, and so these kernels, run on Linux only", allow_module_level=True)
 
 HAS_GPU = torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1"
 DEVICE = torch.device("cuda", torch.cuda.current_device()) if HAS_GPU else torch.device("cpu")
@@ -29,7 +29,7 @@ DEVICE = torch.device("cuda", torch.cuda.current_device()) if HAS_GPU else torch
 
 @contextmanager
 def running() -> Iterator[None]:
-    """Kernels may be imported and run: in the interpreter, which is NumPy, without a word about what overflows."""
+    """A context in which kernels are imported and run; overflows in the interpreter, which is NumPy, do not warn."""
     with pytest.MonkeyPatch.context() as patch, np.errstate(all="ignore"):
         if not HAS_GPU:
             patch.setenv("TRITON_INTERPRET", "1")
@@ -40,54 +40,53 @@ with running():
     from seedbus.algorithms.directions.triton_backend import IS_INTERPRETED, TritonDirections
     from seedbus.algorithms.scalar_only.replay import fold_tensors as replay
 
-__all__ = ["DEVICE", "HAS_GPU", "Ferried", "assert_alike", "fetched", "replay", "running", "sent"]
+__all__ = ["DEVICE", "HAS_GPU", "OnDevice", "assert_alike", "replay", "running", "to_device", "to_host"]
 
 if IS_INTERPRETED == HAS_GPU:
-    # What runs a kernel is decided when its module is imported, once a process, and collection imports it here before
-    # any test runs. Skipping would let all tests of the kernels go missing unnoticed.
-    raise ImportError(
-        "something imported the kernels before their interpreter was asked for: import triton_device first"
-    )
+    # Triton chooses what runs a kernel when the kernel's module is imported, once a process. An error is raised because
+    # skipping would silently drop all tests of the kernels.
+    raise ImportError("the kernels were imported before their interpreter was requested: import triton_device first")
 
 
-def sent(vector: Vector) -> torch.Tensor:
-    """A copy on the device."""
+def to_device(vector: Vector) -> torch.Tensor:
+    """Return a copy on the device."""
     return torch.from_numpy(vector.copy()).to(DEVICE)
 
 
-def fetched(tensor: torch.Tensor) -> Vector:
-    """A copy as float32, which holds every bfloat16."""
+def to_host(tensor: torch.Tensor) -> Vector:
+    """Return a float32 copy as a NumPy vector; float32 holds every bfloat16."""
     copy: Vector = tensor.to(torch.float32).cpu().numpy().copy()
     return copy
 
 
 @dataclass(frozen=True)
-class Ferried:
-    """Triton's directions for NumPy vectors, which travel to the device and back: they pass for any other backend."""
+class OnDevice:
+    """Triton's directions with the interface of a NumPy backend: vectors are copied to the device and back."""
 
     kind: Kind
 
     def fill(self, out: Vector, **stream: Any) -> None:
-        there = sent(out)
-        TritonDirections(self.kind).fill(there, **stream)
-        out[:] = fetched(there)
+        on_device = to_device(out)
+        TritonDirections(self.kind).fill(on_device, **stream)
+        out[:] = to_host(on_device)
 
     def accumulate(self, out: Vector, coefficients: ArrayLike, *, divisor: Vector | None = None, **stream: Any) -> None:
-        there = sent(out)
-        part = None if divisor is None else sent(divisor)
-        TritonDirections(self.kind).accumulate(there, coefficients, divisor=part, **stream)
-        out[:] = fetched(there)
+        on_device = to_device(out)
+        device_divisor = None if divisor is None else to_device(divisor)
+        TritonDirections(self.kind).accumulate(on_device, coefficients, divisor=device_divisor, **stream)
+        out[:] = to_host(on_device)
 
     def perturb(self, out: Vector, x: Vector, scale: float, *, divisor: Vector | None = None, **stream: Any) -> None:
-        there, base = sent(out), sent(x)
-        part = None if divisor is None else sent(divisor)
-        TritonDirections(self.kind).perturb(there, base, scale, divisor=part, **stream)
-        out[:] = fetched(there)
+        on_device = to_device(out)
+        base = to_device(x)
+        device_divisor = None if divisor is None else to_device(divisor)
+        TritonDirections(self.kind).perturb(on_device, base, scale, divisor=device_divisor, **stream)
+        out[:] = to_host(on_device)
 
 
 def assert_alike(ours: Vector, theirs: Vector) -> None:
-    """The same bits, and a NaN where there is one: which NaN it is, is a processor's own."""
+    """Assert that two vectors have the same bits; any NaN equals any other, as processors differ in them."""
     assert ours.dtype == theirs.dtype == np.float32
-    nowhere = np.isnan(theirs)
-    np.testing.assert_array_equal(np.isnan(ours), nowhere)
-    np.testing.assert_array_equal(ours.view(np.uint32)[~nowhere], theirs.view(np.uint32)[~nowhere])
+    is_nan = np.isnan(theirs)
+    np.testing.assert_array_equal(np.isnan(ours), is_nan)
+    np.testing.assert_array_equal(ours.view(np.uint32)[~is_nan], theirs.view(np.uint32)[~is_nan])

@@ -20,7 +20,7 @@ CONSTANTS = {"COUNT": kernels.COUNT, "IS_GAUSSIAN": True, "IS_CLIPPED": True}
 
 
 def kind(name: str, narrow: set[str]) -> str:
-    """The type of a kernel's argument, by its name."""
+    """Return the Triton type of a kernel's argument by its name; `narrow` names the vectors of 16 bits."""
     if name in CONSTANTS:
         return "constexpr"
     if name in INTEGERS:
@@ -35,7 +35,7 @@ def kind(name: str, narrow: set[str]) -> str:
 
 
 def instructions(kernel: Any, *, without: set[str], narrow: set[str], is_gaussian: bool, options: Any) -> list[str]:
-    """Those of the kernel's PTX that work on float32."""
+    """Return the instructions of a kernel's PTX that work on float32. without: arguments that are None."""
     types = {name: "constexpr" if name in without else kind(name, narrow) for name in kernel.arg_names}
     constants = {name: value for name, value in (CONSTANTS | {"IS_GAUSSIAN": is_gaussian}).items() if name in types}
     source = ASTSource(kernel, types, constants | dict.fromkeys(without))
@@ -43,7 +43,7 @@ def instructions(kernel: Any, *, without: set[str], narrow: set[str], is_gaussia
     return sorted({name for name in re.findall(r"^\s+(?:@\S+\s+)?([a-z][\w.]*)", text, re.M) if ".f32" in name})
 
 
-def all_of_them() -> dict[str, list[str]]:
+def all_kernels() -> dict[str, list[str]]:
     replay = triton_fold._replay
     cases: dict[str, tuple[Any, set[str], set[str]]] = {
         "perturb": (kernels.perturb, {"divisor"}, set()),
@@ -53,18 +53,18 @@ def all_of_them() -> dict[str, list[str]]:
         "replay momentum": (replay, {"h_field"}, {"x_field"}),
         "replay hessian": (replay, {"m_field"}, {"x_field"}),
     }
-    found = {
+    result = {
         f"{name}, {'gaussian' if is_gaussian else 'rademacher'}": instructions(
             kernel, without=without, narrow=narrow, is_gaussian=is_gaussian, options=kernels.EXACT
         )
         for name, (kernel, without, narrow) in cases.items()
         for is_gaussian in ((True, False) if name.startswith("replay") else (True,))
     }
-    found["fused on purpose"] = instructions(
+    result["fused on purpose"] = instructions(
         kernels.perturb, without=set(), narrow=set(), is_gaussian=True, options={"enable_fp_fusion": True}
     )
-    return found
+    return result
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(all_of_them(), indent=1) + "\n")
+    sys.stdout.write(json.dumps(all_kernels(), indent=1) + "\n")

@@ -10,7 +10,7 @@ UP = (Kind.JOIN, Kind.REPORT, Kind.EVALUATION, Kind.DECLINE, Kind.PULL, Kind.PIE
 
 
 def bytes_on_wire(results: Results, *, up: bool) -> int:
-    """Return the bytes on the wire in one direction by the ledger: envelopes, their framing, and the links' own."""
+    """Return the bytes on the wire in one direction by the ledger: envelopes, their framing, and link messages."""
     rows = read_ledger(results.folder / "messages")
     envelopes = rows["header_bytes"] + rows["payload_bytes"] + rows["framing_bytes"]
     is_link = rows["kind"] == Kind.LINK

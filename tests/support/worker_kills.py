@@ -7,7 +7,7 @@ import random
 import signal
 import threading
 
-from clusters import Watcher
+from clusters import RunWatcher
 from processes import kill, workers_of
 from worlds import outcome
 
@@ -20,7 +20,7 @@ def alike(results: Results, whole: Results) -> bool:
     return {**mine, "refusals": None} == {**theirs, "refusals": None} and my_lines == their_lines
 
 
-def killing(watcher: Watcher, kills: int, seed: int, done: threading.Event) -> int:
+def killing(watcher: RunWatcher, kills: int, seed: int, done: threading.Event) -> int:
     """Kill workers of this process at random moments of the rounds."""
     draw, count = random.Random(seed), 0
     while count < kills and not done.is_set():

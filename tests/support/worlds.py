@@ -1,4 +1,4 @@
-"""Small scenarios and shortcuts that the tests of whole runs share."""
+"""Small scenarios for the tests of whole runs, and the comparison of two runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HISO: dict[str, Any] = {"name": "hiso", "perturbations": 5, "local_steps": 2, "l
 
 
 def scenario(**changes: Any) -> Scenario:
-    """A quadratic, eight clients, three asked a round, on links with a lognormal latency."""
+    """Return a scenario: a quadratic, eight clients, three asked a round, links with a lognormal latency."""
     document: dict[str, Any] = {
         "name": "small",
         "task": {"name": "quadratic", "dimension": 300},
@@ -39,21 +39,21 @@ def scenario(**changes: Any) -> Scenario:
 
 
 def lossy(probability: float = 0.3, **changes: Any) -> Scenario:
-    """The same, with messages lost and a deadline that many answers miss."""
+    """Return the same scenario with messages lost and a deadline that many answers miss."""
     faults = [{"fault": "drop", "probability": probability}]
     participation = {"clients": 8, "cohort": 3, "deadline_s": 0.5}
     return scenario(**({"faults": faults, "participation": participation} | changes))
 
 
 def outcome(results: Results) -> tuple[Any, ...]:
-    """What must be the same in two runs that are the same."""
-    kept = {
+    """Return the parts of the results that must be equal in two equal runs: the summary and the metrics."""
+    summary = {
         name: value for name, value in results.summary.items() if name not in ("run", "wall_s", "cpu_s", "was_resumed")
     }
-    # a process that comes back introduces itself again
-    kept["traffic"] = {name: value for name, value in kept["traffic"].items() if name != "transport"}
+    # a process that reconnects sends a JOIN again
+    summary["traffic"] = {name: value for name, value in summary["traffic"].items() if name != "transport"}
     lines = (results.folder / "metrics.jsonl").read_text()
-    return kept, lines
+    return summary, lines
 
 
 def go(folder: Path, what: Scenario, **options: Any) -> Results:
@@ -61,7 +61,7 @@ def go(folder: Path, what: Scenario, **options: Any) -> Results:
 
 
 def reopened(folder: Path, facts: dict[str, str]) -> None:
-    """A run that is not over, with other facts in its journal."""
+    """Turn a finished run into an unfinished one, with other facts in its journal."""
     journal = Journal.open(folder)
     others = {name: value for name, value in (journal.facts() | facts).items() if name != "outcome"}
     journal._database.execute("DELETE FROM facts")

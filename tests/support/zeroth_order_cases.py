@@ -32,8 +32,12 @@ class Slope:
     """The losses of `dense_federation.Bowl` without their gradients: ½ Σ_j a_j (x_j − c_j)²."""
 
     def __init__(self, client: int, round: int) -> None:
-        self.point, self._client, self._round = np.zeros(D, np.float32), client, round
-        self.samples, self.key, self.steps_an_epoch = 1, seed_of(100 * round + client), 1
+        self.point = np.zeros(D, np.float32)
+        self.samples = 1
+        self.key = seed_of(100 * round + client)
+        self.steps_an_epoch = 1
+        self._client = client
+        self._round = round
 
     def loss(self, step: int) -> float:
         return self.at(self.point.astype(np.float64), step)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clusters import Following, Serving, Watcher
+from clusters import ClientsThread, RunWatcher, ServerThread
 from power_cuts import PowerCut, cut_power
 from processes import kill, workers_of
 from worker_kills import alike
@@ -168,7 +168,7 @@ def test_a_run_cut_off_again_and_again_ends_alike(
     assert outcome(results) == expected
 
 
-class _Killing(Watcher):
+class _Killing(RunWatcher):
     """Kills a worker once every client has worked."""
 
     kills = 0
@@ -196,9 +196,9 @@ def test_who_comes_back_to_a_server_that_was_away_knows_what_it_knew(tmp_path: P
 
     what = quiet(participation={"clients": 2}, stop={"rounds": 60})
     whole = run(what, tmp_path / "whole")
-    with Serving(what, tmp_path / "run") as server:
+    with ServerThread(what, tmp_path / "run") as server:
         with CountingProxy(server.port) as proxy:
-            client, cut = Following(what, proxy.endpoint), threading.Event()
+            client, cut = ClientsThread(what, proxy.endpoint), threading.Event()
             while server.is_alive():
                 if server.watcher.rounds >= 20 and not cut.is_set():
                     proxy.cut()

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import pytest
-from coordinator_cases import cohort_of, coordinator, positions, report
+from coordinator_cases import cohort_of, joined_coordinator, positions, report
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -113,39 +113,39 @@ def test_a_choice_is_among_candidates_that_are_drawn_uniformly(selection: Any) -
 
 
 def test_what_is_known_is_how_many_reports_counted_and_the_norm_of_the_latest() -> None:
-    made = coordinator(policy={"selection": {"policy": "power-of-choice", "candidates": 2}})
-    first = cohort_of(made)
+    coordinator = joined_coordinator(policy={"selection": {"policy": "power-of-choice", "candidates": 2}})
+    first = cohort_of(coordinator)
     for client in first:
-        made.reported(report(made, client, [3.0, 4.0]))
-        made.reported(report(made, client, [30.0, 40.0]))
-    made.close_round()
-    assert made._rounds._known.worth == dict.fromkeys(first, 5.0)
-    assert made._rounds._known.reports == dict.fromkeys(first, 1)
-    second = cohort_of(made)
+        coordinator.reported(report(coordinator, client, [3.0, 4.0]))
+        coordinator.reported(report(coordinator, client, [30.0, 40.0]))
+    coordinator.close_round()
+    assert coordinator._rounds._known.worth == dict.fromkeys(first, 5.0)
+    assert coordinator._rounds._known.reports == dict.fromkeys(first, 1)
+    second = cohort_of(coordinator)
     assert not set(second) & set(first), "never heard"
-    made.reported(report(made, second[0], [math.inf, 4.0]))
-    assert second[0] not in made._rounds._known.worth
+    coordinator.reported(report(coordinator, second[0], [math.inf, 4.0]))
+    assert second[0] not in coordinator._rounds._known.worth
 
 
 @pytest.mark.parametrize("policy", ["rarest", "power-of-choice"])
 def test_a_restored_coordinator_goes_on_choosing_alike(policy: str) -> None:
     options: dict[str, Any] = {"clients": 30, "cohort": 5, "policy": {"selection": {"policy": policy}}}
-    made, other = coordinator(**options), coordinator(**options)
+    coordinator, other = joined_coordinator(**options), joined_coordinator(**options)
     for _ in range(8):
-        for client in cohort_of(made):
-            made.reported(report(made, client, [float(client % 4), 1.0]))
-        made.close_round()
-    other.restore(made.checkpoint(), made.history.since(0), positions(made))
-    assert other.checkpoint() == made.checkpoint() and cohort_of(other) == cohort_of(made)
+        for client in cohort_of(coordinator):
+            coordinator.reported(report(coordinator, client, [float(client % 4), 1.0]))
+        coordinator.close_round()
+    other.restore(coordinator.checkpoint(), coordinator.history.since(0), positions(coordinator))
+    assert other.checkpoint() == coordinator.checkpoint() and cohort_of(other) == cohort_of(coordinator)
 
 
 def test_with_the_rarest_everybody_is_heard_equally_often() -> None:
-    made = coordinator(clients=30, cohort=3, policy={"selection": {"policy": "rarest", "candidates": 10}})
+    coordinator = joined_coordinator(clients=30, cohort=3, policy={"selection": {"policy": "rarest", "candidates": 10}})
     for _ in range(40):
-        for client in cohort_of(made):
-            made.reported(report(made, client))
-        made.close_round()
-    assert set(made._rounds._known.reports.values()) == {4} and len(made._rounds._known.reports) == 30
+        for client in cohort_of(coordinator):
+            coordinator.reported(report(coordinator, client))
+        coordinator.close_round()
+    assert set(coordinator._rounds._known.reports.values()) == {4} and len(coordinator._rounds._known.reports) == 30
 
 
 # over-selection and quorum
@@ -163,35 +163,35 @@ def test_over_selection_asks_so_many_times_the_cohort(clients: int, cohort: int,
 
 
 def test_over_selection_closes_with_as_many_reports_as_were_wanted_and_the_rest_is_late() -> None:
-    made = coordinator(clients=20, cohort=5, policy={"over_selection": 1.6})
-    cohort = cohort_of(made)
+    coordinator = joined_coordinator(clients=20, cohort=5, policy={"over_selection": 1.6})
+    cohort = cohort_of(coordinator)
     assert len(cohort) == 8
-    made.reported(report(made, cohort[0], [math.nan, 0.0]))
-    late = [report(made, client) for client in cohort[6:]]
+    coordinator.reported(report(coordinator, cohort[0], [math.nan, 0.0]))
+    late = [report(coordinator, client) for client in cohort[6:]]
     for client in cohort[1:6]:
-        assert not made.is_round_over
-        assert made.reported(report(made, client)) is None
-    assert made.is_round_over
-    assert made.close_round().reported == tuple(cohort[1:6])
-    made.open_round()
-    assert [refusal.reason for refusal in map(made.reported, late) if refusal] == ["late", "late"]
+        assert not coordinator.is_round_over
+        assert coordinator.reported(report(coordinator, client)) is None
+    assert coordinator.is_round_over
+    assert coordinator.close_round().reported == tuple(cohort[1:6])
+    coordinator.open_round()
+    assert [refusal.reason for refusal in map(coordinator.reported, late) if refusal] == ["late", "late"]
 
 
 def test_over_selection_waits_for_no_more_than_can_come() -> None:
-    made = coordinator(clients=20, cohort=5, policy={"over_selection": 1.2})
-    cohort = cohort_of(made)
+    coordinator = joined_coordinator(clients=20, cohort=5, policy={"over_selection": 1.2})
+    cohort = cohort_of(coordinator)
     for client in cohort:
-        made.reported(report(made, client, [math.nan, 0.0] if client in cohort[:3] else None))
-    assert made.is_round_over and len(made.close_round().reported) == 3
+        coordinator.reported(report(coordinator, client, [math.nan, 0.0] if client in cohort[:3] else None))
+    assert coordinator.is_round_over and len(coordinator.close_round().reported) == 3
 
 
 @pytest.mark.parametrize(("reports", "has_commit"), [(1, False), (2, True)])
 def test_over_selection_with_a_deadline_makes_a_commit_of_a_quorum(reports: int, has_commit: bool) -> None:
-    made = coordinator(clients=20, cohort=5, quorum=2, policy={"over_selection": 1.6, "deadline_s": 1})
-    for client in cohort_of(made)[:reports]:
-        made.reported(report(made, client))
-    made.deadline_passed(0)
-    assert (made.close_round().commit is not None) is has_commit
+    coordinator = joined_coordinator(clients=20, cohort=5, quorum=2, policy={"over_selection": 1.6, "deadline_s": 1})
+    for client in cohort_of(coordinator)[:reports]:
+        coordinator.reported(report(coordinator, client))
+    coordinator.deadline_passed(0)
+    assert (coordinator.close_round().commit is not None) is has_commit
 
 
 # the deadline that learns
@@ -216,60 +216,64 @@ def test_a_deadline_is_a_quantile_of_the_times_times_a_factor(
 
 
 def learning(**deadline: Any) -> Coordinator:
-    return coordinator(policy={"deadline_s": 10, "deadline": {"quantile": 0.5, "factor": 2.0, "window": 4} | deadline})
+    return joined_coordinator(
+        policy={"deadline_s": 10, "deadline": {"quantile": 0.5, "factor": 2.0, "window": 4} | deadline}
+    )
 
 
-def answered(made: Coordinator, *after_s: float) -> None:
+def answered(coordinator: Coordinator, *after_s: float) -> None:
     """A round in which so many of the cohort answer, after these times; the others do not."""
     opened_ns = 10**12
-    cohort = cohort_of(made, opened_ns)
+    cohort = cohort_of(coordinator, opened_ns)
     for client, seconds in zip(cohort, after_s, strict=False):
-        assert made.reported(report(made, client), opened_ns + round(seconds * 1e9)) is None
-    made.deadline_passed(made.round)
-    made.close_round()
+        assert coordinator.reported(report(coordinator, client), opened_ns + round(seconds * 1e9)) is None
+    coordinator.deadline_passed(coordinator.round)
+    coordinator.close_round()
 
 
 def test_a_deadline_learns_from_the_latest_answers() -> None:
-    made = learning()
-    assert made.deadline_ns == 10 * 10**9, "nothing is known yet"
-    answered(made, 1.0, 2.0, 3.0)
-    assert made.deadline_ns == 4 * 10**9, "twice the median of 1, 2, 3"
-    answered(made, 0.5, 0.6)
-    assert made.deadline_ns == 1.2 * 10**9, "of 2, 3, 0.5, 0.6 the second"
-    answered(made, 9.0, 9.0, 9.0)
-    assert made.deadline_ns == 10 * 10**9, "no more than deadline_s"
+    coordinator = learning()
+    assert coordinator.deadline_ns == 10 * 10**9, "nothing is known yet"
+    answered(coordinator, 1.0, 2.0, 3.0)
+    assert coordinator.deadline_ns == 4 * 10**9, "twice the median of 1, 2, 3"
+    answered(coordinator, 0.5, 0.6)
+    assert coordinator.deadline_ns == 1.2 * 10**9, "of 2, 3, 0.5, 0.6 the second"
+    answered(coordinator, 9.0, 9.0, 9.0)
+    assert coordinator.deadline_ns == 10 * 10**9, "no more than deadline_s"
 
 
 def test_a_deadline_that_nobody_keeps_is_learnt_anew() -> None:
-    made = learning()
-    answered(made, 0.001, 0.001, 0.001)
-    assert made.deadline_ns == 2 * 10**6
-    answered(made)
-    assert made.deadline_ns == 10 * 10**9
+    coordinator = learning()
+    answered(coordinator, 0.001, 0.001, 0.001)
+    assert coordinator.deadline_ns == 2 * 10**6
+    answered(coordinator)
+    assert coordinator.deadline_ns == 10 * 10**9
 
 
 def test_answers_that_come_late_teach_the_deadline_too() -> None:
-    made = coordinator(policy={"deadline_s": 10, "deadline": {"quantile": 1.0, "factor": 1.0}, "late": {}})
-    slow, *quick = cohort_of(made, 0)
+    coordinator = joined_coordinator(
+        policy={"deadline_s": 10, "deadline": {"quantile": 1.0, "factor": 1.0}, "late": {}}
+    )
+    slow, *quick = cohort_of(coordinator, 0)
     for client in quick:
-        made.reported(report(made, client), 10**9)
-    late = report(made, slow)
-    made.deadline_passed(0)
-    made.close_round()
-    made.open_round(2 * 10**9)
-    assert made.deadline_ns == 10**9
-    made.reported(late, 3 * 10**9)
-    assert made.deadline_ns == 3 * 10**9
+        coordinator.reported(report(coordinator, client), 10**9)
+    late = report(coordinator, slow)
+    coordinator.deadline_passed(0)
+    coordinator.close_round()
+    coordinator.open_round(2 * 10**9)
+    assert coordinator.deadline_ns == 10**9
+    coordinator.reported(late, 3 * 10**9)
+    assert coordinator.deadline_ns == 3 * 10**9
 
 
 def test_a_restored_coordinator_keeps_what_its_deadline_learnt() -> None:
-    made, other = learning(), learning()
-    answered(made, 1.0, 2.0, 3.0)
-    other.restore(made.checkpoint(), made.history.since(0), positions(made))
-    assert other.deadline_ns == made.deadline_ns == 4 * 10**9
-    for each in (made, other):
+    coordinator, other = learning(), learning()
+    answered(coordinator, 1.0, 2.0, 3.0)
+    other.restore(coordinator.checkpoint(), coordinator.history.since(0), positions(coordinator))
+    assert other.deadline_ns == coordinator.deadline_ns == 4 * 10**9
+    for each in (coordinator, other):
         answered(each, 0.5, 0.6)
-    assert other.checkpoint() == made.checkpoint()
+    assert other.checkpoint() == coordinator.checkpoint()
 
 
 # what a scenario may say

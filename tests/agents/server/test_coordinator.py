@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import pytest
-from coordinator_cases import ALGORITHM, cohort_of, coordinator, plans_of, positions, report
+from coordinator_cases import ALGORITHM, cohort_of, joined_coordinator, plans_of, positions, report
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,33 +19,33 @@ FOUND, DIGESTS = {"loss": 1.0, "gap": 2.0}, {"x": b"x" * 8}
 
 
 def test_a_cohort_is_drawn_from_the_members_and_depends_on_seed_and_round_only() -> None:
-    first, second = coordinator(), coordinator()
+    first, second = joined_coordinator(), joined_coordinator()
     assert cohort_of(first) == cohort_of(second)
-    assert len(set(cohort_of(coordinator(100, 30)))) == 30
+    assert len(set(cohort_of(joined_coordinator(100, 30)))) == 30
 
 
 def test_the_order_of_arrival_never_shows() -> None:
     commits = []
     for order in (1, -1):
-        made = coordinator()
-        for client in cohort_of(made)[::order]:
-            assert made.reported(report(made, client, [client / 3, client * 1e5])) is None
-        assert made.is_round_over
-        commits.append(made.close_round().commit)
+        coordinator = joined_coordinator()
+        for client in cohort_of(coordinator)[::order]:
+            assert coordinator.reported(report(coordinator, client, [client / 3, client * 1e5])) is None
+        assert coordinator.is_round_over
+        commits.append(coordinator.close_round().commit)
     assert commits[0].terms[0].scalars.tobytes() == commits[1].terms[0].scalars.tobytes()
 
 
 @given(st.lists(st.integers(0, 2), min_size=3, max_size=40))
 def test_a_report_counts_at_most_once(order: list[int]) -> None:
-    made = coordinator()
-    cohort = cohort_of(made)
+    coordinator = joined_coordinator()
+    cohort = cohort_of(coordinator)
     for place in order:
-        made.reported(report(made, cohort[place]))
+        coordinator.reported(report(coordinator, cohort[place]))
     seen = len(set(order))
-    assert made.refusals.clients.total() == len(order) - seen
-    assert {reason for _, reason in made.refusals.clients} <= {"duplicate"}
-    made.deadline_passed(made.round)
-    assert len(made.close_round().reported) == seen
+    assert coordinator.refusals.clients.total() == len(order) - seen
+    assert {reason for _, reason in coordinator.refusals.clients} <= {"duplicate"}
+    coordinator.deadline_passed(coordinator.round)
+    assert len(coordinator.close_round().reported) == seen
 
 
 @pytest.mark.parametrize(
@@ -60,111 +60,111 @@ def test_a_report_counts_at_most_once(order: list[int]) -> None:
     ],
 )
 def test_a_report_that_must_not_count_is_refused_with_its_reason(reason: str, changes: dict[str, Any]) -> None:
-    made = coordinator()
-    client = cohort_of(made)[0]
-    refusal = made.reported(report(made, client, **changes))
+    coordinator = joined_coordinator()
+    client = cohort_of(coordinator)[0]
+    refusal = coordinator.reported(report(coordinator, client, **changes))
     assert refusal is not None
     assert (refusal.client, refusal.reason) == (client, reason)
-    assert made.refusals.clients == {(client, reason): 1}
-    made.deadline_passed(made.round)
-    assert made.close_round().commit is None
+    assert coordinator.refusals.clients == {(client, reason): 1}
+    coordinator.deadline_passed(coordinator.round)
+    assert coordinator.close_round().commit is None
 
 
 def test_a_report_from_outside_is_refused_and_the_round_still_waits_for_its_cohort() -> None:
-    made = coordinator(clients=6)
-    cohort = cohort_of(made)
+    coordinator = joined_coordinator(clients=6)
+    cohort = cohort_of(coordinator)
     outsider = next(client for client in range(6) if client not in cohort)
     for client, reason in ((outsider, "not-asked"), (99, "not-a-member")):
-        refusal = made.reported(report(made, client))
+        refusal = coordinator.reported(report(coordinator, client))
         assert refusal is not None
         assert refusal.reason == reason
-    assert made.missing == cohort
+    assert coordinator.missing == cohort
 
 
 def test_a_report_for_a_closed_round_is_late_and_changes_nothing() -> None:
-    made = coordinator()
-    late = report(made, cohort_of(made)[0])
-    made.deadline_passed(0)
-    made.close_round()
-    made.open_round()
-    refusal = made.reported(late)
+    coordinator = joined_coordinator()
+    late = report(coordinator, cohort_of(coordinator)[0])
+    coordinator.deadline_passed(0)
+    coordinator.close_round()
+    coordinator.open_round()
+    refusal = coordinator.reported(late)
     assert refusal is not None
     assert refusal.reason == "late"
 
 
 def test_whoever_answers_badly_has_answered_and_the_round_does_not_wait_for_it() -> None:
-    made = coordinator()
-    bad, *good = cohort_of(made)
-    made.reported(report(made, bad, [float("nan"), 0.0]))
+    coordinator = joined_coordinator()
+    bad, *good = cohort_of(coordinator)
+    coordinator.reported(report(coordinator, bad, [float("nan"), 0.0]))
     for client in good:
-        made.reported(report(made, client))
-    assert made.is_round_over
-    assert made.close_round().reported == tuple(good)
+        coordinator.reported(report(coordinator, client))
+    assert coordinator.is_round_over
+    assert coordinator.close_round().reported == tuple(good)
 
 
 def test_a_deadline_of_an_earlier_round_closes_nothing() -> None:
-    made = coordinator()
-    made.open_round()
-    made.deadline_passed(made.round - 1)
-    assert not made.is_round_over
+    coordinator = joined_coordinator()
+    coordinator.open_round()
+    coordinator.deadline_passed(coordinator.round - 1)
+    assert not coordinator.is_round_over
 
 
 def test_without_quorum_there_is_no_commit_and_the_next_round_has_other_directions() -> None:
-    made = coordinator(quorum=3)
-    first = [envelope.body[0][0] for envelope, _ in plans_of(made)]
-    made.deadline_passed(0)
-    assert made.close_round().commit is None
-    assert (made.round, made.version) == (1, 0)
-    assert [envelope.body[0][0] for envelope, _ in plans_of(made)] != first
+    coordinator = joined_coordinator(quorum=3)
+    first = [envelope.body[0][0] for envelope, _ in plans_of(coordinator)]
+    coordinator.deadline_passed(0)
+    assert coordinator.close_round().commit is None
+    assert (coordinator.round, coordinator.version) == (1, 0)
+    assert [envelope.body[0][0] for envelope, _ in plans_of(coordinator)] != first
 
 
 def test_a_member_is_sent_exactly_the_commits_that_it_missed() -> None:
-    made = coordinator(clients=3, cohort=3)
+    coordinator = joined_coordinator(clients=3, cohort=3)
     for _ in range(3):
-        for client in cohort_of(made)[:2]:
-            made.reported(report(made, client))
-        made.deadline_passed(made.round)
-        made.close_round()
-    plans = {envelope.client: envelope for envelope, _ in plans_of(made)}
+        for client in cohort_of(coordinator)[:2]:
+            coordinator.reported(report(coordinator, client))
+        coordinator.deadline_passed(coordinator.round)
+        coordinator.close_round()
+    plans = {envelope.client: envelope for envelope, _ in plans_of(coordinator)}
     missed = {client: len(ALGORITHM.unpack_commits(plan.body[1])) for client, plan in plans.items()}
     assert missed == {0: 1, 1: 1, 2: 3}
 
 
 @pytest.mark.parametrize("evaluator_first", [True, False])
 def test_a_diverged_replica_is_named_whichever_digest_comes_first(evaluator_first: bool) -> None:
-    made = coordinator(verify_every=1, algorithm=DeComFL(perturbations=2, momentum=0.5))
-    client = cohort_of(made)[0]
+    coordinator = joined_coordinator(verify_every=1, algorithm=DeComFL(perturbations=2, momentum=0.5))
+    client = cohort_of(coordinator)[0]
     truth = Evaluation(0, 0, {}, {"momentum": b"m" * 8, "x": b"x" * 8}).pack()
-    bad = report(made, client, digests={"momentum": b"m" * 8, "x": b"y" * 8})
+    bad = report(coordinator, client, digests={"momentum": b"m" * 8, "x": b"y" * 8})
     if evaluator_first:
-        made.evaluated(truth, 0, 0, 0)
-        refusal = made.reported(bad)
+        coordinator.evaluated(truth, 0, 0, 0)
+        refusal = coordinator.reported(bad)
     else:
-        assert made.reported(bad) is None
-        (refusal,) = made.evaluated(truth, 0, 0, 0)[1]
+        assert coordinator.reported(bad) is None
+        (refusal,) = coordinator.evaluated(truth, 0, 0, 0)[1]
     assert refusal is not None
     assert refusal.reason == "diverged"
     assert refusal.detail == f"client {client} holds other bits than the evaluator at version 0: its x differs"
 
 
 def test_a_restored_coordinator_decides_alike() -> None:
-    made = coordinator(quorum=2)
+    coordinator = joined_coordinator(quorum=2)
     log = []
     for _ in range(4):
-        for client in cohort_of(made):
-            made.reported(report(made, client, [float(client), 1.0]))
-        log.append(made.close_round().commit)
-    other = coordinator(quorum=2)
-    other.restore(made.checkpoint(), log, positions(made))
-    assert other.checkpoint() == made.checkpoint()
-    assert [envelope for envelope, _ in plans_of(other)] == [envelope for envelope, _ in plans_of(made)]
+        for client in cohort_of(coordinator):
+            coordinator.reported(report(coordinator, client, [float(client), 1.0]))
+        log.append(coordinator.close_round().commit)
+    other = joined_coordinator(quorum=2)
+    other.restore(coordinator.checkpoint(), log, positions(coordinator))
+    assert other.checkpoint() == coordinator.checkpoint()
+    assert [envelope for envelope, _ in plans_of(other)] == [envelope for envelope, _ in plans_of(coordinator)]
 
 
 def test_no_metric_can_take_the_name_of_what_the_run_itself_knows() -> None:
-    made = coordinator(metrics=["round", "bytes_up", "loss"])
-    made.ask_evaluator()
+    coordinator = joined_coordinator(metrics=["round", "bytes_up", "loss"])
+    coordinator.ask_evaluator()
     said = Evaluation(0, 0, {"round": 99.0, "bytes_up": -1.0, "loss": 2.0}, DIGESTS)
-    line, _ = made.evaluated(said.pack(), 10**9, 5, 6)
+    line, _ = coordinator.evaluated(said.pack(), 10**9, 5, 6)
     assert line == {"round": 0, "version": 0, "time_s": 1.0, "loss": 2.0, "bytes_up": 5, "bytes_down": 6}
 
 
@@ -184,13 +184,13 @@ NOT_SOUND = {
 
 @pytest.mark.parametrize("said", [*NOT_SOUND.values()], ids=[*NOT_SOUND])
 def test_an_evaluation_that_is_not_what_was_asked_for_is_refused_and_holds_nothing_up(said: Evaluation) -> None:
-    made = coordinator(metrics=["loss", "gap"])
-    made.ask_evaluator()
-    line, (refusal,) = made.evaluated(said.pack(), 0, 0, 0)
-    assert line is None and made.last_digest == "" and not made.progress.averages
+    coordinator = joined_coordinator(metrics=["loss", "gap"])
+    coordinator.ask_evaluator()
+    line, (refusal,) = coordinator.evaluated(said.pack(), 0, 0, 0)
+    assert line is None and coordinator.last_digest == "" and not coordinator.progress.averages
     assert refusal.reason in ("bad-payload", "wrong-version") and len(refusal.detail) < 700
-    assert made.refusals.by_reason() == {refusal.reason: {str(EVALUATOR): 1}}
-    assert made.progress.awaited == 0
+    assert coordinator.refusals.by_reason() == {refusal.reason: {str(EVALUATOR): 1}}
+    assert coordinator.progress.awaited == 0
 
 
 @pytest.mark.parametrize(
@@ -205,48 +205,48 @@ def test_an_evaluation_that_is_not_what_was_asked_for_is_refused_and_holds_nothi
     ],
 )
 def test_an_evaluation_out_of_shape_is_refused(body: list[Any]) -> None:
-    made = coordinator(metrics=["loss", "gap"])
-    made.ask_evaluator()
-    line, (refusal,) = made.evaluated(Envelope(Kind.EVALUATION, EVALUATOR, 0, 0, body), 0, 0, 0)
-    assert (line, refusal.reason, made.progress.awaited) == (None, "bad-payload", 0)
+    coordinator = joined_coordinator(metrics=["loss", "gap"])
+    coordinator.ask_evaluator()
+    line, (refusal,) = coordinator.evaluated(Envelope(Kind.EVALUATION, EVALUATOR, 0, 0, body), 0, 0, 0)
+    assert (line, refusal.reason, coordinator.progress.awaited) == (None, "bad-payload", 0)
 
 
 def test_a_measurement_counts_once_whatever_it_found() -> None:
-    made = coordinator(metrics=["loss", "gap"])
-    made.ask_evaluator()
+    coordinator = joined_coordinator(metrics=["loss", "gap"])
+    coordinator.ask_evaluator()
     said = Evaluation(0, 0, {"gap": math.inf, "loss": math.nan}, DIGESTS).pack()
-    line, refusals = made.evaluated(said, 0, 0, 0)
+    line, refusals = coordinator.evaluated(said, 0, 0, 0)
     assert line is not None and math.isnan(line["loss"]) and not refusals
-    line, (refusal,) = made.evaluated(said, 0, 0, 0)
+    line, (refusal,) = coordinator.evaluated(said, 0, 0, 0)
     assert line is None and refusal.reason == "not-asked"
 
 
 def test_a_closed_round_tells_how_it_went() -> None:
-    made = coordinator(clients=4, cohort=4)
-    made.open_round(now_ns=5)
+    coordinator = joined_coordinator(clients=4, cohort=4)
+    coordinator.open_round(now_ns=5)
     for client in (0, 1):
-        made.reported(report(made, client), 6)
-    made.deadline_passed(0)
-    first = made.close_round(now_ns=9)
+        coordinator.reported(report(coordinator, client), 6)
+    coordinator.deadline_passed(0)
+    first = coordinator.close_round(now_ns=9)
     assert first.record == RoundRecord(5, 9, True, [0, 0, 0, 0], [])
-    made.open_round(now_ns=10)
+    coordinator.open_round(now_ns=10)
     for client in range(4):
-        made.reported(report(made, client), 11)
-    assert made.close_round(now_ns=12).record == RoundRecord(10, 12, False, [1, 1, 1, 1], [])
+        coordinator.reported(report(coordinator, client), 11)
+    assert coordinator.close_round(now_ns=12).record == RoundRecord(10, 12, False, [1, 1, 1, 1], [])
     assert RoundRecord.unpack(first.record.pack()) == first.record
 
 
 def test_a_late_report_is_told_with_its_age_and_its_client() -> None:
-    made = coordinator(clients=3, cohort=3, policy={"late": {}})
-    made.open_round()
-    late = report(made, 2)
+    coordinator = joined_coordinator(clients=3, cohort=3, policy={"late": {}})
+    coordinator.open_round()
+    late = report(coordinator, 2)
     for number in (0, 1):
         for client in (0, 1):
-            made.reported(report(made, client))
+            coordinator.reported(report(coordinator, client))
         if number == 1:
-            assert made.reported(late) is None
-        made.deadline_passed(number)
-        record = made.close_round().record
+            assert coordinator.reported(late) is None
+        coordinator.deadline_passed(number)
+        record = coordinator.close_round().record
         assert record.late == ([] if number == 0 else [(1, [2])])
         assert RoundRecord.unpack(record.pack()) == record
-        made.open_round()
+        coordinator.open_round()

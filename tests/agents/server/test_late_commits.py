@@ -9,62 +9,62 @@ from algorithm_cases import bits, over_the_wire
 from coordinator_cases import ALGORITHM, plans_of, positions, report
 from hypothesis import given
 from hypothesis import strategies as st
-from late_cases import SCHEDULED, close, lenient, play, reason, terms
+from late_cases import SCHEDULED, close_at_deadline, lenient_coordinator, play_round, refusal_reason, terms
 
 from seedbus.bus import Envelope
 
 
 def test_a_late_report_is_read_and_kept_in_the_shape_of_its_own_round() -> None:
-    made = lenient(algorithm=SCHEDULED, discount=0)
-    first = play(made, 0)
-    close(made)
-    second = play(made, 0)
-    assert made.reported(first[1]) is None
-    close(made)
-    play(made, 0)
-    assert [reason(made, each) for each in (first[2], first[3], second[1])] == [None] * 3
-    closed = close(made)
+    coordinator = lenient_coordinator(algorithm=SCHEDULED, discount=0)
+    first = play_round(coordinator, 0)
+    close_at_deadline(coordinator)
+    second = play_round(coordinator, 0)
+    assert coordinator.reported(first[1]) is None
+    close_at_deadline(coordinator)
+    play_round(coordinator, 0)
+    assert [refusal_reason(coordinator, each) for each in (first[2], first[3], second[1])] == [None] * 3
+    closed = close_at_deadline(coordinator)
     assert terms(closed) == [
         (2, 1.0, [[1.0], [1.0]]),
         (0, 2 * 0.25, [[3.5, 3.5]]),
         (1, 0.25, [[2.0, 2.0, 2.0]]),
     ]
-    assert bits(SCHEDULED.unpack_commits(over_the_wire(SCHEDULED.pack_commits(made.history.since(0)).body))) == bits(
-        made.history.since(0)
-    )
-    packed = SCHEDULED.pack_commits(made.history.since(0))
+    assert bits(
+        SCHEDULED.unpack_commits(over_the_wire(SCHEDULED.pack_commits(coordinator.history.since(0)).body))
+    ) == bits(coordinator.history.since(0))
+    packed = SCHEDULED.pack_commits(coordinator.history.since(0))
     assert (packed.scalars, packed.seeds) == (2 + (3 + 2) + (2 + 2 + 3), 1 + 2 + 3)
 
 
 def test_what_a_client_that_lags_is_told_holds_the_late_terms_and_is_counted() -> None:
-    made = lenient(discount=0)
-    late = play(made, 0)
-    close(made)
-    play(made, 0)
-    made.reported(late[1])
-    close(made)
-    plans = {envelope.client: (envelope, tally) for envelope, tally in plans_of(made)}
+    coordinator = lenient_coordinator(discount=0)
+    late = play_round(coordinator, 0)
+    close_at_deadline(coordinator)
+    play_round(coordinator, 0)
+    coordinator.reported(late[1])
+    close_at_deadline(coordinator)
+    plans = {envelope.client: (envelope, tally) for envelope, tally in plans_of(coordinator)}
     envelope, tally = plans[3]
     missed = ALGORITHM.unpack_commits(over_the_wire(envelope.body)[1])
-    assert bits(missed) == bits(made.history.since(0)) and len(missed[1].terms) == 2
+    assert bits(missed) == bits(coordinator.history.since(0)) and len(missed[1].terms) == 2
     assert (tally.scalars, tally.seeds) == (6, 4), "three terms of two scalars, and the plan's own seed"
 
 
 def test_a_commit_holds_a_term_for_every_round_that_may_be_late() -> None:
-    made = lenient(clients=2, max_staleness=400, discount=0)
+    coordinator = lenient_coordinator(clients=2, max_staleness=400, discount=0)
     pending_joins = []
     for _ in range(400):
-        made.open_round()
-        pending_joins.append(report(made, 1))
-        made.reported(report(made, 0))
-        close(made)
-    play(made, 0)
-    assert {reason(made, envelope) for envelope in pending_joins} == {None}
-    closed = close(made)
+        coordinator.open_round()
+        pending_joins.append(report(coordinator, 1))
+        coordinator.reported(report(coordinator, 0))
+        close_at_deadline(coordinator)
+    play_round(coordinator, 0)
+    assert {refusal_reason(coordinator, envelope) for envelope in pending_joins} == {None}
+    closed = close_at_deadline(coordinator)
     assert [round for round, _, _ in terms(closed)] == [400, *range(400)]
-    assert bits(ALGORITHM.unpack_commits(over_the_wire(ALGORITHM.pack_commits(made.history.since(0)).body))) == bits(
-        made.history.since(0)
-    )
+    assert bits(
+        ALGORITHM.unpack_commits(over_the_wire(ALGORITHM.pack_commits(coordinator.history.since(0)).body))
+    ) == bits(coordinator.history.since(0))
 
 
 answers = st.lists(st.tuples(st.sets(st.integers(0, 3)), st.sets(st.integers(0, 11))), min_size=1, max_size=8)
@@ -75,27 +75,31 @@ def test_whatever_comes_when_every_report_counts_at_most_once_and_a_restored_coo
     history: list[tuple[set[int], set[int]]], max_staleness: int, quorum: int, cut: int
 ) -> None:
     options: dict[str, Any] = {"max_staleness": max_staleness, "algorithm": SCHEDULED, "quorum": quorum, "discount": 0}
-    made, pending_joins, counted = lenient(**options), list[Envelope](), dict[int, list[float]]()
+    coordinator, pending_joins, counted = lenient_coordinator(**options), list[Envelope](), dict[int, list[float]]()
     for number, (prompt, tardy) in enumerate(history):
         if number == cut:
-            fresh = lenient(**options)
-            fresh.restore(made.checkpoint(), made.history.since(0), positions(made))
-            assert fresh.checkpoint() == made.checkpoint()
-            made = fresh
-        kept = play(made, *prompt)
+            fresh = lenient_coordinator(**options)
+            fresh.restore(coordinator.checkpoint(), coordinator.history.since(0), positions(coordinator))
+            assert fresh.checkpoint() == coordinator.checkpoint()
+            coordinator = fresh
+        kept = play_round(coordinator, *prompt)
         for place in tardy:
             if place < len(pending_joins):
-                late, stale = pending_joins[place], made.round - pending_joins[place].round
-                if made.reported(late) is None:
+                late, stale = pending_joins[place], coordinator.round - pending_joins[place].round
+                if coordinator.reported(late) is None:
                     assert 0 < stale <= max_staleness
                     counted.setdefault(late.round, []).append(late.client)
         pending_joins.extend(kept.values())
-        close(made)
+        close_at_deadline(coordinator)
     assert all(len(set(clients)) == len(clients) for clients in counted.values())
-    late_terms = [term for commit in made.history.since(0) for term in commit.terms if term.round != commit.round]
+    late_terms = [
+        term for commit in coordinator.history.since(0) for term in commit.terms if term.round != commit.round
+    ]
     in_commits = sum(4 * term.weight * float(term.scalars[0, 0]) for term in late_terms)  # each report weighs ¼
-    stashed = sum(float(each[0, 0]) for old in made._rounds._overdue._rounds.values() for each in old.reports.values())
+    stashed = sum(
+        float(each[0, 0]) for old in coordinator._rounds._overdue._rounds.values() for each in old.reports.values()
+    )
     lost = sum(client + 1.0 for clients in counted.values() for client in clients) - in_commits - stashed
-    assert lost == pytest.approx(0, abs=1e-5) or (lost > 0 and made.version < made.round), (
+    assert lost == pytest.approx(0, abs=1e-5) or (lost > 0 and coordinator.version < coordinator.round), (
         "only what grew too old before the next commit is lost"
     )

@@ -7,9 +7,9 @@ import tracemalloc
 
 import pytest
 from coordinator_cases import PROOF
-from hall import Hall
 from hypothesis import given
 from hypothesis import strategies as st
+from registration_harness import RegistrationHarness
 
 from seedbus.agents.messages import Span
 from seedbus.agents.refusals import MAX_NOTED
@@ -18,87 +18,89 @@ from seedbus.bus.transport import MAX_SPANS, NO_CLIENTS, NOT_YET, STRANGER, Righ
 
 
 def test_who_wishes_certain_clients_gets_them() -> None:
-    hall = Hall()
-    assert hall.offered(HostRequest(((1, 2), (5, 5)))) == Offer(HOST, ((1, 2), (5, 5)), True, b"the scenario")
-    assert hall.offered(HostRequest(((0, 0),))) == Offer(HOST - 1, ((0, 0),), False, b"the scenario")
+    harness = RegistrationHarness()
+    assert harness.offer(HostRequest(((1, 2), (5, 5)))) == Offer(HOST, ((1, 2), (5, 5)), True, b"the scenario")
+    assert harness.offer(HostRequest(((0, 0),))) == Offer(HOST - 1, ((0, 0),), False, b"the scenario")
 
 
 def test_who_wishes_a_number_of_clients_gets_the_first_that_are_free() -> None:
-    hall = Hall()
-    hall.offered(HostRequest(((1, 1),), evaluates=False))
-    assert hall.offered(HostRequest(count=3)).spans == ((0, 0), (2, 3))
-    assert hall.offered(HostRequest(count=2)).spans == ((4, 5),)
+    harness = RegistrationHarness()
+    harness.offer(HostRequest(((1, 1),), evaluates=False))
+    assert harness.offer(HostRequest(count=3)).spans == ((0, 0), (2, 3))
+    assert harness.offer(HostRequest(count=2)).spans == ((4, 5),)
 
 
 def test_who_does_not_say_gets_its_share_and_the_last_what_is_left() -> None:
-    hall = Hall(clients=5, processes=3)
-    assert [hall.comes(HostRequest()).spans for _ in range(3)] == [((0, 1),), ((2, 3),), ((4, 4),)]
-    assert hall.declined(HostRequest()) == Declined("no-clients", "all 5 clients have their processes")
+    harness = RegistrationHarness(clients=5, processes=3)
+    assert [harness.register(HostRequest()).spans for _ in range(3)] == [((0, 1),), ((2, 3),), ((4, 4),)]
+    assert harness.decline(HostRequest()) == Declined("no-clients", "all 5 clients have their processes")
 
 
 def test_a_process_that_only_evaluates_takes_nobodys_share() -> None:
-    hall = Hall(clients=5, processes=2)
-    hall.comes(HostRequest(count=NO_CLIENTS))
-    assert [hall.comes(HostRequest(evaluates=False)).spans for _ in range(2)] == [((0, 2),), ((3, 4),)]
+    harness = RegistrationHarness(clients=5, processes=2)
+    harness.register(HostRequest(count=NO_CLIENTS))
+    assert [harness.register(HostRequest(evaluates=False)).spans for _ in range(2)] == [((0, 2),), ((3, 4),)]
 
 
 def test_an_offer_keeps_nobody_out_and_the_first_that_joins_has_the_clients() -> None:
-    hall = Hall(clients=4, processes=2)
-    idle = [hall.offered(HostRequest(evaluates=False), STRANGER) for _ in range(6)]
+    harness = RegistrationHarness(clients=4, processes=2)
+    idle = [harness.offer(HostRequest(evaluates=False), STRANGER) for _ in range(6)]
     assert idle[0].spans == ((0, 1),) and idle[1].spans == ((2, 3),), "what nobody was offered comes first"
-    first, second = (hall.comes(HostRequest(), rights=STRANGER) for _ in range(2))
+    first, second = (harness.register(HostRequest(), rights=STRANGER) for _ in range(2))
     assert (first.spans, second.spans) == (((0, 1),), ((2, 3),))
-    late = hall.registration.admit(idle[0].host, hall.joining(idle[0], Span(0, 1, 0)))
+    late = harness.registration.admit(idle[0].host, harness.join_frame(idle[0], Span(0, 1, 0)))
     assert isinstance(late, Declined) and late.reason == "taken"
 
 
 def test_strangers_neither_evaluate_nor_say_what_x0_is() -> None:
-    hall = Hall(clients=2, proofs={"selftest": PROOF["selftest"]})
-    assert hall.declined(HostRequest(count=NO_CLIENTS), STRANGER).reason == "no-clients"
-    stranger = hall.offered(HostRequest(), STRANGER)
+    harness = RegistrationHarness(clients=2, proofs={"selftest": PROOF["selftest"]})
+    assert harness.decline(HostRequest(count=NO_CLIENTS), STRANGER).reason == "no-clients"
+    stranger = harness.offer(HostRequest(), STRANGER)
     assert not stranger.evaluates
-    joining = hall.joining(stranger, Span(0, 1, 0), x0=b"a false x0 digest")
-    early = hall.registration.admit(stranger.host, joining)
-    assert isinstance(early, Declined) and early.reason == NOT_YET and "x0" not in hall.coordinator.proofs
-    hall.comes(HostRequest(count=NO_CLIENTS))
-    assert hall.coordinator.proofs == PROOF
-    assert hall.joins(stranger.host, Span(0, 1, 0), x0=b"a false x0 digest")[0][0].kind is Kind.REFUSE
+    join_frame = harness.join_frame(stranger, Span(0, 1, 0), x0=b"a false x0 digest")
+    early = harness.registration.admit(stranger.host, join_frame)
+    assert isinstance(early, Declined) and early.reason == NOT_YET and "x0" not in harness.coordinator.proofs
+    harness.register(HostRequest(count=NO_CLIENTS))
+    assert harness.coordinator.proofs == PROOF
+    assert harness.join(stranger.host, Span(0, 1, 0), x0=b"a false x0 digest")[0][0].kind is Kind.REFUSE
 
 
 def test_a_proof_serves_for_the_offer_that_it_was_made_for_and_for_no_other() -> None:
-    hall = Hall(clients=2, processes=1)
-    first, second = (hall.offered(HostRequest(), STRANGER) for _ in range(2))
+    harness = RegistrationHarness(clients=2, processes=1)
+    first, second = (harness.offer(HostRequest(), STRANGER) for _ in range(2))
     assert first.nonce != second.nonce
-    recorded = hall.joining(first, Span(0, 1, 0))
-    admitted = hall.registration.admit(first.host, recorded)
+    recorded = harness.join_frame(first, Span(0, 1, 0))
+    admitted = harness.registration.admit(first.host, recorded)
     assert not isinstance(admitted, Declined) and admitted[1]
-    hall.registration.gone(first.host, "its connection ended")
-    third = hall.offered(HostRequest(), STRANGER)
+    harness.registration.gone(first.host, "its connection ended")
+    third = harness.offer(HostRequest(), STRANGER)
     assert third.host == first.host, "the recorded bytes name this very host"
-    again = hall.registration.admit(third.host, recorded)
+    again = harness.registration.admit(third.host, recorded)
     assert not isinstance(again, Declined) and [decode(frame).kind for frame in again[0]] == [Kind.REFUSE]
 
 
 def test_offers_of_every_second_client_leave_an_honest_share_whole() -> None:
-    hall = Hall(clients=900, processes=1)
+    harness = RegistrationHarness(clients=900, processes=1)
     for start in range(0, 900, 128):
         every_second = tuple((client, client) for client in range(start, min(start + 128, 900), 2))
-        hall.offered(HostRequest(every_second), STRANGER)
-    assert hall.comes(HostRequest(), rights=STRANGER).spans == ((0, 899),)
+        harness.offer(HostRequest(every_second), STRANGER)
+    assert harness.register(HostRequest(), rights=STRANGER).spans == ((0, 899),)
 
 
 def test_a_keys_clients_are_all_its_own_where_it_does_not_say_how_many() -> None:
-    hall = Hall(clients=50, processes=2)
-    halves = [hall.comes(HostRequest(), rights=Rights(spans=(span,))).spans for span in ((0, 24), (25, 49))]
+    harness = RegistrationHarness(clients=50, processes=2)
+    halves = [harness.register(HostRequest(), rights=Rights(spans=(span,))).spans for span in ((0, 24), (25, 49))]
     assert halves == [((0, 24),), ((25, 49),)]
 
 
 def test_a_false_proof_is_refused_before_anything_takes_as_long_as_there_are_clients() -> None:
-    hall = Hall(clients=1_000_000, processes=1)
-    offer = hall.offered(HostRequest(), STRANGER)
+    harness = RegistrationHarness(clients=1_000_000, processes=1)
+    offer = harness.offer(HostRequest(), STRANGER)
     tracemalloc.start()
     try:
-        refused = hall.registration.admit(offer.host, hall.joining(offer, Span(0, 999_999, 0), x0=b"a false x0 digest"))
+        refused = harness.registration.admit(
+            offer.host, harness.join_frame(offer, Span(0, 999_999, 0), x0=b"a false x0 digest")
+        )
         assert tracemalloc.get_traced_memory()[1] < 2**20
     finally:
         tracemalloc.stop()
@@ -107,51 +109,51 @@ def test_a_false_proof_is_refused_before_anything_takes_as_long_as_there_are_cli
 
 @pytest.mark.parametrize("more", [{}, {"losses": b"of a compiler"}], ids=["as-it-should-be", "with-losses-of-its-own"])
 def test_a_join_for_clients_of_others_makes_none_of_them_a_member(more: dict[str, bytes]) -> None:
-    hall = Hall(clients=4, processes=2)
-    stranger = hall.offered(HostRequest(((0, 1),)), STRANGER)
-    hall.registration.admit(stranger.host, hall.joining(stranger, Span(2, 3, 0), **more))
-    assert hall.coordinator.versions == {} and hall.told.refusals
+    harness = RegistrationHarness(clients=4, processes=2)
+    stranger = harness.offer(HostRequest(((0, 1),)), STRANGER)
+    harness.registration.admit(stranger.host, harness.join_frame(stranger, Span(2, 3, 0), **more))
+    assert harness.coordinator.versions == {} and harness.observer.refusals
 
 
 def test_a_key_hosts_the_clients_that_it_is_authorised_for() -> None:
-    hall, rights = Hall(clients=6, processes=1), Rights(spans=((1, 2), (5, 5)))
-    assert hall.declined(HostRequest(((0, 1),)), rights).reason == "not-authorised"
-    assert hall.offered(HostRequest(((1, 2),)), rights).spans == ((1, 2),)
-    assert hall.comes(HostRequest(), rights=rights).spans == ((5, 5),), "what nobody was offered comes first"
-    assert hall.comes(HostRequest(), rights=rights).spans == ((1, 2),)
-    assert hall.declined(HostRequest(), rights).reason == "no-clients"
+    harness, rights = RegistrationHarness(clients=6, processes=1), Rights(spans=((1, 2), (5, 5)))
+    assert harness.decline(HostRequest(((0, 1),)), rights).reason == "not-authorised"
+    assert harness.offer(HostRequest(((1, 2),)), rights).spans == ((1, 2),)
+    assert harness.register(HostRequest(), rights=rights).spans == ((5, 5),), "what nobody was offered comes first"
+    assert harness.register(HostRequest(), rights=rights).spans == ((1, 2),)
+    assert harness.decline(HostRequest(), rights).reason == "no-clients"
 
 
 @given(st.integers(1, 60).flatmap(lambda clients: st.tuples(st.just(clients), st.integers(1, clients))))
 def test_shares_differ_by_one_client_at_most(numbers: tuple[int, int]) -> None:
     clients, processes = numbers
-    hall = Hall(clients=clients, processes=processes)
-    shares = [sum(last - first + 1 for first, last in hall.offered(HostRequest()).spans) for _ in range(processes)]
+    harness = RegistrationHarness(clients=clients, processes=processes)
+    shares = [sum(last - first + 1 for first, last in harness.offer(HostRequest()).spans) for _ in range(processes)]
     assert sum(shares) == clients and min(shares) >= max(1, max(shares) - 1)
 
 
 @pytest.mark.parametrize("is_virtual", [True, False])
 def test_a_run_could_go_on_while_who_is_missing_has_been_offered_to_somebody(is_virtual: bool) -> None:
-    hall = Hall(clients=4, processes=2, is_virtual=is_virtual)
+    harness = RegistrationHarness(clients=4, processes=2, is_virtual=is_virtual)
     states = []
-    for step in (lambda: None, lambda: hall.offered(HostRequest()), lambda: hall.offered(HostRequest())):
+    for step in (lambda: None, lambda: harness.offer(HostRequest()), lambda: harness.offer(HostRequest())):
         step()
-        states.append((hall.registration.can_go_on, hall.registration.could_go_on))
+        states.append((harness.registration.can_go_on, harness.registration.could_go_on))
     # in real time one client and an evaluator are enough
     assert states == [(False, False), (False, not is_virtual), (False, True)]
 
 
 def test_one_process_evaluates_and_only_if_it_would() -> None:
-    hall = Hall()
+    harness = RegistrationHarness()
     wishes = [HostRequest(evaluates=False), HostRequest(evaluates=True), HostRequest(evaluates=True)]
-    assert [hall.offered(wish).evaluates for wish in wishes] == [False, True, False]
+    assert [harness.offer(wish).evaluates for wish in wishes] == [False, True, False]
 
 
 def test_who_would_only_evaluate_may_when_nobody_else_does() -> None:
-    hall = Hall(processes=1)
-    hall.comes(HostRequest(evaluates=False))
-    assert hall.offered(HostRequest(evaluates=True)) == Offer(HOST - 1, (), True, b"the scenario")
-    assert hall.declined(HostRequest()).reason == "no-clients"
+    harness = RegistrationHarness(processes=1)
+    harness.register(HostRequest(evaluates=False))
+    assert harness.offer(HostRequest(evaluates=True)) == Offer(HOST - 1, (), True, b"the scenario")
+    assert harness.decline(HostRequest()).reason == "no-clients"
 
 
 @pytest.mark.parametrize(
@@ -164,140 +166,142 @@ def test_who_would_only_evaluate_may_when_nobody_else_does() -> None:
     ],
 )
 def test_what_cannot_be_had_is_declined_and_nothing_is_taken(wish: HostRequest, reason: str, detail: str) -> None:
-    hall = Hall()
-    hall.comes(HostRequest(((2, 3),), evaluates=False))
-    declined = hall.declined(wish)
+    harness = RegistrationHarness()
+    harness.register(HostRequest(((2, 3),), evaluates=False))
+    declined = harness.decline(wish)
     assert declined.reason == reason and re.search(detail, declined.detail)
-    assert hall.offered(HostRequest(count=4)) == Offer(HOST - 1, ((0, 1), (4, 5)), True, b"the scenario")
+    assert harness.offer(HostRequest(count=4)) == Offer(HOST - 1, ((0, 1), (4, 5)), True, b"the scenario")
 
 
 def test_a_wish_for_more_clients_than_there_are_numbers_costs_no_memory() -> None:
-    hall = Hall()
+    harness = RegistrationHarness()
     tracemalloc.start()
     try:
-        assert hall.declined(HostRequest(((0, 2**20),))).reason == "unknown-client"
+        assert harness.decline(HostRequest(((0, 2**20),))).reason == "unknown-client"
         assert tracemalloc.get_traced_memory()[1] < 2**20
     finally:
         tracemalloc.stop()
 
 
 def test_spans_that_overlap_are_one_wish_for_those_clients() -> None:
-    hall = Hall()
-    offer = hall.offered(HostRequest(((3, 4), (0, 1), (1, 2), (1, 1))))
+    harness = RegistrationHarness()
+    offer = harness.offer(HostRequest(((3, 4), (0, 1), (1, 2), (1, 1))))
     assert offer.spans == ((0, 4),)
-    assert hall.joins(offer.host, Span(0, 4, 0))[1], "it has joined with all that it was offered"
+    assert harness.join(offer.host, Span(0, 4, 0))[1], "it has joined with all that it was offered"
 
 
 @pytest.mark.parametrize("is_virtual", [True, False])
 def test_clients_of_a_process_that_has_gone_are_offered_to_the_next(is_virtual: bool) -> None:
-    hall = Hall(clients=6, processes=2, is_virtual=is_virtual)
-    hall.comes(HostRequest())
-    hall.comes(HostRequest())
-    assert hall.registration.hosts == [HOST - 1, HOST] and hall.registration.missing == set()
-    hall.registration.gone(HOST, "its connection ended")
-    assert hall.registration.missing == {0, 1, 2, EVALUATOR} and hall.registration.hosts == [HOST - 1]
-    event, facts = hall.told.notes[-1]
+    harness = RegistrationHarness(clients=6, processes=2, is_virtual=is_virtual)
+    harness.register(HostRequest())
+    harness.register(HostRequest())
+    assert harness.registration.hosts == [HOST - 1, HOST] and harness.registration.missing == set()
+    harness.registration.gone(HOST, "its connection ended")
+    assert harness.registration.missing == {0, 1, 2, EVALUATOR} and harness.registration.hosts == [HOST - 1]
+    event, facts = harness.observer.events[-1]
     assert (event, facts["host"], facts["why"]) == ("gone", HOST, "its connection ended") and "0…2" in facts["clients"]
-    assert hall.offered(HostRequest()) == Offer(HOST, ((0, 2),), True, b"the scenario")
+    assert harness.offer(HostRequest()) == Offer(HOST, ((0, 2),), True, b"the scenario")
 
 
 def test_a_process_that_goes_before_it_has_joined_was_never_there() -> None:
-    hall = Hall(is_virtual=False)
-    hall.offered(HostRequest(((1, 2),)))
-    hall.registration.gone(HOST, "it said nothing")
-    assert not any(hall.changes) and hall.coordinator.versions == {}
-    assert hall.offered(HostRequest(((1, 2),))).evaluates
+    harness = RegistrationHarness(is_virtual=False)
+    harness.offer(HostRequest(((1, 2),)))
+    harness.registration.gone(HOST, "it said nothing")
+    assert not any(harness.sent_plans) and harness.coordinator.versions == {}
+    assert harness.offer(HostRequest(((1, 2),))).evaluates
 
 
 def test_in_simulated_time_nothing_else_comes_of_a_process_that_goes() -> None:
-    hall = Hall(clients=6, processes=1)
-    hall.comes(HostRequest())
-    hall.coordinator.open_round()
-    hall.changes.clear()
-    hall.registration.gone(HOST, "it was killed")
-    assert hall.coordinator.missing == list(range(6)) and hall.changes == []
-    hall.comes(HostRequest())
-    assert hall.coordinator.missing == list(range(6)) and hall.changes == [[]]
+    harness = RegistrationHarness(clients=6, processes=1)
+    harness.register(HostRequest())
+    harness.coordinator.open_round()
+    harness.sent_plans.clear()
+    harness.registration.gone(HOST, "it was killed")
+    assert harness.coordinator.missing == list(range(6)) and harness.sent_plans == []
+    harness.register(HostRequest())
+    assert harness.coordinator.missing == list(range(6)) and harness.sent_plans == [[]]
 
 
 def test_in_real_time_the_clients_of_a_process_that_goes_have_left_the_run() -> None:
-    hall = Hall(clients=6, processes=2, is_virtual=False)
-    hall.comes(HostRequest())
-    hall.comes(HostRequest())
-    hall.coordinator.open_round()
-    hall.changes.clear()
-    hall.registration.gone(HOST, "it was killed")
-    assert hall.coordinator.missing == [3, 4, 5] and hall.changes == [[]], "whoever waits is told to look again"
-    hall.registration.gone(HOST - 1, "it was killed")
-    assert hall.coordinator.is_round_over and not hall.coordinator.has_members
-    hall.comes(HostRequest())
-    assert hall.coordinator.has_members
+    harness = RegistrationHarness(clients=6, processes=2, is_virtual=False)
+    harness.register(HostRequest())
+    harness.register(HostRequest())
+    harness.coordinator.open_round()
+    harness.sent_plans.clear()
+    harness.registration.gone(HOST, "it was killed")
+    assert harness.coordinator.missing == [3, 4, 5] and harness.sent_plans == [[]], (
+        "whoever waits is told to look again"
+    )
+    harness.registration.gone(HOST - 1, "it was killed")
+    assert harness.coordinator.is_round_over and not harness.coordinator.has_members
+    harness.register(HostRequest())
+    assert harness.coordinator.has_members
 
 
 def test_in_real_time_a_process_that_goes_half_way_through_its_joining_leaves_no_member() -> None:
-    hall = Hall(clients=6, processes=1, is_virtual=False)
-    hall.offered(HostRequest())
-    hall.joins(HOST, Span(0, 1, 0))
-    hall.registration.gone(HOST, "it was killed")
-    assert not hall.coordinator.has_members
+    harness = RegistrationHarness(clients=6, processes=1, is_virtual=False)
+    harness.offer(HostRequest())
+    harness.join(HOST, Span(0, 1, 0))
+    harness.registration.gone(HOST, "it was killed")
+    assert not harness.coordinator.has_members
 
 
 def test_in_simulated_time_a_run_goes_on_when_all_are_there() -> None:
-    hall = Hall(clients=4, processes=2)
+    harness = RegistrationHarness(clients=4, processes=2)
     states = []
     for step in (
-        lambda: hall.comes(HostRequest()),
-        lambda: hall.comes(HostRequest()),
-        lambda: hall.registration.gone(HOST, "…"),
+        lambda: harness.register(HostRequest()),
+        lambda: harness.register(HostRequest()),
+        lambda: harness.registration.gone(HOST, "…"),
     ):
         step()
-        states.append((hall.registration.can_go_on, hall.registration.was_complete))
+        states.append((harness.registration.can_go_on, harness.registration.was_complete))
     assert states == [(False, False), (True, True), (False, True)]
 
 
 def test_in_real_time_a_run_goes_on_while_a_quorum_and_an_evaluator_are_there() -> None:
-    hall = Hall(clients=4, processes=2, is_virtual=False)
-    first = hall.comes(HostRequest(evaluates=False))
-    alone = hall.registration.can_go_on
-    second = hall.comes(HostRequest())
-    hall.registration.gone(first.host, "…")
-    with_the_other = hall.registration.can_go_on
-    hall.registration.gone(second.host, "…")
-    assert [alone, with_the_other, hall.registration.can_go_on] == [False, True, False]
-    assert hall.registration.was_complete
+    harness = RegistrationHarness(clients=4, processes=2, is_virtual=False)
+    first = harness.register(HostRequest(evaluates=False))
+    alone = harness.registration.can_go_on
+    second = harness.register(HostRequest())
+    harness.registration.gone(first.host, "…")
+    with_the_other = harness.registration.can_go_on
+    harness.registration.gone(second.host, "…")
+    assert [alone, with_the_other, harness.registration.can_go_on] == [False, True, False]
+    assert harness.registration.was_complete
 
 
 def test_a_stranger_is_told_of_a_few_times_and_counted_always() -> None:
-    hall = Hall()
+    harness = RegistrationHarness()
     for _ in range(MAX_NOTED + 7):
-        hall.registration.refused("10.0.0.1:4", "protocol", "protocol 4")
-    assert hall.told.refusals == ["protocol"] * MAX_NOTED
-    assert hall.coordinator.refusals.peers == {("10.0.0.1:4", "protocol"): MAX_NOTED + 7}
+        harness.registration.refused("10.0.0.1:4", "protocol", "protocol 4")
+    assert harness.observer.refusals == ["protocol"] * MAX_NOTED
+    assert harness.coordinator.refusals.peers == {("10.0.0.1:4", "protocol"): MAX_NOTED + 7}
 
 
 def test_a_process_that_only_evaluates_takes_no_clients_when_it_comes_again() -> None:
-    hall = Hall(clients=4, processes=1)
-    hall.registration.gone(hall.offered(HostRequest()).host, "the server came anew")
-    offer = hall.offered(HostRequest(count=NO_CLIENTS))
+    harness = RegistrationHarness(clients=4, processes=1)
+    harness.registration.gone(harness.offer(HostRequest()).host, "the server came anew")
+    offer = harness.offer(HostRequest(count=NO_CLIENTS))
     assert offer.spans == () and offer.evaluates
 
 
 def test_a_process_is_offered_no_more_spans_than_it_may_ask_for_again() -> None:
-    hall = Hall(clients=400, processes=1)
+    harness = RegistrationHarness(clients=400, processes=1)
     for client in range(0, 400, 2):
-        hall.comes(HostRequest(((client, client),), evaluates=False))
-    left = [hall.comes(HostRequest(evaluates=False)).spans for _ in range(4)]
+        harness.register(HostRequest(((client, client),), evaluates=False))
+    left = [harness.register(HostRequest(evaluates=False)).spans for _ in range(4)]
     assert [len(spans) for spans in left] == [MAX_SPANS] * 3 + [200 - 3 * MAX_SPANS]
 
 
 def test_what_was_offered_and_came_to_nothing_is_offered_first_again() -> None:
-    hall = Hall(clients=6, processes=3)
-    first, second = hall.offered(HostRequest(count=2)), hall.offered(HostRequest(count=2))
-    overlapping = hall.offered(HostRequest(((1, 2),)))
-    hall.registration.gone(first.host, "it gave up")
-    assert hall.comes(HostRequest(((1, 1),))).spans == ((1, 1),)
-    hall.registration.gone(overlapping.host, "it gave up")
-    assert hall.offered(HostRequest(count=4)).spans == ((0, 0), (2, 2), (4, 5)), (
+    harness = RegistrationHarness(clients=6, processes=3)
+    first, second = harness.offer(HostRequest(count=2)), harness.offer(HostRequest(count=2))
+    overlapping = harness.offer(HostRequest(((1, 2),)))
+    harness.registration.gone(first.host, "it gave up")
+    assert harness.register(HostRequest(((1, 1),))).spans == ((1, 1),)
+    harness.registration.gone(overlapping.host, "it gave up")
+    assert harness.offer(HostRequest(count=4)).spans == ((0, 0), (2, 2), (4, 5)), (
         "nobody else's, and none that has joined"
     )
     assert second.spans == ((2, 3),)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from coordinator_cases import ALGORITHM, PROOF, cohort_of, coordinator, joins, plans_of, positions, report
+from coordinator_cases import ALGORITHM, PROOF, cohort_of, joined_coordinator, joins, plans_of, positions, report
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -29,39 +29,39 @@ class Stage:
 
     def __init__(self, source: str = "evaluator", rounds: int = 5, **options: Any) -> None:
         lag = Lag(snapshot_after_commits=2, source=source, chunk_bytes=SIZE, window=WINDOW)
-        self.made: Coordinator = coordinator(clients=3, cohort=3, lag=lag, **options)
+        self.coordinator: Coordinator = joined_coordinator(clients=3, cohort=3, lag=lag, **options)
         self.truth: Replica = ALGORITHM.replica(X0)
         self.plans: list[Envelope] = []
-        self.made.left([2])
+        self.coordinator.left([2])
         for _ in range(rounds):
             self.open()
             for client in (0, 1):
-                assert self.made.reported(report(self.made, client)) is None
+                assert self.coordinator.reported(report(self.coordinator, client)) is None
             self.close()
-        self.made.joined(Join(2, (Span(2, 2, 0),), **PROOF), is_due=True)
+        self.coordinator.joined(Join(2, (Span(2, 2, 0),), **PROOF), is_due=True)
 
     def open(self) -> list[Envelope]:
-        self.plans = [envelope for envelope, _ in plans_of(self.made)]
+        self.plans = [envelope for envelope, _ in plans_of(self.coordinator)]
         return self.plans
 
     def close(self) -> None:
-        commit = self.made.close_round().commit
+        commit = self.coordinator.close_round().commit
         if commit is not None:
             ALGORITHM.apply(self.truth, [commit])
 
     def sent(self) -> list[Envelope]:
-        return [envelope for envelope, _ in self.made.take_outbox()]
+        return [envelope for envelope, _ in self.coordinator.take_outbox()]
 
     def give(self, asked: Envelope) -> None:
         """The source does as it is asked."""
         for piece in SnapshotSource().pieces(asked, self.truth):
-            assert self.made.reported(piece) is None
+            assert self.coordinator.reported(piece) is None
 
     def awaits(self) -> bool:
-        return self.made.snapshots.awaits_evaluator
+        return self.coordinator.snapshots.awaits_evaluator
 
     def holds(self) -> bool:
-        return self.made.snapshots.held is not None
+        return self.coordinator.snapshots.held is not None
 
     def request_snapshot(self) -> list[Envelope]:
         """Let whoever is asked give pieces, until nobody is any more; returns what else is sent."""
@@ -87,7 +87,7 @@ class Stage:
         return self.title
 
     def pull(self, *wanted: int, client: int = 2, title: Title | None = None) -> Any:
-        return self.made.reported(chunks.pull(title or self.title, wanted, client, self.made.round))
+        return self.coordinator.reported(chunks.pull(title or self.title, wanted, client, self.coordinator.round))
 
 
 def reason(refusal: Any) -> str:
@@ -101,7 +101,7 @@ def test_who_lags_is_offered_a_snapshot_and_the_others_get_their_plans() -> None
     (offer,) = stage.request_snapshot()
     assert (offer.kind, offer.client, offer.base) == (Kind.SNAPSHOT, 2, 5)
     assert stage.pull(0, 1, 2) is None
-    sent = stage.made.take_outbox()
+    sent = stage.coordinator.take_outbox()
     whole = b"".join(field.tobytes() for _, field in sorted(stage.truth.fields.items()))
     for index, (envelope, tally) in enumerate(sent):
         assert chunks.unpack(envelope) == Chunk(stage.title, index, whole[SIZE * index : SIZE * (index + 1)])
@@ -112,7 +112,7 @@ def test_who_lags_is_offered_a_snapshot_and_the_others_get_their_plans() -> None
 def test_who_has_installed_it_gets_the_rest_in_its_plan() -> None:
     stage = Stage()
     stage.offered()
-    plans, refusal = joins(stage.made, Join(2, (Span(2, 2, 5),), **PROOF))
+    plans, refusal = joins(stage.coordinator, Join(2, (Span(2, 2, 5),), **PROOF))
     assert refusal is None
     ((plan, _),) = plans
     assert (plan.kind, plan.client, ALGORITHM.unpack_commits(plan.body[1])) == (Kind.PLAN, 2, [])
@@ -124,7 +124,7 @@ def test_a_snapshot_serves_until_it_is_older_than_the_budget() -> None:
     versions = []
     for _ in range(6):
         for client in (0, 1):
-            stage.made.reported(report(stage.made, client))
+            stage.coordinator.reported(report(stage.coordinator, client))
         stage.close()
         stage.open()
         versions += [envelope.base for envelope in stage.request_snapshot()]
@@ -187,10 +187,10 @@ def test_an_offer_is_good_for_a_few_times_all_chunks() -> None:
 def test_whatever_comes_is_refused_or_harmless(kind: Kind, client: int, base: int, body: Any) -> None:
     stage = Stage("peer")
     stage.open()
-    before = stage.made.snapshots.pack()
-    refusal = stage.made.reported(Envelope(kind, client, stage.made.round, base, body))
+    before = stage.coordinator.snapshots.pack()
+    refusal = stage.coordinator.reported(Envelope(kind, client, stage.coordinator.round, base, body))
     assert refusal is not None or client == EVALUATOR
-    assert stage.made.snapshots.held is None and stage.made.snapshots.pack() == before
+    assert stage.coordinator.snapshots.held is None and stage.coordinator.snapshots.pack() == before
 
 
 def test_a_description_of_the_evaluator_comes_before_a_peer_is_asked() -> None:
@@ -201,7 +201,7 @@ def test_a_description_of_the_evaluator_comes_before_a_peer_is_asked() -> None:
     assert stage.awaits()
     stage.give(asked)
     assert not stage.awaits() and stage.sent() == []
-    stage.made.reported(report(stage.made, 1))
+    stage.coordinator.reported(report(stage.coordinator, 1))
     (asked,) = stage.sent()
     assert (asked.client, asked.base, asked.body) == (1, 5, [SIZE, [[0, 2]]])
     stage.give(asked)
@@ -213,7 +213,7 @@ def _peer_asked() -> tuple[Stage, Envelope]:
     stage = Stage("peer")
     stage.open()
     stage.give(stage.sent()[0])
-    stage.made.reported(report(stage.made, 1))
+    stage.coordinator.reported(report(stage.coordinator, 1))
     return stage, stage.sent()[0]
 
 
@@ -237,16 +237,16 @@ def test_pieces_that_nobody_asked_for_are_refused() -> None:
         (chunks.description(title, 1, 5), "not-fetched"),
     ]
     for piece, word in cases:
-        assert reason(stage.made.reported(piece)) == word
+        assert reason(stage.coordinator.reported(piece)) == word
     for piece in good:
-        assert stage.made.reported(piece) is None
-    assert reason(stage.made.reported(good[0])) == "not-fetched"
+        assert stage.coordinator.reported(piece) is None
+    assert reason(stage.coordinator.reported(good[0])) == "not-fetched"
     assert [offer.client for offer in stage.request_snapshot()] == [2]
 
 
 def test_a_peer_that_has_moved_on_is_replaced_by_the_evaluator_at_once() -> None:
     stage, asked = _peer_asked()
-    assert stage.made.reported(chunks.description(Title(5, 0, b""), 1, asked.round)) is None
+    assert stage.coordinator.reported(chunks.description(Title(5, 0, b""), 1, asked.round)) is None
     (asked,) = stage.sent()
     assert asked.client == EVALUATOR
     stage.give(asked)
@@ -255,15 +255,15 @@ def test_a_peer_that_has_moved_on_is_replaced_by_the_evaluator_at_once() -> None
 
 def test_a_peer_that_leaves_is_replaced_by_the_evaluator_at_once() -> None:
     stage, _ = _peer_asked()
-    stage.made.left([1])
+    stage.coordinator.left([1])
     assert [asked.client for asked in stage.sent()] == [EVALUATOR]
 
 
 def test_a_peer_that_does_not_deliver_is_replaced_in_the_next_round() -> None:
     stage, asked = _peer_asked()
-    stage.made.deadline_passed(stage.made.round)
+    stage.coordinator.deadline_passed(stage.coordinator.round)
     stage.close()
-    assert stage.made.reported(SnapshotSource().pieces(asked, stage.truth)[0]) is not None
+    assert stage.coordinator.reported(SnapshotSource().pieces(asked, stage.truth)[0]) is not None
     stage.open()
     (asked,) = stage.sent()
     assert (asked.client, asked.body) == (EVALUATOR, [SIZE, [[0, 2]]])
@@ -273,7 +273,7 @@ def test_with_nobody_left_who_could_be_the_peer_the_evaluator_is() -> None:
     stage = Stage("peer")
     stage.open()
     stage.give(stage.sent()[0])
-    stage.made.left([0, 1])
+    stage.coordinator.left([0, 1])
     assert [(asked.kind, asked.client) for asked in stage.sent()] == [(Kind.FETCH, EVALUATOR)]
 
 
@@ -285,8 +285,8 @@ def test_who_finds_a_snapshot_bad_replays_and_a_peers_is_given_up() -> None:
     assert reason(stage.pull()) == "bad-snapshot"
     (plan,) = stage.sent()
     assert (plan.kind, plan.client, len(ALGORITHM.unpack_commits(plan.body[1]))) == (Kind.PLAN, 2, 5)
-    assert not stage.holds() and stage.made.snapshots.take_new() == b""
-    stage.made.deadline_passed(stage.made.round)
+    assert not stage.holds() and stage.coordinator.snapshots.take_new() == b""
+    stage.coordinator.deadline_passed(stage.coordinator.round)
     stage.close()
     stage.open()
     assert [asked.client for asked in stage.sent()] == [EVALUATOR]
@@ -296,7 +296,7 @@ def test_if_the_evaluator_has_none_whoever_lags_replays() -> None:
     stage = Stage()
     stage.open()
     stage.sent()
-    assert stage.made.reported(chunks.description(Title(5, 0, b""), EVALUATOR, 5)) is None
+    assert stage.coordinator.reported(chunks.description(Title(5, 0, b""), EVALUATOR, 5)) is None
     (plan,) = stage.sent()
     assert (plan.kind, len(messages.unpack_plan(ALGORITHM, plan)[1])) == (Kind.PLAN, 5)
     assert not stage.awaits()
@@ -307,18 +307,18 @@ def test_a_restored_server_holds_the_same_snapshot_and_serves_it_alike() -> None
     title = stage.offered()
     stage.pull(0, 1)
     stage.sent()
-    stage.made.deadline_passed(stage.made.round)
+    stage.coordinator.deadline_passed(stage.coordinator.round)
     stage.close()
-    packed = stage.made.snapshots.take_new()
-    assert packed and stage.made.snapshots.take_new() is None
+    packed = stage.coordinator.snapshots.take_new()
+    assert packed and stage.coordinator.snapshots.take_new() is None
     other = Stage(rounds=0)
-    commits = stage.made.history.since(0)
-    other.made.restore(stage.made.checkpoint(), commits, positions(stage.made), packed)
-    assert other.made.snapshots.pack() == stage.made.snapshots.pack()
+    commits = stage.coordinator.history.since(0)
+    other.coordinator.restore(stage.coordinator.checkpoint(), commits, positions(stage.coordinator), packed)
+    assert other.coordinator.snapshots.pack() == stage.coordinator.snapshots.pack()
     answers = []
-    for made in (stage.made, other.made):
-        assert made.reported(chunks.pull(title, (7, 12), 2, 5)) is None
-        answers.append([envelope for envelope, _ in made.take_outbox()])
+    for coordinator in (stage.coordinator, other.coordinator):
+        assert coordinator.reported(chunks.pull(title, (7, 12), 2, 5)) is None
+        answers.append([envelope for envelope, _ in coordinator.take_outbox()])
     assert answers[0] == answers[1] and len(answers[0]) == 2
 
 
@@ -327,24 +327,24 @@ def test_who_joins_after_a_snapshot_may_still_lose_its_place_twice() -> None:
     stage.offered()
     words = []
     for version in (5, 0, 0, 0):
-        _, refusal = joins(stage.made, Join(2, (Span(2, 2, version),), **PROOF))
+        _, refusal = joins(stage.coordinator, Join(2, (Span(2, 2, version),), **PROOF))
         words.append(None if refusal is None else refusal.reason)
     assert words == [None, None, None, "joins-again"]
 
 
 def test_cohorts_are_drawn_as_without_snapshots() -> None:
     stage = Stage()
-    assert cohort_of(stage.made) == [0, 1]
-    assert stage.made.missing == [0, 1, 2]
+    assert cohort_of(stage.coordinator) == [0, 1]
+    assert stage.coordinator.missing == [0, 1, 2]
 
 
 def test_a_server_that_crashed_asks_its_source_anew() -> None:
     stage, asked = _peer_asked()
     pieces = SnapshotSource().pieces(asked, stage.truth)
-    assert stage.made.reported(pieces[0]) is None
-    stage.made.checkpoint()
-    stage.made.crashed()
-    assert reason(stage.made.reported(pieces[1])) == "not-fetched"
+    assert stage.coordinator.reported(pieces[0]) is None
+    stage.coordinator.checkpoint()
+    stage.coordinator.crashed()
+    assert reason(stage.coordinator.reported(pieces[1])) == "not-fetched"
     stage.open()
     (again,) = stage.sent()
     assert (again.kind, again.client) == (Kind.FETCH, EVALUATOR)
@@ -353,15 +353,15 @@ def test_a_server_that_crashed_asks_its_source_anew() -> None:
 def test_who_has_installed_it_gets_its_plan_even_where_it_was_told_to_introduce_itself() -> None:
     stage = Stage()
     stage.offered()
-    plans, refusal = joins(stage.made, Join(2, (Span(2, 2, 5),), **PROOF), is_due=True)
+    plans, refusal = joins(stage.coordinator, Join(2, (Span(2, 2, 5),), **PROOF), is_due=True)
     assert refusal is None and [(plan.kind, plan.client) for plan, _ in plans] == [(Kind.PLAN, 2)]
 
 
 def test_who_was_told_nothing_before_its_round_closed_is_asked_again() -> None:
     stage = Stage("peer", policy={"buffer": 2, "late": {"max_staleness": 100}})
-    assert 2 not in [plan.client for plan in stage.open()] and 2 in stage.made.missing
+    assert 2 not in [plan.client for plan in stage.open()] and 2 in stage.coordinator.missing
     for client in (0, 1):
-        assert stage.made.reported(report(stage.made, client)) is None
+        assert stage.coordinator.reported(report(stage.coordinator, client)) is None
     stage.close()
     stage.open()
-    assert 2 in stage.made.missing
+    assert 2 in stage.coordinator.missing

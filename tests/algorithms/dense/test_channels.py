@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from algorithm_cases import bits, make, over_the_wire, seed_of
-from coordinator_cases import coordinator, plans_of
+from coordinator_cases import joined_coordinator, plans_of
 from dense_federation import START, Bowl, D, federate
 from worlds import go, scenario
 
@@ -30,15 +30,15 @@ def channel(**fields: Any) -> Any:
 @pytest.mark.parametrize("threshold", [0.0, 0.8, 1.5])
 def test_the_share_of_good_channels_is_that_of_rayleigh_fading(threshold: float) -> None:
     """P(|h| ≥ h_min) = e^(−h_min²), within five standard errors of 20,000 draws."""
-    made, trials = channel(threshold=threshold, snr_db=None), 20_000
-    found = sum(made.reaches(seed_of(n // 100), n % 100) for n in range(trials)) / trials
+    fading, trials = channel(threshold=threshold, snr_db=None), 20_000
+    found = sum(fading.reaches(seed_of(n // 100), n % 100) for n in range(trials)) / trials
     share = math.exp(-(threshold**2))
     assert abs(found - share) <= 5 * math.sqrt(share * (1 - share) / trials)
 
 
 def test_channels_are_drawn_anew_for_every_client_and_round() -> None:
-    made = channel()
-    rows = [[made.reaches(seed_of(round), client) for client in range(64)] for round in range(64)]
+    fading = channel()
+    rows = [[fading.reaches(seed_of(round), client) for client in range(64)] for round in range(64)]
     assert len({tuple(row) for row in rows}) == 64
     assert len(set(zip(*rows, strict=True))) == 64
 
@@ -47,11 +47,14 @@ def test_the_coordinator_asks_those_of_the_cohort_who_are_reached() -> None:
     algorithm = make("fedavg", channel="aircomp").sized(D)
     everybody: list[list[int]] = []
     some: list[list[int]] = []
-    for made, found in ((coordinator(40, 40, algorithm=algorithm), everybody), (coordinator(40, 10), some)):
+    for coordinator, found in (
+        (joined_coordinator(40, 40, algorithm=algorithm), everybody),
+        (joined_coordinator(40, 10), some),
+    ):
         for _ in range(5):
-            plans = plans_of(made)
+            plans = plans_of(coordinator)
             found.append([envelope.client for envelope, _ in plans])
-            made.close_round()
+            coordinator.close_round()
     assert [len(asked) for asked in some] == [10] * 5
     assert all(10 < len(asked) < 32 for asked in everybody) and len(set(map(tuple, everybody))) == 5
 
@@ -71,9 +74,9 @@ def test_noise_has_half_of_the_papers_complex_variance(snr_db: float, norms: lis
 
 
 def test_noise_is_of_its_round_and_of_its_vector() -> None:
-    made = channel()
-    noises = [made.noise(seed, number, [1.0], 50) for seed, number in ((1, 0), (1, 1), (2, 0))]
-    assert bits(made.noise(1, 0, [1.0], 50)) == bits(noises[0])
+    fading = channel()
+    noises = [fading.noise(seed, number, [1.0], 50) for seed, number in ((1, 0), (1, 1), (2, 0))]
+    assert bits(fading.noise(1, 0, [1.0], 50)) == bits(noises[0])
     assert all(abs(np.corrcoef(a, b)[0, 1]) < 0.7 for a, b in zip(noises, [*noises[1:], noises[0]], strict=True))
 
 
@@ -90,9 +93,9 @@ def test_what_the_server_has_is_the_mean_and_the_noise() -> None:
     algorithm = make("scaffold", learning_rate=0.05, local_steps=3).sized(D)
     replica = algorithm.replica(START)
     reports = [algorithm.local(replica, None, algorithm.plan(0, 0, 0), Bowl(i, 0))[0].vectors for i in range(3)]
-    made = channel(snr_db=-20.0, threshold=0.5)
+    fading = channel(snr_db=-20.0, threshold=0.5)
     largest = [[float(np.linalg.norm(vectors[number])) for vectors in reports] for number in (0, 1)]
-    noise = [made.noise(seed_of(0), number, largest[number], D) for number in (0, 1)]
+    noise = [fading.noise(seed_of(0), number, largest[number], D) for number in (0, 1)]
     assert np.abs(noise[0]).max() > 0.01
     assert np.abs(found.commits[0].fields[0] - clear.commits[0].fields[0] - noise[0]).max() < 1e-5
     assert np.abs(found.commits[0].fields[1] - clear.commits[0].fields[1] - noise[1] * 3 / 5).max() < 1e-4

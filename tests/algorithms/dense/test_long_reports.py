@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from bus_harness import Desk
-from clusters import Following, Serving
+from bus_harness import FakeRegistration
+from clusters import ClientsThread, ServerThread
 from hostile_peers import MORE, Peer, frame
-from standing import WIRES, listening
+from running_transports import SOCKET_TRANSPORTS, listening_hub
 from tcp_proxy import CountingProxy
 from wire_bytes import bytes_on_wire
 from worlds import scenario
@@ -89,10 +89,10 @@ def same(results: Results) -> dict[str, Any]:
 def by_two(what: Scenario, folder: Path, way: str) -> tuple[Results, tuple[int, int]]:
     """A run with two processes' worth of clients; and the bytes that a proxy has counted, over tcp."""
     bind = f"ipc://{folder}/hub" if way == "ipc" else "tcp://127.0.0.1:*"
-    with Serving(what, folder / "run", expect=2, bind=bind, transport=way) as server:
+    with ServerThread(what, folder / "run", expect=2, bind=bind, transport=way) as server:
         with CountingProxy(server.port if way == "tcp" else 0) as proxy:
             endpoint = proxy.endpoint if way == "tcp" else bind
-            hosts = [Following(what, endpoint, HostRequest(evaluates=number == 0)) for number in range(2)]
+            hosts = [ClientsThread(what, endpoint, HostRequest(evaluates=number == 0)) for number in range(2)]
             results = server.results()
             for host in hosts:
                 host.join(10)
@@ -111,7 +111,7 @@ def test_long_reports_count_in_memory(in_memory: dict[type[Bulky], Results]) -> 
     assert summary["traffic"]["by_kind"]["report"]["bytes"] > 3 * 3 * 5 * MILLION
 
 
-@pytest.mark.parametrize("way", WIRES)
+@pytest.mark.parametrize("way", SOCKET_TRANSPORTS)
 def test_long_reports_make_the_same_run_on_every_transport(
     tmp_path: Path, in_memory: dict[type[Bulky], Results], way: str
 ) -> None:
@@ -129,7 +129,7 @@ def test_long_reports_of_two_processes_are_counted_to_the_byte(
     assert way != "tcp" or ledger == counted
 
 
-@pytest.mark.parametrize("way", ["memory", *WIRES])
+@pytest.mark.parametrize("way", ["memory", *SOCKET_TRANSPORTS])
 def test_reports_that_are_too_long_are_named_and_stop_nothing(
     tmp_path: Path, in_memory: dict[type[Bulky], Results], way: str
 ) -> None:
@@ -147,8 +147,8 @@ def test_reports_that_are_too_long_are_named_and_stop_nothing(
 def test_what_is_slow_to_come_counts_as_life(tmp_path: Path) -> None:
     """Reports that take many heartbeats, at a megabyte a second."""
     what = bulky(Boastful, participation={"clients": 2}, stop={"rounds": 1})
-    with Serving(what, tmp_path / "run", heartbeat_s=0.1) as server, CountingProxy(server.port, MILLION) as proxy:
-        host = Following(what, proxy.endpoint)
+    with ServerThread(what, tmp_path / "run", heartbeat_s=0.1) as server, CountingProxy(server.port, MILLION) as proxy:
+        host = ClientsThread(what, proxy.endpoint)
         assert server.results().summary["version"] == 1
         host.join(10)
     assert host.failure is None and server.watcher.gone == 0 and server.watcher.joined == 1
@@ -157,11 +157,11 @@ def test_what_is_slow_to_come_counts_as_life(tmp_path: Path) -> None:
 async def test_strangers_may_send_no_more_than_in_any_other_run(tmp_path: Path) -> None:
     """Of one message, whole or not: of a HELLO's length, and then they are hung up on; ZeroMQ itself cuts off what is
     longer than a member's."""
-    async with listening("tcp", tmp_path, report_limit=50 * MILLION) as (hub, _):
-        desk, port = Desk((0, 3)), int(hub.endpoint.rpartition(":")[2])
-        hub.start(desk)
+    async with listening_hub("tcp", tmp_path, report_limit=50 * MILLION) as (hub, _):
+        registration, port = FakeRegistration((0, 3)), int(hub.endpoint.rpartition(":")[2])
+        hub.start(registration)
         for message in (frame(bytes(HELLO_BYTES)) + frame(bytes(HELLO_BYTES + 1)), frame(bytes(2**20), MORE) * 20):
             with await asyncio.to_thread(Peer, port) as peer:
                 await asyncio.to_thread(peer.raw, message)
                 assert await asyncio.to_thread(peer.is_hung_up)
-        assert desk.refusals == ["protocol", "too-long", "too-many-refusals", "unfinished-message"]
+        assert registration.refusals == ["protocol", "too-long", "too-many-refusals", "unfinished-message"]

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from algorithm_cases import make
-from comings import churn
-from coordinator_cases import cohort_of, coordinator
+from availability_scenarios import churn
+from coordinator_cases import cohort_of, joined_coordinator
 from dense_federation import START, Bowl, D
 from power_cuts import PowerCut, cut_power
 from worlds import go, outcome, scenario
@@ -59,22 +59,22 @@ def rows_of(results: Results, kind: Kind) -> list[dict[str, int]]:
 def gathered(norms: list[float]) -> tuple[Any, list[int]]:
     """A coordinator whose cohort has reported vectors of such lengths, and the cohort."""
     algorithm = make("fedavg", channel=SILENT).sized(D)
-    made = coordinator(4, 4, quorum=2, algorithm=algorithm, state=algorithm.first_state(START.copy))
-    cohort = cohort_of(made)
-    plan = algorithm.plan(made.round, made.version, 0)
+    coordinator = joined_coordinator(4, 4, quorum=2, algorithm=algorithm, state=algorithm.first_state(START.copy))
+    cohort = cohort_of(coordinator)
+    plan = algorithm.plan(coordinator.round, coordinator.version, 0)
     for client, norm in zip(cohort, norms, strict=False):
         report, _ = algorithm.local(algorithm.replica(START), None, plan, Bowl(client, 0))
         long = algorithm.with_values(report, report.vectors * np.float32(norm / report.norms[0]))
-        assert made.reported(messages.pack_report(algorithm, client, plan, long, {})) is None
-    return made, cohort
+        assert coordinator.reported(messages.pack_report(algorithm, client, plan, long, {})) is None
+    return coordinator, cohort
 
 
 def test_the_whole_cohort_is_told_the_largest_norm_of_those_who_were_heard() -> None:
-    made, cohort = gathered([0.5, 3.0, 1.0])
-    made.deadline_passed(made.round)
-    made.take_outbox()
-    made.close_round()
-    told = made.take_outbox()
+    coordinator, cohort = gathered([0.5, 3.0, 1.0])
+    coordinator.deadline_passed(coordinator.round)
+    coordinator.take_outbox()
+    coordinator.close_round()
+    told = coordinator.take_outbox()
     assert [(envelope.kind, envelope.client, envelope.round, envelope.base) for envelope, _ in told] == [
         (Kind.PEAK, client, 0, 0) for client in cohort
     ], "the fourth too, who was not heard"
@@ -84,11 +84,11 @@ def test_the_whole_cohort_is_told_the_largest_norm_of_those_who_were_heard() -> 
 
 
 def test_a_round_without_a_commit_and_a_run_without_a_channel_have_no_peak() -> None:
-    made, _ = gathered([0.5])
-    made.deadline_passed(made.round)
-    made.take_outbox()
-    assert made.close_round().commit is None and made.take_outbox() == []
-    plain = coordinator(3, 3)
+    coordinator, _ = gathered([0.5])
+    coordinator.deadline_passed(coordinator.round)
+    coordinator.take_outbox()
+    assert coordinator.close_round().commit is None and coordinator.take_outbox() == []
+    plain = joined_coordinator(3, 3)
     plain.open_round()
     plain.close_round()
     assert plain.take_outbox() == []

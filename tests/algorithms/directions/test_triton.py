@@ -15,7 +15,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from triton_device import DEVICE, HAS_GPU, Ferried, assert_alike, fetched, running, sent
+from triton_device import DEVICE, HAS_GPU, OnDevice, assert_alike, running, to_device, to_host
 
 from seedbus.algorithms.directions import Kind, reference, selftest
 from seedbus.algorithms.directions.triton_backend import TritonDirections
@@ -38,7 +38,7 @@ def _running() -> Iterator[None]:
 def both(kind: Kind, size: int, method: str, *arguments: Any, **keywords: Any) -> list[np.ndarray]:
     """What the reference and Triton make of a vector of NaNs."""
     results = []
-    for source in (reference(kind), Ferried(kind)):
+    for source in (reference(kind), OnDevice(kind)):
         out = np.full(size, np.nan, np.float32)
         getattr(source, method)(out, *arguments, **keywords)
         results.append(out)
@@ -110,13 +110,13 @@ def test_products_are_rounded_before_they_are_added(kind: Kind) -> None:
 def test_a_vector_may_be_perturbed_in_place(kind: Kind) -> None:
     x = np.linspace(0, 1, 5001, dtype=np.float32)
     expected, _ = both(kind, 5001, "perturb", x, 0.1, perturbation=3, **STREAM)
-    there = sent(x)
+    there = to_device(x)
     TritonDirections(kind).perturb(there, there, 0.1, perturbation=3, **STREAM)
-    assert_alike(fetched(there), expected)
+    assert_alike(to_host(there), expected)
 
 
 def test_the_self_test_has_the_digest_of_every_other_backend() -> None:
-    assert selftest(Ferried) == selftest(reference)
+    assert selftest(OnDevice) == selftest(reference)
 
 
 # bfloat16
@@ -129,9 +129,9 @@ def test_what_is_written_as_bfloat16_is_rounded_once_to_nearest_even() -> None:
     expected = np.empty_like(x)
     reference("rademacher").perturb(expected, x, 0.0, perturbation=0, **STREAM)
     out = torch.empty(x.size, dtype=torch.bfloat16, device=DEVICE)
-    TritonDirections("rademacher").perturb(out, sent(x), 0.0, perturbation=0, **STREAM)
+    TritonDirections("rademacher").perturb(out, to_device(x), 0.0, perturbation=0, **STREAM)
     narrow = FORMATS["bfloat16"]
-    assert_alike(fetched(out), narrow.widen(narrow.narrow(expected)))
+    assert_alike(to_host(out), narrow.widen(narrow.narrow(expected)))
 
 
 @each_kind
@@ -143,8 +143,8 @@ def test_a_bfloat16_model_is_perturbed_in_float32(kind: Kind) -> None:
     expected, _ = both(kind, 3001, "perturb", x, 1e-2, divisor=root, **keywords)
     for dtype, result in ((torch.float32, expected), (torch.bfloat16, narrow.widen(narrow.narrow(expected)))):
         out = torch.empty(3001, dtype=dtype, device=DEVICE)
-        TritonDirections(kind).perturb(out, sent(x).to(torch.bfloat16), 1e-2, divisor=sent(root), **keywords)
-        assert_alike(fetched(out), result)
+        TritonDirections(kind).perturb(out, to_device(x).to(torch.bfloat16), 1e-2, divisor=to_device(root), **keywords)
+        assert_alike(to_host(out), result)
 
 
 # what is refused
@@ -162,7 +162,7 @@ def test_a_bfloat16_model_is_perturbed_in_float32(kind: Kind) -> None:
 )
 def test_what_the_counter_cannot_say_is_refused(stream: dict[str, int], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
-        Ferried("gaussian").fill(np.empty(10, np.float32), **{"seed": 1, "step": 2, "perturbation": 3} | stream)
+        OnDevice("gaussian").fill(np.empty(10, np.float32), **{"seed": 1, "step": 2, "perturbation": 3} | stream)
 
 
 def test_tensors_that_no_kernel_takes_are_refused() -> None:

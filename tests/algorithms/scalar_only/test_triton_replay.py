@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from algorithm_cases import CONFIGURATIONS, make, rehearse, seed_of, x0
-from triton_device import DEVICE, HAS_GPU, assert_alike, fetched, replay, running, sent
+from triton_device import DEVICE, HAS_GPU, assert_alike, replay, running, to_device, to_host
 
 from seedbus.algorithms.contract import CommitGap, Vector
 from seedbus.algorithms.directions.triton_kernels import COUNT
@@ -77,11 +77,12 @@ def replayed(
     """What Triton makes of it, the commits folded in those parts."""
     types = types or {}
     tensors = {
-        name: sent(field).to(types.get(name, torch.float32)) for name, field in algorithm.replica(start).fields.items()
+        name: to_device(field).to(types.get(name, torch.float32))
+        for name, field in algorithm.replica(start).fields.items()
     }
     for part in parts:
         replay(tensors, algorithm, part)
-    return {name: fetched(tensor) for name, tensor in tensors.items()}
+    return {name: to_host(tensor) for name, tensor in tensors.items()}
 
 
 def narrowed(vector: Vector) -> Vector:

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 import zmq
-from clusters import Following, Serving
+from clusters import ClientsThread, ServerThread
 from gates import Gate
-from hostile_parcels import column, hello
+from hostile_packets import column, hello
 from processes import wait_for
 from tcp_proxy import CountingProxy
 from wire_bytes import FAULTS, bytes_on_wire
@@ -207,19 +207,19 @@ def keyed(tmp_path: Path) -> Keyed:
 
 
 @pytest.fixture
-def serving(tmp_path: Path, keyed: Keyed) -> Callable[..., Serving]:
-    def made(what: Any = WHAT, **placement: Any) -> Serving:
+def serving(tmp_path: Path, keyed: Keyed) -> Callable[..., ServerThread]:
+    def made(what: Any = WHAT, **placement: Any) -> ServerThread:
         options: dict[str, Any] = {"keys": keyed.folder, "evaluator": "keys", "heartbeat_s": 0.3} | placement
-        return Serving(what, tmp_path / "run", **options)
+        return ServerThread(what, tmp_path / "run", **options)
 
     return made
 
 
-def test_the_ledger_holds_every_byte_of_an_encrypted_wire(keyed: Keyed, serving: Callable[..., Serving]) -> None:
+def test_the_ledger_holds_every_byte_of_an_encrypted_wire(keyed: Keyed, serving: Callable[..., ServerThread]) -> None:
     what = lossy(algorithm=HISO, stop={"rounds": 60}, faults=FAULTS)
     with serving(what, expect=2) as server, CountingProxy(server.port) as proxy:
         other = keyed.authorise("other")
-        clients = [Following(what, proxy.endpoint, identity=each) for each in (keyed.all_rights, other)]
+        clients = [ClientsThread(what, proxy.endpoint, identity=each) for each in (keyed.all_rights, other)]
         results = server.results()
         for client in clients:
             client.join(10)
@@ -229,12 +229,12 @@ def test_the_ledger_holds_every_byte_of_an_encrypted_wire(keyed: Keyed, serving:
 
 
 def test_nobody_comes_in_without_a_key_that_is_authorised(
-    tmp_path: Path, keyed: Keyed, serving: Callable[..., Serving]
+    tmp_path: Path, keyed: Keyed, serving: Callable[..., ServerThread]
 ) -> None:
     stranger, other_server = KeyPair.new(), KeyPair.new()
     identities = [None, keyed.shows(stranger), Identity(keyed.holder, other_server.public)]
     with serving() as server:
-        turned = [Following(WHAT, server.watcher.endpoint, identity=each, patience_s=1.0) for each in identities]
+        turned = [ClientsThread(WHAT, server.watcher.endpoint, identity=each, patience_s=1.0) for each in identities]
         for each in turned:
             each.join(20)
         plain, unknown, mistaken = (each.failure for each in turned)
@@ -245,7 +245,7 @@ def test_nobody_comes_in_without_a_key_that_is_authorised(
         assert not server.watcher.joined
         keyed.entries["late"] = Entry("late", stranger.public, None, True)
         keyed.write()
-        late = Following(WHAT, server.watcher.endpoint, identity=keyed.shows(stranger))
+        late = ClientsThread(WHAT, server.watcher.endpoint, identity=keyed.shows(stranger))
         results = server.results()
         late.join(10)
         assert late.failure is None, "it was authorised while the server ran"
@@ -256,19 +256,19 @@ def test_nobody_comes_in_without_a_key_that_is_authorised(
     assert results.digest == in_memory.digest and outcome(results)[1] == outcome(in_memory)[1]
 
 
-def test_a_key_hosts_its_clients_and_does_what_it_may(keyed: Keyed, serving: Callable[..., Serving]) -> None:
+def test_a_key_hosts_its_clients_and_does_what_it_may(keyed: Keyed, serving: Callable[..., ServerThread]) -> None:
     few, no_evaluator = keyed.authorise("few", ((0, 3),)), keyed.authorise("no-evaluator")
     with serving() as server:
         endpoint = server.watcher.endpoint
-        asks = Following(WHAT, endpoint, HostRequest(((0, 4),)), identity=few)
+        asks = ClientsThread(WHAT, endpoint, HostRequest(((0, 4),)), identity=few)
         asks.join(20)
         assert isinstance(asks.failure, SentAway) and asks.failure.reason == "not-authorised"
         assert "not authorised for client 4" in str(asks.failure)
-        wishes = Following(WHAT, endpoint, HostRequest((), NO_CLIENTS, True), identity=no_evaluator, patience_s=0.5)
+        wishes = ClientsThread(WHAT, endpoint, HostRequest((), NO_CLIENTS, True), identity=no_evaluator, patience_s=0.5)
         wishes.join(20)
         assert isinstance(wishes.failure, SentAway) and wishes.failure.reason == "no-clients"
-        hosts = [Following(WHAT, endpoint, identity=few)]
-        hosts.append(Following(WHAT, endpoint, HostRequest(((4, 7),)), identity=keyed.all_rights))
+        hosts = [ClientsThread(WHAT, endpoint, identity=few)]
+        hosts.append(ClientsThread(WHAT, endpoint, HostRequest(((4, 7),)), identity=keyed.all_rights))
         server.results()
         for host in hosts:
             host.join(10)
@@ -278,12 +278,14 @@ def test_a_key_hosts_its_clients_and_does_what_it_may(keyed: Keyed, serving: Cal
 
 
 def test_a_key_that_is_revoked_is_gone_within_two_heartbeats_and_another_takes_its_place(
-    tmp_path: Path, keyed: Keyed, serving: Callable[..., Serving]
+    tmp_path: Path, keyed: Keyed, serving: Callable[..., ServerThread]
 ) -> None:
     gate, endangered = Gate(), keyed.authorise("endangered")
     with serving() as server:
-        stays = Following(WHAT, server.watcher.endpoint, HostRequest(((0, 5),)), identity=keyed.all_rights, gate=gate)
-        goes = Following(WHAT, server.watcher.endpoint, HostRequest(((6, 7),)), identity=endangered, patience_s=1.0)
+        stays = ClientsThread(
+            WHAT, server.watcher.endpoint, HostRequest(((0, 5),)), identity=keyed.all_rights, gate=gate
+        )
+        goes = ClientsThread(WHAT, server.watcher.endpoint, HostRequest(((6, 7),)), identity=endangered, patience_s=1.0)
         gate.open_to(20)
         wait_for(lambda: server.watcher.rounds >= 20)
         keyed.revoke("endangered")
@@ -292,7 +294,7 @@ def test_a_key_that_is_revoked_is_gone_within_two_heartbeats_and_another_takes_i
         assert time.monotonic() - began < 2 * 0.3 + 1.0, "of which a second is the machine's"
         goes.join(20)
         assert isinstance(goes.failure, ServerGone | SentAway)
-        comes = Following(WHAT, server.watcher.endpoint, HostRequest(((6, 7),)), identity=keyed.authorise("new"))
+        comes = ClientsThread(WHAT, server.watcher.endpoint, HostRequest(((6, 7),)), identity=keyed.authorise("new"))
         gate.open_to(2**32)
         results = server.results()
         for each in (stays, comes):
@@ -304,16 +306,16 @@ def test_a_key_that_is_revoked_is_gone_within_two_heartbeats_and_another_takes_i
 
 
 def test_a_table_that_goes_bad_in_mid_run_lets_nobody_in_and_sends_nobody_away(
-    tmp_path: Path, keyed: Keyed, serving: Callable[..., Serving]
+    tmp_path: Path, keyed: Keyed, serving: Callable[..., ServerThread]
 ) -> None:
     gate = Gate()
     with serving() as server:
-        host = Following(WHAT, server.watcher.endpoint, identity=keyed.all_rights, gate=gate)
+        host = ClientsThread(WHAT, server.watcher.endpoint, identity=keyed.all_rights, gate=gate)
         gate.open_to(20)
         wait_for(lambda: server.watcher.rounds >= 20)
         (keyed.folder / TABLE).write_text("[[key")
         wait_for(lambda: any("until then nobody is let in" in str(each.detail) for each in server.watcher.refusals))
-        late = Following(WHAT, server.watcher.endpoint, identity=keyed.all_rights, patience_s=1.0)
+        late = ClientsThread(WHAT, server.watcher.endpoint, identity=keyed.all_rights, patience_s=1.0)
         late.join(20)
         assert isinstance(late.failure, SentAway) and not server.watcher.gone
         gate.open_to(2**32)
@@ -339,7 +341,9 @@ def test_a_new_secret_replaces_the_public_half_of_one_that_is_no_more(tmp_path: 
     assert server_keys(tmp_path).public == (tmp_path / "server.public").read_bytes().strip()
 
 
-def test_a_routing_id_of_somebodys_key_gives_nobody_its_rights(keyed: Keyed, serving: Callable[..., Serving]) -> None:
+def test_a_routing_id_of_somebodys_key_gives_nobody_its_rights(
+    keyed: Keyed, serving: Callable[..., ServerThread]
+) -> None:
     """A name that a peer chooses is a name for ZeroMQ's own use."""
     few = keyed.authorise("few", ((0, 3),))
     with serving() as server, zmq.Context() as context:
@@ -352,5 +356,5 @@ def test_a_routing_id_of_somebodys_key_gives_nobody_its_rights(keyed: Keyed, ser
         answer = packet.read(dealer.recv())
         assert packet.read_decline(answer.content)[0] == "not-authorised"
         dealer.close()
-        Following(WHAT, server.watcher.endpoint, identity=keyed.all_rights)
+        ClientsThread(WHAT, server.watcher.endpoint, identity=keyed.all_rights)
         server.results()

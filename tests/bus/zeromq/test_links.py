@@ -11,7 +11,7 @@ import msgpack
 import pytest
 import zmq
 from fake_server import HOST, RUN, SCENARIO, SESSION
-from hostile_parcels import column
+from hostile_packets import column
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clusters import Following, Serving
+from clusters import ClientsThread, ServerThread
 from tcp_proxy import CountingProxy
 from wire_bytes import FAULTS, bytes_on_wire
 from worlds import HISO, lossy
@@ -20,8 +20,11 @@ LAG = {"snapshot_after_commits": 3, "chunk_bytes": 128, "window": 4, "source": "
 @pytest.mark.parametrize("hosts", [1, 2])
 def test_the_ledger_holds_every_byte_of_the_wire(tmp_path: Path, hosts: int, lag: Any) -> None:
     what = lossy(algorithm=HISO, stop={"rounds": 60}, faults=FAULTS, lag=lag)
-    with Serving(what, tmp_path / "run", expect=hosts, heartbeat_s=0.5) as server, CountingProxy(server.port) as proxy:
-        clients = [Following(what, proxy.endpoint, HostRequest(evaluates=number == 0)) for number in range(hosts)]
+    with (
+        ServerThread(what, tmp_path / "run", expect=hosts, heartbeat_s=0.5) as server,
+        CountingProxy(server.port) as proxy,
+    ):
+        clients = [ClientsThread(what, proxy.endpoint, HostRequest(evaluates=number == 0)) for number in range(hosts)]
         results = server.results()
         for client in clients:
             client.join(10)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clusters import Following, Serving, Watcher, free_endpoint, stopped_and_resumed
+from clusters import ClientsThread, RunWatcher, ServerThread, free_endpoint, stopped_and_resumed
 from worlds import HISO, lossy, outcome
 
 from seedbus.bus import HostRequest
@@ -29,7 +29,7 @@ def alike(results: Results, whole: Results) -> bool:
     return bool(mine == theirs and my_lines == their_lines)
 
 
-class Failing(Watcher):
+class Failing(RunWatcher):
     """Ends the server's run with an error once 20 rounds are closed."""
 
     def round_closed(self, closed: Any, now_ns: int, bytes_so_far: int) -> None:
@@ -41,16 +41,16 @@ class Failing(Watcher):
 def test_clients_of_a_server_that_fails_in_mid_run_join_the_resumed_one(tmp_path: Path) -> None:
     what = long(40)
     whole, told = run(what, tmp_path / "whole"), list[str]()
-    first = Serving(what, tmp_path / "run")
+    first = ServerThread(what, tmp_path / "run")
     first.watcher = Failing()
     with first:
         endpoint = first.watcher.endpoint
         note = lambda event, **facts: told.append(f"{event}: {facts}")  # noqa: E731
-        clients = [Following(what, endpoint, wish, note=note) for wish in HALVES]
+        clients = [ClientsThread(what, endpoint, wish, note=note) for wish in HALVES]
         with pytest.raises(RuntimeError, match="the disk is gone"):
             first.results()
     assert all(client.is_alive() for client in clients), "they believe that the run is over"
-    with Serving(what, tmp_path / "run", resume=True, bind=endpoint) as second:
+    with ServerThread(what, tmp_path / "run", resume=True, bind=endpoint) as second:
         results = second.results()
     for client in clients:
         client.join(10)

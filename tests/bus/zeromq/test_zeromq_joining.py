@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clusters import Following, Serving
+from clusters import ClientsThread, ServerThread
 from worlds import lossy
 
 from seedbus.agents.client.worker import Followers
@@ -45,14 +45,14 @@ def test_a_process_that_would_compute_other_bits_is_refused_by_name(
 ) -> None:
     what = lossy(stop={"rounds": 20})
     whole = run(what, tmp_path / "whole")
-    with Serving(what, tmp_path / "run") as server:
+    with ServerThread(what, tmp_path / "run") as server:
         endpoint = server.watcher.endpoint
-        first = Following(what, endpoint, HostRequest(((0, 3),)))
+        first = ClientsThread(what, endpoint, HostRequest(((0, 3),)))
         while not server.watcher.joined:
             first.join(0.01)
         with pytest.raises(JoinRefused, match=sentence):
             follow(endpoint, [HostRequest(((4, 7),))], other(what, **proof), patience_s=10)
-        Following(what, endpoint, HostRequest(((4, 7),)))
+        ClientsThread(what, endpoint, HostRequest(((4, 7),)))
         results = server.results()
     assert results.digest == whole.digest
     (reason,) = proof
@@ -61,8 +61,8 @@ def test_a_process_that_would_compute_other_bits_is_refused_by_name(
 
 def test_the_first_process_must_show_the_servers_own_self_test(tmp_path: Path) -> None:
     what = lossy(stop={"rounds": 5})
-    with Serving(what, tmp_path / "run") as server:
+    with ServerThread(what, tmp_path / "run") as server:
         with pytest.raises(JoinRefused, match="another build"):
             follow(server.watcher.endpoint, [HostRequest()], other(what, selftest=b"x" * 16), patience_s=10)
-        Following(what, server.watcher.endpoint)
+        ClientsThread(what, server.watcher.endpoint)
         assert server.results().summary["rounds"] == 5

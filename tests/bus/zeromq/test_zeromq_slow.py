@@ -9,12 +9,12 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from bus_harness import Desk, Follower
+from bus_harness import FakeRegistration, Follower
 from gates import Gate
-from hostile_arena import Worker
+from hostile_run import Worker
 from hostile_server import ServerProcess
-from hub_peers import WHAT, Door, Member, hub_at, pinging
-from standing import echo, listening, until
+from hub_peers import WHAT, Member, OneClientRegistration, hub_at, pinging
+from running_transports import echo, listening_hub, until
 from tcp_proxy import CountingProxy
 from worlds import go
 
@@ -28,7 +28,7 @@ LONG_S = 1.5  # that a welcome takes; whoever was silent so long would be gone t
 SAME = ("digest", "ledger_hash", "metrics", "rounds", "reason")
 
 
-class Laden(Desk):
+class Laden(FakeRegistration):
     """A reception with much to tell those who join."""
 
     def admit(self, host: int, frame: bytes) -> tuple[list[bytes], bool]:
@@ -39,50 +39,50 @@ class Laden(Desk):
 @asynccontextmanager
 async def laden(folder: Path) -> AsyncIterator[tuple[Hub, Laden]]:
     """A hub and its reception, and a follower at the end of a slow link."""
-    desk = Laden((0, 3))
-    async with listening("tcp", folder) as (hub, context):
-        hub.start(desk)
+    registration = Laden((0, 3))
+    async with listening_hub("tcp", folder) as (hub, context):
+        hub.start(registration)
         with CountingProxy(int(hub.endpoint.rpartition(":")[2]), rate=RATE) as proxy:
             options = {"context": context, "patience_s": 5.0}
             made = partial(Follower, handle=echo)
             thread = threading.Thread(target=follow, args=(proxy.endpoint, [HostRequest()], made), kwargs=options)
             thread.start()
-            await until(lambda: bool(desk.hosts))
-            yield hub, desk
-            for host in sorted(desk.hosts):
+            await until(lambda: bool(registration.hosts))
+            yield hub, registration
+            for host in sorted(registration.hosts):
                 hub.post(host, encode(Envelope(Kind.BYE, host, 0, 0))[0])
             await until(lambda: not thread.is_alive())
 
 
 async def test_a_welcome_that_is_long_under_way_is_waited_for(tmp_path: Path) -> None:
     answers = list[list[bytes]]()
-    async with laden(tmp_path) as (hub, desk):
+    async with laden(tmp_path) as (hub, registration):
         hub.deliver(1, b"a question", answers.append)
         hub.flush()
         await until(lambda: bool(answers))
-        assert len(desk.offers) == 1 and desk.gone_hosts == [] and answers == [echo(b"a question")]
+        assert len(registration.offers) == 1 and registration.gone_hosts == [] and answers == [echo(b"a question")]
 
 
 async def test_much_that_waits_behind_a_long_message_is_not_taken_for_a_peer_that_takes_nothing(tmp_path: Path) -> None:
     answers = list[list[bytes]]()
-    async with laden(tmp_path) as (hub, desk):
+    async with laden(tmp_path) as (hub, registration):
         for _ in range(200):  # more than ZeroMQ takes from us for one peer
             hub.deliver(1, b"a question", answers.append)
             hub.flush()
         await until(lambda: len(answers) == 200)
-        assert len(desk.offers) == 1 and desk.gone_hosts == []
+        assert len(registration.offers) == 1 and registration.gone_hosts == []
 
 
 async def test_who_has_joined_makes_room_for_nobody() -> None:
-    door = Door(b"")
-    async with hub_at(door) as (_, port):
+    registration = OneClientRegistration(b"")
+    async with hub_at(registration) as (_, port):
         first = Member(port)
         await first.offered()
         first.join()
-        await first.until(lambda: bool(door.hosts))
+        await first.until(lambda: bool(registration.hosts))
         late = Member(port)
-        await first.until(lambda: door.refusals == ["no-clients"])
-        assert door.why == []
+        await first.until(lambda: registration.refusals == ["no-clients"])
+        assert registration.gone_reasons == []
         for member in (first, late):
             member.peer.close()
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small_data import leaf, leaves, spoken, written
+from small_data import femnist_samples, leaf_file, leaf_sets, shakespeare_samples
 
 from seedbus.models import DataError, Iid, Natural
 from seedbus.models.data.samples import Images
@@ -32,7 +32,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Four writers and four roles, with 4 to 7 samples to train on."""
     monkeypatch.setenv("SEEDBUS_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("SEEDBUS_CACHE", str(tmp_path / "cache"))
-    leaves(tmp_path / "data")
+    leaf_sets(tmp_path / "data")
     return tmp_path / "data"
 
 
@@ -40,7 +40,7 @@ def test_images_of_all_files_are_read_whole_with_their_owners(data: Path) -> Non
     for _ in range(2):  # out of the files, and out of the cache
         train, test = Femnist().load()
         assert counts(train) == [4, 5, 6, 7] and counts(test) == [1, 2, 3, 4]
-        x, y = written(2, 6)
+        x, y = femnist_samples(2, 6)
         mine = train.take(np.flatnonzero(train.owners == 2))
         assert np.array_equal(mine.pixels.reshape(6, 784) / 255, x) and mine.labels.tolist() == y
 
@@ -49,7 +49,7 @@ def test_texts_are_read_as_symbols_and_the_stale_counts_are_not(data: Path) -> N
     for _ in range(2):
         train, test = Shakespeare().load()
         assert counts(train) == [4, 5, 6, 7] and test.labels.size == 1 + 2 + 3 + 4
-        x, y = spoken(3, 7)
+        x, y = shakespeare_samples(3, 7)
         mine = train.take(np.flatnonzero(train.owners == 3))
         assert ["".join(ALPHABET[symbol] for symbol in text) for text in mine.pixels] == x
         assert [ALPHABET[label] for label in mine.labels] == y
@@ -59,11 +59,11 @@ def test_a_client_is_a_person_and_keeps_to_their_samples(data: Path) -> None:
     problem: Any = Femnist(model="softmax", validation=0).bind(seed=1, clients=4, partition=Natural())
     assert [problem.samples(client) for client in range(4)] == [4, 5, 6, 7]
     _, labels = problem.objective(2, 0).batch(0)
-    assert sorted(labels.tolist()) == sorted(written(2, 6)[1])
+    assert sorted(labels.tolist()) == sorted(femnist_samples(2, 6)[1])
 
 
 def test_people_of_whom_all_is_held_out_are_no_clients(data: Path) -> None:
-    leaf(data / "leaf-femnist", "train", "all_data_2.json", {f"lone{n}": written(n, 1) for n in range(30)})
+    leaf_file(data / "leaf-femnist", "train", "all_data_2.json", {f"lone{n}": femnist_samples(n, 1) for n in range(30)})
     task = Femnist(model="softmax", validation=0.5)
     train, _ = task.hold_out(task.load()[0])
     people = len([count for count in counts(train) if count])

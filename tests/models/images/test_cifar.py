@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small_data import cifars
+from small_data import cifar_sets
 from torch import nn
 
 from seedbus.models import DataError, Iid
@@ -26,7 +26,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Small files where both sets are looked for, and a cache of their own."""
     monkeypatch.setenv("SEEDBUS_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("SEEDBUS_CACHE", str(tmp_path / "cache"))
-    cifars(tmp_path / "data")
+    cifar_sets(tmp_path / "data")
     return tmp_path / "data"
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clusters import Following, Serving
+from clusters import ClientsThread, ServerThread
 from small_language import bind as bind_task
 from small_language import write_model
 from worlds import HISO, outcome
@@ -98,14 +98,14 @@ def test_who_holds_other_weights_is_refused_by_name(tmp_path: Path, fine_tuning:
     what = fine_tuning(rounds=3, train={"kind": train})
     other = fine_tuning(rounds=3, train={"kind": train}, model=str(write_model(tmp_path / "other", seed=5)))
     assert np.array_equal(bind(what).x0(), bind(other).x0()) == (train == "lora"), "x₀ alone may not tell them apart"
-    with Serving(what, tmp_path / "run") as server:
+    with ServerThread(what, tmp_path / "run") as server:
         endpoint = server.watcher.endpoint
-        first = Following(what, endpoint, HostRequest(((0, 1),)))
+        first = ClientsThread(what, endpoint, HostRequest(((0, 1),)))
         while not server.watcher.joined:
             first.join(0.01)
         with pytest.raises(JoinRefused, match=r"\(x0\): .* another task, seed or set of weights"):
             follow(endpoint, [HostRequest(((2, 3),))], recruit(other, bind(other), NullObserver()), patience_s=10)
-        Following(what, endpoint, HostRequest(((2, 3),)))
+        ClientsThread(what, endpoint, HostRequest(((2, 3),)))
         results = server.results()
     assert list(results.summary["refusals"]["x0"].values()) == [1] and results.summary["rounds"] == 3
 

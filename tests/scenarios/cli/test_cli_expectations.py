@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from commands import Command, Said
+from commands import Command, CommandResult
 
 from seedbus.scenarios.errors import Exit
 
@@ -23,7 +23,7 @@ def test_a_run_that_misses_what_is_expected_exits_8_and_shows_what_it_found(seed
     }
     shown = seedbus("report", "run")
     assert shown.code == Exit.OK and "✓ rounds" in shown.out and "✗ gap" in shown.out
-    assert seedbus("run", "--resume", "run", "-q") == Said(Exit.MISSED, shown.out, "")
+    assert seedbus("run", "--resume", "run", "-q") == CommandResult(Exit.MISSED, shown.out, "")
     assert seedbus("run", "small.yaml", "--resume", "run", "-q", "--set", met).code == Exit.OK
     assert "✗" not in seedbus("report", "run").out
 

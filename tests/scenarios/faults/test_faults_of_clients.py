@@ -78,7 +78,7 @@ def test_messages_queue_on_a_narrow_link() -> None:
 def test_a_shared_link_is_granted_in_the_order_of_sending() -> None:
     harness = Harness(Network(shared_up_mbps=1, shared_down_mbps=2))
     arrivals(harness, *(make(client, size=BIT_MS) for client in (2, 0, 1) for make in (report, plan)))
-    found = {(letter.address, letter.at_ns) for letter in harness.letters}
+    found = {(receipt.address, receipt.at_ns) for receipt in harness.receipts}
     assert found == {(-1, MS), (-1, 2 * MS), (-1, 3 * MS), (2, MS // 2), (0, MS), (1, 3 * MS // 2)}
     assert [row.sender for row in harness.rows if row.kind == Kind.REPORT] == [2, 0, 1]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import Command, Said
+from commands import Command, CommandResult
 from worlds import go, scenario
 
 import seedbus
@@ -49,7 +49,7 @@ def is_clean(text: str) -> bool:
     return text.replace("\n", "").isprintable()
 
 
-def assert_plain(said: Said) -> None:
+def assert_plain(said: CommandResult) -> None:
     """One sentence or a clean result; a bug of ours would have another exit code, or be raised."""
     assert is_clean(said.out) and is_clean(said.err)
     assert said.code in set(Exit) - {Exit.BUG}

@@ -1,4 +1,4 @@
-"""A registration with all that it needs, for tests of processes that join, are refused and go."""
+"""A registration with everything that it needs, for tests of how processes are offered clients, join and leave."""
 
 from __future__ import annotations
 
@@ -33,8 +33,13 @@ from seedbus.bus.ledger import COLUMNS, Row
 from seedbus.bus.transport import OPERATOR, Rights
 
 
-class Hall:
-    """A registration with everything that it needs."""
+class RegistrationHarness:
+    """A registration with a coordinator, a bus and an observer.
+
+    Attributes:
+        actual_versions: follower → version; what the registration reads.
+        sent_plans: for each time that a process joined or left, (client, round) of the plans to send because of it.
+    """
 
     def __init__(
         self,
@@ -58,51 +63,51 @@ class Hall:
             believes=not is_virtual,
         )
         self.actual_versions: dict[int, int] = {}
-        self.changes: list[list[tuple[int, int]]] = []
-        """Each time a process joined or was gone: (client, round) of the plans that are to be sent again."""
-        self.told = Told()
+        self.sent_plans: list[list[tuple[int, int]]] = []
+        self.observer = RecordingObserver()
         self.registration = Registration(
             bus,
             self.coordinator,
-            self.told,
+            self.observer,
             scenario=b"the scenario",
             processes=processes,
             actual_versions=lambda: self.actual_versions,
-            on_change=lambda: self.changes.append(
+            on_change=lambda: self.sent_plans.append(
                 [(plan.client, plan.round) for plan, _ in self.coordinator.take_outbox()]
             ),
         )
 
-    def offered(self, request: HostRequest, rights: Rights = OPERATOR) -> Offer:
+    def offer(self, request: HostRequest, rights: Rights = OPERATOR) -> Offer:
         offer = self.registration.greet(request, rights)
         assert isinstance(offer, Offer), offer
         return offer
 
-    def declined(self, request: HostRequest, rights: Rights = OPERATOR) -> Declined:
+    def decline(self, request: HostRequest, rights: Rights = OPERATOR) -> Declined:
         answer = self.registration.greet(request, rights)
         assert isinstance(answer, Declined)
         return answer
 
-    def joins(self, host: int, *spans: Span, **proofs: bytes) -> tuple[list[Envelope], bool]:
-        admitted = self.registration.admit(host, joining(host, *spans, **proofs))
+    def join(self, host: int, *spans: Span, **proofs: bytes) -> tuple[list[Envelope], bool]:
+        """Let a host send a JOIN; return the answers to it, and whether the host is a member now."""
+        admitted = self.registration.admit(host, join_frame(host, *spans, **proofs))
         assert not isinstance(admitted, Declined), admitted
         return [decode(frame) for frame in admitted[0]], admitted[1]
 
-    def joining(self, offer: Offer, *spans: Span, **proofs: bytes) -> bytes:
-        """A JOIN whose proofs are bound to an offer."""
-        return joining(offer.host, *spans, **bound(PROOF | proofs, offer.nonce))
+    def join_frame(self, offer: Offer, *spans: Span, **proofs: bytes) -> bytes:
+        """Return a JOIN whose proofs are bound to an offer."""
+        return join_frame(offer.host, *spans, **bound(PROOF | proofs, offer.nonce))
 
-    def comes(self, request: HostRequest, version: int = 0, *, rights: Rights = OPERATOR) -> Offer:
-        """A process comes and joins; all of its clients say that they hold `version`."""
-        offer = self.offered(request, rights)
+    def register(self, request: HostRequest, version: int = 0, *, rights: Rights = OPERATOR) -> Offer:
+        """Let a process ask for clients and join with all that it is offered, each of them at `version`."""
+        offer = self.offer(request, rights)
         spans = [Span(first, last, version) for first, last in offer.spans]
-        admitted = self.registration.admit(offer.host, self.joining(offer, *spans))
+        admitted = self.registration.admit(offer.host, self.join_frame(offer, *spans))
         assert not isinstance(admitted, Declined) and admitted[1], admitted
         return offer
 
-    def stands(self, host: int, *spans: Span) -> tuple[list[int], int]:
-        """The versions that a WELCOME tells, and how many commits."""
-        (welcome,), _ = self.joins(host, *spans)
+    def welcomed_versions(self, host: int, *spans: Span) -> tuple[list[int], int]:
+        """Let a host join; return the versions that the WELCOME names, and how many commits it holds."""
+        (welcome,), _ = self.join(host, *spans)
         assert (welcome.kind, welcome.client, welcome.base) == (Kind.WELCOME, host, self.coordinator.version)
         versions, log, _ = messages.unpack_welcome(ALGORITHM, welcome, len(welcome.body[0]) // 4)
         assert [commit.version for commit in log] == list(range(1, len(log) + 1))
@@ -116,7 +121,7 @@ class Hall:
 
     @property
     def rows(self) -> list[tuple[str, int, int, int, str]]:
-        """(kind, sender, recipient, bytes, fate) of the messages since this was last asked for."""
+        """Return (kind, sender, recipient, bytes, fate) of the messages since the last call."""
         numbers = array("q", self.ledger.take_new())
         rows = [Row(*numbers[start : start + len(COLUMNS)]) for start in range(0, len(numbers), len(COLUMNS))]
         sizes = [row.header_bytes + row.payload_bytes for row in rows]
@@ -126,19 +131,19 @@ class Hall:
         ]
 
 
-class Told(NullObserver):
-    """Notes what an observer is told."""
+class RecordingObserver(NullObserver):
+    """Records the reasons of refusals, and the events with their facts, oldest first."""
 
     def __init__(self) -> None:
         self.refusals: list[str] = []
-        self.notes: list[tuple[str, dict[str, Any]]] = []
+        self.events: list[tuple[str, dict[str, Any]]] = []
 
     def refused(self, refusal: Any) -> None:
         self.refusals.append(refusal.reason)
 
     def noted(self, event: str, **facts: Any) -> None:
-        self.notes.append((event, facts))
+        self.events.append((event, facts))
 
 
-def joining(host: int, *spans: Span, **proofs: bytes) -> bytes:
+def join_frame(host: int, *spans: Span, **proofs: bytes) -> bytes:
     return encode(Join(host, spans, **(PROOF | proofs)).pack())[0]

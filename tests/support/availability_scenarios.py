@@ -1,4 +1,4 @@
-"""Scenarios in which clients come and go: what the tests of whole runs with them share."""
+"""Scenarios in which clients leave and return, for tests of whole runs."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def churn(stays: float = 1.0, away: float = 1.0, **fields: Any) -> dict[str, Any
 
 
 def ramp(start: int, *stages: tuple[int, int], **fields: Any) -> dict[str, Any]:
-    told = [{"rounds": rounds, "target": target} for rounds, target in stages]
-    return {"fault": "ramp", "start": start, "stages": told, **fields}
+    documents = [{"rounds": rounds, "target": target} for rounds, target in stages]
+    return {"fault": "ramp", "start": start, "stages": documents, **fields}
 
 
 FAULTS: dict[str, Faults] = {
@@ -49,8 +49,8 @@ FAULTS: dict[str, Faults] = {
 }
 
 
-def coming(name: str, **changes: Any) -> Scenario:
-    """One of these worlds, on links so slow that a JOIN outlasts a round now and then."""
+def availability_scenario(name: str, **changes: Any) -> Scenario:
+    """Return a scenario with the faults `FAULTS[name]`, on links so slow that a JOIN sometimes outlasts a round."""
     document: dict[str, Any] = {
         "algorithm": DECOMFL if len(name) % 2 else HISO,
         "faults": FAULTS[name],

@@ -1,4 +1,4 @@
-"""Peers that have been offered a client, and make no good use of it."""
+"""Peers that have been offered a client and misuse the offer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgpack
-from hostile_parcels import TOO_LONG, column, hello
+from hostile_packets import TOO_LONG, column, hello
 from hostile_peers import Peer
 
 from seedbus.agents.messages import Join, Span
@@ -16,18 +16,19 @@ from seedbus.bus import Envelope, Kind, encode
 from seedbus.bus.zeromq import packet as packet
 from seedbus.bus.zeromq.packet import NO_SESSION, Type
 
-CLIENT = 7  # whom they are offered
+CLIENT = 7  # the client that they are offered
 
 
-class Guest:
-    """A peer with a session. proof: what the run's processes show of themselves."""
+class PendingPeer:
+    """A peer with a session that has not joined. proof: the self-test and the x₀ digest of the run's processes."""
 
     def __init__(self, port: int, proof: Mapping[str, bytes]) -> None:
-        self.port, self.proof = port, proof
+        self.port = port
+        self.proof = proof
         self.greet(Peer(port))
 
     def greet(self, peer: Peer) -> None:
-        """Become a guest; whoever had the client before may still be leaving."""
+        """Get an offer; retry while the previous host of the client is still leaving."""
         for _ in range(100):
             self.peer = peer.send(hello(b"", column(CLIENT, CLIENT), 0, 0))
             answer = packet.read(self.peer.receive())
@@ -41,7 +42,7 @@ class Guest:
 
     @property
     def names(self) -> set[str]:
-        """What its refusals are counted under."""
+        """The names that its refusals are counted under."""
         return {self.peer.name, f"host {self.host} at {self.peer.name}", str(self.host)}
 
     def say(self, type: Type, *content: bytes) -> None:
@@ -51,22 +52,29 @@ class Guest:
         self.say(Type.POST, b"".join(map(packet.entry, frames)))
 
     def join(self, spans: Sequence[Sequence[int]] = ((CLIENT, CLIENT, 0),), **changes: Any) -> bytes:
-        """A JOIN's frame: the right one, but for the changes."""
-        said: dict[str, Any] = {"sender": self.host, "spans": tuple(Span(*span) for span in spans)}
-        said |= dict(self.proof) | changes
-        return encode(Join(**said).pack())[0]
+        """Return the correct JOIN frame, but for the changes."""
+        fields: dict[str, Any] = {"sender": self.host, "spans": tuple(Span(*span) for span in spans)}
+        fields |= dict(self.proof) | changes
+        return encode(Join(**fields).pack())[0]
 
     def frame(self, kind: Kind, body: list[Any], **header: int) -> bytes:
-        """Any envelope."""
+        """Return the frame of any envelope."""
         return encode(Envelope(kind, header.get("client", self.host), header.get("round", 0), 0, body))[0]
 
 
 @dataclass(frozen=True)
-class GuestCase:
-    """What a guest does, and what it is refused for, how often."""
+class PendingCase:
+    """What a peer with an offer does, and how it is refused.
+
+    Attributes:
+        name: the case's test id.
+        play: does it.
+        refusals: reason → how often.
+        is_hung_up: whether the hub ends the connection.
+    """
 
     name: str
-    play: Callable[[Guest], object]
+    play: Callable[[PendingPeer], object]
     refusals: Mapping[str, int]
     is_hung_up: bool = False
 
@@ -74,12 +82,12 @@ class GuestCase:
         return self.name
 
 
-def _posts(name: str, reason: str, make: Callable[[Guest], bytes], times: int = 1) -> GuestCase:
-    """Frames in one POST; the first is refused, and with it the guest."""
-    return GuestCase(name, lambda guest: guest.post(*[make(guest)] * times), {reason: 1})
+def _posts(name: str, reason: str, make: Callable[[PendingPeer], bytes], times: int = 1) -> PendingCase:
+    """A case of frames in one POST, of which the first is refused, and with it the peer."""
+    return PendingCase(name, lambda pending: pending.post(*[make(pending)] * times), {reason: 1})
 
 
-def _joins() -> Iterator[GuestCase]:
+def _joins() -> Iterator[PendingCase]:
     yield _posts("guest-join-of-another-host", "bad-join", lambda g: g.join(sender=g.host - 1))
     yield _posts("guest-join-of-the-client", "bad-join", lambda g: g.join(sender=CLIENT))
     for kind in set(Kind) - {Kind.JOIN, Kind.LINK}:
@@ -89,7 +97,7 @@ def _joins() -> Iterator[GuestCase]:
     yield _posts("guest-join-cut-short", "bad-join", lambda g: g.join()[:-1])
     yield _posts("guest-join-with-a-trailing-byte", "bad-join", lambda g: g.join() + b"\0")
     yield _posts("guest-join-of-4-kb", "bad-join", lambda g: g.join() + bytes(4000))
-    yield GuestCase("guest-join-of-100-kib", lambda g: g.post(g.join() + bytes(100_000)), TOO_LONG, True)
+    yield PendingCase("guest-join-of-100-kib", lambda g: g.post(g.join() + bytes(100_000)), TOO_LONG, True)
     spans: dict[str, Any] = {"a-number": 7, "one-number": [[7]], "two": [[7, 7]], "floats": [[7.0, 7.0, 0.0]]}
     spans |= {"bools": [[True, True, False]], "negative": [[-1, 7, 0]], "too-high": [[7, 2**32, 0]], "words": ["7-7"]}
     for what, value in spans.items():
@@ -112,91 +120,91 @@ def _joins() -> Iterator[GuestCase]:
     }
     for what, spans_of in claims.items():
         yield _posts(f"guest-join-claims-{what}", "claims-another", lambda g, own=spans_of: g.join(own))
-    backwards = [(0, 2**32 - 1, 0), (2**32 - 1, 0, 0), (9, 0, 0)]  # as many as there should be, all in all
+    backwards = [(0, 2**32 - 1, 0), (2**32 - 1, 0, 0), (9, 0, 0)]  # the sum of their sizes is right
     yield _posts("guest-join-backwards", "bad-join", lambda g: g.join(backwards))
     yield _posts("guest-join-backwards-for-nobody", "bad-join", lambda g: g.join([(CLIENT, CLIENT - 1, 0)]))
     yield _posts("guest-join-for-nobody", "bad-join", lambda g: g.join([]))
     yield _posts("guest-join-for-nobody-many-times", "bad-join", lambda g: g.join([]), 50)
 
 
-def _memberships() -> Iterator[GuestCase]:
-    """Whoever has joined well is a member; the wire's own mistakes are counted, and it stays."""
+def _memberships() -> Iterator[PendingCase]:
+    """A peer that has joined properly is a member: its mistakes on the wire are counted, and it stays."""
     again = {"joined-already": 1}
-    yield GuestCase("joins-twice-in-one-post", lambda g: g.post(g.join(), g.join()), again)
-    yield GuestCase("joins-twice", lambda g: (g.post(g.join()), g.post(g.join())), again)
-    yield GuestCase("joins-fifty-times-in-one-post", lambda g: g.post(*[g.join()] * 50), again)
-    yield GuestCase("joins-a-thousand-times-in-one-post", lambda g: g.post(*[g.join()] * 1000), TOO_LONG, True)
+    yield PendingCase("joins-twice-in-one-post", lambda g: g.post(g.join(), g.join()), again)
+    yield PendingCase("joins-twice", lambda g: (g.post(g.join()), g.post(g.join())), again)
+    yield PendingCase("joins-fifty-times-in-one-post", lambda g: g.post(*[g.join()] * 50), again)
+    yield PendingCase("joins-a-thousand-times-in-one-post", lambda g: g.post(*[g.join()] * 1000), TOO_LONG, True)
     often = {"joined-already": 100, "too-many-refusals": 1}
-    yield GuestCase("joins-a-thousand-times", lambda g: [g.post(g.join()) for _ in range(1000)], often, True)
-    yield GuestCase("joins-and-then-noise", lambda g: g.post(g.join(), b"noise"), again)
-    yield GuestCase("greets-twice", lambda g: g.peer.send(hello(b"", column(0, 7), 0, 0)), {"greeted-already": 1})
-    yield GuestCase("greets-as-itself", lambda g: g.peer.send(hello(b"", b"", 1, 0, session=g.session)), _GREETED)
-    yield GuestCase("joins-and-greets", lambda g: (g.post(g.join()), g.peer.send(hello(b"", b"", 0, 0))), _GREETED)
-    yield GuestCase("leaves-and-goes-on", lambda g: (g.say(Type.FAREWELL), g.say(Type.PING)), {"stale-session": 1})
-    yield GuestCase("joins-leaves-and-goes-on", _leaves, {"stale-session": 2})
-    yield GuestCase("comes-and-goes", _comes_and_goes, {"too-many-refusals": 1}, True)
-    yield GuestCase("pings-and-pings", lambda g: [g.say(Type.PING) for _ in range(300)], _PINGS, True)
-    yield GuestCase("says-nothing", lambda g: None, {"said-nothing": 1}, True)
-    yield GuestCase("joins-and-says-nothing", lambda g: g.post(g.join()), {"said-nothing": 1}, True)
-    yield GuestCase("another-connections-session", _borrows, {"stale-session": 9})
-    yield GuestCase("a-session-of-before", _was_before, {"stale-session": len(Type) - 1})
-    yield GuestCase("a-recorded-conversation", _replays, {"stale-session": 4})
+    yield PendingCase("joins-a-thousand-times", lambda g: [g.post(g.join()) for _ in range(1000)], often, True)
+    yield PendingCase("joins-and-then-noise", lambda g: g.post(g.join(), b"noise"), again)
+    yield PendingCase("greets-twice", lambda g: g.peer.send(hello(b"", column(0, 7), 0, 0)), {"greeted-already": 1})
+    yield PendingCase("greets-as-itself", lambda g: g.peer.send(hello(b"", b"", 1, 0, session=g.session)), _GREETED)
+    yield PendingCase("joins-and-greets", lambda g: (g.post(g.join()), g.peer.send(hello(b"", b"", 0, 0))), _GREETED)
+    yield PendingCase("leaves-and-goes-on", lambda g: (g.say(Type.FAREWELL), g.say(Type.PING)), {"stale-session": 1})
+    yield PendingCase("joins-leaves-and-goes-on", _leaves, {"stale-session": 2})
+    yield PendingCase("comes-and-goes", _comes_and_goes, {"too-many-refusals": 1}, True)
+    yield PendingCase("pings-and-pings", lambda g: [g.say(Type.PING) for _ in range(300)], _PINGS, True)
+    yield PendingCase("says-nothing", lambda g: None, {"said-nothing": 1}, True)
+    yield PendingCase("joins-and-says-nothing", lambda g: g.post(g.join()), {"said-nothing": 1}, True)
+    yield PendingCase("another-connections-session", _borrows, {"stale-session": 9})
+    yield PendingCase("a-session-of-before", _was_before, {"stale-session": len(Type) - 1})
+    yield PendingCase("a-recorded-conversation", _replays, {"stale-session": 4})
 
 
 _GREETED = {"greeted-already": 1}
 _PINGS = {"too-many-pings": 10, "too-many-refusals": 1}
 
 
-def _leaves(guest: Guest) -> None:
-    guest.post(guest.join())
-    guest.say(Type.FAREWELL)
-    guest.post(guest.join())
-    guest.say(Type.ANSWER, *packet.answers(0, [[b"x"]]))
+def _leaves(pending: PendingPeer) -> None:
+    pending.post(pending.join())
+    pending.say(Type.FAREWELL)
+    pending.post(pending.join())
+    pending.say(Type.ANSWER, *packet.answers(0, [[b"x"]]))
 
 
-def _comes_and_goes(guest: Guest) -> None:
-    """One connection, offer after offer."""
+def _comes_and_goes(pending: PendingPeer) -> None:
+    """Take one offer after the other on one connection."""
     for _ in range(9):
-        guest.say(Type.FAREWELL)
-        guest.greet(guest.peer)
-    guest.say(Type.FAREWELL)
+        pending.say(Type.FAREWELL)
+        pending.greet(pending.peer)
+    pending.say(Type.FAREWELL)
 
 
-def _borrows(guest: Guest) -> None:
-    """A second connection speaks under the session of the first, which goes on."""
-    own, guest.peer = guest.peer, Peer(guest.port)
+def _borrows(pending: PendingPeer) -> None:
+    """Use the session of one connection on a second one; the first one goes on."""
+    own, pending.peer = pending.peer, Peer(pending.port)
     for type in set(Type) - {Type.HELLO}:
-        guest.say(type)
-    guest.say(Type.PING)
-    own.send(packet.packet(Type.PING, guest.session))
+        pending.say(type)
+    pending.say(Type.PING)
+    own.send(packet.packet(Type.PING, pending.session))
     while packet.read(own.receive()).type is not Type.PONG:
         pass
     own.close()
 
 
-def _was_before(guest: Guest) -> None:
-    """Everything that has a type, under a session that is over."""
-    session = guest.session
-    guest.say(Type.FAREWELL)
-    guest.greet(guest.peer)
+def _was_before(pending: PendingPeer) -> None:
+    """Send a packet of every type in a session that is over."""
+    session = pending.session
+    pending.say(Type.FAREWELL)
+    pending.greet(pending.peer)
     for type in set(Type) - {Type.HELLO}:
-        guest.peer.send(packet.packet(type, session))
+        pending.peer.send(packet.packet(type, session))
 
 
-def _replays(guest: Guest) -> None:
-    """Somebody's whole conversation, word for word."""
-    guest.say(Type.ANSWER, *packet.answers(0, [[b"x"]]))
-    guest.post(guest.join())
-    guest.say(Type.PING)
-    guest.say(Type.FAREWELL)
-    recorded = guest.peer.sent.partition(hello(b"", column(CLIENT, CLIENT), 0, 0))[2]
-    guest.peer.close()
-    guest.greet(Peer(guest.port))
-    guest.peer.raw(recorded)
+def _replays(pending: PendingPeer) -> None:
+    """Send a recorded conversation again, byte for byte."""
+    pending.say(Type.ANSWER, *packet.answers(0, [[b"x"]]))
+    pending.post(pending.join())
+    pending.say(Type.PING)
+    pending.say(Type.FAREWELL)
+    recorded = pending.peer.sent.partition(hello(b"", column(CLIENT, CLIENT), 0, 0))[2]
+    pending.peer.close()
+    pending.greet(Peer(pending.port))
+    pending.peer.raw(recorded)
 
 
-def _contents() -> Iterator[GuestCase]:
-    """Packets of a session with contents that are not what their type says."""
+def _contents() -> Iterator[PendingCase]:
+    """Packets of a session whose contents do not fit their type."""
     long = b"\x80\x80\x80\x80\x80\x01"
     posts = {
         "nothing": (b"", "empty"),
@@ -207,7 +215,7 @@ def _contents() -> Iterator[GuestCase]:
         "an-entry-of-32-gib": (b"\xff\xff\xff\xff\x7f", "cut-short"),
     }
     for name, (content, reason) in posts.items():
-        yield GuestCase(f"post-of-{name}", lambda g, own=content: g.say(Type.POST, own), {reason: 1})
+        yield PendingCase(f"post-of-{name}", lambda g, own=content: g.say(Type.POST, own), {reason: 1})
     answers = {
         "nothing": (b"", "cut-short"),
         "no-delivery": (b"\x00", "empty"),
@@ -226,27 +234,27 @@ def _contents() -> Iterator[GuestCase]:
         "the-last-delivery-of-all": (b"\xff\xff\xff\xff\x7f\x00", "out-of-turn"),
     }
     for name, (content, reason) in answers.items():
-        yield GuestCase(f"answer-to-{name}", lambda g, own=content: g.say(Type.ANSWER, own), {reason: 1})
-    yield GuestCase("answer-to-a-hundred-thousand", lambda g: g.say(Type.ANSWER, bytes(100_000)), TOO_LONG, True)
+        yield PendingCase(f"answer-to-{name}", lambda g, own=content: g.say(Type.ANSWER, own), {reason: 1})
+    yield PendingCase("answer-to-a-hundred-thousand", lambda g: g.say(Type.ANSWER, bytes(100_000)), TOO_LONG, True)
     for type in (Type.OFFER, Type.DECLINE, Type.PONG, Type.DELIVER):
         for size in (0, 50):
             name = f"{type.name.lower()}-upwards" + "-with-content" * bool(size)
-            yield GuestCase(name, lambda g, own=type, size=size: g.say(own, bytes(size)), {"wrong-way": 1})
-    yield GuestCase("offer-of-its-own", _offers, {"wrong-way": 1})
+            yield PendingCase(name, lambda g, own=type, size=size: g.say(own, bytes(size)), {"wrong-way": 1})
+    yield PendingCase("offer-of-its-own", _offers, {"wrong-way": 1})
     for bit in (0, 31, 63):
-        yield GuestCase(f"session-with-bit-{bit}-flipped", lambda g, own=bit: _flipped(g, own), {"stale-session": 1})
-    yield GuestCase("session-cut-short", lambda g: g.peer.send(b"\x14" + g.session[:7]), {"short-packet": 1})
-    yield GuestCase("two-frames-of-a-session", lambda g: g.peer.send(*[b"\x14" + g.session] * 2), {"frames": 1})
-    yield GuestCase("no-session-any-more", lambda g: g.peer.send(b"\x14" + NO_SESSION), {"stale-session": 1})
+        yield PendingCase(f"session-with-bit-{bit}-flipped", lambda g, own=bit: _flipped(g, own), {"stale-session": 1})
+    yield PendingCase("session-cut-short", lambda g: g.peer.send(b"\x14" + g.session[:7]), {"short-packet": 1})
+    yield PendingCase("two-frames-of-a-session", lambda g: g.peer.send(*[b"\x14" + g.session] * 2), {"frames": 1})
+    yield PendingCase("no-session-any-more", lambda g: g.peer.send(b"\x14" + NO_SESSION), {"stale-session": 1})
 
 
-def _offers(guest: Guest) -> None:
-    guest.say(Type.OFFER, msgpack.packb([bytes(8), guest.host, column(0, 7), 1, 1, b"{}"]))
+def _offers(pending: PendingPeer) -> None:
+    pending.say(Type.OFFER, msgpack.packb([bytes(8), pending.host, column(0, 7), 1, 1, b"{}"]))
 
 
-def _flipped(guest: Guest, bit: int) -> None:
-    session = (int.from_bytes(guest.session, "big") ^ (1 << bit)).to_bytes(8, "big")
-    guest.peer.send(packet.packet(Type.PING, session))
+def _flipped(pending: PendingPeer, bit: int) -> None:
+    session = (int.from_bytes(pending.session, "big") ^ (1 << bit)).to_bytes(8, "big")
+    pending.peer.send(packet.packet(Type.PING, session))
 
 
 CASES = [*_joins(), *_memberships(), *_contents()]

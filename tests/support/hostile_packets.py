@@ -1,4 +1,4 @@
-"""Strangers that speak ZMTP well and say the wrong things: packets, HELLOs and msgpack."""
+"""Strangers that speak ZMTP correctly and send bad packets, HELLOs and msgpack."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ _NIL = b"\xc0"
 
 
 def sends(*messages: bytes) -> Callable[[int], Caller]:
+    """Return a case's `play` that sends messages."""
+
     def play(port: int) -> Caller:
         peer = Peer(port)
         for message in messages:
@@ -27,7 +29,7 @@ def sends(*messages: bytes) -> Callable[[int], Caller]:
 
 
 def column(*ends: int) -> bytes:
-    """Spans as HELLO holds them: the first and the last client of each."""
+    """Return spans as HELLO holds them: the first and the last client of each, uint32."""
     return struct.pack(f"<{len(ends)}I", *ends)
 
 
@@ -36,12 +38,12 @@ def hello(*fields: Any, session: bytes = NO_SESSION) -> bytes:
 
 
 def padded(size: int) -> bytes:
-    """A HELLO of so many bytes."""
+    """Return a HELLO of `size` bytes."""
     return VALID + bytes(size - len(VALID))
 
 
 def packed(content: bytes) -> bytes:
-    """A HELLO with this content."""
+    """Return a HELLO with this content."""
     return packet(Type.HELLO, NO_SESSION, content)
 
 
@@ -49,7 +51,7 @@ VALID = hello(b"", column(7, 7), 0, 0)
 TOO_LONG = {"too-long": 1, "too-many-refusals": 1}
 
 
-def _parcels() -> Iterator[Case]:
+def _packets() -> Iterator[Case]:
     for size in range(9):
         yield Case(f"packet-of-{size}-bytes", sends(VALID[:size]), {"short-packet": 1})
     for nibble in set(range(16)) - {PROTOCOL}:
@@ -85,7 +87,7 @@ _EACH_ONCE = {"short-packet": 1, "protocol": 1, "packet-type": 1, "taken": 1}
 
 
 def _hellos() -> Iterator[Case]:
-    """In a run whose clients, 0 to 7, all have their processes."""
+    """HELLOs to a run whose clients, 0 to 7, all have processes."""
     wrong_types: dict[str, list[Any]] = {
         "run": [0, "", None, [], True, 1.0],
         "spans": [0, "", None, [], True, 1.5],
@@ -190,4 +192,4 @@ def _msgpack() -> Iterator[Case]:
         yield Case(f"msgpack-{name}", sends(packed(data)), {"wrong-fields": 1})
 
 
-CASES = [*_parcels(), *_hellos(), *_spans(), *_msgpack()]
+CASES = [*_packets(), *_hellos(), *_spans(), *_msgpack()]

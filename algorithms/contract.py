@@ -142,7 +142,7 @@ class Packed(NamedTuple):
     seeds: int = 0
 
 
-class Overdue(NamedTuple):
+class LateReports(NamedTuple):
     """Late reports of one earlier round.
 
     Attributes:
@@ -309,7 +309,7 @@ class Algorithm(Payloads[PlanT, ReportT, CommitT], Protocol[PlanT, ReportT, Comm
         reports: Mapping[int, ReportT],
         *,
         share: float = 1.0,
-        late: Sequence[Overdue] = (),
+        late: Sequence[LateReports] = (),
         members: int = 0,
     ) -> tuple[CommitT, Any]:
         """Server: return one commit made from the reports, and the new state.
@@ -339,7 +339,7 @@ class Algorithm(Payloads[PlanT, ReportT, CommitT], Protocol[PlanT, ReportT, Comm
         """Return the values of a report, an array of any shape."""
         ...
 
-    def with_values(self, report: ReportT, numbers: Vector) -> ReportT:
+    def with_values(self, report: ReportT, values: Vector) -> ReportT:
         """Return the report with other values in place of its own, of the same shape."""
         ...
 

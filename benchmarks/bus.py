@@ -51,7 +51,7 @@ class Everybody:
         self._clients = clients
         self.missing = set[int]()
 
-    def greet(self, wish: HostRequest, rights: Rights = OPERATOR) -> Offer | Declined:
+    def greet(self, request: HostRequest, rights: Rights = OPERATOR) -> Offer | Declined:
         return Offer(HOST, ((0, self._clients - 1),), False, b"")
 
     def admit(self, host: int, frame: bytes) -> tuple[list[bytes], bool]:

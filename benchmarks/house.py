@@ -14,7 +14,7 @@ from pathlib import Path
 
 PACKAGE = "seedbus"
 LAYERS = ("seedbus", "scenarios", "agents", "bus", "algorithms", "models")
-GROUND = ("keyed", "vector")
+GROUND = ("discovery", "keyed", "vector")
 """Files of the package's own folder that every layer may import, and that import none of ours."""
 FLOOR = ""
 """The name in ORDER of those of a room's own files that ORDER does not list."""

@@ -50,7 +50,7 @@ class Desk:
         self._clients = clients
         self.has_joined = False
 
-    def greet(self, wish: HostRequest, rights: Rights = OPERATOR) -> Offer | Declined:
+    def greet(self, request: HostRequest, rights: Rights = OPERATOR) -> Offer | Declined:
         return Offer(HOST, ((0, self._clients - 1),), False, b"{}")
 
     def admit(self, host: int, frame: bytes) -> tuple[list[bytes], bool]:

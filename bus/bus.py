@@ -24,7 +24,7 @@ from seedbus.bus.in_flight import Answer, InFlightMessage, next_key
 from seedbus.bus.ledger import DELIVERED, DROPPED, INSTRUMENT, REFUSED, Fate, Ledger, Row
 from seedbus.bus.mailbox import Mailbox
 from seedbus.bus.network import Links
-from seedbus.bus.pending_replies import SETS_BACK, OnAnswer, PendingReplies
+from seedbus.bus.pending_replies import JOIN_REQUESTS, OnAnswer, PendingReplies
 from seedbus.bus.transport import Transport
 
 
@@ -74,7 +74,7 @@ class Bus:
         self._report_limit = max(report_limit, SHORT)
         self._encoder = Encoder()
         self.answers = PendingReplies(
-            clock, transport, send=self._speak, record_notes=self._record_carried, on_answer=on_answer
+            clock, transport, send=self._send_answer, record_notes=self._record_carried, on_answer=on_answer
         )
         self.refused: Counter[tuple[int | None, str]] = Counter()
         self._mailboxes: dict[int, Mailbox] = {}
@@ -266,11 +266,11 @@ class Bus:
         framing_bytes = self.transport.framing_bytes(message.size) if self._is_wire else 0
         self.ledger.append(message.row(fate, self.clock.now_ns, framing_bytes))
 
-    def _speak(self, answer: Answer) -> None:
+    def _send_answer(self, answer: Answer) -> None:
         """Send a follower's answer, which is due and has come."""
         kind, client, round, _, _ = answer.key
         has_faults = not self.rules.is_empty
-        is_exempt = kind is not PLAN and kind in SETS_BACK
+        is_exempt = kind is not PLAN and kind in JOIN_REQUESTS
         if has_faults and kind is PLAN and answer.frames and self.rules.is_silent(client, round):
             self._record_unsent(answer)
             return

@@ -15,7 +15,7 @@
         ├── MalformedPacket    bytes that are not a packet of the ZeroMQ transport; likewise
         ├── BadServer          a server sent something invalid; this process ends
         ├── ServerGone         no server answers
-        └── Turned             a server sends this process away and gives a reason
+        └── SentAway           a server sends this process away and gives a reason
 
 Each error carries its data as attributes and builds its message from them.
 """
@@ -172,7 +172,7 @@ class ServerGone(RemoteError):
         return f"no server answers at {self.endpoint}; gave up after {self.seconds:.0f} s{hint}"
 
 
-class Turned(RemoteError):
+class SentAway(RemoteError):
     """A server sends this process away.
 
     Attributes:

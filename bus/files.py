@@ -2,7 +2,7 @@
 
 The folder itself may be a link, because its user names it. A path in it that this program opens, creates, replaces or
 removes must be a regular file: writing through a link would change a file elsewhere, and opening a pipe could block
-forever. Otherwise `Misplaced`, an `OSError`, names what is there instead.
+forever. Otherwise `WrongFileType`, an `OSError`, names what is there instead.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _KINDS = {
 _FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
-class Misplaced(OSError):
+class WrongFileType(OSError):
     """A path that should be a regular file or a folder is something else."""
 
     def __init__(self, path: Path, found: str, expected: str) -> None:
@@ -44,7 +44,7 @@ def check_file(path: Path, *, is_written: bool = False) -> bool:
         is_written: whether the file is to be written in place; it must then have no other name (hard link).
 
     Raises:
-        Misplaced: something else is there, such as a symbolic link, even one to a regular file.
+        WrongFileType: something else is there, such as a symbolic link, even one to a regular file.
     """
     try:
         status = path.lstat()
@@ -58,14 +58,14 @@ def check_folder(path: Path) -> bool:
     """Return whether a folder exists at `path`.
 
     Raises:
-        Misplaced: something else is there, such as a symbolic link to a folder.
+        WrongFileType: something else is there, such as a symbolic link to a folder.
     """
     try:
         kind = stat.S_IFMT(path.lstat().st_mode)
     except FileNotFoundError:
         return False
     if kind != stat.S_IFDIR:
-        raise Misplaced(path, _KINDS.get(kind, "something else"), "a folder")
+        raise WrongFileType(path, _KINDS.get(kind, "something else"), "a folder")
     return True
 
 
@@ -73,7 +73,7 @@ def make_folder(path: Path) -> None:
     """Create a folder and its parents if they do not exist; the parents may be links.
 
     Raises:
-        Misplaced: something else is there.
+        WrongFileType: something else is there.
     """
     path.mkdir(parents=True, exist_ok=True)
     check_folder(path)
@@ -87,7 +87,7 @@ def descriptor(path: Path, flags: int) -> int:
         flags: as for `os.open`.
 
     Raises:
-        Misplaced: something else is there.
+        WrongFileType: something else is there.
     """
     check_file(path)  # before opening, because opening a device may have side effects
     opened = os.open(path, flags & ~os.O_TRUNC | _FLAGS, 0o666)  # O_NOFOLLOW: it may have become a link meanwhile
@@ -102,17 +102,17 @@ def descriptor(path: Path, flags: int) -> int:
 
 
 def read(path: Path) -> bytes:
-    """Return the content of a regular file. Raises `Misplaced` if something else is there."""
+    """Return the content of a regular file. Raises `WrongFileType` if something else is there."""
     with open(descriptor(path, os.O_RDONLY), "rb") as file:
         return file.read()
 
 
 @contextmanager
-def whole(path: Path) -> Iterator[BinaryIO]:
+def atomic_write(path: Path) -> Iterator[BinaryIO]:
     """Write a file atomically: it appears under its name, synced to disk, once the block ends without an error.
 
     Raises:
-        Misplaced: something other than a regular file has its name, or the name of the temporary file.
+        WrongFileType: something other than a regular file has its name, or the name of the temporary file.
     """
     unfinished = path.parent / f"{path.name}.unfinished"
     check_file(path)  # renaming would replace a link safely; the check is for its error message
@@ -127,7 +127,7 @@ def whole(path: Path) -> Iterator[BinaryIO]:
 
 
 def remove(path: Path) -> None:
-    """Remove a regular file if it exists. Raises `Misplaced` if something else is there."""
+    """Remove a regular file if it exists. Raises `WrongFileType` if something else is there."""
     if check_file(path):
         with suppress(FileNotFoundError):
             path.unlink()
@@ -145,6 +145,6 @@ def sync_folder(folder: Path) -> None:
 def _check(path: Path, status: os.stat_result, is_written: bool) -> None:
     kind = stat.S_IFMT(status.st_mode)
     if kind != stat.S_IFREG:
-        raise Misplaced(path, _KINDS.get(kind, "something else"), "a file")
+        raise WrongFileType(path, _KINDS.get(kind, "something else"), "a file")
     if is_written and status.st_nlink > 1:  # an unpacked archive may contain hard links
-        raise Misplaced(path, "a file that has another name elsewhere (a hard link)", "a file of its own")
+        raise WrongFileType(path, "a file that has another name elsewhere (a hard link)", "a file of its own")

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from seedbus.bus.envelope import EVALUATOR, Kind
 from seedbus.bus.errors import LedgerDamaged
-from seedbus.bus.files import check_folder, descriptor, make_folder, remove, sync_folder, whole
+from seedbus.bus.files import atomic_write, check_folder, descriptor, make_folder, remove, sync_folder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -137,7 +137,7 @@ class Ledger:
         table = pa.table({name: _arrow(_narrow(column)) for name, column in columns.items()})
         table = table.replace_schema_metadata({_DIGEST: _digest(columns)})
         make_folder(self.folder)
-        with whole(_path(self.folder, self.segments)) as file:
+        with atomic_write(_path(self.folder, self.segments)) as file:
             pq.write_table(table, file, compression="zstd")
         if not self.segments:
             sync_folder(self.folder.parent)

@@ -17,7 +17,7 @@ from seedbus.bus.envelope import REFUSE, REPORT, Kind
 from seedbus.bus.in_flight import Answer, Key
 from seedbus.bus.transport import Transport
 
-SETS_BACK = frozenset({Kind.WAKE, REFUSE})
+JOIN_REQUESTS = frozenset({Kind.WAKE, REFUSE})
 """Kinds after which a client may have lost its state; it answers them with a JOIN."""
 _NOTE_PREFIX = first_bytes(Kind.WAKE)
 

@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar, runtime_checkable
 
 from seedbus.bus.envelope import EVALUATOR
-from seedbus.bus.errors import Turned, UnknownAddress
+from seedbus.bus.errors import SentAway, UnknownAddress
 from seedbus.bus.spans import Span as Span
 from seedbus.bus.spans import merged as merged
 
 Answered = Callable[[list[bytes]], None]
 _Accepted = TypeVar("_Accepted")
-WISH_SPANS = 64  # maximum spans of clients in a request or an offer: a process may request again what it was offered
+MAX_SPANS = 64  # maximum spans of clients in a request or an offer: a process may request again what it was offered
 NO_CLIENTS = 2**32 - 1  # the count in the request of a process that hosts only the evaluator
 MOST_CLIENTS = 2**24  # maximum number of clients in a run
 
@@ -338,9 +338,9 @@ class MemoryTransport:
 
 
 def _accepted(answer: _Accepted | Declined) -> _Accepted:
-    """The registration's answer to the run's only process. Raises `Turned` if it declines."""
+    """The registration's answer to the run's only process. Raises `SentAway` if it declines."""
     if isinstance(answer, Declined):
-        raise Turned("memory", answer.reason, answer.detail)
+        raise SentAway("memory", answer.reason, answer.detail)
     return answer
 
 

@@ -21,7 +21,7 @@ class DataError(ValueError):
         self.expected = expected
 
 
-class NoRoom(DataError):
+class OutOfMemory(DataError):
     """A task needs more memory than there is; `expected` names settings of the task that need less."""
 
 

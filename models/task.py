@@ -7,15 +7,14 @@ the dimension; `bind` loads networks and data sets.
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeGuard, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field
 
+from seedbus.discovery import discover
 from seedbus.models.errors import DataError
 from seedbus.models.partitions import Iid, Partition
 from seedbus.vector import Vector as Vector
@@ -77,7 +76,7 @@ Note = Callable[..., None]
 
 
 @runtime_checkable
-class Prepares(Protocol):
+class NeedsPreparation(Protocol):
     """A problem that needs a long preparation before its first loss."""
 
     def prepare(self, note: Note) -> None:
@@ -104,12 +103,12 @@ class Task(BaseModel, frozen=True, extra="forbid"):
             """d, the number of coordinates, known without torch and without the data."""
             ...
 
-    def smaller(self) -> list[str]:
+    def memory_saving_settings(self) -> list[str]:
         """Return settings that would need less memory, in the spelling of a scenario."""
         size = getattr(self, "batch_size", 1)
         return [f"task.batch_size: {size // 2}"] if size > 1 else []
 
-    def stored(self) -> int:
+    def pretrained_size(self) -> int:
         """Return how many numbers of pretrained weights a process loads."""
         return 0
 
@@ -129,12 +128,7 @@ class Task(BaseModel, frozen=True, extra="forbid"):
 
 def tasks() -> dict[str, type[Task]]:
     """Return every task of `models/tasks` by its name in a scenario, sorted."""
-    by_name: dict[str, type[Task]] = {}
-    package = importlib.import_module(f"{__package__}.tasks")
-    for info in pkgutil.iter_modules(package.__path__, prefix=f"{package.__name__}."):
-        module = importlib.import_module(info.name)
-        by_name |= {_name(value): value for value in vars(module).values() if _is_task(value, info.name)}
-    return dict(sorted(by_name.items()))
+    return discover("seedbus.models.tasks", "name")
 
 
 def refuse_partition(task: str, partition: Partition) -> None:
@@ -153,14 +147,3 @@ def check_split(split: str) -> None:
     """Raise `DataError` unless `split` is one of `SPLITS`."""
     if split not in SPLITS:
         raise DataError("split", repr(split), "one of " + ", ".join(SPLITS))
-
-
-def _is_task(value: object, module: str) -> TypeGuard[type[Task]]:
-    """Return whether a value is a task that the module defines, and not a common base class."""
-    if not isinstance(value, type) or not issubclass(value, Task):
-        return False
-    return value.__module__ == module and not value.model_fields["name"].is_required()
-
-
-def _name(task: type[Task]) -> str:
-    return str(task.model_fields["name"].default)

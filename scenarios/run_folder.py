@@ -15,7 +15,7 @@ from seedbus.agents.journal.file import FILE
 from seedbus.agents.journal.head import HEAD
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.launcher import check_build
-from seedbus.bus.files import Misplaced, descriptor
+from seedbus.bus.files import WrongFileType, descriptor
 from seedbus.scenarios.schema.loading import validate
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.schema.yaml_text import dump
@@ -148,7 +148,7 @@ def writable(folder: Path) -> Iterator[None]:
     """
     try:
         yield
-    except Misplaced as error:
+    except WrongFileType as error:
         raise RunFolderError(folder, error.what) from None
     except OSError as error:
         raise RunFolderError(folder, f"the run's folder cannot be written ({error.strerror})") from None

@@ -16,7 +16,7 @@ from typing import Any
 import msgpack
 
 from seedbus.agents.errors import Forgotten, RunFolderError
-from seedbus.bus.files import check_folder, make_folder, read, remove, whole
+from seedbus.bus.files import atomic_write, check_folder, make_folder, read, remove
 
 _NAME = re.compile(r"[0-9]{1,18}-[0-9]{1,18}\.(memory|loss)")
 KEPT = 5
@@ -97,7 +97,7 @@ class ClientStateStore:
             link.memory = memory
         else:  # the vectors of many clients would not fit into this process
             make_folder(self._folder / str(client))
-            with whole(self._folder / str(client) / link.name) as file:
+            with atomic_write(self._folder / str(client) / link.name) as file:
                 file.write(msgpack.packb(memory))
         chain.append(link)
         while len(chain) > KEPT:

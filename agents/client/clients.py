@@ -33,7 +33,7 @@ ELSEWHERE = 2**31
 """The version of a client that comes from another run: one that this run never reaches."""
 OFFER_FIELDS = 3
 """How many fields the offer of a snapshot has."""
-MAX_SPANS = 64
+MAX_JOIN_SPANS = 64
 """How many spans one JOIN holds at most: an envelope's arrays have no more elements."""
 
 
@@ -118,8 +118,8 @@ class Host:
         self.member_proof = bound(self._proof, MEMBER if nonce else b"")
         proof = bound(self._proof, nonce)
         spans = messages.spans([(client, self.replicas.version(client)) for client in clients])
-        starts = range(0, max(1, len(spans)), MAX_SPANS)  # a process without clients, which only evaluates, joins too
-        parts = [tuple(spans[start : start + MAX_SPANS]) for start in starts]
+        starts = range(0, max(1, len(spans)), MAX_JOIN_SPANS)  # a process that only evaluates joins too
+        parts = [tuple(spans[start : start + MAX_JOIN_SPANS]) for start in starts]
         return [Join(sender, part, **proof).pack() for part in parts]
 
     def on_plans(self, envelopes: Sequence[Envelope]) -> list[list[Envelope]]:

@@ -14,7 +14,7 @@ from typing import Any
 import msgpack
 
 from seedbus.agents.errors import JournalDamaged, RunFolderError
-from seedbus.bus.files import Misplaced, check_file, descriptor, remove, sync_folder
+from seedbus.bus.files import WrongFileType, check_file, descriptor, remove, sync_folder
 from seedbus.bus.text import printable
 
 FILE = "journal.sqlite"
@@ -84,7 +84,7 @@ def check_names(folder: Path, *, is_written: bool) -> bool:
     SQLite opens files by name and follows links, so a link that appears after this check is not noticed.
 
     Raises:
-        Misplaced: one of the journal's files is a link, or no regular file.
+        WrongFileType: one of the journal's files is a link, or no regular file.
     """
     is_there, *_ = [check_file(path, is_written=is_written) for path in _files(folder / FILE)]
     return is_there
@@ -144,7 +144,7 @@ def locked(folder: Path) -> Any:
     """
     try:
         file = open(descriptor(folder / LOCK, os.O_RDWR | os.O_CREAT), "rb+")
-    except Misplaced as error:
+    except WrongFileType as error:
         raise RunFolderError(folder, error.what) from None
     except OSError as error:
         raise RunFolderError(folder, f"the run's folder cannot be written ({error.strerror})") from None
@@ -173,7 +173,7 @@ def plain_errors(folder: Path) -> Iterator[None]:
         raise JournalDamaged(path, 0, _line(error)) from None
     except (ValueError, RecursionError, msgpack.UnpackException) as error:
         raise JournalDamaged(path, 0, f"it holds what cannot be decoded ({_line(error)})") from None
-    except Misplaced as error:
+    except WrongFileType as error:
         raise RunFolderError(folder, error.what) from None
     except OSError as error:
         raise RunFolderError(folder, f"the run's folder cannot be written ({error.strerror})") from None

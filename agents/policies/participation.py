@@ -9,16 +9,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Union
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from seedbus.agents.policies.selection.known import Known
-from seedbus.agents.policies.selection.power_of_choice import PowerOfChoice
-from seedbus.agents.policies.selection.rarest import Rarest
+from seedbus.agents.policies.selection.selection import Selection
 from seedbus.agents.policies.selection.uniform import Uniform
+from seedbus.discovery import discover
 
-Selection = Annotated[Uniform | Rarest | PowerOfChoice, Field(discriminator="policy")]
+_POLICIES = discover("seedbus.agents.policies.selection", "policy")
+if TYPE_CHECKING:
+    AnySelection = Selection
+else:
+    AnySelection = Annotated[Union[tuple(_POLICIES.values())], Field(discriminator="policy")]  # noqa: UP007
 LONGEST_S = 10**6
 
 
@@ -74,7 +78,7 @@ class Participation(BaseModel):
         le=100,
         description="ask this many times m clients; the round closes with m reports (Bonawitz et al. 2019: 1.3)",
     )
-    selection: Selection = Field(default=Uniform(), description="which clients a round asks")
+    selection: AnySelection = Field(default=Uniform(), description="which clients a round asks")
     quorum: int = Field(default=1, ge=1, description="usable reports that a commit needs")
     deadline_s: float | None = Field(
         default=None,

@@ -59,11 +59,11 @@ class CatchUp:
         if self.history.is_beyond(version) and not self.snapshots.replays(client):
             self.snapshots.request_snapshot(client, lambda version: not self.history.is_beyond(version))
             return []
-        if version not in now.told:  # clients at one version get the same plan
+        if version not in now.cached_plans:  # clients at one version get the same plan
             # of a dense algorithm every plan has the model: a process that took over a client may not have it
             missed = self.history.since(0 if self._algorithm.is_dense else version)
-            now.told[version] = messages.pack_plan(self._algorithm, client, now.plan, missed)
-        (kind, _, round, base, body), tally = now.told[version]
+            now.cached_plans[version] = messages.pack_plan(self._algorithm, client, now.plan, missed)
+        (kind, _, round, base, body), tally = now.cached_plans[version]
         return [(Envelope(kind, client, round, base, body), tally)]
 
     def remember(self, commit: Any, slowest: int) -> None:
@@ -74,8 +74,8 @@ class CatchUp:
 
     def is_lost(self, client: int, now: Round) -> bool:
         """Note that a client is not where the server believed; false if it says so too often in a round."""
-        now.lost[client] += 1
-        return now.lost[client] <= MAX_LOST
+        now.corrections[client] += 1
+        return now.corrections[client] <= MAX_LOST
 
     def pulled(self, envelope: Envelope, now: Round | None) -> None:
         """A client asks for chunks of the snapshot; if there is none any more, it gets its plan.

@@ -1,49 +1,59 @@
-"""Who is a member of a run, and at which version the server believes everybody to be."""
+"""The members of a run, and the versions at which the server believes clients to be."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
 from seedbus.agents.journal.records import MemberPosition
-from seedbus.agents.server.commit_window import Slowest
+from seedbus.agents.server.commit_window import LowestVersion
 from seedbus.agents.server.member_index import MemberIndex
 
 
 class ClientPositions:
-    """versions: of all who ever joined; members: of them, those who are there."""
+    """The clients' positions, as far as the server knows them.
+
+    Args:
+        clients: number of clients in the run.
+
+    Attributes:
+        versions: client → version, of all clients that ever joined.
+        members: those of them that have not left.
+    """
 
     def __init__(self, clients: int) -> None:
         self.versions: dict[int, int] = {}
         self.members = MemberIndex(clients)
-        self._slowest = Slowest()
+        self._lowest = LowestVersion()
         self._moved: set[int] = set()
 
-    def enter(self, came: Iterable[tuple[int, int]]) -> None:
-        """Clients join, at versions; those who were members already are there from now on."""
-        came = list(came)
-        new = [client for client, _ in came if client not in self.members]
-        for client, version in came:
+    def enter(self, joined: Iterable[tuple[int, int]]) -> None:
+        """Make clients members, or move those that are members already. `joined`: (client, version) of each."""
+        joined = list(joined)
+        new = [client for client, _ in joined if client not in self.members]
+        for client, version in joined:
             self.move(client, version)
         for client in new:
-            self._slowest.add(self.versions[client])
+            self._lowest.add(self.versions[client])
         self.members.update(new)
 
     def move(self, client: int, version: int) -> None:
+        """Set a client's version; it need not be a member."""
         if client in self.members:
-            self._slowest.discard(self.versions[client])
-            self._slowest.add(version)
+            self._lowest.discard(self.versions[client])
+            self._lowest.add(version)
         self.versions[client] = version
         self._moved.add(client)
 
     def leave(self, client: int) -> None:
+        """Remove a client from the members; its version stays known."""
         if client in self.members:
             self.members.discard(client)
-            self._slowest.discard(self.versions[client])
+            self._lowest.discard(self.versions[client])
             self._moved.add(client)
 
     def slowest(self, default: int) -> int:
-        """The lowest version of a member, or `default` if there are none."""
-        return self._slowest.among(default)
+        """Return the lowest version of a member; `default` if there are no members."""
+        return self._lowest.get(default)
 
     def take_moved(self) -> list[tuple[int, MemberPosition]]:
         """Return the clients that joined, moved or left since the last call, ascending."""
@@ -51,17 +61,17 @@ class ClientPositions:
         self._moved.clear()
         return moved
 
-    def restore(self, known: Mapping[int, MemberPosition], *, with_members: bool) -> None:
+    def restore(self, positions: Mapping[int, MemberPosition], *, with_members: bool) -> None:
         """Go on from a checkpoint.
 
         Args:
-            known: the newest position of each client that `take_moved` returned.
+            positions: the newest position of each client that `take_moved` returned.
             with_members: whether those that were members are members again.
         """
         self.versions.clear()
-        self.versions.update((client, position.version) for client, position in known.items())
+        self.versions.update((client, position.version) for client, position in positions.items())
         if with_members:
-            self.members.update(client for client, position in known.items() if position.is_member)
-        self._slowest = Slowest()
+            self.members.update(client for client, position in positions.items() if position.is_member)
+        self._lowest = LowestVersion()
         for client in self.members:
-            self._slowest.add(self.versions.setdefault(client, 0))
+            self._lowest.add(self.versions.setdefault(client, 0))

@@ -1,7 +1,9 @@
-"""The commits that a server holds for serving: back to its slowest member, and no further than a snapshot helps.
+"""The recent commits that a server keeps in memory.
 
-The journal is never pruned. What is older and needed after all (a process that comes late, a client that was away) is
-read back from there. Of a dense algorithm the newest commit is all that anybody needs.
+They start after the version of the slowest member. If clients that miss too many get a snapshot, they start no earlier
+than such clients would need. The journal is never pruned: older commits are read from there if they are needed after
+all, by a process that joins late or a client that was away. With a dense algorithm followers need the newest commit
+only.
 """
 
 from __future__ import annotations
@@ -12,81 +14,93 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 Reload = Callable[[int, int], Sequence[Any]]
+"""Returns the commits after the first version, up to and including the second."""
 
 
 class CommitWindow:
-    """Commits, the newest for certain. reload: the commits after one version up to another, from where all are; None:
-    there is no such place, and all are held. is_dense: a commit makes those before it useless.
+    """The newest commit and some before it.
 
-    commits, size: how many commits, or bytes of them, a lagging follower is sent at most; None: any number.
+    Args:
+        reload: reads older commits back from the journal; None: there is no journal, and all commits are kept.
+        max_commits: maximum number of commits that a lagging follower is sent; None: no limit.
+        max_bytes: maximum number of bytes of commits that it is sent, each packed alone; None: no limit.
+        is_dense: whether a commit contains the whole model, so that earlier ones are not needed.
+
+    Attributes:
+        version: the version of the newest commit; 0 before the first.
     """
 
     def __init__(
         self,
         reload: Reload | None = None,
-        commits: int | None = None,
-        size: int | None = None,
+        max_commits: int | None = None,
+        max_bytes: int | None = None,
         *,
         is_dense: bool = False,
     ) -> None:
-        self._reload, self._most, self._most_bytes, self._is_dense = reload, commits, size, is_dense
+        self._reload = reload
+        self._max_commits = max_commits
+        self._max_bytes = max_bytes
+        self._is_dense = is_dense
         self.version = 0
-        self._held: list[Any] = []
-        self._sizes = deque[int]()
+        self._commits: list[Any] = []
+        self._sizes = deque[int]()  # bytes of the newest commits, as many as a follower is sent
         self._bytes = 0
 
     def __len__(self) -> int:
-        """How many commits are held."""
-        return len(self._held)
+        """The number of commits in memory."""
+        return len(self._commits)
 
     @property
     def counts_bytes(self) -> bool:
-        """Whether it matters how many bytes a commit has."""
-        return self._most_bytes is not None
+        """Whether `append` needs the size of a commit."""
+        return self._max_bytes is not None
 
     def append(self, commit: Any, size: int = 0) -> None:
-        """size: the bytes of the commit, packed alone."""
+        """Add the next commit. `size`: its bytes, packed alone."""
         if self._is_dense:
-            self._held, self.version = [commit], commit.version
+            self._commits = [commit]
+            self.version = commit.version
             return
-        self._held.append(commit)
+        self._commits.append(commit)
         self.version += 1
-        if self._most is not None or self._most_bytes is not None:
+        if self._max_commits is not None or self._max_bytes is not None:
             self._sizes.append(size)
             self._bytes += size
-        # the newest one alone is sent whatever it takes: a snapshot may be as old as that
+        # The newest commit is sent whatever its size, because the newest snapshot may be one version older.
         while len(self._sizes) > 1 and (
-            (self._most is not None and len(self._sizes) > self._most)
-            or (self._most_bytes is not None and self._bytes > self._most_bytes)
+            (self._max_commits is not None and len(self._sizes) > self._max_commits)
+            or (self._max_bytes is not None and self._bytes > self._max_bytes)
         ):
             self._bytes -= self._sizes.popleft()
 
     def is_beyond(self, version: int) -> bool:
-        """Whether a follower at `version` misses more than it is sent."""
+        """Return whether a follower at `version` misses more commits or bytes than it is sent."""
         return bool(self._sizes) and version < self.version - len(self._sizes)
 
     def between(self, after: int, last: int) -> list[Any]:
-        """The commits after + 1 … last; of a dense algorithm the newest, if it is among them."""
+        """Return the commits after + 1 … last; with a dense algorithm the newest only, if it is among them."""
         if self._is_dense:
-            return self._held if after < self.version <= last else []
-        first = self.version - len(self._held)
+            return self._commits if after < self.version <= last else []
+        first = self.version - len(self._commits)
         older = self._reload(after, min(first, last)) if self._reload and after < min(first, last) else []
-        return [*older, *self._held[max(0, after - first) : max(0, last - first)]]
+        return [*older, *self._commits[max(0, after - first) : max(0, last - first)]]
 
     def since(self, version: int) -> list[Any]:
+        """Return the commits after `version`, as `between` does."""
         return self.between(version, self.version)
 
     def prune(self, slowest: int) -> None:
-        """Let go of what no member needs. slowest: the lowest version of a member."""
+        """Drop the commits that no member needs. `slowest`: the lowest version of a member."""
         if self._reload is None or self._is_dense:
             return
-        # the newest one may not be where `reload` reads yet
+        # The newest commit is always kept, because it may not be in the journal yet.
         below = min(max(slowest, self.version - len(self._sizes) if self._sizes else 0), self.version - 1)
-        del self._held[: max(0, below - (self.version - len(self._held)))]
+        del self._commits[: max(0, below - (self.version - len(self._commits)))]
 
 
-class Slowest:
-    """The lowest of many versions that come, go and rise, at a cost that does not grow with their number."""
+class LowestVersion:
+    """The minimum of a multiset of versions; the cost of a change depends on the number of distinct versions only."""
 
     def __init__(self) -> None:
         self._counts = Counter[int]()
@@ -102,8 +116,8 @@ class Slowest:
         if not self._counts[version]:
             del self._counts[version]
 
-    def among(self, default: int) -> int:
-        """The lowest there is, or `default` if there are none."""
+    def get(self, default: int) -> int:
+        """Return the lowest version; `default` if there are none."""
         while self._heap and self._heap[0] not in self._counts:
             heapq.heappop(self._heap)
         return self._heap[0] if self._heap else default

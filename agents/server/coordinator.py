@@ -229,7 +229,7 @@ class Coordinator:
         self.refusals.clients[client, reason] += 1
         if client == EVALUATOR and reason != "not-fetched":  # which is about a snapshot
             self.progress.answered()
-        answered = self._rounds.attempt(round)
+        answered = self._rounds.get(round)
         if answered is not None and reason in _BAD_ANSWERS:
             answered.waiting.discard(client)
         return Refusal(client, self.round if round is None else round, reason, detail)
@@ -274,7 +274,7 @@ class Coordinator:
             self._rounds.dismiss(client)  # it was not sent a plan
         if commit is not None:
             self._catch_up.remember(commit, self._positions.slowest(self.version))
-        plan, peak, cohort = closed.plan, closed.peak, tuple(closed.cohort)
+        plan, peak, cohort = closed.plan, closed.max_norm, tuple(closed.cohort)
         if peak is not None:
             self._outbox.extend(messages.pack_peak(client, plan, peak) for client in cohort)
         return ClosedRound(plan.round, self.version, cohort, tuple(reported), commit, record)
@@ -305,7 +305,7 @@ class Coordinator:
 
     @property
     def is_half_in(self) -> bool:
-        return self._rounds.is_half_in
+        return self._rounds.is_half_reported
 
     # -- measurements
 

@@ -1,4 +1,4 @@
-"""Who is a member of a run, in order: what a cohort is drawn from, at a cost that hardly grows with their number."""
+"""The members of a run as an ordered sequence, from which cohorts are drawn at logarithmic cost."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ from typing import overload
 
 
 class MemberIndex(Sequence[int]):
-    """Some of the clients 0 … N−1, ascending. Joining, leaving and the n-th cost log N (a Fenwick tree)."""
+    """A subset of the clients 0 … N−1, ascending. Adding, removing and indexing cost O(log N) (a Fenwick tree).
+
+    Args:
+        clients: N.
+    """
 
     def __init__(self, clients: int) -> None:
         self._is_in = bytearray(clients)
-        self._tree: list[int] | None = None  # built when it is first asked for, and again after many came at once
+        self._tree: list[int] | None = None  # built when first needed, and again after many additions at once
         self._count = 0
 
     def __len__(self) -> int:
@@ -25,31 +29,31 @@ class MemberIndex(Sequence[int]):
         return (client for client, is_in in enumerate(self._is_in) if is_in)
 
     @overload
-    def __getitem__(self, place: int) -> int: ...
+    def __getitem__(self, index: int) -> int: ...
     @overload
-    def __getitem__(self, place: slice) -> list[int]: ...
-    def __getitem__(self, place: int | slice) -> int | list[int]:
-        if isinstance(place, slice):
-            return [self[each] for each in range(*place.indices(len(self)))]
-        if not 0 <= place < self._count:
-            raise IndexError(place)
+    def __getitem__(self, index: slice) -> list[int]: ...
+    def __getitem__(self, index: int | slice) -> int | list[int]:
+        if isinstance(index, slice):
+            return [self[each] for each in range(*index.indices(len(self)))]
+        if not 0 <= index < self._count:
+            raise IndexError(index)
         if self._count == len(self._is_in):
-            return place
-        tree = self._built()
-        found, step = 0, 1 << (len(self._is_in).bit_length() - 1)
+            return index
+        tree = self._built_tree()
+        client, step = 0, 1 << (len(self._is_in).bit_length() - 1)
         while step:
-            if found + step < len(tree) and tree[found + step] <= place:
-                found += step
-                place -= tree[found]
+            if client + step < len(tree) and tree[client + step] <= index:
+                client += step
+                index -= tree[client]
             step >>= 1
-        return found
+        return client
 
     def update(self, clients: Iterable[int]) -> None:
-        """Some come at once."""
-        fresh = [client for client in clients if not self._is_in[client]]
-        if len(fresh) * len(self._is_in).bit_length() > len(self._is_in):
-            self._tree = None  # to build it anew costs less
-        for client in fresh:
+        """Add several clients."""
+        new = [client for client in clients if not self._is_in[client]]
+        if len(new) * len(self._is_in).bit_length() > len(self._is_in):
+            self._tree = None  # building it again costs less
+        for client in new:
             self.add(client)
 
     def add(self, client: int) -> None:
@@ -62,31 +66,31 @@ class MemberIndex(Sequence[int]):
 
     @contextmanager
     def without(self, clients: Iterable[int]) -> Iterator[MemberIndex]:
-        """The same for a while, but for these."""
-        gone = [client for client in clients if client in self]
-        for client in gone:
+        """Return a context in which these clients are removed; they are added again at its end."""
+        removed = [client for client in clients if client in self]
+        for client in removed:
             self.discard(client)
         try:
             yield self
         finally:
-            for client in gone:
+            for client in removed:
                 self.add(client)
 
     def _change(self, client: int, by: int) -> None:
         self._is_in[client] = by == 1
         self._count += by
         if self._tree is not None:
-            place = client + 1
-            while place < len(self._tree):
-                self._tree[place] += by
-                place += place & -place
+            node = client + 1
+            while node < len(self._tree):
+                self._tree[node] += by
+                node += node & -node
 
-    def _built(self) -> list[int]:
+    def _built_tree(self) -> list[int]:
         if self._tree is None:
             tree = [0, *self._is_in]
-            for place in range(1, len(tree)):
-                above = place + (place & -place)
-                if above < len(tree):
-                    tree[above] += tree[place]
+            for node in range(1, len(tree)):
+                parent = node + (node & -node)
+                if parent < len(tree):
+                    tree[parent] += tree[node]
             self._tree = tree
         return self._tree

@@ -1,8 +1,8 @@
-"""A server that crashes, as a scenario says: it loses what was not durable yet, and is away for a while.
+"""Simulated crashes of the server: it loses what is not durable, and is away for a while.
 
-What is lost is the round that is open: its reports are gone, and what arrives meanwhile is lost. When the server is
-back it begins that round again; who has answered already says the same once more. The machine of the run itself may be
-killed at any instant too: that is no part of a scenario, and changes nothing.
+The open round is lost with its reports, and so are all messages that arrive during the outage. After the restart the
+server begins the same round again, and clients that have answered already send the same answers. The process that
+simulates the run may also be killed at any instant: that is no part of a scenario and does not change the results.
 """
 
 from __future__ import annotations
@@ -18,30 +18,40 @@ Phase = Literal["asking", "gathering", "committing", "publishing"]
 
 @runtime_checkable
 class Outage(Protocol):
-    """Implemented by the faults of a scenario."""
+    """A fault that crashes the server."""
 
     def outage_ns(self, round: int, phase: Phase) -> int | None:
-        """For how long the server is away if it crashes in that phase of that round; None if it does not."""
+        """Return how long the server is away if it crashes in that phase of that round; None if it does not."""
         ...
 
 
 class Outages:
-    """All outages of a run. What reaches a server that is away is lost. counts: for each, where they are counted."""
+    """All outages of a run. Messages that reach a server that is away are lost.
+
+    Args:
+        outages: the faults that crash the server.
+        counts: the counts of each of these faults; "crashed" is increased.
+
+    Attributes:
+        is_away: whether the server is away now.
+    """
 
     def __init__(self, outages: Sequence[Outage], counts: Sequence[Counter[str]]) -> None:
-        self._outages, self._counts = outages, counts
-        self._past: set[tuple[int, int, Phase]] = set()
+        self._outages = outages
+        self._counts = counts
+        self._started: set[tuple[int, int, Phase]] = set()
         self.is_away = False
 
     def stops(self, key: Key, arriving: bool) -> bool:
+        """Return whether a message is lost because it reaches a server that is away."""
         return self.is_away and arriving and key[0].is_upward
 
-    def begins_ns(self, round: int, phase: Phase) -> int | None:
-        """How long the server is to be away from now on, if it crashes here; each outage happens once."""
-        for number, outage in enumerate(self._outages):
-            lasts_ns = outage.outage_ns(round, phase)
-            if lasts_ns is not None and (number, round, phase) not in self._past:
-                self._past.add((number, round, phase))
-                self._counts[number]["crashed"] += 1
-                return lasts_ns
+    def crash_ns(self, round: int, phase: Phase) -> int | None:
+        """Return how long the server is away from now on; None if it does not crash now. An outage happens once."""
+        for index, outage in enumerate(self._outages):
+            duration_ns = outage.outage_ns(round, phase)
+            if duration_ns is not None and (index, round, phase) not in self._started:
+                self._started.add((index, round, phase))
+                self._counts[index]["crashed"] += 1
+                return duration_ns
         return None

@@ -1,15 +1,15 @@
-"""Where processes introduce themselves: who hosts whom, and whether everybody is there.
+"""Registration: which process hosts which clients, and whether all clients are hosted.
 
-    wish ─► offer (clients nobody hosts) ─► JOIN (proof) ─► WELCOME (where to stand, and the log to get there)
-                                                          └► REFUSE
+    request ─► offer (clients that no process hosts) ─► JOIN (proof) ─► WELCOME (versions, and the log up to them)
+                                                                      └► REFUSE
 
-An offer reserves nothing: the first process that joins with a proof has the clients, so a peer that takes offers and
-makes nothing of them keeps nobody out. Clients that no other process was offered are offered first. The evaluator is
-offered to trusted processes only, and x₀ is theirs to say: until the run knows its own, others wait.
+An offer reserves nothing: the first process that joins with a proof gets the clients. So a peer that takes offers and
+never joins keeps nobody out. Clients without an earlier offer are offered first. Only trusted processes are offered the
+evaluator, and only they determine the run's x₀: until it is known, other processes wait.
 
-A process that is gone leaves its clients to the next that asks. In simulated time nothing else comes of it: who hosts
-whom is no part of the simulation, and the newcomer stands where the old one stood. In real time its clients have left
-the run until somebody joins with them.
+When a process is gone, its clients are offered to the next one that asks. In simulated time nothing else changes,
+because placement is no part of the simulation: the new process continues at the versions of the old one. In real time
+the clients have left the run until a process joins with them.
 """
 
 from __future__ import annotations
@@ -27,14 +27,21 @@ from seedbus.algorithms.contract import BadPayload
 from seedbus.bus import EVALUATOR, HOST, Bus, Declined, HostRequest, Kind, MalformedEnvelope, Offer, decode
 from seedbus.bus.envelope import LOWEST_ADDRESS
 from seedbus.bus.spans import Span, SpanSet, merged
-from seedbus.bus.transport import NO_CLIENTS, NOT_YET, OPERATOR, WISH_SPANS, Rights, addresses
+from seedbus.bus.transport import MAX_SPANS, NO_CLIENTS, NOT_YET, OPERATOR, Rights, addresses
 
 NONCE_BYTES = 16
 
 
 @dataclass(slots=True)
 class _PendingWorker:
-    """A process that has an offer. joined: those of its clients that have joined, which are nobody else's then."""
+    """A process that has an offer.
+
+    Attributes:
+        offer: what it may host.
+        rights: what it may request.
+        joined: its clients that have joined; no other process can join with them.
+        is_member: whether all clients of the offer have joined.
+    """
 
     offer: Offer
     rights: Rights
@@ -47,12 +54,21 @@ class _PendingWorker:
 
 
 class Registration:
-    """Gives out a run's clients to processes.
+    """Assigns a run's clients to processes.
 
-    scenario: what a process is told of the run; processes: how many share the clients, where they do not say how many
-    they take; held: where the followers stand; partial_downloads: their notes of half snapshots (`downloads`); came:
-    told of plans
-    to send anew, once a process has come or gone.
+    Args:
+        bus: records the messages of registration.
+        coordinator: decides whether clients may join.
+        observer: notified of processes that join or are gone, and of refusals.
+        scenario: what followers need to know of the run; part of each offer.
+        processes: number of processes that share the clients evenly, unless a request states a count.
+        actual_versions: returns the followers' versions, by address, as the simulation knows them.
+        partial_downloads: returns the notes of incomplete snapshots, by client (`client.downloads`).
+        on_change: called when clients have joined, and in real time when a process is gone.
+
+    Attributes:
+        missing: addresses of the followers that no member process hosts; nothing may be sent to them.
+        was_complete: whether all followers have been hosted at the same time.
     """
 
     def __init__(
@@ -63,41 +79,52 @@ class Registration:
         *,
         scenario: bytes,
         processes: int,
-        held: Callable[[], Mapping[int, int]],
+        actual_versions: Callable[[], Mapping[int, int]],
         partial_downloads: Callable[[], Mapping[int, bytes]] = dict,
-        came: Callable[[], None],
+        on_change: Callable[[], None],
     ) -> None:
-        self._bus, self._coordinator, self._observer = bus, coordinator, observer
-        self._scenario, self._processes, self._came = scenario, processes, came
-        self._held, self._partial_downloads = held, partial_downloads
-        self._guests: dict[int, _PendingWorker] = {}
+        self._bus = bus
+        self._coordinator = coordinator
+        self._observer = observer
+        self._scenario = scenario
+        self._processes = processes
+        self._actual_versions = actual_versions
+        self._partial_downloads = partial_downloads
+        self._came = on_change
+        self._workers: dict[int, _PendingWorker] = {}
         self.was_complete = False
         clients = coordinator.participation.clients
         self._free = SpanSet([(0, clients - 1)])  # clients that no process has joined with
-        self._fresh = self._free.copy()  # those of them that nobody has been offered, or whose last offer is over
+        self._preferred = self._free.copy()  # offered first: free and never offered, or an offer of them has ended
         self._is_evaluator_free = True
         self.missing = set(range(clients)) | {EVALUATOR}
-        """Those whom no process hosts that has joined; not to be written to."""
 
-    # -- what a transport asks
+    # -- called by a transport
 
-    def greet(self, wish: HostRequest, rights: Rights = OPERATOR) -> Offer | Declined:
-        spans = self._chosen(wish, rights)
+    def greet(self, request: HostRequest, rights: Rights = OPERATOR) -> Offer | Declined:
+        """Answer a process's request with an offer, if there is something that it may host."""
+        spans = self._spans_to_offer(request, rights)
         if isinstance(spans, Declined):
             return spans
-        host = next((number for number in range(HOST, LOWEST_ADDRESS, -1) if number not in self._guests), None)
-        evaluates = wish.evaluates and rights.evaluates and self._is_evaluator_unoffered
+        host = next((number for number in range(HOST, LOWEST_ADDRESS, -1) if number not in self._workers), None)
+        evaluates = request.evaluates and rights.evaluates and self._is_evaluator_unoffered
         if host is None or not (spans or evaluates):
             return Declined("no-clients", f"all {self._coordinator.participation.clients} clients have their processes")
         nonce = b"" if rights.evaluates else os.urandom(NONCE_BYTES)
         offer = Offer(host, spans, evaluates, self._scenario, nonce)
         for span in spans:
-            self._fresh.discard(span)
-        self._guests[host] = _PendingWorker(offer, rights)
+            self._preferred.discard(span)
+        self._workers[host] = _PendingWorker(offer, rights)
         return offer
 
     def admit(self, host: int, frame: bytes) -> tuple[list[bytes], bool] | Declined:
-        guest = self._guests[host]
+        """Process a JOIN of a process with an offer.
+
+        Returns:
+            The frames of the answer (WELCOME, REFUSE or none yet), and whether the process is a member now. Or
+            `Declined`: if its reason is `NOT_YET`, call again once x₀ is known; else another process joined first.
+        """
+        guest = self._workers[host]
         if not guest.rights.evaluates and "x0" not in self._coordinator.proofs:
             return Declined(NOT_YET, "the run does not know its own x₀ yet")
         try:
@@ -110,7 +137,7 @@ class Registration:
         except (MalformedEnvelope, BadPayload) as error:
             return self._refuse(frame, host, "bad-join", str(error))
         refusal = self._coordinator.objected(join, guest.offer.nonce)
-        if refusal is not None:  # before anything is done that takes as long as there are clients
+        if refusal is not None:  # checked before any step whose cost grows with the number of clients
             self._observer.refused(refusal)
             return self._refuse(frame, host, refusal.reason, refusal.detail, refusal)
         clients = _clients(join, len(guest.addresses))
@@ -129,7 +156,7 @@ class Registration:
         guest.joined.update(clients)
         for span in spans:
             self._free.discard(span)
-            self._fresh.discard(span)
+            self._preferred.discard(span)
         guest.is_member = len(guest.joined) == sum(last - first + 1 for first, last in guest.offer.spans)
         if guest.is_member:
             self._is_evaluator_free = self._is_evaluator_free and not guest.offer.evaluates
@@ -139,21 +166,28 @@ class Registration:
         return ([self._welcome(guest)], True) if guest.is_member else ([], False)
 
     def gone(self, host: int, why: str) -> None:
-        guest = self._guests.pop(host)
-        for span in _spans(sorted(guest.joined)):
+        """Remove a process that has ended or does not answer.
+
+        Args:
+            host: its address.
+            why: a phrase for people.
+        """
+        worker = self._workers.pop(host)
+        for span in _spans_of(sorted(worker.joined)):
             self._free.add(span)
-        for span in guest.offer.spans:
+        for span in worker.offer.spans:
             for part in self._free.within(span):
-                self._fresh.add(part)
-        if guest.is_member:
-            self._is_evaluator_free = self._is_evaluator_free or guest.offer.evaluates
-            self.missing.update(guest.addresses)
-        self._observer.noted("gone", host=host, clients=_named(guest.offer.spans), why=why)
+                self._preferred.add(part)
+        if worker.is_member:
+            self._is_evaluator_free = self._is_evaluator_free or worker.offer.evaluates
+            self.missing.update(worker.addresses)
+        self._observer.noted("gone", host=host, clients=_named_spans(worker.offer.spans), why=why)
         if not self._bus.clock.is_virtual:
-            self._coordinator.left(guest.joined)
+            self._coordinator.left(worker.joined)
             self._came()
 
     def refused(self, peer: str, reason: str, detail: str) -> None:
+        """Count a refusal of something that a peer sent."""
         refusal = self._coordinator.refused_peer(peer, reason, detail)
         if refusal is not None:
             self._observer.refused(refusal)
@@ -164,7 +198,7 @@ class Registration:
 
     @property
     def can_go_on(self) -> bool:
-        """In simulated time nobody may be missing; in real time there must be an evaluator, and hosts of a quorum."""
+        """Whether enough followers are hosted: all in simulated time; the evaluator and a quorum in real time."""
         if self._bus.clock.is_virtual:
             return not self.missing
         policy = self._coordinator.participation
@@ -172,50 +206,60 @@ class Registration:
 
     @property
     def could_go_on(self) -> bool:
+        """Whether enough followers are hosted once the processes with an offer have joined."""
         participation, unoffered = self._coordinator.participation, self._unoffered().size
         needed = participation.clients if self._bus.clock.is_virtual else participation.quorum
         return not self._is_evaluator_unoffered and participation.clients - unoffered >= needed
 
-    # -- what the server asks
+    # -- called by the server
 
     @property
     def hosts(self) -> list[int]:
         """The addresses of all processes that have joined."""
-        return sorted(host for host, guest in self._guests.items() if guest.is_member)
+        return sorted(host for host, worker in self._workers.items() if worker.is_member)
 
-    # -- inside
+    # -- private
 
-    def _chosen(self, wish: HostRequest, rights: Rights) -> tuple[Span, ...] | Declined:
-        """The clients that a wish gets."""
-        if wish.spans:
-            return self._wished(wish, rights)
-        if wish.count == NO_CLIENTS:
+    def _spans_to_offer(self, request: HostRequest, rights: Rights) -> tuple[Span, ...] | Declined:
+        """The clients to offer in answer to a request."""
+        if request.spans:
+            return self._requested_spans(request, rights)
+        if request.count == NO_CLIENTS:
             return ()
-        free, chosen = _within(self._free, rights), _within(self._fresh, rights)
-        if free and wish.count > free.size:
-            return Declined("too-many", f"{wish.count} clients are asked for and {free.size} are left")
-        sharing = [guest for guest in self._guests.values() if guest.offer.spans]  # not who only evaluates
-        if chosen and wish.count <= chosen.size:
-            spans = chosen.lowest(wish.count or self._share(chosen, len(sharing), rights))
-            if len(spans) <= WISH_SPANS:
+        free = _permitted(self._free, rights)
+        preferred = _permitted(self._preferred, rights)
+        if free and request.count > free.size:
+            return Declined("too-many", f"{request.count} clients are asked for and {free.size} are left")
+        sharing = [worker for worker in self._workers.values() if worker.offer.spans]  # others host the evaluator only
+        if preferred and request.count <= preferred.size:
+            spans = preferred.lowest(request.count or self._share(preferred, len(sharing), rights))
+            if len(spans) <= MAX_SPANS:
                 return spans
-        # what is left has been offered, or offers have broken it up: they bind nobody, and whoever joins first has it
-        members = sum(guest.is_member for guest in sharing)
-        return free.lowest(wish.count or self._share(free, members, rights))[:WISH_SPANS]
+        # The free clients have been offered before, or are split into too many spans. Offers reserve nothing, so they
+        # are offered again: the first process that joins gets them.
+        members = sum(worker.is_member for worker in sharing)
+        return free.lowest(request.count or self._share(free, members, rights))[:MAX_SPANS]
 
     def _share(self, clients: SpanSet, others: int, rights: Rights) -> int:
-        """How many of these a process gets that does not say; others: those who share them with it."""
-        processes = self._processes - others if rights.spans is None else 1  # a key's clients are its own
+        """The number of clients for a process that states none.
+
+        Args:
+            clients: those that may be offered.
+            others: number of processes that have their share already.
+            rights: of the process. Clients that belong to its key are not shared.
+        """
+        processes = self._processes - others if rights.spans is None else 1
         return -(-clients.size // max(1, processes))
 
-    def _wished(self, wish: HostRequest, rights: Rights) -> tuple[Span, ...] | Declined:
-        """These clients and no others, if they may be had."""
-        spans, last = merged(wish.spans), self._coordinator.participation.clients - 1
+    def _requested_spans(self, request: HostRequest, rights: Rights) -> tuple[Span, ...] | Declined:
+        """Exactly the clients that are requested, if all of them are free and permitted."""
+        spans = merged(request.spans)
+        last = self._coordinator.participation.clients - 1
         if spans[-1][1] > last:
             return Declined("unknown-client", f"client {spans[-1][1]} is none of this run's 0 … {last}")
         if rights.spans is not None:
-            allowed = SpanSet(rights.spans)
-            denied = next((client for span in spans if (client := allowed.lacks(span)) is not None), None)
+            permitted = SpanSet(rights.spans)
+            denied = next((client for span in spans if (client := permitted.lacks(span)) is not None), None)
             if denied is not None:
                 return Declined("not-authorised", f"its key is not authorised for client {denied}")
         taken = next((client for span in spans if (client := self._free.lacks(span)) is not None), None)
@@ -226,36 +270,48 @@ class Registration:
     def _unoffered(self) -> SpanSet:
         """Free clients that no process has an offer of."""
         unoffered = self._free.copy()
-        for guest in self._guests.values():
-            if not guest.is_member:
-                for span in guest.offer.spans:
+        for worker in self._workers.values():
+            if not worker.is_member:
+                for span in worker.offer.spans:
                     unoffered.discard(span)
         return unoffered
 
     @property
     def _is_evaluator_unoffered(self) -> bool:
-        return self._is_evaluator_free and not any(guest.offer.evaluates for guest in self._guests.values())
+        return self._is_evaluator_free and not any(worker.offer.evaluates for worker in self._workers.values())
 
-    def _welcome(self, guest: _PendingWorker) -> bytes:
-        held, versions = self._held(), self._coordinator.versions
-        believes = not self._bus.clock.is_virtual
-        stands = [(versions if believes and a != EVALUATOR else held).get(a, 0) for a in guest.addresses]
-        partial_downloads = {} if believes else self._partial_downloads()
+    def _welcome(self, worker: _PendingWorker) -> bytes:
+        """The WELCOME: the version of each follower, and all commits that they need to get there.
+
+        In simulated time these are the actual versions, with the notes of incomplete snapshots: a process that replaces
+        another one continues where that one was. In real time clients are where the server believes them to be.
+        """
+        is_real_time = not self._bus.clock.is_virtual
+        actual_versions, believed_versions = self._actual_versions(), self._coordinator.versions
+        versions = [
+            (believed_versions if is_real_time and address != EVALUATOR else actual_versions).get(address, 0)
+            for address in worker.addresses
+        ]
+        partial_downloads = {} if is_real_time else self._partial_downloads()
         notes = [
             (partial_downloads[address], base)
-            for address, stand in zip(guest.addresses, stands, strict=True)
-            if partial_downloads.get(address) and (base := version_of(partial_downloads[address], address)) > stand
+            for address, version in zip(worker.addresses, versions, strict=True)
+            if partial_downloads.get(address) and (base := version_of(partial_downloads[address], address)) > version
         ]
-        log = self._coordinator.history.between(0, max([*stands, *(base for _, base in notes)], default=0))
-        version, packed = self._coordinator.version, pack_notes([note for note, _ in notes])
-        answer = messages.welcome(self._coordinator.algorithm, guest.offer.host, version, stands, log, packed)
+        log = self._coordinator.history.between(0, max([*versions, *(base for _, base in notes)], default=0))
+        packed_notes = pack_notes([note for note, _ in notes])
+        welcome = messages.welcome(
+            self._coordinator.algorithm, worker.offer.host, self._coordinator.version, versions, log, packed_notes
+        )
         missing = len(self.missing - {EVALUATOR})
-        self._observer.noted("joined", host=guest.offer.host, clients=_named(guest.offer.spans), missing=missing)
-        return self._bus.record(answer)
+        clients = _named_spans(worker.offer.spans)
+        self._observer.noted("joined", host=worker.offer.host, clients=clients, missing=missing)
+        return self._bus.record(welcome)
 
     def _refuse(
         self, frame: bytes, host: int, reason: str, detail: str, refusal: Refusal | None = None
     ) -> tuple[list[bytes], bool]:
+        """Answer a JOIN with a REFUSE. `refusal`: the same refusal, if it has been counted already."""
         if refusal is None:
             self._observer.refused(self._coordinator.refused(host, reason, detail))
         self._bus.record_refused_join(host, frame)
@@ -263,27 +319,27 @@ class Registration:
 
 
 def _clients(join: messages.Join, most: int) -> list[int] | None:
-    """The clients of a JOIN, or nothing if they are more than there can be."""
+    """The clients of a JOIN; None if they are more than `most`."""
     if sum(span.last - span.first + 1 for span in join.spans) > most:
         return None
     return [client for span in join.spans for client in range(span.first, span.last + 1)]
 
 
-def _within(spans: SpanSet, rights: Rights) -> SpanSet:
-    """Those of them that a peer may host."""
+def _permitted(spans: SpanSet, rights: Rights) -> SpanSet:
+    """The clients of `spans` that a peer with these rights may host."""
     if rights.spans is None:
         return spans
-    allowed = spans.copy()
+    permitted = spans.copy()
     for first, last in SpanSet(rights.spans).gaps():
-        allowed.discard((first, last))
-    return allowed
+        permitted.discard((first, last))
+    return permitted
 
 
-def _spans(clients: Iterable[int]) -> tuple[Span, ...]:
+def _spans_of(clients: Iterable[int]) -> tuple[Span, ...]:
     return tuple((span.first, span.last) for span in messages.spans([(client, 0) for client in clients]))
 
 
-def _named(spans: Iterable[Span]) -> str:
-    """clients 1…5, 9"""
-    named = ", ".join(f"{first}…{last}" if last > first else f"{first}" for first, last in spans)
-    return f"clients {named}" if named else "no clients"
+def _named_spans(spans: Iterable[Span]) -> str:
+    """The spans in words, such as "clients 1…5, 9"."""
+    text = ", ".join(f"{first}…{last}" if last > first else f"{first}" for first, last in spans)
+    return f"clients {text}" if text else "no clients"

@@ -49,7 +49,7 @@ class ReportHandler:
         client = envelope.client
         if client not in self._positions.versions:
             raise ReportRefused("not-a-member", f"client {client} never joined")
-        now = self._rounds.asking(envelope.round)
+        now = self._rounds.answered_round(envelope.round)
         now.admit(envelope)
         return now
 
@@ -81,7 +81,7 @@ class ReportHandler:
         difference = self._verifier.claimed(client, envelope.base, claim) if is_due else None
         if difference is not None:
             raise ReportRefused("diverged", difference)
-        self._rounds.count(now, client, report, now_ns)
+        self._rounds.add_report(now, client, report, now_ns)
         self._advance(client, envelope.base)
         if now is self._rounds.current:
             self._catch_up.snapshots.reported(client)

@@ -1,4 +1,4 @@
-"""A round that was begun: whom it asked, what it was told, who has answered."""
+"""A round that has begun: its plan, its cohort and the answers so far."""
 
 from __future__ import annotations
 
@@ -8,16 +8,31 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from seedbus.agents.messages import AnyAlgorithm
-from seedbus.algorithms.contract import Overdue, Packed, ReportRefused
+from seedbus.algorithms.contract import LateReports, Packed, ReportRefused
 from seedbus.bus import Envelope, Tally
 
 
 @dataclass(slots=True)
 class Round:
-    """One round. size: |C_r|, clients asked; reports: those that have come and are in no commit yet.
+    """One round, open or closed.
 
-    lags: commits that each of the cohort had missed when it was asked; members: of how many clients it was drawn; peak:
-    what the cohort is told of the reports, once these make a commit.
+    Attributes:
+        plan: the algorithm's plan.
+        cohort: the clients that it asked, ascending; [] if the round was restored from a checkpoint.
+        opened_ns: when it began, in nanoseconds of the run's clock.
+        size: |C_r|, number of clients asked.
+        waiting: the clients of the cohort whose answers are awaited.
+        members: number of clients from which the cohort was drawn.
+        reports: client → its report, until this is in a commit.
+        declined: the clients that have declined to report.
+        cached_plans: version → the PLAN sent to clients at that version, with the commits that they missed, and its
+            tally. Only the address differs between these clients.
+        corrections: client → how often it has said in this round that it is not at the version at which the server
+            believed it to be.
+        is_expired: whether the deadline has passed.
+        max_norm: the algorithm's packed maximum of the reports' norms, which the cohort is sent; None before the commit
+            or if the algorithm sends none.
+        lags: for each client of the cohort, the number of commits that it had missed when it was asked.
     """
 
     plan: Any
@@ -28,19 +43,23 @@ class Round:
     members: int = 0
     reports: dict[int, Any] = field(default_factory=dict)
     declined: set[int] = field(default_factory=set)
-    told: dict[int, tuple[Envelope, Tally]] = field(default_factory=dict)
-    lost: Counter[int] = field(default_factory=Counter)
+    cached_plans: dict[int, tuple[Envelope, Tally]] = field(default_factory=dict)
+    corrections: Counter[int] = field(default_factory=Counter)
     is_expired: bool = False
-    peak: Packed | None = None
+    max_norm: Packed | None = None
     lags: list[int] = field(default_factory=list)
 
     def admit(self, envelope: Envelope) -> None:
-        """Raises `ReportRefused` if no report is due from this client, or not from there."""
-        client, round = envelope.client, self.plan.round
+        """Check that an answer to this round is due.
+
+        Raises:
+            ReportRefused: the client has answered already or was not asked, or its answer is based on another version.
+        """
+        client, number = envelope.client, self.plan.round
         if client in self.reports or client in self.declined:
-            raise ReportRefused("duplicate", f"client {client} has answered in round {round}")
+            raise ReportRefused("duplicate", f"client {client} has answered in round {number}")
         if client not in self.waiting:
-            raise ReportRefused("not-asked", f"client {client} is not asked in round {round}")
+            raise ReportRefused("not-asked", f"client {client} is not asked in round {number}")
         if envelope.base != self.plan.version:
             raise ReportRefused("wrong-version", f"it started at version {envelope.base}, not {self.plan.version}")
 
@@ -51,7 +70,7 @@ class OverdueState(NamedTuple):
     Attributes:
         round: its number, the version at which it started, when it opened in nanoseconds, and the size of its cohort.
         waiting: the clients that have not answered, ascending.
-        reports: (client, packed report) of those that came late and are in no commit yet, ascending.
+        reports: (client, packed report) of late reports that are in no commit yet, ascending.
     """
 
     round: tuple[int, int, int, int]
@@ -60,75 +79,89 @@ class OverdueState(NamedTuple):
 
 
 class OverdueRounds:
-    """Rounds that are closed and may still be answered, oldest first; at most `most` of them."""
+    """Rounds that are closed and may still be answered, oldest first.
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._attempts: dict[int, Round] = {}
+    Args:
+        max_rounds: how many rounds after its own a report may still be used; 0: never.
+    """
 
-    def get(self, round: int) -> Round | None:
-        return self._attempts.get(round)
+    def __init__(self, max_rounds: int) -> None:
+        self._max_rounds = max_rounds
+        self._rounds: dict[int, Round] = {}
 
-    def add(self, attempt: Round) -> None:
-        """A round has closed; those whom it still waits for may be late."""
-        if self._most:
-            attempt.told.clear()
-            self._attempts[attempt.plan.round] = attempt
-        self.forget(attempt.plan.round + 1 - self._most)
+    def get(self, number: int) -> Round | None:
+        return self._rounds.get(number)
 
-    def forget(self, round: int) -> None:
-        """Give up what is older than `round`, and rounds that are complete and used up."""
-        for number in [n for n, old in self._attempts.items() if n < round or not (old.waiting or old.reports)]:
-            del self._attempts[number]
+    def add(self, closed: Round) -> None:
+        """Add a round that has just closed; the clients that it still waits for may answer late."""
+        if self._max_rounds:
+            closed.cached_plans.clear()
+            self._rounds[closed.plan.round] = closed
+        self.forget(closed.plan.round + 1 - self._max_rounds)
+
+    def forget(self, number: int) -> None:
+        """Remove the rounds before `number`, and those that wait for no client and have no unused reports."""
+        for old in [n for n, closed in self._rounds.items() if n < number or not (closed.waiting or closed.reports)]:
+            del self._rounds[old]
 
     def dismiss(self, client: int) -> None:
-        """Nothing is awaited of a client any more."""
-        for attempt in self._attempts.values():
-            attempt.waiting.discard(client)
+        """Stop waiting for a client."""
+        for closed in self._rounds.values():
+            closed.waiting.discard(client)
 
     def busy(self, after_ns: int) -> set[int]:
-        """Everybody who is still at work for a round that was opened later than at `after_ns`."""
-        recent = (attempt for attempt in self._attempts.values() if attempt.opened_ns > after_ns)
-        return {client for attempt in recent for client in attempt.waiting}
+        """Return the clients that are still working for a round that was opened later than `after_ns`."""
+        recent = (closed for closed in self._rounds.values() if closed.opened_ns > after_ns)
+        return {client for closed in recent for client in closed.waiting}
 
     @property
     def is_awaited(self) -> bool:
-        """Whether anybody may still answer."""
-        return any(attempt.waiting for attempt in self._attempts.values())
+        """Whether any client may still answer."""
+        return any(closed.waiting for closed in self._rounds.values())
 
     @property
-    def count(self) -> int:
-        """Late reports that have come and are in no commit yet."""
-        return sum(len(attempt.reports) for attempt in self._attempts.values())
+    def report_count(self) -> int:
+        """Number of late reports that are in no commit yet."""
+        return sum(len(closed.reports) for closed in self._rounds.values())
 
-    def take(self, weight: Callable[[Round], float]) -> list[Overdue]:
-        """The late reports by round, each round with the weight of each of its reports; they are used up."""
-        found = []
-        for attempt in self._attempts.values():
-            if attempt.reports:
-                found.append(Overdue(attempt.plan, attempt.reports, weight(attempt)))
-                attempt.reports = {}
-        return found
+    def take(self, weight: Callable[[Round], float]) -> list[LateReports]:
+        """Remove and return the late reports, by round.
+
+        Args:
+            weight: returns the weight of each report of a round.
+        """
+        overdue = []
+        for closed in self._rounds.values():
+            if closed.reports:
+                overdue.append(LateReports(closed.plan, closed.reports, weight(closed)))
+                closed.reports = {}
+        return overdue
 
     def pack(self, algorithm: AnyAlgorithm) -> list[OverdueState]:
         """Return what a checkpoint stores, oldest first."""
         return [
             OverdueState(
-                (attempt.plan.round, attempt.plan.version, attempt.opened_ns, attempt.size),
-                sorted(attempt.waiting),
+                (closed.plan.round, closed.plan.version, closed.opened_ns, closed.size),
+                sorted(closed.waiting),
                 [
-                    (client, algorithm.pack_report(attempt.plan, report).body)
-                    for client, report in sorted(attempt.reports.items())
+                    (client, algorithm.pack_report(closed.plan, report).body)
+                    for client, report in sorted(closed.reports.items())
                 ],
             )
-            for attempt in self._attempts.values()
+            for closed in self._rounds.values()
         ]
 
-    def unpack(self, algorithm: AnyAlgorithm, packed: Sequence[Any], plan: Callable[[int, int], Any]) -> None:
-        """plan: what the cohort of a round was told, from the round and its version."""
-        self._attempts = {}
+    def unpack(self, algorithm: AnyAlgorithm, packed: Sequence[Any], make_plan: Callable[[int, int], Any]) -> None:
+        """Go on from what `pack` returned.
+
+        Args:
+            algorithm: unpacks the reports.
+            packed: what `pack` returned.
+            make_plan: returns the plan of a round, given its number and its version.
+        """
+        self._rounds = {}
         for state in (OverdueState(*each) for each in packed):
-            round, version, opened_ns, size = state.round
-            told = plan(round, version)
-            came = {client: algorithm.unpack_report(body, told) for client, body in state.reports}
-            self._attempts[round] = Round(told, [], opened_ns, size, set(state.waiting), reports=came)
+            number, version, opened_ns, size = state.round
+            plan = make_plan(number, version)
+            reports = {client: algorithm.unpack_report(body, plan) for client, body in state.reports}
+            self._rounds[number] = Round(plan, [], opened_ns, size, set(state.waiting), reports=reports)

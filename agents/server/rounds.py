@@ -1,4 +1,4 @@
-"""Rounds, as the participation policy has them: who is asked, what counts, when a round is over, what it commits."""
+"""Rounds under the participation policy: their cohorts, which reports count, when they are over, and their commits."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class RoundsState(NamedTuple):
     Attributes:
         number: of the round that opens next.
         known: what selection knows of clients; [] if its policy needs nothing.
-        answer_times_ns: how long the latest answers took, oldest first; of a deadline that learns.
+        answer_times_ns: how long the latest answers took, oldest first; [] if the deadline does not adapt.
         overdue: closed rounds that may still be answered.
         algorithm: the algorithm's own state at the server.
     """
@@ -38,11 +38,23 @@ class RoundsState(NamedTuple):
 
 
 class Rounds:
-    """The round under way, and those before it that may still be answered. state: the algorithm's own, the server's,
-    before the first commit."""
+    """The open round, and the closed ones that may still be answered.
+
+    Args:
+        algorithm: plans rounds and aggregates reports.
+        participation: the policy.
+        seed: the scenario's.
+        state: the algorithm's state at the server before the first commit.
+
+    Attributes:
+        number: of the open round, or of the one that opens next.
+        current: the open round; None between rounds.
+    """
 
     def __init__(self, algorithm: AnyAlgorithm, participation: Participation, seed: int, state: Any = None) -> None:
-        self.algorithm, self.policy, self._seed = algorithm, participation, seed
+        self.algorithm = algorithm
+        self.policy = participation
+        self._seed = seed
         self.number = 0
         self.current: Round | None = None
         self._overdue = OverdueRounds(participation.staleness)
@@ -51,9 +63,15 @@ class Rounds:
         self._state = state
 
     def open(self, members: MemberIndex, version: int, now_ns: int) -> Round:
-        """Begin the next round at a version."""
+        """Begin the next round.
+
+        Args:
+            members: the clients that may be asked.
+            version: the version at which the round starts.
+            now_ns: the current time.
+        """
         busy = set[int]()
-        if self.policy.buffer is not None:  # whoever has not answered by the deadline may be asked again
+        if self.policy.buffer is not None:  # a client that has missed the deadline may be asked again
             busy = self._overdue.busy(-1 if self.deadline_ns is None else now_ns - self.deadline_ns)
         with members.without(busy):
             cohort = self.policy.draw(members, self._known, self._seed, self.number, len(busy))
@@ -64,7 +82,7 @@ class Rounds:
 
     @property
     def deadline_ns(self) -> int | None:
-        """How long the round that opens now may take; None: as long as its cohort does."""
+        """Nanoseconds that a round may take if it opens now; None: until all of its cohort have answered."""
         if self.policy.deadline_s is None:
             return None
         latest = round_ns(self.policy.deadline_s)
@@ -72,30 +90,34 @@ class Rounds:
             return latest
         return min(latest, self.policy.deadline.after_ns(self._answer_times_ns))
 
-    def attempt(self, round: int | None) -> Round | None:
-        """A round that is still to be answered; by default the open one."""
-        return self.current if round in (None, self.number) else self._overdue.get(round or 0)
+    def get(self, number: int | None) -> Round | None:
+        """Return a round that may still be answered, by default the open one; None if there is none."""
+        return self.current if number in (None, self.number) else self._overdue.get(number or 0)
 
-    def asking(self, round: int) -> Round:
-        """The round that a report is for. Raises `ReportRefused`."""
-        if round > self.number or (round == self.number and self.current is None):
-            raise ReportRefused("wrong-round", f"round {round} has not begun; this is round {self.number}")
-        attempt = self.attempt(round)
-        if attempt is None:
-            raise ReportRefused("late", f"round {round} is closed")
-        return attempt
+    def answered_round(self, number: int) -> Round:
+        """Return the round that an answer is for.
 
-    def count(self, attempt: Round, client: int, report: Any, now_ns: int) -> None:
-        """A report is good."""
-        attempt.reports[client] = report
-        attempt.waiting.discard(client)
-        self._answer_times_ns.append(now_ns - attempt.opened_ns)
+        Raises:
+            ReportRefused: the round has not begun, or may not be answered any more.
+        """
+        if number > self.number or (number == self.number and self.current is None):
+            raise ReportRefused("wrong-round", f"round {number} has not begun; this is round {self.number}")
+        answered = self.get(number)
+        if answered is None:
+            raise ReportRefused("late", f"round {number} is closed")
+        return answered
+
+    def add_report(self, answered: Round, client: int, report: Any, now_ns: int) -> None:
+        """Add a report that has passed all checks to the round that it answers."""
+        answered.reports[client] = report
+        answered.waiting.discard(client)
+        self._answer_times_ns.append(now_ns - answered.opened_ns)
         if self.policy.selection.needs_known:
             self._known.reports[client] += 1
             self._known.worth[client] = norm(self.algorithm.values(report))
 
     def dismiss(self, client: int, *, open_too: bool = False) -> None:
-        """Nothing is awaited of a client any more for earlier rounds, or for any."""
+        """Stop waiting for a client in all closed rounds, and with `open_too` in the open one as well."""
         self._overdue.dismiss(client)
         if open_too and self.current is not None:
             self.current.waiting.discard(client)
@@ -103,44 +125,52 @@ class Rounds:
     @property
     def is_over(self) -> bool:
         """Whether the open round is to be closed."""
-        now, policy = self.current, self.policy
-        if now is None:
+        current, policy = self.current, self.policy
+        if current is None:
             return False
         if policy.buffer is not None:
-            is_full = len(now.reports) + self._overdue.count >= policy.buffer
-            return now.is_expired or is_full or not (now.waiting or self._overdue.is_awaited)
-        is_enough = policy.over_selection > 1 and len(now.reports) >= policy.size
-        return now.is_expired or is_enough or not now.waiting
+            is_full = len(current.reports) + self._overdue.report_count >= policy.buffer
+            return current.is_expired or is_full or not (current.waiting or self._overdue.is_awaited)
+        is_enough = policy.over_selection > 1 and len(current.reports) >= policy.size
+        return current.is_expired or is_enough or not current.waiting
 
     def close(self, version: int, now_ns: int) -> tuple[Round, list[int], Any, RoundRecord]:
-        """The round that was open, who reported in it, its commit, None without a quorum, and how it went.
+        """Close the open round and aggregate its reports.
 
-        version: the newest before it. Raises `ValueError` if no round is open.
+        Args:
+            version: the newest version.
+            now_ns: the current time.
+
+        Returns:
+            The round, the clients that reported in it in ascending order, its commit (None without a quorum), and the
+            record of how it went.
+
+        Raises:
+            ValueError: no round is open.
         """
         if self.current is None:
             raise ValueError(f"round {self.number} cannot be closed: it is not open")
         closed, reported = self.current, sorted(self.current.reports)
-        late: list[tuple[int, list[int]]] = []
-        commit = self._commit(closed, version, late)
+        commit, late = self._commit(closed, version)
         record = RoundRecord(closed.opened_ns, now_ns, closed.is_expired, closed.lags, late)
         self.current = None
-        if commit is not None:
-            closed.peak = self.algorithm.max_norm(closed.plan, closed.reports)
         if commit is None:
             self._answer_times_ns.clear()
+        else:
+            closed.max_norm = self.algorithm.max_norm(closed.plan, closed.reports)
         if commit is not None or self.policy.buffer is None:
-            closed.reports = {}  # a round without quorum is void, but a buffer goes on filling
+            closed.reports = {}  # without a quorum reports are discarded, but a buffer keeps them for the next commit
         self._overdue.add(closed)
         self.number += 1
         return closed, reported, commit, record
 
     @property
-    def is_half_in(self) -> bool:
-        """True once half of the reports of the open round are there."""
+    def is_half_reported(self) -> bool:
+        """Whether at least half of the open round's cohort have reported."""
         return self.current is not None and 2 * len(self.current.reports) >= len(self.current.cohort)
 
     def pack(self) -> RoundsState:
-        """Return what a checkpoint stores. A round that is open is not in it."""
+        """Return what a checkpoint stores; the open round is not part of it."""
         return RoundsState(
             number=self.number,
             known=self._known.pack() if self.policy.selection.needs_known else [],
@@ -150,7 +180,7 @@ class Rounds:
         )
 
     def unpack(self, packed: Sequence[Any]) -> None:
-        """Go on from what `pack` returned; no round is open then."""
+        """Go on from what `pack` returned, with no round open."""
         state = RoundsState(*packed)
         self.current = None
         self.number = state.number
@@ -160,25 +190,32 @@ class Rounds:
         self._answer_times_ns.extend(state.answer_times_ns)
         self._overdue.unpack(self.algorithm, state.overdue, self._plan)
 
-    def _plan(self, round: int, version: int) -> Any:
-        return self.algorithm.plan(round, version, of_directions(self._seed, round))
+    def _plan(self, number: int, version: int) -> Any:
+        return self.algorithm.plan(number, version, of_directions(self._seed, number))
 
-    def _commit(self, now: Round, version: int, late_ones: list[tuple[int, list[int]]]) -> Any:
-        """late_ones: takes those of earlier rounds that are in the commit."""
-        policy, fresh, late = self.policy, len(now.reports), self._overdue.count
-        total = fresh + late if policy.buffer is not None else fresh
+    def _commit(self, current: Round, version: int) -> tuple[Any, list[tuple[int, list[int]]]]:
+        """Aggregate the reports of the open round and those that came late.
+
+        Returns:
+            The commit, None without a quorum; and for each earlier round that has reports in it, the staleness (commits
+            made since that round started) and the clients of these reports.
+        """
+        policy = self.policy
+        fresh_count, late_count = len(current.reports), self._overdue.report_count
+        total = fresh_count + late_count if policy.buffer is not None else fresh_count
+        late: list[tuple[int, list[int]]] = []
         if total < policy.quorum:
-            return None
+            return None, late
 
-        def weight(discount: Late, attempt: Round) -> float:
-            asked = attempt.size if policy.buffer is None else total
-            staleness = version - attempt.plan.version
-            late_ones.append((staleness, sorted(attempt.reports)))
+        def weight(discount: Late, overdue: Round) -> float:
+            asked = overdue.size if policy.buffer is None else total
+            staleness = version - overdue.plan.version
+            late.append((staleness, sorted(overdue.reports)))
             return discount.weight(staleness) / asked
 
-        share = 1.0 if policy.buffer is None else fresh / total
-        overdue = self._overdue.take(partial(weight, policy.late)) if late and policy.late is not None else []
+        share = 1.0 if policy.buffer is None else fresh_count / total
+        overdue = self._overdue.take(partial(weight, policy.late)) if late_count and policy.late is not None else []
         commit, self._state = self.algorithm.aggregate(
-            self._state, now.plan, now.reports, share=share, late=overdue, members=now.members
+            self._state, current.plan, current.reports, share=share, late=overdue, members=current.members
         )
-        return commit
+        return commit, late

@@ -85,9 +85,9 @@ class Server:
             self.observer,
             scenario=scenario,
             processes=processes,
-            held=lambda: self._positions.actual_versions,
+            actual_versions=lambda: self._positions.actual_versions,
             partial_downloads=lambda: self._positions.partial_downloads,
-            came=self._came,
+            on_change=self._came,
         )
         return self._registration
 
@@ -186,7 +186,7 @@ class Server:
     async def _crashes(self, phase: Phase, round: int | None = None) -> bool:
         """Crash here, if a fault says so, and come back. Returns whether it crashed."""
         round = self.coordinator.round if round is None else round
-        lasts_ns = self._outages.begins_ns(round, phase)
+        lasts_ns = self._outages.crash_ns(round, phase)
         if lasts_ns is None:
             return False
         self.observer.noted("server-crashed", round=round, phase=phase, away_s=lasts_ns / 1e9)

@@ -1,8 +1,9 @@
-"""When a run is measured and when it is over: after so many rounds, at a target, or past a budget of bytes.
+"""When a run is evaluated and when it ends: after a number of rounds, at a target, or past a budget of bytes.
 
-A target is met by the exponential moving average of a metric, parameter 0.9 per round, as the papers' tables count
-rounds (FedACG, arXiv:2201.03172, §5). They measure after every round; a value that was measured after r more weighs
-1 − 0.9^r, so that the average of a run that is measured more seldom lags no further behind.
+A target is met by the exponential moving average of a metric with parameter 0.9 per round, which is how the
+papers' tables count rounds (FedACG, arXiv:2201.03172, §5). The papers measure after every round. Here a value that was
+measured r rounds after the previous one has weight 1 − 0.9^r, so that the average does not lag further behind if
+measurements are rarer.
 """
 
 from __future__ import annotations
@@ -17,36 +18,49 @@ from pydantic import BaseModel, ConfigDict, Field
 from seedbus.agents.messages import Evaluation
 
 EMA = 0.9
+"""Weight of the moving average's old value after one round."""
 
 
 def rounds_done(line: Mapping[str, Any]) -> int:
-    """How many rounds were over when a line of metrics was measured; 0 at x₀."""
+    """Return how many rounds were over when a line of metrics was measured; 0 at x₀."""
     return int(line["round"]) + bool(line["version"] or line["round"])
 
 
 class Average(NamedTuple):
-    """An exponential moving average and after how many rounds it was brought up to date."""
+    """An exponential moving average.
+
+    Attributes:
+        value: the average.
+        rounds: the number of rounds that were over at its newest measurement.
+    """
 
     value: float
     rounds: int
 
     @staticmethod
-    def moved(average: Average | None, value: float, rounds: int) -> Average:
-        """The average with a value that was measured after so many rounds; None: it is the first."""
+    def updated(average: Average | None, value: float, rounds: int) -> Average:
+        """Return the average with one more measurement.
+
+        Args:
+            average: the average before; None for the first measurement.
+            value: the measurement.
+            rounds: the number of rounds that were over when it was made.
+        """
         if average is None:
             return Average(value, rounds)
-        kept = EMA ** max(0, rounds - average.rounds)  # one that was overtaken by a later one weighs nothing
-        return Average(kept * average.value + (1 - kept) * value, max(rounds, average.rounds))
+        old_weight = EMA ** max(0, rounds - average.rounds)  # 1 if a later measurement has arrived before this one
+        return Average(old_weight * average.value + (1 - old_weight) * value, max(rounds, average.rounds))
 
 
 def averages(lines: Iterable[Mapping[str, Any]], metric: str) -> list[float]:
-    """The moving average at each line of metrics, oldest first; NaN from the first value on that is not finite."""
-    average, found = None, list[float]()
+    """Return the moving average at each line of metrics, oldest first; NaN from the first non-finite value on."""
+    average = None
+    values = list[float]()
     for line in lines:
         value = math.nan if line.get(metric) is None else float(line[metric])
-        average = Average.moved(average, value, rounds_done(line))
-        found.append(average.value)
-    return found
+        average = Average.updated(average, value, rounds_done(line))
+        values.append(average.value)
+    return values
 
 
 class Target(BaseModel):
@@ -69,7 +83,7 @@ class Stop(BaseModel):
     bytes: int | None = Field(default=None, ge=1, description="bytes of plans and reports, both ways, all clients")
 
     def reason(self, rounds_done: int, progress: Progress) -> str | None:
-        """Why a run that has come so far is over, or None."""
+        """Return why a run with this progress is over; None if it is not."""
         if self.target is not None and progress.is_target_met:
             return f"the moving average of {self.target.metric} reached {self.target.value}"
         if rounds_done >= self.rounds:
@@ -90,7 +104,14 @@ class Cadence(BaseModel):
 
 @dataclass(slots=True)
 class Progress:
-    """How far a run has come, as far as stopping depends on it. awaited: evaluations asked for and not answered."""
+    """The progress of a run, as far as stopping depends on it.
+
+    Attributes:
+        bytes: bytes of plans and reports so far.
+        awaited: number of evaluations that were requested and not answered yet.
+        is_target_met: whether the moving average has reached the target.
+        averages: metric → its moving average.
+    """
 
     bytes: int = 0
     awaited: int = 0
@@ -98,30 +119,40 @@ class Progress:
     averages: dict[str, Average] = field(default_factory=dict)
 
     def answered(self) -> None:
-        """An evaluation that was asked for is not awaited any more."""
+        """Note that an evaluation has been answered, or refused."""
         self.awaited = max(0, self.awaited - 1)
 
     def measured(
         self, evaluation: Evaluation, stop: Stop, now_ns: int, bytes_up: int, bytes_down: int
     ) -> dict[str, Any]:
-        """Take in an evaluation; returns its line of metrics."""
+        """Update the averages with an evaluation and return its line of metrics.
+
+        Args:
+            evaluation: the evaluator's answer.
+            stop: says which metric has a target.
+            now_ns: the current time.
+            bytes_up: bytes of the algorithm from clients so far.
+            bytes_down: bytes of the algorithm to clients so far.
+        """
         self.answered()
         when = {"round": evaluation.round, "version": evaluation.version, "time_s": now_ns / 1e9}
         for name, value in evaluation.metrics.items():
-            self.averages[name] = Average.moved(self.averages.get(name), value, rounds_done(when))
+            self.averages[name] = Average.updated(self.averages.get(name), value, rounds_done(when))
         if stop.target is not None and stop.target.metric in self.averages:
             average, value = self.averages[stop.target.metric].value, stop.target.value
-            met = average >= value if stop.target.direction == "above" else average <= value
-            self.is_target_met = self.is_target_met or met
+            is_met = average >= value if stop.target.direction == "above" else average <= value
+            self.is_target_met = self.is_target_met or is_met
         watched = {"accuracy"} | ({stop.target.metric} if stop.target is not None else set())
         averages = {f"{name}_ema": self.averages[name].value for name in sorted(watched & evaluation.metrics.keys())}
-        # what the run itself knows comes last: no metric's name can take its place
+        # The run's own values come last, so that a metric of the same name cannot replace them.
         return when | evaluation.metrics | averages | when | {"bytes_up": bytes_up, "bytes_down": bytes_down}
 
     def pack(self) -> list[Any]:
+        """Return what a checkpoint stores."""
         return [self.bytes, self.awaited, self.is_target_met, [[name, *each] for name, each in self.averages.items()]]
 
     @staticmethod
     def unpack(packed: list[Any]) -> Progress:
+        """Return the progress that `pack` stored."""
         sent, awaited, is_target_met, averages = packed
         return Progress(sent, awaited, is_target_met, {name: Average(*each) for name, *each in averages})

@@ -12,9 +12,9 @@ Invariants
 - Every row is finite: other reports have been refused before.
 - State is plain data that a checkpoint can hold; only `Clipped` has any.
 
-`fewest` is the number of rows that a rule needs for its guarantee. A scenario with a lower quorum is refused, so no
-commit is made from fewer. With fewer rows a rule still returns a result: it takes for f the largest number that the
-rows allow.
+`fewest_reports` is the number of rows that a rule needs for its guarantee. A scenario with a lower quorum is refused,
+so no commit is made from fewer. With fewer rows a rule still returns a result: it takes for f the largest number that
+the rows allow.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class _Rule(BaseModel, ABC):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     @property
-    def fewest(self) -> int:
-        """The fewest rows for which the rule's guarantee holds."""
+    def fewest_reports(self) -> int:
+        """The lowest number of rows with which the rule's guarantee holds."""
         return 1
 
     @abstractmethod
@@ -107,7 +107,7 @@ class TrimmedMean(_Rule):
         return self
 
     @property
-    def fewest(self) -> int:
+    def fewest_reports(self) -> int:
         return 2 * (self.f or 0) + 1
 
     def combine(self, rows: Matrix, state: Any) -> tuple[Row, Any]:
@@ -141,7 +141,7 @@ class Krum(_Rule):
     multi: int = Field(default=1, ge=1, lt=2**16, description="reports that are averaged, at most n − f; 1: Krum")
 
     @property
-    def fewest(self) -> int:
+    def fewest_reports(self) -> int:
         return 1 if self.f is None else 2 * self.f + 3
 
     def combine(self, rows: Matrix, state: Any) -> tuple[Row, Any]:
@@ -188,7 +188,7 @@ class Clipped(_Rule):
 
     def blend(self, updates: Sequence[Vector], state: Any) -> tuple[Row, Any]:
         """Combine model updates; `state` as in `combine`."""
-        norms = vectors.lengths(updates)
+        norms = vectors.norms(updates)
         limit, state = self._limit(sorted(norms), state)
         return vectors.average(updates, [limit / max(norm, limit) if limit else 0.0 for norm in norms]), state
 

@@ -49,7 +49,7 @@ def squared_distances(vectors: Sequence[Vector]) -> list[list[float]]:
     return distances
 
 
-def lengths(vectors: Sequence[Vector]) -> list[float]:
+def norms(vectors: Sequence[Vector]) -> list[float]:
     """Return the Euclidean norm of each vector."""
     squares = [0.0] * len(vectors)
     for _, block in _blocks(vectors):

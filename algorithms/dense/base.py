@@ -24,7 +24,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, create_model, model_validator
 
 from seedbus.algorithms.aggregation.rules import Aggregation, Mean
-from seedbus.algorithms.contract import Overdue, Packed, Replica, Vector
+from seedbus.algorithms.contract import LateReports, Packed, Replica, Vector
 from seedbus.algorithms.dense import payloads as dense_wire
 from seedbus.algorithms.dense.channels.contract import Channel
 from seedbus.algorithms.dense.compression.contract import Compression
@@ -32,10 +32,10 @@ from seedbus.algorithms.dense.local import train
 from seedbus.algorithms.dense.methods.method import Local, Method
 from seedbus.algorithms.dense.payloads import DenseCommit, DensePlan, DenseReport
 from seedbus.algorithms.dense.server import State, aggregate, check, to_bytes
-from seedbus.algorithms.discovery import choice, discover
 from seedbus.algorithms.numbers import Positive
 from seedbus.algorithms.objective import PASSES, Differentiable
 from seedbus.algorithms.schedule import Scheduled, at
+from seedbus.discovery import choice, discover
 
 _METHODS = discover("seedbus.algorithms.dense.methods", "name")
 
@@ -127,7 +127,7 @@ class FedAvg(BaseModel):
 
     @property
     def fewest_reports(self) -> int:
-        return self.aggregation.fewest
+        return self.aggregation.fewest_reports
 
     @property
     def is_dense(self) -> bool:
@@ -236,7 +236,7 @@ class FedAvg(BaseModel):
         reports: Mapping[int, DenseReport],
         *,
         share: float = 1.0,
-        late: Sequence[Overdue] = (),
+        late: Sequence[LateReports] = (),
         members: int = 0,
     ) -> tuple[DenseCommit, Any]:
         return aggregate(self, state, plan, reports, share=share, late=late, members=members)
@@ -249,8 +249,8 @@ class FedAvg(BaseModel):
     def values(self, report: DenseReport) -> Vector:
         return report.vectors
 
-    def with_values(self, report: DenseReport, numbers: Vector) -> DenseReport:
-        return self._encode(list(numbers.astype(np.float32)), report.samples, 0)
+    def with_values(self, report: DenseReport, values: Vector) -> DenseReport:
+        return self._encode(list(values.astype(np.float32)), report.samples, 0)
 
     def count_scalars(self, body: Any) -> int:
         has_norms = self.channel is not None

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from seedbus.algorithms.aggregation.vectors import lengths
+from seedbus.algorithms.aggregation.vectors import norms
 from seedbus.algorithms.contract import BadPayload, Packed, Vector
 from seedbus.algorithms.dense.compression.contract import Compression
 from seedbus.algorithms.dense.draws import derived
@@ -110,14 +110,14 @@ def encode_report(
     bodies = [codec.encode(vector, derived(key, "codec", number)) for number, vector in enumerate(vectors)]
     decoded = [codec.decode(body, vector.size) for vector, body in zip(vectors, bodies, strict=True)]
     with np.errstate(over="ignore", invalid="ignore"):
-        norms = np.array(lengths(decoded) if has_norms else [], np.float32)
-    return DenseReport(samples, np.stack(decoded), bodies, norms)
+        decoded_norms = np.array(norms(decoded) if has_norms else [], np.float32)
+    return DenseReport(samples, np.stack(decoded), bodies, decoded_norms)
 
 
 def pack_report(report: DenseReport, codec: Compression) -> Packed:
     count, dimension = report.vectors.shape
-    norms = [_raw(report.norms)] if report.norms.size else []
-    body = [report.samples, report.bodies, *norms]
+    packed_norms = [_raw(report.norms)] if report.norms.size else []
+    body = [report.samples, report.bodies, *packed_norms]
     return Packed(body, scalars=count * codec.scalars(dimension) + report.norms.size)
 
 
@@ -128,8 +128,8 @@ def unpack_report(body: Any, codec: Compression, vectors: int, dimension: int, *
     samples, bodies = body[:2]
     if not 0 < samples < 2**32 or len(bodies) != vectors:
         raise BadPayload(f"a report of {samples} samples and {len(bodies)} vectors")
-    norms = _read(body[2], vectors) if has_norms else np.zeros(0, np.float32)
-    return DenseReport(samples, np.stack([codec.decode(each, dimension) for each in bodies]), bodies, norms)
+    sent_norms = _read(body[2], vectors) if has_norms else np.zeros(0, np.float32)
+    return DenseReport(samples, np.stack([codec.decode(each, dimension) for each in bodies]), bodies, sent_norms)
 
 
 def pack_peak(norms: Sequence[Vector]) -> Packed:

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from seedbus.algorithms.aggregation.rules import Aggregation, Mean
-from seedbus.algorithms.aggregation.vectors import lengths
-from seedbus.algorithms.contract import Overdue, ReportRefused, Vector
+from seedbus.algorithms.aggregation.vectors import norms
+from seedbus.algorithms.contract import LateReports, ReportRefused, Vector
 from seedbus.algorithms.dense.channels.contract import Channel
 from seedbus.algorithms.dense.methods.method import Method, Server
 from seedbus.algorithms.dense.payloads import DenseCommit, DensePlan, DenseReport
@@ -70,7 +70,7 @@ def aggregate(
     reports: Mapping[int, DenseReport],
     *,
     share: float,
-    late: Sequence[Overdue],
+    late: Sequence[LateReports],
     members: int,
 ) -> tuple[DenseCommit, list[Any]]:
     """Make one commit from the reports, taken in the order of clients; return it and the state after it.
@@ -91,8 +91,8 @@ def aggregate(
     count = len(all_reports)
     if algorithm.channel is not None:
         for number, received in enumerate([update, *sent.values()]):
-            norms = [float(report.norms[number]) for report in all_reports]
-            received += algorithm.channel.noise(plan.seed, number, norms, before.x.size)
+            sent_norms = [float(report.norms[number]) for report in all_reports]
+            received += algorithm.channel.noise(plan.seed, number, sent_norms, before.x.size)
     server = Server(before.x, update, sent, before.shared, before.own, plan, count, members or count)
     ahead = _advance(algorithm, server)
     fields = (ahead.copy(), *(server.shared[name].copy() for name in algorithm.shared))
@@ -118,7 +118,7 @@ def combine_updates(
     rule: Any,
     reports: Mapping[int, DenseReport],
     share: float,
-    late: Sequence[Overdue],
+    late: Sequence[LateReports],
     dimension: int,
 ) -> tuple[Vector, Any]:
     """Return Σ ω_i Δ_i, float32 [d], summed in float64 in the order of clients, and the rule's next state.
@@ -141,9 +141,9 @@ def combine_updates(
         weights = [reports[client].samples if by_samples else 1 for client in clients]
         for client, weight in zip(clients, weights, strict=True):
             total += share * weight / sum(weights) * reports[client].vectors[0].astype(np.float64)
-    for overdue in late:
-        for client in sorted(overdue.reports):
-            total += overdue.weight * overdue.reports[client].vectors[0].astype(np.float64)
+    for group in late:
+        for client in sorted(group.reports):
+            total += group.weight * group.reports[client].vectors[0].astype(np.float64)
     return total.astype(np.float32), rule
 
 
@@ -165,7 +165,7 @@ def check(report: DenseReport, vectors: int, dimension: int) -> None:
     largest = float(np.abs(report.vectors).max())
     if largest > ABSURD:
         raise ReportRefused("absurd", f"it holds a magnitude of {largest:.3g}; at most {ABSURD:.0g} is accepted")
-    if report.norms.size and not np.allclose(report.norms, lengths(list(report.vectors)), rtol=1e-5, atol=1e-30):
+    if report.norms.size and not np.allclose(report.norms, norms(list(report.vectors)), rtol=1e-5, atol=1e-30):
         raise ReportRefused("wrong-norm", "its norm is not that of its vector, and would change the channel's noise")
 
 

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from seedbus.algorithms.aggregation.rules import Aggregation, Mean
-from seedbus.algorithms.contract import Declined, Overdue, Packed, Replica, ReportRefused, commits_after
+from seedbus.algorithms.contract import Declined, LateReports, Packed, Replica, ReportRefused, commits_after
 from seedbus.algorithms.directions import Directions, UpdateRule, directions, for_blocks, reference
 from seedbus.algorithms.numbers import ABSURD, Positive
 from seedbus.algorithms.objective import PASSES, Objective
@@ -116,7 +116,7 @@ class ScalarOnly(BaseModel):
     @property
     def fewest_reports(self) -> int:
         """The lowest quorum that a scenario may have: the reports that `aggregation` needs for its guarantee."""
-        return self.aggregation.fewest
+        return self.aggregation.fewest_reports
 
     # -- the contract
 
@@ -197,7 +197,7 @@ class ScalarOnly(BaseModel):
         reports: Mapping[int, Scalars],
         *,
         share: float = 1.0,
-        late: Sequence[Overdue] = (),
+        late: Sequence[LateReports] = (),
         members: int = 0,
     ) -> tuple[ScalarCommit, Any]:
         """Return the commit of ḡ: the cohort's scalars in client order, combined in float64 and rounded for the wire.
@@ -210,10 +210,10 @@ class ScalarOnly(BaseModel):
             scalars = self._format.rounded(combined).reshape(plan.shape)
             own = Term(plan.round, plan.seed, scalars, float(np.float32(share)))
         terms = [own]
-        for overdue in late:
-            mean = self._format.rounded(Mean().combine(_rows(overdue.reports), None)[0]).reshape(overdue.plan.shape)
-            weight = float(np.float32(overdue.weight * len(overdue.reports)))
-            terms.append(Term(overdue.plan.round, overdue.plan.seed, mean, weight))
+        for group in late:
+            mean = self._format.rounded(Mean().combine(_rows(group.reports), None)[0]).reshape(group.plan.shape)
+            weight = float(np.float32(group.weight * len(group.reports)))
+            terms.append(Term(group.plan.round, group.plan.seed, mean, weight))
         return ScalarCommit(plan.version + 1, plan.round, plan.learning_rate, tuple(terms)), state
 
     def max_norm(self, plan: ScalarPlan, reports: Mapping[int, Scalars]) -> None:
@@ -226,8 +226,8 @@ class ScalarOnly(BaseModel):
     def values(self, report: Scalars) -> Scalars:
         return report
 
-    def with_values(self, report: Scalars, numbers: Vector) -> Scalars:
-        return numbers.astype(np.float32, copy=False)
+    def with_values(self, report: Scalars, values: Vector) -> Scalars:
+        return values.astype(np.float32, copy=False)
 
     def apply(self, replica: Replica, commits: Sequence[ScalarCommit]) -> None:
         """Fold commits, fused: each block of coordinates folds them all, so x, H and m are read and written once."""

@@ -33,7 +33,7 @@ import msgpack
 from seedbus.bus.envelope import ARRAY_LIMIT, EVALUATOR, FRAME_LIMIT, LOWEST_ADDRESS
 from seedbus.bus.errors import MalformedPacket
 from seedbus.bus.text import printable
-from seedbus.bus.transport import WISH_SPANS, HostRequest, Offer, Span
+from seedbus.bus.transport import MAX_SPANS, HostRequest, Offer, Span
 
 PROTOCOL = 1
 SESSION_BYTES = 8
@@ -114,8 +114,8 @@ def read_hello(content: Bytes) -> tuple[bytes, HostRequest]:
     if len(content) > HELLO_BYTES - HEAD:
         raise MalformedPacket("too-long", f"a HELLO of {HEAD + len(content):,} bytes; it has at most {HELLO_BYTES:,}")
     run, spans, count, evaluates = _fields(content, [bytes, bytes, int, int])
-    if len(spans) > 8 * WISH_SPANS:
-        raise MalformedPacket("bad-spans", f"{len(spans) // 8} spans; a HELLO has at most {WISH_SPANS}")
+    if len(spans) > 8 * MAX_SPANS:
+        raise MalformedPacket("bad-spans", f"{len(spans) // 8} spans; a HELLO has at most {MAX_SPANS}")
     if len(run) not in (0, SESSION_BYTES) or not 0 <= count < 2**32 or evaluates not in (0, 1):
         raise MalformedPacket("bad-hello", "its run, its count or its evaluator is out of range")
     return run, HostRequest(_spans(spans), count, bool(evaluates))

@@ -56,12 +56,12 @@ class LanguageModelSettings(TextTask, frozen=True):
         """The metrics of an evaluation. The accuracy of SQuAD is its exact match."""
         return ("loss", "accuracy", "f1") if self.dataset == "squad" else ("loss", "accuracy")
 
-    def smaller(self) -> list[str]:
+    def memory_saving_settings(self) -> list[str]:
         """See `task.Task`."""
         if self.train.kind == "full":
-            return ["task.train: {kind: lora}", *super().smaller()]
+            return ["task.train: {kind: lora}", *super().memory_saving_settings()]
         is_wide = self.dtype == "float32" and self.train.kind != "prefix"
-        return [*(["task.dtype: bfloat16"] if is_wide else []), *super().smaller()]
+        return [*(["task.dtype: bfloat16"] if is_wide else []), *super().memory_saving_settings()]
 
     @property
     def dimension(self) -> int:

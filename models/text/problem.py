@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from seedbus.models.data.batches import batch, batches_per_pass
-from seedbus.models.errors import DataError, NoRoom, is_out_of_memory
+from seedbus.models.errors import DataError, OutOfMemory, is_out_of_memory
 from seedbus.models.parameters.trained_vector import TrainedVector
 from seedbus.models.partitions import Partition
 from seedbus.models.streams import private_key
@@ -218,7 +218,7 @@ def explain_out_of_memory(shape: Sequence[int], field: str) -> Iterator[None]:
         field: the field of the task that is named, such as "task.batch_size".
 
     Raises:
-        NoRoom: memory ran out.
+        OutOfMemory: memory ran out.
     """
     try:
         yield
@@ -228,4 +228,4 @@ def explain_out_of_memory(shape: Sequence[int], field: str) -> Iterator[None]:
         rows, width = shape
         fewer = f"task.batch_size: {max(1, rows // 2)}, or " if field == "task.batch_size" else ""
         expected = f"{fewer}a task.max_length below {width}"
-        raise NoRoom(field, f"no memory for {rows} sequences of {width} tokens", expected) from error
+        raise OutOfMemory(field, f"no memory for {rows} sequences of {width} tokens", expected) from error

@@ -46,9 +46,12 @@ class SentenceEncoderSettings(TextTask, frozen=True):
     def classes(self) -> int:
         return len(SETS[self.dataset].labels)
 
-    def smaller(self) -> list[str]:
+    def memory_saving_settings(self) -> list[str]:
         """See `task.Task`."""
-        return [*([] if isinstance(self.train, Head) else ["task.train: {kind: head}"]), *super().smaller()]
+        return [
+            *([] if isinstance(self.train, Head) else ["task.train: {kind: head}"]),
+            *super().memory_saving_settings(),
+        ]
 
     @property
     def dimension(self) -> int:

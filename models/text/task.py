@@ -40,7 +40,7 @@ class TextTask(Task, frozen=True):
         dataset: str
         model: str
 
-    def stored(self) -> int:
+    def pretrained_size(self) -> int:
         """See `task.Task`. Raises `DataError`."""
         return inspect_pretrained(self.model).size
 

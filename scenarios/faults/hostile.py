@@ -15,7 +15,7 @@ from seedbus.bus import EVALUATOR, HOST, Envelope, KeyedRandom, Kind, encode
 from seedbus.scenarios.faults.base import RoundSelector
 
 T = TypeVar("T")
-Name = Literal["silence", "header", "twice", "body", "noise", "digest", "join", "decline", "snapshot", "evaluation"]
+Forgery = Literal["silence", "header", "twice", "body", "noise", "digest", "join", "decline", "snapshot", "evaluation"]
 _JOIN_REQUESTS = frozenset({Kind.WAKE, Kind.REFUSE})  # messages that a client must answer with a JOIN
 _LARGE_OFFSET = 10**6
 # at most so many bytes in an answer, and entries in it: more would break the transport of the whole process
@@ -34,7 +34,7 @@ class Hostile(RoundSelector):
     """
 
     fault: Literal["hostile"] = "hostile"
-    kinds: list[Name] | None = Field(
+    kinds: list[Forgery] | None = Field(
         default=None,
         min_length=1,
         description="violations to draw from; default: all. silence: no answer; header: a wrong round, version, sender "
@@ -62,7 +62,7 @@ class Hostile(RoundSelector):
         if not self.forges(asked.client, asked.round, random):
             return None
         forger = _Forger(occasion, random)
-        possible = [name for name in self.kinds or get_args(Name) if name in forger.forgeries]
+        possible = [name for name in self.kinds or get_args(Forgery) if name in forger.forgeries]
         if not possible:
             return None
         # a returning client keeps its honest JOIN: the server waits for it, but not for answers of silent clients

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from seedbus.agents.errors import RunFolderError
 from seedbus.agents.journal.file import FILE
 from seedbus.agents.journal.journal import Journal
-from seedbus.bus.files import read, whole
+from seedbus.bus.files import atomic_write, read
 from seedbus.scenarios.reporting.summary import lines_problem, summary_problem
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def write(path: Path, text: str) -> None:
     Raises:
         OSError: the file cannot be written; an older file is left as it was.
     """
-    with whole(path) as file:
+    with atomic_write(path) as file:
         file.write(text.encode())
 
 

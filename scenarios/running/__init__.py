@@ -1,4 +1,4 @@
-"""Running a scenario: prepare, execute, report; also its worker processes, and the replay of its journal.
+"""Run a scenario: prepare, execute and report it; also host its clients in processes, and replay its journal.
 
 Doors: `limits`, `replay`, `run`, `worker`.
 """

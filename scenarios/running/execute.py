@@ -15,19 +15,23 @@ from seedbus.scenarios.running.prepare import Prepared, recruit
 from seedbus.scenarios.transports import transports
 from seedbus.scenarios.transports.contract import Hosting
 
-MEMORY = "clients"
+MEMORY = "clients"  # the folder, inside the run's, for the state that clients keep between rounds
 
 
 def execute(prepared: Prepared, run: OpenRun) -> Outcome:
-    """Run the scenario's server, with its clients as they are placed, until the run is over.
+    """Run the scenario's server until the run is over, with its clients where the placement puts them.
+
+    Args:
+        prepared: the checked scenario with its data.
+        run: the open folder of the run.
 
     Raises:
-        RunFolderError: the folder's run was begun by another build, or with another x₀.
-        Unfinishable, WorkerFailed, BadEndpoint, TooFewFiles: it cannot go on.
+        RunFolderError: the run in the folder was begun by another build, or with another x₀.
+        Unfinishable, WorkerFailed, BadEndpoint, TooFewFiles: the run cannot go on.
     """
     scenario, problem = prepared.scenario, prepared.problem
     memory = run.folder / MEMORY
-    check_folder(memory)  # links are refused; its files are checked when they are opened
+    check_folder(memory)  # refuses links; the files in it are checked when they are opened
     if problem is not None:
         check_build(run.folder, run.journal.facts(), build_facts(prove(scenario.algorithm, problem)))
     is_here = problem is not None and prepared.placement.is_here

@@ -34,16 +34,16 @@ class OpenRun:
 
 @contextmanager
 def opened(prepared: Prepared, out: str | Path | None, resume: bool, observer: Observer) -> Iterator[OpenRun]:
-    """Make a run's folder, or open the one that is there.
+    """Create a run's folder, or open an existing one.
 
     A new folder is removed again if the run could not begin. Ctrl-C becomes `Interrupted`, with the command that
     continues the run.
 
     Args:
-        prepared: the run.
-        out: its folder; None: the first free one of runs/NAME-1, runs/NAME-2, …
+        prepared: the checked scenario with its data.
+        out: the run's folder; None: the first free one of runs/NAME-1, runs/NAME-2, …
         resume: whether to continue the run in `out`.
-        observer: where the recorder passes everything on to.
+        observer: receives everything that the recorder records.
 
     Raises:
         RunFolderError, JournalDamaged: the folder cannot be used.
@@ -51,21 +51,22 @@ def opened(prepared: Prepared, out: str | Path | None, resume: bool, observer: O
     """
     scenario = prepared.scenario
     folder = Path(out) if out is not None else next_folder(scenario.name)
-    is_void, lost = False, lost_rounds(folder, scenario) if resume else {}
+    is_unused = False
+    losses = lost_rounds(folder, scenario) if resume else {}
     try:
         with closing(journal_in(folder, scenario, prepared.files, resume=resume)) as journal:
             try:
                 checkpoint = journal.checkpoint()  # a damaged one is refused before anything is written
                 lines = checkpoint.metrics if checkpoint is not None else journal.metrics()
                 with writable(folder), closing(Recorder(folder, lines, observer)) as recorder:
-                    for event, what in lost.items():
+                    for event, what in losses.items():
                         recorder.noted(event, what=what)
                     yield OpenRun(folder, journal, recorder, was_resumed=checkpoint is not None)
             except KeyboardInterrupt:
                 raise Interrupted(folder, prepared.placement.command) from None
             except (BadEndpoint, TooFewFiles, WorkerFailed):
-                is_void = not resume and journal.checkpoint() is None
+                is_unused = not resume and journal.checkpoint() is None
                 raise
     finally:
-        if is_void:
+        if is_unused:
             shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Prepare a run: check it, load its data, and say how its clients are made."""
+"""Prepare a run: check it, load its data, and define how its clients are created."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from seedbus.agents.client.worker import Followers
 from seedbus.agents.observer import Observer
 from seedbus.algorithms.directions.warm import warm
 from seedbus.bus import Follower, Offer, Recruit
-from seedbus.models.task import Note, Prepares, Problem
+from seedbus.models.task import NeedsPreparation, Note, Problem
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.transports import transports
 from seedbus.scenarios.transports.placement import Placement
@@ -24,8 +24,8 @@ class Prepared:
     """A run that can begin.
 
     Attributes:
-        problem: the task with its data; None where only the worker processes need it.
-        files: the digests of the files that the scenario names.
+        problem: the task with its data; None if only the worker processes need it.
+        files: digests of the files that the scenario names.
     """
 
     scenario: Scenario
@@ -35,64 +35,73 @@ class Prepared:
 
 
 def prepare(scenario: Scenario, placement: Placement, note: Note) -> Prepared:
-    """Check a run and load what its server's process needs. Nothing is written.
+    """Check a run and load the data that its server's process needs. Nothing is written.
+
+    Args:
+        scenario: the run's scenario.
+        placement: where the clients are.
+        note: is told of long preparations.
 
     Raises:
-        ScenarioError, DataError, BadEndpoint: it cannot run as it is.
+        ScenarioError, DataError, BadEndpoint: the scenario cannot run here as it is.
     """
     transports.check(placement, scenario.participation.clients)
     files = scenario.check()
     problem = None
     if placement.is_here:
         problem = bind_for_clients(scenario, note)
-    elif scenario.algorithm.is_dense:  # its server begins with x₀
+    elif scenario.algorithm.is_dense:  # the server of a dense algorithm needs x₀
         problem = bind(scenario)
     return Prepared(scenario, placement, problem, files)
 
 
 def bind(scenario: Scenario) -> Problem:
-    """The scenario's task with its data. Raises `DataError`."""
+    """Return the scenario's task with its data. Raises `DataError` if the data is missing or unsuitable."""
     problem = scenario.task.bind(
         seed=scenario.seed, clients=scenario.participation.clients, partition=scenario.partition
     )
     torch = sys.modules.get("torch")  # only a task that needs it has imported it
     if torch is not None:
-        torch.set_num_threads(1)  # on tensors this small a second thread makes everything 30 to 100 times slower
+        torch.set_num_threads(1)  # on such small tensors a second thread makes everything 30 to 100 times slower
     if scenario.evaluation.split != "test":
-        problem.evaluate(problem.x0(), scenario.evaluation.split)  # an empty split is found now, not in round 1
+        problem.evaluate(problem.x0(), scenario.evaluation.split)  # finds an empty split now, not in round 1
     return problem
 
 
 def bind_for_clients(scenario: Scenario, note: Note) -> Problem:
-    """The scenario's task with its data, and everything compiled that clients need.
+    """Return the scenario's task with its data, after compiling all kernels that clients need.
+
+    Args:
+        scenario: the run's scenario.
+        note: is told of long preparations.
 
     Raises:
-        DataError, ScenarioError: the data is not there, or cannot be used.
+        DataError, ScenarioError: the data is missing or cannot be used.
     """
     problem = bind(scenario)
-    if isinstance(problem, Prepares):
+    if isinstance(problem, NeedsPreparation):
         problem.prepare(note)
     warm(lambda: note("kernels", compiling="once on this machine"))
     return problem
 
 
 def recruit(scenario: Scenario, problem: Problem, observer: Observer, memory: Path | None = None) -> Recruit:
-    """What makes a scenario's clients.
+    """Return the function that creates a scenario's clients.
 
     Args:
-        scenario: the run's.
+        scenario: the run's scenario.
         problem: its task with its data.
-        observer: is told what clients refuse.
+        observer: is told of what clients refuse.
         memory: the folder for the state that clients keep between rounds; None: this process keeps it.
     """
-    own = ClientStateStore()
+    in_process = ClientStateStore()
     faults = scenario.faults
     seed, clients = scenario.seed, scenario.participation.clients
     tampering = Tampering(faults, seed, clients)
     verify_every = scenario.verify_every if scenario.verify else 0
 
     def followers(offer: Offer) -> Follower:
-        good = Followers(
+        honest = Followers(
             offer,
             scenario.algorithm.sized(problem.dimension),
             problem,
@@ -100,11 +109,11 @@ def recruit(scenario: Scenario, problem: Problem, observer: Observer, memory: Pa
             verify_every=verify_every,
             observer=observer,
             tampering=tampering,
-            memories=own if memory is None else ClientStateStore(memory),
+            memories=in_process if memory is None else ClientStateStore(memory),
             gathers=scenario.clock == "virtual",
         )
         if not forges(faults):
-            return good
-        return Forging(good, faults, seed=seed, clients=clients, verify_every=verify_every)
+            return honest
+        return Forging(honest, faults, seed=seed, clients=clients, verify_every=verify_every)
 
     return followers

@@ -1,4 +1,4 @@
-"""What a run leaves behind for people and programs: a JSON log and a line of JSON for every measurement."""
+"""Writing a run's records for people and programs: a JSON log, and one line of JSON for every measurement."""
 
 from __future__ import annotations
 
@@ -21,32 +21,39 @@ from seedbus.scenarios.reporting.rate_limit import SERVER_BURSTS, RateLimit
 from seedbus.scenarios.reporting.results import METRICS, strict
 
 LOG = "log.jsonl"
-LONGEST = 65_536  # bytes of a line of the log, and more
-TEXT = 500  # characters of a text in the log: peers have their say in some
-REFUSED = 1000  # lines of the log for one client's refusals for one reason
+MAX_LINE_BYTES = 65_536  # no line of the log is longer
+MAX_TEXT = 500  # characters of a text in the log, since peers can choose some of them
+MAX_REFUSALS = 1000  # lines of the log for one client's refusals for one reason
 
 
 class Recorder:
     """Writes `metrics.jsonl` and `log.jsonl`, and passes everything on to another observer.
 
-    What strangers and bad clients can have written to the log is limited; the results have the exact counts.
-    lines: the measurements that a resumed run starts with; the file begins with exactly these.
+    The number of log lines that strangers and faulty clients can cause is limited; the results hold the exact counts.
     """
 
-    def __init__(self, folder: Path, lines: Iterable[dict[str, Any]], then: Observer) -> None:
-        self._then = then
-        self._limit, self._refusals = RateLimit(SERVER_BURSTS), Counter[tuple[int, str]]()
+    def __init__(self, folder: Path, lines: Iterable[dict[str, Any]], observer: Observer) -> None:
+        """Open both files for writing.
+
+        Args:
+            folder: the run's folder.
+            lines: the measurements that a resumed run starts with; the file begins with exactly these.
+            observer: receives everything that is recorded.
+        """
+        self._observer = observer
+        self._rate_limit = RateLimit(SERVER_BURSTS)
+        self._refusals = Counter[tuple[int, str]]()
         with ExitStack() as files:
             metrics = descriptor(folder / METRICS, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             self._metrics = files.enter_context(open(metrics, "w", encoding="utf-8"))
             log = descriptor(folder / LOG, os.O_RDWR | os.O_CREAT | os.O_APPEND)
-            opened = files.enter_context(open(log, "a", encoding="utf-8"))
-            _cut_to_lines(log)
+            log_file = files.enter_context(open(log, "a", encoding="utf-8"))
+            _remove_partial_line(log)
             for line in lines:
                 self._write(line)
             self._files = files.pop_all()
         self._log = structlog.wrap_logger(
-            structlog.WriteLogger(opened),
+            structlog.WriteLogger(log_file),
             processors=[_flat, structlog.processors.TimeStamper(fmt="iso"), structlog.processors.JSONRenderer()],
             wrapper_class=structlog.BoundLogger,
         )
@@ -62,47 +69,48 @@ class Recorder:
             "bytes": bytes_so_far,
         }
         self._log.info("round", facts=facts)
-        self._then.round_closed(closed, now_ns, bytes_so_far)
+        self._observer.round_closed(closed, now_ns, bytes_so_far)
 
     def measured(self, line: dict[str, Any]) -> None:
         self._write(line)
         self._log.info("metrics", facts=strict(line))
-        self._then.measured(line)
+        self._observer.measured(line)
 
     def refused(self, refusal: Refusal) -> None:
-        who = refusal.client, refusal.reason
+        key = (refusal.client, refusal.reason)
         facts = {"client": refusal.client, "round": refusal.round, "reason": refusal.reason, "detail": refusal.detail}
         if refusal.client == NOBODY:
             self._log_limited("refused", facts)
         else:
-            self._refusals[who] += 1
-            if self._refusals[who] <= REFUSED:
+            self._refusals[key] += 1
+            if self._refusals[key] <= MAX_REFUSALS:
                 self._log_one("refused", facts)
-        self._then.refused(refusal)
+        self._observer.refused(refusal)
 
     def noted(self, event: str, **facts: Any) -> None:
         self._log_limited(event, facts)
-        self._then.noted(event, **facts)
+        self._observer.noted(event, **facts)
 
     def sync(self) -> None:
-        """Put the measurements on the disk."""
+        """Make the measurements durable on the disk."""
         os.fsync(self._metrics.fileno())
 
     def close(self) -> None:
-        for event, facts in self._limit.rest():
+        """Log how many lines were omitted, and close both files."""
+        for event, facts in self._rate_limit.rest():
             self._log_one(event, facts)
         for (client, reason), count in self._refusals.items():
-            if count > REFUSED:
-                facts = {"of": "refused", "client": client, "reason": reason, "count": count - REFUSED}
+            if count > MAX_REFUSALS:
+                facts = {"of": "refused", "client": client, "reason": reason, "count": count - MAX_REFUSALS}
                 self._log_one("omitted", facts)
         self._files.close()
 
     def _log_limited(self, event: str, facts: Mapping[str, Any]) -> None:
-        for written, what in self._limit.admitted(event, facts):
-            self._log_one(written, what)
+        for admitted_event, admitted_facts in self._rate_limit.admitted(event, facts):
+            self._log_one(admitted_event, admitted_facts)
 
     def _log_one(self, event: str, facts: Mapping[str, Any]) -> None:
-        self._log.info(event, facts={name: _bounded(value) for name, value in facts.items()})
+        self._log.info(event, facts={name: _shortened(value) for name, value in facts.items()})
 
     def _write(self, line: dict[str, Any]) -> None:
         self._metrics.write(json.dumps(strict(line)) + "\n")
@@ -110,18 +118,18 @@ class Recorder:
 
 
 def _flat(_logger: Any, _method: str, record: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """The facts beside `event`. A metric's name never becomes a keyword of a call."""
+    """Move the facts beside `event`. They come as one mapping, so that no metric's name becomes a keyword argument."""
     return {**record.pop("facts"), **record}
 
 
-def _bounded(value: Any) -> Any:
-    return printable(value, TEXT) if isinstance(value, str) else value
+def _shortened(value: Any) -> Any:
+    return printable(value, MAX_TEXT) if isinstance(value, str) else value
 
 
-def _cut_to_lines(log: int) -> None:
-    """Take away the beginning of a line that a full disk, or a power cut, has left at the end."""
+def _remove_partial_line(log: int) -> None:
+    """Remove an incomplete last line, which a full disk or a power cut can leave. log: the file's descriptor."""
     length = os.fstat(log).st_size
-    start = max(0, length - LONGEST)
-    end = start + os.pread(log, LONGEST, start).rfind(b"\n") + 1
+    start = max(0, length - MAX_LINE_BYTES)
+    end = start + os.pread(log, MAX_LINE_BYTES, start).rfind(b"\n") + 1
     if end != length:
         os.ftruncate(log, end)

@@ -1,4 +1,4 @@
-"""Rebuilding any round's model: x₀ and the journal are the model."""
+"""Rebuild the model after any round from x₀ and the commits in the journal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from seedbus.agents.journal.reader import KEPT_EVERY
 from seedbus.agents.journal.records import StoredRound
 from seedbus.agents.launcher import check_build
 from seedbus.algorithms.contract import Replica
-from seedbus.bus.files import whole
+from seedbus.bus.files import atomic_write
 from seedbus.models.task import Problem
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.run_folder import scenario_of
@@ -22,7 +22,13 @@ from seedbus.scenarios.running.prepare import bind
 
 @dataclass(frozen=True)
 class Replayed:
-    """The model as it stood after a round: the replica, and the problem that names its tensors."""
+    """The model after a round.
+
+    Attributes:
+        round: number of rounds that it has gone through.
+        replica: the model, with the algorithm's own fields.
+        problem: the task, which names the model's tensors.
+    """
 
     round: int
     replica: Replica
@@ -33,7 +39,11 @@ class Replayed:
         return self.replica.digest()
 
     def save(self, path: str | Path) -> None:
-        """Write the model's tensors, and the algorithm's own fields, as safetensors. Raises `RunFolderError`."""
+        """Write the model's tensors, and the algorithm's own fields, as safetensors.
+
+        Raises:
+            RunFolderError: the file cannot be written.
+        """
         from safetensors.numpy import save
 
         tensors = dict(self.problem.state_dict(self.replica.x))
@@ -43,20 +53,29 @@ class Replayed:
         if path.is_dir():
             raise RunFolderError(path, "the model cannot be written (it is a folder; expected the name of a file)")
         try:
-            with whole(path) as file:
+            with atomic_write(path) as file:
                 file.write(save(tensors, metadata=facts))
         except OSError as error:
             raise RunFolderError(path, f"the model cannot be written ({error.strerror})") from None
 
 
 def replay(run: str | Path, round: int | None = None) -> Replayed:
-    """The model of a run after `round` rounds (default: all), rebuilt from its journal, even if that is damaged later.
+    """Rebuild the model of a run from its journal. Damage behind the requested round does no harm.
 
-    Raises `RunFolderError`, `JournalDamaged`, `DataError`, and `ScenarioError` for a round that the run never had.
+    Args:
+        run: the run's folder.
+        round: number of rounds to replay; None: all.
+
+    Raises:
+        RunFolderError: the folder cannot be used, or its run was begun by another build.
+        JournalDamaged: a round that is needed is damaged.
+        DataError: the task's data is missing.
+        ScenarioError: the run has no such round, or kept no model of it.
     """
     scenario = scenario_of(Path(run))
     with closing(Journal.open(Path(run), for_writing=False)) as journal:
-        rounds, facts = _sound(journal, round), journal.facts()
+        rounds = _undamaged(journal, round)
+        facts = journal.facts()
     last = len(rounds) if round is None else round
     if not 0 <= last <= len(rounds):
         raise ScenarioError(
@@ -68,25 +87,33 @@ def replay(run: str | Path, round: int | None = None) -> Replayed:
     replica = algorithm.replica(problem.x0())
     packed = [stored.commit for stored in rounds[:last] if stored.commit is not None]
     if packed and not packed[-1]:
-        raise ScenarioError(f"--round {last}", [_kept(run, rounds)])
+        raise ScenarioError(f"--round {last}", [_kept_models(run, rounds)])
     algorithm.apply(replica, [commit for body in packed for commit in algorithm.unpack_commits(body)])
     return Replayed(last, replica, problem)
 
 
-def _kept(run: str | Path, rounds: list[StoredRound]) -> str:
+def _kept_models(run: str | Path, rounds: list[StoredRound]) -> str:
     kept = [stored.round + 1 for stored in rounds if stored.commit]
     return (
         f"of a dense run every {KEPT_EVERY}th model is kept; that in {run} has those after {', '.join(map(str, kept))}"
     )
 
 
-def _sound(journal: Journal, wanted: int | None) -> list[StoredRound]:
-    """All rounds of a journal; of a damaged one the sound ones, if they are as many as are wanted."""
+def _undamaged(journal: Journal, needed: int | None) -> list[StoredRound]:
+    """Return the rounds of a journal up to the first damaged one.
+
+    Args:
+        journal: the run's journal.
+        needed: number of rounds that must be undamaged; None: all.
+
+    Raises:
+        JournalDamaged: fewer are.
+    """
     rounds: list[StoredRound] = []
     try:
-        for each in journal.rounds():
-            rounds.append(each)
+        for stored in journal.rounds():
+            rounds.append(stored)
     except JournalDamaged:
-        if wanted is None or wanted > len(rounds):
+        if needed is None or needed > len(rounds):
             raise
     return rounds

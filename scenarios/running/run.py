@@ -1,4 +1,4 @@
-"""Running a scenario: prepare, execute, report."""
+"""Run a scenario: prepare, execute, report."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def run(
 ) -> Results:
     """Run a scenario to its end and return its results.
 
-    A finished run is not run again: with `resume`, its results are judged by this scenario's expectations. In a
-    notebook, whose asyncio loop is running already, the run has a loop of its own.
+    A finished run is not run again: with `resume`, its results are compared with this scenario's expectations. In a
+    notebook, where an asyncio loop is running already, the run gets a loop of its own.
 
     Args:
         scenario: what to run.
@@ -57,7 +57,7 @@ def run(
             return judge_again(Results.read(Path(out)), scenario)
     observer = observer or NullObserver()
     with memory_hints(scenario):
-        # the data comes before the folder: a scenario that cannot run leaves no folder behind
+        # data is loaded before the folder is created, so that a scenario that cannot run leaves no folder
         prepared = prepare(scenario, placement or Placement(scenario.transport), observer.noted)
         with opened(prepared, out, resume, observer) as running, _own_loop():
             wall_s, cpu_s = wall_seconds(), cpu_seconds()
@@ -76,7 +76,7 @@ def run(
 
 @contextmanager
 def _own_loop() -> Iterator[None]:
-    """Let a run have its own loop in a thread where one is running, a notebook's; that one waits meanwhile."""
+    """Let a run start its own loop in a thread where one is already running, as in a notebook; the outer loop waits."""
     outer = asyncio._get_running_loop()
     asyncio._set_running_loop(None)
     try:

@@ -1,4 +1,4 @@
-"""A process of clients: it learns the scenario from the server, loads the data once, follows till the run is over."""
+"""A process that hosts clients: it gets the scenario from the server and loads its data once."""
 
 from __future__ import annotations
 
@@ -8,28 +8,27 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import zmq
 
 from seedbus.agents.observer import NullObserver
 from seedbus.algorithms.directions import set_threads
-from seedbus.bus import HostRequest, Offer
+from seedbus.bus import HostRequest, Offer, Recruit
 from seedbus.bus.spans import Span, merged
-from seedbus.bus.transport import MOST_CLIENTS, NO_CLIENTS, WISH_SPANS, Follower, count_of
+from seedbus.bus.transport import MAX_SPANS, MOST_CLIENTS, NO_CLIENTS, Follower, count_of
 from seedbus.bus.zeromq import follow
 from seedbus.bus.zeromq.keys import Identity
 from seedbus.bus.zeromq.sockets import check_files
 from seedbus.scenarios.errors import ScenarioError
-from seedbus.scenarios.running.limits import Limits, farewell_code, hold_to, read_scenario
+from seedbus.scenarios.running.limits import Limits, farewell_code, limit_memory, read_scenario
 from seedbus.scenarios.running.memory_hints import memory_hints
 from seedbus.scenarios.running.prepare import bind_for_clients, recruit
 
-FILES_EACH = 3  # descriptors of a socket that has one connection
+FILES_EACH = 3  # file descriptors of a socket with one connection
 
 
-class _Told(NullObserver):
-    """An observer that passes on only what befalls the process itself."""
+class _NotesOnly(NullObserver):
+    """An observer that passes on only the events of the process itself."""
 
     def __init__(self, note: Callable[..., None]) -> None:
         self.noted = note  # type: ignore[method-assign]
@@ -51,48 +50,59 @@ def serve(
 ) -> None:
     """Host clients of the server at `endpoint` until its run is over.
 
-    memory: the folder of what they remember; parent_pipe: whether standard input tells the keys to show, in its first
-    line,
-    and ends this process by its end; identity: the keys to show otherwise. limits: what this process does for a server
-    that its user does not control; None: the server is its own parent.
-    Raises `ServerGone`, `BadServer`, `Turned`, `JoinRefused`, `BadEndpoint`, `TooFewFiles`, `DataError`,
-    `ScenarioError`, `NotAllowed`.
+    Args:
+        endpoint: where the server listens.
+        spans: the clients to ask for; if empty, `count` applies.
+        count: number of clients to ask for; 0: a share of those that are free; `NO_CLIENTS`: none.
+        evaluates: whether to host the evaluator too.
+        patience_s: seconds to wait for a server that does not answer.
+        socket_per_client: whether each client gets a socket of its own.
+        memory: the folder for the state that clients keep between rounds; None: this process keeps it.
+        parent_pipe: whether standard input is a pipe from the parent process: its first line holds the keys to show,
+            and its end ends this process.
+        limits: what this process does for a server that its user does not control; None: the server is its parent.
+        note: is told of events of this process.
+        identity: the keys to show, without a parent pipe.
+
+    Raises:
+        ServerGone, BadServer, SentAway, JoinRefused, BadEndpoint, TooFewFiles: the connection failed or was refused.
+        DataError, ScenarioError, NotAllowed: the scenario cannot run here, or asks for more than is allowed.
     """
     if parent_pipe:
         line = sys.stdin.buffer.readline() if sys.stdin is not None else b""
         if not line:
-            return  # whoever started this process is gone already
+            return  # the parent process has ended already
         try:
             secrets = json.loads(line)
             identity = Identity.unpacked(secrets) if secrets else None
         except (ValueError, TypeError, KeyError, AttributeError, zmq.ZMQError):
             expected = "standard input does not begin with a line of keys; expected `{}` at least: this option is for "
             raise ScenarioError("--parent-pipe", [expected + "processes that start workers of their own"]) from None
-    set_threads(1)  # other workers have the other cores
-    bound: dict[bytes, Any] = {}
+    set_threads(1)  # other workers use the other cores
+    recruits: dict[bytes, Recruit] = {}
 
-    def make(offer: Offer) -> Follower:
-        # one process binds a scenario once, however many links it has
-        if offer.scenario not in bound:
-            bound.clear()
+    def recruit_for(offer: Offer) -> Follower:
+        # a process binds a scenario once, however many links it has
+        if offer.scenario not in recruits:
+            recruits.clear()
             scenario = read_scenario(offer, endpoint, limits)
             if limits is not None and limits.max_memory is not None:
-                hold_to(limits.max_memory)
+                limit_memory(limits.max_memory)
             stack.enter_context(memory_hints(scenario))
-            bound[offer.scenario] = recruit(scenario, bind_for_clients(scenario, note), _Told(note), memory)
-        follower: Follower = bound[offer.scenario](offer)
+            recruits[offer.scenario] = recruit(scenario, bind_for_clients(scenario, note), _NotesOnly(note), memory)
+        follower = recruits[offer.scenario](offer)
         note("hosting", clients=count_of(offer.spans), evaluates=offer.evaluates)
         return follower
 
-    wishes = [HostRequest(tuple(spans), count, evaluates)]
+    requests = [HostRequest(tuple(spans), count, evaluates)]
     if socket_per_client:
-        wishes = _one_each(spans, count, evaluates)
-        check_files(len(wishes), FILES_EACH)
+        requests = _one_request_per_client(spans, count, evaluates)
+        check_files(len(requests), FILES_EACH)
     with ExitStack() as stack:
         follow(
             endpoint,
-            wishes,
-            make,
+            requests,
+            recruit_for,
             patience_s=patience_s,
             note=note,
             parent_pipe=sys.stdin.fileno() if parent_pipe else None,
@@ -103,7 +113,14 @@ def serve(
 
 
 def spans_of(text: str) -> tuple[tuple[Span, ...], int]:
-    """What --clients says: a number of clients, or which: 25, or 0-24, or 0-9,40-49. Raises `ScenarioError`."""
+    """Return the spans and the count that a value of --clients asks for; one of them is empty or 0.
+
+    Args:
+        text: how many clients (25), which (0-24, or 0-9,40-49), `none`, or nothing: then the server decides.
+
+    Raises:
+        ScenarioError: it is none of these, or has too many spans.
+    """
     if not text:
         return (), 0
     if text == "none":
@@ -112,20 +129,21 @@ def spans_of(text: str) -> tuple[tuple[Span, ...], int]:
         return (), int(text)
     spans = []
     for part in text.split(","):
-        found = re.fullmatch(r"([0-9]{1,8})(?:-([0-9]{1,8}))?", part)
-        if not found or text == "0" or not int(found[1]) <= int(found[2] or found[1]) < MOST_CLIENTS:
+        match = re.fullmatch(r"([0-9]{1,8})(?:-([0-9]{1,8}))?", part)
+        if not match or text == "0" or not int(match[1]) <= int(match[2] or match[1]) < MOST_CLIENTS:
             expected = "expected how many, like 25, which, like 0-24 or 0-9,40-49, or none"
             raise ScenarioError(f"--clients {text}", [expected])
-        spans.append((int(found[1]), int(found[2] or found[1])))
+        spans.append((int(match[1]), int(match[2] or match[1])))
     chosen = merged(spans)
-    if len(chosen) > WISH_SPANS:
-        raise ScenarioError("--clients", [f"these are {len(chosen)} spans; expected {WISH_SPANS} at most"])
+    if len(chosen) > MAX_SPANS:
+        raise ScenarioError("--clients", [f"these are {len(chosen)} spans; expected {MAX_SPANS} at most"])
     return chosen, 0
 
 
-def _one_each(spans: Sequence[Span], count: int, evaluates: bool) -> list[HostRequest]:
+def _one_request_per_client(spans: Sequence[Span], count: int, evaluates: bool) -> list[HostRequest]:
+    """Return a request for each client; the first one asks for the evaluator too if `evaluates`."""
     chosen = [client for first, last in spans for client in range(first, last + 1)]
     if not chosen and not count:
         raise ScenarioError("--socket-per-client", ["say which or how many clients, with --clients"])
-    wishes = [HostRequest(((client, client),), 0, False) for client in chosen] or [HostRequest((), 1, False)] * count
-    return [HostRequest(wishes[0].spans, wishes[0].count, evaluates), *wishes[1:]]
+    requests = [HostRequest(((client, client),), 0, False) for client in chosen] or [HostRequest((), 1, False)] * count
+    return [HostRequest(requests[0].spans, requests[0].count, evaluates), *requests[1:]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel
 
 from seedbus.algorithms.dense.base import ALGORITHMS as DENSE
-from seedbus.algorithms.discovery import discover
+from seedbus.discovery import discover
 
 
 def algorithms() -> dict[str, type[BaseModel]]:

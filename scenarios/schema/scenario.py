@@ -85,12 +85,12 @@ class Scenario(BaseModel):
                 f"participation.clients is {clients}; algorithm {self.algorithm.name} takes at most {most}"
             )
         quorum = self.participation.quorum
-        fewest = self.algorithm.fewest_reports
-        if quorum < fewest:
+        needed = self.algorithm.fewest_reports
+        if quorum < needed:
             raise ValueError(
                 f"participation.quorum is {quorum}; algorithm.aggregation: {self.algorithm.aggregation.rule} needs "
-                f"{fewest} reports for that f, "
-                f"so a quorum of at least {fewest} (and a cohort as large)"
+                f"{needed} reports for that f, "
+                f"so a quorum of at least {needed} (and a cohort as large)"
             )
         if clients > 2**16 and rounds >= 2**16:
             raise ValueError(

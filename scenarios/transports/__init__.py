@@ -1,4 +1,4 @@
-"""How a run's server and its clients reach each other: one class and one entry of `TRANSPORTS` for each transport.
+"""Connect a run's server with its clients; each transport is one class and one entry of `TRANSPORTS`.
 
 Doors: `contract`, `placement`, `transports`.
 """

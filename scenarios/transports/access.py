@@ -1,4 +1,4 @@
-"""Where a run's server listens, with which keys, and what those who come in may ask for."""
+"""Where a run's server listens, which keys it uses, and which rights connecting peers have."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ SERVER_KEY = "server"
 
 
 class Access:
-    """Where a run's server listens, with which keys, and what peers may ask for.
+    """Where a run's server listens, which keys it uses, and which rights peers have.
 
     Attributes:
-        endpoint: where it listens.
-        own: an address in a folder that only this user may enter; peers that use it are the operator's. "": none.
+        endpoint: where the server listens.
+        own: an address in a folder that only this user may enter; peers that use it have the operator's rights. "":
+            none.
         keys: the server's key pair; None: no encryption.
-        identity: the keys that the server's own processes show, where they share an endpoint with others.
+        identity: the keys that the server's own processes show on an endpoint that others can reach too; None: none.
     """
 
     def __init__(
@@ -46,19 +47,22 @@ class Access:
         self.identity = identity
         self._table = table
         self._trusts_all = trusts_all
-        self._complaint = ""
+        self._reported_complaint = ""
         self._authenticator = None if keys is None else Authenticator(context, self._admits)
 
     @classmethod
     def for_clients(cls, context: Any, endpoint: str, own: str, *, keys: Path | None, trusts_all: bool) -> Access:
-        """For a server that clients connect to by themselves.
+        """Return the access to a server whose clients run in processes that it did not start.
 
         Args:
             context: the ZeroMQ context.
-            endpoint: where they connect to.
+            endpoint: where these processes connect to.
             own: the address for the server's own processes.
-            keys: the folder with the server's keys and the table of authorised ones; None: no encryption.
+            keys: the folder with the server's keys and the table of authorised keys; None: no encryption.
             trusts_all: whether every peer has all rights.
+
+        Raises:
+            BadKey: the server's key cannot be read or written.
         """
         if keys is None:
             return cls(context, endpoint, own, trusts_all=trusts_all)
@@ -69,7 +73,14 @@ class Access:
 
     @classmethod
     def for_workers(cls, context: Any, endpoint: str, own: str, *, is_encrypted: bool) -> Access:
-        """For a server whose clients are in its own processes; with is_encrypted, they get keys for this run."""
+        """Return the access to a server whose clients run in its own processes.
+
+        Args:
+            context: the ZeroMQ context.
+            endpoint: where these processes connect to.
+            own: the address in a private folder; "": none.
+            is_encrypted: whether to make keys for this run, which its processes get.
+        """
         if not is_encrypted:
             return cls(context, endpoint, own)
         from seedbus.bus.zeromq.keys import Identity, KeyPair
@@ -78,6 +89,12 @@ class Access:
         return cls(context, endpoint, own, keys=pair, identity=Identity(KeyPair.new(), pair.public))
 
     def rights(self, is_own: bool, user: str) -> Rights | None:
+        """Return the rights of a peer; None: it may not connect.
+
+        Args:
+            is_own: whether the peer uses the server's own address.
+            user: the peer's public key; "" without encryption.
+        """
         if is_own:
             return OPERATOR
         if self._trusts_all:
@@ -92,8 +109,8 @@ class Access:
     def _admits(self, user: str) -> bool:
         return self._rights_of(user) is not None if self._table is None else self._table.admits(user)
 
-    def tell(self, registration: Registration) -> None:
-        """Report keys that were refused, and a table of keys that cannot be used.
+    def report(self, registration: Registration) -> None:
+        """Report refused keys, and a table of keys that cannot be used.
 
         Raises:
             Unfinishable: the thread that checks keys has ended.
@@ -104,22 +121,23 @@ class Access:
             key = self._authenticator.rejected.pop()
             registration.refused(f"key {key}", "not-authorised", "this key is not authorised")
         complaint = "" if self._table is None else self._table.complaint
-        if complaint and complaint != self._complaint:
+        if complaint and complaint != self._reported_complaint:
             registration.refused("the table of keys", "not-authorised", f"{complaint}; until then nobody is let in")
-        self._complaint = complaint
+        self._reported_complaint = complaint
         if not self._authenticator.is_alive:
             raise Unfinishable("the thread that checks keys has ended; every closed round is kept")
 
     def close(self) -> None:
+        """End the thread that checks keys."""
         if self._authenticator is not None:
             self._authenticator.close()
 
 
 def server_keys(folder: Path) -> KeyPair:
-    """The key pair of this user's servers, made if there is none. Raises `BadKey`."""
+    """Return the key pair of this user's servers, after creating it if there is none. Raises `BadKey`."""
     from seedbus.bus.zeromq.keys import SECRET, KeyPair
 
     if not (folder / f"{SERVER_KEY}{SECRET}").exists():
-        with suppress(BadKey):  # another server made it first; what else is wrong, `load` says
+        with suppress(BadKey):  # another server has just made it; any other error is raised by `load`
             KeyPair.new().save(folder, SERVER_KEY)
     return KeyPair.load(folder / f"{SERVER_KEY}{SECRET}")

@@ -1,4 +1,4 @@
-"""What a transport is to a run: a name, what it can reach, and how it connects a server with its clients."""
+"""The contract of a transport with a run: its name, what it can reach, and how it connects server and clients."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
     from seedbus.bus import Recruit, Transport
 
 Connect = Callable[[bytes], "Transport"]
-"""From a run's id, the transport that its server sends with."""
+"""Returns the transport of a run's server, from the run's id."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hosting:
-    """What a transport has to know of a run.
+    """What a transport needs to know about a run.
 
     Attributes:
         placement: where the clients are.
-        clients: how many there are.
+        clients: number of clients.
         is_virtual: whether the run has simulated time.
-        recruit: makes the clients, if they are in this process.
+        recruit: creates the clients in this process; None: they are in other processes.
         observer: is told where the server listens and which workers end.
-        report_limit: bytes that a REPORT may have.
+        report_limit: maximum bytes of a REPORT.
     """
 
     placement: Placement
@@ -39,10 +39,10 @@ class Hosting:
 
 
 class TransportKind(Protocol):
-    """One way for messages between a server and its clients.
+    """One way to carry messages between a server and its clients.
 
     Attributes:
-        name: what scenarios and `--transport` call it.
+        name: its name in scenarios and in `--transport`.
         summary: one phrase for help texts.
         reaches_processes: whether clients can be in other processes.
     """
@@ -52,5 +52,5 @@ class TransportKind(Protocol):
     reaches_processes: bool
 
     def connected(self, hosting: Hosting) -> AbstractContextManager[Connect]:
-        """Make the connection possible, start worker processes if there are to be any, and end them afterwards."""
+        """Prepare the connection; on exit, close it and end the worker processes that it started."""
         ...

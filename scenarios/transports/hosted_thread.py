@@ -10,12 +10,12 @@ from seedbus.bus import HostRequest, Recruit, Registration
 from seedbus.bus.zeromq import follow
 from seedbus.bus.zeromq.keys import Identity
 
-PATIENCE_S = 5.0
-FAREWELL_S = 0.2  # that the thread has to hear that the run is over
+PATIENCE_S = 5.0  # how long the thread waits for a server that does not answer
+FAREWELL_S = 0.2  # how long the thread has to receive the message that the run is over
 
 
 class HostedThread:
-    """A thread that hosts all clients, and ends when it is told that the run is over, or at `close`."""
+    """A thread that hosts all clients until the server tells it that the run is over, or until `close`."""
 
     def __init__(self, endpoint: str, recruit: Recruit, context: Any, identity: Identity | None) -> None:
         self._endpoint = endpoint
@@ -23,19 +23,19 @@ class HostedThread:
         self._context = context
         self._identity = identity
         self._failure: BaseException | None = None
-        self._parent_pipe, self._end = os.pipe()
+        self._parent_pipe, self._write_end = os.pipe()
         self._thread = threading.Thread(target=self._follow, name="worker", daemon=True)
         self._thread.start()
 
     def check(self, registration: Registration) -> None:
-        """Raise what the thread failed with, if it did."""
+        """Raise the error that ended the thread, if there is one."""
         if self._failure is not None:
             raise self._failure
 
     def close(self) -> None:
-        """Wait for the thread; if it has not heard of the run's end, closing its pipe ends it."""
+        """Wait for the thread to end; if it does not know that the run is over, closing its pipe ends it."""
         self._thread.join(FAREWELL_S)
-        os.close(self._end)
+        os.close(self._write_end)
         self._thread.join()
         os.close(self._parent_pipe)
 

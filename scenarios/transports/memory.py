@@ -9,6 +9,8 @@ from seedbus.scenarios.transports.contract import Connect, Hosting
 
 
 class Memory:
+    """The transport in memory; see `TransportKind`."""
+
     name = "memory"
     summary = "function calls in one process"
     reaches_processes = False

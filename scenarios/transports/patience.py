@@ -1,4 +1,4 @@
-"""When a run has waited long enough for processes that do not come, or do not answer."""
+"""When a run stops waiting for processes that do not connect or do not answer."""
 
 from __future__ import annotations
 
@@ -7,36 +7,38 @@ from seedbus.bus import Registration
 from seedbus.bus.clock import wall_seconds
 from seedbus.scenarios.transports.placement import Placement
 
-MAX_STALLS = 3  # processes in a row that joined and did not answer, without a round between them
+MAX_STALLS = 3  # processes that join and then do not answer, one after another without a closed round between them
 
 
 class Patience:
-    """Ends a run whose clients no process hosts for too long.
+    """Ends a run if too many clients are without a process for too long.
 
-    The time without clients counts until a round closes. While a process has an offer of all missing clients, it gets
-    the time to join, once. Processes that join and then do not answer end the run after `MAX_STALLS` of them.
+    The time without clients adds up until a round closes. It may last `patience_s`; while processes have offers that
+    cover enough clients, `join_s` more in total, so that they can join. The run also ends after `MAX_STALLS` processes
+    in a row that joined and did not answer.
     """
 
     def __init__(self, placement: Placement) -> None:
         self._placement = placement
-        self._looked_s = wall_seconds()
+        self._checked_s = wall_seconds()  # time of the last check
         self._without_offer_s = 0.0
         self._without_clients_s = 0.0
         self._rounds = 0
         self._stalls = 0
 
     def check(self, registration: Registration, stalls: int) -> None:
-        """Look at the run once more.
+        """Check how long the run has waited.
 
         Args:
-            registration: who is there.
-            stalls: how many processes so far were taken to be gone because they did not answer.
+            registration: knows which clients have a process.
+            stalls: number of processes so far that were removed because they did not answer.
 
         Raises:
             Unfinishable: the run has waited for too long.
         """
         now_s = wall_seconds()
-        passed_s, self._looked_s = now_s - self._looked_s, now_s
+        passed_s = now_s - self._checked_s
+        self._checked_s = now_s
         if registration.rounds_closed > self._rounds or not registration.was_complete:
             self._rounds = registration.rounds_closed
             self._stalls = stalls
@@ -46,11 +48,11 @@ class Patience:
         else:
             self._without_clients_s += passed_s
             self._without_offer_s += 0.0 if registration.could_go_on else passed_s
-        most_s = self._placement.patience_s + self._placement.join_s
+        max_wait_s = self._placement.patience_s + self._placement.join_s
         if self._without_offer_s > self._placement.patience_s:
-            raise Unfinishable(_nobody_hosts(registration, self._placement.patience_s))
-        if self._without_clients_s > most_s:
-            raise Unfinishable(_nobody_hosts(registration, most_s))
+            raise Unfinishable(_unhosted(registration, self._placement.patience_s))
+        if self._without_clients_s > max_wait_s:
+            raise Unfinishable(_unhosted(registration, max_wait_s))
         if stalls - self._stalls >= MAX_STALLS:
             raise Unfinishable(
                 f"round {registration.rounds_closed}: {MAX_STALLS} processes joined and did not answer for "
@@ -59,11 +61,12 @@ class Patience:
             )
 
 
-def _nobody_hosts(registration: Registration, lasted_s: float) -> str:
+def _unhosted(registration: Registration, lasted_s: float) -> str:
+    """Return the sentence that names the missing clients."""
     clients = sorted(client for client in registration.missing if client >= 0)
-    some = ", ".join(map(str, clients[:5])) + (", …" if len(clients) > 5 else "")
-    who = f"{len(clients)} clients ({some})" if clients else "the evaluator"
+    examples = ", ".join(map(str, clients[:5])) + (", …" if len(clients) > 5 else "")
+    missing = f"{len(clients)} clients ({examples})" if clients else "the evaluator"
     return (
-        f"no process has hosted {who} for {lasted_s:.0f} s; every closed round is kept, "
+        f"no process has hosted {missing} for {lasted_s:.0f} s; every closed round is kept, "
         "and a resumed run goes on from there"
     )

@@ -1,4 +1,4 @@
-"""Where a run's clients are: in this process, in processes that it starts, or wherever they connect from."""
+"""Where a run's clients are: in this process, in processes that it starts, or in processes that others start."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from seedbus.bus import Recruit
 
-LEAST_ANSWER_S = 10.0
+MIN_ANSWER_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,19 +20,20 @@ class Placement:
 
     Attributes:
         transport: a name in `TRANSPORTS`.
-        workers: worker processes to start on this machine; 0: the clients are in this process, unless `bind` is set.
-        bind: an endpoint that client processes connect to by themselves.
-        expect: how many of those processes share the clients among them.
+        workers: number of worker processes to start on this machine; 0: the clients are in this process, unless `bind`
+            is set.
+        bind: an endpoint for client processes that others start; None: there are none.
+        expect: number of processes among which `bind` divides the clients.
         patience_s: how long a client may be without a process before the run ends.
         join_s: how long a process may take to join after it was offered clients.
-        answer_s: how long a process that somebody else started may owe an answer; None: `patience_s`, and at least
-            `LEAST_ANSWER_S`.
+        answer_s: how long a process that others started may take to answer; None: `patience_s`, but at least
+            `MIN_ANSWER_S`.
         heartbeat_s: interval of the transport's heartbeats.
-        memory: the folder for the state that clients keep between rounds.
-        wrap: replaces the clients' factory, where they are in this process; for tests with misbehaving clients.
-        keys: the folder with the server's keys and the table of authorised ones; None: no encryption.
-        evaluator: who evaluates and provides x₀: a process that the server starts (own), a process with a key that is
-            authorised for it (keys), or the first process that asks (anybody), for tests in which all are trusted.
+        memory: the folder for the state that clients keep between rounds; None: their processes keep it.
+        wrap: replaces the function that creates the clients of this process; for tests with misbehaving clients.
+        keys: the folder with the server's keys and the table of authorised keys; None: no encryption.
+        evaluator: the process that evaluates and provides x₀. `own`: one that the server starts; `keys`: one whose key
+            is authorised for it; `anybody`: the first one that asks, for tests in which all peers are trusted.
     """
 
     transport: str = "memory"
@@ -50,7 +51,7 @@ class Placement:
 
     @property
     def answer_within_s(self) -> float:
-        return max(self.patience_s, LEAST_ANSWER_S) if self.answer_s is None else self.answer_s
+        return max(self.patience_s, MIN_ANSWER_S) if self.answer_s is None else self.answer_s
 
     @property
     def is_here(self) -> bool:
@@ -73,7 +74,7 @@ class Placement:
 
 
 def is_public(bind: str) -> bool:
-    """Whether processes of other machines may reach an endpoint."""
+    """Return whether processes on other machines may reach an endpoint."""
     if not bind.startswith("tcp://"):
         return False
     host = bind.removeprefix("tcp://").rpartition(":")[0].strip("[]")

@@ -1,4 +1,4 @@
-"""The table of transports. A new one is a class like those here, and an entry."""
+"""The table of transports. A new transport is a `TransportKind` and an entry in `_KINDS`."""
 
 from __future__ import annotations
 
@@ -13,18 +13,27 @@ from seedbus.scenarios.transports.zeromq import Inproc, Ipc, Tcp, check_bind
 
 _KINDS: tuple[TransportKind, ...] = (Memory(), Inproc(), Ipc(), Tcp())
 TRANSPORTS = {kind.name: kind for kind in _KINDS}
-FOR_WORKERS = Ipc.name  # where worker processes are asked for, and the scenario's own transport reaches none
+FOR_WORKERS = Ipc.name  # used for worker processes if the scenario's own transport cannot reach them
 
 
 def check(placement: Placement, clients: int) -> None:
-    """Raises `ScenarioError` or `BadEndpoint` if this number of clients cannot be placed so."""
+    """Check that a run's clients can be placed as requested.
+
+    Args:
+        placement: where they should be.
+        clients: number of clients.
+
+    Raises:
+        ScenarioError: the options contradict each other, or ask for more processes than clients.
+        BadEndpoint: the server cannot bind to the endpoint.
+    """
     if not (placement.is_here or TRANSPORTS[placement.transport].reaches_processes):
-        wanted = " or ".join(kind.name for kind in _KINDS if kind.reaches_processes)
-        raise ScenarioError(f"transport {placement.transport}", [f"it reaches no other process; expected {wanted}"])
+        accepted = " or ".join(kind.name for kind in _KINDS if kind.reaches_processes)
+        raise ScenarioError(f"transport {placement.transport}", [f"it reaches no other process; expected {accepted}"])
     for option, count in (("--workers", placement.workers), ("--expect-workers", placement.expect)):
         if count > clients:
-            expected = f"the run has {clients} clients; expected {clients} at most, for each hosts one at least"
-            raise ScenarioError(f"{option} {count}", [expected])
+            problem = f"the run has {clients} clients; expected {clients} at most, because each hosts one at least"
+            raise ScenarioError(f"{option} {count}", [problem])
     if placement.bind is not None:
         check_bind(placement.bind)
     if placement.evaluator == "keys" and placement.keys is None:
@@ -32,8 +41,9 @@ def check(placement: Placement, clients: int) -> None:
 
 
 def connected(hosting: Hosting) -> AbstractContextManager[Connect]:
-    """What connects a run's server with its clients, as its placement says."""
-    wrap, recruit = hosting.placement.wrap, hosting.recruit
+    """Return the context in which the transport of a run's placement connects its server and clients."""
+    wrap = hosting.placement.wrap
+    recruit = hosting.recruit
     if recruit is not None and wrap is not None:
         hosting = replace(hosting, recruit=wrap(recruit))
     return TRANSPORTS[hosting.placement.transport].connected(hosting)

@@ -1,7 +1,7 @@
-"""Processes of clients that a run's own process starts, watches and ends.
+"""Worker processes that host clients; the run's process starts, watches and ends them.
 
-Secrets reach a worker through the pipe that is its standard input, as one line of JSON. When this process ends, for
-whatever reason, the pipe closes and the worker ends too.
+A worker gets its secrets as one line of JSON through the pipe that is its standard input. When the run's process ends,
+for whatever reason, the pipe closes and the worker ends too.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from seedbus.bus.clock import wall_seconds
 from seedbus.bus.zeromq.keys import Identity
 from seedbus.scenarios.errors import WorkerFailed
 
-MAX_DEATHS = 5  # of one worker in a row, without a round between them
-PIPE_S = 0.7  # from the end of its pipe to the end of a worker
-MIN_PATIENCE_S = 10.0  # of a worker: it may connect before the server answers
-_OWN_SENTENCE = 20  # exit codes below this come with a sentence that the worker printed
+MAX_DEATHS = 5  # deaths of one worker in a row, without a closed round between them
+PIPE_S = 0.7  # how long a worker may take to end after its pipe has closed
+MIN_PATIENCE_S = 10.0  # a worker's patience is at least this: it may connect before the server answers
+_EXPLAINED_BELOW = 20  # a worker that ends with a lower exit code has printed the reason itself
 
 
 class WorkerProcesses:
-    """Worker processes: started, watched, and restarted when they die; they end when this process does."""
+    """Starts worker processes, restarts those that die, and ends them; they also end when this process ends."""
 
     def __init__(
         self,
@@ -44,12 +44,12 @@ class WorkerProcesses:
         """Prepare the processes, without starting them.
 
         Args:
-            shares: for each process, the options of `seedbus client` that say what it hosts.
-            endpoint: where they connect to.
+            shares: for each process, the options of `seedbus client` that select what it hosts.
+            endpoint: where the processes connect to.
             observer: is told of processes that ended and were restarted.
             patience_s: how long they wait for a server that does not answer.
-            memory: the folder for the state that clients keep between rounds.
-            identity: the keys that the server asks for; None: it asks for none.
+            memory: the folder for the state that clients keep between rounds; None: the processes keep it.
+            identity: the keys that the server requires; None: it requires none.
         """
         self._shares = shares
         self._endpoint = endpoint
@@ -69,40 +69,46 @@ class WorkerProcesses:
         ]
 
     def start(self) -> None:
-        """Start them all. Raises `Unfinishable`; whatever happens, `close` ends those that were started."""
+        """Start all processes. Raises `Unfinishable` if one cannot start; `close` ends those that were started."""
         for number, watcher in enumerate(self._watchers):
             self._children[number] = self._spawn(number)
             watcher.start()
 
     def check(self, registration: Registration) -> None:
-        """Report workers that ended. Raises `WorkerFailed`, `Unfinishable` if one cannot be restarted."""
+        """Report workers that ended.
+
+        Raises:
+            WorkerFailed: one ended with an error of its own, or died more than `MAX_DEATHS` times in a row.
+            Unfinishable: one cannot be restarted.
+        """
         while self._ended:
             number, code = self._ended.popleft()
             self._observer.noted("worker", number=number, ended=code)
         if self._failure is not None:
             raise self._failure
         if registration.rounds_closed > self._rounds:
-            self._rounds, self._deaths = registration.rounds_closed, [0] * len(self._deaths)
+            self._rounds = registration.rounds_closed
+            self._deaths = [0] * len(self._deaths)
 
     def close(self) -> None:
-        """End the workers; those that have heard that the run is over have ended by themselves."""
+        """End the workers that have not ended by themselves at the end of the run."""
         self._is_closing.set()
         for child in self._children.values():
             _close_pipe(child)
-        until = wall_seconds() + PIPE_S
+        deadline_s = wall_seconds() + PIPE_S
         watchers = [watcher for watcher in self._watchers if watcher.ident is not None]
         for watcher in watchers:
-            watcher.join(max(0.0, until - wall_seconds()))
+            watcher.join(max(0.0, deadline_s - wall_seconds()))
         for child in self._children.values():
-            child.kill()  # a worker that is loading data does not watch its pipe; the others have ended
+            child.kill()  # a worker that is loading data does not watch its pipe; all others have ended
         for watcher in watchers:
             watcher.join()
 
     def _watch(self, number: int) -> None:
-        """Wait until a worker ends, and start another in its place unless the run is over."""
+        """Wait until a worker ends, and start another one in its place unless the run is over."""
         while (code := self._children[number].wait()) and not self._is_closing.is_set():
             self._deaths[number] += 1
-            if 0 < code < _OWN_SENTENCE or self._deaths[number] > MAX_DEATHS:
+            if 0 < code < _EXPLAINED_BELOW or self._deaths[number] > MAX_DEATHS:
                 self._failure = WorkerFailed(number, code)
                 return
             self._ended.append((number, code))
@@ -121,12 +127,12 @@ class WorkerProcesses:
             child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
         except OSError as error:
             raise Unfinishable(f"worker {number} cannot be started ({error.strerror})") from None
-        _tell(child, self._secrets)
+        _write_line(child, self._secrets)
         return child
 
 
-def _tell(child: subprocess.Popen[bytes], line: bytes) -> None:
-    """Write a line to a worker's standard input; it fits into the pipe, so this does not wait."""
+def _write_line(child: subprocess.Popen[bytes], line: bytes) -> None:
+    """Write a line to a worker's standard input. The line fits into the pipe's buffer, so this does not block."""
     if child.stdin is not None:
         with suppress(OSError):  # it has ended already; its watcher will notice
             child.stdin.write(line)

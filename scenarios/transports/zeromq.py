@@ -1,6 +1,6 @@
 """Messages over ZeroMQ: within a process, between processes of one machine, and between machines.
 
-Nothing heavy is imported before a run needs it: the table of transports is read for `--help` too.
+Heavy modules are imported when a run needs them, because `--help` reads the table of transports too.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
     Hosts = HostedThread | WorkerProcesses
 
-FILES_PER_CONNECTION = 2  # its socket, and what is open beside it
-MAX_FOLDER_BYTES = 80  # a socket's path has 107 bytes at most; clusters have long folders for temporary files
+FILES_PER_CONNECTION = 2  # file descriptors of a connection
+MAX_FOLDER_BYTES = 80  # a socket's path has 107 bytes at most, and clusters have long names for temporary folders
 
 
 class ZeroMQ:
-    """What the ZeroMQ transports have in common.
+    """The common base of the ZeroMQ transports; see `TransportKind`.
 
     Attributes:
-        endpoint: where a server binds whose clients are its own; None: in a folder that only this user may enter.
-        is_encrypted: whether other users of this machine can connect to it, so that the run makes keys of its own.
+        endpoint: where a server binds if `bind` is not set; None: in a folder that only this user may enter.
+        is_encrypted: whether the run makes keys of its own, because other users of this machine can connect there.
     """
 
     name = ""
@@ -51,7 +51,7 @@ class ZeroMQ:
         placement = hosting.placement
         check_files(max(placement.workers, placement.expect), each=FILES_PER_CONNECTION)
         if placement.bind is not None:
-            allow_files(hosting.clients * FILES_PER_CONNECTION)  # each may come with a socket of its own
+            allow_files(hosting.clients * FILES_PER_CONNECTION)  # each client may have a socket of its own
         with ExitStack() as stack:
             own = stack.enter_context(_private_endpoint()) if self._needs_private_endpoint(placement) else ""
             context = stack.enter_context(zmq.Context())
@@ -94,14 +94,14 @@ class Tcp(ZeroMQ):
 
 
 def check_bind(endpoint: str) -> None:
-    """Raises `BadEndpoint` if a server cannot bind there."""
+    """Raise `BadEndpoint` if a server cannot bind to an endpoint."""
     from seedbus.bus.zeromq import sockets
 
     sockets.check_bind(endpoint)
 
 
 class _Connector:
-    """Makes the server's end of the transport, and whatever hosts the clients in its place."""
+    """Creates the server's end of the transport, and the thread or processes that host clients."""
 
     def __init__(self, hosting: Hosting, access: Access, context: Any) -> None:
         from seedbus.scenarios.transports.patience import Patience
@@ -114,6 +114,7 @@ class _Connector:
         self._hosts: Hosts | None = None
 
     def connect(self, run: bytes) -> Transport:
+        """Bind the server's socket and start the hosts; see `Connect`."""
         from seedbus.bus.zeromq import Hub, Limits
 
         hosting, access, placement = self._hosting, self._access, self._hosting.placement
@@ -128,10 +129,12 @@ class _Connector:
             rights=access.rights,
             own=access.own,
             keys=access.keys,
-            offers=hosting.clients,  # each may come with a socket of its own
+            offers=hosting.clients,  # each client may have a socket of its own
         )
-        hosting.observer.noted("listening", endpoint=hub.endpoint, who=_who_comes(placement, hub.endpoint, access))
-        # processes of a server that others connect to use the address that only this user finds
+        hosting.observer.noted(
+            "listening", endpoint=hub.endpoint, who=_how_clients_join(placement, hub.endpoint, access)
+        )
+        # with `bind`, the server's own processes use the private address
         self._start_hosts(hub.endpoint if placement.bind is None else access.own)
         return hub
 
@@ -156,7 +159,7 @@ class _Connector:
             self._hosts = HostedThread(endpoint, hosting.recruit, self._context, self._access.identity)
 
     def _on_tick(self, registration: Registration) -> None:
-        self._access.tell(registration)
+        self._access.report(registration)
         if self._hosts is not None:
             self._hosts.check(registration)
         self._patience.check(registration, 0 if self._hub is None else self._hub.stalls)
@@ -165,7 +168,7 @@ class _Connector:
         if self._hosts is not None:
             self._hosts.close()
         if self._hub is not None:
-            self._hub.end()  # it has ended already, unless the run failed before it began
+            self._hub.end()  # without effect unless the run failed before it began
 
 
 @contextmanager
@@ -177,7 +180,7 @@ def _private_endpoint() -> Iterator[str]:
 
 
 def _shares(placement: Placement, clients: int) -> list[list[str]]:
-    """For each process that the server starts, the options of `seedbus client` that say what it hosts."""
+    """Return, for each process that the server starts, the options of `seedbus client` that select what it hosts."""
     if placement.bind is not None:
         return [["--clients", "none", "--evaluator"]] if placement.evaluator == "own" else []
     workers = placement.workers
@@ -188,7 +191,7 @@ def _shares(placement: Placement, clients: int) -> list[list[str]]:
     return shares
 
 
-def _who_comes(placement: Placement, endpoint: str, access: Access) -> str:
+def _how_clients_join(placement: Placement, endpoint: str, access: Access) -> str:
     if placement.bind is None:
         return f"{placement.workers} workers are starting" if placement.workers else "the clients are in this process"
     command = f"seedbus client --connect {endpoint.replace('0.0.0.0', 'THIS-HOST')}"

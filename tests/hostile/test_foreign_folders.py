@@ -15,7 +15,7 @@ from worlds import lossy, outcome
 from seedbus.agents.client.client_state import ClientStateStore
 from seedbus.agents.errors import RunFolderError
 from seedbus.bus.errors import LedgerDamaged
-from seedbus.bus.files import Misplaced, descriptor, whole
+from seedbus.bus.files import WrongFileType, atomic_write, descriptor
 from seedbus.scenarios.reporting.results import Results, write
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
@@ -126,7 +126,7 @@ def test_what_clients_remember_is_neither_written_nor_read_through_a_link(tmp_pa
         outside.write_bytes(b"\x01")
     path.symlink_to(outside)
     before = outside.read_bytes() if outside.is_file() else list(outside.iterdir())
-    with pytest.raises(Misplaced, match="is a symbolic link"):
+    with pytest.raises(WrongFileType, match="is a symbolic link"):
         ClientStateStore(tmp_path / "clients").before(7, 4)
         ClientStateStore(tmp_path / "clients").keep(7, 3, "three")
     assert (outside.read_bytes() if outside.is_file() else list(outside.iterdir())) == before
@@ -153,7 +153,7 @@ def test_sockets_and_devices_are_named_too(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.chdir(tmp_path)  # the path of a socket must be short
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind("there")
-        with pytest.raises(Misplaced, match="there is a socket; expected a file"), whole(tmp_path / "there"):
+        with pytest.raises(WrongFileType, match="there is a socket; expected a file"), atomic_write(tmp_path / "there"):
             pass
-    with pytest.raises(Misplaced, match="null is a device; expected a file"):
+    with pytest.raises(WrongFileType, match="null is a device; expected a file"):
         descriptor(Path("/dev/null"), os.O_WRONLY)

@@ -140,7 +140,7 @@ def test_replay_rebuilds_the_model_of_any_round_from_the_journal(in_memory: dict
 POINTS = [
     *((Journal, "append", at, before) for at in (6, 17) for before in (True, False)),
     *((Bus, "_depart", 130, before) for before in (True, False)),
-    *((Bus, "_speak", 60, before) for before in (True, False)),
+    *((Bus, "_send_answer", 60, before) for before in (True, False)),
     *((Coordinator, "reported", at, False) for at in (9, 40)),
     *((Rounds, "close", 21, before) for before in (True, False)),
     (Server, "_publish", 14, True),

@@ -126,7 +126,7 @@ def test_a_newcomer_to_a_long_run_gets_a_snapshot(tmp_path: Path) -> None:
     [
         *((Journal, "append", at) for at in (9, 40, 77)),
         *((Bus, "_depart", at) for at in (150, 501)),
-        (Bus, "_speak", 431),
+        (Bus, "_send_answer", 431),
         (Server, "_publish", 30),
     ],
 )

@@ -18,7 +18,7 @@ from worlds import DECOMFL, HISO, lossy, outcome
 
 from seedbus.agents.refusals import Refusal
 from seedbus.bus import HostRequest, Offer, ledger_hash, read_ledger
-from seedbus.bus.errors import BadEndpoint, ServerGone, Turned
+from seedbus.bus.errors import BadEndpoint, SentAway, ServerGone
 from seedbus.bus.transport import Follower
 from seedbus.bus.zeromq import follow, sockets
 from seedbus.models.errors import DataError
@@ -340,4 +340,4 @@ def test_worker_processes_need_a_way_between_processes(tmp_path: Path) -> None:
     command = seedbus("run", tmp_path / "what.yaml", "--workers", 2, "--transport", "inproc")
     _, told = command.communicate(timeout=60)
     assert command.returncode == Exit.USAGE and "worker processes need ipc or tcp" in told
-    assert Turned("tcp://x:1", "another-run", "why").reason == "another-run"
+    assert SentAway("tcp://x:1", "another-run", "why").reason == "another-run"

@@ -15,9 +15,9 @@ ALL = [Mean(), *ROBUST, Krum(), Krum(multi=3), TrimmedMean()]
 
 
 @st.composite
-def matrices(draw: st.DrawFn, fewest: int = 1) -> Matrix:
-    """Rows of one to four values from at least `fewest` and at most nine clients."""
-    clients, values = draw(st.integers(fewest, 9)), draw(st.integers(1, 4))
+def matrices(draw: st.DrawFn, min_clients: int = 1) -> Matrix:
+    """Rows of one to four values from at least `min_clients` and at most nine clients."""
+    clients, values = draw(st.integers(min_clients, 9)), draw(st.integers(1, 4))
     flat = draw(st.lists(numbers, min_size=clients * values, max_size=clients * values))
     return np.array(flat).reshape(clients, values)
 

@@ -58,7 +58,10 @@ SEGMENT_ROWS = 40
 _PATCH = pytest.MonkeyPatch()  # undone by the end of the process
 PLACES: list[tuple[Any, str]] = [
     *((Journal, name) for name in ("append", "note", "finish", "rotated", "checkpoint", "close")),
-    *((Bus, name) for name in ("send", "record", "_depart", "_deliver", "_speak", "_settle", "checkpoint", "restore")),
+    *(
+        (Bus, name)
+        for name in ("send", "record", "_depart", "_deliver", "_send_answer", "_settle", "checkpoint", "restore")
+    ),
     *((Server, name) for name in ("_read", "_publish")),
     *((Ledger, name) for name in ("take_new", "write_segment", "restore")),
     *((Recorder, name) for name in ("_write", "round_closed", "close")),

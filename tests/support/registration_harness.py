@@ -71,8 +71,8 @@ class RegistrationHarness:
             self.observer,
             scenario=b"the scenario",
             processes=processes,
-            held=lambda: self.actual_versions,
-            came=lambda: self.sent_plans.append(
+            actual_versions=lambda: self.actual_versions,
+            on_change=lambda: self.sent_plans.append(
                 [(plan.client, plan.round) for plan, _ in self.coordinator.take_outbox()]
             ),
         )

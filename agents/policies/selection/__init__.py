@@ -4,5 +4,5 @@ A policy chooses `count` of the members with draws keyed by (seed, round). The c
 is known of them, and on nothing else. A policy looks at no more than a constant times `count` members, so that a round
 costs no more with more clients.
 
-Doors: `known`, `power_of_choice`, `rarest`, `uniform`.
+Doors: `known`, `selection`, `uniform`.
 """

@@ -20,7 +20,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from seedbus.algorithms.aggregation.vectors import lengths
+from seedbus.algorithms.aggregation.vectors import norms
 from seedbus.algorithms.contract import BadPayload, Vector
 from seedbus.algorithms.dense.compression.contract import Compression, floats, parts
 from seedbus.algorithms.dense.compression.packing import pack, packed_bytes, unpack
@@ -67,6 +67,6 @@ class Qsgd(Compression):
 def _norm_rounded_up(vector: Vector) -> float:
     """Return ‖v‖₂ as the smallest float32 not below it, so that no level exceeds s."""
     with np.errstate(over="ignore", invalid="ignore"):
-        exact = lengths([vector])[0]
+        exact = norms([vector])[0]
         rounded = np.float32(exact)
         return float(np.nextafter(rounded, np.float32(np.inf)) if rounded < exact else rounded)

@@ -20,7 +20,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from seedbus.algorithms.aggregation.vectors import lengths
+from seedbus.algorithms.aggregation.vectors import norms
 from seedbus.algorithms.contract import Vector
 from seedbus.algorithms.dense.methods.method import Local, Method
 from seedbus.algorithms.directions import directions
@@ -53,7 +53,7 @@ class ZerothOrder(Method):
         base_loss = _loss(local, x, z, 0.0) if self.estimator == "forward" else 0.0
         for n in range(self.perturbations):
             directions("gaussian").fill(z, seed=local.objective.key, step=local.step, perturbation=n)
-            length = radius / lengths([z])[0]  # v = length·z
+            length = radius / norms([z])[0]  # v = length·z
             perturbed_loss = _loss(local, x, z, self.smoothing * length)
             if self.estimator == "forward":
                 difference = perturbed_loss - base_loss

@@ -20,7 +20,7 @@ import zmq
 
 from seedbus.bus.clock import wall_seconds
 from seedbus.bus.envelope import SHORT
-from seedbus.bus.errors import BadServer, MalformedEnvelope, MalformedPacket, ServerGone, Turned
+from seedbus.bus.errors import BadServer, MalformedEnvelope, MalformedPacket, SentAway, ServerGone
 from seedbus.bus.transport import MOST_CLIENTS, Follower, HostRequest, Recruit
 from seedbus.bus.zeromq import packet as packet
 from seedbus.bus.zeromq import sockets
@@ -109,7 +109,7 @@ class Link:
 
         Raises:
             ServerGone: no server has been there for too long.
-            Turned: the server has declined for too long, or does not accept this process's keys.
+            SentAway: the server has declined for too long, or does not accept this process's keys.
             BadServer: it sends a message that never ends.
         """
         now_s = wall_seconds()
@@ -134,7 +134,7 @@ class Link:
             return
         self._monitor.read_events()
         if self._monitor.failure == zmq.EVENT_HANDSHAKE_FAILED_AUTH and not self._protocol.knows_run:
-            raise Turned(self._endpoint, "not-authorised", "its keys do not include this process's")
+            raise SentAway(self._endpoint, "not-authorised", "its keys do not include this process's")
         why = self._monitor.endless_message(now_s)
         if why is not None:
             raise BadServer(self._endpoint, why)
@@ -204,7 +204,7 @@ class Link:
         """Handle all packets that are there.
 
         Raises:
-            Turned: the server declines.
+            SentAway: the server declines.
             BadServer: it sends packets that an honest hub would not send.
         """
         while not self.is_over and not self.socket.closed:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from seedbus.bus.codec import decode
 from seedbus.bus.envelope import FRAME_LIMIT, Kind
-from seedbus.bus.errors import BadServer, MalformedPacket, Turned
+from seedbus.bus.errors import BadServer, MalformedPacket, SentAway
 from seedbus.bus.transport import NO_CLIENTS, HostRequest, Offer, misfit
 from seedbus.bus.zeromq import packet as packet
 from seedbus.bus.zeromq.packet import NO_SESSION, Packet, Type
@@ -85,7 +85,7 @@ class LinkProtocol:
     ) -> None:
         self.session = WorkerSession()
         self.liveness = Liveness(patience_s, now_s)
-        self.rejection: Turned | None = None
+        self.rejection: SentAway | None = None
         self._endpoint = endpoint
         self._first_request = request
         self._request = request  # of the next HELLO: the clients of the last offer, if there was one
@@ -155,7 +155,7 @@ class LinkProtocol:
             MalformedPacket: it cannot be read, or comes at the wrong time.
             MalformedEnvelope: an envelope in it cannot be read.
             BadServer: an honest hub would not send it.
-            Turned: the server declines, and will not change its mind.
+            SentAway: the server declines, and will not change its mind.
         """
         if received.type is Type.DECLINE:
             yield self._declined(*packet.read_decline(received.content))
@@ -170,7 +170,7 @@ class LinkProtocol:
                     yield from self._posted(frame)
 
     def _declined(self, reason: str, detail: str) -> Failed:
-        self.rejection = Turned(self._endpoint, reason, detail)
+        self.rejection = SentAway(self._endpoint, reason, detail)
         if reason not in _TEMPORARY:
             raise self.rejection
         if reason == "taken" and not self._was_welcomed:  # another process was faster: others may be left

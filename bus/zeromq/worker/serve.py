@@ -56,7 +56,7 @@ def follow(
     Raises:
         ServerGone: no server has been there for `patience_s`.
         BadServer: the server sends packets that an honest hub would not send.
-        Turned: the server declines.
+        SentAway: the server declines.
         BadEndpoint: `endpoint` is not a server's address.
         Exception: `recruit` may raise others, which are passed on.
     """

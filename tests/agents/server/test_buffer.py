@@ -144,12 +144,12 @@ def test_without_a_deadline_a_client_is_waited_for_until_its_report_is_given_up(
     hand_in(coordinator, [first[quick]])
     for _ in range(3):
         coordinator.close_round()
-        assert coordinator._rounds.attempt(0) is not None
+        assert coordinator._rounds.get(0) is not None
         asked = opened(coordinator)
         assert len(asked) == 1 and silent not in asked
         hand_in(coordinator, list(asked.values()))
     coordinator.close_round()
-    assert coordinator._rounds.attempt(0) is None and len(opened(coordinator)) == 2
+    assert coordinator._rounds.get(0) is None and len(opened(coordinator)) == 2
 
 
 def test_an_asynchronous_round_ends_when_nobody_is_left_to_answer() -> None:

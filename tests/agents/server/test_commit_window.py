@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from seedbus.agents.journal.records import MemberPosition
 from seedbus.agents.server.client_positions import ClientPositions
-from seedbus.agents.server.commit_window import CommitWindow, Slowest
+from seedbus.agents.server.commit_window import CommitWindow, LowestVersion
 
 
 class Archive:
@@ -97,15 +97,15 @@ def test_without_an_archive_everything_is_held() -> None:
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 9)), max_size=60))
 def test_the_slowest_is_the_lowest_version_that_is_there(steps: list[tuple[bool, int]]) -> None:
-    slowest, model = Slowest(), Counter[int]()
+    lowest, model = LowestVersion(), Counter[int]()
     for is_more, version in steps:
         if is_more:
-            slowest.add(version)
+            lowest.add(version)
             model[version] += 1
         elif model[version]:
-            slowest.discard(version)
+            lowest.discard(version)
             model[version] -= 1
-        assert slowest.among(77) == min((version for version, count in model.items() if count), default=77)
+        assert lowest.get(77) == min((version for version, count in model.items() if count), default=77)
 
 
 @given(
@@ -135,5 +135,5 @@ def test_a_hundred_thousand_at_one_version_cost_as_much_as_one() -> None:
         for client in range(5):
             places.move(client, version)
         assert places.slowest(0) == 0
-        assert len(places._slowest._heap) <= version + 1
-        assert len(places._slowest._counts) == 2
+        assert len(places._lowest._heap) <= version + 1
+        assert len(places._lowest._counts) == 2

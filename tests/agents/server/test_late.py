@@ -109,12 +109,12 @@ def test_a_report_is_given_up_after_so_many_rounds(max_staleness: int) -> None:
     late = play_round(coordinator, 0)
     close_at_deadline(coordinator)
     for _ in range(max_staleness):
-        assert coordinator._rounds.attempt(0) is not None
+        assert coordinator._rounds.get(0) is not None
         play_round(coordinator, 0)
         if coordinator.round == max_staleness:
             assert refusal_reason(coordinator, late[1]) is None
         close_at_deadline(coordinator)
-    assert coordinator._rounds.attempt(0) is None
+    assert coordinator._rounds.get(0) is None
     play_round(coordinator, 0)
     assert refusal_reason(coordinator, late[2]) == "late"
     assert all(round > 0 for round, _, _ in terms(close_at_deadline(coordinator)))
@@ -165,7 +165,7 @@ def test_without_late_a_late_report_is_discarded() -> None:
     close_at_deadline(coordinator)
     play_round(coordinator, 0)
     assert refusal_reason(coordinator, late[1]) == "late"
-    assert coordinator._rounds.attempt(0) is None
+    assert coordinator._rounds.get(0) is None
 
 
 # who comes and goes

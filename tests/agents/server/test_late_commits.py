@@ -97,7 +97,7 @@ def test_whatever_comes_when_every_report_counts_at_most_once_and_a_restored_coo
     ]
     in_commits = sum(4 * term.weight * float(term.scalars[0, 0]) for term in late_terms)  # each report weighs ¼
     stashed = sum(
-        float(each[0, 0]) for old in coordinator._rounds._overdue._attempts.values() for each in old.reports.values()
+        float(each[0, 0]) for old in coordinator._rounds._overdue._rounds.values() for each in old.reports.values()
     )
     lost = sum(client + 1.0 for clients in counted.values() for client in clients) - in_commits - stashed
     assert lost == pytest.approx(0, abs=1e-5) or (lost > 0 and coordinator.version < coordinator.round), (

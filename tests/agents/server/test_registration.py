@@ -14,7 +14,7 @@ from registration_harness import RegistrationHarness
 from seedbus.agents.messages import Span
 from seedbus.agents.refusals import MAX_NOTED
 from seedbus.bus import EVALUATOR, HOST, Declined, HostRequest, Kind, Offer, decode
-from seedbus.bus.transport import NO_CLIENTS, NOT_YET, STRANGER, WISH_SPANS, Rights
+from seedbus.bus.transport import MAX_SPANS, NO_CLIENTS, NOT_YET, STRANGER, Rights
 
 
 def test_a_process_that_asks_for_certain_clients_gets_them() -> None:
@@ -291,7 +291,7 @@ def test_a_process_is_offered_no_more_spans_than_it_may_ask_for_again() -> None:
     for client in range(0, 400, 2):
         harness.register(HostRequest(((client, client),), evaluates=False))
     left = [harness.register(HostRequest(evaluates=False)).spans for _ in range(4)]
-    assert [len(spans) for spans in left] == [WISH_SPANS] * 3 + [200 - 3 * WISH_SPANS]
+    assert [len(spans) for spans in left] == [MAX_SPANS] * 3 + [200 - 3 * MAX_SPANS]
 
 
 def test_what_was_offered_and_came_to_nothing_is_offered_first_again() -> None:

@@ -14,7 +14,7 @@ from power_cuts import PowerCut, cut_power
 from worlds import outcome, scenario
 
 from seedbus.agents.journal.journal import Journal
-from seedbus.algorithms.contract import Overdue
+from seedbus.algorithms.contract import LateReports
 from seedbus.algorithms.dense.payloads import DenseReport
 from seedbus.bus import EVALUATOR, Kind, read_ledger
 from seedbus.scenarios.running.replay import replay
@@ -44,7 +44,7 @@ def test_a_buffer_of_updates_is_fedbuffs_step() -> None:
     start = np.linspace(-1, 1, D).astype(np.float32)
     fresh, one, four = {3: said(3, 9), 0: said(0, 9)}, {5: said(5, 8), 1: said(1, 8)}, {2: said(2, 5)}
     stale: list[tuple[int, dict[int, DenseReport]]] = [(1, one), (4, four)]
-    late = [Overdue(algorithm.plan(9 - t, 9 - t, 0), each, (1 + t) ** -0.5 / 5) for t, each in stale]
+    late = [LateReports(algorithm.plan(9 - t, 9 - t, 0), each, (1 + t) ** -0.5 / 5) for t, each in stale]
     plan = algorithm.plan(9, 9, 0)
     commit, _ = algorithm.aggregate(algorithm.first_state(start.copy), plan, fresh, share=2 / 5, late=late, members=8)
     truth: NDArray[np.float64] = start.astype(np.float64)
@@ -65,7 +65,7 @@ def test_what_is_late_weighs_what_it_says_beside_a_rule_and_samples_count_among_
         ({"aggregation": "median"}, np.median([rows[0], rows[1], rows[2]], axis=0)),
     ):
         algorithm = make("fedavg", **fields).sized(D)
-        plan, overdue = algorithm.plan(1, 1, 0), [Overdue(algorithm.plan(0, 0, 0), late, 0.25)]
+        plan, overdue = algorithm.plan(1, 1, 0), [LateReports(algorithm.plan(0, 0, 0), late, 0.25)]
         state = algorithm.first_state(lambda: np.zeros(D, np.float32))
         commit, _ = algorithm.aggregate(state, plan, fresh, late=overdue)
         assert np.abs(commit.fields[0] - (own + 0.25 * rows[4])).max() < 1e-6

@@ -325,17 +325,17 @@ def test_what_a_client_remembers_and_reports_is_no_view_of_anything_else(name: s
 
 def test_the_server_forgets_no_report_of_another_vector_when_all_come_late() -> None:
     """Σ Δc_i/N moves c by every report that counts, whenever it comes."""
-    from seedbus.algorithms.contract import Overdue
+    from seedbus.algorithms.contract import LateReports
 
     algorithm = make("scaffold", learning_rate=ETA, local_steps=K).sized(D)
     replica, state = algorithm.replica(START), algorithm.first_state(START.copy)
     plan = algorithm.plan(0, 0, 0)
     reports = {i: algorithm.local(replica, None, plan, Bowl(i, 0))[0] for i in range(4)}
     late = {i: reports.pop(i) for i in (1, 3)}
-    commit, _ = algorithm.aggregate(state, plan, reports, share=0.5, late=[Overdue(plan, late, 0.25)], members=N)
+    commit, _ = algorithm.aggregate(state, plan, reports, share=0.5, late=[LateReports(plan, late, 0.25)], members=N)
     expected = sum(report.vectors[1].astype(np.float64) for report in (reports | late).values()) / N
     assert np.abs(commit.fields[1] - expected).max() < 1e-5
-    alone, _ = algorithm.aggregate(state, plan, {}, share=0.0, late=[Overdue(plan, late, 0.5)], members=N)
+    alone, _ = algorithm.aggregate(state, plan, {}, share=0.0, late=[LateReports(plan, late, 0.5)], members=N)
     assert np.abs(alone.fields[1] - sum(report.vectors[1] for report in late.values()) / N).max() < 1e-5
 
 

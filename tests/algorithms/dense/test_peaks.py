@@ -158,7 +158,7 @@ def test_the_bits_and_the_messages_are_the_same_in_two_processes(tmp_path: Path)
         (Journal, "append", 2, True),
         (Bus, "send", 23, True),
         (Bus, "_deliver", 11, False),
-        (Bus, "_speak", 17, True),
+        (Bus, "_send_answer", 17, True),
         (Bus, "_settle", 29, False),
     ],
 )

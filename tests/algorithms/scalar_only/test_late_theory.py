@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from scalar_cases import DIMENSION, RATE, direction_of
 
 from seedbus.agents.client.replicas import Replicas
-from seedbus.algorithms.contract import Overdue
+from seedbus.algorithms.contract import LateReports
 from seedbus.algorithms.scalar_only.payloads import ScalarCommit
 
 SHAPES = {"local_steps": {0: 1, 1: 3, 2: 2}, "perturbations": {0: 2, 1: 4, 2: 1, 3: 8}}
@@ -83,7 +83,7 @@ def test_late_terms_move_the_model_as_the_dense_formula_says(momentum: dict[str,
         for since, who in ((2, (6,)), (1, (4, 5))):
             if round >= since:
                 old = plans[round - since]
-                overdue.append(Overdue(old, {client: said(old, client) for client in who}, 0.5**since / 8))
+                overdue.append(LateReports(old, {client: said(old, client) for client in who}, 0.5**since / 8))
         log.append(algorithm.aggregate(None, plan, fresh, late=overdue)[0])
         truth.own(plan, fresh)
         for late in overdue:
@@ -107,7 +107,7 @@ def test_a_buffer_of_fresh_and_late_reports_is_their_weighted_mean(momentum: dic
     fresh, late = {0: said(second, 0), 3: said(second, 3)}, {1: said(first, 1), 2: said(first, 2)}
     replica = algorithm.replica(x0(DIMENSION, np.float64))
     replica.version = 1
-    overdue = [Overdue(first, late, 0.5 / 4)]
+    overdue = [LateReports(first, late, 0.5 / 4)]
     algorithm.apply(replica, [algorithm.aggregate(None, second, fresh, share=0.5, late=overdue)[0]])
     truth.own(second, fresh, share=0.5)
     truth.late(first, late, 0.125)
@@ -120,7 +120,7 @@ def test_momentum_does_not_advance_for_a_late_report(momentum: dict[str, Any], d
     algorithm = decomfl(**momentum)
     first, second, third = (told(algorithm, round, round) for round in range(3))
     own = [algorithm.aggregate(None, plan, {0: said(plan, 0)})[0] for plan in (first, second)]
-    late = [Overdue(first, {1: said(first, 1)}, 0.25)]
+    late = [LateReports(first, {1: said(first, 1)}, 0.25)]
     plain, mixed = algorithm.replica(x0(DIMENSION, dtype)), algorithm.replica(x0(DIMENSION, dtype))
     algorithm.apply(plain, own)
     algorithm.apply(mixed, [own[0], algorithm.aggregate(None, second, {0: said(second, 0)}, late=late)[0]])
@@ -145,7 +145,9 @@ def logs(draw: st.DrawFn) -> tuple[Any, list[ScalarCommit]]:
         plan = told(algorithm, round, len(log))
         fresh = draw(st.integers(0, 3))
         overdue = [
-            Overdue(plans[old], {client: said(plans[old], client) for client in range(draw(st.integers(1, 2)))}, weight)
+            LateReports(
+                plans[old], {client: said(plans[old], client) for client in range(draw(st.integers(1, 2)))}, weight
+            )
             for old in sorted(draw(st.sets(st.integers(0, round - 1), max_size=3)) if round else ())
             for weight in [draw(st.sampled_from([0.5, 0.1, 1.0, 3**-0.5]))]
         ]
@@ -179,7 +181,7 @@ def test_a_log_with_late_terms_folds_alike_however_it_travels_and_whoever_lags(
 def test_a_commit_of_late_reports_alone_says_of_which_round_it_is() -> None:
     algorithm = decomfl()
     old, now = told(algorithm, 0, 0), told(algorithm, 4, 1)
-    commit, _ = algorithm.aggregate(None, now, {}, share=0.0, late=[Overdue(old, {0: said(old, 0)}, 0.5)])
+    commit, _ = algorithm.aggregate(None, now, {}, share=0.0, late=[LateReports(old, {0: said(old, 0)}, 0.5)])
     (received,) = algorithm.unpack_commits(over_the_wire(algorithm.pack_commits([commit]).body))
     assert bits(received) == bits(commit)
     assert (received.round, received.version, [term.round for term in received.terms]) == (4, 2, [4, 0])
@@ -191,7 +193,7 @@ def test_what_late_terms_cost_is_a_seed_their_scalars_and_a_weight_each() -> Non
     plans = [told(algorithm, round, round) for round in range(21)]
     plain = [algorithm.aggregate(None, plan, {0: said(plan, 0)})[0] for plan in plans]
     late = [
-        algorithm.aggregate(None, now, {0: said(now, 0)}, late=[Overdue(old, {1: said(old, 1)}, 0.5)])[0]
+        algorithm.aggregate(None, now, {0: said(now, 0)}, late=[LateReports(old, {1: said(old, 1)}, 0.5)])[0]
         for old, now in pairwise(plans)
     ]
     sizes = [size(algorithm.pack_commits(commits).body) for commits in (plain[1:], late)]

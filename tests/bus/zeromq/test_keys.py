@@ -20,7 +20,7 @@ from wire_bytes import FAULTS, bytes_on_wire
 from worlds import HISO, lossy, outcome
 
 from seedbus.bus import HostRequest
-from seedbus.bus.errors import BadKey, ServerGone, Turned
+from seedbus.bus.errors import BadKey, SentAway, ServerGone
 from seedbus.bus.transport import NO_CLIENTS, STRANGER, Rights
 from seedbus.bus.zeromq import packet as packet
 from seedbus.bus.zeromq import sockets
@@ -239,7 +239,7 @@ def test_nobody_comes_in_without_a_key_that_is_authorised(
             each.join(20)
         plain, unknown, mistaken = (each.failure for each in turned)
         assert isinstance(plain, ServerGone) and "--server-key is needed" in str(plain)
-        assert isinstance(unknown, Turned) and unknown.reason == "not-authorised"
+        assert isinstance(unknown, SentAway) and unknown.reason == "not-authorised"
         assert isinstance(mistaken, ServerGone) and "another key than --server-key" in str(mistaken)
         wait_for(lambda: any(refusal.reason == "not-authorised" for refusal in server.watcher.refusals))
         assert not server.watcher.joined
@@ -262,11 +262,11 @@ def test_a_key_hosts_its_clients_and_does_what_it_may(keyed: Keyed, serving: Cal
         endpoint = server.watcher.endpoint
         asks = ClientsThread(WHAT, endpoint, HostRequest(((0, 4),)), identity=few)
         asks.join(20)
-        assert isinstance(asks.failure, Turned) and asks.failure.reason == "not-authorised"
+        assert isinstance(asks.failure, SentAway) and asks.failure.reason == "not-authorised"
         assert "not authorised for client 4" in str(asks.failure)
         wishes = ClientsThread(WHAT, endpoint, HostRequest((), NO_CLIENTS, True), identity=no_evaluator, patience_s=0.5)
         wishes.join(20)
-        assert isinstance(wishes.failure, Turned) and wishes.failure.reason == "no-clients"
+        assert isinstance(wishes.failure, SentAway) and wishes.failure.reason == "no-clients"
         hosts = [ClientsThread(WHAT, endpoint, identity=few)]
         hosts.append(ClientsThread(WHAT, endpoint, HostRequest(((4, 7),)), identity=keyed.all_rights))
         server.results()
@@ -293,7 +293,7 @@ def test_a_key_that_is_revoked_is_gone_within_two_heartbeats_and_another_takes_i
         wait_for(lambda: server.watcher.gone == 1)
         assert time.monotonic() - began < 2 * 0.3 + 1.0, "of which a second is the machine's"
         goes.join(20)
-        assert isinstance(goes.failure, ServerGone | Turned)
+        assert isinstance(goes.failure, ServerGone | SentAway)
         comes = ClientsThread(WHAT, server.watcher.endpoint, HostRequest(((6, 7),)), identity=keyed.authorise("new"))
         gate.open_to(2**32)
         results = server.results()
@@ -317,7 +317,7 @@ def test_a_table_that_goes_bad_in_mid_run_lets_nobody_in_and_sends_nobody_away(
         wait_for(lambda: any("until then nobody is let in" in str(each.detail) for each in server.watcher.refusals))
         late = ClientsThread(WHAT, server.watcher.endpoint, identity=keyed.all_rights, patience_s=1.0)
         late.join(20)
-        assert isinstance(late.failure, Turned) and not server.watcher.gone
+        assert isinstance(late.failure, SentAway) and not server.watcher.gone
         gate.open_to(2**32)
         results = server.results()
         host.join(10)

@@ -7,7 +7,7 @@ from itertools import chain
 import pytest
 
 from seedbus.bus import Envelope, HostRequest, Kind, Offer, encode
-from seedbus.bus.errors import BadServer, MalformedPacket, Turned
+from seedbus.bus.errors import BadServer, MalformedPacket, SentAway
 from seedbus.bus.zeromq import packet as packet
 from seedbus.bus.zeromq.packet import NO_SESSION, Packet, Type
 from seedbus.bus.zeromq.worker.liveness import BACK_OFF_S, FIRST_HEARTBEAT_S, MISSED, Liveness
@@ -116,7 +116,7 @@ def test_after_a_refusal_nothing_is_said_in_the_session() -> None:
 def test_a_temporary_decline_is_remembered_until_a_join_is_answered(reason: str) -> None:
     peer = Peer()
     assert peer.says(Type.DECLINE, packet.decline(reason, "later")) == [Failed(f"it says {reason}")]
-    assert isinstance(peer.link.rejection, Turned)
+    assert isinstance(peer.link.rejection, SentAway)
     peer.link.disconnected(0.0, 1.0)
     peer.link.connected(2.0)
     peer.welcomes()
@@ -124,7 +124,7 @@ def test_a_temporary_decline_is_remembered_until_a_join_is_answered(reason: str)
 
 
 def test_a_decline_for_good_is_raised() -> None:
-    with pytest.raises(Turned, match="another-run"):
+    with pytest.raises(SentAway, match="another-run"):
         Peer().says(Type.DECLINE, packet.decline("another-run", "go away"))
 
 

@@ -19,7 +19,7 @@ from seedbus.agents import messages
 from seedbus.agents.errors import JoinRefused
 from seedbus.agents.observer import NullObserver
 from seedbus.bus import HostRequest, Kind, encode
-from seedbus.bus.errors import BadServer, MalformedEnvelope, MalformedPacket, Turned
+from seedbus.bus.errors import BadServer, MalformedEnvelope, MalformedPacket, SentAway
 from seedbus.bus.zeromq import packet as packet
 from seedbus.bus.zeromq.packet import Packet, Type
 from seedbus.bus.zeromq.worker import protocol, session
@@ -147,7 +147,7 @@ def test_whatever_a_server_sends_a_link_ignores_it_or_ends_in_a_sentence(
                     said(link, type, content, session)
             except (MalformedPacket, MalformedEnvelope):
                 continue
-            except (BadServer, Turned, JoinRefused) as error:
+            except (BadServer, SentAway, JoinRefused) as error:
                 assert "\n" not in str(error)
                 break
 

@@ -17,7 +17,7 @@ from seedbus.bus import HOST, HostRequest, Offer
 from seedbus.bus.envelope import LOWEST_ADDRESS
 from seedbus.bus.errors import MalformedPacket
 from seedbus.bus.text import printable
-from seedbus.bus.transport import WISH_SPANS
+from seedbus.bus.transport import MAX_SPANS
 from seedbus.bus.zeromq import packet as packet
 from seedbus.bus.zeromq.packet import (
     FAREWELLS,
@@ -71,7 +71,7 @@ def test_a_hello_is_read_as_it_was_written(run: bytes, wish: HostRequest) -> Non
 
 
 def test_a_hello_has_so_many_spans_and_no_more() -> None:
-    wish = HostRequest(tuple((client, client) for client in range(0, 2 * WISH_SPANS, 2)))
+    wish = HostRequest(tuple((client, client) for client in range(0, 2 * MAX_SPANS, 2)))
     assert packet.read_hello(packet.hello(RUN, wish)) == (RUN, wish)
     with pytest.raises(MalformedPacket, match="65 spans"):
         packet.read_hello(packet.hello(RUN, HostRequest((*wish.spans, (1000, 1000)))))

@@ -86,7 +86,7 @@ USAGE = [
     (("server", "small.yaml", "--bind", "inproc://x"), r"inproc://x cannot be used \(it begins neither with"),
     (("server", "small.yaml", "--bind", "udp://*:55"), r"udp://\*:55 cannot be used .*; expected a free"),
     (("server", "small.yaml", "--expect-workers", "9"), r"--expect-workers 9: the run has 8 clients; expected 8"),
-    (("run", "small.yaml", "--workers", "9"), r"--workers 9: the run has 8 clients; expected 8 at most, for each"),
+    (("run", "small.yaml", "--workers", "9"), r"--workers 9: the run has 8 clients; expected 8 at most, because each"),
 ]  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from seedbus.agents.observer import NullObserver
 from seedbus.agents.refusals import MAX_PEERS, NOBODY, Refusal, Refusals
 from seedbus.scenarios.reporting.progress import Bar, Lines
 from seedbus.scenarios.reporting.rate_limit import SERVER_BURSTS, RateLimit
-from seedbus.scenarios.running.recording import LOG, REFUSED, Recorder
+from seedbus.scenarios.running.recording import LOG, MAX_REFUSALS, Recorder
 
 
 class Hand:
@@ -96,12 +96,12 @@ def test_ten_thousand_strangers_write_a_few_lines_of_the_terminal(is_terminal: b
 
 def test_a_client_that_is_refused_for_ever_has_its_lines_and_then_a_count(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path, [], NullObserver())
-    for round in range(REFUSED + 250):
+    for round in range(MAX_REFUSALS + 250):
         recorder.refused(Refusal(3, round, "late", "too late"))
     recorder.refused(Refusal(4, 0, "late", "too late"))
     recorder.close()
     lines = [json.loads(line) for line in (tmp_path / LOG).read_text().splitlines()]
-    assert len(lines) == REFUSED + 2
+    assert len(lines) == MAX_REFUSALS + 2
     (rest,) = [line for line in lines if line["event"] == "omitted"]
     assert (rest["client"], rest["reason"], rest["count"]) == (3, "late", 250)
 

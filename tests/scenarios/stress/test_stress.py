@@ -111,7 +111,7 @@ def test_a_state_that_a_resumed_run_forgets_is_found(tmp_path: Path, monkeypatch
         unpack(self, packed)
         self._known.reports.clear()
         self._known.worth.clear()
-        self._overdue._attempts.clear()
+        self._overdue._rounds.clear()
 
     monkeypatch.setattr(Rounds, "unpack", forgetful)
     verdict = found(tmp_path)

@@ -1,4 +1,7 @@
-"""Finds the classes in a folder's files: a new algorithm, method, task or fault is a new file and nothing else."""
+"""Finds the classes in a folder's files: a new algorithm, method, task, fault or policy is a new file and nothing else.
+
+This module stands below all layers and imports none of them but by name, when it is asked to look into one.
+"""
 
 from __future__ import annotations
 

@@ -304,7 +304,7 @@ class Coordinator:
         self.snapshots.crashed()
 
     @property
-    def is_half_in(self) -> bool:
+    def is_half_reported(self) -> bool:
         return self._rounds.is_half_reported
 
     # -- measurements

@@ -33,7 +33,7 @@ NONCE_BYTES = 16
 
 
 @dataclass(slots=True)
-class _PendingWorker:
+class _Worker:
     """A process that has an offer.
 
     Attributes:
@@ -90,8 +90,8 @@ class Registration:
         self._processes = processes
         self._actual_versions = actual_versions
         self._partial_downloads = partial_downloads
-        self._came = on_change
-        self._workers: dict[int, _PendingWorker] = {}
+        self._on_change = on_change
+        self._workers: dict[int, _Worker] = {}
         self.was_complete = False
         clients = coordinator.participation.clients
         self._free = SpanSet([(0, clients - 1)])  # clients that no process has joined with
@@ -114,7 +114,7 @@ class Registration:
         offer = Offer(host, spans, evaluates, self._scenario, nonce)
         for span in spans:
             self._preferred.discard(span)
-        self._workers[host] = _PendingWorker(offer, rights)
+        self._workers[host] = _Worker(offer, rights)
         return offer
 
     def admit(self, host: int, frame: bytes) -> tuple[list[bytes], bool] | Declined:
@@ -124,46 +124,46 @@ class Registration:
             The frames of the answer (WELCOME, REFUSE or none yet), and whether the process is a member now. Or
             `Declined`: if its reason is `NOT_YET`, call again once x₀ is known; else another process joined first.
         """
-        guest = self._workers[host]
-        if not guest.rights.evaluates and "x0" not in self._coordinator.proofs:
+        worker = self._workers[host]
+        if not worker.rights.evaluates and "x0" not in self._coordinator.proofs:
             return Declined(NOT_YET, "the run does not know its own x₀ yet")
         try:
             envelope = decode(frame, host)
             if envelope.kind is not Kind.JOIN or envelope.client != host:
                 raise BadPayload(f"a {envelope.kind.name} of {envelope.client}, where the JOIN of {host} belongs")
             join = messages.Join.unpack(envelope)
-            if not join.spans and guest.offer.spans:
+            if not join.spans and worker.offer.spans:
                 raise BadPayload("it joins for nobody")
         except (MalformedEnvelope, BadPayload) as error:
             return self._refuse(frame, host, "bad-join", str(error))
-        refusal = self._coordinator.objected(join, guest.offer.nonce)
+        refusal = self._coordinator.objected(join, worker.offer.nonce)
         if refusal is not None:  # checked before any step whose cost grows with the number of clients
             self._observer.refused(refusal)
             return self._refuse(frame, host, refusal.reason, refusal.detail, refusal)
-        clients = _clients(join, len(guest.addresses))
-        if clients is None or not set(clients) <= set(guest.addresses) - guest.joined:
+        clients = _clients(join, len(worker.addresses))
+        if clients is None or not set(clients) <= set(worker.addresses) - worker.joined:
             return self._refuse(frame, host, "claims-another", f"host {host} joins for clients that are not its own")
         spans = [(span.first, span.last) for span in join.spans if span.first <= span.last]
         taken = next((client for span in spans if (client := self._free.lacks(span)) is not None), None)
-        if taken is not None or (guest.offer.evaluates and not self._is_evaluator_free):
+        if taken is not None or (worker.offer.evaluates and not self._is_evaluator_free):
             who = "the evaluator" if taken is None else f"client {taken}"
             return Declined("taken", f"{who} is hosted by another process, which joined first")
-        refusal = self._coordinator.joined(join, nonce=guest.offer.nonce, decides=guest.rights.evaluates)
+        refusal = self._coordinator.joined(join, nonce=worker.offer.nonce, decides=worker.rights.evaluates)
         if refusal is not None:
             self._observer.refused(refusal)
             return self._refuse(frame, host, refusal.reason, refusal.detail, refusal)
         self._bus.record(envelope)
-        guest.joined.update(clients)
+        worker.joined.update(clients)
         for span in spans:
             self._free.discard(span)
             self._preferred.discard(span)
-        guest.is_member = len(guest.joined) == sum(last - first + 1 for first, last in guest.offer.spans)
-        if guest.is_member:
-            self._is_evaluator_free = self._is_evaluator_free and not guest.offer.evaluates
-            self.missing.difference_update(guest.addresses)
+        worker.is_member = len(worker.joined) == sum(last - first + 1 for first, last in worker.offer.spans)
+        if worker.is_member:
+            self._is_evaluator_free = self._is_evaluator_free and not worker.offer.evaluates
+            self.missing.difference_update(worker.addresses)
         self.was_complete = self.was_complete or not self.missing
-        self._came()
-        return ([self._welcome(guest)], True) if guest.is_member else ([], False)
+        self._on_change()
+        return ([self._welcome(worker)], True) if worker.is_member else ([], False)
 
     def gone(self, host: int, why: str) -> None:
         """Remove a process that has ended or does not answer.
@@ -184,7 +184,7 @@ class Registration:
         self._observer.noted("gone", host=host, clients=_named_spans(worker.offer.spans), why=why)
         if not self._bus.clock.is_virtual:
             self._coordinator.left(worker.joined)
-            self._came()
+            self._on_change()
 
     def refused(self, peer: str, reason: str, detail: str) -> None:
         """Count a refusal of something that a peer sent."""
@@ -280,7 +280,7 @@ class Registration:
     def _is_evaluator_unoffered(self) -> bool:
         return self._is_evaluator_free and not any(worker.offer.evaluates for worker in self._workers.values())
 
-    def _welcome(self, worker: _PendingWorker) -> bytes:
+    def _welcome(self, worker: _Worker) -> bytes:
         """The WELCOME: the version of each follower, and all commits that they need to get there.
 
         In simulated time these are the actual versions, with the notes of incomplete snapshots: a process that replaces

@@ -64,7 +64,7 @@ class Sample:
 
 
 @dataclass
-class Guest:
+class IntermittentProcess:
     """A process that comes and goes.
 
     Attributes:
@@ -99,7 +99,7 @@ class Soak:
         words = ("server", str(self.folder / "soak.yaml"), "--bind", self.endpoint, "--out", str(self.run))
         self.server = _start(*words)
         self.stays = self._client(STAYS, "--evaluator")
-        self.guests = [Guest(clients) for clients in COMES]
+        self.intermittent = [IntermittentProcess(clients) for clients in COMES]
 
     def _client(self, clients: str, *more: str) -> subprocess.Popen[bytes]:
         return _start("client", "--connect", self.endpoint, "--clients", clients, "--patience", "30", *more)
@@ -107,24 +107,24 @@ class Soak:
     def churn(self) -> None:
         """Start and end the processes that are due; none ends before the first round, which needs all of them."""
         now_s = time.monotonic() - self.began_s
-        for guest in self.guests:
-            if now_s < guest.next_s:
+        for each in self.intermittent:
+            if now_s < each.next_s:
                 continue
-            if guest.process is None:
-                guest.process = self._client(guest.clients, "--no-evaluator")
+            if each.process is None:
+                each.process = self._client(each.clients, "--no-evaluator")
                 self.joined += 1
-                guest.next_s = now_s + self.draw.uniform(*STAYS_S)
+                each.next_s = now_s + self.draw.uniform(*STAYS_S)
                 continue
             if not self._has_begun():
                 continue
             if self.draw.random() < KILLED:
-                guest.process.kill()
+                each.process.kill()
                 self.killed += 1
             else:
-                guest.process.terminate()
+                each.process.terminate()
                 self.left += 1
-            guest.process.wait(30)
-            guest.process, guest.next_s = None, now_s + self.draw.uniform(*AWAY_S)
+            each.process.wait(30)
+            each.process, each.next_s = None, now_s + self.draw.uniform(*AWAY_S)
 
     def sample(self) -> Sample:
         """Take a sample. Raises `RuntimeError` if the server or the process that stays has ended."""
@@ -161,10 +161,10 @@ class Soak:
         self._read += len(whole) + len(end)
 
     def close(self) -> None:
-        for process in (self.server, self.stays, *(guest.process for guest in self.guests)):
+        for process in (self.server, self.stays, *(each.process for each in self.intermittent)):
             if process is not None and process.poll() is None:
                 process.send_signal(signal.SIGTERM)
-        for process in (self.server, self.stays, *(guest.process for guest in self.guests)):
+        for process in (self.server, self.stays, *(each.process for each in self.intermittent)):
             if process is not None:
                 try:
                     process.wait(40)

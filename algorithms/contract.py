@@ -47,7 +47,8 @@ class ReportRefused(ValueError):
     """A report must not enter the model.
 
     Attributes:
-        reason: one word, under which the refusal is counted.
+        reason: one word, under which the refusal is counted. If it is one of `agents.refusals.Reason` that is marked as
+            a bad answer, as "absurd" is, the round does not wait for another answer of that client.
     """
 
     def __init__(self, reason: str, detail: str) -> None:

@@ -156,11 +156,22 @@ class ScalarOnly(BaseModel):
         return at(self.local_steps, round) * per_step[at(self.estimator, round)]
 
     def local(self, replica: Replica, memory: Any, plan: ScalarPlan, objective: Objective) -> tuple[Scalars, Any]:
-        """Run K local steps from the replica; return the scalars, float32 [K, P], rounded for the wire, and memory."""
+        """Run K local steps from the replica; return the scalars, float32 [K, P], rounded for the wire, and memory.
+
+        Hosts call `local_together`, and this does too: an algorithm with other local steps overrides that one.
+        """
         (result,) = self.local_together(replica, [memory], plan, [objective])
         if isinstance(result, Declined):
             raise result
         return result
+
+    def reported(self, scalars: Sequence[float]) -> Sequence[float]:
+        """Return what a client reports of the P scalars of one local step, for instance their signs.
+
+        The client's own next step starts from what it reports, as everybody's replay of it does. The values are rounded
+        for the wire afterwards; keep those that are infinite or NaN, so that the server refuses them.
+        """
+        return scalars
 
     def local_together(
         self, replica: Replica, memories: Sequence[Any], plan: ScalarPlan, objectives: Sequence[Objective]

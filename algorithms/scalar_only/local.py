@@ -33,6 +33,8 @@ class Estimation(Protocol):
     @property
     def precision(self) -> Precision: ...
 
+    def reported(self, scalars: Sequence[float]) -> Sequence[float]: ...
+
 
 def measure(
     algorithm: Estimation, start: PerturbedModel, plan: ScalarPlan, objectives: Sequence[Objective]
@@ -60,12 +62,12 @@ def _measure_client(
 ) -> Scalars:
     """Return one client's scalars, from those of its first step and its further steps, which it takes alone."""
     scalars = np.empty(plan.shape, np.float32)
-    scalars[0] = _rounded(algorithm.precision, first_step)
+    scalars[0] = _rounded(algorithm.precision, algorithm.reported(first_step))
     model = start.fork() if plan.steps > 1 else start
     for k in range(1, plan.steps):  # the model after the last step is not computed: only the scalars are reported
         model.advance(scalars[k - 1])
         (values,) = _estimate(algorithm, model, plan, [objective])
-        scalars[k] = _rounded(algorithm.precision, values)
+        scalars[k] = _rounded(algorithm.precision, algorithm.reported(values))
     return scalars
 
 

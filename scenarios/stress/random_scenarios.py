@@ -22,7 +22,8 @@ _SHARES = (0.0, 0.05, 0.2, 0.5, 0.9, 1.0)
 _SCALES = {"shape": (1.0, 5.0), "sigma": (0.01, 1.5)}  # such tails stay within simulated time
 _MAX_TRIES = 40
 HOSTILE = "hostile"
-SCALAR = ("decomfl", "hiso")
+_ALGORITHMS: list[Any] = [algorithm() for algorithm in algorithms().values()]
+SCALAR = tuple(each.name for each in _ALGORITHMS if not each.is_dense and each.most_clients is None)
 
 
 class Chooser:
@@ -121,8 +122,7 @@ def _algorithm(choose: Chooser) -> dict[str, Any]:
 
 
 def _dense(choose: Chooser) -> dict[str, Any]:
-    others: list[Any] = [kind() for name, kind in algorithms().items() if name not in SCALAR]
-    suitable = [algorithm for algorithm in others if algorithm.is_dense and not algorithm.needs_outputs]
+    suitable = [algorithm for algorithm in _ALGORITHMS if algorithm.is_dense and not algorithm.needs_outputs]
     drawn: dict[str, Any] = {
         "name": choose.one([algorithm.name for algorithm in suitable]),
         "learning_rate": choose.scale(1e-3, 0.1),

@@ -250,9 +250,9 @@ def test_the_order_of_arrival_does_not_show_in_a_commit(run: Rehearsal) -> None:
 
 def test_the_servers_state_survives_a_checkpoint(run: Rehearsal) -> None:
     for plan, reports, commit, state in zip(run.plans, run.reports, run.commits, run.states, strict=True):
-        kept = msgpack.unpackb(msgpack.packb(state))
-        assert bits(kept) == bits(state)
-        assert bits(run.algorithm.aggregate(kept, plan, reports)[0]) == bits(commit)
+        restored = msgpack.unpackb(msgpack.packb(state))
+        assert bits(restored) == bits(state)
+        assert bits(run.algorithm.aggregate(restored, plan, reports)[0]) == bits(commit)
 
 
 def test_aggregating_leaves_state_and_reports_untouched(run: Rehearsal) -> None:
@@ -315,12 +315,14 @@ def test_a_report_of_another_shape_is_refused(run: Rehearsal) -> None:
 def test_plans_reports_and_commits_come_out_as_they_went_in(run: Rehearsal) -> None:
     algorithm = run.algorithm
     for plan, reports in zip(run.plans, run.reports, strict=True):
-        told = algorithm.unpack_plan(over_the_wire(algorithm.pack_plan(plan).body), plan.round, plan.version)
-        assert algorithm.pack_plan(told) == algorithm.pack_plan(plan)
-        assert (told.round, told.version) == (plan.round, plan.version)
+        received_plan = algorithm.unpack_plan(over_the_wire(algorithm.pack_plan(plan).body), plan.round, plan.version)
+        assert algorithm.pack_plan(received_plan) == algorithm.pack_plan(plan)
+        assert (received_plan.round, received_plan.version) == (plan.round, plan.version)
         for report in reports.values():
-            answered = algorithm.unpack_report(over_the_wire(algorithm.pack_report(plan, report).body), told)
-            assert bits(answered) == bits(report)
+            received_report = algorithm.unpack_report(
+                over_the_wire(algorithm.pack_report(plan, report).body), received_plan
+            )
+            assert bits(received_report) == bits(report)
     for first in range(ROUNDS + 1):
         packed = algorithm.pack_log(run.commits[first:])
         assert bits(algorithm.unpack_commits(over_the_wire(packed.body))) == bits(run.commits[first:])

@@ -52,15 +52,15 @@ class Cliff(Quadratic):
 
 def objectives(round: int) -> list[Any]:
     """Five clients' at one point; two are too steep for float16, at the first step or at the second."""
-    made = [(Cliff if client in (1, 3) else Quadratic)(DIMENSION, client, round) for client in range(5)]
-    made[3].step = 1  # type: ignore[attr-defined]
-    for objective in made:
-        objective.point = made[0].point
-    return made
+    created = [(Cliff if client in (1, 3) else Quadratic)(DIMENSION, client, round) for client in range(5)]
+    created[3].step = 1  # type: ignore[attr-defined]
+    for objective in created:
+        objective.point = created[0].point
+    return created
 
 
-def outcome(found: Any) -> Any:
-    return (found.reason, str(found)) if isinstance(found, Declined) else bits(found)
+def outcome(result: Any) -> Any:
+    return (result.reason, str(result)) if isinstance(result, Declined) else bits(result)
 
 
 @pytest.mark.parametrize(("name", "case"), CASES)
@@ -87,9 +87,9 @@ def process(most: int, monkeypatch: pytest.MonkeyPatch, verify_every: int = 0) -
     monkeypatch.setattr(followers, "MAX_TOGETHER", most)
     offer, tampering = Offer(HOST, ((0, 5),), True, b""), Tampering(LIARS, 1, 6)
     options: dict[str, Any] = {"split": "test", "observer": EventRecorder(), "tampering": tampering, "gathers": True}
-    made = Followers(offer, ALGORITHM, PROBLEM, verify_every=verify_every, **options)
-    made.welcome(encode(messages.welcome(ALGORITHM, HOST, 0, [0] * 7, []))[0])
-    return made
+    hosted = Followers(offer, ALGORITHM, PROBLEM, verify_every=verify_every, **options)
+    hosted.welcome(encode(messages.welcome(ALGORITHM, HOST, 0, [0] * 7, []))[0])
+    return hosted
 
 
 def commits(first: int, last: int) -> list[Any]:
@@ -148,9 +148,9 @@ def test_a_cohort_at_one_version_makes_the_first_steps_points_once(monkeypatch: 
     counts = []
     for most, verify_every in ((64, 0), (2, 0), (1, 0), (64, 1)):
         with monkeypatch.context() as patch:
-            made = process(most, patch, verify_every)
+            hosted = process(most, patch, verify_every)
         perturbed[0] = 0
-        assert {decode(answer).kind for (answer,) in made.handle_all(frames)} == {Kind.REPORT}
+        assert {decode(answer).kind for (answer,) in hosted.handle_all(frames)} == {Kind.REPORT}
         counts.append(perturbed[0])
     # three perturbations a step: of the first step for a group, of the second for each client
     assert counts == [3 + 12, 6 + 12, 12 + 12, 12 + 12]

@@ -179,8 +179,10 @@ def test_a_schedule_must_begin_at_round_0(field: str, schedule: dict[int, int]) 
 
 def test_a_schedule_holds_each_value_until_the_next_begins() -> None:
     doubling = {0: 25, 500: 50, 1000: 100, 2000: 200}
-    told = [make("decomfl", perturbations=doubling).plan(round, 0, 1).perturbations for round in (0, 499, 500, 2000)]
-    assert told == [25, 25, 50, 200]
+    scheduled = [
+        make("decomfl", perturbations=doubling).plan(round, 0, 1).perturbations for round in (0, 499, 500, 2000)
+    ]
+    assert scheduled == [25, 25, 50, 200]
     unsorted = make("decomfl", estimator={3: "central", 0: "forward"})
     assert [unsorted.evaluations(round) for round in (0, 2, 3)] == [11, 11, 20]
 
@@ -230,13 +232,13 @@ def test_a_projection_is_the_gradient_times_the_direction(name: str, directions:
     if name == "hiso":
         replica.fields["hessian"][:] = np.linspace(0.5, 4, DIMENSION)
     plan, objective = algorithm.plan(0, 0, 7), Quadratic(DIMENSION, 2, 0)
-    found, _ = algorithm.local(replica, None, plan, objective)
+    report, _ = algorithm.local(replica, None, plan, objective)
     objective.point[:] = x0(DIMENSION)
-    gradient, root = objective.gradient(0).astype(np.float64), np.sqrt(replica.fields.get("hessian", 1.0))
+    gradient, sqrt_hessian = objective.gradient(0).astype(np.float64), np.sqrt(replica.fields.get("hessian", 1.0))
     for p in range(3):
         z = np.empty(DIMENSION, np.float32)
         reference(directions).fill(z, seed=7, step=0, perturbation=p)
-        assert found[0, p] == pytest.approx(float(gradient @ (z / root)), rel=1e-5)
+        assert report[0, p] == pytest.approx(float(gradient @ (z / sqrt_hessian)), rel=1e-5)
 
 
 def test_a_projection_is_what_finite_differences_come_near_to() -> None:

@@ -53,20 +53,20 @@ def rounded(name: Precision, value: float) -> float:
     return float(FORMATS[name].rounded([value])[0])
 
 
-def same(found: float, expected: float) -> bool:
-    return np.float64(found).tobytes() == np.float64(expected).tobytes()
+def same(actual: float, expected: float) -> bool:
+    return np.float64(actual).tobytes() == np.float64(expected).tobytes()
 
 
 def test_every_bfloat16_is_the_value_that_torch_has() -> None:
-    theirs = torch.from_numpy(PATTERNS.view(np.int16).copy()).view(torch.bfloat16).to(torch.float32).numpy()
-    assert every("bfloat16")[1].tobytes() == theirs.tobytes()
+    torch_values = torch.from_numpy(PATTERNS.view(np.int16).copy()).view(torch.bfloat16).to(torch.float32).numpy()
+    assert every("bfloat16")[1].tobytes() == torch_values.tobytes()
 
 
 def test_every_float16_is_the_value_that_torch_has() -> None:
-    theirs = torch.from_numpy(PATTERNS.view(np.float16).copy()).to(torch.float32).numpy()
-    ours = every("float16")[1]
-    assert (np.isnan(ours) == np.isnan(theirs)).all()
-    assert ours[~np.isnan(ours)].tobytes() == theirs[~np.isnan(ours)].tobytes()
+    torch_values = torch.from_numpy(PATTERNS.view(np.float16).copy()).to(torch.float32).numpy()
+    values = every("float16")[1]
+    assert (np.isnan(values) == np.isnan(torch_values)).all()
+    assert values[~np.isnan(values)].tobytes() == torch_values[~np.isnan(values)].tobytes()
 
 
 @pytest.mark.parametrize("name", SHORT)
@@ -75,12 +75,12 @@ def test_every_pattern_comes_back_as_it_was(name: Precision, dtype: type) -> Non
     stored, values = every(name)
     with np.errstate(invalid="ignore"):
         wide: np.ndarray = values.astype(dtype)
-    back = FORMATS[name].narrow(wide)
+    narrowed = FORMATS[name].narrow(wide)
     is_number = ~np.isnan(values)
-    assert back[is_number].tobytes() == stored[is_number].tobytes()
-    assert np.isnan(FORMATS[name].widen(back)[~is_number]).all()
+    assert narrowed[is_number].tobytes() == stored[is_number].tobytes()
+    assert np.isnan(FORMATS[name].widen(narrowed)[~is_number]).all()
     if name == "bfloat16" and dtype is np.float32:
-        assert back.tobytes() == stored.tobytes(), "a NaN keeps its bits"
+        assert narrowed.tobytes() == stored.tobytes(), "a NaN keeps its bits"
 
 
 def test_float32_rounds_to_bfloat16_as_torch_does_around_every_tie() -> None:
@@ -134,9 +134,9 @@ def test_the_largest_value_is_the_last_before_infinity(form: Format) -> None:
 
 @pytest.mark.parametrize("form", FORMATS.values(), ids=str)
 def test_infinities_and_nans_stay_what_they_are(form: Format) -> None:
-    found = form.rounded([np.inf, -np.inf, np.nan, 0.0, -0.0])
-    assert found[:2].tolist() == [np.inf, -np.inf] and np.isnan(found[2])
-    assert np.signbit(found[3:]).tolist() == [False, True]
+    rounded_values = form.rounded([np.inf, -np.inf, np.nan, 0.0, -0.0])
+    assert rounded_values[:2].tolist() == [np.inf, -np.inf] and np.isnan(rounded_values[2])
+    assert np.signbit(rounded_values[3:]).tolist() == [False, True]
 
 
 def test_a_float32_travels_as_it_always_did() -> None:

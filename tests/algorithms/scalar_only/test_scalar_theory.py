@@ -113,12 +113,12 @@ def test_scalars_move_the_model_as_averaged_dense_models_do(
 ) -> None:
     shape = {"local_steps": steps, "perturbations": perturbations}
     algorithm = make(name, **shape, learning_rate=RATE, smoothing=SMOOTHING, **hyperparameters)
-    truth = dense_federation(cohorts(), steps=steps, perturbations=perturbations, **dense)
-    assert np.abs(truth["x"] - x0(DIMENSION, np.float64)).max() > 1e-2
+    expected = dense_federation(cohorts(), steps=steps, perturbations=perturbations, **dense)
+    assert np.abs(expected["x"] - x0(DIMENSION, np.float64)).max() > 1e-2
     for follower in scalar_federation(algorithm, cohorts()):
         assert follower.version == ROUNDS
         for field, vector in follower.fields.items():
-            np.testing.assert_allclose(vector, truth[field], rtol=0, atol=1e-10, err_msg=field)
+            np.testing.assert_allclose(vector, expected[field], rtol=0, atol=1e-10, err_msg=field)
 
 
 # (b) one round by hand

@@ -90,14 +90,14 @@ def narrowed(vector: Vector) -> Vector:
     return NARROW.widen(NARROW.narrow(vector))
 
 
-def assert_all_alike(ours: dict[str, Vector], theirs: dict[str, Vector]) -> None:
-    assert set(ours) == set(theirs)
-    for name in theirs:
-        assert_alike(ours[name], theirs[name])
+def assert_all_alike(actual: dict[str, Vector], expected: dict[str, Vector]) -> None:
+    assert set(actual) == set(expected)
+    for name in expected:
+        assert_alike(actual[name], expected[name])
 
 
-def differing(ours: dict[str, Vector], theirs: dict[str, Vector]) -> int:
-    return sum(int(np.count_nonzero(ours[name] != theirs[name])) for name in theirs)
+def differing(actual: dict[str, Vector], expected: dict[str, Vector]) -> int:
+    return sum(int(np.count_nonzero(actual[name] != expected[name])) for name in expected)
 
 
 # float32
@@ -107,9 +107,9 @@ def differing(ours: dict[str, Vector], theirs: dict[str, Vector]) -> int:
 @pytest.mark.parametrize(("name", "fields"), CASES)
 def test_replay_is_apply_bit_for_bit(name: str, fields: dict[str, Any]) -> None:
     run = rehearse(make(name, **{"perturbations": 2} | fields), 6, dimension=DIMENSION)
-    ours = replayed(run.algorithm, [run.commits], x0(DIMENSION))
-    assert_all_alike(ours, run.replica.fields)
-    assert not np.array_equal(ours["x"], x0(DIMENSION))
+    actual = replayed(run.algorithm, [run.commits], x0(DIMENSION))
+    assert_all_alike(actual, run.replica.fields)
+    assert not np.array_equal(actual["x"], x0(DIMENSION))
 
 
 @each
@@ -132,9 +132,9 @@ def test_late_terms_and_weights_are_folded_as_apply_does(name: str, fields: dict
 def test_what_overflows_or_is_subnormal_is_alike(name: str, fields: dict[str, Any], scale: float, rate: float) -> None:
     algorithm = make(name, **fields)
     log, start = log_of(algorithm.takes_late, scale, rate), x0(DIMENSION) * np.float32(1e-38)
-    theirs = applied(algorithm, log, start)
-    assert_all_alike(replayed(algorithm, [log], start), theirs)
-    assert np.isfinite(theirs["x"]).all() == (scale < 1)
+    expected = applied(algorithm, log, start)
+    assert_all_alike(replayed(algorithm, [log], start), expected)
+    assert np.isfinite(expected["x"]).all() == (scale < 1)
 
 
 @pytest.mark.few(4)
@@ -145,8 +145,8 @@ def test_it_does_not_matter_how_many_commits_are_folded_at_a_time(
 ) -> None:
     algorithm = make(name, **fields)
     log, start = log_of(algorithm.takes_late), narrowed(x0(DIMENSION))
-    whole = replayed(algorithm, [log], start, types)
-    assert_all_alike(replayed(algorithm, [log[:1], [], log[1:3], log[3:]], start, types), whole)
+    at_once = replayed(algorithm, [log], start, types)
+    assert_all_alike(replayed(algorithm, [log[:1], [], log[1:3], log[3:]], start, types), at_once)
 
 
 def test_a_model_of_no_coordinates_and_a_log_of_no_commits_are_left_alone() -> None:
@@ -196,11 +196,11 @@ def test_bfloat16_is_rounded_after_every_global_step(
 ) -> None:
     algorithm = make(name, **fields)
     log, start = log_of(algorithm.takes_late), narrowed(x0(DIMENSION))
-    ours, wide = replayed(algorithm, [log], start, types), applied(algorithm, log, start)
+    actual, wide = replayed(algorithm, [log], start, types), applied(algorithm, log, start)
     settled(monkeypatch, types)
-    assert_all_alike(ours, applied(algorithm, log, start))
+    assert_all_alike(actual, applied(algorithm, log, start))
     once = {field: narrowed(wide[field]) if field in types else wide[field] for field in wide}
-    assert differing(ours, once) > DIMENSION // 20  # one rounding at the end is something else
+    assert differing(actual, once) > DIMENSION // 20  # one rounding at the end is something else
 
 
 # what is refused

@@ -1,6 +1,6 @@
-"""A late term does to the model what the dense formula says, and to nothing else of it.
+"""A late term changes the model as the dense formula says, and changes no other field.
 
-In the float64 reference, with scalars and weights that float32 holds exactly: what is compared is the algebra.
+Replicas are float64 and scalars and weights are exact in float32, so the comparison covers the algebra.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def plan_of(algorithm: Any, round: int, version: int) -> Any:
 
 
 def scalars_of(plan: Any, client: int) -> Any:
-    """A client's scalars: multiples of 2⁻⁸, so that neither their sum nor a mean over four is ever rounded."""
+    """Return a client's scalars, [K, P]: multiples of 2⁻⁸, so that sums and means over four clients are exact."""
     generator = np.random.default_rng([plan.round, client])
     return (generator.integers(-999, 999, plan.shape) / 2**8).astype(np.float32)
 
@@ -49,7 +49,7 @@ def direction(plan: Any, scalars: Any) -> list[Any]:
 
 
 class Dense:
-    """The model as a vector that is moved by hand."""
+    """The model as a dense vector that is updated by the formula."""
 
     def __init__(self, beta: float, damping: float) -> None:
         self.x, self.m, self._beta, self._damping = x0(DIMENSION, np.float64), np.zeros(DIMENSION), beta, damping
@@ -61,7 +61,7 @@ class Dense:
             self.x = self.x - RATE * self.m
 
     def late(self, plan: Any, reports: Mapping[int, Any], weight: float) -> None:
-        """x ← x − η Σ_i weight·Δ(g_i): what each late client says, one by one."""
+        """Apply x ← x − η Σ_i weight·Δ(g_i) for each late client."""
         for report in reports.values():
             self.x = self.x - RATE * weight * sum(direction(plan, report))
 
@@ -73,7 +73,8 @@ def dense(momentum: Mapping[str, Any]) -> Dense:
 
 @each_variant
 def test_late_terms_move_the_model_as_the_dense_formula_says(momentum: dict[str, Any]) -> None:
-    """In every round four answer in time; two of the round before and one of two rounds before come late."""
+    """In every round four clients report in time; two reports of the round before and one from two rounds before are
+    late."""
     algorithm, reference = decomfl(**momentum), dense(momentum)
     plans = [plan_of(algorithm, round, round) for round in range(ROUNDS)]
     log: list[ScalarCommit] = []
@@ -101,7 +102,7 @@ def test_late_terms_move_the_model_as_the_dense_formula_says(momentum: dict[str,
 
 @each_variant
 def test_a_buffer_of_fresh_and_late_reports_is_their_weighted_mean(momentum: dict[str, Any]) -> None:
-    """Four of a buffer: two fresh with weight 1/4 each, two late with s/4."""
+    """A buffer of four reports: two fresh with weight 1/4 each, two late with weight s/4 each."""
     algorithm, reference = decomfl(**momentum), dense(momentum)
     first, second = plan_of(algorithm, 1, 0), plan_of(algorithm, 2, 1)
     fresh, late = (
@@ -136,7 +137,7 @@ def test_momentum_does_not_advance_for_a_late_report(momentum: dict[str, Any], d
             assert replica.digests()["momentum"] == plain.digests()["momentum"]
 
 
-# commits of an asynchronous round, which may hold nothing of its own
+# commits of an asynchronous round, which may hold no report of that round
 
 
 @st.composite
@@ -166,7 +167,7 @@ def logs(draw: st.DrawFn) -> tuple[Any, list[ScalarCommit]]:
 
 @settings(deadline=None, max_examples=60)
 @given(logs(), st.sets(st.integers(0, 7)), st.booleans())
-def test_a_log_with_late_terms_folds_alike_however_it_travels_and_whoever_lags(
+def test_a_log_with_late_terms_folds_to_the_same_bits_for_every_split_and_lag(
     case: tuple[Any, list[ScalarCommit]], cuts: set[int], private: bool
 ) -> None:
     algorithm, log = case
@@ -183,7 +184,7 @@ def test_a_log_with_late_terms_folds_alike_however_it_travels_and_whoever_lags(
         assert bits(replicas.get(client)) == bits(direct)
 
 
-def test_a_commit_of_late_reports_alone_says_of_which_round_it_is() -> None:
+def test_a_commit_of_late_reports_alone_names_its_round() -> None:
     algorithm = decomfl()
     old, now = plan_of(algorithm, 0, 0), plan_of(algorithm, 4, 1)
     commit, _ = algorithm.aggregate(None, now, {}, share=0.0, late=[LateReports(old, {0: scalars_of(old, 0)}, 0.5)])
@@ -192,7 +193,7 @@ def test_a_commit_of_late_reports_alone_says_of_which_round_it_is() -> None:
     assert (received.round, received.version, [term.round for term in received.terms]) == (4, 2, [4, 0])
 
 
-def test_what_late_terms_cost_is_a_seed_their_scalars_and_a_weight_each() -> None:
+def test_a_late_term_costs_a_seed_its_scalars_and_a_weight() -> None:
     """Twenty ordinary commits of ten scalars, and the same with a late term each."""
     algorithm = decomfl(local_steps=1, perturbations=10)
     plans = [plan_of(algorithm, round, round) for round in range(21)]

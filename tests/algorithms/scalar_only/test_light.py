@@ -1,4 +1,4 @@
-"""`revert: light`: the same bits as with copies of x, and never a second vector."""
+"""`revert: light` gives the same bits as copies of x and never allocates a second vector."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ steps = pytest.mark.parametrize("local_steps", [1, 3])
 
 
 class LayerwiseQuadratic(Quadratic):
-    """Asks for its coordinates in pieces that end anywhere, the first of them twice, as a tied layer does."""
+    """Request the coordinates in pieces with arbitrary borders, the first piece twice, as a tied layer does."""
 
     cuts: tuple[int, ...] = (0, DIMENSION)
 
@@ -88,7 +88,9 @@ def rounds(algorithm: Any, objective: Callable[[int, int], Any], start: Vector, 
 @pytest.mark.parametrize(("name", "case"), CASES)
 @settings(deadline=None, max_examples=5)
 @given(st.sets(st.integers(1, DIMENSION - 1), max_size=6))
-def test_scalars_and_replicas_are_those_of_copies_wherever_layers_end(name: str, case: str, inner: set[int]) -> None:
+def test_scalars_and_replicas_equal_those_with_copies_for_any_layer_borders(
+    name: str, case: str, inner: set[int]
+) -> None:
     def layerwise(client: int, round: int) -> LayerwiseQuadratic:
         objective = LayerwiseQuadratic(DIMENSION, client, round)
         objective.cuts = (0, *sorted(inner), DIMENSION)
@@ -123,7 +125,7 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture
 def allocations(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many floats every vector has that models make from here on."""
+    """Record the size in floats of every vector that models allocate from here on."""
     sizes: list[int] = []
     aligned_zeros = coordinates.aligned_zeros
 
@@ -144,7 +146,7 @@ def allocated_floats(module: nn.Module) -> int:
 def copied_and_layerwise(
     bind: Callable[[], Any], algorithm: dict[str, Any], local_steps: int
 ) -> tuple[list[Any], list[Any], Any]:
-    """Rounds with copies and without, and the problem of the latter."""
+    """Run rounds with copies and layer by layer; return both results and the second problem."""
     results = []
     for revert in ("copy", "light"):
         problem = bind()
@@ -189,7 +191,7 @@ def test_a_language_models_scalars_are_the_same_bits_with_one_layer_in_memory(
 
 
 @pytest.mark.parametrize("train", ["lora", "prefix", "layernorm"])
-def test_what_is_trained_of_a_frozen_model_may_be_made_layer_by_layer(opt: Path, texts: Path, train: str) -> None:
+def test_the_trained_part_of_a_frozen_model_is_perturbed_layer_by_layer(opt: Path, texts: Path, train: str) -> None:
     task = LanguageModel(model=str(opt), data=str(texts / "sst2"), batch_size=2, train={"kind": train})
     copied, light, _ = copied_and_layerwise(
         lambda: task.bind(seed=1, clients=2, partition=Iid()), {"name": "decomfl", "perturbations": 2}, 2
@@ -199,7 +201,7 @@ def test_what_is_trained_of_a_frozen_model_may_be_made_layer_by_layer(opt: Path,
 
 @pytest.mark.few(6)
 @pytest.mark.parametrize("task", TASKS, ids=repr)
-def test_every_task_can_be_taken_part_in_either_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: Any) -> None:
+def test_every_task_works_with_and_without_copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: Any) -> None:
     all_sets(tmp_path)
     monkeypatch.setenv("SEEDBUS_DATA", str(tmp_path))
     copied, light, _ = copied_and_layerwise(
@@ -220,11 +222,11 @@ def test_measuring_needs_no_memory_and_gives_the_same_before_and_after(allocatio
     assert before["loss"] != problem.evaluate(x * np.float32(1.1), "test")["loss"]
 
 
-# x₀ of a model whose weights were let go
+# x₀ of a model whose weights were released
 
 
 def used_problem(model: Path, texts: Path) -> Any:
-    """A problem whose weights were needed layer by layer, and are in memory no more."""
+    """Return a problem whose weights were used layer by layer and are no longer in memory."""
     task = LanguageModel(model=str(model), data=str(texts / "sst2"), batch_size=2)
     problem: Any = task.bind(seed=1, clients=2, partition=Iid())
     light = make("decomfl", revert="light")
@@ -269,7 +271,8 @@ def test_a_process_keeps_no_x0_beside_its_replicas(monkeypatch: pytest.MonkeyPat
 
 
 class Tied(nn.Module):
-    """A weight of its own around its layers, of which one is used twice and one shares the other's matrix."""
+    """A module with a weight outside its layers, a layer that is used twice, and a layer that shares the other's
+    matrix."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -288,7 +291,7 @@ def vector(module: nn.Module) -> tuple[Coordinates, Vector]:
     return flat, flat.values() + np.float32(0.25)
 
 
-def test_weights_around_layers_and_weights_of_two_layers_are_made_when_they_are_reached() -> None:
+def test_weights_outside_layers_and_shared_weights_are_made_when_they_are_used() -> None:
     flat, x = vector(Tied())
     inputs, spans = torch.linspace(-1, 1, 6).view(2, 3), []
 
@@ -302,7 +305,7 @@ def test_weights_around_layers_and_weights_of_two_layers_are_made_when_they_are_
         assert loss == float(flat.module(inputs).sum())
 
 
-def test_a_layer_whose_weights_are_used_behind_its_back_is_named() -> None:
+def test_a_layer_whose_weights_are_used_without_calling_it_is_named() -> None:
     attention = nn.MultiheadAttention(4, 2).eval()  # it never calls its out_proj
     flat, x = vector(attention)
     with pytest.raises(TypeError, match="layer out_proj was not called"):
@@ -318,7 +321,7 @@ def test_a_forward_pass_that_fails_leaves_a_module_that_can_be_used() -> None:
     assert not any(layer._forward_pre_hooks or layer._forward_hooks for layer in flat.module.modules())
 
 
-def test_light_and_compiled_do_not_go_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_light_and_compiled_cannot_be_combined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("seedbus.models.images.problem.compiled", lambda loss, *_: loss)
     what = scenario(task={"name": "digits", "forward": "compiled"}, algorithm={"name": "decomfl", "revert": "light"})
     with pytest.raises(DataError, match=r"expected task\.forward: eager, or algorithm\.revert: copy"):
@@ -329,7 +332,7 @@ def test_light_and_compiled_do_not_go_together(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("verify", [False, True])
-def test_a_run_is_the_same_in_either_way(tmp_path: Path, verify: bool) -> None:
+def test_a_run_is_the_same_with_and_without_copies(tmp_path: Path, verify: bool) -> None:
     algorithm = {"name": "decomfl", "perturbations": 2, "local_steps": 2, "momentum": 0.5}
     what = {"task": {"name": "digits"}, "verify": verify, "stop": {"rounds": 4}}
     runs = [

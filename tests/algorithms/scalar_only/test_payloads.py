@@ -1,4 +1,4 @@
-"""What the scalar family costs on the wire, that it comes out as it went in, and that nothing else comes in."""
+"""Payloads of scalar-only algorithms: their size, their round trips, and the refusal of malformed bodies."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_fifty_missed_rounds_cost_little_more_than_their_seeds_and_scalars() -> 
 
 
 @pytest.mark.parametrize(("rounds", "overhead"), [(1, 26), (64, 31), (65, 56), (4_096, 2_048), (10_000, 5_000)])
-def test_what_a_catch_up_adds_to_its_seeds_and_scalars_does_not_grow_with_a_segment(rounds: int, overhead: int) -> None:
+def test_the_overhead_of_a_catch_up_does_not_grow_within_a_segment(rounds: int, overhead: int) -> None:
     assert len(msgpack.packb(wire.pack_commits(missed(rounds)).body)) <= rounds * 48 + overhead
 
 
@@ -75,7 +75,7 @@ def test_a_short_scalar_is_two_bytes_in_reports_and_in_catch_ups(form: Format) -
 
 
 @each_short_form
-def test_what_is_not_of_the_format_comes_out_rounded_and_what_is_as_it_was(form: Format) -> None:
+def test_scalars_outside_the_format_are_rounded_and_others_are_unchanged(form: Format) -> None:
     for body in (wire.pack_report(scalars(2, 5), form).body, wire.pack_report(scalars(2, 5, 50), form).body):
         once = wire.unpack_report(over_the_wire(body), PLAN, form)
         again = wire.unpack_report(over_the_wire(wire.pack_report(once, form).body), PLAN, form)
@@ -99,7 +99,7 @@ def terms(draw: st.DrawFn, round: int, weight: float) -> Term:
 
 @st.composite
 def logs(draw: st.DrawFn) -> list[ScalarCommit]:
-    """Commits that follow each other, of rounds that may not, with late terms of any weight."""
+    """Commits with consecutive versions, arbitrary ascending rounds, and late terms of any weight."""
     version, round = draw(st.integers(1, 2**31)), draw(st.integers(0, 2**31))
     log = []
     for _ in range(draw(st.integers(1, 5))):
@@ -111,19 +111,19 @@ def logs(draw: st.DrawFn) -> list[ScalarCommit]:
 
 @settings(deadline=None, max_examples=40)
 @given(log=logs(), mutations=st.sampled_from([1, 1, 1, 14, 40]))
-def test_any_commits_come_out_as_they_went_in(log: list[ScalarCommit], mutations: int) -> None:
+def test_any_commits_survive_a_round_trip(log: list[ScalarCommit], mutations: int) -> None:
     first = log[0].version
     many = [dataclasses.replace(commit, version=first + i) for i, commit in enumerate(log * mutations)]
     assert bits(wire.unpack_commits(over_the_wire(wire.pack_commits(many).body))) == bits(many)
 
 
 @pytest.mark.parametrize("rounds", [0, 1, 63, 64, 65, 4_097])
-def test_any_number_of_commits_comes_out_as_it_went_in(rounds: int) -> None:
+def test_any_number_of_commits_survives_a_round_trip(rounds: int) -> None:
     log = missed(rounds, 2, 1)
     assert bits(wire.unpack_commits(over_the_wire(wire.pack_commits(log).body))) == bits(log)
 
 
-def test_the_last_round_and_version_that_there_are_come_through() -> None:
+def test_the_highest_round_and_version_survive_a_round_trip() -> None:
     last = ScalarCommit(2**32 - 1, 2**32 - 1, 0.5, (Term(2**32 - 1, 2**64 - 1, scalars(1, 1)),))
     assert bits(wire.unpack_commits(wire.pack_commits([last]).body)) == bits([last])
 
@@ -225,7 +225,7 @@ JUNK: list[Any] = [
 
 
 def places(body: Any) -> list[tuple[list[Any], int]]:
-    """Every element of a nested list, as the list that holds it and its index."""
+    """Return every element of a nested list as (containing list, index)."""
     elements = [(body, i) for i in range(len(body))]
     return elements + [place for element in body if isinstance(element, list) for place in places(element)]
 
@@ -254,7 +254,7 @@ def mutated(body: list[Any], draw: random.Random) -> list[Any]:
 
 
 def fuzzed(body: list[Any], unpack: Callable[[Any], Any], pack: Callable[[Any], Any], mutations: int) -> int:
-    """How many mutations are refused; those that are not must be as good as what they were made from."""
+    """Return the number of refused mutations; accepted ones must survive a round trip."""
     draw, refused = random.Random(7), 0
     for _ in range(mutations):
         wrong = mutated(body, draw)

@@ -1,4 +1,4 @@
-"""The compiled replay against the definition that it is a twin of (`divisor`, `step` and `learn`), bit for bit."""
+"""The compiled replay equals its definition in Python (`divisor`, `step` and `learn`), bit for bit."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def commits_of(
 
 
 def replayed(algorithm: ScalarOnly, backend: Directions, commits: Sequence[ScalarCommit], start: Any) -> Replica:
-    """A replay that takes the compiled way or fails where there is a backend for it, and else the defined way."""
+    """Replay commits; fail unless the compiled path is used where a backend for it exists."""
     replica = algorithm.replica(start)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scalar, "directions", lambda kind: backend)
@@ -89,7 +89,7 @@ def same(left: Replica, right: Replica) -> bool:
     magnitude=st.sampled_from([0.0, 1e-42, 1e-20, 1.0, 1e12, 1e19, 1e38]),
     is_late=st.booleans(),
 )
-def test_the_compiled_replay_is_the_definition_bit_for_bit(
+def test_the_compiled_replay_equals_the_definition_bit_for_bit(
     law: str, kind: Kind, dimension: int, length: int, steps: int, perturbations: int, magnitude: float, is_late: bool
 ) -> None:
     algorithm = algorithm_of(law, kind)
@@ -100,8 +100,8 @@ def test_the_compiled_replay_is_the_definition_bit_for_bit(
 
 @each_law
 @each_kind
-def test_a_replica_that_holds_no_numbers_any_more_is_folded_alike(law: str, kind: Kind) -> None:
-    """Infinities and what becomes of them: in x, m and H at the start, and by an overflow on the way."""
+def test_a_replica_with_infinities_and_nan_is_folded_to_the_same_bits(law: str, kind: Kind) -> None:
+    """Infinities and NaN occur in x, m and H at the start, and by an overflow during the replay."""
     algorithm, start = algorithm_of(law, kind), x0(1_003)
     start[::7], start[3::11], start[5::13] = np.inf, -np.inf, np.nan
     commits = commits_of(3) + [
@@ -145,29 +145,29 @@ def test_a_commit_without_weight_moves_nothing() -> None:
     assert same(replica, algorithm.replica(x0()))
 
 
-# who is folded by it
+# algorithms that the compiled replay supports
 
 
 class Doubled(DeComFL):
-    """A relative that says only in NumPy what it does differently."""
+    """A subclass that changes the update in NumPy only."""
 
     def step(self, block: Block, learning_rate: float) -> None:
         super().step(block, 2 * learning_rate)
 
 
 class Inherited(Doubled):
-    """Its update rule would be its grandfather's, and its step is its father's."""
+    """A subclass that inherits its update rule from its grandparent and its step from its parent."""
 
 
 class Stubborn(HiSo):
-    """A relative that learns nothing."""
+    """A subclass that learns nothing."""
 
     def learn(self, block: Block, is_last_step: bool) -> None:
         pass
 
 
 class Outspoken(Doubled):
-    """A relative whose update rule is newer than its step."""
+    """A subclass that overrides its update rule but not its step."""
 
     def update_rule(self) -> UpdateRule | None:
         return None if self.momentum else DeComFL.update_rule(self)
@@ -186,14 +186,12 @@ class Outspoken(Doubled):
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_a_relative_with_a_step_of_its_own_and_no_law_is_folded_by_its_step(
-    algorithm: ScalarOnly, is_fused: bool
-) -> None:
+def test_a_subclass_with_a_step_but_no_update_rule_is_folded_by_its_step(algorithm: ScalarOnly, is_fused: bool) -> None:
     replica = algorithm.replica(x0())
     assert (fused(algorithm, directions("gaussian"), replica, commits_of(2)) is not None) == is_fused
 
 
-def test_a_relatives_own_step_is_what_moves_its_replicas() -> None:
+def test_the_step_of_a_subclass_updates_its_replicas() -> None:
     actual, expected = Doubled().replica(x0()), DeComFL().replica(x0())
     commits = commits_of(1)
     Doubled().apply(actual, commits)

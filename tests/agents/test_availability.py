@@ -66,7 +66,7 @@ def test_a_client_is_there_while_nothing_keeps_it_away_and_brings_the_worst_that
     for each in presences:
         worst |= {c: max(worst[c], RETURNS.index(each.returns)) for c in worst if each in keeping(c, 0)}
     for round in range(1, 14):
-        moves, arrived, left = population.advance(round, 0), [], []
+        moves, arrived, departed = population.advance(round, 0), [], []
         for client in range(4):
             before, now = keeping(client, round - 1), keeping(client, round)
             if before and not now:
@@ -75,11 +75,11 @@ def test_a_client_is_there_while_nothing_keeps_it_away_and_brings_the_worst_that
                 worst[client] = max(worst.get(client, 0), *(RETURNS.index(each.returns) for each in now))
             was_said, is_said = (any(each.is_announced for each in those) for those in (before, now))
             if is_said and not was_said:
-                left.append(client)
+                departed.append(client)
             assert (client in population.away) == bool(now)
             assert population.has_left(client) == is_said
         assert moves.arrived == arrived
-        assert set(left) <= set(moves.left) <= {client for client in range(4) if population.has_left(client)}
+        assert set(departed) <= set(moves.left) <= {client for client in range(4) if population.has_left(client)}
         away = [client for client in range(4) if keeping(client, round)]
         assert population.in_time == 4 - len(away)
     assert population.is_over and not population.away
@@ -90,15 +90,15 @@ def test_a_client_is_there_while_nothing_keeps_it_away_and_brings_the_worst_that
 def test_one_jump_on_resuming_leads_to_where_all_the_steps_led(
     presences: list[AvailabilityFault], at: list[tuple[int, int]], cut: int
 ) -> None:
-    whole, made = (Availability(presences, 5, CLIENTS) for _ in range(2))
+    stepped, restored = (Availability(presences, 5, CLIENTS) for _ in range(2))
     for round, now_ns in at[:cut]:
-        whole.advance(round, now_ns)
-    made.unpack(msgpack.unpackb(msgpack.packb(whole.pack()), strict_map_key=False))
+        stepped.advance(round, now_ns)
+    restored.unpack(msgpack.unpackb(msgpack.packb(stepped.pack()), strict_map_key=False))
     for round, now_ns in at[cut:]:
-        assert made.advance(round, now_ns) == whole.advance(round, now_ns)
-        assert made.next_ns() == whole.next_ns() and made.pack() == whole.pack()
-        assert set(made.away) == set(whole.away) and made.in_time == whole.in_time
-    assert made.at_start == whole.at_start
+        assert restored.advance(round, now_ns) == stepped.advance(round, now_ns)
+        assert restored.next_ns() == stepped.next_ns() and restored.pack() == stepped.pack()
+        assert set(restored.away) == set(stepped.away) and restored.in_time == stepped.in_time
+    assert restored.at_start == stepped.at_start
 
 
 @given(presences=st.lists(anything, min_size=1, max_size=3), at=moments)

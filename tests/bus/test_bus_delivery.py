@@ -112,12 +112,12 @@ def test_totals_are_what_the_rows_add_up_to() -> None:
 @pytest.mark.parametrize("arriving", [False, True], ids=["on-sending", "on-arrival"])
 @pytest.mark.parametrize("make", [plan, report])
 def test_a_message_dropped_by_a_rule_still_costs_its_bytes(make: Callable[..., Envelope], arriving: bool) -> None:
-    harness, whole = Harness(rules=[Lose(arriving=arriving)], transport=Framed), Harness(transport=Framed)
-    for bus in (harness.bus, whole.bus):
+    harness, faultless = Harness(rules=[Lose(arriving=arriving)], transport=Framed), Harness(transport=Framed)
+    for bus in (harness.bus, faultless.bus):
         bus.send(make(1, size=100), Tally(scalars=4))
     harness.run()
-    whole.run()
-    (row,) = whole.rows
+    faultless.run()
+    (row,) = faultless.rows
     assert harness.receipts == [] and (row.payload_bytes, row.framing_bytes) == (103, 8)
     # what travels up was on the wire before a rule could lose it; what travels down never was
     framing = 8 if make is report else 0
@@ -263,22 +263,22 @@ def test_a_bus_cut_in_mid_flight_and_restored_delivers_the_same_to_the_end(
             network, [*chosen, *meddlers], seed=11, answers=reported if are_answered else None, answer_ns=answer_ns
         )
 
-    whole, resumed, again = (harness() for _ in range(3))
-    send(whole, before)
-    whole.run(cut_ns)
-    seen, counted = len(whole.receipts), len(whole.rows)
-    checkpoint = msgpack.packb(whole.bus.checkpoint())
-    for each in (resumed, again):
+    uninterrupted, resumed, restored_only = (harness() for _ in range(3))
+    send(uninterrupted, before)
+    uninterrupted.run(cut_ns)
+    seen, counted = len(uninterrupted.receipts), len(uninterrupted.rows)
+    checkpoint = msgpack.packb(uninterrupted.bus.checkpoint())
+    for each in (resumed, restored_only):
         each.bus.restore(msgpack.unpackb(checkpoint))
-    assert msgpack.packb(again.bus.checkpoint()) == checkpoint
-    for due_ns, envelope in whole.unsent.values():
+    assert msgpack.packb(restored_only.bus.checkpoint()) == checkpoint
+    for due_ns, envelope in uninterrupted.unsent.values():
         resumed.send_at(due_ns, envelope)
-    for each in (whole, resumed):
+    for each in (uninterrupted, resumed):
         send(each, after)
         each.run(each.clock.now_ns + 60 * MS)
         each.bus.close()
-    assert later(whole, seen, counted) == (resumed.receipts, resumed.rows)
-    assert whole.bus.rules.counts() == resumed.bus.rules.counts()
-    scripted = [row for row in whole.rows if row.scalars != REPORT_TALLY.scalars]
+    assert later(uninterrupted, seen, counted) == (resumed.receipts, resumed.rows)
+    assert uninterrupted.bus.rules.counts() == resumed.bus.rules.counts()
+    scripted = [row for row in uninterrupted.rows if row.scalars != REPORT_TALLY.scalars]
     times = 1 + sum(each.copies for each in meddlers if isinstance(each, Copy))
-    assert len(scripted) == times * (len(before) + len(after) - len(whole.unsent))
+    assert len(scripted) == times * (len(before) + len(after) - len(uninterrupted.unsent))

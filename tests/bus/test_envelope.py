@@ -106,8 +106,8 @@ def test_a_header_of_three_long_numbers_is_refused_before_it_is_sent(kind: Kind)
 
 @pytest.mark.parametrize("kind", [kind for kind in Kind if kind.limit == SHORT])
 def test_an_envelope_past_its_kinds_limit_is_refused_before_it_is_sent(kind: Kind) -> None:
-    whole = Envelope(kind, 3, 4, 5, [bytes(kind.limit - 5 - 4)])
-    assert len(encode(whole)[0]) == kind.limit
+    longest = Envelope(kind, 3, 4, 5, [bytes(kind.limit - 5 - 4)])
+    assert len(encode(longest)[0]) == kind.limit
     with pytest.raises(EnvelopeTooLong, match=rf"the {kind.name} of round 4 for client 3 is 65,537 bytes"):
         encode(Envelope(kind, 3, 4, 5, [bytes(kind.limit - 5 - 3)]))
 

@@ -45,13 +45,13 @@ def repeating(patch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
 )
 def test_no_report_counts_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rounds: int, transport: Any) -> None:
     what = scenario(algorithm=DECOMFL, stop={"rounds": rounds})
-    whole = run(what, tmp_path / "whole")
+    reference = run(what, tmp_path / "whole")
     with repeating(monkeypatch) as counted:
         results = run(what, tmp_path / "again", placement=Placement(transport))
     refused = {reason: sum(peers.values()) for reason, peers in results.summary["refusals"].items()}
     in_flight = results.summary["traffic"]["fates"]["under_way"]
     print(f"{counted['reports']:,} reports carried, {counted['extra']:,} too many, {refused} refused")
-    assert results.digest == whole.digest and results.summary["version"] == rounds
+    assert results.digest == reference.digest and results.summary["version"] == rounds
     assert sum(refused.values()) + in_flight == counted["extra"] and set(refused) <= {"duplicate", "late"}
     assert counted["extra"] > 3 * rounds
     sent = results.messages["kind"].value_counts()

@@ -127,13 +127,13 @@ def test_flips_of_a_frame_cancel_in_any_order(frame: bytes, places: list[float])
     def flight() -> InFlightMessage:
         return InFlightMessage(0, (Kind.PLAN, 0, 0, 0, 0), 0, 0, NO_TALLY, frame, envelope=envelope)
 
-    one, another, back = flight(), flight(), flight()
+    one, another, reversed_order = flight(), flight(), flight()
     one.flip(places)
     another.flip(places[::-1])
-    back.flip(places * 2)
+    reversed_order.flip(places * 2)
     assert one.frame == another.frame and len(one.frame) == len(frame)
     assert one.is_damaged == (one.frame != frame) == (one.envelope is None)
-    assert (back.frame, back.is_damaged, back.envelope) == (frame, False, envelope)
+    assert (reversed_order.frame, reversed_order.is_damaged, reversed_order.envelope) == (frame, False, envelope)
 
 
 # -- reorder
@@ -162,8 +162,8 @@ def sent_at(harness: Harness, *seconds: float, make: Any = plan, client: int = 0
 
 def test_a_partition_cuts_what_is_sent_and_what_is_under_way_and_heals() -> None:
     harness = Harness(TENTH, [Partition(at_s=1.0, for_s=1.0)])
-    found = sent_at(harness, 0.5, 0.85, 0.95, 1.0, 1.5, 1.95, 1.999, 2.0, 5.0)
-    assert found == pytest.approx([0.5, 0.85, 2.0, 5.0])
+    arrivals = sent_at(harness, 0.5, 0.85, 0.95, 1.0, 1.5, 1.95, 1.999, 2.0, 5.0)
+    assert arrivals == pytest.approx([0.5, 0.85, 2.0, 5.0])
     assert counts(harness) == [{"dropped": 5}] and harness.fates.count(Fate.DROPPED) == 5
 
 

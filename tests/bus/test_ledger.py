@@ -102,7 +102,7 @@ def test_new_rows_are_taken_once(tmp_path: Path) -> None:
 @settings(deadline=None, max_examples=15)
 @given(st.integers(0, 16), st.integers(0, 8), st.integers(3, 9))
 def test_a_restored_ledger_goes_on_as_if_nothing_had_happened(
-    tmp_path_factory: pytest.TempPathFactory, before: int, lost: int, segment_rows: int
+    tmp_path_factory: pytest.TempPathFactory, before: int, rows_lost: int, segment_rows: int
 ) -> None:
     folder, every = tmp_path_factory.mktemp("messages"), rows(24)
     ledger, pending = Ledger(folder, segment_rows), b""
@@ -113,7 +113,7 @@ def test_a_restored_ledger_goes_on_as_if_nothing_had_happened(
             ledger.write_segment()
             pending = b""
     segments, totals = ledger.segments, ledger.totals.copy()
-    for each in every[before : before + lost]:  # after the checkpoint, and lost with the process
+    for each in every[before : before + rows_lost]:  # after the checkpoint, and lost with the process
         ledger.append(each)
         if ledger.is_full:
             ledger.write_segment()

@@ -109,29 +109,29 @@ def test_no_difference_is_made_by_when_an_answer_is_there(
 ) -> None:
     rules: list[Rule] = [Lose(loss), Hold(5 * MS, is_random=True)]
 
-    def said(asked: Envelope) -> list[Envelope]:
-        return [report(asked.client, asked.round, size=size) for size in sizes[: 1 + asked.client % 3]]
+    def answers(request: Envelope) -> list[Envelope]:
+        return [report(request.client, request.round, size=size) for size in sizes[: 1 + request.client % 3]]
 
-    found = []
+    outcomes = []
     for transport in (MemoryTransport, ReversedTransport, OnAThread):
-        harness = Harness(JITTER, rules, seed=5, transport=transport, answers=said, answer_ns=answer_ns)
+        harness = Harness(JITTER, rules, seed=5, transport=transport, answers=answers, answer_ns=answer_ns)
         for client, round, after_ns in script:
             harness.send(plan(client, round), after_ns)
         harness.run(SECOND)
         harness.clock.run(harness.transport.close())
-        found.append((harness.rows, harness.receipts))
-    assert found[0] == found[1] == found[2]
-    delivered = [row for row in found[0][0] if row.kind == Kind.PLAN and row.fate == Fate.DELIVERED]
+        outcomes.append((harness.rows, harness.receipts))
+    assert outcomes[0] == outcomes[1] == outcomes[2]
+    delivered = [row for row in outcomes[0][0] if row.kind == Kind.PLAN and row.fate == Fate.DELIVERED]
     expected = sum(len(sizes[: 1 + row.recipient % 3]) for row in delivered)
-    assert sum(row.kind == Kind.REPORT for row in found[0][0]) == expected, "every frame of an answer has its row"
+    assert sum(row.kind == Kind.REPORT for row in outcomes[0][0]) == expected, "every frame of an answer has its row"
 
 
 def test_time_stands_still_for_an_answer_that_is_due_and_names_who_owes_it() -> None:
     go, seen = threading.Event(), list[Any]()
 
-    def late(asked: Envelope) -> list[Envelope]:
+    def late(request: Envelope) -> list[Envelope]:
         go.wait(5)
-        return [report(asked.client, asked.round)]
+        return [report(request.client, request.round)]
 
     class Waiting(MemoryTransport):
         def __init__(self, recruit: Any) -> None:
@@ -183,7 +183,7 @@ BAD: dict[str, tuple[bytes, str]] = {
 @pytest.mark.parametrize("name", BAD)
 def test_an_answer_that_is_malformed_is_refused_on_arrival_and_the_others_are_not(name: str) -> None:
     frame, where = BAD[name]
-    harness = Harness(rules=[Hold(MS)], answers=lambda asked: [frame, report(asked.client, asked.round)])
+    harness = Harness(rules=[Hold(MS)], answers=lambda request: [frame, report(request.client, request.round)])
     harness.bus.send(plan(2, 1))
     harness.run(SECOND)
     assert harness.bus.refused == {(2, where): 1}
@@ -196,7 +196,7 @@ def test_an_answer_that_is_malformed_is_refused_on_arrival_and_the_others_are_no
 
 def test_a_client_is_as_far_as_what_it_has_answered() -> None:
     harness = Harness(
-        transport=ReversedTransport, answers=lambda asked: [], answer_ns=lambda client, round, seeds: 5 * MS
+        transport=ReversedTransport, answers=lambda request: [], answer_ns=lambda client, round, seeds: 5 * MS
     )
     harness.bus.send(plan(1, 1, base=4))
     harness.run(4 * MS)
@@ -208,9 +208,9 @@ def test_a_client_is_as_far_as_what_it_has_answered() -> None:
 def test_waiting_for_all_answers_takes_no_simulated_time() -> None:
     go, awaited = threading.Event(), list[list[int]]()
 
-    def late(asked: Envelope) -> list[Envelope]:
+    def late(request: Envelope) -> list[Envelope]:
         go.wait(5)
-        return reported(asked)
+        return reported(request)
 
     harness = Harness(transport=OnAThread, answers=late, answer_ns=lambda client, round, seeds: SECOND)
 
@@ -255,17 +255,19 @@ def test_answers_to_come_are_part_of_a_checkpoint() -> None:
 def test_answers_of_one_instant_are_said_in_one_order_before_a_checkpoint_and_after_it() -> None:
     harness, resumed = (
         Harness(
-            answers=lambda asked: [report(asked.client, asked.round, asked.kind)],
+            answers=lambda request: [report(request.client, request.round, request.kind)],
             answer_ns=lambda client, round, seeds: 5 * MS,
         )
         for _ in range(2)
     )
-    kept = list[Any]()
+    checkpoints = list[Any]()
     harness.bus.send(plan(1, 2))
     harness.send(Envelope(Kind.REFUSE, 1, 2, 0, ["because", "of what it said"]), after_ns=5 * MS)
-    harness.clock.at(5 * MS, (Kind.PLAN,), lambda: kept.append(harness.bus.checkpoint()))  # answers are said later
+    harness.clock.at(
+        5 * MS, (Kind.PLAN,), lambda: checkpoints.append(harness.bus.checkpoint())
+    )  # answers are said later
     harness.run(SECOND)
-    resumed.bus.restore(kept[0])
+    resumed.bus.restore(checkpoints[0])
     resumed.run(SECOND)
     for each in (harness, resumed):
         assert [receipt.content for receipt in each.receipts] == [report(1, 2, Kind.REFUSE), report(1, 2, Kind.PLAN)]
@@ -274,9 +276,9 @@ def test_answers_of_one_instant_are_said_in_one_order_before_a_checkpoint_and_af
 def test_what_comes_once_the_bus_is_closed_changes_nothing() -> None:
     harness = Harness(transport=ReversedTransport, answers=reported)
     harness.bus.send(plan(1))
-    answered = harness.bus.answers.expect((Kind.PLAN, 2, 0, 0, 0), 7, 0)
+    reply = harness.bus.answers.expect((Kind.PLAN, 2, 0, 0, 0), 7, 0)
     harness.bus.close()
-    answered([encode(report(2))[0]])
+    reply([encode(report(2))[0]])
     harness.run(SECOND)
     assert [row.fate for row in harness.rows] == [Fate.UNDER_WAY]
     assert harness.asked == [] and harness.receipts == [] and harness.positions.actual_versions == {}
@@ -334,7 +336,7 @@ def test_what_reaches_nobody_any_more_is_booked_as_lost_and_costs_no_framing() -
 
 
 def test_a_client_that_wakes_holds_no_more_than_is_left_to_it_and_nothing_once_it_is_refused() -> None:
-    harness = Harness(answers=lambda asked: [])
+    harness = Harness(answers=lambda request: [])
     for client in range(3):
         harness.bus.send(plan(client, base=7))
     harness.run(MS)

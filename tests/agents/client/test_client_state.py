@@ -123,17 +123,17 @@ def test_another_process_finds_the_same(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Results:
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Results:
     return run(world(), tmp_path_factory.mktemp("run") / "whole")
 
 
 def test_without_memory_the_same_run_ends_elsewhere(
-    tmp_path: Path, whole: Results, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, reference: Results, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise the rest of this file would prove little."""
-    assert len(whole.summary["traffic"]["fates"]) >= 3, whole.summary["traffic"]["fates"]
+    assert len(reference.summary["traffic"]["fates"]) >= 3, reference.summary["traffic"]["fates"]
     monkeypatch.setattr(ClientStateStore, "before", lambda *_: None)
-    assert run(world(), tmp_path / "run").digest != whole.digest
+    assert run(world(), tmp_path / "run").digest != reference.digest
 
 
 BARE = {
@@ -182,11 +182,11 @@ class _Killing(RunWatcher):
 
 
 @pytest.mark.slow
-def test_what_a_killed_worker_knew_lives_on(tmp_path: Path, whole: Results) -> None:
+def test_what_a_killed_worker_knew_lives_on(tmp_path: Path, reference: Results) -> None:
     watcher = _Killing()
     results = run(world(), tmp_path / "run", observer=watcher, placement=Placement("tcp", 2, heartbeat_s=0.2))
     assert watcher.kills == 1
-    assert alike(results, whole)
+    assert alike(results, reference)
 
 
 @pytest.mark.slow
@@ -195,7 +195,7 @@ def test_clients_that_reconnect_to_a_server_keep_their_state(tmp_path: Path) -> 
     from tcp_proxy import CountingProxy
 
     what = quiet(participation={"clients": 2}, stop={"rounds": 60})
-    whole = run(what, tmp_path / "whole")
+    reference = run(what, tmp_path / "whole")
     with ServerThread(what, tmp_path / "run") as server:
         with CountingProxy(server.port) as proxy:
             client, cut = ClientsThread(what, proxy.endpoint), threading.Event()
@@ -207,7 +207,7 @@ def test_clients_that_reconnect_to_a_server_keep_their_state(tmp_path: Path) -> 
             results = server.results()
             client.join(10)
     assert client.failure is None and cut.is_set() and server.watcher.gone >= 1
-    assert alike(results, whole)
+    assert alike(results, reference)
 
 
 def test_a_report_that_is_lost_was_made_all_the_same(tmp_path: Path) -> None:
@@ -216,8 +216,8 @@ def test_a_report_that_is_lost_was_made_all_the_same(tmp_path: Path) -> None:
     participation = {"clients": 4, "deadline_s": 1.0}
     run(quiet(participation=participation, faults=faults, stop={"rounds": 2}), tmp_path / "run")
     assert (read_ledger(tmp_path / "run" / "messages")["kind"] == Kind.REPORT).sum() == 8
-    kept = ClientStateStore(tmp_path / "run" / MEMORY)
-    first, second = kept.before(2, 1)["scaffold.c"], kept.before(2, 2)["scaffold.c"]
+    store = ClientStateStore(tmp_path / "run" / MEMORY)
+    first, second = store.before(2, 1)["scaffold.c"], store.before(2, 2)["scaffold.c"]
     assert first != second and np.isfinite(np.frombuffer(second, "<f4")).all()
 
 
@@ -240,32 +240,32 @@ def test_a_newcomer_knows_nothing_and_fedacg_does_not_mind(
 ) -> None:
     """Half of the clients are replaced again and again, and a method's state of them starts at zero each time."""
     what = quiet({"name": name, "local_steps": 2}, participation={"clients": 6}, faults=[REPLACED], stop={"rounds": 12})
-    known: dict[tuple[int, int], bool] = {}
+    had_state: dict[tuple[int, int], bool] = {}
     before = ClientStateStore.before
 
     def note(self: ClientStateStore, client: int, round: int) -> Any:
-        found = before(self, client, round)
-        known[client, round] = found is not None
-        return found
+        state = before(self, client, round)
+        had_state[client, round] = state is not None
+        return state
 
     monkeypatch.setattr(ClientStateStore, "before", note)
     run(what, tmp_path / "run")
     newcomers = {
-        min(each for each in known if each[0] == client and each[1] // 4 == epoch)
-        for client, epoch in {(client, round // 4) for client, round in known}
+        min(each for each in had_state if each[0] == client and each[1] // 4 == epoch)
+        for client, epoch in {(client, round // 4) for client, round in had_state}
     }
-    assert len(newcomers) == 3 * 3 and len(known) > 3 * len(newcomers)
+    assert len(newcomers) == 3 * 3 and len(had_state) > 3 * len(newcomers)
     if not cares:
-        assert not any(known.values()) and not (tmp_path / "run" / MEMORY).exists()
+        assert not any(had_state.values()) and not (tmp_path / "run" / MEMORY).exists()
         return
-    assert {each for each in known if not known[each]} == newcomers
+    assert {each for each in had_state if not had_state[each]} == newcomers
 
 
 def test_a_dense_journal_keeps_the_newest_model_and_some(tmp_path: Path) -> None:
     run(quiet(participation={"clients": 1}, stop={"rounds": KEPT_EVERY + 3}), tmp_path / "run")
     journal = Journal.open(tmp_path / "run", for_writing=False)
     try:
-        kept = [each.version for each in journal.rounds() if each.commit]
+        versions = [each.version for each in journal.rounds() if each.commit]
     finally:
         journal.close()
-    assert kept == [KEPT_EVERY, KEPT_EVERY + 3]
+    assert versions == [KEPT_EVERY, KEPT_EVERY + 3]

@@ -92,8 +92,8 @@ def test_a_flipped_bit_is_found_and_so_is_where(tmp_path: Path, column: str, rou
     journal = Journal.open(folder)
     sound = []
     with pytest.raises(JournalDamaged, match=rf"its first {round} rounds are sound") as raised:
-        for found in journal.rounds():
-            sound.append(found[0])
+        for entry_ in journal.rounds():
+            sound.append(entry_[0])
     assert sound == list(range(round))
     assert raised.value.good == round
     journal.close()
@@ -104,10 +104,10 @@ def test_rounds_from_any_version_on_are_read_alone_and_verified(tmp_path: Path, 
     journal = Journal.create(tmp_path / "run", {"scenario": "{}"})
     versions = [1, 1, 2, 2, 2, 3, 4, 5, 5]  # a round without a commit leaves the version as it is
     for round, version in enumerate(versions):
-        made = version > ([0, *versions])[round]
-        journal.append(entry(round, version=version, commit=[[b"commit", version]] if made else None))
-    found = [each.commit[0][1] for each in journal.rounds(after) if each.commit is not None]
-    assert found == list(range(after + 1, 6))
+        is_commit = version > ([0, *versions])[round]
+        journal.append(entry(round, version=version, commit=[[b"commit", version]] if is_commit else None))
+    versions_read = [each.commit[0][1] for each in journal.rounds(after) if each.commit is not None]
+    assert versions_read == list(range(after + 1, 6))
     journal.close()
     database = sqlite3.connect(tmp_path / "run" / FILE)
     database.execute("UPDATE rounds SET body = x'00' WHERE round = 7")

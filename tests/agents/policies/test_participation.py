@@ -24,11 +24,11 @@ each_selection = pytest.mark.parametrize("selection", SELECTIONS, ids=str)
 EVERYBODY = range(1000)
 
 
-def known(heard: dict[int, tuple[int, float]]) -> Known:
+def known(statistics: dict[int, tuple[int, float]]) -> Known:
     """heard: client → (reports, norm of the latest)."""
-    found = Known()
-    found.unpack([[client, reports, worth] for client, (reports, worth) in heard.items()])
-    return found
+    known_clients = Known()
+    known_clients.unpack([[client, reports, worth] for client, (reports, worth) in statistics.items()])
+    return known_clients
 
 
 # selection
@@ -37,32 +37,32 @@ def known(heard: dict[int, tuple[int, float]]) -> Known:
 @each_selection
 @given(
     members=st.sets(st.integers(0, 60), min_size=1),
-    heard=st.dictionaries(st.integers(0, 60), st.tuples(st.integers(1, 9), st.floats(0, 9))),
+    statistics=st.dictionaries(st.integers(0, 60), st.tuples(st.integers(1, 9), st.floats(0, 9))),
     data=st.data(),
 )
 def test_a_policy_fills_the_cohort_with_different_members_in_order(
-    selection: Any, members: set[int], heard: dict[int, tuple[int, float]], data: st.DataObject
+    selection: Any, members: set[int], statistics: dict[int, tuple[int, float]], data: st.DataObject
 ) -> None:
     count, present = data.draw(st.integers(0, len(members))), MemberIndex(61)
     present.update(members)
-    chosen = selection.choose(present, count, known(heard), 7, 3)
+    chosen = selection.choose(present, count, known(statistics), 7, 3)
     assert len(chosen) == count and set(chosen) <= members and chosen == sorted(set(chosen))
 
 
 @each_selection
 def test_a_choice_depends_on_seed_round_members_and_what_is_known_alone(selection: Any) -> None:
-    heard = {client: (1 + client % 3, client / 7) for client in EVERYBODY}
+    statistics = {client: (1 + client % 3, client / 7) for client in EVERYBODY}
 
-    def choose(seed: int = 7, round: int = 3, members: Any = EVERYBODY, of: Any = heard) -> list[int]:
-        found: list[int] = selection.choose(members, 30, known(of), seed, round)
-        return found
+    def choose(seed: int = 7, round: int = 3, members: Any = EVERYBODY, statistics_: Any = statistics) -> list[int]:
+        chosen: list[int] = selection.choose(members, 30, known(statistics_), seed, round)
+        return chosen
 
-    backwards = dict(reversed(heard.items()))
-    assert choose() == choose() == choose(of=backwards)
+    backwards = dict(reversed(statistics.items()))
+    assert choose() == choose() == choose(statistics_=backwards)
     assert choose() not in (choose(seed=8), choose(round=4), choose(members=range(500)))
-    turned = {client: (9 - reports, -worth) for client, (reports, worth) in heard.items()}
+    turned = {client: (9 - reports, -worth) for client, (reports, worth) in statistics.items()}
     looks = selection.needs_known and selection.candidates > 1
-    assert (choose() != choose(of=turned)) is looks
+    assert (choose() != choose(statistics_=turned)) is looks
 
 
 @pytest.mark.parametrize("selection", [Uniform(), Rarest(), PowerOfChoice()], ids=str)
@@ -85,30 +85,30 @@ def test_a_choice_looks_at_no_more_members_however_many_there_are(selection: Any
 
 
 def test_the_rarest_are_those_of_whom_the_fewest_reports_have_counted() -> None:
-    heard = {0: (5, 0.0), 1: (2, 0.0), 2: (2, 0.0), 3: (1, 0.0)}
+    statistics = {0: (5, 0.0), 1: (2, 0.0), 2: (2, 0.0), 3: (1, 0.0)}
     everybody = Rarest(candidates=100)
-    assert everybody.choose(range(6), 2, known(heard), 7, 3) == [4, 5], "never heard"
-    assert everybody.choose(range(4), 1, known(heard), 7, 3) == [3]
-    assert everybody.choose(range(4), 3, known(heard), 7, 3) == [1, 2, 3]
-    drawn = {tuple(everybody.choose(range(3), 1, known(heard), 7, round)) for round in range(30)}
-    assert drawn == {(1,), (2,)}, "ties by lot"
+    assert everybody.choose(range(6), 2, known(statistics), 7, 3) == [4, 5], "never heard"
+    assert everybody.choose(range(4), 1, known(statistics), 7, 3) == [3]
+    assert everybody.choose(range(4), 3, known(statistics), 7, 3) == [1, 2, 3]
+    cohorts = {tuple(everybody.choose(range(3), 1, known(statistics), 7, round)) for round in range(30)}
+    assert cohorts == {(1,), (2,)}, "ties by lot"
 
 
 def test_power_of_choice_takes_the_largest_latest_reports_and_first_those_never_heard() -> None:
-    heard = {0: (9, 0.5), 1: (1, 3.0), 2: (1, 3.0), 3: (1, 7.0)}
+    statistics = {0: (9, 0.5), 1: (1, 3.0), 2: (1, 3.0), 3: (1, 7.0)}
     everybody = PowerOfChoice(candidates=100)
-    assert everybody.choose(range(5), 1, known(heard), 7, 3) == [4], "never heard"
-    assert everybody.choose(range(5), 2, known(heard), 7, 3) == [3, 4]
-    assert everybody.choose(range(4), 3, known(heard), 7, 3) == [1, 2, 3]
-    drawn = {tuple(everybody.choose(range(3), 1, known(heard), 7, round)) for round in range(30)}
-    assert drawn == {(1,), (2,)}, "ties by lot"
+    assert everybody.choose(range(5), 1, known(statistics), 7, 3) == [4], "never heard"
+    assert everybody.choose(range(5), 2, known(statistics), 7, 3) == [3, 4]
+    assert everybody.choose(range(4), 3, known(statistics), 7, 3) == [1, 2, 3]
+    cohorts = {tuple(everybody.choose(range(3), 1, known(statistics), 7, round)) for round in range(30)}
+    assert cohorts == {(1,), (2,)}, "ties by lot"
 
 
 @pytest.mark.parametrize("selection", [Rarest(), PowerOfChoice()], ids=str)
 def test_a_choice_is_among_candidates_that_are_drawn_uniformly(selection: Any) -> None:
     """Three candidates a place: the client that is best of all is chosen whenever it is drawn, in 3 of 10 rounds."""
-    heard = {client: (2, 1.0) for client in range(100) if client != 42}
-    chosen = [42 in selection.choose(range(100), 10, known(heard), 7, round) for round in range(400)]
+    statistics = {client: (2, 1.0) for client in range(100) if client != 42}
+    chosen = [42 in selection.choose(range(100), 10, known(statistics), 7, round) for round in range(400)]
     assert abs(sum(chosen) / 400 - 0.3) < 0.07
 
 
@@ -155,11 +155,11 @@ def test_with_the_rarest_everybody_is_heard_equally_often() -> None:
     ("clients", "cohort", "over", "asked"),
     [(100, 10, 1.3, 13), (1000, 100, 1.1, 110), (100, 3, 1.1, 4), (100, 90, 1.3, 100), (10, 1, 1.0, 1)],
 )
-def test_over_selection_asks_so_many_times_the_cohort(clients: int, cohort: int, over: float, asked: int) -> None:
+def test_over_selection_asks_so_many_times_the_cohort(clients: int, cohort: int, over: float, expected: int) -> None:
     policy = Participation(clients=clients, cohort=cohort, over_selection=over)
-    assert policy.asked == asked and policy.size == cohort
-    assert len(policy.draw(range(clients), Known(), 7, 3)) == asked
-    assert len(policy.draw(range(2, 4), Known(), 7, 3)) == min(asked, 2)
+    assert policy.asked == expected and policy.size == cohort
+    assert len(policy.draw(range(clients), Known(), 7, 3)) == expected
+    assert len(policy.draw(range(2, 4), Known(), 7, 3)) == min(expected, 2)
 
 
 def test_over_selection_closes_with_as_many_reports_as_were_wanted_and_the_rest_is_late() -> None:
@@ -294,6 +294,6 @@ def test_a_restored_coordinator_keeps_what_its_deadline_learnt() -> None:
         ({"selection": {"policy": "best"}}, "best"),
     ],
 )
-def test_a_policy_that_cannot_be_kept_is_refused_with_what_would_be(said: dict[str, Any], complaint: str) -> None:
+def test_a_policy_that_cannot_be_kept_is_refused_with_what_would_be(document: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ValidationError, match=complaint):
-        Participation(clients=20, cohort=5, **said)
+        Participation(clients=20, cohort=5, **document)

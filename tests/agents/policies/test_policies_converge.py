@@ -42,7 +42,7 @@ SEEDS = (1, 2, 3)
 
 def losses(folder: Path, task: str, policy: str) -> list[float]:
     """The losses after 200 rounds, one for each seed; prints them."""
-    found, seconds, sent = list[float](), 0.0, 0
+    final_losses, seconds, sent = list[float](), 0.0, 0
     for seed in SEEDS:
         document = TASKS[task] | {
             "name": "stragglers",
@@ -53,12 +53,12 @@ def losses(folder: Path, task: str, policy: str) -> list[float]:
             "stop": {"rounds": 200},
         }
         summary = run(validate(document, "a test"), folder / f"{task} {policy} {seed}").summary
-        found.append(summary["metrics"]["loss"])
+        final_losses.append(summary["metrics"]["loss"])
         seconds += summary["simulated_s"] / len(SEEDS)
         sent += summary["traffic"]["bytes"] // len(SEEDS)
-    figures = "  ".join(f"{loss:8.4f}" for loss in found)
+    figures = "  ".join(f"{loss:8.4f}" for loss in final_losses)
     print(f"{task:10}{policy:15}loss {figures}   {seconds:4.0f} s simulated  {sent:10,} bytes")
-    return found
+    return final_losses
 
 
 @pytest.mark.soak

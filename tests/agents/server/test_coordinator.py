@@ -134,14 +134,14 @@ def test_a_member_is_sent_exactly_the_commits_that_it_missed() -> None:
 def test_a_diverged_replica_is_named_whichever_digest_comes_first(evaluator_first: bool) -> None:
     coordinator = joined_coordinator(verify_every=1, algorithm=DeComFL(perturbations=2, momentum=0.5))
     client = cohort_of(coordinator)[0]
-    truth = Evaluation(0, 0, {}, {"momentum": b"m" * 8, "x": b"x" * 8}).pack()
+    server_digests = Evaluation(0, 0, {}, {"momentum": b"m" * 8, "x": b"x" * 8}).pack()
     bad = report(coordinator, client, digests={"momentum": b"m" * 8, "x": b"y" * 8})
     if evaluator_first:
-        coordinator.evaluated(truth, 0, 0, 0)
+        coordinator.evaluated(server_digests, 0, 0, 0)
         refusal = coordinator.reported(bad)
     else:
         assert coordinator.reported(bad) is None
-        (refusal,) = coordinator.evaluated(truth, 0, 0, 0)[1]
+        (refusal,) = coordinator.evaluated(server_digests, 0, 0, 0)[1]
     assert refusal is not None
     assert refusal.reason == "diverged"
     assert refusal.detail == f"client {client} holds other bits than the evaluator at version 0: its x differs"
@@ -163,8 +163,8 @@ def test_a_restored_coordinator_decides_alike() -> None:
 def test_no_metric_can_take_the_name_of_what_the_run_itself_knows() -> None:
     coordinator = joined_coordinator(metrics=["round", "bytes_up", "loss"])
     coordinator.ask_evaluator()
-    said = Evaluation(0, 0, {"round": 99.0, "bytes_up": -1.0, "loss": 2.0}, DIGESTS)
-    line, _ = coordinator.evaluated(said.pack(), 10**9, 5, 6)
+    evaluation = Evaluation(0, 0, {"round": 99.0, "bytes_up": -1.0, "loss": 2.0}, DIGESTS)
+    line, _ = coordinator.evaluated(evaluation.pack(), 10**9, 5, 6)
     assert line == {"round": 0, "version": 0, "time_s": 1.0, "loss": 2.0, "bytes_up": 5, "bytes_down": 6}
 
 
@@ -182,11 +182,11 @@ NOT_SOUND = {
 }
 
 
-@pytest.mark.parametrize("said", [*NOT_SOUND.values()], ids=[*NOT_SOUND])
-def test_an_evaluation_that_is_not_what_was_asked_for_is_refused_and_holds_nothing_up(said: Evaluation) -> None:
+@pytest.mark.parametrize("evaluation", [*NOT_SOUND.values()], ids=[*NOT_SOUND])
+def test_an_evaluation_that_is_not_what_was_asked_for_is_refused_and_holds_nothing_up(evaluation: Evaluation) -> None:
     coordinator = joined_coordinator(metrics=["loss", "gap"])
     coordinator.ask_evaluator()
-    line, (refusal,) = coordinator.evaluated(said.pack(), 0, 0, 0)
+    line, (refusal,) = coordinator.evaluated(evaluation.pack(), 0, 0, 0)
     assert line is None and coordinator.last_digest == "" and not coordinator.progress.averages
     assert refusal.reason in ("bad-payload", "wrong-version") and len(refusal.detail) < 700
     assert coordinator.refusals.by_reason() == {refusal.reason: {str(EVALUATOR): 1}}
@@ -214,10 +214,10 @@ def test_an_evaluation_out_of_shape_is_refused(body: list[Any]) -> None:
 def test_a_measurement_counts_once_whatever_it_found() -> None:
     coordinator = joined_coordinator(metrics=["loss", "gap"])
     coordinator.ask_evaluator()
-    said = Evaluation(0, 0, {"gap": math.inf, "loss": math.nan}, DIGESTS).pack()
-    line, refusals = coordinator.evaluated(said, 0, 0, 0)
+    evaluation = Evaluation(0, 0, {"gap": math.inf, "loss": math.nan}, DIGESTS).pack()
+    line, refusals = coordinator.evaluated(evaluation, 0, 0, 0)
     assert line is not None and math.isnan(line["loss"]) and not refusals
-    line, (refusal,) = coordinator.evaluated(said, 0, 0, 0)
+    line, (refusal,) = coordinator.evaluated(evaluation, 0, 0, 0)
     assert line is None and refusal.reason == "not-asked"
 
 

@@ -171,16 +171,16 @@ def test_without_late_a_late_report_is_discarded() -> None:
 # who comes and goes
 
 
-@pytest.mark.parametrize("way", ["joins with its process", "joins alone", "leaves"])
-def test_what_a_client_still_owes_is_dropped_when_it_comes_back_or_goes(way: str) -> None:
+@pytest.mark.parametrize("event", ["joins with its process", "joins alone", "leaves"])
+def test_what_a_client_still_owes_is_dropped_when_it_comes_back_or_goes(event: str) -> None:
     coordinator = lenient_coordinator()
     late = play_round(coordinator, 0)
     close_at_deadline(coordinator)
     play_round(coordinator, 0)
-    if way == "leaves":
+    if event == "leaves":
         coordinator.left([1])
     else:
-        coordinator.joined(Join(HOST if way == "joins with its process" else 1, (Span(1, 1, 1),), **PROOF))
+        coordinator.joined(Join(HOST if event == "joins with its process" else 1, (Span(1, 1, 1),), **PROOF))
     assert refusal_reason(coordinator, late[1]) == "not-asked"
     assert refusal_reason(coordinator, late[2]) is None, "the others still may"
 

@@ -82,14 +82,14 @@ def test_whatever_comes_when_every_report_counts_at_most_once_and_a_restored_coo
             fresh.restore(coordinator.checkpoint(), coordinator.history.since(0), positions(coordinator))
             assert fresh.checkpoint() == coordinator.checkpoint()
             coordinator = fresh
-        kept = play_round(coordinator, *prompt)
+        unanswered = play_round(coordinator, *prompt)
         for place in tardy:
             if place < len(outstanding):
                 late, stale = outstanding[place], coordinator.round - outstanding[place].round
                 if coordinator.reported(late) is None:
                     assert 0 < stale <= max_staleness
                     counted.setdefault(late.round, []).append(late.client)
-        outstanding.extend(kept.values())
+        outstanding.extend(unanswered.values())
         close_at_deadline(coordinator)
     assert all(len(set(clients)) == len(clients) for clients in counted.values())
     late_terms = [
@@ -99,7 +99,7 @@ def test_whatever_comes_when_every_report_counts_at_most_once_and_a_restored_coo
     stashed = sum(
         float(each[0, 0]) for old in coordinator._rounds._overdue._rounds.values() for each in old.reports.values()
     )
-    lost = sum(client + 1.0 for clients in counted.values() for client in clients) - in_commits - stashed
-    assert lost == pytest.approx(0, abs=1e-5) or (lost > 0 and coordinator.version < coordinator.round), (
+    dropped = sum(client + 1.0 for clients in counted.values() for client in clients) - in_commits - stashed
+    assert dropped == pytest.approx(0, abs=1e-5) or (dropped > 0 and coordinator.version < coordinator.round), (
         "only what grew too old before the next commit is lost"
     )

@@ -153,13 +153,13 @@ def test_refusals_of_strangers_are_counted_by_name_but_not_without_end() -> None
 
 def test_a_stranger_that_goes_on_and_on_is_told_of_a_few_times_and_counted_always() -> None:
     coordinator = joined_coordinator()
-    told = [
+    refusals = [
         coordinator.refused_peer("10.0.0.1:4", "protocol", f"protocol {number}") for number in range(MAX_NOTED + 20)
     ]
-    first = told[0]
+    first = refusals[0]
     assert first is not None
     assert (first.client, first.reason, first.detail) == (NOBODY, "protocol", "10.0.0.1:4: protocol 0")
-    assert [refusal is not None for refusal in told] == [True] * MAX_NOTED + [False] * 20
+    assert [refusal is not None for refusal in refusals] == [True] * MAX_NOTED + [False] * 20
     assert coordinator.refusals.peers == {("10.0.0.1:4", "protocol"): MAX_NOTED + 20}
     assert coordinator.refused_peer("10.0.0.1:5", "protocol", "…") is not None
 

@@ -145,8 +145,8 @@ def test_a_run_could_go_on_while_who_is_missing_has_been_offered_to_somebody(is_
 
 def test_one_process_evaluates_and_only_if_it_would() -> None:
     harness = RegistrationHarness()
-    wishes = [HostRequest(evaluates=False), HostRequest(evaluates=True), HostRequest(evaluates=True)]
-    assert [harness.offer(wish).evaluates for wish in wishes] == [False, True, False]
+    requests = [HostRequest(evaluates=False), HostRequest(evaluates=True), HostRequest(evaluates=True)]
+    assert [harness.offer(request).evaluates for request in requests] == [False, True, False]
 
 
 def test_a_process_may_only_evaluate_when_nobody_else_does() -> None:
@@ -165,10 +165,10 @@ def test_a_process_may_only_evaluate_when_nobody_else_does() -> None:
         (HostRequest(count=2**32 - 2), "too-many", "4,?294,?967,?294 clients are asked for and 4 are left"),
     ],
 )
-def test_what_cannot_be_had_is_declined_and_nothing_is_taken(wish: HostRequest, reason: str, detail: str) -> None:
+def test_what_cannot_be_had_is_declined_and_nothing_is_taken(request: HostRequest, reason: str, detail: str) -> None:
     harness = RegistrationHarness()
     harness.register(HostRequest(((2, 3),), evaluates=False))
-    declined = harness.decline(wish)
+    declined = harness.decline(request)
     assert declined.reason == reason and re.search(detail, declined.detail)
     assert harness.offer(HostRequest(count=4)) == Offer(HOST - 1, ((0, 1), (4, 5)), True, b"the scenario")
 
@@ -290,8 +290,8 @@ def test_a_process_is_offered_no_more_spans_than_it_may_ask_for_again() -> None:
     harness = RegistrationHarness(clients=400, processes=1)
     for client in range(0, 400, 2):
         harness.register(HostRequest(((client, client),), evaluates=False))
-    left = [harness.register(HostRequest(evaluates=False)).spans for _ in range(4)]
-    assert [len(spans) for spans in left] == [MAX_SPANS] * 3 + [200 - 3 * MAX_SPANS]
+    offers = [harness.register(HostRequest(evaluates=False)).spans for _ in range(4)]
+    assert [len(spans) for spans in offers] == [MAX_SPANS] * 3 + [200 - 3 * MAX_SPANS]
 
 
 def test_what_was_offered_and_came_to_nothing_is_offered_first_again() -> None:

@@ -129,7 +129,7 @@ def test_invalid_fields_are_refused(fields: dict[str, Any], message: str) -> Non
         make("hiso", **fields)
 
 
-def test_rademacher_directions_need_more_than_one_perturbation() -> None:
+def test_rademacher_directions_are_accepted_with_several_perturbations() -> None:
     assert make("hiso", directions="rademacher", perturbations=2).directions == "rademacher"
 
 

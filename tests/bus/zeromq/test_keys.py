@@ -69,13 +69,13 @@ def test_a_secret_that_others_may_read_is_refused(tmp_path: Path, mode: int) -> 
         KeyPair.load(tmp_path / "one.secret")
 
 
-@pytest.mark.parametrize("way", ["file", "link"])
-def test_a_secret_is_never_written_over_what_is_there(tmp_path: Path, way: str) -> None:
+@pytest.mark.parametrize("kind", ["file", "link"])
+def test_a_secret_is_never_written_over_what_is_there(tmp_path: Path, kind: str) -> None:
     dear = tmp_path / "dear"
     dear.write_text("dear")
     secret = tmp_path / "keys" / "one.secret"
     secret.parent.mkdir()
-    secret.symlink_to(dear) if way == "link" else secret.write_text("dear")
+    secret.symlink_to(dear) if kind == "link" else secret.write_text("dear")
     with pytest.raises(BadKey, match="it is there already"):
         KeyPair.new().save(secret.parent, "one")
     assert dear.read_text() == secret.read_text() == "dear"
@@ -127,10 +127,10 @@ def test_a_bad_table_is_one_sentence_and_lets_nobody_in(tmp_path: Path, name: st
     path.chmod(0o600)
     with pytest.raises(BadKey) as caught:
         read_table(path)
-    said = str(caught.value)
-    assert said.startswith(str(path)) and why in said and said.isprintable() and len(said) < 600
+    message = str(caught.value)
+    assert message.startswith(str(path)) and why in message and message.isprintable() and len(message) < 600
     table = Table(path)
-    assert table.rights("a" * 40) is None and table.complaint == said
+    assert table.rights("a" * 40) is None and table.complaint == message
 
 
 def test_a_table_that_vanishes_lets_nobody_in(tmp_path: Path) -> None:
@@ -208,11 +208,11 @@ def keyed(tmp_path: Path) -> Keyed:
 
 @pytest.fixture
 def serving(tmp_path: Path, keyed: Keyed) -> Callable[..., ServerThread]:
-    def made(what: Any = WHAT, **placement: Any) -> ServerThread:
+    def start(what: Any = WHAT, **placement: Any) -> ServerThread:
         options: dict[str, Any] = {"keys": keyed.folder, "evaluator": "keys", "heartbeat_s": 0.3} | placement
         return ServerThread(what, tmp_path / "run", **options)
 
-    return made
+    return start
 
 
 def test_the_ledger_holds_every_byte_of_an_encrypted_wire(keyed: Keyed, serving: Callable[..., ServerThread]) -> None:
@@ -234,10 +234,10 @@ def test_nobody_comes_in_without_a_key_that_is_authorised(
     stranger, other_server = KeyPair.new(), KeyPair.new()
     identities = [None, keyed.shows(stranger), Identity(keyed.holder, other_server.public)]
     with serving() as server:
-        turned = [ClientsThread(WHAT, server.watcher.endpoint, identity=each, patience_s=1.0) for each in identities]
-        for each in turned:
+        rejected = [ClientsThread(WHAT, server.watcher.endpoint, identity=each, patience_s=1.0) for each in identities]
+        for each in rejected:
             each.join(20)
-        plain, unknown, mistaken = (each.failure for each in turned)
+        plain, unknown, mistaken = (each.failure for each in rejected)
         assert isinstance(plain, ServerGone) and "--server-key is needed" in str(plain)
         assert isinstance(unknown, SentAway) and unknown.reason == "not-authorised"
         assert isinstance(mistaken, ServerGone) and "another key than --server-key" in str(mistaken)

@@ -66,15 +66,15 @@ def test_a_packet_is_read_as_it_was_written(type: Type, session: bytes, content:
 
 
 @given(st.sampled_from([b"", RUN]), wishes)
-def test_a_hello_is_read_as_it_was_written(run: bytes, wish: HostRequest) -> None:
-    assert packet.read_hello(packet.hello(run, wish)) == (run, wish)
+def test_a_hello_is_read_as_it_was_written(run: bytes, request: HostRequest) -> None:
+    assert packet.read_hello(packet.hello(run, request)) == (run, request)
 
 
 def test_a_hello_has_so_many_spans_and_no_more() -> None:
-    wish = HostRequest(tuple((client, client) for client in range(0, 2 * MAX_SPANS, 2)))
-    assert packet.read_hello(packet.hello(RUN, wish)) == (RUN, wish)
+    request = HostRequest(tuple((client, client) for client in range(0, 2 * MAX_SPANS, 2)))
+    assert packet.read_hello(packet.hello(RUN, request)) == (RUN, request)
     with pytest.raises(MalformedPacket, match="65 spans"):
-        packet.read_hello(packet.hello(RUN, HostRequest((*wish.spans, (1000, 1000)))))
+        packet.read_hello(packet.hello(RUN, HostRequest((*request.spans, (1000, 1000)))))
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -126,16 +126,16 @@ def test_entries_are_read_as_they_were_written_and_cost_their_framing(each: list
 
 @given(st.integers(0, NUMBERS - 1))
 def test_a_number_is_written_in_as_few_bytes_as_can_be(value: int) -> None:
-    written = packet.number(value)
-    assert packet.read_deliveries(written) == (value, [])
-    assert len(written) == packet.number_bytes(value) == next(n for n in range(1, 6) if value < 2 ** (7 * n))
+    encoded = packet.number(value)
+    assert packet.read_deliveries(encoded) == (value, [])
+    assert len(encoded) == packet.number_bytes(value) == next(n for n in range(1, 6) if value < 2 ** (7 * n))
 
 
 @pytest.mark.parametrize(
     ("value", "written"), [(0, "00"), (127, "7f"), (128, "8001"), (300, "ac02"), (65_536, "808004")]
 )
-def test_numbers_are_leb128(value: int, written: str) -> None:
-    assert packet.number(value) == bytes.fromhex(written)
+def test_numbers_are_leb128(value: int, encoded: str) -> None:
+    assert packet.number(value) == bytes.fromhex(encoded)
 
 
 @given(st.integers(0, 2**28 - 1), st.integers(1, 4))

@@ -14,18 +14,18 @@ WITHIN_MS = 10_000
 def test_a_connection_that_ends_does_not_mix_up_the_frames_of_another() -> None:
     """A connection's first message makes the socket read who has gone, and then what they said last: while that message
     is not read to its end, what would be read there is its frames, the first of them as a peer's routing id."""
-    heard: list[tuple[bytes, int]] = []
+    messages: list[tuple[bytes, int]] = []
 
-    def hear(peer: bytes, connection: Connection, frames: int, last: zmq.Frame, size: int) -> None:
+    def on_message(peer: bytes, connection: Connection, frames: int, last: zmq.Frame, size: int) -> None:
         assert connection.peer == peer
-        heard.append((peer, frames))
+        messages.append((peer, frames))
 
     context = zmq.Context[zmq.Socket[bytes]]()
     router = RouterSocket(
         context,
         "tcp://127.0.0.1:*",
         2**20,
-        heard=hear,
+        messages=on_message,
         left=lambda connection, why: None,
         refused=lambda who, reason, detail: None,
     )
@@ -41,6 +41,6 @@ def test_a_connection_that_ends_does_not_mix_up_the_frames_of_another() -> None:
     finally:
         router.close(0)
         context.term()
-    (one, _), *others = heard
-    assert [frames for _, frames in heard] == [1, 3, 1]
+    (one, _), *others = messages
+    assert [frames for _, frames in messages] == [1, 3, 1]
     assert len({peer for peer, _ in others} - {one}) == 1

@@ -90,15 +90,15 @@ def test_more_than_any_buffer_holds_arrives_whole_in_both_directions_at_once(lin
     near, far = lines.connect()
     data = bytes(range(256)) * 32_768
     writers = [threading.Thread(target=end.sendall, args=(data,)) for end in (near, far)]
-    got: dict[socket.socket, bytes] = {}
+    received: dict[socket.socket, bytes] = {}
     readers = [
-        threading.Thread(target=lambda end=end: got.update({end: receive(end, len(data))})) for end in (far, near)
+        threading.Thread(target=lambda end=end: received.update({end: receive(end, len(data))})) for end in (far, near)
     ]
     for thread in (*writers, *readers):
         thread.start()
     for thread in (*writers, *readers):
         thread.join()
-    assert got == {near: data, far: data} and counts(lines.proxy) == (len(data), len(data))
+    assert received == {near: data, far: data} and counts(lines.proxy) == (len(data), len(data))
 
 
 def test_the_end_of_one_direction_is_passed_on_and_the_other_goes_on(lines: Lines) -> None:
@@ -200,11 +200,11 @@ class Pair:
 
     def shakes_hands(self, connection: int) -> bool:
         """Whether the connection of that number comes to exactly one handshake, and to nothing more for a moment."""
-        connections, whole = self.proxy.connections, (HANDSHAKE, HANDSHAKE)
-        if not eventually(lambda: len(connections) > connection and counts(connections[connection]) >= whole):
+        connections, handshake = self.proxy.connections, (HANDSHAKE, HANDSHAKE)
+        if not eventually(lambda: len(connections) > connection and counts(connections[connection]) >= handshake):
             return False
         time.sleep(0.05)
-        return counts(connections[connection]) == whole
+        return counts(connections[connection]) == handshake
 
 
 @pytest.fixture

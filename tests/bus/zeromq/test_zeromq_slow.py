@@ -28,7 +28,7 @@ LONG_S = 1.5  # that a welcome takes; whoever was silent so long would be gone t
 SAME = ("digest", "ledger_hash", "metrics", "rounds", "reason")
 
 
-class Laden(FakeRegistration):
+class SlowRegistration(FakeRegistration):
     """A reception with much to tell those who join."""
 
     def admit(self, host: int, frame: bytes) -> tuple[list[bytes], bool]:
@@ -37,15 +37,17 @@ class Laden(FakeRegistration):
 
 
 @asynccontextmanager
-async def laden(folder: Path) -> AsyncIterator[tuple[Hub, Laden]]:
+async def slow_hub(folder: Path) -> AsyncIterator[tuple[Hub, SlowRegistration]]:
     """A hub and its reception, and a follower at the end of a slow link."""
-    registration = Laden((0, 3))
+    registration = SlowRegistration((0, 3))
     async with listening_hub("tcp", folder) as (hub, context):
         hub.start(registration)
         with CountingProxy(int(hub.endpoint.rpartition(":")[2]), rate=RATE) as proxy:
             options = {"context": context, "patience_s": 5.0}
-            made = partial(Follower, handle=echo)
-            thread = threading.Thread(target=follow, args=(proxy.endpoint, [HostRequest()], made), kwargs=options)
+            make_follower = partial(Follower, handle=echo)
+            thread = threading.Thread(
+                target=follow, args=(proxy.endpoint, [HostRequest()], make_follower), kwargs=options
+            )
             thread.start()
             await until(lambda: bool(registration.hosts))
             yield hub, registration
@@ -56,7 +58,7 @@ async def laden(folder: Path) -> AsyncIterator[tuple[Hub, Laden]]:
 
 async def test_a_welcome_that_is_long_under_way_is_waited_for(tmp_path: Path) -> None:
     answers = list[list[bytes]]()
-    async with laden(tmp_path) as (hub, registration):
+    async with slow_hub(tmp_path) as (hub, registration):
         hub.deliver(1, b"a question", answers.append)
         hub.flush()
         await until(lambda: bool(answers))
@@ -65,7 +67,7 @@ async def test_a_welcome_that_is_long_under_way_is_waited_for(tmp_path: Path) ->
 
 async def test_much_that_waits_behind_a_long_message_is_not_taken_for_a_peer_that_takes_nothing(tmp_path: Path) -> None:
     answers = list[list[bytes]]()
-    async with laden(tmp_path) as (hub, registration):
+    async with slow_hub(tmp_path) as (hub, registration):
         for _ in range(200):  # more than ZeroMQ takes from us for one peer
             hub.deliver(1, b"a question", answers.append)
             hub.flush()

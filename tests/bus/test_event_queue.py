@@ -1,4 +1,4 @@
-"""Events happen in the order of instant, priority, key and adding, whatever is added while they do."""
+"""Events fire in the order of time, priority, key and insertion, also when they add events."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from seedbus.bus.event_queue import FIRST, LAST, LAST_NS, Event, EventQueue
 
 
 class Script(NamedTuple):
-    """What is to be added: so long from when it is said, and what it makes others say when it happens."""
+    """An event to add after a delay, and the events that it adds when it fires."""
 
     after_ns: int
     priority: int
@@ -39,7 +39,8 @@ scripts = st.recursive(
 
 
 def by_event_queue(plan: list[Script], latest_ns: int | None) -> list[tuple[int, int]]:
-    """(instant, number) of all that happens; in between, time is looked at up to `latest_ns` first."""
+    """Run a plan on an `EventQueue`, first up to `latest_ns` if given; return (time, number) of each event that
+    fires."""
     queue, log, numbers = EventQueue(), list[tuple[int, int]](), iter(range(10**6))
 
     def add(each: Script) -> None:
@@ -67,7 +68,7 @@ def by_event_queue(plan: list[Script], latest_ns: int | None) -> list[tuple[int,
 
 
 def by_heap(plan: list[Script], latest_ns: int | None) -> list[tuple[int, int]]:
-    """The same by one heap of all events."""
+    """Run the same plan on a single heap of all events."""
     heap, log, numbers, now_ns = (
         list[tuple[int, int, int, int, Script]](),
         list[tuple[int, int]](),
@@ -101,11 +102,11 @@ def by_heap(plan: list[Script], latest_ns: int | None) -> list[tuple[int, int]]:
 
 
 @given(st.lists(scripts, max_size=8), st.none() | st.integers(0, 4))
-def test_events_happen_in_the_order_of_one_heap(plan: list[Script], latest_ns: int | None) -> None:
+def test_events_fire_in_the_order_of_a_single_heap(plan: list[Script], latest_ns: int | None) -> None:
     assert by_event_queue(plan, latest_ns) == by_heap(plan, latest_ns)
 
 
-def test_what_is_due_before_the_next_instant_is_put_before_it() -> None:
+def test_an_event_added_before_the_next_instant_fires_first() -> None:
     queue, log = EventQueue(), list[str]()
     queue.post(9, (), log.append, "late")
     assert not queue.run_events(5, 64) and queue.now_ns == 0
@@ -114,7 +115,7 @@ def test_what_is_due_before_the_next_instant_is_put_before_it() -> None:
     assert queue.run_events(None, 64) and log == ["early", "late", "late too"]
 
 
-def test_nothing_happens_after_something_follows_nor_after_the_end_of_time() -> None:
+def test_no_event_fires_while_work_is_pending_nor_past_the_range_of_the_clock() -> None:
     queue, log = EventQueue(), list[int]()
 
     def act(number: int) -> None:

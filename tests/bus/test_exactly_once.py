@@ -1,4 +1,4 @@
-"""A report counts at most once, however often it, and the plan that it answers, are carried."""
+"""A report counts at most once, however often it and its plan are delivered."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from seedbus.scenarios.transports.placement import Placement
 
 @contextmanager
 def repeating(patch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
-    """Every plan is handled one to five times, and every answer to it is carried one to five times."""
+    """Handle every plan one to five times, and deliver every answer to it one to five times."""
     handle_all, draw, counted = Followers.handle_all, random.Random(7), {"reports": 0, "extra": 0}
 
     def all_again(self: Followers, frames: Sequence[bytes]) -> Iterator[list[bytes]]:

@@ -1,4 +1,4 @@
-"""The contract of every transport. A new one is added to `TRANSPORT_NAMES` and inherits every test."""
+"""The contract of every transport. A transport that is added to `TRANSPORT_NAMES` inherits every test."""
 
 from __future__ import annotations
 
@@ -39,9 +39,7 @@ async def test_a_frame_arrives_unchanged_and_so_does_its_answer(name: str, tmp_p
 
 
 @pytest.mark.parametrize("name", TRANSPORT_NAMES)
-async def test_a_thousand_deliveries_in_one_go_are_each_answered_and_handled_in_their_order(
-    name: str, tmp_path: Path
-) -> None:
+async def test_a_thousand_deliveries_at_once_are_answered_and_handled_in_order(name: str, tmp_path: Path) -> None:
     async with running_transport(name, tmp_path) as running:
         deliveries = [(number % 5 or EVALUATOR, f"{number % 5} {number}".encode()) for number in range(1000)]
         deliveries = [(address - 1 if address > 0 else address, frame) for address, frame in deliveries]
@@ -52,7 +50,7 @@ async def test_a_thousand_deliveries_in_one_go_are_each_answered_and_handled_in_
 
 
 @pytest.mark.parametrize("name", TRANSPORT_NAMES)
-async def test_equal_frames_are_not_taken_for_one(name: str, tmp_path: Path) -> None:
+async def test_equal_frames_are_separate_deliveries(name: str, tmp_path: Path) -> None:
     numbers = iter(range(10))
     async with running_transport(name, tmp_path, lambda frame: [b"%d" % next(numbers)]) as running:
         assert await running.ask(*[(1, b"same")] * 3) == [[b"0"], [b"1"], [b"2"]]
@@ -60,7 +58,7 @@ async def test_equal_frames_are_not_taken_for_one(name: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("name", TRANSPORT_NAMES)
-async def test_frames_of_any_size_go_down_whole(name: str, tmp_path: Path) -> None:
+async def test_frames_of_any_size_are_delivered_complete(name: str, tmp_path: Path) -> None:
     async with running_transport(name, tmp_path, digest) as running:
         frames = [bytes(n % 251 for n in range(size)) for size in (0, 1, 255, 256, 65_536, MEBIBYTE, 127, 128, 2)]
         for frame in frames:
@@ -69,7 +67,7 @@ async def test_frames_of_any_size_go_down_whole(name: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("name", TRANSPORT_NAMES)
-async def test_answers_of_any_size_come_up_whole(name: str, tmp_path: Path) -> None:
+async def test_answers_of_any_size_are_returned_complete(name: str, tmp_path: Path) -> None:
     def sized(frame: bytes) -> list[bytes]:
         return [bytes(n % 251 for n in range(int(frame)))]
 
@@ -81,7 +79,7 @@ async def test_answers_of_any_size_come_up_whole(name: str, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", TRANSPORT_NAMES)
-async def test_an_answer_is_as_many_frames_as_the_follower_says(name: str, tmp_path: Path) -> None:
+async def test_an_answer_has_as_many_frames_as_the_follower_returns(name: str, tmp_path: Path) -> None:
     async with running_transport(name, tmp_path, lambda frame: [b"%d" % n for n in range(int(frame))]) as running:
         counts = [0, 1, 3, 0, 64, 0, 2]
         answers = await running.ask(*((1, b"%d" % count) for count in counts))
@@ -111,7 +109,7 @@ async def test_a_frame_reaches_its_clients_process_and_no_other(name: str, tmp_p
 
 @pytest.mark.parametrize("address", [5, -9])
 @pytest.mark.parametrize("name", ["memory", "together", "a thread"])
-async def test_in_memory_an_address_where_nobody_can_be_is_refused_by_name(
+async def test_an_address_that_cannot_exist_is_refused_by_name_in_memory(
     name: str, address: int, tmp_path: Path
 ) -> None:
     async with running_transport(name, tmp_path) as running:
@@ -121,7 +119,7 @@ async def test_in_memory_an_address_where_nobody_can_be_is_refused_by_name(
 
 
 @pytest.mark.parametrize("name", SOCKET_TRANSPORTS)
-async def test_what_is_delivered_to_nobody_waits_for_the_next_follower(name: str, tmp_path: Path) -> None:
+async def test_a_delivery_to_an_unhosted_client_waits_for_the_next_follower(name: str, tmp_path: Path) -> None:
     registration, events = FakeRegistration(CLIENTS), list[str]()
 
     class Late(Follower):
@@ -151,7 +149,7 @@ async def test_what_is_delivered_to_nobody_waits_for_the_next_follower(name: str
 
 
 @pytest.mark.parametrize("name", SOCKET_TRANSPORTS)
-async def test_where_nothing_is_delivered_again_nobody_answers_with_nothing(name: str, tmp_path: Path) -> None:
+async def test_a_delivery_to_nobody_gets_an_empty_answer_where_it_is_not_repeated(name: str, tmp_path: Path) -> None:
     async with running_transport(name, tmp_path, redelivers=False) as running:
         assert await running.ask((1, b"there"), (7, b"nobody")) == [echo(b"there"), []]
         assert [running.transport.reaches(address) for address in (1, 7, EVALUATOR)] == [True, False, True]
@@ -169,7 +167,7 @@ async def test_framing_is_a_whole_number_of_bytes_that_depends_on_the_size_alone
 
 
 @pytest.mark.parametrize("name", TRANSPORT_NAMES)
-async def test_bytes_of_no_message_are_told_once_by_host_and_direction(name: str, tmp_path: Path) -> None:
+async def test_bytes_of_no_message_are_reported_once_by_host_and_direction(name: str, tmp_path: Path) -> None:
     async with running_transport(name, tmp_path) as running:
         await running.ask((1, b"frame"))
         first, again = running.transport.link_bytes(), running.transport.link_bytes()
@@ -180,7 +178,7 @@ async def test_bytes_of_no_message_are_told_once_by_host_and_direction(name: str
 
 
 @pytest.mark.parametrize("name", TRANSPORT_NAMES)
-async def test_nothing_comes_of_a_flush_without_deliveries_or_a_post_to_nobody(name: str, tmp_path: Path) -> None:
+async def test_a_flush_without_deliveries_and_a_post_to_nobody_do_nothing(name: str, tmp_path: Path) -> None:
     async with running_transport(name, tmp_path) as running:
         running.transport.flush()
         running.transport.post(-99, b"frame")
@@ -189,7 +187,7 @@ async def test_nothing_comes_of_a_flush_without_deliveries_or_a_post_to_nobody(n
 
 
 @pytest.mark.parametrize("name", TRANSPORT_NAMES)
-async def test_closing_twice_is_closing_once_and_a_closed_transport_moves_nothing(name: str, tmp_path: Path) -> None:
+async def test_closing_is_idempotent_and_a_closed_transport_delivers_nothing(name: str, tmp_path: Path) -> None:
     answers: list[list[bytes]] = []
     async with running_transport(name, tmp_path) as running:
         await running.ask((1, b"before"))

@@ -1,4 +1,4 @@
-"""A client's end of a connection, whatever a server puts into its packets."""
+"""A client's end of a connection, with arbitrary content in the server's packets."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OFFERED = [RUN, HOST, column(0, 3), 1, 2000, b"", b"{}"]
 
 
 class AtOnce:
-    """Does in the place of a thread what it is given, at once."""
+    """A replacement of the worker thread that runs each job at once."""
 
     def do(self, job: Callable[[], Callable[[], None] | None]) -> None:
         done = job()
@@ -46,7 +46,7 @@ class AtOnce:
 
 @contextmanager
 def running_link() -> Iterator[Link]:
-    """A link to where nobody listens, whose followers are real."""
+    """A link without a server, with real followers."""
     link = Link(
         zmq.Context.instance(),
         "inproc://nobody",
@@ -138,7 +138,7 @@ packets = st.tuples(
 )
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(st.lists(packets, min_size=1, max_size=12))
-def test_whatever_a_server_sends_a_link_ignores_it_or_ends_in_a_sentence(
+def test_a_link_ignores_any_packet_or_ends_with_one_sentence(
     begin: Callable[[Link], None], received: list[tuple[Type, bytes, bytes]]
 ) -> None:
     with running_link() as link:
@@ -154,14 +154,14 @@ def test_whatever_a_server_sends_a_link_ignores_it_or_ends_in_a_sentence(
                 break
 
 
-def test_deliveries_out_of_their_order_end_the_connection_and_not_the_process() -> None:
+def test_deliveries_out_of_order_end_the_connection_and_not_the_process() -> None:
     with running_link() as link:
         receive_welcome(link)
         receive(link, Type.DELIVER, b"".join(packet.deliveries(7, [(b"", b"")])))
         assert link.socket.closed and not link.is_over
 
 
-def test_a_server_that_says_one_thing_after_the_other_that_makes_no_sense_is_left() -> None:
+def test_a_server_that_sends_repeated_nonsense_is_left() -> None:
     context: zmq.Context[Any] = zmq.Context.instance()
     with context.socket(zmq.ROUTER) as server, running_link() as link:
         server.linger = 0
@@ -197,7 +197,7 @@ def test_a_second_offer_builds_nothing() -> None:
         receive(link, Type.OFFER, msgpack.packb(OFFERED), bytes(8))
 
 
-def test_more_work_than_a_hub_hands_out_at_a_time_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_deliveries_than_a_hub_sends_at_a_time_are_not_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     class Never(AtOnce):
         def handle(self, follower: Any, frames: Any, then: Any) -> None:
             pass

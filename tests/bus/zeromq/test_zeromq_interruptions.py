@@ -1,4 +1,4 @@
-"""A server that is stopped, or fails, in mid-run does not tell its clients that the run is over: they come again."""
+"""A server that stops or fails during a run does not tell its clients that the run is over, so they reconnect."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def long(rounds: int) -> Scenario:
 
 
 def alike(results: Results, reference: Results) -> bool:
-    """The same run, but for strangers who were refused: a connection whose session was the dead server's."""
+    """Tell whether two runs are equal except for refused connections with a session of the dead server."""
     (mine, my_lines), (theirs, their_lines) = outcome(results), outcome(reference)
     mine["refusals"].pop("stale-session", None)
     return bool(mine == theirs and my_lines == their_lines)
@@ -38,7 +38,7 @@ class Failing(RunWatcher):
             raise RuntimeError("the disk is gone")
 
 
-def test_clients_of_a_server_that_fails_in_mid_run_join_the_resumed_one(tmp_path: Path) -> None:
+def test_clients_of_a_server_that_fails_during_a_run_join_the_resumed_one(tmp_path: Path) -> None:
     what = long(40)
     reference, notices = run(what, tmp_path / "whole"), list[str]()
     first = ServerThread(what, tmp_path / "run")

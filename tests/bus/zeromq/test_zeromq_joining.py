@@ -1,4 +1,4 @@
-"""Who may join over the wire: only a process whose directions, arithmetic and x₀ are the run's."""
+"""Joining over the wire: only a process with the run's directions, arithmetic and x₀ is admitted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from seedbus.scenarios.running.run import run
 
 
 def recruit_with_proof(what: Any, selftest: bytes | None = None, x0: bytes | None = None) -> Any:
-    """Followers that show another proof than they should."""
+    """Return a function that makes followers with a false proof."""
     make_followers = recruit(what, bind(what), NullObserver())
 
     def make(offer: Offer) -> Follower:
@@ -59,7 +59,7 @@ def test_a_process_that_would_compute_other_bits_is_refused_by_name(
     assert results.summary["refusals"][reason] == {"-4": 1}
 
 
-def test_the_first_process_must_show_the_servers_own_self_test(tmp_path: Path) -> None:
+def test_the_first_process_must_have_the_servers_self_test(tmp_path: Path) -> None:
     what = lossy(stop={"rounds": 5})
     with ServerThread(what, tmp_path / "run") as server:
         with pytest.raises(JoinRefused, match="another build"):

@@ -41,7 +41,7 @@ def downloads() -> Downloads:
 
 
 def offer_to(partial: Downloads, client: int = 0, title: Title = TITLE) -> list[int]:
-    """What a client asks for that is offered a snapshot."""
+    """Offer a snapshot to a client; return the chunk indices that it requests."""
     offer = chunks.offer(title, WINDOW, client, 9)
     (pull,) = partial.on_offer(offer, title, WINDOW)
     assert (pull.kind, pull.client, pull.base) == (Kind.PULL, client, title.version)
@@ -53,7 +53,7 @@ def chunk(index: int) -> Chunk:
 
 
 def receive(partial: Downloads, index: int, client: int = 0) -> Any:
-    """The indices that a client asks for then, or the replica."""
+    """Deliver a chunk; return the indices that the client requests next, or the complete replica."""
     piece = chunk(index)
     response = partial.on_chunk(piece.pack(Kind.SNAPSHOT, client, 9), piece)
     return response if isinstance(response, Replica) else [chunks.unpack_pull(pull, WINDOW)[1] for pull in response]
@@ -69,7 +69,7 @@ def test_chunks_of_any_size_hold_the_replica() -> None:
         assert all(field.flags.writeable for field in restored.fields.values())
 
 
-def test_a_window_after_the_other_until_all_is_there() -> None:
+def test_chunks_are_requested_window_by_window_until_complete() -> None:
     partial = downloads()
     window, requested = offer_to(partial), []
     while window:
@@ -84,14 +84,14 @@ def test_a_window_after_the_other_until_all_is_there() -> None:
 
 @settings(deadline=None)
 @given(st.permutations(range(24)), st.integers(0, 24), st.lists(st.integers(0, 23), max_size=10))
-def test_in_any_order_and_twice_and_by_another_process_it_is_the_same(
+def test_chunks_in_any_order_repeated_or_across_processes_give_the_same_replica(
     order: list[int], moves_at: int, again: list[int]
 ) -> None:
     partial = downloads()
     offer_to(partial)
     replica = None
     for number, index in enumerate([*order[:12], *again, *order[12:]]):
-        if number == moves_at:  # the process is another one from here on, and is told what this one had
+        if number == moves_at:  # a new process continues from the notes of the old one
             notes = [encode(note)[0] for note in partial.note(0, 9)]
             partial = downloads()
             partial.reset(unpack_notes(pack_notes(notes), decode))
@@ -100,7 +100,7 @@ def test_in_any_order_and_twice_and_by_another_process_it_is_the_same(
     assert replica is not None and replica.digests() == TRUTH.digests()
 
 
-def test_after_another_offer_only_what_is_lacking_is_asked_for() -> None:
+def test_another_offer_requests_only_the_missing_chunks() -> None:
     partial = downloads()
     assert offer_to(partial) == [0, 1, 2, 3]
     for index in (0, 2, 3):
@@ -108,13 +108,13 @@ def test_after_another_offer_only_what_is_lacking_is_asked_for() -> None:
     assert offer_to(partial) == [1, 4, 5, 6]
 
 
-def test_a_newer_snapshot_takes_the_place_of_the_one_begun() -> None:
+def test_a_newer_snapshot_replaces_the_current_download() -> None:
     partial = downloads()
     offer_to(partial)
     receive(partial, 0)
     newer = Title(VERSION + 1, 24, bytes(16))
     assert offer_to(partial, title=newer) == [0, 1, 2, 3]
-    assert receive(partial, 1) == []  # of the old one
+    assert receive(partial, 1) == []  # a chunk of the old snapshot
     (note,) = partial.note(0, 9)
     assert (note.base, note.body[4]) == (VERSION + 1, bytes(3))
 
@@ -152,7 +152,7 @@ def test_a_snapshot_with_another_digest_is_thrown_away() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 2401, 2**31])
-def test_an_offer_of_what_cannot_be_is_refused(count: int) -> None:
+def test_an_offer_with_an_impossible_count_is_refused(count: int) -> None:
     title = Title(VERSION, count, bytes(16))
     with pytest.raises(BadPayload):
         downloads().on_offer(chunks.offer(title, WINDOW, 0, 9), title, WINDOW)
@@ -167,7 +167,7 @@ def test_a_chunk_in_which_a_bit_is_flipped_is_refused(index: int, data: st.DataO
         chunks.unpack(decode(bytes(frame)))
 
 
-def test_a_source_answers_for_the_version_that_it_holds_and_for_no_other() -> None:
+def test_a_source_answers_only_for_the_version_that_it_holds() -> None:
     source = SnapshotSource()
     for version, count in ((VERSION, 24), (VERSION - 1, 0), (VERSION + 1, 0)):
         (answer,) = source.pieces(chunks.fetch(version, SIZE, (), EVALUATOR, 9), TRUTH)
@@ -187,12 +187,12 @@ def test_spans_hold_their_numbers(numbers: list[int]) -> None:
 @pytest.mark.parametrize(
     "runs", [[[3, 1]], [[-1, 1]], [[0, 2], [2, 3]], [[1, 2], [0, 0]], [[1]], [1], [[True, 2]], ["a"]]
 )
-def test_spans_that_are_none_are_refused(runs: Any) -> None:
+def test_malformed_spans_are_refused(runs: Any) -> None:
     with pytest.raises(BadPayload):
         chunks.indices(runs, 64)
 
 
 @pytest.mark.parametrize("packed", [b"\1", b"\5\0\0\0ab", b"\0\0\0\0"])
-def test_notes_that_are_none_are_refused(packed: bytes) -> None:
+def test_malformed_notes_are_refused(packed: bytes) -> None:
     with pytest.raises((BadPayload, MalformedEnvelope)):
         unpack_notes(packed, decode)

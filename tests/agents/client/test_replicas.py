@@ -1,4 +1,4 @@
-"""The replicas of a process: shared by version, exact, and folded no more often than need be."""
+"""The replicas of a process: shared by version, exact, and folded as rarely as possible."""
 
 from __future__ import annotations
 
@@ -50,19 +50,19 @@ def direct(commits: Sequence[Any]) -> str:
 
 
 @pytest.mark.parametrize("private", [False, True])
-def test_whatever_others_hold_a_client_gets_its_own_version_to_the_bit(private: bool) -> None:
+def test_a_client_gets_its_own_version_to_the_bit_beside_other_versions(private: bool) -> None:
     shared, commits = replicas(private=private), log(6)
     for client, version in ((0, 4), (1, 3), (2, 5), (3, 4), (1, 6), (4, 1), (0, 5)):
         replica = shared.advance(client, commits[:version], version)
         assert (replica.version, replica.digest()) == (version, direct(commits[:version]))
         assert shared.version(client) == version
-    for client, version in ((1, 6), (2, 5), (3, 4), (4, 1), (0, 5)):  # and keeps it when others move on
+    for client, version in ((1, 6), (2, 5), (3, 4), (4, 1), (0, 5)):  # it keeps its version when others advance
         assert shared.get(client).digest() == direct(commits[:version])
 
 
 def test_a_client_that_lagged_starts_from_the_nearest_replica() -> None:
     shared, commits = replicas(), log(50)
-    for version in range(1, 51):  # every round asks a client that was never asked before
+    for version in range(1, 51):  # every round asks a new client
         shared.advance(version, commits[:version], version)
     assert sum(FOLDED) == 50
 
@@ -84,7 +84,7 @@ def test_a_gap_leaves_a_client_where_it_was() -> None:
 
 
 @pytest.mark.parametrize("private", [False, True])
-def test_clients_stand_where_they_are_told_to_whatever_they_held_before(private: bool) -> None:
+def test_clients_are_reset_to_the_given_versions(private: bool) -> None:
     shared, commits = replicas(private=private), log(6)
     shared.advance(0, commits[:3], 3)
     shared.advance(1, commits[:5], 5)
@@ -105,7 +105,7 @@ def test_a_client_that_stays_at_its_version_keeps_its_replica() -> None:
     assert FOLDED == []
 
 
-def test_a_process_hosts_those_that_it_was_told_of() -> None:
+def test_a_process_hosts_the_clients_that_it_was_given() -> None:
     shared, commits = replicas(), log(4)
     assert 0 not in shared and shared.version(0) == 0
     shared.reset({0: 2, 5: 4}, commits)
@@ -115,7 +115,7 @@ def test_a_process_hosts_those_that_it_was_told_of() -> None:
     assert 5 not in shared and shared.version(5) == 0
 
 
-def test_the_log_is_folded_only_for_those_that_are_asked() -> None:
+def test_the_log_is_folded_only_for_clients_that_are_asked() -> None:
     shared, commits = replicas(), log(40)
     shared.reset({client: 40 for client in range(100)}, commits)
     assert FOLDED == []
@@ -124,7 +124,7 @@ def test_the_log_is_folded_only_for_those_that_are_asked() -> None:
     assert sum(FOLDED) == 40
 
 
-def test_a_gap_after_standing_somewhere_leaves_a_client_there() -> None:
+def test_a_gap_after_a_reset_leaves_a_client_at_its_version() -> None:
     shared, commits = replicas(), log(5)
     shared.reset({0: 2}, commits[:2])
     with pytest.raises(CommitGap):
@@ -135,7 +135,8 @@ def test_a_gap_after_standing_somewhere_leaves_a_client_there() -> None:
 
 @pytest.mark.parametrize("private", [False, True])
 def test_a_dense_commit_is_a_replica_even_for_a_process_that_has_no_other(private: bool) -> None:
-    """It took another's place, whose client stood at version 2 and is asked there again; the log has version 3."""
+    """The process replaces another one whose client was at version 2 and is asked there again; the log has version
+    3."""
     dense: Any = FedAvg().sized(2)
     commits = [DenseCommit(version, version - 1, (np.full(2, version, np.float32),)) for version in (1, 2, 3)]
     shared = Replicas(dense, lambda: dense.replica(np.zeros(2, np.float32)), private=private)

@@ -1,4 +1,4 @@
-"""What one process's followers do with each frame, and that nothing which a frame may hold makes them fail."""
+"""The followers of one process: their response to each frame, and their robustness against arbitrary frames."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PROBLEM: Any = Null(losses="keyed").bind(seed=1, clients=6, partition=Iid())
 def followers(
     *spans: tuple[int, int], evaluates: bool = False, versions: list[int] | None = None, verify_every: int = 0
 ) -> Followers:
-    """They have joined, and been told to stand at version 0, or where `stands` says."""
+    """Return followers that have joined at version 0, or at `versions`."""
     offer = Offer(HOST, spans, evaluates, b"")
     created = Followers(offer, ALGORITHM, PROBLEM, split="test", verify_every=verify_every, observer=EventRecorder())
     count = sum(last - first + 1 for first, last in spans) + evaluates
@@ -108,14 +108,14 @@ def test_a_client_that_missed_more_commits_than_it_was_sent_reports_its_actual_v
     assert answers_to(hosted, plan(2, 9, version=5, missed=3))[0].kind is Kind.REPORT
 
 
-def test_a_plan_that_was_overtaken_is_not_acted_upon() -> None:
+def test_an_outdated_plan_is_ignored() -> None:
     hosted = followers((0, 3))
     hosted.handle(plan(2, 6, version=4, missed=4))
     assert hosted.handle(plan(2, 5, version=3, missed=3)) == []
     assert events(hosted) == ["stale-plan"] and hosted.host.replicas.version(2) == 4
 
 
-def test_the_evaluator_answers_what_it_is_asked_and_nothing_else() -> None:
+def test_the_evaluator_answers_only_what_it_is_asked() -> None:
     hosted = followers(evaluates=True)
     assert answers_to(hosted, commit(1, 0)) == []
     (evaluation,) = answers_to(hosted, commit(2, EVALUATE | DIGEST))
@@ -127,7 +127,7 @@ def test_the_evaluator_answers_what_it_is_asked_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize(("verify_every", "folded"), [(0, [4]), (1, [4, 4])])
-def test_what_the_evaluator_folded_no_client_beside_it_folds_again_unless_it_is_verified(
+def test_clients_beside_the_evaluator_reuse_its_replica_unless_it_is_verified(
     monkeypatch: pytest.MonkeyPatch, verify_every: int, folded: list[int]
 ) -> None:
     hosted, counts = followers((0, 3), evaluates=True, verify_every=verify_every), []
@@ -146,7 +146,7 @@ def test_what_the_evaluator_folded_no_client_beside_it_folds_again_unless_it_is_
     assert (hosted.evaluator.replica is hosted.host.replicas.get(1)) == (verify_every == 0)
 
 
-def test_followers_stand_anew_where_they_are_told_to() -> None:
+def test_followers_are_reset_to_the_given_versions() -> None:
     hosted = followers((0, 1), evaluates=True)
     hosted.handle(commit(5, 0, commits=5))
     hosted.handle(plan(1, 7, version=5, missed=5))
@@ -169,7 +169,7 @@ REFUSALS: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSALS)
-def test_a_welcome_that_is_none_ends_the_process_and_says_why(name: str) -> None:
+def test_a_malformed_welcome_ends_the_process_with_a_reason(name: str) -> None:
     answer, reason = REFUSALS[name]
     hosted = followers((0, 1), versions=[2, 1])
     with pytest.raises(JoinRefused) as caught:
@@ -193,7 +193,7 @@ UNASKED = [
 
 
 @pytest.mark.parametrize("number", range(len(UNASKED)))
-def test_what_is_not_for_them_is_noted_and_not_answered(number: int) -> None:
+def test_frames_for_others_are_noted_and_not_answered(number: int) -> None:
     hosted = followers((0, 1))
     assert hosted.handle(UNASKED[number]) == [] and len(events(hosted)) == 1
 
@@ -208,7 +208,7 @@ SOUND = [plan(2, 1), plan(3, 4, version=2, missed=2), commit(1, EVALUATE | DIGES
     st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255)), min_size=1, max_size=4),
     st.integers(0, 200),
 )
-def test_whatever_a_frame_is_it_is_answered_or_noted(sound: bytes, changes: list[tuple[int, int]], length: int) -> None:
+def test_any_frame_is_answered_or_noted(sound: bytes, changes: list[tuple[int, int]], length: int) -> None:
     content = bytearray(sound)
     for place, value in changes:
         content[place % len(content)] = value
@@ -219,8 +219,8 @@ def test_whatever_a_frame_is_it_is_answered_or_noted(sound: bytes, changes: list
 
 
 @pytest.mark.parametrize("verify_every", [0, 1])
-def test_an_old_dense_answer_takes_no_memory_and_is_made_anew_to_the_bit(verify_every: int) -> None:
-    """A model for each client that ever answered would fill a process; so would old replicas, which lie in files."""
+def test_an_old_dense_answer_is_not_stored_and_is_recomputed_to_the_bit(verify_every: int) -> None:
+    """Old answers are recomputed instead of stored, and old replicas lie in files, so memory stays bounded."""
     algorithm: Any = make("scaffold", local_steps=2).sized(PROBLEM.dimension)
     offer = Offer(HOST, ((0, 5),), False, b"")
     hosted = Followers(offer, algorithm, PROBLEM, split="test", verify_every=verify_every, observer=EventRecorder())

@@ -1,4 +1,4 @@
-"""A journal torn or flipped at any byte is an exact prefix of what was written, or is refused; never anything else."""
+"""A journal that is cut or flipped at any byte is an exact prefix of what was written, or is refused."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ ROUNDS = 6
 
 
 def contents(journal: Journal) -> Any:
-    """All that a resumed run would go on from, verified."""
+    """Return everything from which a resumed run continues, verified."""
     checkpoint = journal.checkpoint()
     return journal.facts(), journal.metrics(), checkpoint, list(journal.rounds())
 
 
 def write_journal(folder: Path, keep: Path) -> list[Any]:
-    """A journal that was never closed, copied to `keep` as a kill would leave it; what it held after every change."""
+    """Write a journal and copy it unclosed to `keep`, as a kill would leave it; return its contents after every
+    change."""
     with closing(Journal.create(folder, {"scenario": "{}", "x0": "00"})) as journal:
         states = [contents(journal)]
         journal.note({"run": "0123456789abcdef"})
@@ -46,14 +47,14 @@ def write_journal(folder: Path, keep: Path) -> list[Any]:
 
 
 def frames(log: bytes) -> list[int]:
-    """Where each transaction of a write-ahead log ends: a frame that commits says how long the file then is."""
+    """Return the end offset of each transaction of a write-ahead log; a commit frame contains the new file size."""
     ends = [at + FRAME for at in range(HEADER, len(log), FRAME) if any(log[at + 4 : at + 8])]
     assert (len(log) - HEADER) % FRAME == 0 and len(ends) > ROUNDS
     return ends
 
 
 def recover(folder: Path, states: list[Any]) -> str:
-    """What becomes of a damaged journal: the number of a state that was, or the word for how it is refused."""
+    """Open a damaged journal; return the index of the recovered state, or a word for how it is refused."""
     try:
         with closing(Journal.open(folder)) as journal:
             recovered = contents(journal)
@@ -61,7 +62,7 @@ def recover(folder: Path, states: list[Any]) -> str:
         assert str(folder / FILE) in str(error) and f"first {error.good} rounds are sound" in str(error)
         assert error.good <= ROUNDS and "\n" not in str(error)
         return "refused"
-    except RunFolderError as error:  # its header says that it is of a kind that cannot be written
+    except RunFolderError as error:  # its header declares a format that cannot be written
         assert str(folder / FILE) in str(error)
         return "unwritable"
     assert recovered in states, "it was never like this"
@@ -69,7 +70,7 @@ def recover(folder: Path, states: list[Any]) -> str:
 
 
 class DamagedJournal:
-    """A folder that holds a damaged copy of a journal, again and again."""
+    """A folder for damaged copies of one journal."""
 
     def __init__(self, base: Path) -> None:
         self.base, self.folder = base, base / "damaged"
@@ -95,7 +96,7 @@ STEPS = [101, pytest.param(1, marks=pytest.mark.slow)]
 
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("how", ["cut", "flipped"])
-def test_a_log_damaged_anywhere_in_its_last_record_is_the_prefix_before_it(
+def test_damage_in_the_last_record_of_a_log_recovers_the_prefix_before_it(
     bench: DamagedJournal, how: str, step: int
 ) -> None:
     *_, begins, ends = frames(bench.log)
@@ -112,7 +113,7 @@ def test_a_log_damaged_anywhere_in_its_last_record_is_the_prefix_before_it(
 
 @pytest.mark.parametrize("step", [1009, pytest.param(61, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("how", ["cut", "flipped"])
-def test_a_log_damaged_anywhere_is_an_exact_prefix(bench: DamagedJournal, how: str, step: int) -> None:
+def test_damage_anywhere_in_a_log_recovers_an_exact_prefix(bench: DamagedJournal, how: str, step: int) -> None:
     ends, outcomes = frames(bench.log), Counter[str]()
     for at in range(0, len(bench.log), step):
         kind = bench.with_(bench.database, bench.log[:at] if how == "cut" else flipped(bench.log, at))
@@ -123,10 +124,10 @@ def test_a_log_damaged_anywhere_is_an_exact_prefix(bench: DamagedJournal, how: s
 
 
 def test_a_log_that_lags_behind_its_file_is_refused_or_an_exact_prefix(bench: DamagedJournal) -> None:
-    """The file has all changes already, the log is cut: pages of before would lie over pages of after."""
+    """The file has all changes and the log is cut, so that old pages of the log would hide newer pages of the file."""
     copy = Path(shutil.copytree(bench.base / "kept", bench.base / "copied"))
     with closing(Journal.open(copy)):
-        pass  # the last to close it moves the log into the file
+        pass  # the last connection to close moves the log into the file
     assert not (copy / WAL).exists()
     copied, outcomes = (copy / FILE).read_bytes(), Counter[str]()
     for end in [0, HEADER, *(HEADER + FRAME * number for number in range(1, (len(bench.log) - HEADER) // FRAME + 1))]:
@@ -139,9 +140,7 @@ def test_a_log_that_lags_behind_its_file_is_refused_or_an_exact_prefix(bench: Da
 
 @pytest.mark.parametrize("step", [53, pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("mask", [1, 0xFF])
-def test_a_file_with_a_flipped_byte_is_refused_or_none_of_what_it_holds_was_hit(
-    bench: DamagedJournal, mask: int, step: int
-) -> None:
+def test_a_flipped_byte_of_a_file_is_refused_or_hit_no_content(bench: DamagedJournal, mask: int, step: int) -> None:
     with closing(Journal.open(bench.base / "kept")):
         pass
     database, outcomes = (bench.base / "kept" / FILE).read_bytes(), Counter[str]()
@@ -158,7 +157,7 @@ def test_a_file_with_a_flipped_byte_is_refused_or_none_of_what_it_holds_was_hit(
 
 
 def check_append(folder: Path, state: Any, at: int) -> None:
-    """What was taken for sound stays so when it is written on, or is found then: nothing is overwritten unseen."""
+    """Append to a recovered journal; check that its contents are kept, or that the damage is detected then."""
     facts, metrics, checkpoint, rounds = state
     added = entry(ROUNDS, rows=b"x" * 9000, actual_versions=[(client, ROUNDS) for client in range(300)])
     try:
@@ -183,7 +182,7 @@ def check_append(folder: Path, state: Any, at: int) -> None:
     ), f"at {at}"
 
 
-def test_members_at_other_versions_add_up_to_another_seal() -> None:
+def test_members_at_other_versions_have_another_digest() -> None:
     members = {-2: 4, 0: 0, 1: 4, 2: 3, 10**6: 4}
     digests = TableDigests().moved("known", {}, members.items())
     for client, version in members.items():
@@ -198,7 +197,7 @@ def test_members_at_other_versions_add_up_to_another_seal() -> None:
 
 
 @pytest.mark.parametrize("count", [4, pytest.param(60, marks=pytest.mark.slow)])
-def test_a_run_whose_journal_is_torn_goes_on_and_ends_alike_or_is_refused(
+def test_a_run_with_a_torn_journal_resumes_and_ends_alike_or_is_refused(
     memory: Path, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
     what = lossy(stop={"rounds": 12})

@@ -1,4 +1,4 @@
-"""Asynchronous rounds, without an event loop: the coordinator commits as soon as so many reports have come."""
+"""Asynchronous rounds without an event loop: the coordinator commits once the buffer is full."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ SECOND = 10**9
 
 
 def buffered(buffer: int = 2, quorum: int = 1, clients: int = 10, cohort: int = 5, **late: Any) -> Coordinator:
-    """A deadline of ten seconds."""
+    """Return a coordinator with a buffer and a deadline of ten seconds."""
     return joined_coordinator(clients, cohort, quorum, policy={"buffer": buffer, "late": late, "deadline_s": 10})
 
 
 def open_round(coordinator: Coordinator, now_s: float = 0.0) -> dict[int, Envelope]:
-    """The next round is open; returns what each of those that it asks will answer, some time."""
+    """Open the next round; return the report of each client that it asks."""
     cohort = cohort_of(coordinator, round(now_s * SECOND))
     return {client: report(coordinator, client, [client + 1.0, 0.0]) for client in cohort}
 
 
 def terms(closed: ClosedRound) -> list[tuple[int, float, float]]:
-    """(round, weight, first scalar) of each term of a commit."""
+    """Return (round, weight, first scalar) of each term of a commit."""
     assert isinstance(closed.commit, ScalarCommit)
     return [(term.round, term.weight, float(term.scalars[0, 0])) for term in closed.commit.terms]
 
@@ -44,7 +44,7 @@ def is_over(coordinator: Coordinator) -> bool:
     return coordinator.is_round_over
 
 
-def test_a_commit_is_made_as_soon_as_the_buffer_is_full_and_those_at_work_are_made_up_again() -> None:
+def test_a_full_buffer_commits_and_busy_clients_are_topped_up_to_the_cohort() -> None:
     coordinator = buffered(buffer=2)
     first = open_round(coordinator)
     a, b, *rest = first
@@ -95,7 +95,7 @@ def test_late_reports_alone_fill_a_buffer() -> None:
     assert coordinator.version == 2
 
 
-def test_a_buffer_that_is_full_when_its_round_opens_is_over_at_once() -> None:
+def test_a_round_that_opens_with_a_full_buffer_ends_at_once() -> None:
     coordinator = buffered(buffer=2)
     first = open_round(coordinator)
     a, b, c, d, _ = first
@@ -106,7 +106,7 @@ def test_a_buffer_that_is_full_when_its_round_opens_is_over_at_once() -> None:
     assert is_over(coordinator)
 
 
-def test_a_buffer_without_quorum_goes_on_filling() -> None:
+def test_a_buffer_without_quorum_continues_to_fill() -> None:
     coordinator = buffered(buffer=3, quorum=3, discount=0)
     first = open_round(coordinator)
     a, b, c, *_ = first
@@ -152,7 +152,7 @@ def test_without_a_deadline_a_client_is_waited_for_until_its_report_is_given_up(
     assert coordinator._rounds.get(0) is None and len(open_round(coordinator)) == 2
 
 
-def test_an_asynchronous_round_ends_when_nobody_is_left_to_answer() -> None:
+def test_an_asynchronous_round_ends_when_no_client_is_left_to_answer() -> None:
     coordinator = buffered(buffer=5)
     for envelope in open_round(coordinator).values():
         envelope.body[0] = np.array([np.nan, 1.0], "<f4").tobytes()
@@ -166,10 +166,10 @@ moves = st.lists(st.one_of(st.integers(0, 30), st.just("deadline")), max_size=60
 
 @settings(max_examples=60, deadline=None)
 @given(moves, st.integers(1, 5), st.integers(1, 4), st.integers(0, 60), st.booleans())
-def test_no_more_than_the_cohort_is_at_work_and_every_report_counts_at_most_once_whoever_answers_when(
+def test_at_most_the_cohort_works_and_every_report_counts_at_most_once(
     history: list[int | str], buffer: int, max_staleness: int, cut: int, is_timed: bool
 ) -> None:
-    """The clock stands still, so nobody's deadline passes while rounds do; every report says 1."""
+    """The clock stands still, so that no deadline passes; every report contains 1."""
 
     def fresh() -> Coordinator:
         policy = {"buffer": buffer, "late": {"max_staleness": max_staleness, "discount": 0}}

@@ -1,4 +1,4 @@
-"""The commits that a server holds: none too few, and none that a snapshot or the journal can stand in for."""
+"""The commits that a server keeps in memory: enough, and none that a snapshot or the journal can replace."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from seedbus.agents.server.commit_window import CommitWindow, LowestVersion
 
 
 class Archive:
-    """Where all commits are, as a journal has them: all but the newest for certain."""
+    """An archive of all commits, like the journal; only the newest may be missing."""
 
     def __init__(self) -> None:
         self.all: list[int] = []
@@ -41,7 +41,7 @@ def append(window: CommitWindow, archive: Archive, size: int = 1) -> None:
     st.one_of(st.none(), st.integers(1, 10)),
     st.one_of(st.none(), st.integers(1, 40)),
 )
-def test_whatever_was_let_go_any_stretch_can_be_had(
+def test_any_range_of_commits_is_available_after_pruning(
     steps: list[tuple[int, int]], commits: int | None, size: int | None
 ) -> None:
     window, archive = new_window(commits, size)
@@ -69,7 +69,7 @@ def test_a_follower_is_beyond_the_budget_if_it_misses_too_many_commits_or_bytes(
         assert window.is_beyond(version) == (len(missed) > 1 and (len(missed) > commits or sum(missed) > size))
 
 
-def test_without_a_budget_nobody_is_beyond_it_and_the_slowest_pins_history() -> None:
+def test_without_a_budget_the_slowest_client_pins_the_window() -> None:
     window, archive = new_window()
     for _ in range(50):
         append(window, archive)
@@ -79,7 +79,7 @@ def test_without_a_budget_nobody_is_beyond_it_and_the_slowest_pins_history() -> 
     assert window.since(0) == archive.all and archive.asked == [(0, 3)]
 
 
-def test_with_a_budget_who_never_took_part_pins_nothing() -> None:
+def test_with_a_budget_a_client_that_never_took_part_pins_nothing() -> None:
     window, archive = new_window(commits=10)
     for _ in range(500):
         append(window, archive)
@@ -87,7 +87,7 @@ def test_with_a_budget_who_never_took_part_pins_nothing() -> None:
     assert len(window) == 10
 
 
-def test_without_an_archive_everything_is_held() -> None:
+def test_without_an_archive_all_commits_are_kept() -> None:
     window = CommitWindow()
     for number in range(9):
         window.append(number)
@@ -96,7 +96,7 @@ def test_without_an_archive_everything_is_held() -> None:
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 9)), max_size=60))
-def test_the_slowest_is_the_lowest_version_that_is_there(steps: list[tuple[bool, int]]) -> None:
+def test_the_slowest_position_is_the_lowest_version_of_a_member(steps: list[tuple[bool, int]]) -> None:
     lowest, model = LowestVersion(), Counter[int]()
     for is_more, version in steps:
         if is_more:
@@ -111,7 +111,7 @@ def test_the_slowest_is_the_lowest_version_that_is_there(steps: list[tuple[bool,
 @given(
     st.lists(st.tuples(st.sampled_from(["enter", "move", "leave"]), st.integers(0, 5), st.integers(0, 9)), max_size=60)
 )
-def test_places_know_the_slowest_member_whoever_comes_moves_and_goes(steps: list[tuple[str, int, int]]) -> None:
+def test_positions_track_the_slowest_member_for_any_moves(steps: list[tuple[str, int, int]]) -> None:
     positions, stored = ClientPositions(6), dict[int, MemberPosition]()
     for step, client, version in steps:
         if step == "enter":

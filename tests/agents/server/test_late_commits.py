@@ -36,7 +36,7 @@ def test_a_late_report_is_read_and_kept_in_the_shape_of_its_own_round() -> None:
     assert (packed.scalars, packed.seeds) == (2 + (3 + 2) + (2 + 2 + 3), 1 + 2 + 3)
 
 
-def test_what_a_client_that_lags_is_told_holds_the_late_terms_and_is_counted() -> None:
+def test_a_catch_up_contains_the_late_terms_and_counts_their_bytes() -> None:
     coordinator = lenient_coordinator(discount=0)
     late = play_round(coordinator, 0)
     close_at_deadline(coordinator)
@@ -50,7 +50,7 @@ def test_what_a_client_that_lags_is_told_holds_the_late_terms_and_is_counted() -
     assert (tally.scalars, tally.seeds) == (6, 4), "three terms of two scalars, and the plan's own seed"
 
 
-def test_a_commit_holds_a_term_for_every_round_that_may_be_late() -> None:
+def test_a_commit_can_have_a_term_for_every_round_that_may_be_late() -> None:
     coordinator = lenient_coordinator(clients=2, max_staleness=400, discount=0)
     outstanding = []
     for _ in range(400):
@@ -71,7 +71,7 @@ answers = st.lists(st.tuples(st.sets(st.integers(0, 3)), st.sets(st.integers(0, 
 
 
 @given(answers, st.integers(1, 3), st.integers(1, 2), st.integers(0, 8))
-def test_whatever_comes_when_every_report_counts_at_most_once_and_a_restored_coordinator_agrees(
+def test_every_report_counts_at_most_once_in_any_order_and_after_restoring(
     history: list[tuple[set[int], set[int]]], max_staleness: int, quorum: int, cut: int
 ) -> None:
     options: dict[str, Any] = {"max_staleness": max_staleness, "algorithm": SCHEDULED, "quorum": quorum, "discount": 0}

@@ -1,4 +1,4 @@
-"""Members against a sorted list, and how little they cost."""
+"""The index of members against a sorted list, and its cost."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def assert_alike(members: MemberIndex, expected: set[int], size: int = CLIENTS) 
 
 
 @given(st.lists(steps, max_size=20))
-def test_they_are_a_sorted_list_whatever_happens_to_them(history: list[tuple[str, object]]) -> None:
+def test_members_equal_a_sorted_list_after_any_operations(history: list[tuple[str, object]]) -> None:
     members, expected = MemberIndex(CLIENTS), set[int]()
     for operation, client_ in history:
         if isinstance(client_, int):
@@ -52,7 +52,7 @@ def test_they_are_a_sorted_list_whatever_happens_to_them(history: list[tuple[str
 
 
 @given(st.integers(1, 70), st.data())
-def test_any_number_of_clients_will_do(size: int, data: st.DataObject) -> None:
+def test_any_number_of_clients_is_supported(size: int, data: st.DataObject) -> None:
     members, expected = MemberIndex(size), data.draw(st.sets(st.integers(0, size - 1)))
     members.update(expected)
     assert_alike(members, expected, size)
@@ -68,7 +68,7 @@ def test_members_that_were_left_out_are_back_even_after_a_failure() -> None:
 
 
 class _Counted(list[int]):
-    """A list that counts how often it is looked at."""
+    """A list that counts accesses."""
 
     looks = 0
 
@@ -86,7 +86,7 @@ class _Counted(list[int]):
         pytest.param(lambda members: members.update([3, 7]), id="coming back"),
     ],
 )
-def test_among_a_hundred_thousand_everything_costs_a_few_steps(act: Callable[[MemberIndex], object]) -> None:
+def test_operations_among_a_hundred_thousand_members_cost_a_few_steps(act: Callable[[MemberIndex], object]) -> None:
     members = MemberIndex(100_000)
     members.update(client for client in range(100_000) if client != 50_001)
     assert members[50_001] == 50_002

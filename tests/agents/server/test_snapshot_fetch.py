@@ -1,4 +1,4 @@
-"""How the server gets a snapshot, as a state machine alone: each event returns the requests to send."""
+"""The server's download of a snapshot as a state machine: each event returns the requests to send."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def describe(fetching: SnapshotFetch) -> FetchStep:
 
 
 def deliver(fetching: SnapshotFetch, request: Envelope) -> FetchStep:
-    """The source sends what it was asked for, and whatever it is asked next."""
+    """Answer requests as the source does until no request follows; return the last step."""
     while True:
         steps = [fetching.received(piece) for piece in SnapshotSource().pieces(request, REPLICA)]
         if not steps[-1].outgoing:
@@ -44,7 +44,7 @@ def deliver(fetching: SnapshotFetch, request: Envelope) -> FetchStep:
 
 
 @pytest.mark.parametrize("source", ["evaluator", "peer"])
-def test_a_snapshot_is_fetched_window_by_window_until_it_is_whole(source: str) -> None:
+def test_a_snapshot_is_fetched_window_by_window_until_complete(source: str) -> None:
     fetching = fetch(source)
     request = only(fetching.request())
     assert (request.client, request.round, request.base, fetching.awaits_evaluator) == (EVALUATOR, ROUND, VERSION, True)
@@ -73,7 +73,7 @@ def test_only_the_first_report_makes_a_peer_the_source() -> None:
 
 
 @pytest.mark.parametrize("event", ["left", "moved on", "none left"])
-def test_without_its_peer_the_evaluator_is_asked_for_the_pieces(event: str) -> None:
+def test_the_evaluator_is_asked_for_the_pieces_once_the_peer_is_gone(event: str) -> None:
     fetching = fetch("peer")
     fetching.request()
     describe(fetching)
@@ -88,14 +88,14 @@ def test_without_its_peer_the_evaluator_is_asked_for_the_pieces(event: str) -> N
     assert deliver(fetching, request).snapshot is not None
 
 
-def test_it_fails_once_the_evaluator_has_another_version() -> None:
+def test_a_fetch_fails_if_the_evaluator_has_another_version() -> None:
     fetching = fetch()
     fetching.request()
     assert fetching.received(chunks.description(Title(VERSION, 0, b""), EVALUATOR, ROUND)) == FetchStep(has_failed=True)
     assert not fetching.awaits_evaluator and len(fetching.request()) == 1
 
 
-def test_peers_are_trusted_again_after_a_snapshot_that_is_whole() -> None:
+def test_peers_are_trusted_again_after_a_complete_snapshot() -> None:
     fetching = fetch("peer")
     fetching.request()
     fetching.close_round()
@@ -118,7 +118,7 @@ def test_a_piece_that_is_refused_changes_nothing() -> None:
     assert deliver(fetching, request).snapshot is not None
 
 
-def test_what_is_abandoned_is_received_no_more() -> None:
+def test_an_abandoned_snapshot_is_not_received() -> None:
     fetching = fetch()
     request = only(fetching.request())
     fetching.abandon()

@@ -1,4 +1,4 @@
-"""How the server gives a snapshot out, as a state machine alone: each event returns the messages to send."""
+"""The server's distribution of a snapshot as a state machine: each event returns the messages to send."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_an_offer_ends_when_the_snapshot_is_installed_withdrawn_or_replaced() ->
 
 
 @pytest.mark.parametrize("is_of_peer", [False, True])
-def test_a_peers_snapshot_that_is_bad_is_held_no_more(is_of_peer: bool) -> None:
+def test_a_bad_snapshot_of_a_peer_is_dropped(is_of_peer: bool) -> None:
     offering, snapshot = offers(is_of_peer=is_of_peer)
     offering.take_new()
     for client in (1, 2):
@@ -61,14 +61,14 @@ def test_a_peers_snapshot_that_is_bad_is_held_no_more(is_of_peer: bool) -> None:
     assert offering.take_new() == (b"" if is_of_peer else None)
 
 
-def test_nothing_is_pulled_where_nothing_is_held() -> None:
+def test_a_pull_without_a_snapshot_is_refused() -> None:
     offering, _ = offers()
     offering.replace(None)
     with pytest.raises(NoSnapshot):
         offering.pulled(chunks.pull(TITLE, (0,), 2, ROUND), ROUND)
 
 
-def test_a_stored_snapshot_is_the_same_when_it_is_read() -> None:
+def test_a_stored_snapshot_is_read_back_unchanged() -> None:
     offering, snapshot = offers(is_of_peer=True)
     packed = offering.take_new()
     assert packed is not None and Snapshot.unpack(packed, SIZE) == snapshot

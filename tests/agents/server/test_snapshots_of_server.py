@@ -25,7 +25,7 @@ X0 = np.linspace(-1, 1, 200, dtype=np.float32)  # 800 bytes, 13 chunks
 
 
 class SnapshotScene:
-    """Three clients, all asked in every round; client 2 comes after so many rounds."""
+    """A coordinator with three clients that are asked in every round; client 2 joins after `rounds` rounds."""
 
     def __init__(self, source: str = "evaluator", rounds: int = 5, **options: Any) -> None:
         lag = Lag(snapshot_after_commits=2, source=source, chunk_bytes=SIZE, window=WINDOW)
@@ -79,7 +79,7 @@ class SnapshotScene:
         return chunks.title_of(self.truth, SIZE)
 
     def offered(self) -> Title:
-        """Client 2 is offered a snapshot."""
+        """Let client 2 be offered a snapshot; return its title."""
         self.open()
         (offer,) = self.request_snapshot()
         title = chunks.unpack(offer)
@@ -95,7 +95,7 @@ def reason(refusal: Any) -> str:
     return str(refusal.reason)
 
 
-def test_a_client_that_lags_is_offered_a_snapshot_and_the_others_get_their_plans() -> None:
+def test_a_lagging_client_is_offered_a_snapshot_and_others_get_their_plans() -> None:
     stage = SnapshotScene()
     assert [plan.client for plan in stage.open()] == [0, 1]
     (offer,) = stage.request_snapshot()
@@ -131,7 +131,7 @@ def test_a_snapshot_serves_until_it_is_older_than_the_budget() -> None:
     assert versions == [5, 5, 8, 8, 8, 11]
 
 
-def test_nothing_is_fetched_for_nobody() -> None:
+def test_no_snapshot_is_fetched_without_a_client_that_needs_it() -> None:
     stage = SnapshotScene(rounds=2)
     assert len(stage.open()) == 3 and stage.sent() == []
 
@@ -147,21 +147,21 @@ def test_absurd_chunks_are_refused(indices: tuple[int, ...], word: str) -> None:
     assert stage.sent() == []
 
 
-def test_only_who_was_offered_a_snapshot_pulls_it() -> None:
+def test_only_a_client_that_was_offered_a_snapshot_can_pull_it() -> None:
     stage = SnapshotScene()
     assert reason(stage.pull(0)) == "no-snapshot"
     title = stage.offered()
     assert reason(stage.pull(0, client=0)) == "not-offered"
     assert reason(stage.pull(0, client=7)) == "not-a-member"
     others = (Title(4, 13, title.digest), Title(5, 13, b"x" * 16))
-    for other in others:  # it is not where it was believed to be: it is told again what it is to do
+    for other in others:  # its version was not the expected one, so it gets its plan again
         assert stage.pull(0, client=0, title=other) is None
         assert [(envelope.kind, envelope.client) for envelope in stage.sent()] == [(Kind.PLAN, 0)]
     assert reason(stage.pull(0, client=0, title=others[0])) == "no-snapshot"
     assert stage.sent() == []
 
 
-def test_an_offer_is_good_for_a_few_times_all_chunks() -> None:
+def test_an_offer_allows_each_chunk_a_few_times() -> None:
     stage = SnapshotScene()
     title = stage.offered()
     sent = 0
@@ -184,7 +184,7 @@ def test_an_offer_is_good_for_a_few_times_all_chunks() -> None:
         max_leaves=8,
     ).filter(lambda body: isinstance(body, list)),
 )
-def test_whatever_comes_is_refused_or_harmless(kind: Kind, client: int, base: int, body: Any) -> None:
+def test_any_message_is_refused_or_harmless(kind: Kind, client: int, base: int, body: Any) -> None:
     stage = SnapshotScene("peer")
     stage.open()
     before = stage.coordinator.snapshots.pack()
@@ -222,7 +222,7 @@ def _damaged(piece: Envelope) -> Envelope:
     return Envelope(piece.kind, piece.client, piece.round, piece.base, [*rest, bytes([data[0] ^ 1]) + data[1:]])
 
 
-def test_pieces_that_nobody_asked_for_are_refused() -> None:
+def test_pieces_that_were_not_requested_are_refused() -> None:
     stage, request = _peer_asked()
     title = stage.title
     good = SnapshotSource().pieces(request, stage.truth)
@@ -269,7 +269,7 @@ def test_a_peer_that_does_not_deliver_is_replaced_in_the_next_round() -> None:
     assert (request.client, request.body) == (EVALUATOR, [SIZE, [[0, 2]]])
 
 
-def test_with_nobody_left_who_could_be_the_peer_the_evaluator_is() -> None:
+def test_the_evaluator_is_the_source_once_no_client_can_be_the_peer() -> None:
     stage = SnapshotScene("peer")
     stage.open()
     stage.give(stage.sent()[0])
@@ -338,7 +338,7 @@ def test_cohorts_are_drawn_as_without_snapshots() -> None:
     assert stage.coordinator.missing == [0, 1, 2]
 
 
-def test_a_server_that_crashed_asks_its_source_anew() -> None:
+def test_a_server_that_crashed_asks_its_source_again() -> None:
     stage, request = _peer_asked()
     pieces = SnapshotSource().pieces(request, stage.truth)
     assert stage.coordinator.reported(pieces[0]) is None

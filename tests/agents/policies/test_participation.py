@@ -152,7 +152,7 @@ def test_rarest_selects_all_clients_equally_often() -> None:
 
 
 @pytest.mark.parametrize(
-    ("clients", "cohort", "over", "asked"),
+    ("clients", "cohort", "over", "expected"),
     [(100, 10, 1.3, 13), (1000, 100, 1.1, 110), (100, 3, 1.1, 4), (100, 90, 1.3, 100), (10, 1, 1.0, 1)],
 )
 def test_over_selection_asks_a_multiple_of_the_cohort(clients: int, cohort: int, over: float, expected: int) -> None:
@@ -294,6 +294,6 @@ def test_a_restored_coordinator_keeps_its_learnt_deadline() -> None:
         ({"selection": {"policy": "best"}}, "best"),
     ],
 )
-def test_an_impossible_policy_is_refused_with_an_accepted_value(document: dict[str, Any], complaint: str) -> None:
+def test_an_impossible_policy_is_refused_with_an_accepted_value(said: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ValidationError, match=complaint):
-        Participation(clients=20, cohort=5, **document)
+        Participation(clients=20, cohort=5, **said)

@@ -145,8 +145,8 @@ def test_a_run_can_continue_while_missing_clients_are_offered_to_a_process(is_vi
 
 def test_one_willing_process_evaluates() -> None:
     harness = RegistrationHarness()
-    requests = [HostRequest(evaluates=False), HostRequest(evaluates=True), HostRequest(evaluates=True)]
-    assert [harness.offer(request).evaluates for request in requests] == [False, True, False]
+    host_requests = [HostRequest(evaluates=False), HostRequest(evaluates=True), HostRequest(evaluates=True)]
+    assert [harness.offer(host_request).evaluates for host_request in host_requests] == [False, True, False]
 
 
 def test_a_process_may_only_evaluate_when_no_other_process_does() -> None:
@@ -165,10 +165,10 @@ def test_a_process_may_only_evaluate_when_no_other_process_does() -> None:
         (HostRequest(count=2**32 - 2), "too-many", "4,?294,?967,?294 clients are asked for and 4 are left"),
     ],
 )
-def test_an_impossible_request_is_declined_and_takes_nothing(request: HostRequest, reason: str, detail: str) -> None:
+def test_an_impossible_request_is_declined_and_takes_nothing(wish: HostRequest, reason: str, detail: str) -> None:
     harness = RegistrationHarness()
     harness.register(HostRequest(((2, 3),), evaluates=False))
-    declined = harness.decline(request)
+    declined = harness.decline(wish)
     assert declined.reason == reason and re.search(detail, declined.detail)
     assert harness.offer(HostRequest(count=4)) == Offer(HOST - 1, ((0, 1), (4, 5)), True, b"the scenario")
 

@@ -140,10 +140,10 @@ def test_no_snapshot_is_fetched_without_a_client_that_needs_it() -> None:
     ("wanted", "word"),
     [((13,), "no-chunk"), ((2**31,), "no-chunk"), ((0, 1, 2, 3), "bad-payload"), ((0, 2, 1), "bad-payload")],
 )
-def test_absurd_chunks_are_refused(indices: tuple[int, ...], word: str) -> None:
+def test_absurd_chunks_are_refused(wanted: tuple[int, ...], word: str) -> None:
     stage = SnapshotScene()
     stage.offered()
-    assert reason(stage.pull(*indices)) == word
+    assert reason(stage.pull(*wanted)) == word
     assert stage.sent() == []
 
 

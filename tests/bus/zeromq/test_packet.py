@@ -66,8 +66,8 @@ def test_a_packet_survives_a_round_trip(type: Type, session: bytes, content: byt
 
 
 @given(st.sampled_from([b"", RUN]), wishes)
-def test_a_hello_survives_a_round_trip(run: bytes, request: HostRequest) -> None:
-    assert packet.read_hello(packet.hello(run, request)) == (run, request)
+def test_a_hello_survives_a_round_trip(run: bytes, asked: HostRequest) -> None:
+    assert packet.read_hello(packet.hello(run, asked)) == (run, asked)
 
 
 def test_a_hello_has_a_limited_number_of_spans() -> None:
@@ -132,7 +132,7 @@ def test_a_number_is_encoded_in_the_fewest_bytes(value: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "written"), [(0, "00"), (127, "7f"), (128, "8001"), (300, "ac02"), (65_536, "808004")]
+    ("value", "encoded"), [(0, "00"), (127, "7f"), (128, "8001"), (300, "ac02"), (65_536, "808004")]
 )
 def test_numbers_are_leb128(value: int, encoded: str) -> None:
     assert packet.number(value) == bytes.fromhex(encoded)

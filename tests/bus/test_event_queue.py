@@ -46,7 +46,7 @@ def by_event_queue(plan: list[Script], latest_ns: int | None) -> list[tuple[int,
     def add(each: Script) -> None:
         def happen() -> None:
             log.append((queue.now_ns, number))
-            for one in each.then:
+            for one in each.follow_ups:
                 add(one)
 
         number, event = next(numbers), Event(happen)
@@ -87,7 +87,7 @@ def by_heap(plan: list[Script], latest_ns: int | None) -> list[tuple[int, int]]:
             if not each.cancelled:
                 now_ns = due_ns
                 log.append((now_ns, number))
-                for one in each.then:
+                for one in each.follow_ups:
                     add(one)
 
     for each in plan:

@@ -26,7 +26,7 @@ def test_a_closed_connection_does_not_mix_up_the_frames_of_another() -> None:
         context,
         "tcp://127.0.0.1:*",
         2**20,
-        messages=on_message,
+        heard=on_message,
         left=lambda connection, why: None,
         refused=lambda who, reason, detail: None,
     )

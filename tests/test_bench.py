@@ -1,4 +1,4 @@
-"""The table of benchmarks: what a row says of its baseline, limit and aim, and what becomes of parts that fail."""
+"""The table of benchmarks: each row's baseline, limit and aim, and parts that fail."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_what_a_part_prints_is_its_rows_and_what_others_print_is_not() -> None:
 
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Makes `fake` the only part, which goes on as it is told after its first rows."""
+    """Return a function that makes `fake` the only part; it runs the given statement after its first rows."""
 
     def made(then: str) -> Path:
         (tmp_path / "fake.py").write_text(FAKE.format(then=then))
@@ -108,9 +108,9 @@ def test_one_table_shows_what_was_measured_and_why_the_rest_was_not(
         bench.main()
     shown, progress = capfd.readouterr()
     assert int(ended.value.code or 0) == code
-    told = json.loads(file.read_text())
-    assert [(row["name"], row["ours"]) for row in told["rows"]] == [("one", 1.0)] and told["quick"]
-    assert told["skipped"] == ["two: not here.", "fake: failed (ValueError: no memory)"][: 1 + code]
+    document = json.loads(file.read_text())
+    assert [(row["name"], row["ours"]) for row in document["rows"]] == [("one", 1.0)] and document["quick"]
+    assert document["skipped"] == ["two: not here.", "fake: failed (ValueError: no memory)"][: 1 + code]
     assert "not measured: two: not here." in shown and "fake (1 of 1)" in progress
     assert ("no memory" in shown) == bool(code)
 

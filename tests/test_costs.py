@@ -1,4 +1,4 @@
-"""The model of what a round costs: it counts what runs do, and finds costs that are known."""
+"""The cost model of a round: it counts the operations of a run, and its fit recovers known costs."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ def test_a_round_is_counted_by_hand() -> None:
     assert counts(replace(point, has_network=False))[0] == 0
 
 
-def test_lag_is_what_a_lottery_gives() -> None:
+def test_the_mean_lag_is_that_of_random_cohorts() -> None:
     point, rng = Point(clients=40, cohort=5, perturbations=1, steps=1, dimension=1, rounds=30), np.random.default_rng(3)
     seen: list[int] = []
     for _ in range(300):
-        stands = np.zeros(40, int)
+        versions = np.zeros(40, int)
         for number in range(point.rounds):
             asked = rng.choice(40, 5, replace=False)
-            seen += (number - stands[asked]).tolist() if number >= WARM else []
-            stands[asked] = number
+            seen += (number - versions[asked]).tolist() if number >= WARM else []
+            versions[asked] = number
     assert mean_lag(point) == pytest.approx(np.mean(seen), rel=0.03)
 
 
@@ -48,7 +48,7 @@ def document(point: Point) -> dict[str, Any]:
 
 @pytest.mark.parametrize("is_private", [False, True])
 def test_a_run_does_what_is_counted(is_private: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everybody is asked, so that lag is no lottery. Two runs differ by so many rounds."""
+    """All clients are asked, so lag is not random. Two runs differ by two rounds."""
     done: dict[str, int] = {}
     methods: dict[str, Any] = {name: getattr(NumbaDirections, name) for name in ("perturb", "accumulate", "fold")}
 
@@ -75,18 +75,18 @@ def test_a_run_does_what_is_counted(is_private: bool, tmp_path: Path, monkeypatc
 
 
 def test_known_costs_are_found_again() -> None:
-    found = fit(model.FIT, [float(counts(point) @ COSTS) for point in model.FIT])
-    assert found == pytest.approx(COSTS, rel=1e-6)
+    fitted = fit(model.FIT, [float(counts(point) @ COSTS) for point in model.FIT])
+    assert fitted == pytest.approx(COSTS, rel=1e-6)
 
 
 def test_noise_moves_predictions_no_more_than_itself() -> None:
     rng = np.random.default_rng(5)
     noisy = [float(counts(point) @ COSTS * rng.uniform(0.95, 1.05)) for point in model.FIT]
-    found = fit(model.FIT, noisy)
-    assert (found >= 0).all()
+    fitted = fit(model.FIT, noisy)
+    assert (fitted >= 0).all()
     for points in model.CHECKED.values():
         for point in points:
-            assert counts(point) @ found == pytest.approx(counts(point) @ COSTS, rel=0.12)
+            assert counts(point) @ fitted == pytest.approx(counts(point) @ COSTS, rel=0.12)
 
 
 def test_what_is_checked_was_not_fitted() -> None:
@@ -97,11 +97,11 @@ def test_what_is_checked_was_not_fitted() -> None:
 
 def test_tables_and_plots_hold_every_point() -> None:
     points = [*model.FIT, *(point for points in model.CHECKED.values() for point in points)]
-    found = {point: float(counts(point) @ COSTS) / 0.9 for point in points}
-    told = model.tables(COSTS, found)
-    assert told.count("-10%") == len(points) and "10% in the median and 10% at most" in told
-    assert "| perturbing a coordinate | 1.5 ns |" in told and "| a round | 3 ms |" in told
-    drawing = ElementTree.fromstring(model.page(model.plots(COSTS, found)))
+    measured = {point: float(counts(point) @ COSTS) / 0.9 for point in points}
+    table = model.tables(COSTS, measured)
+    assert table.count("-10%") == len(points) and "10% in the median and 10% at most" in table
+    assert "| perturbing a coordinate | 1.5 ns |" in table and "| a round | 3 ms |" in table
+    drawing = ElementTree.fromstring(model.page(model.plots(COSTS, measured)))
     svg = "{http://www.w3.org/2000/svg}"
     assert len(drawing.findall(f"{svg}svg")) == len(model.AXES)
     assert len(drawing.findall(f".//{svg}polyline")) == len(model.AXES)

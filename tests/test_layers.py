@@ -82,8 +82,8 @@ def test_there_is_something_to_read() -> None:
 @each(PACKAGE)
 def test_a_module_imports_only_from_the_layers_below_it(path: Path) -> None:
     layer = name(path).split("/")[0]
-    ours = {full.split(".")[1] for full in imports(tree(path)) if full.startswith("seedbus.")}
-    assert ours <= ALLOWED.get(layer, set(ALLOWED)) | set(GROUND)
+    own = {full.split(".")[1] for full in imports(tree(path)) if full.startswith("seedbus.")}
+    assert own <= ALLOWED.get(layer, set(ALLOWED)) | set(GROUND)
 
 
 @pytest.mark.parametrize("name", GROUND)
@@ -105,10 +105,10 @@ ROOMS = sorted(name for name, path in MODULES.items() if path.name == "__init__.
 @cache
 def imported(name: str) -> frozenset[str]:
     """The modules of ours that a module imports, wherever in the file, and if only for its types."""
-    found = set()
+    modules = set()
     for full in imports(tree(MODULES[name])):
-        found |= {full} & MODULES.keys() or {full.rpartition(".")[0]} & MODULES.keys()
-    return frozenset(found - {name})
+        modules |= {full} & MODULES.keys() or {full.rpartition(".")[0]} & MODULES.keys()
+    return frozenset(modules - {name})
 
 
 @pytest.mark.parametrize("room", ROOMS)

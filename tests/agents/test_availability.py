@@ -1,4 +1,4 @@
-"""The clients that are there when several availability faults apply, also in a resumed run."""
+"""The available clients under several availability faults, also in a resumed run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from seedbus.bus import KeyedRandom, Kind
 
 @dataclass(frozen=True)
 class Away:
-    """Clients that are away in the given spans of rounds, the last one not included."""
+    """A fault that keeps clients away in the given half-open spans of rounds."""
 
     spans: Sequence[tuple[int, int, int]]
     is_announced: bool = True
@@ -56,7 +56,9 @@ def walk(population: Availability, rounds: Iterable[int]) -> list[Moves]:
 
 @given(presences=st.lists(aways, min_size=1, max_size=4))
 @settings(max_examples=200, deadline=None)
-def test_a_client_is_there_while_nothing_keeps_it_away_and_brings_the_worst_that_it_met(presences: list[Away]) -> None:
+def test_a_client_is_available_while_no_fault_applies_and_returns_with_the_worst_loss_of_state(
+    presences: list[Away],
+) -> None:
     def keeping(client: int, round: int) -> list[Away]:
         return [each for each in presences if any(c == client and s <= round < u for c, s, u in each.spans)]
 
@@ -66,7 +68,7 @@ def test_a_client_is_there_while_nothing_keeps_it_away_and_brings_the_worst_that
     for each in presences:
         worst |= {c: max(worst[c], RETURNS.index(each.returns)) for c in worst if each in keeping(c, 0)}
     for round in range(1, 14):
-        moves, arrived, left = population.advance(round, 0), [], []
+        moves, arrived, departed = population.advance(round, 0), [], []
         for client in range(4):
             before, now = keeping(client, round - 1), keeping(client, round)
             if before and not now:
@@ -75,11 +77,11 @@ def test_a_client_is_there_while_nothing_keeps_it_away_and_brings_the_worst_that
                 worst[client] = max(worst.get(client, 0), *(RETURNS.index(each.returns) for each in now))
             was_said, is_said = (any(each.is_announced for each in those) for those in (before, now))
             if is_said and not was_said:
-                left.append(client)
+                departed.append(client)
             assert (client in population.away) == bool(now)
             assert population.has_left(client) == is_said
         assert moves.arrived == arrived
-        assert set(left) <= set(moves.left) <= {client for client in range(4) if population.has_left(client)}
+        assert set(departed) <= set(moves.left) <= {client for client in range(4) if population.has_left(client)}
         away = [client for client in range(4) if keeping(client, round)]
         assert population.in_time == 4 - len(away)
     assert population.is_over and not population.away
@@ -87,23 +89,23 @@ def test_a_client_is_there_while_nothing_keeps_it_away_and_brings_the_worst_that
 
 @given(presences=st.lists(st.one_of(anything, aways), max_size=4), at=moments, cut=st.integers(0, 12))
 @settings(max_examples=200, deadline=None)
-def test_one_jump_on_resuming_leads_to_where_all_the_steps_led(
+def test_a_single_advance_on_resuming_equals_all_the_steps(
     presences: list[AvailabilityFault], at: list[tuple[int, int]], cut: int
 ) -> None:
-    whole, made = (Availability(presences, 5, CLIENTS) for _ in range(2))
+    stepped, restored = (Availability(presences, 5, CLIENTS) for _ in range(2))
     for round, now_ns in at[:cut]:
-        whole.advance(round, now_ns)
-    made.unpack(msgpack.unpackb(msgpack.packb(whole.pack()), strict_map_key=False))
+        stepped.advance(round, now_ns)
+    restored.unpack(msgpack.unpackb(msgpack.packb(stepped.pack()), strict_map_key=False))
     for round, now_ns in at[cut:]:
-        assert made.advance(round, now_ns) == whole.advance(round, now_ns)
-        assert made.next_ns() == whole.next_ns() and made.pack() == whole.pack()
-        assert set(made.away) == set(whole.away) and made.in_time == whole.in_time
-    assert made.at_start == whole.at_start
+        assert restored.advance(round, now_ns) == stepped.advance(round, now_ns)
+        assert restored.next_ns() == stepped.next_ns() and restored.pack() == stepped.pack()
+        assert set(restored.away) == set(stepped.away) and restored.in_time == stepped.in_time
+    assert restored.at_start == stepped.at_start
 
 
 @given(presences=st.lists(anything, min_size=1, max_size=3), at=moments)
 @settings(max_examples=100, deadline=None)
-def test_the_moves_name_the_clients_that_came_and_those_that_left(
+def test_moves_name_the_clients_that_arrived_and_left(
     presences: list[AvailabilityFault], at: list[tuple[int, int]]
 ) -> None:
     population = Availability(presences, 5, CLIENTS)
@@ -125,7 +127,7 @@ def test_messages_to_and_from_clients_that_are_away_are_lost_and_no_others() -> 
     assert not population.stops((Kind.PLAN, 1, 5, 0, 0), False)
 
 
-def test_only_what_could_be_forgotten_is_kept_of_those_who_are_away() -> None:
+def test_only_the_possible_loss_of_state_is_stored_for_absent_clients() -> None:
     steady = Away([(client, 0, 100) for client in range(1000)], returns="without-state")
     passing = Away([(7, 2, 3)], returns="from-another-run")
     population = Availability([steady, passing], 1, 1000)

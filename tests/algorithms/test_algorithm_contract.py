@@ -1,4 +1,4 @@
-"""What every algorithm keeps: an algorithm joins this suite by being a file in the folder."""
+"""The contract of every algorithm. An algorithm joins this suite by being a file in the folder."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ each_algorithm = pytest.mark.parametrize("algorithm", CASES)
 
 @pytest.fixture(params=CASES, scope="module")
 def run(request: pytest.FixtureRequest) -> Rehearsal:
-    """Seven rounds of three clients (of one, where an algorithm is for one)."""
+    """Seven rounds of three clients, or of one client for single-client algorithms."""
     clients = min(3, getattr(request.param, "most_clients", None) or 3)
     return algorithm_cases.rehearse(request.param, ROUNDS, clients=clients)
 
@@ -54,7 +54,7 @@ def newcomer(run: Rehearsal) -> Replica:
 
 
 def spoiled(algorithm: Any, report: Any, value: float) -> Any:
-    """A report in which one number is another."""
+    """Return a copy of a report with one number replaced."""
     wrong = np.array(algorithm.values(report))
     wrong.flat[-1] = value
     return algorithm.with_values(report, wrong)
@@ -65,10 +65,10 @@ def of_shape(report: Any, values: Any) -> Any:
     return values if is_scalars else dataclasses.replace(report, vectors=values)
 
 
-# what it says of itself
+# description and fields
 
 
-def test_every_algorithm_of_the_papers_is_found() -> None:
+def test_every_algorithm_of_the_papers_is_discovered() -> None:
     averaging = {"fedavg", "fedavgm", "fedprox", "fedacg", "feddyn", "fedcm", "feddc", "scaffold"}
     adaptive = {"fedadam", "fedyogi", "fedadagrad"}
     assert {"decomfl", "hiso", "mezo", "fedzo", "dzopa", "zone-s"} | averaging | adaptive <= set(algorithms())
@@ -76,20 +76,20 @@ def test_every_algorithm_of_the_papers_is_found() -> None:
 
 
 @each_algorithm
-def test_it_is_frozen(algorithm: Any) -> None:
+def test_an_algorithm_is_frozen(algorithm: Any) -> None:
     for field in type(algorithm).model_fields:
         with pytest.raises(ValidationError, match="frozen"):
             setattr(algorithm, field, getattr(algorithm, field))
 
 
 @each_algorithm
-def test_it_refuses_a_field_that_it_does_not_have(algorithm: Any) -> None:
+def test_an_algorithm_refuses_an_unknown_field(algorithm: Any) -> None:
     with pytest.raises(ValidationError, match=r"(?s)learning_rat\b.*Extra inputs"):
         type(algorithm)(learning_rat=0.1)
 
 
 @each_algorithm
-def test_it_describes_itself_and_every_field(algorithm: Any) -> None:
+def test_an_algorithm_and_every_field_have_a_description(algorithm: Any) -> None:
     assert "arXiv" in (type(algorithm).__doc__ or "")
     assert algorithm.name in algorithms()
     for name, field in type(algorithm).model_fields.items():
@@ -97,7 +97,7 @@ def test_it_describes_itself_and_every_field(algorithm: Any) -> None:
 
 
 @each_algorithm
-def test_its_fields_survive_being_written_down(algorithm: Any) -> None:
+def test_fields_survive_a_round_trip_as_text(algorithm: Any) -> None:
     assert type(algorithm).model_validate_json(algorithm.model_dump_json()) == algorithm
 
 
@@ -127,7 +127,7 @@ def test_local_work_leaves_the_replica_untouched_and_is_deterministic(run: Rehea
     run.algorithm.check(plan, first)
 
 
-def test_local_work_evaluates_the_loss_as_often_as_it_says(run: Rehearsal) -> None:
+def test_local_work_evaluates_the_loss_as_often_as_declared(run: Rehearsal) -> None:
     for plan in run.plans:
         own = objective(run.algorithm, 0, plan.round)
         run.algorithm.local(run.replica, None, plan, own)
@@ -141,11 +141,11 @@ def test_diagnostics_are_figures_that_leave_the_replica_untouched(run: Rehearsal
     assert bits(run.replica) == before
 
 
-# the only transition
+# apply
 
 
 def test_every_round_moves_every_field(run: Rehearsal) -> None:
-    """Without which the rest of this file would prove nothing."""
+    """Otherwise the rest of this file would prove nothing."""
     replica, moving = newcomer(run), set()
     for commit in run.commits:
         before = replica.digests()
@@ -157,7 +157,7 @@ def test_every_round_moves_every_field(run: Rehearsal) -> None:
 
 @settings(deadline=None, max_examples=8)
 @given(cuts=st.sets(st.integers(1, ROUNDS - 1)), seen_again=st.integers(0, 2))
-def test_commits_fold_alike_one_by_one_all_at_once_and_in_chunks(
+def test_commits_fold_to_the_same_bits_one_by_one_all_at_once_and_in_chunks(
     run: Rehearsal, cuts: set[int], seen_again: int
 ) -> None:
     replica = newcomer(run)
@@ -181,7 +181,7 @@ def test_a_commit_folded_twice_changes_nothing(run: Rehearsal) -> None:
 @pytest.mark.parametrize("offered", [[2], [1, 3], [1, 2, 4], [3, 1, 2]])
 def test_a_gap_is_refused_and_leaves_the_replica_untouched(run: Rehearsal, offered: list[int]) -> None:
     replica = newcomer(run)
-    if run.algorithm.is_dense:  # a commit is a whole replica, and follows on none
+    if run.algorithm.is_dense:  # a dense commit is a complete replica and needs no predecessor
         run.algorithm.apply(replica, [run.commits[version - 1] for version in offered])
         assert replica.version == max(offered)
         return
@@ -205,7 +205,7 @@ def test_neither_blocks_nor_threads_change_a_bit(
     assert bits(report) == bits(run.reports[0][0])
 
 
-def test_what_a_laggard_receives_brings_it_to_the_same_bits(run: Rehearsal) -> None:
+def test_a_catch_up_brings_a_laggard_to_the_same_bits(run: Rehearsal) -> None:
     for version in (0, 3, ROUNDS - 1, ROUNDS):
         replica = newcomer(run)
         run.algorithm.apply(replica, run.commits[:version])
@@ -217,7 +217,7 @@ def test_what_a_laggard_receives_brings_it_to_the_same_bits(run: Rehearsal) -> N
 
 
 def test_a_client_is_never_handed_the_servers_own_vectors(run: Rehearsal) -> None:
-    """What a follower does to its replica changes no commit, and so nobody else's replica."""
+    """A client's changes to its replica change no commit, and so no other replica."""
     before = bits(run.commits)
     replica = newcomer(run)
     run.algorithm.apply(replica, run.commits)
@@ -242,7 +242,7 @@ def test_another_process_replays_to_the_same_digests(tmp_path: Path) -> None:
 # the server
 
 
-def test_the_order_of_arrival_does_not_show_in_a_commit(run: Rehearsal) -> None:
+def test_the_order_of_arrival_does_not_change_a_commit(run: Rehearsal) -> None:
     for plan, reports, commit, state in zip(run.plans, run.reports, run.commits, run.states, strict=True):
         backwards = dict(reversed(reports.items()))
         assert bits(run.algorithm.aggregate(state, plan, backwards)[0]) == bits(commit)
@@ -250,9 +250,9 @@ def test_the_order_of_arrival_does_not_show_in_a_commit(run: Rehearsal) -> None:
 
 def test_the_servers_state_survives_a_checkpoint(run: Rehearsal) -> None:
     for plan, reports, commit, state in zip(run.plans, run.reports, run.commits, run.states, strict=True):
-        kept = msgpack.unpackb(msgpack.packb(state))
-        assert bits(kept) == bits(state)
-        assert bits(run.algorithm.aggregate(kept, plan, reports)[0]) == bits(commit)
+        restored = msgpack.unpackb(msgpack.packb(state))
+        assert bits(restored) == bits(state)
+        assert bits(run.algorithm.aggregate(restored, plan, reports)[0]) == bits(commit)
 
 
 def test_aggregating_leaves_state_and_reports_untouched(run: Rehearsal) -> None:
@@ -261,8 +261,8 @@ def test_aggregating_leaves_state_and_reports_untouched(run: Rehearsal) -> None:
     assert (bits(run.states), bits(run.reports)) == before
 
 
-def test_scalars_are_everywhere_as_they_travel(run: Rehearsal) -> None:
-    """In reports and in commits there is no number that the wire's format does not hold."""
+def test_scalars_are_rounded_to_the_wire_format_everywhere(run: Rehearsal) -> None:
+    """Reports and commits contain only numbers that the wire format represents exactly."""
     if run.algorithm.is_dense:
         received = [
             run.algorithm.unpack_report(over_the_wire(run.algorithm.pack_report(plan, r).body), plan)
@@ -312,21 +312,23 @@ def test_a_report_of_another_shape_is_refused(run: Rehearsal) -> None:
 # the wire
 
 
-def test_plans_reports_and_commits_come_out_as_they_went_in(run: Rehearsal) -> None:
+def test_plans_reports_and_commits_survive_a_round_trip(run: Rehearsal) -> None:
     algorithm = run.algorithm
     for plan, reports in zip(run.plans, run.reports, strict=True):
-        told = algorithm.unpack_plan(over_the_wire(algorithm.pack_plan(plan).body), plan.round, plan.version)
-        assert algorithm.pack_plan(told) == algorithm.pack_plan(plan)
-        assert (told.round, told.version) == (plan.round, plan.version)
+        received_plan = algorithm.unpack_plan(over_the_wire(algorithm.pack_plan(plan).body), plan.round, plan.version)
+        assert algorithm.pack_plan(received_plan) == algorithm.pack_plan(plan)
+        assert (received_plan.round, received_plan.version) == (plan.round, plan.version)
         for report in reports.values():
-            answered = algorithm.unpack_report(over_the_wire(algorithm.pack_report(plan, report).body), told)
-            assert bits(answered) == bits(report)
+            received_report = algorithm.unpack_report(
+                over_the_wire(algorithm.pack_report(plan, report).body), received_plan
+            )
+            assert bits(received_report) == bits(report)
     for first in range(ROUNDS + 1):
         packed = algorithm.pack_log(run.commits[first:])
         assert bits(algorithm.unpack_commits(over_the_wire(packed.body))) == bits(run.commits[first:])
 
 
-def test_a_bit_that_differs_shows_in_the_digest_of_its_field(run: Rehearsal) -> None:
+def test_a_flipped_bit_changes_the_digest_of_its_field(run: Rehearsal) -> None:
     for name in run.replica.fields:
         replica = run.replica.copy()
         replica.fields[name].view(np.uint32)[DIMENSION - 1] ^= 1

@@ -1,4 +1,4 @@
-"""Clients that work together: less is computed, and every answer is the one that each would give alone."""
+"""Clients of one process share work: less is computed, and every answer equals the one that each client gives alone."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LIARS = [Byzantine(attack="replay", clients=[1]), Byzantine(attack="scale", by=1
 
 
 class Cliff(Quadratic):
-    """Too steep for the wire, from one local step on."""
+    """An objective whose scalars exceed the wire format from a given local step on."""
 
     step, height = 0, 1e7
 
@@ -51,21 +51,22 @@ class Cliff(Quadratic):
 
 
 def objectives(round: int) -> list[Any]:
-    """Five clients' at one point; two are too steep for float16, at the first step or at the second."""
-    made = [(Cliff if client in (1, 3) else Quadratic)(DIMENSION, client, round) for client in range(5)]
-    made[3].step = 1  # type: ignore[attr-defined]
-    for objective in made:
-        objective.point = made[0].point
-    return made
+    """Return five clients' objectives at one point; two are too steep for float16, at the first or at the second
+    step."""
+    created = [(Cliff if client in (1, 3) else Quadratic)(DIMENSION, client, round) for client in range(5)]
+    created[3].step = 1  # type: ignore[attr-defined]
+    for objective in created:
+        objective.point = created[0].point
+    return created
 
 
-def outcome(found: Any) -> Any:
-    return (found.reason, str(found)) if isinstance(found, Declined) else bits(found)
+def outcome(result: Any) -> Any:
+    return (result.reason, str(result)) if isinstance(result, Declined) else bits(result)
 
 
 @pytest.mark.parametrize(("name", "case"), CASES)
 @pytest.mark.parametrize("precision", ["float32", "float16"])
-def test_scalars_are_those_of_each_alone_to_the_bit(name: str, case: str, precision: str) -> None:
+def test_shared_work_gives_the_same_scalars_as_separate_work(name: str, case: str, precision: str) -> None:
     algorithm = make(name, **CONFIGURATIONS[name][case] | {"precision": precision})
     replica = algorithm.replica(x0())
     for round in (0, 3, 5):
@@ -87,9 +88,9 @@ def process(most: int, monkeypatch: pytest.MonkeyPatch, verify_every: int = 0) -
     monkeypatch.setattr(followers, "MAX_TOGETHER", most)
     offer, tampering = Offer(HOST, ((0, 5),), True, b""), Tampering(LIARS, 1, 6)
     options: dict[str, Any] = {"split": "test", "observer": EventRecorder(), "tampering": tampering, "gathers": True}
-    made = Followers(offer, ALGORITHM, PROBLEM, verify_every=verify_every, **options)
-    made.welcome(encode(messages.welcome(ALGORITHM, HOST, 0, [0] * 7, []))[0])
-    return made
+    hosted = Followers(offer, ALGORITHM, PROBLEM, verify_every=verify_every, **options)
+    hosted.welcome(encode(messages.welcome(ALGORITHM, HOST, 0, [0] * 7, []))[0])
+    return hosted
 
 
 def commits(first: int, last: int) -> list[Any]:
@@ -126,7 +127,7 @@ some_frames = st.lists(
 
 @settings(deadline=None, max_examples=60)
 @given(some_frames, st.integers(2, 6), st.sampled_from([0, 1]))
-def test_frames_are_answered_as_they_are_one_by_one(frames: list[bytes], most: int, verify_every: int) -> None:
+def test_frames_handled_together_are_answered_as_one_by_one(frames: list[bytes], most: int, verify_every: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         together, alone = (process(count, patch, verify_every) for count in (most, 1))
     answers = [alone.handle(frame) for frame in frames]
@@ -136,7 +137,7 @@ def test_frames_are_answered_as_they_are_one_by_one(frames: list[bytes], most: i
     }
 
 
-def test_a_cohort_at_one_version_makes_the_first_steps_points_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cohort_at_one_version_perturbs_the_model_once_for_the_first_step(monkeypatch: pytest.MonkeyPatch) -> None:
     perturbed, perturb = [0], NumbaDirections.perturb
 
     def counted(self: Any, *arguments: Any, **where: Any) -> None:
@@ -148,16 +149,16 @@ def test_a_cohort_at_one_version_makes_the_first_steps_points_once(monkeypatch: 
     counts = []
     for most, verify_every in ((64, 0), (2, 0), (1, 0), (64, 1)):
         with monkeypatch.context() as patch:
-            made = process(most, patch, verify_every)
+            hosted = process(most, patch, verify_every)
         perturbed[0] = 0
-        assert {decode(answer).kind for (answer,) in made.handle_all(frames)} == {Kind.REPORT}
+        assert {decode(answer).kind for (answer,) in hosted.handle_all(frames)} == {Kind.REPORT}
         counts.append(perturbed[0])
-    # three perturbations a step: of the first step for a group, of the second for each client
+    # three perturbations a step: shared by a group in the first step, one per client in the second
     assert counts == [3 + 12, 6 + 12, 12 + 12, 12 + 12]
 
 
 @pytest.mark.parametrize("verify", [False, True])
-def test_a_run_is_the_same_whoever_works_together(
+def test_a_run_does_not_depend_on_the_grouping_of_clients(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verify: bool
 ) -> None:
     faults = [{"fault": "byzantine", "attack": "replay", "fraction": 0.3}, {"fault": "duplicate", "probability": 0.3}]

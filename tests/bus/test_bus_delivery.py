@@ -1,4 +1,4 @@
-"""The bus from end to end: who gets what, the row that every message leaves, and a bus cut in two in mid-flight."""
+"""The bus end to end: recipients, the ledger row of every message, and a restart with messages in flight."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_message_reaches_its_recipient_and_nobody_else() -> None:
     }
 
 
-def test_letters_are_read_in_the_order_of_their_arrival() -> None:
+def test_messages_are_read_in_the_order_of_their_arrival() -> None:
     clock = VirtualClock()
     mailbox = Mailbox("reader", clock)
     for receipt in range(5):
@@ -83,7 +83,7 @@ def test_letters_are_read_in_the_order_of_their_arrival() -> None:
     assert clock.run(read()) == [0, 1, 2, 3, 4]
 
 
-def test_a_delivered_message_leaves_a_row_of_all_that_it_cost() -> None:
+def test_a_delivered_message_leaves_a_row_with_all_its_costs() -> None:
     harness = Harness(rules=[Hold(3 * MS)], transport=Framed)
     envelope = report(300, 70_000, 7, size=220)
     frame, header = encode(envelope)
@@ -96,7 +96,7 @@ def test_a_delivered_message_leaves_a_row_of_all_that_it_cost() -> None:
     ]
 
 
-def test_totals_are_what_the_rows_add_up_to() -> None:
+def test_totals_are_the_sums_of_the_rows() -> None:
     harness = Harness(SLOW, [Lose(0.3)], transport=Framed)
     for number in range(40):
         harness.bus.send(plan(number % 4, number, size=number), Tally(number, 1, 2 * number, 0))
@@ -112,19 +112,19 @@ def test_totals_are_what_the_rows_add_up_to() -> None:
 @pytest.mark.parametrize("arriving", [False, True], ids=["on-sending", "on-arrival"])
 @pytest.mark.parametrize("make", [plan, report])
 def test_a_message_dropped_by_a_rule_still_costs_its_bytes(make: Callable[..., Envelope], arriving: bool) -> None:
-    harness, whole = Harness(rules=[Lose(arriving=arriving)], transport=Framed), Harness(transport=Framed)
-    for bus in (harness.bus, whole.bus):
+    harness, faultless = Harness(rules=[Lose(arriving=arriving)], transport=Framed), Harness(transport=Framed)
+    for bus in (harness.bus, faultless.bus):
         bus.send(make(1, size=100), Tally(scalars=4))
     harness.run()
-    whole.run()
-    (row,) = whole.rows
+    faultless.run()
+    (row,) = faultless.rows
     assert harness.receipts == [] and (row.payload_bytes, row.framing_bytes) == (103, 8)
-    # what travels up was on the wire before a rule could lose it; what travels down never was
+    # an upward message is on the wire before a rule can lose it; a lost downward message never is
     framing = 8 if make is report else 0
     assert harness.rows == [row._replace(arrived_ns=-1, fate=Fate.DROPPED, framing_bytes=framing)]
 
 
-def test_what_is_under_way_at_the_end_has_its_row() -> None:
+def test_a_message_in_flight_at_the_end_has_a_row() -> None:
     harness = Harness(rules=[Hold(SECOND)], transport=Framed)
     harness.bus.send(report(1))
     harness.bus.send(plan(2))
@@ -173,7 +173,7 @@ def test_a_malformed_frame_is_refused_counted_by_peer_and_put_into_the_mailbox()
     assert [row.payload_bytes for row in harness.rows if row.sender == 3] == [15, 15]
 
 
-def test_a_peer_cannot_fill_the_memory_with_ever_new_sentences() -> None:
+def test_a_peer_cannot_fill_the_memory_with_ever_new_error_texts() -> None:
     harness = Harness()
     for number in range(500):
         frame: bytes = msgpack.packb([23, 3, 2**32 + number, 0, []])
@@ -182,7 +182,7 @@ def test_a_peer_cannot_fill_the_memory_with_ever_new_sentences() -> None:
     assert harness.bus.refused == {(3, "round"): 500}
 
 
-def test_only_a_plan_that_could_be_read_brings_a_client_forward() -> None:
+def test_only_a_readable_plan_advances_a_clients_version() -> None:
     harness = Harness(rules=[Lose(0.0)], answers=lambda asked: [])
     harness.bus.send(plan(0, 1, base=4))
     harness.bus.send(plan(0, 2, base=3))
@@ -193,7 +193,7 @@ def test_only_a_plan_that_could_be_read_brings_a_client_forward() -> None:
     assert len(harness.asked) == 2, "a frame that cannot be read reaches no follower"
 
 
-def test_a_host_gets_what_is_sent_to_its_clients() -> None:
+def test_a_host_receives_the_messages_to_its_clients() -> None:
     harness = Harness(clients=9, answers=reported)
     for envelope in (plan(7), plan(8), plan(0), Envelope(Kind.COMMIT, EVALUATOR, 0, 0)):
         harness.bus.send(envelope)
@@ -208,7 +208,7 @@ def test_a_host_gets_what_is_sent_to_its_clients() -> None:
     assert [row.sender for row in harness.rows if row.recipient == SERVER] == [EVALUATOR, 0, 7, 8]
 
 
-def test_a_message_to_nobody_ends_the_run_by_name_and_keeps_its_row() -> None:
+def test_a_message_to_an_unknown_address_ends_the_run_by_name_and_keeps_its_row() -> None:
     harness = Harness()
     harness.bus.send(plan(99))
     with pytest.raises(UnknownAddress, match="no mailbox is open at address 99"):
@@ -217,7 +217,7 @@ def test_a_message_to_nobody_ends_the_run_by_name_and_keeps_its_row() -> None:
     assert harness.fates == [Fate.UNDER_WAY]
 
 
-def test_a_message_past_its_limit_is_refused_before_anything_is_counted() -> None:
+def test_a_message_above_its_size_limit_is_refused_before_it_is_counted() -> None:
     harness = Harness()
     with pytest.raises(EnvelopeTooLong):
         harness.bus.send(Envelope(Kind.PULL, 0, 0, 0, [bytes(2**16)]))
@@ -242,13 +242,13 @@ def later(harness: Harness, since: int, rows: int) -> tuple[list[Receipt], list[
 
 
 def answer_ns(client: int, round: int, seeds: int = 0) -> int:
-    """How long a client computes: up to 20 ms, and nothing at all now and then."""
+    """Return a client's compute time: up to 20 ms, sometimes 0."""
     return (3 * client + 2 * round) % 5 * 5 * MS
 
 
 @settings(deadline=None)
 @given(messages, messages, rules, meddling, st.integers(1, 80 * MS), st.booleans())
-def test_a_bus_cut_in_mid_flight_and_restored_delivers_the_same_to_the_end(
+def test_a_bus_restored_with_messages_in_flight_delivers_the_same(
     before: list[Any],
     after: list[Any],
     chosen: list[Rule],
@@ -263,22 +263,22 @@ def test_a_bus_cut_in_mid_flight_and_restored_delivers_the_same_to_the_end(
             network, [*chosen, *meddlers], seed=11, answers=reported if are_answered else None, answer_ns=answer_ns
         )
 
-    whole, resumed, again = (harness() for _ in range(3))
-    send(whole, before)
-    whole.run(cut_ns)
-    seen, counted = len(whole.receipts), len(whole.rows)
-    checkpoint = msgpack.packb(whole.bus.checkpoint())
-    for each in (resumed, again):
+    uninterrupted, resumed, restored_only = (harness() for _ in range(3))
+    send(uninterrupted, before)
+    uninterrupted.run(cut_ns)
+    seen, counted = len(uninterrupted.receipts), len(uninterrupted.rows)
+    checkpoint = msgpack.packb(uninterrupted.bus.checkpoint())
+    for each in (resumed, restored_only):
         each.bus.restore(msgpack.unpackb(checkpoint))
-    assert msgpack.packb(again.bus.checkpoint()) == checkpoint
-    for due_ns, envelope in whole.unsent.values():
+    assert msgpack.packb(restored_only.bus.checkpoint()) == checkpoint
+    for due_ns, envelope in uninterrupted.unsent.values():
         resumed.send_at(due_ns, envelope)
-    for each in (whole, resumed):
+    for each in (uninterrupted, resumed):
         send(each, after)
         each.run(each.clock.now_ns + 60 * MS)
         each.bus.close()
-    assert later(whole, seen, counted) == (resumed.receipts, resumed.rows)
-    assert whole.bus.rules.counts() == resumed.bus.rules.counts()
-    scripted = [row for row in whole.rows if row.scalars != REPORT_TALLY.scalars]
+    assert later(uninterrupted, seen, counted) == (resumed.receipts, resumed.rows)
+    assert uninterrupted.bus.rules.counts() == resumed.bus.rules.counts()
+    scripted = [row for row in uninterrupted.rows if row.scalars != REPORT_TALLY.scalars]
     times = 1 + sum(each.copies for each in meddlers if isinstance(each, Copy))
-    assert len(scripted) == times * (len(before) + len(after) - len(whole.unsent))
+    assert len(scripted) == times * (len(before) + len(after) - len(uninterrupted.unsent))

@@ -1,4 +1,4 @@
-"""How long messages take, worked out by hand; who suffers, by key and never by order."""
+"""Message durations computed by hand, and faults drawn by key and not by order."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ def test_messages_queue_on_a_clients_own_uplink_and_then_pay_latency() -> None:
     assert harness.arrivals_ns == [51 * MS, 52 * MS, 53 * MS]
 
 
-def test_links_of_clients_and_of_directions_do_not_wait_for_each_other() -> None:
+def test_links_of_different_clients_and_directions_do_not_delay_each_other() -> None:
     network = Network(up_mbps=1, down_mbps=4)
     crowd = [make(client, size=BIT_MS) for make in (plan, report) for client in range(3)]
     harness = sending(Harness(network), crowd)
     assert harness.arrivals_ns == [MS // 4] * 3 + [MS] * 3
 
 
-def test_a_link_that_fell_idle_makes_nobody_wait() -> None:
+def test_an_idle_link_delays_no_message() -> None:
     harness = Harness(Network(up_mbps=1))
     harness.bus.send(report(0, 0, size=BIT_MS))
     harness.run(10 * MS)
@@ -92,7 +92,7 @@ def test_a_link_that_is_busy_at_a_checkpoint_stays_busy_and_an_idle_one_is_forgo
         assert each.arrivals_ns[-2:] == [51 * MS, 52 * MS]
 
 
-def test_a_dropped_message_took_its_links_time_all_the_same() -> None:
+def test_a_dropped_message_occupies_its_link() -> None:
     class LoseTheFirst:
         def judge(self, passage: Passage) -> Verdict:
             return Verdict(drop=passage.round == 0)
@@ -101,7 +101,7 @@ def test_a_dropped_message_took_its_links_time_all_the_same() -> None:
     assert harness.arrivals_ns == [2 * MS]
 
 
-def test_a_part_of_a_nanosecond_on_the_link_is_a_whole_one() -> None:
+def test_a_fraction_of_a_nanosecond_on_the_link_is_rounded_up() -> None:
     assert sending(Harness(Network(up_mbps=7)), [report(size=BIT_MS)]).arrivals_ns == [math.ceil(1_000_000 / 7)]
 
 
@@ -123,13 +123,13 @@ def by_message(harness: Harness) -> set[Row]:
 
 @settings(deadline=None, max_examples=20)
 @given(st.permutations(TRAFFIC))
-def test_the_same_messages_suffer_the_same_in_whatever_order_they_are_sent(order: list[Envelope]) -> None:
+def test_faults_of_a_message_do_not_depend_on_the_order_of_sending(order: list[Envelope]) -> None:
     rules: list[Rule] = [Lose(0.3), Hold(40 * MS, is_random=True), Lose(0.2, arriving=True)]
     expected, actual = (sending(Harness(JITTER, rules, seed=5), envelopes) for envelopes in (TRAFFIC, order))
     assert by_message(actual) == by_message(expected) and len(expected.rows) == len(TRAFFIC)
 
 
-def test_another_seed_is_another_fortune() -> None:
+def test_another_seed_gives_other_faults() -> None:
     fortunes = [sending(Harness(JITTER, [Lose(0.3)], seed=seed), TRAFFIC) for seed in (1, 1, 2)]
     assert fortunes[0].rows == fortunes[1].rows != fortunes[2].rows
 
@@ -140,7 +140,7 @@ def test_a_retry_is_a_new_draw() -> None:
     assert 60 < len(arrivals) < 140 and len(set(arrivals)) == len(arrivals)
 
 
-def test_a_retry_after_a_checkpoint_is_not_mistaken_for_what_is_under_way() -> None:
+def test_a_retry_after_a_checkpoint_is_not_mistaken_for_a_message_in_flight() -> None:
     harness, resumed = Harness(rules=[Hold(SECOND)]), Harness(rules=[Hold(SECOND)])
     harness.bus.send(plan(0, 0))
     resumed.bus.restore(harness.bus.checkpoint())
@@ -150,7 +150,7 @@ def test_a_retry_after_a_checkpoint_is_not_mistaken_for_what_is_under_way() -> N
         assert each.fates == [Fate.DELIVERED] * 2
 
 
-def test_a_rule_is_asked_on_sending_and_on_arrival_with_all_that_it_may_know() -> None:
+def test_a_rule_judges_on_sending_and_on_arrival_with_its_documented_inputs() -> None:
     asked: list[tuple[object, ...]] = []
 
     class Witness:
@@ -169,7 +169,7 @@ def test_a_rule_is_asked_on_sending_and_on_arrival_with_all_that_it_may_know() -
     assert asked == sent + [(*passage[:4], 51 * MS, True, passage[6]) for passage in sent]
 
 
-def test_a_rule_strikes_the_same_messages_whatever_other_rules_there_are() -> None:
+def test_a_rule_affects_the_same_messages_with_any_other_rules() -> None:
     def struck(rules: list[Rule]) -> set[tuple[int, int, int]]:
         rows = sending(Harness(JITTER, rules, seed=5), TRAFFIC).rows
         return {(row.kind, row.sender, row.round) for row in rows if row.fate == Fate.DROPPED}
@@ -180,7 +180,7 @@ def test_a_rule_strikes_the_same_messages_whatever_other_rules_there_are() -> No
 
 
 class Fixed:
-    """A verdict that is the same for every message."""
+    """A rule with the same verdict for every message."""
 
     def __init__(self, delay_ns: int, drop: bool) -> None:
         self.verdict = Verdict(delay_ns, drop)
@@ -196,7 +196,7 @@ def test_verdicts_combine_alike_in_every_order(drops: bool) -> None:
     assert verdicts == {Verdict(8, drops)}
 
 
-def test_delays_add_and_drops_win() -> None:
+def test_delays_add_up_and_a_drop_prevails() -> None:
     assert sending(Harness(rules=[Hold(3 * MS), Hold(4 * MS)]), [plan()]).arrivals_ns == [7 * MS]
     assert sending(Harness(rules=[Hold(3 * MS), Lose(), Hold(4 * MS)]), [plan()]).fates == [Fate.DROPPED]
 
@@ -217,7 +217,7 @@ DURATIONS: dict[str, tuple[Duration, float]] = {
 
 
 @pytest.mark.parametrize("name", DURATIONS)
-def test_half_of_a_durations_draws_fall_below_its_median(name: str) -> None:
+def test_half_of_a_durations_draws_are_below_its_median(name: str) -> None:
     duration, median = DURATIONS[name]
     draws = [duration.draw_s(4, "latency", number) for number in range(2000)]
     assert duration.quantile(0.5) == pytest.approx(median)
@@ -226,13 +226,13 @@ def test_half_of_a_durations_draws_fall_below_its_median(name: str) -> None:
 
 
 @pytest.mark.parametrize("heavy", [Pareto(minimum=1, shape=0.001), Lognormal(median=10**6, sigma=10)], ids=str)
-def test_no_tail_is_so_heavy_that_it_outruns_the_clock(heavy: Duration) -> None:
+def test_no_heavy_tail_exceeds_the_range_of_the_clock(heavy: Duration) -> None:
     assert heavy.quantile(1 - 2**-53) == 10**6 and heavy.quantile(0.999) == 10**6
     harness = sending(Harness(rules=[Delay(by=heavy)]), [plan(0, round) for round in range(50)])
     assert all(receipt.at_ns <= HORIZON_S * SECOND for receipt in harness.receipts)
 
 
-def test_compute_takes_the_clients_slowness_times_its_evaluations() -> None:
+def test_compute_time_is_the_clients_slowness_times_its_evaluations() -> None:
     compute = Compute(evaluation=Constant(value=0.002), slowness=Constant(value=3))
     assert compute.time_ns(0, client=1, round=4, evaluations=10) == 60 * MS
     drawn = Compute(evaluation=Exponential(mean=1), slowness=Lognormal(median=1, sigma=1))

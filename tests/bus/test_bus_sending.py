@@ -1,4 +1,4 @@
-"""When a message counts as sent, and that nobody sends in another's name."""
+"""When a message counts as sent, and the refusal of messages in another client's name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from seedbus.bus.event_queue import LAST_NS
 from seedbus.bus.ledger import Row
 
 
-def test_what_a_run_ended_too_early_to_send_was_never_sent() -> None:
+def test_a_message_due_after_the_end_of_the_run_is_never_sent() -> None:
     harness = Harness(answers=reported, answer_ns=lambda client, round, seeds: SECOND)
     harness.bus.send(plan(1))
     harness.run(SECOND // 2)
@@ -19,7 +19,7 @@ def test_what_a_run_ended_too_early_to_send_was_never_sent() -> None:
     assert [row.kind for row in harness.rows] == [Kind.PLAN]
 
 
-def test_an_answer_that_is_still_computed_does_not_take_up_the_link() -> None:
+def test_an_answer_that_is_still_being_computed_does_not_occupy_the_link() -> None:
     seconds = {1: 100, 2: 2}
     harness = Harness(Network(up_mbps=1.0), answers=reported, answer_ns=lambda _, round, seeds: seconds[round] * SECOND)
     harness.bus.send(plan(1, 1))
@@ -29,7 +29,7 @@ def test_an_answer_that_is_still_computed_does_not_take_up_the_link() -> None:
     assert [(row.round, row.arrived_ns // SECOND) for row in reports] == [(2, 2), (1, 100)]
 
 
-def test_what_is_sent_is_counted_when_it_is_sent() -> None:
+def test_a_message_is_counted_when_it_is_sent() -> None:
     harness = Harness(rules=[Hold(SECOND)])
     harness.bus.send(report(1))
     counted = harness.bus.sent_bytes(Kind.REPORT)
@@ -38,7 +38,7 @@ def test_what_is_sent_is_counted_when_it_is_sent() -> None:
     assert counted == harness.bus.sent_bytes(Kind.REPORT) == row.header_bytes + row.payload_bytes
 
 
-def test_bytes_are_counted_by_kind_and_lost_ones_are_among_them() -> None:
+def test_bytes_are_counted_by_kind_including_lost_messages() -> None:
     harness = Harness(rules=[Hold(SECOND), Lose(0.5)])
     sent = [make(client, round) for make in (plan, report) for client in range(4) for round in range(5)]
     for envelope in sent:
@@ -50,7 +50,7 @@ def test_bytes_are_counted_by_kind_and_lost_ones_are_among_them() -> None:
     assert len(set(harness.fates)) == 2
 
 
-def test_nobody_speaks_for_another() -> None:
+def test_a_client_cannot_send_in_the_name_of_another() -> None:
     harness = Harness()
     frame, header = encode(report(2))
     harness.bus.send_frame(report(3), frame, header)
@@ -61,7 +61,7 @@ def test_nobody_speaks_for_another() -> None:
 
 
 @pytest.mark.parametrize("frame", [encode(plan(3))[0], encode(Envelope(Kind.BYE, 3, 0, 0))[0]])
-def test_a_client_does_not_send_what_only_a_server_sends(frame: bytes) -> None:
+def test_a_client_cannot_send_a_kind_that_only_the_server_sends(frame: bytes) -> None:
     harness = Harness()
     harness.bus.send_frame(report(3), frame, 5)
     harness.run()
@@ -69,7 +69,7 @@ def test_a_client_does_not_send_what_only_a_server_sends(frame: bytes) -> None:
     assert "which travels the other way" in str(harness.receipts[0].content)
 
 
-def test_what_would_arrive_after_the_end_of_time_just_never_does() -> None:
+def test_a_message_due_after_the_range_of_the_clock_never_arrives() -> None:
     harness = Harness(rules=[Hold(LAST_NS)])
     harness.run(SECOND)
     harness.bus.send(report(1))
@@ -78,7 +78,7 @@ def test_what_would_arrive_after_the_end_of_time_just_never_does() -> None:
     assert harness.fates == [Fate.UNDER_WAY]
 
 
-def test_an_answer_that_would_be_sent_after_the_end_of_time_never_is() -> None:
+def test_an_answer_due_after_the_range_of_the_clock_is_never_sent() -> None:
     harness = Harness(answers=reported, answer_ns=lambda client, round, seeds: LAST_NS)
     harness.run(SECOND)
     harness.bus.send(plan(1))
@@ -87,7 +87,7 @@ def test_an_answer_that_would_be_sent_after_the_end_of_time_never_is() -> None:
     assert harness.fates == [Fate.DELIVERED]
 
 
-def test_a_process_that_comes_or_goes_leaves_rows_that_take_no_time() -> None:
+def test_a_process_that_joins_or_leaves_has_rows_of_zero_duration() -> None:
     harness = Harness(Network(up_mbps=0.001), [Hold(SECOND), Lose()])
     harness.run(3 * MS)
     join = Envelope(Kind.JOIN, -3, 0, 0, ["proof"])

@@ -1,4 +1,4 @@
-"""Bytes on a wire that belong to no message have rows of their own."""
+"""Bytes on a wire that belong to no message have separate ledger rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from seedbus.bus import SERVER, Kind, MemoryTransport
 
 
 class Wire(MemoryTransport):
-    """In memory, and yet each frame costs three bytes more, and the links of two hosts have carried something."""
+    """A memory transport with three bytes of framing per frame and extra link bytes for two hosts."""
 
     is_wire = True
 
@@ -26,14 +26,14 @@ def framing(harness: Harness) -> list[tuple[int, int, int, int]]:
     return [(row.kind, row.sender, row.recipient, row.framing_bytes) for row in harness.rows]
 
 
-def test_bytes_of_no_message_have_rows_of_their_own() -> None:
+def test_bytes_of_no_message_have_separate_rows() -> None:
     harness = Harness(transport=Wire)
     harness.bus.record_link_bytes()
     assert framing(harness) == LINKS
     assert not any(row.header_bytes + row.payload_bytes for row in harness.rows)
 
 
-def test_a_transport_that_is_no_wire_leaves_no_such_rows() -> None:
+def test_a_transport_without_a_wire_leaves_no_such_rows() -> None:
     class Dry(Wire):
         is_wire = False
 
@@ -44,7 +44,7 @@ def test_a_transport_that_is_no_wire_leaves_no_such_rows() -> None:
     assert [row.kind for row in harness.rows] == [Kind.PLAN]
 
 
-def test_answers_that_came_and_were_never_sent_are_bytes_of_their_link() -> None:
+def test_answers_that_arrived_but_were_never_sent_count_as_bytes_of_their_link() -> None:
     harness = Harness(
         transport=Wire, answers=lambda asked: [b"1234", b"12"], answer_ns=lambda client, round, seeds: SECOND
     )

@@ -1,4 +1,4 @@
-"""Simulated time: it jumps only when everybody waits, one event at a time, in an order that nobody's speed changes."""
+"""Simulated time: it jumps only when all tasks wait, one event at a time, in an order that no real speed changes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_year_of_sleep_takes_no_real_time_to_speak_of() -> None:
     assert clock.now_ns == 40 * 24 * 3600 * SECOND
 
 
-def test_time_does_not_pass_while_anybody_can_run() -> None:
+def test_time_does_not_pass_while_a_task_can_run() -> None:
     clock, seen = VirtualClock(), set[int]()
 
     async def busy() -> None:
@@ -56,7 +56,7 @@ def test_time_jumps_to_the_next_event_and_not_past_it() -> None:
 
 
 @pytest.mark.parametrize("order", [*itertools.permutations(range(3))])
-def test_events_of_one_instant_happen_in_the_order_of_their_keys(order: tuple[int, ...]) -> None:
+def test_events_of_one_instant_fire_in_the_order_of_their_keys(order: tuple[int, ...]) -> None:
     clock, log = VirtualClock(), list[str]()
 
     async def main() -> None:
@@ -68,7 +68,7 @@ def test_events_of_one_instant_happen_in_the_order_of_their_keys(order: tuple[in
     assert log == ["0", "1", "2"]
 
 
-def test_what_arrives_at_an_instant_comes_before_what_expires_then() -> None:
+def test_arrivals_of_an_instant_come_before_expirations() -> None:
     clock, log = VirtualClock(), list[str]()
 
     async def main() -> None:
@@ -81,7 +81,7 @@ def test_what_arrives_at_an_instant_comes_before_what_expires_then() -> None:
     assert log == ["an earlier deadline", "message", "deadline"]
 
 
-def test_an_event_happens_before_a_timer_of_the_same_instant() -> None:
+def test_an_event_fires_before_a_timer_of_the_same_instant() -> None:
     clock, log = VirtualClock(), list[str]()
 
     async def main() -> None:
@@ -93,7 +93,7 @@ def test_an_event_happens_before_a_timer_of_the_same_instant() -> None:
     assert log == ["event", "timer"]
 
 
-def test_an_event_in_the_past_happens_now() -> None:
+def test_an_event_in_the_past_fires_now() -> None:
     clock, seen = VirtualClock(now_ns=100), list[int]()
 
     async def main() -> None:
@@ -104,7 +104,7 @@ def test_an_event_in_the_past_happens_now() -> None:
     assert seen == [100]
 
 
-def test_all_that_follows_from_an_event_is_done_before_the_next_of_the_same_instant() -> None:
+def test_consequences_of_an_event_finish_before_the_next_event_of_the_same_instant() -> None:
     clock, log = VirtualClock(), list[str]()
     tasks: list[asyncio.Task[None]] = []
 
@@ -126,10 +126,10 @@ def test_all_that_follows_from_an_event_is_done_before_the_next_of_the_same_inst
     assert log == ["first", "all that followed from the first", "second"]
 
 
-def test_what_another_thread_asks_for_is_done_before_the_next_event() -> None:
+def test_a_callback_from_another_thread_runs_before_the_next_event() -> None:
     clock, log = VirtualClock(), list[str]()
 
-    def first() -> None:  # as the work of a thread does that is over before anybody waits for it
+    def first() -> None:  # like a thread's work that ends before anything waits for it
         asyncio.get_running_loop().call_soon_threadsafe(log.append, "asked for")
 
     async def main() -> None:
@@ -156,7 +156,7 @@ def test_a_timer_that_an_event_sets_comes_before_later_events() -> None:
     assert log == ["timer", "later"]
 
 
-def test_a_cancelled_event_never_happens_and_does_not_move_time() -> None:
+def test_a_cancelled_event_never_fires_and_does_not_advance_time() -> None:
     clock, log = VirtualClock(), list[str]()
 
     async def main() -> None:
@@ -172,7 +172,7 @@ def test_a_cancelled_event_never_happens_and_does_not_move_time() -> None:
         late.run(forever())
 
 
-def test_a_deadlock_names_all_who_wait_and_since_when() -> None:
+def test_a_deadlock_names_all_waiting_tasks_and_since_when() -> None:
     clock = VirtualClock()
 
     async def main() -> None:
@@ -188,7 +188,7 @@ def test_a_deadlock_names_all_who_wait_and_since_when() -> None:
     )
 
 
-def test_a_mailbox_that_has_its_message_is_not_among_those_that_wait() -> None:
+def test_a_mailbox_that_has_its_message_is_not_listed_as_waiting() -> None:
     clock = VirtualClock()
     served, starved = Mailbox("served", clock), Mailbox("starved", clock)
 
@@ -201,11 +201,11 @@ def test_a_mailbox_that_has_its_message_is_not_among_those_that_wait() -> None:
     assert caught.value.waiting == ("starved",)
 
 
-def test_time_stands_still_while_work_is_under_way_on_another_thread() -> None:
+def test_time_stands_still_while_another_thread_works() -> None:
     clock, log = VirtualClock(), list[str]()
 
     def work(number: int) -> tuple[int, int]:
-        threading.Event().wait(0.05)  # real time passes, and would be enough for any event to happen
+        threading.Event().wait(0.05)  # real time passes that would suffice for any event
         return number, threading.get_ident()
 
     async def main() -> tuple[int, int]:
@@ -222,7 +222,7 @@ def test_time_stands_still_while_work_is_under_way_on_another_thread() -> None:
     assert log == ["event"] and clock.now_ns == 1000
 
 
-def test_others_run_while_work_is_under_way() -> None:
+def test_other_tasks_run_while_another_thread_works() -> None:
     clock, go = VirtualClock(), threading.Event()
 
     async def main() -> bool:
@@ -233,7 +233,7 @@ def test_others_run_while_work_is_under_way() -> None:
     assert clock.run(main()), "the work waited for something that only the loop could do"
 
 
-def test_an_error_of_work_outside_reaches_who_asked_and_time_goes_on() -> None:
+def test_an_error_in_another_thread_reaches_the_caller_and_time_goes_on() -> None:
     clock = VirtualClock()
 
     async def main() -> None:
@@ -245,7 +245,7 @@ def test_an_error_of_work_outside_reaches_who_asked_and_time_goes_on() -> None:
     assert clock.now_ns == SECOND and not clock.is_held
 
 
-def test_events_near_the_end_of_time_are_exact_to_the_nanosecond() -> None:
+def test_events_near_the_end_of_the_clocks_range_are_exact_to_the_nanosecond() -> None:
     clock, seen = VirtualClock(LAST_NS - SECOND), list[int]()
     due = [LAST_NS - SECOND + offset for offset in (1, 2, 3, 1000, 10**6 + 1, 10**9 - 1, 10**9)]
 
@@ -274,7 +274,7 @@ def test_sleep_is_exact_to_a_nanosecond_wherever_it_starts(start_s: int) -> None
     assert max(errors) <= 1
 
 
-def test_past_the_end_of_time_a_run_is_refused() -> None:
+def test_a_run_past_the_range_of_the_clock_is_refused() -> None:
     clock = VirtualClock()
     clock.at(LAST_NS, (), lambda: None)
     with pytest.raises(EndOfTime, match=r"time would reach 4,194,305 s; it ends at 4,194,304 s"):
@@ -297,7 +297,7 @@ def test_a_timeout_passes_in_simulated_time() -> None:
     assert clock.now_ns == 1199 * SECOND
 
 
-def test_a_letter_survives_the_timeout_of_its_reader() -> None:
+def test_a_message_survives_the_timeout_of_its_reader() -> None:
     clock = VirtualClock()
     mailbox = Mailbox("reader", clock)
 

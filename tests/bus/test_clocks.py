@@ -1,4 +1,4 @@
-"""Simulated time that is held for work outside the loop; real time, which nothing holds; and what both promise."""
+"""Simulated time that is held for work outside the loop, real time that cannot be held, and the contract of both."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def forever() -> None:
 
 
 def from_outside(clock: Clock, work: Callable[[], None], after_s: float = 0.02) -> None:
-    """Hold the clock, and do a piece of work on the loop once another thread says so."""
+    """Hold the clock, and run a callback on the loop when another thread asks for it."""
     loop = asyncio.get_running_loop()
     clock.hold()
     threading.Timer(after_s, loop.call_soon_threadsafe, (work,)).start()
@@ -68,7 +68,7 @@ def test_time_that_is_held_twice_has_to_be_released_twice() -> None:
     assert log == ["answer", "answer", "event"]
 
 
-def test_actors_run_while_time_is_held() -> None:
+def test_tasks_run_while_time_is_held() -> None:
     clock, seen = VirtualClock(), list[int]()
 
     async def main() -> None:
@@ -83,7 +83,7 @@ def test_actors_run_while_time_is_held() -> None:
     assert seen == [0] * 100 and clock.now_ns == SECOND
 
 
-def test_nobody_is_stuck_while_time_is_held() -> None:
+def test_waiting_is_no_deadlock_while_time_is_held() -> None:
     clock = VirtualClock()
 
     async def main() -> str:
@@ -98,7 +98,7 @@ def test_nobody_is_stuck_while_time_is_held() -> None:
         clock.run(forever())
 
 
-def test_real_events_happen_in_their_order_and_not_before_they_are_due() -> None:
+def test_real_events_fire_in_order_and_not_before_they_are_due() -> None:
     clock, seen = WallClock(), list[tuple[int, int]]()
 
     async def main() -> None:
@@ -114,7 +114,7 @@ def test_real_events_happen_in_their_order_and_not_before_they_are_due() -> None
     assert all(due_ns - 1000 <= at_ns for due_ns, at_ns in seen), "asyncio's own clock may be a microsecond off"
 
 
-def test_a_real_event_of_the_past_happens_as_soon_as_can_be_and_a_cancelled_one_never() -> None:
+def test_a_past_real_event_fires_at_once_and_a_cancelled_one_never() -> None:
     clock, log = WallClock(), list[str]()
 
     async def main() -> None:
@@ -137,7 +137,7 @@ def test_real_time_goes_on_from_where_it_is_set(start_ns: int) -> None:
     assert clock.now_ns < start_ns + 60 * SECOND
 
 
-def test_a_new_real_clock_begins_at_nought_and_never_goes_back() -> None:
+def test_a_new_real_clock_starts_at_zero_and_never_goes_back() -> None:
     clock = WallClock()
     readings = [clock.now_ns for _ in range(1000)]
     assert 0 <= readings[0] < SECOND and readings == sorted(readings)
@@ -169,7 +169,7 @@ def test_nothing_holds_real_time() -> None:
 
 
 @both
-def test_past_the_end_of_time_an_event_is_refused(make: Callable[[], Clock]) -> None:
+def test_an_event_past_the_range_of_the_clock_is_refused(make: Callable[[], Clock]) -> None:
     clock = make()
 
     async def main() -> None:
@@ -194,7 +194,7 @@ def test_work_on_another_thread_gives_its_result_or_its_error(make: Callable[[],
 
 @both
 @pytest.mark.parametrize("how", ["event", "callback", "task", "another thread"])
-def test_whatever_fails_ends_the_run_and_is_raised(make: Callable[[], Clock], how: str) -> None:
+def test_any_failure_ends_the_run_and_is_raised(make: Callable[[], Clock], how: str) -> None:
     clock, tidied = make(), list[bool]()
 
     def broken() -> None:
@@ -221,7 +221,7 @@ def test_whatever_fails_ends_the_run_and_is_raised(make: Callable[[], Clock], ho
 
 
 @both
-def test_a_run_that_is_cancelled_from_within_is_just_cancelled(make: Callable[[], Clock]) -> None:
+def test_a_run_that_is_cancelled_from_within_raises_only_the_cancellation(make: Callable[[], Clock]) -> None:
     async def main() -> None:
         task = asyncio.current_task()
         assert task is not None
@@ -233,7 +233,7 @@ def test_a_run_that_is_cancelled_from_within_is_just_cancelled(make: Callable[[]
 
 
 @both
-def test_a_clock_is_good_for_more_than_one_run(make: Callable[[], Clock]) -> None:
+def test_a_clock_can_be_run_more_than_once(make: Callable[[], Clock]) -> None:
     clock = make()
     clock.run(asyncio.sleep(0.01))
     between_ns = clock.now_ns

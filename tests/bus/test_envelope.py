@@ -1,4 +1,4 @@
-"""What the codec writes it reads; whatever else arrives is refused in one sentence, and nothing else ever happens."""
+"""Envelopes survive a round trip; any other bytes are refused with one sentence and no other effect."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ REAL = encode(Envelope(Kind.REPORT, 300, 70_000, 69_999, [b"\x00\x01\x02\x03" * 
 
 @settings(deadline=None)
 @given(envelopes)
-def test_what_is_encoded_is_decoded_to_the_same_envelope(envelope: Envelope) -> None:
+def test_an_envelope_survives_a_round_trip(envelope: Envelope) -> None:
     frame, header = encode(envelope)
     assert decode(frame) == envelope
     assert header <= HEADER_LIMIT and header + len(msgpack.packb(envelope.body)) == len(frame)
@@ -105,14 +105,14 @@ def test_a_header_of_three_long_numbers_is_refused_before_it_is_sent(kind: Kind)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in Kind if kind.limit == SHORT])
-def test_an_envelope_past_its_kinds_limit_is_refused_before_it_is_sent(kind: Kind) -> None:
-    whole = Envelope(kind, 3, 4, 5, [bytes(kind.limit - 5 - 4)])
-    assert len(encode(whole)[0]) == kind.limit
+def test_an_envelope_above_its_kinds_limit_is_refused_before_it_is_sent(kind: Kind) -> None:
+    longest = Envelope(kind, 3, 4, 5, [bytes(kind.limit - 5 - 4)])
+    assert len(encode(longest)[0]) == kind.limit
     with pytest.raises(EnvelopeTooLong, match=rf"the {kind.name} of round 4 for client 3 is 65,537 bytes"):
         encode(Envelope(kind, 3, 4, 5, [bytes(kind.limit - 5 - 3)]))
 
 
-def test_what_carries_vectors_is_long_and_all_else_is_short() -> None:
+def test_only_kinds_that_carry_vectors_may_be_long() -> None:
     long = {Kind.WELCOME, Kind.COMMIT, Kind.PLAN, Kind.REPORT}
     assert {kind for kind in TRAVELLING if kind.is_upward and kind.limit > SHORT} == {Kind.REPORT}
     assert all(kind.limit == FRAME_LIMIT for kind in long)
@@ -130,7 +130,7 @@ VECTOR = bytes(range(256)) * 512
         [VECTOR[:SHORT], VECTOR[: SHORT - 1], VECTOR[: SHORT + 1]],
     ],
 )
-def test_long_bodies_are_plain_msgpack_too(body: list[Any]) -> None:
+def test_long_bodies_are_plain_msgpack(body: list[Any]) -> None:
     envelope = Envelope(Kind.PLAN, 3, 4, 5, body)
     frame, header = encode(envelope)
     assert frame == pack(PLAN, 3, 4, 5, body) and decode(frame) == envelope
@@ -146,7 +146,7 @@ def test_an_encoder_packs_a_shared_body_once_and_mixes_up_none() -> None:
         assert b"".join(encoder.parts(envelope)) == encode(envelope)[0]
 
 
-def test_a_report_may_be_as_long_as_its_run_says_and_no_longer() -> None:
+def test_a_report_may_be_as_long_as_its_run_allows_and_no_longer() -> None:
     frame, _ = encode(Envelope(Kind.REPORT, 3, 4, 5, [VECTOR]))
     assert decode(frame, PEER, most=len(frame)).body == [VECTOR]
     with pytest.raises(MalformedEnvelope, match=r"the frame has 131,083 bytes, more than the 131,082 accepted"):
@@ -154,7 +154,7 @@ def test_a_report_may_be_as_long_as_its_run_says_and_no_longer() -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(kind for kind in TRAVELLING if kind.limit == SHORT))
-def test_other_kinds_do_not_grow_with_the_reports_of_a_run(kind: Kind) -> None:
+def test_limits_of_other_kinds_do_not_depend_on_the_runs_reports(kind: Kind) -> None:
     with pytest.raises(MalformedEnvelope, match=rf"{kind.name} may have 65,536"):
         decode(pack(16 + kind, 3, 4, 5, [VECTOR]), PEER, most=2**20)
 
@@ -183,7 +183,7 @@ def test_sender_and_recipient_follow_from_the_kind() -> None:
 
 
 class Bad(NamedTuple):
-    """A frame that must be refused: at which part, and with which words."""
+    """A frame that must be refused, the part that is wrong, and words of the message."""
 
     name: str
     frame: bytes
@@ -192,7 +192,7 @@ class Bad(NamedTuple):
 
 
 def bad_numbers() -> list[Bad]:
-    """Every wrong value in the place of every number of the header."""
+    """Yield frames with each wrong value in the place of each number of the header."""
     values: list[tuple[str, Any, str]] = [
         ("true", True, "is bool, not a whole number"),
         ("false", False, "is bool, not a whole number"),
@@ -219,7 +219,7 @@ def bad_numbers() -> list[Bad]:
 
 
 def long_forms() -> list[Bad]:
-    """The same numbers in more bytes than they need: a header is written in one way only."""
+    """Yield headers whose numbers take more bytes than needed; only the shortest encoding is valid."""
     short = [bytes([REPORT]), b"\x03", b"\x04", b"\x05"]
     longer = {"u8": b"\xcc", "u16": b"\xcd\x00", "u32": b"\xce\x00\x00\x00", "i8": b"\xd0", "i64": b"\xd3" + bytes(7)}
     cases = [
@@ -313,11 +313,11 @@ def test_a_malformed_frame_is_refused_by_part_reason_and_peer(case: Bad) -> None
     assert str(error) == f"malformed envelope from address {PEER}: {case.where} {error.what}"
 
 
-def test_every_malformed_case_has_a_name_of_its_own() -> None:
+def test_every_malformed_case_has_a_distinct_name() -> None:
     assert len({case.name for case in CASES}) == len(CASES) >= 100
 
 
-def test_a_frame_past_every_limit_is_refused_unread() -> None:
+def test_a_frame_above_every_limit_is_refused_without_being_read() -> None:
     with pytest.raises(MalformedEnvelope, match=r"the frame has 268,435,457 bytes, more than the 268,435,456 accepted"):
         decode(bytes(FRAME_LIMIT + 1))
 
@@ -332,13 +332,13 @@ def test_a_stranger_is_called_an_unknown_peer() -> None:
     [[0] * ARRAY_LIMIT, nested(DEPTH_LIMIT), ["x" * 4096], [bytes(65_527)], [float("inf")], [2**64 - 1, -(2**63)]],
     ids=["64-elements", "six-deep", "text-of-4096-bytes", "65536-bytes-in-all", "infinity", "widest-numbers"],
 )
-def test_what_is_just_within_the_limits_is_accepted(body: list[Any]) -> None:
+def test_a_frame_just_within_the_limits_is_accepted(body: list[Any]) -> None:
     assert decode(pack(REPORT, 2**32 - 1, 2**32 - 1, 2**32 - 1, [])).client == 2**32 - 1
     assert decode(pack(REPORT, 3, 4, 5, body)).body == body
 
 
 def mutate(rng: np.random.Generator, frames: list[bytes]) -> bytes:
-    """A real frame after one to four accidents, or pure noise."""
+    """Return a valid frame after one to four mutations, or random bytes."""
     frame = bytearray(frames[rng.integers(len(frames))])
     for _ in range(rng.integers(1, 5)):
         at = int(rng.integers(len(frame) + 1))
@@ -388,7 +388,7 @@ brief = st.one_of(
 
 @settings(deadline=None, max_examples=400)
 @given(brief, st.integers(-1, 80), st.integers(0, 255), st.sampled_from([None, 0, 10, ARRAY_LIMIT, SHORT]))
-def test_the_short_way_ends_where_the_strict_one_does(frame: bytes, at: int, byte: int, most: int | None) -> None:
+def test_the_fast_decoder_agrees_with_the_strict_one(frame: bytes, at: int, byte: int, most: int | None) -> None:
     if 0 <= at < len(frame):
         frame = frame[:at] + bytes([byte]) + frame[at + 1 :]
 

@@ -1,4 +1,4 @@
-"""Events happen in the order of instant, priority, key and adding, whatever is added while they do."""
+"""Events fire in the order of time, priority, key and insertion, also when they add events."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from hypothesis import strategies as st
 from seedbus.bus.event_queue import FIRST, LAST, LAST_NS, Event, EventQueue
 
 
-class Said(NamedTuple):
-    """What is to be added: so long from when it is said, and what it makes others say when it happens."""
+class Script(NamedTuple):
+    """An event to add after a delay, and the events that it adds when it fires."""
 
     after_ns: int
     priority: int
     key: int
     cancelled: bool
-    then: tuple[Said, ...]
+    follow_ups: tuple[Script, ...]
 
 
 flat = st.builds(
-    Said, st.integers(-1, 3), st.sampled_from([FIRST, LAST]), st.integers(0, 3), st.booleans(), st.just(())
+    Script, st.integers(-1, 3), st.sampled_from([FIRST, LAST]), st.integers(0, 3), st.booleans(), st.just(())
 )
-said = st.recursive(
+scripts = st.recursive(
     flat,
     lambda inner: st.builds(
-        Said,
+        Script,
         st.integers(-1, 3),
         st.sampled_from([FIRST, LAST]),
         st.integers(0, 3),
@@ -38,44 +38,45 @@ said = st.recursive(
 )
 
 
-def by_agenda(plan: list[Said], latest_ns: int | None) -> list[tuple[int, int]]:
-    """(instant, number) of all that happens; in between, time is looked at up to `latest_ns` first."""
-    agenda, log, numbers = EventQueue(), list[tuple[int, int]](), iter(range(10**6))
+def by_event_queue(plan: list[Script], latest_ns: int | None) -> list[tuple[int, int]]:
+    """Run a plan on an `EventQueue`, first up to `latest_ns` if given; return (time, number) of each event that
+    fires."""
+    queue, log, numbers = EventQueue(), list[tuple[int, int]](), iter(range(10**6))
 
-    def add(each: Said) -> None:
+    def add(each: Script) -> None:
         def happen() -> None:
-            log.append((agenda.now_ns, number))
-            for one in each.then:
+            log.append((queue.now_ns, number))
+            for one in each.follow_ups:
                 add(one)
 
         number, event = next(numbers), Event(happen)
-        agenda.post(agenda.now_ns + each.after_ns, (each.key,), Event.fire, event, each.priority)
+        queue.post(queue.now_ns + each.after_ns, (each.key,), Event.fire, event, each.priority)
         if each.cancelled:
             event.cancel()
 
     for each in plan:
         add(each)
     if latest_ns is not None:
-        while agenda.run_events(latest_ns, 2):
+        while queue.run_events(latest_ns, 2):
             pass
-        agenda.now_ns = latest_ns
+        queue.now_ns = latest_ns
         for each in plan:
             add(each)
-    while agenda.run_events(None, 64):
+    while queue.run_events(None, 64):
         pass
     return log
 
 
-def by_heap(plan: list[Said], latest_ns: int | None) -> list[tuple[int, int]]:
-    """The same by one heap of all events."""
+def by_heap(plan: list[Script], latest_ns: int | None) -> list[tuple[int, int]]:
+    """Run the same plan on a single heap of all events."""
     heap, log, numbers, now_ns = (
-        list[tuple[int, int, int, int, Said]](),
+        list[tuple[int, int, int, int, Script]](),
         list[tuple[int, int]](),
         iter(range(10**6)),
         0,
     )
 
-    def add(each: Said) -> None:
+    def add(each: Script) -> None:
         number = next(numbers)
         heapq.heappush(heap, (max(now_ns, now_ns + each.after_ns), each.priority, each.key, number, each))
 
@@ -86,7 +87,7 @@ def by_heap(plan: list[Said], latest_ns: int | None) -> list[tuple[int, int]]:
             if not each.cancelled:
                 now_ns = due_ns
                 log.append((now_ns, number))
-                for one in each.then:
+                for one in each.follow_ups:
                     add(one)
 
     for each in plan:
@@ -100,31 +101,31 @@ def by_heap(plan: list[Said], latest_ns: int | None) -> list[tuple[int, int]]:
     return log
 
 
-@given(st.lists(said, max_size=8), st.none() | st.integers(0, 4))
-def test_events_happen_in_the_order_of_one_heap(plan: list[Said], latest_ns: int | None) -> None:
-    assert by_agenda(plan, latest_ns) == by_heap(plan, latest_ns)
+@given(st.lists(scripts, max_size=8), st.none() | st.integers(0, 4))
+def test_events_fire_in_the_order_of_a_single_heap(plan: list[Script], latest_ns: int | None) -> None:
+    assert by_event_queue(plan, latest_ns) == by_heap(plan, latest_ns)
 
 
-def test_what_is_due_before_the_next_instant_is_put_before_it() -> None:
-    agenda, log = EventQueue(), list[str]()
-    agenda.post(9, (), log.append, "late")
-    assert not agenda.run_events(5, 64) and agenda.now_ns == 0
-    agenda.post(7, (), log.append, "early")
-    agenda.post(9, (), log.append, "late too")
-    assert agenda.run_events(None, 64) and log == ["early", "late", "late too"]
+def test_an_event_added_before_the_next_instant_fires_first() -> None:
+    queue, log = EventQueue(), list[str]()
+    queue.post(9, (), log.append, "late")
+    assert not queue.run_events(5, 64) and queue.now_ns == 0
+    queue.post(7, (), log.append, "early")
+    queue.post(9, (), log.append, "late too")
+    assert queue.run_events(None, 64) and log == ["early", "late", "late too"]
 
 
-def test_nothing_happens_after_something_follows_nor_after_the_end_of_time() -> None:
-    agenda, log = EventQueue(), list[int]()
+def test_no_event_fires_while_work_is_pending_nor_past_the_range_of_the_clock() -> None:
+    queue, log = EventQueue(), list[int]()
 
     def act(number: int) -> None:
         log.append(number)
-        agenda.has_pending_work |= number == 1
+        queue.has_pending_work |= number == 1
 
     for number in range(5):
-        agenda.post(5, (number,), act, number)
-    agenda.post(LAST_NS + 1, (), act, 9)
-    assert agenda.run_events(None, 64) and log == [0, 1]
-    assert agenda.run_events(5, 64) and log == [0, 1, 2]
-    assert agenda.run_events(None, 64) and log == [0, 1, 2, 3, 4], "what followed once has been done"
-    assert not agenda.run_events(None, 64)
+        queue.post(5, (number,), act, number)
+    queue.post(LAST_NS + 1, (), act, 9)
+    assert queue.run_events(None, 64) and log == [0, 1]
+    assert queue.run_events(5, 64) and log == [0, 1, 2]
+    assert queue.run_events(None, 64) and log == [0, 1, 2, 3, 4], "what followed once has been done"
+    assert not queue.run_events(None, 64)

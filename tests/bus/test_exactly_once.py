@@ -1,4 +1,4 @@
-"""A report counts at most once, however often it, and the plan that it answers, are carried."""
+"""A report counts at most once, however often it and its plan are delivered."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from seedbus.scenarios.transports.placement import Placement
 
 @contextmanager
 def repeating(patch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
-    """Every plan is handled one to five times, and every answer to it is carried one to five times."""
+    """Handle every plan one to five times, and deliver every answer to it one to five times."""
     handle_all, draw, counted = Followers.handle_all, random.Random(7), {"reports": 0, "extra": 0}
 
     def all_again(self: Followers, frames: Sequence[bytes]) -> Iterator[list[bytes]]:
@@ -45,13 +45,13 @@ def repeating(patch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
 )
 def test_no_report_counts_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rounds: int, transport: Any) -> None:
     what = scenario(algorithm=DECOMFL, stop={"rounds": rounds})
-    whole = run(what, tmp_path / "whole")
+    reference = run(what, tmp_path / "whole")
     with repeating(monkeypatch) as counted:
         results = run(what, tmp_path / "again", placement=Placement(transport))
     refused = {reason: sum(peers.values()) for reason, peers in results.summary["refusals"].items()}
     in_flight = results.summary["traffic"]["fates"]["under_way"]
     print(f"{counted['reports']:,} reports carried, {counted['extra']:,} too many, {refused} refused")
-    assert results.digest == whole.digest and results.summary["version"] == rounds
+    assert results.digest == reference.digest and results.summary["version"] == rounds
     assert sum(refused.values()) + in_flight == counted["extra"] and set(refused) <= {"duplicate", "late"}
     assert counted["extra"] > 3 * rounds
     sent = results.messages["kind"].value_counts()

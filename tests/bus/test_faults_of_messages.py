@@ -1,4 +1,4 @@
-"""What faults do to messages, one at a time: worked out by hand, on a bus whose actors note what they get."""
+"""Faults of messages, one at a time: computed by hand, on a bus whose actors record what they receive."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from seedbus.scenarios.faults.reorder import Reorder
 
 JITTER = Network(latency=Lognormal(median=0.02, sigma=1.0))
 TENTH = Network(latency=Constant(value=0.1))
-BIT_MS = 117  # the size of a payload whose whole frame takes 1 ms at 1 Mbit/s
+BIT_MS = 117  # payload size of a frame that takes 1 ms at 1 Mbit/s
 
 
 def counts(harness: Harness) -> list[dict[str, float]]:
@@ -32,11 +32,11 @@ def counts(harness: Harness) -> list[dict[str, float]]:
 # -- duplicate
 
 
-def test_a_copy_has_a_row_and_a_latency_of_its_own_and_takes_none_from_the_message() -> None:
+def test_a_copy_has_its_own_row_and_latency_and_changes_nothing_of_the_message() -> None:
     alone, copied = Harness(JITTER, seed=4), Harness(JITTER, [Duplicate(copies=3)], seed=4)
     for harness in (alone, copied):
         harness.bus.send(report(2, 7))
-        harness.bus.send(report(2, 7))  # a retry is another occurrence, and no copy
+        harness.bus.send(report(2, 7))  # a retry is another occurrence, not a copy
         harness.run()
     assert len(copied.rows) == 8 == len(set(copied.arrivals_ns)) and copied.fates == [Fate.DELIVERED] * 8
     assert set(alone.arrivals_ns) < set(copied.arrivals_ns)
@@ -52,14 +52,14 @@ def test_copies_add_up_and_are_not_copied_again() -> None:
     assert counts(harness) == [{"duplicated": 2}, {"duplicated": 3}]
 
 
-def test_every_copy_takes_its_links_time() -> None:
+def test_every_copy_occupies_its_link() -> None:
     harness = Harness(Network(up_mbps=1), [Duplicate(copies=2)])
     harness.bus.send(report(size=BIT_MS))
     harness.run()
     assert harness.arrivals_ns == [MS, 2 * MS, 3 * MS]
 
 
-def test_every_copy_is_lost_held_back_and_damaged_by_itself() -> None:
+def test_every_copy_is_lost_delayed_and_damaged_independently() -> None:
     rules = [Duplicate(copies=999), Drop(probability=0.5), Reorder(window_s=1.0), Corrupt(probability=0.2)]
     harness = Harness(rules=rules, seed=2)
     harness.bus.send(plan())
@@ -71,7 +71,7 @@ def test_every_copy_is_lost_held_back_and_damaged_by_itself() -> None:
 
 
 @pytest.mark.parametrize(("make", "framing"), [(plan, [7, 7, 7]), (report, [7, 0, 0])])
-def test_the_wire_carries_every_copy_down_and_what_comes_up_once(make: Any, framing: list[int]) -> None:
+def test_the_wire_carries_every_downward_copy_and_each_upward_message_once(make: Any, framing: list[int]) -> None:
     class Framed(MemoryTransport):
         is_wire = True
 
@@ -95,7 +95,7 @@ def test_a_client_asked_twice_answers_twice() -> None:
 
 
 @pytest.mark.parametrize("bits", [1, 2, 50])
-def test_a_damaged_message_arrives_and_is_thrown_away_whatever_its_bits_would_say(bits: int) -> None:
+def test_a_damaged_message_arrives_and_is_discarded_whatever_its_content(bits: int) -> None:
     harness = Harness(TENTH, [Corrupt(bits=bits, kind="report")], answers=reported, seed=bits)
     for client in range(4):
         harness.bus.send(plan(client, size=200))
@@ -105,14 +105,14 @@ def test_a_damaged_message_arrives_and_is_thrown_away_whatever_its_bits_would_sa
     assert harness.receipts == [] and counts(harness) == [{"corrupted": 4}]
 
 
-def test_a_damaged_plan_reaches_no_client_and_brings_nobody_forward() -> None:
+def test_a_damaged_plan_reaches_no_client_and_advances_no_version() -> None:
     harness = Harness(rules=[Corrupt()], answers=reported)
     harness.bus.send(plan(1, 1, base=4))
     harness.run(SECOND)
     assert harness.fates == [Fate.REFUSED] and harness.asked == [] and harness.positions.actual_versions == {}
 
 
-def test_a_bit_that_flips_twice_is_as_it_was() -> None:
+def test_a_bit_that_flips_twice_is_unchanged() -> None:
     once, twice = (Harness(rules=[Flip(place=0.5)] * times) for times in (1, 2))
     for harness in (once, twice):
         harness.bus.send(plan())
@@ -127,13 +127,13 @@ def test_flips_of_a_frame_cancel_in_any_order(frame: bytes, places: list[float])
     def flight() -> InFlightMessage:
         return InFlightMessage(0, (Kind.PLAN, 0, 0, 0, 0), 0, 0, NO_TALLY, frame, envelope=envelope)
 
-    one, another, back = flight(), flight(), flight()
+    one, another, reversed_order = flight(), flight(), flight()
     one.flip(places)
     another.flip(places[::-1])
-    back.flip(places * 2)
+    reversed_order.flip(places * 2)
     assert one.frame == another.frame and len(one.frame) == len(frame)
     assert one.is_damaged == (one.frame != frame) == (one.envelope is None)
-    assert (back.frame, back.is_damaged, back.envelope) == (frame, False, envelope)
+    assert (reversed_order.frame, reversed_order.is_damaged, reversed_order.envelope) == (frame, False, envelope)
 
 
 # -- reorder
@@ -153,21 +153,21 @@ def test_messages_overtake_each_other_within_the_window_and_not_beyond() -> None
 
 
 def sent_at(harness: Harness, *seconds: float, make: Any = plan, client: int = 0) -> list[float]:
-    """At which of these seconds what is sent arrives, less the tenth of a second that it takes."""
+    """Send a message at each of these seconds; return the times whose message arrives."""
     for second in seconds:
         harness.send_at(round(second * SECOND), make(client, 3))
     harness.run()
     return [arrival / SECOND - 0.1 for arrival in harness.arrivals_ns]
 
 
-def test_a_partition_cuts_what_is_sent_and_what_is_under_way_and_heals() -> None:
+def test_a_partition_cuts_messages_sent_and_in_flight_and_heals() -> None:
     harness = Harness(TENTH, [Partition(at_s=1.0, for_s=1.0)])
-    found = sent_at(harness, 0.5, 0.85, 0.95, 1.0, 1.5, 1.95, 1.999, 2.0, 5.0)
-    assert found == pytest.approx([0.5, 0.85, 2.0, 5.0])
+    arrivals = sent_at(harness, 0.5, 0.85, 0.95, 1.0, 1.5, 1.95, 1.999, 2.0, 5.0)
+    assert arrivals == pytest.approx([0.5, 0.85, 2.0, 5.0])
     assert counts(harness) == [{"dropped": 5}] and harness.fates.count(Fate.DROPPED) == 5
 
 
-def test_a_partition_comes_back() -> None:
+def test_a_partition_repeats() -> None:
     harness = Harness(TENTH, [Partition(at_s=1.0, for_s=0.5, every_s=2.0)])
     assert sent_at(harness, 0.7, 1.2, 2.0, 3.2, 4.0, 5.2) == pytest.approx([0.7, 2.0, 4.0])
 
@@ -192,7 +192,7 @@ def test_a_partition_of_rounds_and_seconds_needs_both() -> None:
     assert [row.round for row in harness.rows if row.fate == Fate.DROPPED] == [3]
 
 
-def test_a_client_is_behind_the_cut_or_not_for_good() -> None:
+def test_a_client_is_permanently_behind_the_cut_or_not() -> None:
     harness = Harness(rules=[Partition(probability=0.5)], clients=200, seed=6)
     for client, round in itertools.product(range(200), range(3)):
         harness.bus.send(plan(client, round))
@@ -205,12 +205,12 @@ def test_a_client_is_behind_the_cut_or_not_for_good() -> None:
 # -- which messages
 
 
-def test_a_fault_of_some_seconds_strikes_by_the_time_of_sending() -> None:
+def test_a_fault_limited_in_seconds_applies_by_the_time_of_sending() -> None:
     harness = Harness(TENTH, [Drop(at_s=1.0, for_s=1.0)])
     assert sent_at(harness, 0.95, 1.0, 1.99, 2.0) == pytest.approx([0.95, 2.0])
 
 
-def test_a_fault_of_one_kind_strikes_no_other() -> None:
+def test_a_fault_of_one_kind_affects_no_other_kind() -> None:
     struck = {}
     for kind in (Kind.PLAN, Kind.REPORT, Kind.JOIN):
         rules = FaultHooks([Drop(kind=kind.name.lower())], 0)
@@ -230,7 +230,7 @@ verdicts = st.builds(
 
 
 class Fixed:
-    """The same verdict for everything, on sending."""
+    """A rule with the same verdict for every message, on sending."""
 
     def __init__(self, verdict: Verdict) -> None:
         self.verdict = verdict
@@ -240,7 +240,7 @@ class Fixed:
 
 
 @given(st.lists(verdicts, min_size=1, max_size=4), st.data())
-def test_verdicts_combine_in_no_order(parts: list[Verdict], data: st.DataObject) -> None:
+def test_verdicts_combine_independently_of_order(parts: list[Verdict], data: st.DataObject) -> None:
     order = data.draw(st.permutations(parts))
     one, another = (FaultHooks([Fixed(part) for part in each], 0) for each in (parts, order))
     verdict = one.judge((Kind.PLAN, 1, 0, 0, 0), 0)
@@ -251,7 +251,7 @@ def test_verdicts_combine_in_no_order(parts: list[Verdict], data: st.DataObject)
     assert verdict.flips == tuple(sorted(place for part in parts for place in part.flips))
 
 
-def test_what_is_judged_on_arrival_can_only_be_lost() -> None:
+def test_a_verdict_on_arrival_can_only_drop() -> None:
     late = Verdict(delay_ns=5, copies=2, flips=(0.5,))
 
     class OnArrival:
@@ -264,7 +264,7 @@ def test_what_is_judged_on_arrival_can_only_be_lost() -> None:
     assert harness.fates == [Fate.DELIVERED] and harness.arrivals_ns == [0] and counts(harness) == [{}]
 
 
-def test_what_each_fault_did_is_counted_by_its_place_in_the_scenario() -> None:
+def test_effects_of_each_fault_are_counted_by_its_place_in_the_scenario() -> None:
     harness = Harness(rules=[Lose(0.0), Hold(3 * MS), Lose(), Drop(clients=[1])])
     for client in (0, 1):
         harness.bus.send(plan(client))

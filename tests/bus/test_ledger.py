@@ -1,4 +1,4 @@
-"""The ledger: whole segments or none, a checkpoint to go back to, and one hash however the rows are kept."""
+"""The ledger: complete segments or none, restoring a checkpoint, and a hash that is independent of segmentation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROUNDS = (Kind.PLAN, Kind.REPORT, Kind.COMMIT, Kind.EVALUATION, Kind.DECLINE)
 
 
 def row(number: int, kind: Kind = Kind.PLAN, framing: int = 0) -> Row:
-    """A row whose every number depends on `number`."""
+    """Return a row in which every field depends on `number`."""
     sent_ns = number * 10**10
     return Row(
         sent_ns,
@@ -61,14 +61,14 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_rows_are_read_back_as_they_were_appended_however_they_are_cut(tmp_path: Path) -> None:
+def test_rows_are_read_back_unchanged_for_any_segmentation(tmp_path: Path) -> None:
     for segment_rows in (1, 7, 10, 1000):
         ledger = written(tmp_path / str(segment_rows), rows(30), segment_rows)
         assert read(tmp_path / str(segment_rows)) == rows(30)
         assert ledger.segments == len(names(tmp_path / str(segment_rows))) == -(-30 // segment_rows)
 
 
-def test_a_segment_is_due_when_it_has_its_rows_and_not_before(tmp_path: Path) -> None:
+def test_a_segment_is_due_when_it_is_full_and_not_before(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path, segment_rows=3)
     due = [ledger.is_full]
     for each in rows(3):
@@ -101,8 +101,8 @@ def test_new_rows_are_taken_once(tmp_path: Path) -> None:
 
 @settings(deadline=None, max_examples=15)
 @given(st.integers(0, 16), st.integers(0, 8), st.integers(3, 9))
-def test_a_restored_ledger_goes_on_as_if_nothing_had_happened(
-    tmp_path_factory: pytest.TempPathFactory, before: int, lost: int, segment_rows: int
+def test_a_restored_ledger_continues_as_if_never_interrupted(
+    tmp_path_factory: pytest.TempPathFactory, before: int, rows_lost: int, segment_rows: int
 ) -> None:
     folder, every = tmp_path_factory.mktemp("messages"), rows(24)
     ledger, pending = Ledger(folder, segment_rows), b""
@@ -113,7 +113,7 @@ def test_a_restored_ledger_goes_on_as_if_nothing_had_happened(
             ledger.write_segment()
             pending = b""
     segments, totals = ledger.segments, ledger.totals.copy()
-    for each in every[before : before + lost]:  # after the checkpoint, and lost with the process
+    for each in every[before : before + rows_lost]:  # after the checkpoint, and lost with the process
         ledger.append(each)
         if ledger.is_full:
             ledger.write_segment()
@@ -130,14 +130,14 @@ def test_a_restored_ledger_goes_on_as_if_nothing_had_happened(
     assert resumed.totals == written(folder / "whole", every).totals
 
 
-def test_restoring_removes_later_segments_and_what_was_half_written(tmp_path: Path) -> None:
+def test_restoring_removes_later_and_partially_written_segments(tmp_path: Path) -> None:
     written(tmp_path, rows(30))
     (tmp_path / "000003.unfinished").write_bytes(b"PAR1")
     Ledger(tmp_path).restore(2, b"")
     assert names(tmp_path) == ["000000.parquet", "000001.parquet"] and read(tmp_path) == rows(20)
 
 
-def test_a_segment_that_could_not_be_finished_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_segment_that_could_not_be_completed_does_not_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ledger = Ledger(tmp_path)
     ledger.append(row(0))
 
@@ -165,7 +165,7 @@ def hash_of(folder: Path, every: list[Row]) -> str:
     return ledger_hash(read_ledger(folder))
 
 
-def test_the_hash_does_not_depend_on_framing_nor_on_who_joined(tmp_path: Path) -> None:
+def test_the_hash_does_not_depend_on_framing_or_joining_processes(tmp_path: Path) -> None:
     hosts = (Kind.JOIN, Kind.WELCOME, Kind.REFUSE, Kind.BYE)
     joining = [row(number, kind)._replace(sender=SERVER, recipient=HOST) for number, kind in enumerate(hosts)]
     joining += [row(9, Kind.LINK), row(10, Kind.LINK)._replace(sender=SERVER, recipient=3)]
@@ -218,7 +218,7 @@ def test_a_segment_with_other_columns_is_named(tmp_path: Path) -> None:
         read_ledger(tmp_path)
 
 
-def test_no_flipped_bit_of_a_segment_changes_a_number_unnoticed(tmp_path: Path) -> None:
+def test_a_flipped_bit_of_a_segment_never_changes_a_number_unnoticed(tmp_path: Path) -> None:
     written(tmp_path, rows(10))
     path = tmp_path / "000000.parquet"
     sound, noticed = path.read_bytes(), 0

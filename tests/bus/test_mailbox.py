@@ -1,4 +1,4 @@
-"""Who reads with `read` is called for each letter as it arrives, and for none after the last that it asked for."""
+"""A reader of `Mailbox.read` is called for each message on arrival, and for none after the last one it wants."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from seedbus.bus import Mailbox, VirtualClock
 
 
-def test_letters_are_acted_upon_at_the_instant_of_their_arrival_until_one_is_the_last() -> None:
+def test_messages_are_handled_at_the_instant_of_arrival_until_the_last_one() -> None:
     clock, seen = VirtualClock(), list[tuple[int, str]]()
     mailbox = Mailbox("reader", clock)
     mailbox.put("one that waited")
@@ -28,7 +28,7 @@ def test_letters_are_acted_upon_at_the_instant_of_their_arrival_until_one_is_the
     assert seen == [(0, "one that waited"), (5, "early"), (7, "the last")] and not clock.waiting
 
 
-def test_time_does_not_go_on_before_the_reader_has() -> None:
+def test_time_does_not_advance_before_the_reader_finishes() -> None:
     clock, woken = VirtualClock(), list[int]()
     mailbox = Mailbox("reader", clock)
 
@@ -43,7 +43,7 @@ def test_time_does_not_go_on_before_the_reader_has() -> None:
     assert woken == [3, 3, 4]
 
 
-def test_what_arrives_while_the_reader_acts_waits_its_turn() -> None:
+def test_a_message_that_arrives_while_the_reader_runs_waits_its_turn() -> None:
     clock, log = VirtualClock(), list[str]()
     mailbox = Mailbox("reader", clock)
 
@@ -63,7 +63,7 @@ def test_what_arrives_while_the_reader_acts_waits_its_turn() -> None:
 
 
 @pytest.mark.parametrize("due_ns", [0, 5], ids=["waiting", "arriving"])
-def test_what_the_reader_raises_is_raised_where_it_reads(due_ns: int) -> None:
+def test_an_error_in_the_reader_is_raised_where_it_reads(due_ns: int) -> None:
     clock = VirtualClock()
     mailbox = Mailbox("reader", clock)
 
@@ -81,7 +81,7 @@ def test_what_the_reader_raises_is_raised_where_it_reads(due_ns: int) -> None:
     clock.run(main())
 
 
-def test_a_reader_that_is_cancelled_gets_no_letter_and_loses_none() -> None:
+def test_a_cancelled_reader_gets_no_message_and_loses_none() -> None:
     clock, seen = VirtualClock(), list[str]()
     mailbox = Mailbox("reader", clock)
 
@@ -102,7 +102,7 @@ def test_a_reader_that_is_cancelled_gets_no_letter_and_loses_none() -> None:
     assert clock.run(main()) == "kept" and seen == ["read"] and not clock.waiting
 
 
-def test_a_reader_that_is_cancelled_while_it_acts_ends_so() -> None:
+def test_a_reader_that_is_cancelled_while_it_runs_is_cancelled() -> None:
     clock = VirtualClock()
     mailbox = Mailbox("reader", clock)
 

@@ -1,4 +1,4 @@
-"""What followers answer: sent when the scenario says, whenever it was there, and as often as it was said."""
+"""Answers of followers are sent at the simulated time of the scenario, independent of real time, and exactly once."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ JITTER = Network(latency=Exponential(mean=0.02), up_mbps=0.5, down_mbps=2.0)
 
 
 class OnAThread(MemoryTransport):
-    """The follower works on a thread, and takes its time."""
+    """A memory transport whose follower works slowly on a thread."""
 
     def __init__(self, recruit: Any) -> None:
         def slow(offer: Any) -> Follower:
@@ -68,11 +68,11 @@ def answer_ns(client: int, round: int, seeds: int = 0) -> int:
 
 
 def sent_up(harness: Harness) -> list[tuple[int, int, int]]:
-    """(client, round, sent at) of what followers said."""
+    """Return (client, round, time sent in ns) of the followers' messages."""
     return [(row.sender, row.round, row.sent_ns) for row in harness.rows if row.recipient == SERVER]
 
 
-def test_an_answer_is_sent_when_its_client_has_had_the_time_that_it_needs() -> None:
+def test_an_answer_is_sent_after_the_compute_time_of_its_client() -> None:
     harness = Harness(rules=[Hold(7 * MS)], answers=reported, answer_ns=answer_ns)
     for client in range(4):
         harness.bus.send(plan(client, 3))
@@ -88,7 +88,7 @@ def test_only_plans_take_time_to_answer() -> None:
     assert sent_up(harness) == [(EVALUATOR, 2, 0), (1, 2, 0)]
 
 
-def test_an_answer_departs_like_any_message() -> None:
+def test_an_answer_is_sent_like_any_message() -> None:
     harness = Harness(Network(up_mbps=1), [Hold(3 * MS)], answers=reported)
     harness.bus.send(plan(1, 4, 5, size=117))
     harness.run(SECOND)
@@ -104,34 +104,34 @@ several = st.lists(st.integers(0, 400), max_size=3)
 
 @settings(deadline=None, max_examples=40)
 @given(scripts, several, st.floats(0, 0.5))
-def test_no_difference_is_made_by_when_an_answer_is_there(
+def test_the_real_time_of_an_answer_changes_nothing(
     script: list[tuple[int, int, int]], sizes: list[int], loss: float
 ) -> None:
     rules: list[Rule] = [Lose(loss), Hold(5 * MS, is_random=True)]
 
-    def said(asked: Envelope) -> list[Envelope]:
-        return [report(asked.client, asked.round, size=size) for size in sizes[: 1 + asked.client % 3]]
+    def answers(request: Envelope) -> list[Envelope]:
+        return [report(request.client, request.round, size=size) for size in sizes[: 1 + request.client % 3]]
 
-    found = []
+    outcomes = []
     for transport in (MemoryTransport, ReversedTransport, OnAThread):
-        harness = Harness(JITTER, rules, seed=5, transport=transport, answers=said, answer_ns=answer_ns)
+        harness = Harness(JITTER, rules, seed=5, transport=transport, answers=answers, answer_ns=answer_ns)
         for client, round, after_ns in script:
             harness.send(plan(client, round), after_ns)
         harness.run(SECOND)
         harness.clock.run(harness.transport.close())
-        found.append((harness.rows, harness.receipts))
-    assert found[0] == found[1] == found[2]
-    delivered = [row for row in found[0][0] if row.kind == Kind.PLAN and row.fate == Fate.DELIVERED]
+        outcomes.append((harness.rows, harness.receipts))
+    assert outcomes[0] == outcomes[1] == outcomes[2]
+    delivered = [row for row in outcomes[0][0] if row.kind == Kind.PLAN and row.fate == Fate.DELIVERED]
     expected = sum(len(sizes[: 1 + row.recipient % 3]) for row in delivered)
-    assert sum(row.kind == Kind.REPORT for row in found[0][0]) == expected, "every frame of an answer has its row"
+    assert sum(row.kind == Kind.REPORT for row in outcomes[0][0]) == expected, "every frame of an answer has its row"
 
 
-def test_time_stands_still_for_an_answer_that_is_due_and_names_who_owes_it() -> None:
+def test_time_stands_still_for_an_answer_that_is_due_and_its_client_is_named() -> None:
     go, seen = threading.Event(), list[Any]()
 
-    def late(asked: Envelope) -> list[Envelope]:
+    def late(request: Envelope) -> list[Envelope]:
         go.wait(5)
-        return [report(asked.client, asked.round)]
+        return [report(request.client, request.round)]
 
     class Waiting(MemoryTransport):
         def __init__(self, recruit: Any) -> None:
@@ -150,7 +150,7 @@ def test_time_stands_still_for_an_answer_that_is_due_and_names_who_owes_it() -> 
     assert harness.bus.answers.awaited == [] and not harness.clock.is_held
 
 
-def test_what_a_follower_says_twice_is_heard_once() -> None:
+def test_an_answer_given_twice_counts_once() -> None:
     class Stammering(MemoryTransport):
         def deliver(self, address: int, frame: bytes, answered: Any, tail: bytes = b"") -> None:
             super().deliver(address, frame, answered, tail)
@@ -183,7 +183,7 @@ BAD: dict[str, tuple[bytes, str]] = {
 @pytest.mark.parametrize("name", BAD)
 def test_an_answer_that_is_malformed_is_refused_on_arrival_and_the_others_are_not(name: str) -> None:
     frame, where = BAD[name]
-    harness = Harness(rules=[Hold(MS)], answers=lambda asked: [frame, report(asked.client, asked.round)])
+    harness = Harness(rules=[Hold(MS)], answers=lambda request: [frame, report(request.client, request.round)])
     harness.bus.send(plan(2, 1))
     harness.run(SECOND)
     assert harness.bus.refused == {(2, where): 1}
@@ -194,9 +194,9 @@ def test_an_answer_that_is_malformed_is_refused_on_arrival_and_the_others_are_no
     assert report(2, 1) in [receipt.content for receipt in harness.receipts] and len(harness.receipts) == 2
 
 
-def test_a_client_is_as_far_as_what_it_has_answered() -> None:
+def test_a_clients_version_is_that_of_its_last_answer() -> None:
     harness = Harness(
-        transport=ReversedTransport, answers=lambda asked: [], answer_ns=lambda client, round, seeds: 5 * MS
+        transport=ReversedTransport, answers=lambda request: [], answer_ns=lambda client, round, seeds: 5 * MS
     )
     harness.bus.send(plan(1, 1, base=4))
     harness.run(4 * MS)
@@ -208,9 +208,9 @@ def test_a_client_is_as_far_as_what_it_has_answered() -> None:
 def test_waiting_for_all_answers_takes_no_simulated_time() -> None:
     go, awaited = threading.Event(), list[list[int]]()
 
-    def late(asked: Envelope) -> list[Envelope]:
+    def late(request: Envelope) -> list[Envelope]:
         go.wait(5)
-        return reported(asked)
+        return reported(request)
 
     harness = Harness(transport=OnAThread, answers=late, answer_ns=lambda client, round, seeds: SECOND)
 
@@ -233,7 +233,7 @@ def test_waiting_for_all_answers_takes_no_simulated_time() -> None:
     assert awaited == [[1, 2]] and harness.bus.answers.awaited == []
 
 
-def test_answers_to_come_are_part_of_a_checkpoint() -> None:
+def test_pending_answers_are_part_of_a_checkpoint() -> None:
     harness, resumed = (
         Harness(answers=reported, answer_ns=lambda client, round, seeds: 5 * MS, transport=transport)
         for transport in (MemoryTransport, ReversedTransport)
@@ -252,37 +252,39 @@ def test_answers_to_come_are_part_of_a_checkpoint() -> None:
     assert resumed.asked[0].at_ns == MS and len(resumed.asked) == 1
 
 
-def test_answers_of_one_instant_are_said_in_one_order_before_a_checkpoint_and_after_it() -> None:
+def test_answers_of_one_instant_keep_their_order_across_a_checkpoint() -> None:
     harness, resumed = (
         Harness(
-            answers=lambda asked: [report(asked.client, asked.round, asked.kind)],
+            answers=lambda request: [report(request.client, request.round, request.kind)],
             answer_ns=lambda client, round, seeds: 5 * MS,
         )
         for _ in range(2)
     )
-    kept = list[Any]()
+    checkpoints = list[Any]()
     harness.bus.send(plan(1, 2))
     harness.send(Envelope(Kind.REFUSE, 1, 2, 0, ["because", "of what it said"]), after_ns=5 * MS)
-    harness.clock.at(5 * MS, (Kind.PLAN,), lambda: kept.append(harness.bus.checkpoint()))  # answers are said later
+    harness.clock.at(
+        5 * MS, (Kind.PLAN,), lambda: checkpoints.append(harness.bus.checkpoint())
+    )  # answers are sent later
     harness.run(SECOND)
-    resumed.bus.restore(kept[0])
+    resumed.bus.restore(checkpoints[0])
     resumed.run(SECOND)
     for each in (harness, resumed):
         assert [receipt.content for receipt in each.receipts] == [report(1, 2, Kind.REFUSE), report(1, 2, Kind.PLAN)]
 
 
-def test_what_comes_once_the_bus_is_closed_changes_nothing() -> None:
+def test_an_answer_after_the_bus_is_closed_changes_nothing() -> None:
     harness = Harness(transport=ReversedTransport, answers=reported)
     harness.bus.send(plan(1))
-    answered = harness.bus.answers.expect((Kind.PLAN, 2, 0, 0, 0), 7, 0)
+    reply = harness.bus.answers.expect((Kind.PLAN, 2, 0, 0, 0), 7, 0)
     harness.bus.close()
-    answered([encode(report(2))[0]])
+    reply([encode(report(2))[0]])
     harness.run(SECOND)
     assert [row.fate for row in harness.rows] == [Fate.UNDER_WAY]
     assert harness.asked == [] and harness.receipts == [] and harness.positions.actual_versions == {}
 
 
-def test_in_real_time_nobody_waits_for_an_answer_and_deliveries_of_an_instant_go_together() -> None:
+def test_real_time_does_not_wait_for_answers_and_batches_deliveries_of_an_instant() -> None:
     clock, flushes = WallClock(), [0]
 
     class Counting(ReversedTransport):
@@ -310,7 +312,7 @@ def test_in_real_time_nobody_waits_for_an_answer_and_deliveries_of_an_instant_go
     assert flushes == [1] and bus.answers.awaited == [3]
 
 
-def test_what_reaches_nobody_any_more_is_booked_as_lost_and_costs_no_framing() -> None:
+def test_a_message_to_a_process_that_has_gone_is_lost_and_costs_no_framing() -> None:
     class Deserted(ReversedTransport):
         is_wire = True
 
@@ -333,8 +335,8 @@ def test_what_reaches_nobody_any_more_is_booked_as_lost_and_costs_no_framing() -
     assert sorted(receipt.address for receipt in harness.asked) == [0, 2] and 1 not in harness.positions.actual_versions
 
 
-def test_a_client_that_wakes_holds_no_more_than_is_left_to_it_and_nothing_once_it_is_refused() -> None:
-    harness = Harness(answers=lambda asked: [])
+def test_a_client_that_wakes_has_at_most_its_remaining_version_and_none_once_it_is_refused() -> None:
+    harness = Harness(answers=lambda request: [])
     for client in range(3):
         harness.bus.send(plan(client, base=7))
     harness.run(MS)

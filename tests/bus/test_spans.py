@@ -1,4 +1,4 @@
-"""Sets of clients kept as spans are sets."""
+"""Sets of clients stored as spans."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SPANS = st.tuples(st.integers(0, 30), st.integers(0, 8)).map(lambda pair: (pair[
 
 
 @given(st.lists(st.tuples(st.booleans(), SPANS), max_size=12), SPANS, st.integers(0, 40))
-def test_a_set_of_spans_is_the_set_of_its_numbers(
+def test_a_set_of_spans_behaves_as_the_set_of_its_numbers(
     steps: list[tuple[bool, tuple[int, int]]], asked: tuple[int, int], count: int
 ) -> None:
     spans, plain = SpanSet(), set[int]()

@@ -1,4 +1,4 @@
-"""What others wrote is shown as text and does nothing else."""
+"""Text from other processes is printed as text, without control characters."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from seedbus.bus.text import printable
 
 
-def test_nothing_of_a_foreign_text_reaches_the_terminal_but_what_it_shows() -> None:
+def test_foreign_text_reaches_the_terminal_as_printable_characters_only() -> None:
     foreign = "\x1b]0;title\x07 two\r\nlines \u202eevil \ud800 café 雪"
     assert printable(foreign) == " ]0;title  two  lines  evil   café 雪"
 

@@ -1,4 +1,5 @@
-"""The compiled loss: a part of the scenario, the same bits in every process, and refused where it cannot be had."""
+"""The compiled loss is part of the scenario, has the same bits in every process, and is refused where it is
+unavailable."""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ def test_without_a_compiler_a_compiled_run_is_refused_before_it_begins(
     assert go(tmp_path / "run", what("eager", stop={"rounds": 2})).summary["rounds"] == 2
 
 
-def test_a_run_goes_on_only_as_it_began(tmp_path: Path) -> None:
+def test_a_run_is_resumed_only_with_the_same_forward_mode(tmp_path: Path) -> None:
     go(tmp_path / "run", what("eager", stop={"rounds": 2}))
     with pytest.raises(RunFolderError, match=r'task\.forward is "eager" there and "compiled" here'):
         run(what("compiled", stop={"rounds": 2}), tmp_path / "run", resume=True)
@@ -59,14 +60,14 @@ def test_a_process_compiles_before_its_first_loss_and_says_so(monkeypatch: pytes
         return lambda *batch: loss(*batch) * 2
 
     monkeypatch.setattr("seedbus.models.images.problem.compiled", fake)
-    told: list[Any] = []
+    notices: list[Any] = []
     compiled, eager = (
-        bind_for_clients(what(forward), lambda event, **facts: told.append((event, facts)))
+        bind_for_clients(what(forward), lambda event, **facts: notices.append((event, facts)))
         for forward in ("compiled", "eager")
     )
     assert isinstance(compiled, ImageProblem) and isinstance(eager, ImageProblem)
-    told = [each for each in told if each[0] != "kernels"]  # which may have been compiled, too
-    assert told == [("compiling", {"what": "the loss of task digits"})] and calls == [((16, 1, 8, 8), (16,))]
+    notices = [each for each in notices if each[0] != "kernels"]  # kernels may have been compiled, too
+    assert notices == [("compiling", {"what": "the loss of task digits"})] and calls == [((16, 1, 8, 8), (16,))]
     for problem in (compiled, eager):
         problem.flat.point[:] = problem.x0()
     assert compiled.objective(3, 1).loss(0) == 2 * eager.objective(3, 1).loss(0)
@@ -99,13 +100,13 @@ def takes_part(endpoint: str, factor: float, first: int, last: int) -> None:
     )
 
 
-def test_losses_are_proved_only_where_they_were_compiled() -> None:
+def test_only_compiled_losses_are_part_of_the_proof() -> None:
     eager = bind_for_clients(what("eager"), lambda event, **facts: None)
     assert isinstance(eager, ImageProblem) and eager.probe() == b""
     assert set(prove(SHARED.algorithm, eager)) == {"selftest", "x0"}
-    here, there = (prove(SHARED.algorithm, in_one_place(factor)) for factor in (1.0, ONE_BIT))
+    here, other = (prove(SHARED.algorithm, in_one_place(factor)) for factor in (1.0, ONE_BIT))
     assert here == prove(SHARED.algorithm, in_one_place(1.0))
-    assert {name for name in here if here[name] != there[name]} == {"losses"}
+    assert {name for name in here if here[name] != other[name]} == {"losses"}
 
 
 def test_a_process_whose_compiled_losses_differ_in_a_bit_is_refused(tmp_path: Path) -> None:
@@ -129,15 +130,15 @@ def _run_of(factor: float, folder: Path, **options: Any) -> Any:
 
 
 def test_a_run_goes_on_only_where_its_compiled_losses_are_the_same(tmp_path: Path) -> None:
-    whole = _run_of(1.0, tmp_path / "run")
+    reference = _run_of(1.0, tmp_path / "run")
     reopened(tmp_path / "run", {})
     with pytest.raises(RunFolderError, match=r"begun with losses [0-9a-f]{16}, and this is losses [0-9a-f]{16}"):
         _run_of(ONE_BIT, tmp_path / "run", resume=True)
-    assert _run_of(1.0, tmp_path / "run", resume=True) == whole
+    assert _run_of(1.0, tmp_path / "run", resume=True) == reference
 
 
 def test_a_server_that_goes_on_knows_the_compiled_losses_that_its_run_began_with(tmp_path: Path) -> None:
-    whole = _run_of(1.0, tmp_path / "whole")
+    reference = _run_of(1.0, tmp_path / "whole")
     with pytest.MonkeyPatch.context() as patch, pytest.raises(PowerCut):
         cut_power(patch, Journal, "append", 3, before=False)
         _run_of(1.0, tmp_path / "run")
@@ -145,7 +146,7 @@ def test_a_server_that_goes_on_knows_the_compiled_losses_that_its_run_began_with
         with pytest.raises(JoinRefused, match=REFUSED):
             takes_part(server.watcher.endpoint, ONE_BIT, 0, 7)
         threading.Thread(target=takes_part, args=(server.watcher.endpoint, 1.0, 0, 7), daemon=True).start()
-        assert server.results().digest == whole
+        assert server.results().digest == reference
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Problems: what every task owes the algorithms, and what image tasks and quadratics owe besides."""
+"""Problems: the contract of every task, and further properties of image tasks and quadratics."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_tasks_are_found_by_their_names() -> None:
     assert all(task().name == name for name, task in KINDS.items())
 
 
-def test_every_field_says_what_it_is() -> None:
+def test_every_field_has_a_description() -> None:
     for task in tasks().values():
         fields = task.model_json_schema()["properties"]
         assert all(field.get("description") for name, field in fields.items() if name != "name"), task
@@ -72,7 +72,7 @@ def test_listing_the_tasks_imports_neither_torch_nor_data_libraries() -> None:
     subprocess.run([sys.executable, "-W", "error", "-c", script], check=True)
 
 
-def test_words_and_values_that_a_task_does_not_know_are_refused() -> None:
+def test_unknown_fields_and_values_of_a_task_are_refused() -> None:
     for wrong in ({"modle": "cnn"}, {"model": "mnist-cnn"}, {"batch_size": 0}, {"validation": 0.9}, {"name": "mnist"}):
         with pytest.raises(ValidationError):
             Digits(**wrong)

@@ -37,7 +37,7 @@ def world(name: str, kind: Any) -> Any:
     )
 
 
-# those that need weights are trained in tests of their own
+# tasks that need weights are trained in separate tests
 KINDS = {name: kind for name, kind in tasks().items() if not issubclass(kind, TextTask)}
 
 

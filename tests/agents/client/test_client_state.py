@@ -1,4 +1,4 @@
-"""The state of clients: it is stored with its client, wherever that is, and is reproduced bit for bit."""
+"""The state of clients is stored in the process that hosts them and reproduced bit for bit."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def quiet(algorithm: Any = SCAFFOLD, **changes: Any) -> Scenario:
     return scenario(**({"algorithm": algorithm, "network": network, "participation": {"clients": 4}} | changes))
 
 
-# one client's chain
+# one client's sequence of rounds
 
 
 @pytest.fixture(params=["folder", "process"])
@@ -56,7 +56,7 @@ def memories(request: pytest.FixtureRequest, tmp_path: Path) -> ClientStateStore
     return ClientStateStore(tmp_path / "memory" if request.param == "folder" else None)
 
 
-def test_a_round_begins_with_what_the_last_one_left_and_begins_so_again(memories: ClientStateStore) -> None:
+def test_a_round_starts_from_the_state_of_the_last_one_repeatedly(memories: ClientStateStore) -> None:
     assert memories.before(3, 0) is None
     memories.keep(3, 0, {"a": b"0"})
     assert memories.before(3, 0) is None and memories.before(3, 4) == {"a": b"0"}
@@ -66,7 +66,7 @@ def test_a_round_begins_with_what_the_last_one_left_and_begins_so_again(memories
     assert memories.before(4, 5) is None, "another client"
 
 
-def test_work_for_an_earlier_round_that_came_later_stays_where_it_was(memories: ClientStateStore) -> None:
+def test_later_work_for_an_earlier_round_keeps_its_place(memories: ClientStateStore) -> None:
     for round in (1, 5, 4):
         memories.keep(0, round, [round])
     assert [memories.before(0, round) for round in (1, 5, 4, 6)] == [None, [1], [5], [4]]
@@ -92,14 +92,14 @@ def test_a_client_without_state_loses_nothing_the_second_time_either(memories: C
     assert memories.before(0, 3) == "two"
 
 
-def test_some_are_kept_and_older_work_is_new_work(memories: ClientStateStore) -> None:
+def test_a_limited_number_of_states_is_kept(memories: ClientStateStore) -> None:
     for round in range(KEPT + 2):
         memories.keep(0, round, round)
     assert [memories.before(0, round) for round in range(3, KEPT + 3)] == list(range(2, KEPT + 2))
     assert [memories.before(0, round) for round in (1, 2)] == [KEPT + 1, KEPT + 1]
 
 
-def test_a_run_that_is_resumed_too_early_for_what_is_kept_says_so(tmp_path: Path) -> None:
+def test_resuming_before_the_oldest_kept_state_is_refused(tmp_path: Path) -> None:
     for round in range(KEPT + 2):
         ClientStateStore(tmp_path).keep(0, round, round)
     assert len(list((tmp_path / "0").iterdir())) == KEPT
@@ -107,7 +107,7 @@ def test_a_run_that_is_resumed_too_early_for_what_is_kept_says_so(tmp_path: Path
         ClientStateStore(tmp_path).before(0, 2)
 
 
-def test_another_process_finds_the_same(tmp_path: Path) -> None:
+def test_another_process_reads_the_same_states(tmp_path: Path) -> None:
     first = ClientStateStore(tmp_path)
     first.keep(7, 10, "ten")
     first.keep(71, 9, "nine")
@@ -123,17 +123,17 @@ def test_another_process_finds_the_same(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Results:
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Results:
     return run(world(), tmp_path_factory.mktemp("run") / "whole")
 
 
-def test_without_memory_the_same_run_ends_elsewhere(
-    tmp_path: Path, whole: Results, monkeypatch: pytest.MonkeyPatch
+def test_the_run_ends_with_other_results_without_client_state(
+    tmp_path: Path, reference: Results, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise the rest of this file would prove little."""
-    assert len(whole.summary["traffic"]["fates"]) >= 3, whole.summary["traffic"]["fates"]
+    """The other tests of this file rely on this difference."""
+    assert len(reference.summary["traffic"]["fates"]) >= 3, reference.summary["traffic"]["fates"]
     monkeypatch.setattr(ClientStateStore, "before", lambda *_: None)
-    assert run(world(), tmp_path / "run").digest != whole.digest
+    assert run(world(), tmp_path / "run").digest != reference.digest
 
 
 BARE = {
@@ -149,10 +149,10 @@ BARE = {
 @pytest.mark.parametrize(
     ("algorithm", "faults"), [(SCAFFOLD, TROUBLE), (SCAFFOLD, [*TROUBLE, BARE]), (FEDDC, [BARE])], ids=str
 )
-def test_a_run_cut_off_again_and_again_ends_alike(
+def test_a_run_that_crashes_repeatedly_ends_with_the_same_results(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: dict[str, Any], faults: list[Any]
 ) -> None:
-    """Sometimes after clients have worked for the round that is lost, sometimes before."""
+    """The crash comes sometimes before, sometimes after clients have worked for the lost round."""
     what = world(algorithm, faults=faults, stop={"rounds": 12})
     expected, cuts, resume = outcome(run(what, tmp_path / "whole")), 0, False
     while True:
@@ -182,11 +182,11 @@ class _Killing(RunWatcher):
 
 
 @pytest.mark.slow
-def test_what_a_killed_worker_knew_lives_on(tmp_path: Path, whole: Results) -> None:
+def test_the_client_state_of_a_killed_worker_survives(tmp_path: Path, reference: Results) -> None:
     watcher = _Killing()
     results = run(world(), tmp_path / "run", observer=watcher, placement=Placement("tcp", 2, heartbeat_s=0.2))
     assert watcher.kills == 1
-    assert alike(results, whole)
+    assert alike(results, reference)
 
 
 @pytest.mark.slow
@@ -195,7 +195,7 @@ def test_clients_that_reconnect_to_a_server_keep_their_state(tmp_path: Path) -> 
     from tcp_proxy import CountingProxy
 
     what = quiet(participation={"clients": 2}, stop={"rounds": 60})
-    whole = run(what, tmp_path / "whole")
+    reference = run(what, tmp_path / "whole")
     with ServerThread(what, tmp_path / "run") as server:
         with CountingProxy(server.port) as proxy:
             client, cut = ClientsThread(what, proxy.endpoint), threading.Event()
@@ -207,22 +207,22 @@ def test_clients_that_reconnect_to_a_server_keep_their_state(tmp_path: Path) -> 
             results = server.results()
             client.join(10)
     assert client.failure is None and cut.is_set() and server.watcher.gone >= 1
-    assert alike(results, whole)
+    assert alike(results, reference)
 
 
-def test_a_report_that_is_lost_was_made_all_the_same(tmp_path: Path) -> None:
+def test_a_lost_report_advances_the_state_of_its_client(tmp_path: Path) -> None:
     """The server ignores it, and the client goes on from its own state."""
     faults = [{"fault": "drop", "kind": "report", "clients": [2], "at_round": 1, "for_rounds": 1}]
     participation = {"clients": 4, "deadline_s": 1.0}
     run(quiet(participation=participation, faults=faults, stop={"rounds": 2}), tmp_path / "run")
     assert (read_ledger(tmp_path / "run" / "messages")["kind"] == Kind.REPORT).sum() == 8
-    kept = ClientStateStore(tmp_path / "run" / MEMORY)
-    first, second = kept.before(2, 1)["scaffold.c"], kept.before(2, 2)["scaffold.c"]
+    store = ClientStateStore(tmp_path / "run" / MEMORY)
+    first, second = store.before(2, 1)["scaffold.c"], store.before(2, 2)["scaffold.c"]
     assert first != second and np.isfinite(np.frombuffer(second, "<f4")).all()
 
 
 @pytest.mark.parametrize(("returns", "is_lost"), [("with-state", False), ("without-state", True)])
-def test_a_crash_costs_a_client_its_memory_if_it_costs_its_state(tmp_path: Path, returns: str, is_lost: bool) -> None:
+def test_a_crash_without_state_deletes_the_memory_of_a_client(tmp_path: Path, returns: str, is_lost: bool) -> None:
     crash = {"fault": "crash", "clients": [1], "at_round": 3, "for_rounds": 2, "returns": returns}
     what = quiet(faults=[crash], stop={"rounds": 6}, participation={"clients": 4, "deadline_s": 5.0})
     run(what, tmp_path / "run")
@@ -235,37 +235,37 @@ REPLACED = {"fault": "replacement", "active": 3, "every_rounds": 4, "probability
 
 
 @pytest.mark.parametrize(("name", "cares"), [("scaffold", True), ("feddyn", True), ("feddc", True), ("fedacg", False)])
-def test_a_newcomer_knows_nothing_and_fedacg_does_not_mind(
+def test_a_new_client_has_no_state_and_fedacg_needs_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, cares: bool
 ) -> None:
-    """Half of the clients are replaced again and again, and a method's state of them starts at zero each time."""
+    """Half of the clients are replaced repeatedly; the state of a new client starts at zero."""
     what = quiet({"name": name, "local_steps": 2}, participation={"clients": 6}, faults=[REPLACED], stop={"rounds": 12})
-    known: dict[tuple[int, int], bool] = {}
+    had_state: dict[tuple[int, int], bool] = {}
     before = ClientStateStore.before
 
     def note(self: ClientStateStore, client: int, round: int) -> Any:
-        found = before(self, client, round)
-        known[client, round] = found is not None
-        return found
+        state = before(self, client, round)
+        had_state[client, round] = state is not None
+        return state
 
     monkeypatch.setattr(ClientStateStore, "before", note)
     run(what, tmp_path / "run")
     newcomers = {
-        min(each for each in known if each[0] == client and each[1] // 4 == epoch)
-        for client, epoch in {(client, round // 4) for client, round in known}
+        min(each for each in had_state if each[0] == client and each[1] // 4 == epoch)
+        for client, epoch in {(client, round // 4) for client, round in had_state}
     }
-    assert len(newcomers) == 3 * 3 and len(known) > 3 * len(newcomers)
+    assert len(newcomers) == 3 * 3 and len(had_state) > 3 * len(newcomers)
     if not cares:
-        assert not any(known.values()) and not (tmp_path / "run" / MEMORY).exists()
+        assert not any(had_state.values()) and not (tmp_path / "run" / MEMORY).exists()
         return
-    assert {each for each in known if not known[each]} == newcomers
+    assert {each for each in had_state if not had_state[each]} == newcomers
 
 
-def test_a_dense_journal_keeps_the_newest_model_and_some(tmp_path: Path) -> None:
+def test_a_dense_journal_keeps_the_newest_and_some_older_models(tmp_path: Path) -> None:
     run(quiet(participation={"clients": 1}, stop={"rounds": KEPT_EVERY + 3}), tmp_path / "run")
     journal = Journal.open(tmp_path / "run", for_writing=False)
     try:
-        kept = [each.version for each in journal.rounds() if each.commit]
+        versions = [each.version for each in journal.rounds() if each.commit]
     finally:
         journal.close()
-    assert kept == [KEPT_EVERY, KEPT_EVERY + 3]
+    assert versions == [KEPT_EVERY, KEPT_EVERY + 3]

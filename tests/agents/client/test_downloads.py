@@ -40,10 +40,10 @@ def downloads() -> Downloads:
     return Downloads(replica_at)
 
 
-def offered(made: Downloads, client: int = 0, title: Title = TITLE) -> list[int]:
-    """What a client asks for that is offered a snapshot."""
+def offer_to(partial: Downloads, client: int = 0, title: Title = TITLE) -> list[int]:
+    """Offer a snapshot to a client; return the chunk indices that it requests."""
     offer = chunks.offer(title, WINDOW, client, 9)
-    (pull,) = made.on_offer(offer, title, WINDOW)
+    (pull,) = partial.on_offer(offer, title, WINDOW)
     assert (pull.kind, pull.client, pull.base) == (Kind.PULL, client, title.version)
     return chunks.unpack_pull(pull, WINDOW)[1]
 
@@ -52,11 +52,11 @@ def chunk(index: int) -> Chunk:
     return chunks.cut(TRUTH, TITLE, index, SIZE)
 
 
-def came(made: Downloads, index: int, client: int = 0) -> Any:
-    """The indices that a client asks for then, or the replica."""
+def receive(partial: Downloads, index: int, client: int = 0) -> Any:
+    """Deliver a chunk; return the indices that the client requests next, or the complete replica."""
     piece = chunk(index)
-    told = made.on_chunk(piece.pack(Kind.SNAPSHOT, client, 9), piece)
-    return told if isinstance(told, Replica) else [chunks.unpack_pull(pull, WINDOW)[1] for pull in told]
+    response = partial.on_chunk(piece.pack(Kind.SNAPSHOT, client, 9), piece)
+    return response if isinstance(response, Replica) else [chunks.unpack_pull(pull, WINDOW)[1] for pull in response]
 
 
 def test_chunks_of_any_size_hold_the_replica() -> None:
@@ -64,95 +64,95 @@ def test_chunks_of_any_size_hold_the_replica() -> None:
         title = chunks.title_of(TRUTH, size)
         parts = [chunks.cut(TRUTH, title, index, size).data for index in range(title.count)]
         assert all(len(part) == size for part in parts[:-1]) and 0 < len(parts[-1]) <= size
-        back = chunks.restored(chunks.shape_of(TRUTH), title, b"".join(parts))
-        assert back.digests() == TRUTH.digests() and back.version == VERSION
-        assert all(field.flags.writeable for field in back.fields.values())
+        restored = chunks.restored(chunks.shape_of(TRUTH), title, b"".join(parts))
+        assert restored.digests() == TRUTH.digests() and restored.version == VERSION
+        assert all(field.flags.writeable for field in restored.fields.values())
 
 
-def test_a_window_after_the_other_until_all_is_there() -> None:
-    made = downloads()
-    wanted, asked = offered(made), []
-    while wanted:
-        asked += wanted
-        for index in wanted[:-1]:
-            assert came(made, index) == []
-        answer = came(made, wanted[-1])
-        wanted = [] if isinstance(answer, Replica) else answer[0]
-    assert asked == list(range(24))
-    assert answer.digests() == TRUTH.digests() and made.note(0, 9) == []
+def test_chunks_are_requested_window_by_window_until_complete() -> None:
+    partial = downloads()
+    window, requested = offer_to(partial), []
+    while window:
+        requested += window
+        for index in window[:-1]:
+            assert receive(partial, index) == []
+        answer = receive(partial, window[-1])
+        window = [] if isinstance(answer, Replica) else answer[0]
+    assert requested == list(range(24))
+    assert answer.digests() == TRUTH.digests() and partial.note(0, 9) == []
 
 
 @settings(deadline=None)
 @given(st.permutations(range(24)), st.integers(0, 24), st.lists(st.integers(0, 23), max_size=10))
-def test_in_any_order_and_twice_and_by_another_process_it_is_the_same(
+def test_chunks_in_any_order_repeated_or_across_processes_give_the_same_replica(
     order: list[int], moves_at: int, again: list[int]
 ) -> None:
-    made = downloads()
-    offered(made)
-    found = None
+    partial = downloads()
+    offer_to(partial)
+    replica = None
     for number, index in enumerate([*order[:12], *again, *order[12:]]):
-        if number == moves_at:  # the process is another one from here on, and is told what this one had
-            notes = [encode(note)[0] for note in made.note(0, 9)]
-            made = downloads()
-            made.reset(unpack_notes(pack_notes(notes), decode))
-        answer = came(made, index)
-        found = answer if isinstance(answer, Replica) else found
-    assert found is not None and found.digests() == TRUTH.digests()
+        if number == moves_at:  # a new process continues from the notes of the old one
+            notes = [encode(note)[0] for note in partial.note(0, 9)]
+            partial = downloads()
+            partial.reset(unpack_notes(pack_notes(notes), decode))
+        answer = receive(partial, index)
+        replica = answer if isinstance(answer, Replica) else replica
+    assert replica is not None and replica.digests() == TRUTH.digests()
 
 
-def test_after_another_offer_only_what_is_lacking_is_asked_for() -> None:
-    made = downloads()
-    assert offered(made) == [0, 1, 2, 3]
+def test_another_offer_requests_only_the_missing_chunks() -> None:
+    partial = downloads()
+    assert offer_to(partial) == [0, 1, 2, 3]
     for index in (0, 2, 3):
-        assert came(made, index) == []
-    assert offered(made) == [1, 4, 5, 6]
+        assert receive(partial, index) == []
+    assert offer_to(partial) == [1, 4, 5, 6]
 
 
-def test_a_newer_snapshot_takes_the_place_of_the_one_begun() -> None:
-    made = downloads()
-    offered(made)
-    came(made, 0)
+def test_a_newer_snapshot_replaces_the_current_download() -> None:
+    partial = downloads()
+    offer_to(partial)
+    receive(partial, 0)
     newer = Title(VERSION + 1, 24, bytes(16))
-    assert offered(made, title=newer) == [0, 1, 2, 3]
-    assert came(made, 1) == []  # of the old one
-    (note,) = made.note(0, 9)
+    assert offer_to(partial, title=newer) == [0, 1, 2, 3]
+    assert receive(partial, 1) == []  # a chunk of the old snapshot
+    (note,) = partial.note(0, 9)
     assert (note.base, note.body[4]) == (VERSION + 1, bytes(3))
 
 
 def test_clients_of_a_process_hold_a_chunk_once() -> None:
-    made = downloads()
+    partial = downloads()
     for client in range(5):
-        offered(made, client)
+        offer_to(partial, client)
         for index in range(3):
-            came(made, index, client)
-    assert [len(shelf) for shelf in made._chunks.values()] == [3]
+            receive(partial, index, client)
+    assert [len(shelf) for shelf in partial._chunks.values()] == [3]
     for client in range(5):
-        made.discard_up_to(client, VERSION - 1)
-        assert made.note(client, 9)
-        made.discard_up_to(client, VERSION)
-        assert not made.note(client, 9)
-    assert made._chunks == {} and made._partial_downloads == {}
+        partial.discard_up_to(client, VERSION - 1)
+        assert partial.note(client, 9)
+        partial.discard_up_to(client, VERSION)
+        assert not partial.note(client, 9)
+    assert partial._chunks == {} and partial._partial_downloads == {}
 
 
 def test_chunks_that_were_not_announced_are_not_kept() -> None:
-    made = downloads()
-    assert came(made, 0) == []
-    assert made._chunks == {} and made._partial_downloads == {}
+    partial = downloads()
+    assert receive(partial, 0) == []
+    assert partial._chunks == {} and partial._partial_downloads == {}
 
 
 def test_a_snapshot_with_another_digest_is_thrown_away() -> None:
-    made = downloads()
+    partial = downloads()
     liar = Title(VERSION, 24, bytes(16))
-    offered(made, title=liar)
+    offer_to(partial, title=liar)
     with pytest.raises(BadPayload, match="does not have the digest"):
         for index in range(24):
             piece = Chunk(liar, index, chunk(index).data)
-            made.on_chunk(piece.pack(Kind.SNAPSHOT, 0, 9), piece)
-    assert made._chunks == {} and made.note(0, 9) == []
+            partial.on_chunk(piece.pack(Kind.SNAPSHOT, 0, 9), piece)
+    assert partial._chunks == {} and partial.note(0, 9) == []
 
 
 @pytest.mark.parametrize("count", [0, 2401, 2**31])
-def test_an_offer_of_what_cannot_be_is_refused(count: int) -> None:
+def test_an_offer_with_an_impossible_count_is_refused(count: int) -> None:
     title = Title(VERSION, count, bytes(16))
     with pytest.raises(BadPayload):
         downloads().on_offer(chunks.offer(title, WINDOW, 0, 9), title, WINDOW)
@@ -160,18 +160,18 @@ def test_an_offer_of_what_cannot_be_is_refused(count: int) -> None:
 
 @given(st.integers(0, 23), st.data())
 def test_a_chunk_in_which_a_bit_is_flipped_is_refused(index: int, data: st.DataObject) -> None:
-    whole, header = encode(chunk(index).pack(Kind.SNAPSHOT, 0, 9))
-    frame = bytearray(whole)
+    intact, header = encode(chunk(index).pack(Kind.SNAPSHOT, 0, 9))
+    frame = bytearray(intact)
     frame[data.draw(st.integers(header, len(frame) - 1))] ^= 1 << data.draw(st.integers(0, 7))
     with pytest.raises((BadPayload, MalformedEnvelope)):
         chunks.unpack(decode(bytes(frame)))
 
 
-def test_a_source_answers_for_the_version_that_it_holds_and_for_no_other() -> None:
+def test_a_source_answers_only_for_the_version_that_it_holds() -> None:
     source = SnapshotSource()
     for version, count in ((VERSION, 24), (VERSION - 1, 0), (VERSION + 1, 0)):
-        (said,) = source.pieces(chunks.fetch(version, SIZE, (), EVALUATOR, 9), TRUTH)
-        assert chunks.unpack(said) == (Title(version, count, TITLE.digest if count else b""), 0)
+        (answer,) = source.pieces(chunks.fetch(version, SIZE, (), EVALUATOR, 9), TRUTH)
+        assert chunks.unpack(answer) == (Title(version, count, TITLE.digest if count else b""), 0)
     pieces = source.pieces(chunks.fetch(VERSION, SIZE, (0, 22, 23, 24, 99), EVALUATOR, 9), TRUTH)
     assert [chunks.unpack(piece) for piece in pieces] == [chunk(0), chunk(22), chunk(23)]
 
@@ -187,12 +187,12 @@ def test_spans_hold_their_numbers(numbers: list[int]) -> None:
 @pytest.mark.parametrize(
     "runs", [[[3, 1]], [[-1, 1]], [[0, 2], [2, 3]], [[1, 2], [0, 0]], [[1]], [1], [[True, 2]], ["a"]]
 )
-def test_spans_that_are_none_are_refused(runs: Any) -> None:
+def test_malformed_spans_are_refused(runs: Any) -> None:
     with pytest.raises(BadPayload):
         chunks.indices(runs, 64)
 
 
 @pytest.mark.parametrize("packed", [b"\1", b"\5\0\0\0ab", b"\0\0\0\0"])
-def test_notes_that_are_none_are_refused(packed: bytes) -> None:
+def test_malformed_notes_are_refused(packed: bytes) -> None:
     with pytest.raises((BadPayload, MalformedEnvelope)):
         unpack_notes(packed, decode)

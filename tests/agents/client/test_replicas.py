@@ -1,4 +1,4 @@
-"""The replicas of a process: shared by version, exact, and folded no more often than need be."""
+"""The replicas of a process: shared by version, exact, and folded as rarely as possible."""
 
 from __future__ import annotations
 
@@ -50,20 +50,20 @@ def direct(commits: Sequence[Any]) -> str:
 
 
 @pytest.mark.parametrize("private", [False, True])
-def test_whatever_others_hold_a_client_gets_its_own_version_to_the_bit(private: bool) -> None:
-    held, commits = replicas(private=private), log(6)
+def test_a_client_gets_its_own_version_to_the_bit_beside_other_versions(private: bool) -> None:
+    shared, commits = replicas(private=private), log(6)
     for client, version in ((0, 4), (1, 3), (2, 5), (3, 4), (1, 6), (4, 1), (0, 5)):
-        replica = held.advance(client, commits[:version], version)
+        replica = shared.advance(client, commits[:version], version)
         assert (replica.version, replica.digest()) == (version, direct(commits[:version]))
-        assert held.version(client) == version
-    for client, version in ((1, 6), (2, 5), (3, 4), (4, 1), (0, 5)):  # and keeps it when others move on
-        assert held.get(client).digest() == direct(commits[:version])
+        assert shared.version(client) == version
+    for client, version in ((1, 6), (2, 5), (3, 4), (4, 1), (0, 5)):  # it keeps its version when others advance
+        assert shared.get(client).digest() == direct(commits[:version])
 
 
 def test_a_client_that_lagged_starts_from_the_nearest_replica() -> None:
-    held, commits = replicas(), log(50)
-    for version in range(1, 51):  # every round asks a client that was never asked before
-        held.advance(version, commits[:version], version)
+    shared, commits = replicas(), log(50)
+    for version in range(1, 51):  # every round asks a new client
+        shared.advance(version, commits[:version], version)
     assert sum(FOLDED) == 50
 
 
@@ -75,77 +75,78 @@ def test_clients_at_one_version_share_one_replica_unless_they_are_private() -> N
 
 
 def test_a_gap_leaves_a_client_where_it_was() -> None:
-    held, commits = replicas(), log(5)
-    held.advance(0, commits[:2], 2)
+    shared, commits = replicas(), log(5)
+    shared.advance(0, commits[:2], 2)
     for missed, version in ((commits[3:], 5), (commits[2:4], 5)):
         with pytest.raises(CommitGap):
-            held.advance(0, missed, version)
-    assert held.get(0).digest() == direct(commits[:2])
+            shared.advance(0, missed, version)
+    assert shared.get(0).digest() == direct(commits[:2])
 
 
 @pytest.mark.parametrize("private", [False, True])
-def test_clients_stand_where_they_are_told_to_whatever_they_held_before(private: bool) -> None:
-    held, commits = replicas(private=private), log(6)
-    held.advance(0, commits[:3], 3)
-    held.advance(1, commits[:5], 5)
-    held.advance(7, commits[:2], 2)
-    held.reset({0: 3, 1: 4, 2: 6, 3: 0}, commits)
-    assert {client: held.version(client) for client in range(4)} == {0: 3, 1: 4, 2: 6, 3: 0}
+def test_clients_are_reset_to_the_given_versions(private: bool) -> None:
+    shared, commits = replicas(private=private), log(6)
+    shared.advance(0, commits[:3], 3)
+    shared.advance(1, commits[:5], 5)
+    shared.advance(7, commits[:2], 2)
+    shared.reset({0: 3, 1: 4, 2: 6, 3: 0}, commits)
+    assert {client: shared.version(client) for client in range(4)} == {0: 3, 1: 4, 2: 6, 3: 0}
     for client, version in ((0, 3), (1, 4), (2, 6), (3, 0)):
-        assert held.get(client).digest() == direct(commits[:version])
-        assert held.advance(client, commits, 6).digest() == direct(commits)
+        assert shared.get(client).digest() == direct(commits[:version])
+        assert shared.advance(client, commits, 6).digest() == direct(commits)
 
 
 def test_a_client_that_stays_at_its_version_keeps_its_replica() -> None:
-    held, commits = replicas(), log(4)
-    replica = held.advance(0, commits, 4)
+    shared, commits = replicas(), log(4)
+    replica = shared.advance(0, commits, 4)
     FOLDED.clear()
-    held.reset({0: 4, 1: 4}, commits)
-    assert held.get(0) is replica and held.get(1) is replica
+    shared.reset({0: 4, 1: 4}, commits)
+    assert shared.get(0) is replica and shared.get(1) is replica
     assert FOLDED == []
 
 
-def test_a_process_hosts_those_that_it_was_told_of() -> None:
-    held, commits = replicas(), log(4)
-    assert 0 not in held and held.version(0) == 0
-    held.reset({0: 2, 5: 4}, commits)
-    assert 0 in held and 5 in held and 1 not in held
-    held.advance(5, commits, 4)
-    held.reset({0: 2}, commits)
-    assert 5 not in held and held.version(5) == 0
+def test_a_process_hosts_the_clients_that_it_was_given() -> None:
+    shared, commits = replicas(), log(4)
+    assert 0 not in shared and shared.version(0) == 0
+    shared.reset({0: 2, 5: 4}, commits)
+    assert 0 in shared and 5 in shared and 1 not in shared
+    shared.advance(5, commits, 4)
+    shared.reset({0: 2}, commits)
+    assert 5 not in shared and shared.version(5) == 0
 
 
-def test_the_log_is_folded_only_for_those_that_are_asked() -> None:
-    held, commits = replicas(), log(40)
-    held.reset({client: 40 for client in range(100)}, commits)
+def test_the_log_is_folded_only_for_clients_that_are_asked() -> None:
+    shared, commits = replicas(), log(40)
+    shared.reset({client: 40 for client in range(100)}, commits)
     assert FOLDED == []
     for client in range(100):
-        held.get(client)
+        shared.get(client)
     assert sum(FOLDED) == 40
 
 
-def test_a_gap_after_standing_somewhere_leaves_a_client_there() -> None:
-    held, commits = replicas(), log(5)
-    held.reset({0: 2}, commits[:2])
+def test_a_gap_after_a_reset_leaves_a_client_at_its_version() -> None:
+    shared, commits = replicas(), log(5)
+    shared.reset({0: 2}, commits[:2])
     with pytest.raises(CommitGap):
-        held.advance(0, commits[3:], 5)
-    assert held.get(0).digest() == direct(commits[:2])
-    assert held.advance(0, commits[2:], 5).digest() == direct(commits)
+        shared.advance(0, commits[3:], 5)
+    assert shared.get(0).digest() == direct(commits[:2])
+    assert shared.advance(0, commits[2:], 5).digest() == direct(commits)
 
 
 @pytest.mark.parametrize("private", [False, True])
 def test_a_dense_commit_is_a_replica_even_for_a_process_that_has_no_other(private: bool) -> None:
-    """It took another's place, whose client stood at version 2 and is asked there again; the log has version 3."""
+    """The process replaces another one whose client was at version 2 and is asked there again; the log has version
+    3."""
     dense: Any = FedAvg().sized(2)
     commits = [DenseCommit(version, version - 1, (np.full(2, version, np.float32),)) for version in (1, 2, 3)]
-    held = Replicas(dense, lambda: dense.replica(np.zeros(2, np.float32)), private=private)
-    held.reset({0: 2, 1: 3}, commits[2:])
+    shared = Replicas(dense, lambda: dense.replica(np.zeros(2, np.float32)), private=private)
+    shared.reset({0: 2, 1: 3}, commits[2:])
     with pytest.raises(CommitGap):
-        held.advance(0, [], 2)
+        shared.advance(0, [], 2)
     for misleading in ([commits[0]], [commits[2]]):
         with pytest.raises(CommitGap):
-            held.advance(0, misleading, 2)
+            shared.advance(0, misleading, 2)
     for _ in range(2):
-        assert held.advance(0, [commits[1]], 2).x.tolist() == [2, 2]
-    assert held.advance(1, [], 3).x.tolist() == [3, 3]
-    assert held.get(0).x.tolist() == [2, 2]
+        assert shared.advance(0, [commits[1]], 2).x.tolist() == [2, 2]
+    assert shared.advance(1, [], 3).x.tolist() == [3, 3]
+    assert shared.get(0).x.tolist() == [2, 2]

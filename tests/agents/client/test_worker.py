@@ -1,4 +1,4 @@
-"""What one process's followers do with each frame, and that nothing which a frame may hold makes them fail."""
+"""The followers of one process: their response to each frame, and their robustness against arbitrary frames."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ PROBLEM: Any = Null(losses="keyed").bind(seed=1, clients=6, partition=Iid())
 
 
 def followers(
-    *spans: tuple[int, int], evaluates: bool = False, stands: list[int] | None = None, verify_every: int = 0
+    *spans: tuple[int, int], evaluates: bool = False, versions: list[int] | None = None, verify_every: int = 0
 ) -> Followers:
-    """They have joined, and been told to stand at version 0, or where `stands` says."""
+    """Return followers that have joined at version 0, or at `versions`."""
     offer = Offer(HOST, spans, evaluates, b"")
-    made = Followers(offer, ALGORITHM, PROBLEM, split="test", verify_every=verify_every, observer=EventRecorder())
+    created = Followers(offer, ALGORITHM, PROBLEM, split="test", verify_every=verify_every, observer=EventRecorder())
     count = sum(last - first + 1 for first, last in spans) + evaluates
-    versions = stands or [0] * count
-    made.welcome(frame(messages.welcome(ALGORITHM, HOST, 9, versions, log(max(versions)))))
-    return made
+    start_versions = versions or [0] * count
+    created.welcome(frame(messages.welcome(ALGORITHM, HOST, 9, start_versions, log(max(start_versions)))))
+    return created
 
 
 def log(length: int) -> list[Any]:
@@ -56,27 +56,27 @@ def commit(version: int, wants: int, commits: int = 1) -> bytes:
     return frame(messages.pack_commit(ALGORITHM, version, version, packed, wants))
 
 
-def said(made: Followers, asked: bytes) -> list[Envelope]:
-    return [decode(answer) for answer in made.handle(asked)]
+def answers_to(hosted: Followers, request: bytes) -> list[Envelope]:
+    return [decode(answer) for answer in hosted.handle(request)]
 
 
-def events(made: Followers) -> list[str]:
-    observer = made._observer
+def events(hosted: Followers) -> list[str]:
+    observer = hosted._observer
     assert isinstance(observer, EventRecorder)
     return observer.events
 
 
 def test_a_process_joins_with_the_versions_of_its_clients_and_its_proof() -> None:
-    made = followers((0, 1), (4, 5), evaluates=True, stands=[3, 2, 2, 0, 1])
-    (joining,) = made.join(HOST - 4)
+    hosted = followers((0, 1), (4, 5), evaluates=True, versions=[3, 2, 2, 0, 1])
+    (joining,) = hosted.join(HOST - 4)
     selftest, x0 = prove(ALGORITHM, PROBLEM).values()
     spans = (Span(0, 1, 2), Span(4, 4, 0), Span(5, 5, 1))
     assert Join.unpack(decode(joining)) == Join(HOST - 4, spans, selftest, x0)
 
 
 def test_many_spans_are_joined_in_parts() -> None:
-    made = followers(*((client, client) for client in range(0, 400, 2)))
-    joins = [Join.unpack(decode(joining)) for joining in made.join(HOST)]
+    hosted = followers(*((client, client) for client in range(0, 400, 2)))
+    joins = [Join.unpack(decode(joining)) for joining in hosted.join(HOST)]
     assert [len(join.spans) for join in joins] == [64, 64, 64, 8]
     assert [span.first for join in joins for span in join.spans] == list(range(0, 400, 2))
 
@@ -87,50 +87,50 @@ def test_a_process_that_only_evaluates_joins_too() -> None:
 
 
 def test_a_plan_is_answered_with_a_report_of_its_round_and_version() -> None:
-    made = followers((0, 3))
-    (report,) = said(made, plan(2, 5, version=3, missed=3))
+    hosted = followers((0, 3))
+    (report,) = answers_to(hosted, plan(2, 5, version=3, missed=3))
     assert (report.kind, report.client, report.round, report.base) == (Kind.REPORT, 2, 5, 3)
-    assert made.host.replicas.version(2) == 3 and made.host.replicas.version(1) == 0
+    assert hosted.host.replicas.version(2) == 3 and hosted.host.replicas.version(1) == 0
 
 
 def test_a_client_that_is_asked_again_gives_the_same_answer() -> None:
-    made = followers((0, 3))
-    first = made.handle(plan(2, 5, version=1, missed=1))
-    assert made.handle(plan(2, 5, version=1)) == first == made.handle(plan(2, 5, version=1, missed=1))
-    assert made.handle(plan(2, 6, version=1)) != first
+    hosted = followers((0, 3))
+    first = hosted.handle(plan(2, 5, version=1, missed=1))
+    assert hosted.handle(plan(2, 5, version=1)) == first == hosted.handle(plan(2, 5, version=1, missed=1))
+    assert hosted.handle(plan(2, 6, version=1)) != first
 
 
 def test_a_client_that_missed_more_commits_than_it_was_sent_reports_its_actual_version() -> None:
-    made = followers((0, 3), stands=[0, 0, 2, 0])
-    (joining,) = said(made, plan(2, 9, version=5, missed=1))
+    hosted = followers((0, 3), versions=[0, 0, 2, 0])
+    (joining,) = answers_to(hosted, plan(2, 9, version=5, missed=1))
     assert Join.unpack(joining).spans == (Span(2, 2, 2),) and joining.client == 2
-    assert events(made) == ["commit-gap"]
-    assert said(made, plan(2, 9, version=5, missed=3))[0].kind is Kind.REPORT
+    assert events(hosted) == ["commit-gap"]
+    assert answers_to(hosted, plan(2, 9, version=5, missed=3))[0].kind is Kind.REPORT
 
 
-def test_a_plan_that_was_overtaken_is_not_acted_upon() -> None:
-    made = followers((0, 3))
-    made.handle(plan(2, 6, version=4, missed=4))
-    assert made.handle(plan(2, 5, version=3, missed=3)) == []
-    assert events(made) == ["stale-plan"] and made.host.replicas.version(2) == 4
+def test_an_outdated_plan_is_ignored() -> None:
+    hosted = followers((0, 3))
+    hosted.handle(plan(2, 6, version=4, missed=4))
+    assert hosted.handle(plan(2, 5, version=3, missed=3)) == []
+    assert events(hosted) == ["stale-plan"] and hosted.host.replicas.version(2) == 4
 
 
-def test_the_evaluator_answers_what_it_is_asked_and_nothing_else() -> None:
-    made = followers(evaluates=True)
-    assert said(made, commit(1, 0)) == []
-    (evaluation,) = said(made, commit(2, EVALUATE | DIGEST))
-    found = messages.Evaluation.unpack(evaluation)
-    assert (found.version, found.metrics, set(found.digests)) == (2, {"loss": 0.0}, {"x"})
+def test_the_evaluator_answers_only_what_it_is_asked() -> None:
+    hosted = followers(evaluates=True)
+    assert answers_to(hosted, commit(1, 0)) == []
+    (evaluation,) = answers_to(hosted, commit(2, EVALUATE | DIGEST))
+    result = messages.Evaluation.unpack(evaluation)
+    assert (result.version, result.metrics, set(result.digests)) == (2, {"loss": 0.0}, {"x"})
     replica = ALGORITHM.replica(PROBLEM.x0())
     ALGORITHM.apply(replica, log(2))
-    assert found.digests == replica.digests()
+    assert result.digests == replica.digests()
 
 
 @pytest.mark.parametrize(("verify_every", "folded"), [(0, [4]), (1, [4, 4])])
-def test_what_the_evaluator_folded_no_client_beside_it_folds_again_unless_it_is_verified(
+def test_clients_beside_the_evaluator_reuse_its_replica_unless_it_is_verified(
     monkeypatch: pytest.MonkeyPatch, verify_every: int, folded: list[int]
 ) -> None:
-    made, counts = followers((0, 3), evaluates=True, verify_every=verify_every), []
+    hosted, counts = followers((0, 3), evaluates=True, verify_every=verify_every), []
     apply = type(ALGORITHM).apply
 
     def count(self: Any, replica: Any, commits: Any) -> None:
@@ -138,24 +138,24 @@ def test_what_the_evaluator_folded_no_client_beside_it_folds_again_unless_it_is_
         apply(self, replica, commits)
 
     monkeypatch.setattr(type(ALGORITHM), "apply", count)
-    made.handle(commit(4, 0, commits=4))
-    made.handle(plan(1, 7, version=4, missed=4))
-    assert made.host.replicas.version(1) == 4
+    hosted.handle(commit(4, 0, commits=4))
+    hosted.handle(plan(1, 7, version=4, missed=4))
+    assert hosted.host.replicas.version(1) == 4
     assert counts == folded
-    assert made.evaluator is not None
-    assert (made.evaluator.replica is made.host.replicas.get(1)) == (verify_every == 0)
+    assert hosted.evaluator is not None
+    assert (hosted.evaluator.replica is hosted.host.replicas.get(1)) == (verify_every == 0)
 
 
-def test_followers_stand_anew_where_they_are_told_to() -> None:
-    made = followers((0, 1), evaluates=True)
-    made.handle(commit(5, 0, commits=5))
-    made.handle(plan(1, 7, version=5, missed=5))
-    made.welcome(frame(messages.welcome(ALGORITHM, HOST, 9, [3, 2, 0], log(3))))
-    assert made.evaluator is not None
+def test_followers_are_reset_to_the_given_versions() -> None:
+    hosted = followers((0, 1), evaluates=True)
+    hosted.handle(commit(5, 0, commits=5))
+    hosted.handle(plan(1, 7, version=5, missed=5))
+    hosted.welcome(frame(messages.welcome(ALGORITHM, HOST, 9, [3, 2, 0], log(3))))
+    assert hosted.evaluator is not None
     replica = ALGORITHM.replica(PROBLEM.x0())
     ALGORITHM.apply(replica, log(3))
-    assert made.evaluator.replica.digest() == replica.digest()
-    assert [made.host.replicas.version(client) for client in (0, 1)] == [2, 0]
+    assert hosted.evaluator.replica.digest() == replica.digest()
+    assert [hosted.host.replicas.version(client) for client in (0, 1)] == [2, 0]
 
 
 REFUSALS: dict[str, tuple[bytes, str]] = {
@@ -169,13 +169,13 @@ REFUSALS: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSALS)
-def test_a_welcome_that_is_none_ends_the_process_and_says_why(name: str) -> None:
+def test_a_malformed_welcome_ends_the_process_with_a_reason(name: str) -> None:
     answer, reason = REFUSALS[name]
-    made = followers((0, 1), stands=[2, 1])
+    hosted = followers((0, 1), versions=[2, 1])
     with pytest.raises(JoinRefused) as caught:
-        made.welcome(answer)
+        hosted.welcome(answer)
     assert caught.value.reason == reason
-    assert [made.host.replicas.version(client) for client in (0, 1)] == [2, 1]
+    assert [hosted.host.replicas.version(client) for client in (0, 1)] == [2, 1]
 
 
 UNASKED = [
@@ -193,9 +193,9 @@ UNASKED = [
 
 
 @pytest.mark.parametrize("number", range(len(UNASKED)))
-def test_what_is_not_for_them_is_noted_and_not_answered(number: int) -> None:
-    made = followers((0, 1))
-    assert made.handle(UNASKED[number]) == [] and len(events(made)) == 1
+def test_frames_for_others_are_noted_and_not_answered(number: int) -> None:
+    hosted = followers((0, 1))
+    assert hosted.handle(UNASKED[number]) == [] and len(events(hosted)) == 1
 
 
 MIXED = followers((0, 5), evaluates=True, verify_every=1)
@@ -208,31 +208,31 @@ SOUND = [plan(2, 1), plan(3, 4, version=2, missed=2), commit(1, EVALUATE | DIGES
     st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255)), min_size=1, max_size=4),
     st.integers(0, 200),
 )
-def test_whatever_a_frame_is_it_is_answered_or_noted(sound: bytes, changes: list[tuple[int, int]], length: int) -> None:
+def test_any_frame_is_answered_or_noted(sound: bytes, changes: list[tuple[int, int]], length: int) -> None:
     content = bytearray(sound)
     for place, value in changes:
         content[place % len(content)] = value
-    for asked in (bytes(content), bytes(content[:length]), bytes([*content, *content[:length]])):
-        for answer in MIXED.handle(asked):
+    for request in (bytes(content), bytes(content[:length]), bytes([*content, *content[:length]])):
+        for answer in MIXED.handle(request):
             assert decode(answer).kind in (Kind.REPORT, Kind.EVALUATION, Kind.JOIN)
             assert decode(answer).client in (*range(6), EVALUATOR)
 
 
 @pytest.mark.parametrize("verify_every", [0, 1])
-def test_an_old_dense_answer_takes_no_memory_and_is_made_anew_to_the_bit(verify_every: int) -> None:
-    """A model for each client that ever answered would fill a process; so would old replicas, which lie in files."""
+def test_an_old_dense_answer_is_not_stored_and_is_recomputed_to_the_bit(verify_every: int) -> None:
+    """Old answers are recomputed instead of stored, and old replicas lie in files, so memory stays bounded."""
     algorithm: Any = make("scaffold", local_steps=2).sized(PROBLEM.dimension)
     offer = Offer(HOST, ((0, 5),), False, b"")
-    made = Followers(offer, algorithm, PROBLEM, split="test", verify_every=verify_every, observer=EventRecorder())
-    made.welcome(frame(messages.welcome(algorithm, HOST, 0, [0] * 6)))
+    hosted = Followers(offer, algorithm, PROBLEM, split="test", verify_every=verify_every, observer=EventRecorder())
+    hosted.welcome(frame(messages.welcome(algorithm, HOST, 0, [0] * 6)))
 
-    def asked(round: int) -> bytes:
+    def request(round: int) -> bytes:
         model = np.full(PROBLEM.dimension, round + 1, np.float32)
         newest = DenseCommit(round + 1, round, (model, model))
         return frame(messages.pack_plan(algorithm, round, algorithm.plan(round, round + 1, 5), [newest])[0])
 
-    first = [made.handle(asked(round)) for round in range(6)]
-    assert sorted(made.host._answers) == [4, 5]
-    assert isinstance(made.host.replicas.get(0).x, np.memmap)
-    assert [made.handle(asked(round)) for round in (0, 3, 5, 1)] == [first[round] for round in (0, 3, 5, 1)]
-    assert events(made) == []
+    first = [hosted.handle(request(round)) for round in range(6)]
+    assert sorted(hosted.host._answers) == [4, 5]
+    assert isinstance(hosted.host.replicas.get(0).x, np.memmap)
+    assert [hosted.handle(request(round)) for round in (0, 3, 5, 1)] == [first[round] for round in (0, 3, 5, 1)]
+    assert events(hosted) == []

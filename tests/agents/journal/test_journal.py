@@ -15,7 +15,7 @@ from seedbus.agents.journal.journal import Journal
 from seedbus.agents.journal.records import MemberPosition
 
 
-def test_a_checkpoint_gives_back_the_last_whole_round(tmp_path: Path) -> None:
+def test_a_checkpoint_restores_the_last_complete_round(tmp_path: Path) -> None:
     journal = Journal.open(filled(tmp_path / "run"))
     checkpoint = journal.checkpoint()
     assert checkpoint is not None
@@ -45,7 +45,7 @@ def test_a_new_journal_has_no_checkpoint(tmp_path: Path) -> None:
     journal.close()
 
 
-def test_what_a_client_holds_is_what_was_said_last_for_it_may_lose_it(tmp_path: Path) -> None:
+def test_the_last_reported_version_of_a_client_counts_even_if_it_decreases(tmp_path: Path) -> None:
     journal = Journal.create(tmp_path / "run", {})
     journal.append(entry(0, actual_versions=[(1, 7)]))
     journal.append(entry(1, actual_versions=[(1, 3)]))
@@ -55,7 +55,7 @@ def test_what_a_client_holds_is_what_was_said_last_for_it_may_lose_it(tmp_path: 
     journal.close()
 
 
-def test_rows_that_went_into_a_segment_leave_the_journal(tmp_path: Path) -> None:
+def test_rows_that_are_in_a_segment_leave_the_journal(tmp_path: Path) -> None:
     journal = Journal.create(tmp_path / "run", {})
     journal.append(entry(0))
     journal.append(entry(1, is_rotated=True, segments=1))
@@ -82,7 +82,7 @@ def test_a_round_that_fails_half_way_leaves_nothing_behind(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("column", ["body", "chain"])
 @pytest.mark.parametrize("round", [0, 2, 4])
-def test_a_flipped_bit_is_found_and_so_is_where(tmp_path: Path, column: str, round: int) -> None:
+def test_a_flipped_bit_is_detected_and_located(tmp_path: Path, column: str, round: int) -> None:
     folder = filled(tmp_path / "run")
     database = sqlite3.connect(folder / FILE)
     (blob,) = database.execute(f"SELECT {column} FROM rounds WHERE round = ?", (round,)).fetchone()
@@ -92,8 +92,8 @@ def test_a_flipped_bit_is_found_and_so_is_where(tmp_path: Path, column: str, rou
     journal = Journal.open(folder)
     sound = []
     with pytest.raises(JournalDamaged, match=rf"its first {round} rounds are sound") as raised:
-        for found in journal.rounds():
-            sound.append(found[0])
+        for entry_ in journal.rounds():
+            sound.append(entry_[0])
     assert sound == list(range(round))
     assert raised.value.good == round
     journal.close()
@@ -102,12 +102,12 @@ def test_a_flipped_bit_is_found_and_so_is_where(tmp_path: Path, column: str, rou
 @pytest.mark.parametrize("after", range(7))
 def test_rounds_from_any_version_on_are_read_alone_and_verified(tmp_path: Path, after: int) -> None:
     journal = Journal.create(tmp_path / "run", {"scenario": "{}"})
-    versions = [1, 1, 2, 2, 2, 3, 4, 5, 5]  # a round without a commit leaves the version as it is
+    versions = [1, 1, 2, 2, 2, 3, 4, 5, 5]  # a round without a commit keeps the version
     for round, version in enumerate(versions):
-        made = version > ([0, *versions])[round]
-        journal.append(entry(round, version=version, commit=[[b"commit", version]] if made else None))
-    found = [each.commit[0][1] for each in journal.rounds(after) if each.commit is not None]
-    assert found == list(range(after + 1, 6))
+        is_commit = version > ([0, *versions])[round]
+        journal.append(entry(round, version=version, commit=[[b"commit", version]] if is_commit else None))
+    versions_read = [each.commit[0][1] for each in journal.rounds(after) if each.commit is not None]
+    assert versions_read == list(range(after + 1, 6))
     journal.close()
     database = sqlite3.connect(tmp_path / "run" / FILE)
     database.execute("UPDATE rounds SET body = x'00' WHERE round = 7")
@@ -120,7 +120,7 @@ def test_rounds_from_any_version_on_are_read_alone_and_verified(tmp_path: Path, 
     journal.close()
 
 
-def test_a_snapshot_and_what_clients_have_of_it_are_kept_and_vouched_for(tmp_path: Path) -> None:
+def test_a_snapshot_and_its_partial_downloads_are_stored_and_verified(tmp_path: Path) -> None:
     journal = Journal.create(tmp_path / "run", {"scenario": "{}"})
     journal.append(entry(0, snapshot=b"first", partial_downloads=[(1, b"a"), (2, b"b")]))
     journal.append(entry(1, partial_downloads=[(1, b""), (3, b"c")]))
@@ -144,7 +144,7 @@ def test_a_snapshot_and_what_clients_have_of_it_are_kept_and_vouched_for(tmp_pat
     journal.close()
 
 
-def test_a_missing_round_is_found(tmp_path: Path) -> None:
+def test_a_missing_round_is_detected(tmp_path: Path) -> None:
     folder = filled(tmp_path / "run")
     database = sqlite3.connect(folder / FILE)
     database.execute("DELETE FROM rounds WHERE round = 3")

@@ -1,4 +1,4 @@
-"""A journal torn or flipped at any byte is an exact prefix of what was written, or is refused; never anything else."""
+"""A journal that is cut or flipped at any byte is an exact prefix of what was written, or is refused."""
 
 from __future__ import annotations
 
@@ -22,58 +22,59 @@ from seedbus.scenarios.running.run import run
 ROUNDS = 6
 
 
-def held(journal: Journal) -> Any:
-    """All that a resumed run would go on from, verified."""
+def contents(journal: Journal) -> Any:
+    """Return everything from which a resumed run continues, verified."""
     checkpoint = journal.checkpoint()
     return journal.facts(), journal.metrics(), checkpoint, list(journal.rounds())
 
 
-def grown(folder: Path, keep: Path) -> list[Any]:
-    """A journal that was never closed, copied to `keep` as a kill would leave it; what it held after every change."""
+def write_journal(folder: Path, keep: Path) -> list[Any]:
+    """Write a journal and copy it unclosed to `keep`, as a kill would leave it; return its contents after every
+    change."""
     with closing(Journal.create(folder, {"scenario": "{}", "x0": "00"})) as journal:
-        states = [held(journal)]
+        states = [contents(journal)]
         journal.note({"run": "0123456789abcdef"})
-        states.append(held(journal))
+        states.append(contents(journal))
         for round in range(ROUNDS):
             fill: dict[str, Any] = {"is_rotated": True, "segments": 1} if round == 3 else {"segments": round // 3}
             rows = {"rows": bytes([round]) * 1500, "actual_versions": [(client, round) for client in range(40)]}
             journal.append(entry(round, **rows, **fill))
-            states.append(held(journal))
+            states.append(contents(journal))
         journal.rotated(2)
-        states.append(held(journal))
+        states.append(contents(journal))
         shutil.copytree(folder, keep)
     return states
 
 
 def frames(log: bytes) -> list[int]:
-    """Where each transaction of a write-ahead log ends: a frame that commits says how long the file then is."""
+    """Return the end offset of each transaction of a write-ahead log; a commit frame contains the new file size."""
     ends = [at + FRAME for at in range(HEADER, len(log), FRAME) if any(log[at + 4 : at + 8])]
     assert (len(log) - HEADER) % FRAME == 0 and len(ends) > ROUNDS
     return ends
 
 
-def judged(folder: Path, states: list[Any]) -> str:
-    """What becomes of a damaged journal: the number of a state that was, or the word for how it is refused."""
+def recover(folder: Path, states: list[Any]) -> str:
+    """Open a damaged journal; return the index of the recovered state, or a word for how it is refused."""
     try:
         with closing(Journal.open(folder)) as journal:
-            found = held(journal)
+            recovered = contents(journal)
     except JournalDamaged as error:
         assert str(folder / FILE) in str(error) and f"first {error.good} rounds are sound" in str(error)
         assert error.good <= ROUNDS and "\n" not in str(error)
         return "refused"
-    except RunFolderError as error:  # its header says that it is of a kind that cannot be written
+    except RunFolderError as error:  # its header declares a format that cannot be written
         assert str(folder / FILE) in str(error)
         return "unwritable"
-    assert found in states, "it was never like this"
-    return str(states.index(found))
+    assert recovered in states, "it was never like this"
+    return str(states.index(recovered))
 
 
-class Bench:
-    """A folder that holds a damaged copy of a journal, again and again."""
+class DamagedJournal:
+    """A folder for damaged copies of one journal."""
 
     def __init__(self, base: Path) -> None:
         self.base, self.folder = base, base / "damaged"
-        self.states = grown(base / "run", base / "kept")
+        self.states = write_journal(base / "run", base / "kept")
         self.database, self.log = ((base / "kept" / name).read_bytes() for name in (FILE, WAL))
 
     def with_(self, database: bytes, log: bytes | None) -> str:
@@ -82,12 +83,12 @@ class Bench:
         (self.folder / FILE).write_bytes(database)
         if log is not None:
             (self.folder / WAL).write_bytes(log)
-        return judged(self.folder, self.states)
+        return recover(self.folder, self.states)
 
 
 @pytest.fixture
-def bench(memory: Path) -> Bench:
-    return Bench(memory)
+def bench(memory: Path) -> DamagedJournal:
+    return DamagedJournal(memory)
 
 
 STEPS = [101, pytest.param(1, marks=pytest.mark.slow)]
@@ -95,118 +96,120 @@ STEPS = [101, pytest.param(1, marks=pytest.mark.slow)]
 
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("how", ["cut", "flipped"])
-def test_a_log_damaged_anywhere_in_its_last_record_is_the_prefix_before_it(bench: Bench, how: str, step: int) -> None:
+def test_damage_in_the_last_record_of_a_log_recovers_the_prefix_before_it(
+    bench: DamagedJournal, how: str, step: int
+) -> None:
     *_, begins, ends = frames(bench.log)
     assert ends == len(bench.log)
-    found = Counter(
+    outcomes = Counter(
         bench.with_(bench.database, bench.log[:at] if how == "cut" else flipped(bench.log, at))
         for at in range(begins, ends, step)
     )
-    print(f"{how} at {found.total()} offsets: {dict(found)}")
+    print(f"{how} at {outcomes.total()} offsets: {dict(outcomes)}")
     before = str(len(bench.states) - 2)
-    assert set(found) == {before}, "a log says of every frame whether it is whole"
+    assert set(outcomes) == {before}, "a log says of every frame whether it is whole"
     assert bench.with_(bench.database, bench.log) == str(len(bench.states) - 1)
 
 
 @pytest.mark.parametrize("step", [1009, pytest.param(61, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("how", ["cut", "flipped"])
-def test_a_log_damaged_anywhere_is_an_exact_prefix(bench: Bench, how: str, step: int) -> None:
-    ends, found = frames(bench.log), Counter[str]()
+def test_damage_anywhere_in_a_log_recovers_an_exact_prefix(bench: DamagedJournal, how: str, step: int) -> None:
+    ends, outcomes = frames(bench.log), Counter[str]()
     for at in range(0, len(bench.log), step):
         kind = bench.with_(bench.database, bench.log[:at] if how == "cut" else flipped(bench.log, at))
-        found[kind] += 1
-        whole = sum(end <= at for end in ends) if at >= HEADER else 0
-        assert kind == str(whole), f"at {at}"
-    print(f"{how} at {found.total()} offsets: {dict(found)}")
+        outcomes[kind] += 1
+        intact = sum(end <= at for end in ends) if at >= HEADER else 0
+        assert kind == str(intact), f"at {at}"
+    print(f"{how} at {outcomes.total()} offsets: {dict(outcomes)}")
 
 
-def test_a_log_that_lags_behind_its_file_is_refused_or_an_exact_prefix(bench: Bench) -> None:
-    """The file has all changes already, the log is cut: pages of before would lie over pages of after."""
-    whole = Path(shutil.copytree(bench.base / "kept", bench.base / "copied"))
-    with closing(Journal.open(whole)):
-        pass  # the last to close it moves the log into the file
-    assert not (whole / WAL).exists()
-    copied, found = (whole / FILE).read_bytes(), Counter[str]()
+def test_a_log_that_lags_behind_its_file_is_refused_or_an_exact_prefix(bench: DamagedJournal) -> None:
+    """The file has all changes and the log is cut, so that old pages of the log would hide newer pages of the file."""
+    copy = Path(shutil.copytree(bench.base / "kept", bench.base / "copied"))
+    with closing(Journal.open(copy)):
+        pass  # the last connection to close moves the log into the file
+    assert not (copy / WAL).exists()
+    copied, outcomes = (copy / FILE).read_bytes(), Counter[str]()
     for end in [0, HEADER, *(HEADER + FRAME * number for number in range(1, (len(bench.log) - HEADER) // FRAME + 1))]:
         kind = bench.with_(copied, bench.log[:end])
         assert kind != "unwritable", f"at {end}"
-        found[kind] += 1
-    print(f"a log cut at {found.total()} frames under a newer file: {dict(found)}")
-    assert found["refused"] > ROUNDS > len(found) - 2
+        outcomes[kind] += 1
+    print(f"a log cut at {outcomes.total()} frames under a newer file: {dict(outcomes)}")
+    assert outcomes["refused"] > ROUNDS > len(outcomes) - 2
 
 
 @pytest.mark.parametrize("step", [53, pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("mask", [1, 0xFF])
-def test_a_file_with_a_flipped_byte_is_refused_or_none_of_what_it_holds_was_hit(
-    bench: Bench, mask: int, step: int
-) -> None:
+def test_a_flipped_byte_of_a_file_is_refused_or_hit_no_content(bench: DamagedJournal, mask: int, step: int) -> None:
     with closing(Journal.open(bench.base / "kept")):
         pass
-    database, found = (bench.base / "kept" / FILE).read_bytes(), Counter[str]()
+    database, outcomes = (bench.base / "kept" / FILE).read_bytes(), Counter[str]()
     used = [at for at, byte in enumerate(database) if byte]
     for at in [*used[::step], *range(0, len(database), 10 * step)]:
         kind = bench.with_(flipped(database, at, mask), None)
         assert kind in ("refused", "unwritable", str(len(bench.states) - 1)), f"at {at}"
         assert kind != "unwritable" or at < 100, f"at {at}: only the header says what may be written"
         if kind.isdigit():
-            goes_on(bench.folder, bench.states[-1], at)
-        found[kind] += 1
-    print(f"flipped at {found.total()} offsets: {dict(found)}")
-    assert found["refused"] > 10
+            check_append(bench.folder, bench.states[-1], at)
+        outcomes[kind] += 1
+    print(f"flipped at {outcomes.total()} offsets: {dict(outcomes)}")
+    assert outcomes["refused"] > 10
 
 
-def goes_on(folder: Path, state: Any, at: int) -> None:
-    """What was taken for sound stays so when it is written on, or is found then: nothing is overwritten unseen."""
+def check_append(folder: Path, state: Any, at: int) -> None:
+    """Append to a recovered journal; check that its contents are kept, or that the damage is detected then."""
     facts, metrics, checkpoint, rounds = state
     added = entry(ROUNDS, rows=b"x" * 9000, actual_versions=[(client, ROUNDS) for client in range(300)])
     try:
         with closing(Journal.open(folder)) as journal:
             journal.append(added)
         with closing(Journal.open(folder)) as journal:
-            found = held(journal)
+            recovered = contents(journal)
     except JournalDamaged:
         return
-    assert found[0] == facts and found[1] == [*metrics, *added.metrics] and found[3][:-1] == rounds, f"at {at}"
-    assert found[2] == replace(
+    assert recovered[0] == facts and recovered[1] == [*metrics, *added.metrics] and recovered[3][:-1] == rounds, (
+        f"at {at}"
+    )
+    assert recovered[2] == replace(
         checkpoint,
         state=added.state,
         segments=added.segments,
         rows=checkpoint.rows + added.rows,
-        metrics=found[1],
+        metrics=recovered[1],
         positions=checkpoint.positions | dict(added.positions),
         actual_versions=checkpoint.actual_versions | dict(added.actual_versions),
         last=(ROUNDS, ROUNDS + 1, [1, 2], [2], True),
     ), f"at {at}"
 
 
-def test_members_at_other_versions_add_up_to_another_seal() -> None:
+def test_members_at_other_versions_have_another_digest() -> None:
     members = {-2: 4, 0: 0, 1: 4, 2: 3, 10**6: 4}
-    whole = TableDigests().moved("known", {}, members.items())
+    digests = TableDigests().moved("known", {}, members.items())
     for client, version in members.items():
         others = {name: value for name, value in members.items() if name != client}
         for changed in (others, others | {client: version + 1}, members | {5: 0}, others | {client + 7: version}):
-            assert TableDigests().moved("known", {}, changed.items()) != whole
+            assert TableDigests().moved("known", {}, changed.items()) != digests
         stepped = TableDigests().moved("known", {}, (others | {client: 1}).items())
-        assert stepped.moved("known", {client: 1}, [(client, version)]) == whole
-    assert TableDigests().moved("held", {}, members.items()) != whole
+        assert stepped.moved("known", {client: 1}, [(client, version)]) == digests
+    assert TableDigests().moved("held", {}, members.items()) != digests
     swapped = members | {1: members[2], 2: members[1]}
-    assert TableDigests().moved("known", {}, swapped.items()) != whole
+    assert TableDigests().moved("known", {}, swapped.items()) != digests
 
 
 @pytest.mark.parametrize("count", [4, pytest.param(60, marks=pytest.mark.slow)])
-def test_a_run_whose_journal_is_torn_goes_on_and_ends_alike_or_is_refused(
+def test_a_run_with_a_torn_journal_resumes_and_ends_alike_or_is_refused(
     memory: Path, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
     what = lossy(stop={"rounds": 12})
-    whole = outcome(run(what, memory / "whole"))
+    reference = outcome(run(what, memory / "whole"))
     killed = killed_run(memory, monkeypatch, what)
-    log, found = (killed / WAL).read_bytes(), Counter[str]()
+    log, outcomes = (killed / WAL).read_bytes(), Counter[str]()
     begins = frames(log)[-4]
     for number in range(count):
         at = begins + (len(log) - begins) * number // count
         for how, content in (("cut", log[:at]), ("flipped", flipped(log, at))):
             folder = Path(shutil.copytree(killed, memory / f"{how}-{number}"))
             (folder / WAL).write_bytes(content)
-            assert outcome(run(what, folder, resume=True)) == whole
-            found[how] += 1
-    print(f"{found.total()} torn journals: every run ended alike")
+            assert outcome(run(what, folder, resume=True)) == reference
+            outcomes[how] += 1
+    print(f"{outcomes.total()} torn journals: every run ended alike")

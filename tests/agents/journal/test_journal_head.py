@@ -29,7 +29,7 @@ WHAT = lossy(stop={"rounds": 12})
 
 
 class Copies:
-    """A journal of twenty rounds as a kill leaves it: all of them are in the write-ahead log."""
+    """A journal of twenty rounds as a kill leaves it: all rounds are in the write-ahead log."""
 
     def __init__(self, base: Path) -> None:
         self.folder = base / "damaged"
@@ -39,15 +39,16 @@ class Copies:
             self.files = {path.name: path.read_bytes() for path in (base / "run").iterdir() if path.name != "lock"}
 
     def with_(self, **changed: bytes | None) -> tuple[int, JournalDamaged | None, bool]:
-        """How many rounds a damaged copy has, what it says of those that it has lost, whether its head is damaged."""
+        """Open a damaged copy; return its number of rounds, the error about lost rounds, and whether its head is
+        damaged."""
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir()
         for name, content in (self.files | {FILE: self.files[FILE]} | changed).items():
             if content is not None:
                 (self.folder / name).write_bytes(content)
         with closing(Journal.open(self.folder)) as journal:
-            lost = journal.lost()
-            return len(list(journal.rounds())), lost, journal.is_head_damaged
+            damage = journal.lost()
+            return len(list(journal.rounds())), damage, journal.is_head_damaged
 
 
 @pytest.fixture
@@ -56,42 +57,42 @@ def copies(memory: Path) -> Copies:
 
 
 @pytest.mark.parametrize("step", [1013, pytest.param(61, marks=pytest.mark.slow)])
-def test_a_flipped_bit_of_the_log_that_takes_rounds_back_is_named(copies: Copies, step: int) -> None:
-    """Every byte of the log's header and of two frames' headers, and others by steps."""
-    log, found = copies.files[WAL], Counter[str]()
+def test_a_flipped_bit_of_the_log_that_loses_rounds_is_reported(copies: Copies, step: int) -> None:
+    """Flip every byte of the log's header and of two frame headers, and every `step`-th other byte."""
+    log, outcomes = copies.files[WAL], Counter[str]()
     for at in sorted(
         {*range(HEADER + 24), *range(HEADER + 5 * FRAME, HEADER + 5 * FRAME + 24), *range(0, len(log), step)}
     ):
-        count, lost, _ = copies.with_(**{WAL: flipped(log, at, 1 << at % 8)})
-        if lost is None:
+        count, damage, _ = copies.with_(**{WAL: flipped(log, at, 1 << at % 8)})
+        if damage is None:
             assert count == ROUNDS, f"at {at}: {ROUNDS - count} rounds are gone without a word"
         else:
-            assert f"rounds {count} to {ROUNDS - 1} were durable and are lost" in str(lost), f"at {at}"
-            assert lost.good == count < ROUNDS
-        found["whole" if lost is None else "named"] += 1
-    assert found["named"] > 60
+            assert f"rounds {count} to {ROUNDS - 1} were durable and are lost" in str(damage), f"at {at}"
+            assert damage.good == count < ROUNDS
+        outcomes["whole" if damage is None else "named"] += 1
+    assert outcomes["named"] > 60
     for end in range(0, len(log), len(log) // 12):
-        count, lost, _ = copies.with_(**{WAL: log[:end]})
-        assert lost is not None and lost.good == count < ROUNDS
-    count, lost, _ = copies.with_(**{WAL: None})
-    assert count == 0 and lost is not None
+        count, damage, _ = copies.with_(**{WAL: log[:end]})
+        assert damage is not None and damage.good == count < ROUNDS
+    count, damage, _ = copies.with_(**{WAL: None})
+    assert count == 0 and damage is not None
 
 
-def test_a_flipped_bit_of_the_head_is_named_and_the_other_slot_still_vouches(copies: Copies) -> None:
+def test_a_flipped_bit_of_the_head_is_reported_and_the_other_slot_still_counts(copies: Copies) -> None:
     head, log = copies.files[HEAD], copies.files[WAL]
     assert len(head) == PAGE + 48
     for at in [*range(48), *range(PAGE, PAGE + 48)]:
-        count, lost, is_damaged = copies.with_(**{HEAD: flipped(head, at, 1 << at % 8)})
-        assert (count, lost, is_damaged) == (ROUNDS, None, True), f"at {at}"
-        _, lost, _ = copies.with_(**{HEAD: flipped(head, at), WAL: flipped(log, HEADER + 5 * FRAME)})
-        assert lost is not None
+        count, damage, is_damaged = copies.with_(**{HEAD: flipped(head, at, 1 << at % 8)})
+        assert (count, damage, is_damaged) == (ROUNDS, None, True), f"at {at}"
+        _, damage, _ = copies.with_(**{HEAD: flipped(head, at), WAL: flipped(log, HEADER + 5 * FRAME)})
+        assert damage is not None
     both = flipped(flipped(head, 3), PAGE + 40)
     assert "nothing in journal.head can be read" in str(copies.with_(**{HEAD: both})[1])
-    for at in (0, 47, 48, PAGE, PAGE + 47):  # cut off: a slot that is not there was not written
+    for at in (0, 47, 48, PAGE, PAGE + 47):  # cut off: a missing slot was never written
         assert copies.with_(**{HEAD: head[:at]})[0] == ROUNDS
 
 
-def test_a_head_that_lags_or_is_an_older_builds_and_not_there_is_no_damage(copies: Copies, memory: Path) -> None:
+def test_a_head_that_lags_or_is_missing_is_no_damage(copies: Copies, memory: Path) -> None:
     assert copies.with_(**{HEAD: None}) == (ROUNDS, None, False)
     assert copies.with_(**{HEAD: b""}) == (ROUNDS, None, False)
     assert copies.with_(**{HEAD: bytes(PAGE + 48)}) == (ROUNDS, None, False), "a power cut left no bytes in it"
@@ -103,17 +104,17 @@ def test_a_head_that_lags_or_is_an_older_builds_and_not_there_is_no_damage(copie
         assert journal.lost() is None
         journal.append(entry(ROUNDS))
     (copies.folder / HEAD).rename(copies.folder / "kept")
-    with closing(Journal.open(copies.folder)) as journal:  # a head is made anew
+    with closing(Journal.open(copies.folder)) as journal:  # a new head is written
         journal.append(entry(ROUNDS + 1))
     assert (copies.folder / HEAD).exists()
 
 
-def test_an_older_copy_of_a_journal_or_another_runs_is_named(copies: Copies, memory: Path) -> None:
+def test_an_older_copy_of_a_journal_or_of_another_run_is_reported(copies: Copies, memory: Path) -> None:
     with closing(Journal.create(memory / "other", {"scenario": "other"})) as journal:
         for round in range(ROUNDS):
             journal.append(entry(round))
-    _, lost, _ = copies.with_(**{FILE: (memory / "other" / FILE).read_bytes(), WAL: None})
-    assert f"round {ROUNDS - 1} is not the one that journal.head vouches for" in str(lost)
+    _, damage, _ = copies.with_(**{FILE: (memory / "other" / FILE).read_bytes(), WAL: None})
+    assert f"round {ROUNDS - 1} is not the one that journal.head vouches for" in str(damage)
 
 
 # whole runs
@@ -128,7 +129,7 @@ class Notes(NullObserver):
 
 
 def rolled_back(folder: Path) -> None:
-    """One bit flipped, half way through the log."""
+    """Flip one bit in the middle of the log."""
     log = (folder / WAL).read_bytes()
     (folder / WAL).write_bytes(flipped(log, HEADER + (len(log) - HEADER) // FRAME // 2 * FRAME))
 
@@ -140,7 +141,7 @@ def killed(memory: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_in_simulated_time_a_run_that_lost_rounds_says_so_once_and_ends_alike(killed: Path, memory: Path) -> None:
+def test_a_simulated_run_that_lost_rounds_reports_it_once_and_ends_alike(killed: Path, memory: Path) -> None:
     notes = Notes()
     assert outcome(run(WHAT, killed, resume=True, observer=notes)) == outcome(run(WHAT, memory / "whole"))
     assert "to 7 were durable and are lost; its first" in notes.said["lost"]
@@ -152,27 +153,27 @@ def test_in_simulated_time_a_run_that_lost_rounds_says_so_once_and_ends_alike(ki
     assert "lost" not in again.said
 
 
-def test_the_command_says_which_rounds_are_lost_even_with_quiet(killed: Path, seedbus: Command) -> None:
-    said = seedbus("run", "--resume", killed, "-q")
-    assert said.code == Exit.OK
-    assert said.err.startswith(f"seedbus: note: {killed / FILE}: the journal is damaged: rounds ")
-    assert said.err.count("\n") == 1
+def test_the_command_prints_the_lost_rounds_even_with_quiet(killed: Path, seedbus: Command) -> None:
+    result = seedbus("run", "--resume", killed, "-q")
+    assert result.code == Exit.OK
+    assert result.err.startswith(f"seedbus: note: {killed / FILE}: the journal is damaged: rounds ")
+    assert result.err.count("\n") == 1
 
 
-def test_reading_a_journal_that_lost_rounds_fails_after_the_sound_ones(killed: Path, seedbus: Command) -> None:
+def test_reading_a_journal_that_lost_rounds_fails_after_the_intact_ones(killed: Path, seedbus: Command) -> None:
     with closing(Journal.open(killed, for_writing=False)) as journal:
-        lost = journal.lost()
-    assert lost is not None and lost.good
-    replay(killed, lost.good)
-    for read in (lambda: replay(killed), lambda: replay(killed, lost.good + 1), lambda: Run.read(killed)):
+        damage = journal.lost()
+    assert damage is not None and damage.good
+    replay(killed, damage.good)
+    for read in (lambda: replay(killed), lambda: replay(killed, damage.good + 1), lambda: Run.read(killed)):
         with pytest.raises(JournalDamaged, match="were durable and are lost"):
             read()
     for command in (["replay", killed], ["compare", killed]):
-        said = seedbus(*command)
-        assert said.code == Exit.FOLDER and said.err == f"seedbus: {lost}\n"
+        result = seedbus(*command)
+        assert result.code == Exit.FOLDER and result.err == f"seedbus: {damage}\n"
 
 
-def test_in_real_time_a_run_that_lost_rounds_does_not_go_on_and_nothing_is_changed(
+def test_a_real_time_run_that_lost_rounds_is_not_resumed_and_not_changed(
     memory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     what = lossy(stop={"rounds": 12}, clock="wall", verify=False, network={}, faults=[], participation={"clients": 3})
@@ -186,5 +187,5 @@ def test_in_real_time_a_run_that_lost_rounds_does_not_go_on_and_nothing_is_chang
             run(what, folder, resume=True)
     assert {name: (folder / name).read_bytes() for name in before} == before
     assert not (folder / "results.json").exists()
-    (folder / HEAD).unlink()  # what docs/reference.md says to do
+    (folder / HEAD).unlink()  # the procedure in docs/reference.md
     assert run(what, folder, resume=True).summary["rounds"] == 12

@@ -1,4 +1,4 @@
-"""Every policy of which clients a round asks and when it ends, decided by the coordinator without an event loop."""
+"""Policies for selecting clients and closing rounds, decided by the coordinator without an event loop."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ each_selection = pytest.mark.parametrize("selection", SELECTIONS, ids=str)
 EVERYBODY = range(1000)
 
 
-def known(heard: dict[int, tuple[int, float]]) -> Known:
-    """heard: client → (reports, norm of the latest)."""
-    found = Known()
-    found.unpack([[client, reports, worth] for client, (reports, worth) in heard.items()])
-    return found
+def known(statistics: dict[int, tuple[int, float]]) -> Known:
+    """Return statistics from a mapping client → (number of reports, norm of the latest)."""
+    known_clients = Known()
+    known_clients.unpack([[client, reports, worth] for client, (reports, worth) in statistics.items()])
+    return known_clients
 
 
 # selection
@@ -37,36 +37,36 @@ def known(heard: dict[int, tuple[int, float]]) -> Known:
 @each_selection
 @given(
     members=st.sets(st.integers(0, 60), min_size=1),
-    heard=st.dictionaries(st.integers(0, 60), st.tuples(st.integers(1, 9), st.floats(0, 9))),
+    statistics=st.dictionaries(st.integers(0, 60), st.tuples(st.integers(1, 9), st.floats(0, 9))),
     data=st.data(),
 )
 def test_a_policy_fills_the_cohort_with_different_members_in_order(
-    selection: Any, members: set[int], heard: dict[int, tuple[int, float]], data: st.DataObject
+    selection: Any, members: set[int], statistics: dict[int, tuple[int, float]], data: st.DataObject
 ) -> None:
     count, present = data.draw(st.integers(0, len(members))), MemberIndex(61)
     present.update(members)
-    chosen = selection.choose(present, count, known(heard), 7, 3)
+    chosen = selection.choose(present, count, known(statistics), 7, 3)
     assert len(chosen) == count and set(chosen) <= members and chosen == sorted(set(chosen))
 
 
 @each_selection
-def test_a_choice_depends_on_seed_round_members_and_what_is_known_alone(selection: Any) -> None:
-    heard = {client: (1 + client % 3, client / 7) for client in EVERYBODY}
+def test_a_selection_depends_only_on_seed_round_members_and_statistics(selection: Any) -> None:
+    statistics = {client: (1 + client % 3, client / 7) for client in EVERYBODY}
 
-    def choose(seed: int = 7, round: int = 3, members: Any = EVERYBODY, of: Any = heard) -> list[int]:
-        found: list[int] = selection.choose(members, 30, known(of), seed, round)
-        return found
+    def choose(seed: int = 7, round: int = 3, members: Any = EVERYBODY, statistics_: Any = statistics) -> list[int]:
+        chosen: list[int] = selection.choose(members, 30, known(statistics_), seed, round)
+        return chosen
 
-    backwards = dict(reversed(heard.items()))
-    assert choose() == choose() == choose(of=backwards)
+    backwards = dict(reversed(statistics.items()))
+    assert choose() == choose() == choose(statistics_=backwards)
     assert choose() not in (choose(seed=8), choose(round=4), choose(members=range(500)))
-    turned = {client: (9 - reports, -worth) for client, (reports, worth) in heard.items()}
+    turned = {client: (9 - reports, -worth) for client, (reports, worth) in statistics.items()}
     looks = selection.needs_known and selection.candidates > 1
-    assert (choose() != choose(of=turned)) is looks
+    assert (choose() != choose(statistics_=turned)) is looks
 
 
 @pytest.mark.parametrize("selection", [Uniform(), Rarest(), PowerOfChoice()], ids=str)
-def test_a_choice_looks_at_no_more_members_however_many_there_are(selection: Any) -> None:
+def test_the_cost_of_a_selection_does_not_grow_with_the_members(selection: Any) -> None:
     class Counted(MemberIndex):
         looks = 0
 
@@ -84,35 +84,35 @@ def test_a_choice_looks_at_no_more_members_however_many_there_are(selection: Any
         assert members.looks == 10 * getattr(selection, "candidates", 1)
 
 
-def test_the_rarest_are_those_of_whom_the_fewest_reports_have_counted() -> None:
-    heard = {0: (5, 0.0), 1: (2, 0.0), 2: (2, 0.0), 3: (1, 0.0)}
+def test_rarest_selects_the_clients_with_the_fewest_counted_reports() -> None:
+    statistics = {0: (5, 0.0), 1: (2, 0.0), 2: (2, 0.0), 3: (1, 0.0)}
     everybody = Rarest(candidates=100)
-    assert everybody.choose(range(6), 2, known(heard), 7, 3) == [4, 5], "never heard"
-    assert everybody.choose(range(4), 1, known(heard), 7, 3) == [3]
-    assert everybody.choose(range(4), 3, known(heard), 7, 3) == [1, 2, 3]
-    drawn = {tuple(everybody.choose(range(3), 1, known(heard), 7, round)) for round in range(30)}
-    assert drawn == {(1,), (2,)}, "ties by lot"
+    assert everybody.choose(range(6), 2, known(statistics), 7, 3) == [4, 5], "never heard"
+    assert everybody.choose(range(4), 1, known(statistics), 7, 3) == [3]
+    assert everybody.choose(range(4), 3, known(statistics), 7, 3) == [1, 2, 3]
+    cohorts = {tuple(everybody.choose(range(3), 1, known(statistics), 7, round)) for round in range(30)}
+    assert cohorts == {(1,), (2,)}, "ties by lot"
 
 
-def test_power_of_choice_takes_the_largest_latest_reports_and_first_those_never_heard() -> None:
-    heard = {0: (9, 0.5), 1: (1, 3.0), 2: (1, 3.0), 3: (1, 7.0)}
+def test_power_of_choice_selects_unheard_clients_and_then_the_largest_latest_reports() -> None:
+    statistics = {0: (9, 0.5), 1: (1, 3.0), 2: (1, 3.0), 3: (1, 7.0)}
     everybody = PowerOfChoice(candidates=100)
-    assert everybody.choose(range(5), 1, known(heard), 7, 3) == [4], "never heard"
-    assert everybody.choose(range(5), 2, known(heard), 7, 3) == [3, 4]
-    assert everybody.choose(range(4), 3, known(heard), 7, 3) == [1, 2, 3]
-    drawn = {tuple(everybody.choose(range(3), 1, known(heard), 7, round)) for round in range(30)}
-    assert drawn == {(1,), (2,)}, "ties by lot"
+    assert everybody.choose(range(5), 1, known(statistics), 7, 3) == [4], "never heard"
+    assert everybody.choose(range(5), 2, known(statistics), 7, 3) == [3, 4]
+    assert everybody.choose(range(4), 3, known(statistics), 7, 3) == [1, 2, 3]
+    cohorts = {tuple(everybody.choose(range(3), 1, known(statistics), 7, round)) for round in range(30)}
+    assert cohorts == {(1,), (2,)}, "ties by lot"
 
 
 @pytest.mark.parametrize("selection", [Rarest(), PowerOfChoice()], ids=str)
-def test_a_choice_is_among_candidates_that_are_drawn_uniformly(selection: Any) -> None:
-    """Three candidates a place: the client that is best of all is chosen whenever it is drawn, in 3 of 10 rounds."""
-    heard = {client: (2, 1.0) for client in range(100) if client != 42}
-    chosen = [42 in selection.choose(range(100), 10, known(heard), 7, round) for round in range(400)]
+def test_candidates_of_a_selection_are_drawn_uniformly(selection: Any) -> None:
+    """With three candidates per place, the best client is chosen whenever it is drawn, in 3 of 10 rounds."""
+    statistics = {client: (2, 1.0) for client in range(100) if client != 42}
+    chosen = [42 in selection.choose(range(100), 10, known(statistics), 7, round) for round in range(400)]
     assert abs(sum(chosen) / 400 - 0.3) < 0.07
 
 
-def test_what_is_known_is_how_many_reports_counted_and_the_norm_of_the_latest() -> None:
+def test_statistics_are_the_number_of_counted_reports_and_the_latest_norm() -> None:
     coordinator = joined_coordinator(policy={"selection": {"policy": "power-of-choice", "candidates": 2}})
     first = cohort_of(coordinator)
     for client in first:
@@ -128,7 +128,7 @@ def test_what_is_known_is_how_many_reports_counted_and_the_norm_of_the_latest() 
 
 
 @pytest.mark.parametrize("policy", ["rarest", "power-of-choice"])
-def test_a_restored_coordinator_goes_on_choosing_alike(policy: str) -> None:
+def test_a_restored_coordinator_selects_the_same_clients(policy: str) -> None:
     options: dict[str, Any] = {"clients": 30, "cohort": 5, "policy": {"selection": {"policy": policy}}}
     coordinator, other = joined_coordinator(**options), joined_coordinator(**options)
     for _ in range(8):
@@ -139,7 +139,7 @@ def test_a_restored_coordinator_goes_on_choosing_alike(policy: str) -> None:
     assert other.checkpoint() == coordinator.checkpoint() and cohort_of(other) == cohort_of(coordinator)
 
 
-def test_with_the_rarest_everybody_is_heard_equally_often() -> None:
+def test_rarest_selects_all_clients_equally_often() -> None:
     coordinator = joined_coordinator(clients=30, cohort=3, policy={"selection": {"policy": "rarest", "candidates": 10}})
     for _ in range(40):
         for client in cohort_of(coordinator):
@@ -152,17 +152,17 @@ def test_with_the_rarest_everybody_is_heard_equally_often() -> None:
 
 
 @pytest.mark.parametrize(
-    ("clients", "cohort", "over", "asked"),
+    ("clients", "cohort", "over", "expected"),
     [(100, 10, 1.3, 13), (1000, 100, 1.1, 110), (100, 3, 1.1, 4), (100, 90, 1.3, 100), (10, 1, 1.0, 1)],
 )
-def test_over_selection_asks_so_many_times_the_cohort(clients: int, cohort: int, over: float, asked: int) -> None:
+def test_over_selection_asks_a_multiple_of_the_cohort(clients: int, cohort: int, over: float, expected: int) -> None:
     policy = Participation(clients=clients, cohort=cohort, over_selection=over)
-    assert policy.asked == asked and policy.size == cohort
-    assert len(policy.draw(range(clients), Known(), 7, 3)) == asked
-    assert len(policy.draw(range(2, 4), Known(), 7, 3)) == min(asked, 2)
+    assert policy.asked == expected and policy.size == cohort
+    assert len(policy.draw(range(clients), Known(), 7, 3)) == expected
+    assert len(policy.draw(range(2, 4), Known(), 7, 3)) == min(expected, 2)
 
 
-def test_over_selection_closes_with_as_many_reports_as_were_wanted_and_the_rest_is_late() -> None:
+def test_over_selection_closes_with_the_cohorts_number_of_reports_and_others_are_late() -> None:
     coordinator = joined_coordinator(clients=20, cohort=5, policy={"over_selection": 1.6})
     cohort = cohort_of(coordinator)
     assert len(cohort) == 8
@@ -177,7 +177,7 @@ def test_over_selection_closes_with_as_many_reports_as_were_wanted_and_the_rest_
     assert [refusal.reason for refusal in map(coordinator.reported, late) if refusal] == ["late", "late"]
 
 
-def test_over_selection_waits_for_no_more_than_can_come() -> None:
+def test_over_selection_waits_for_no_more_reports_than_can_come() -> None:
     coordinator = joined_coordinator(clients=20, cohort=5, policy={"over_selection": 1.2})
     cohort = cohort_of(coordinator)
     for client in cohort:
@@ -194,7 +194,7 @@ def test_over_selection_with_a_deadline_makes_a_commit_of_a_quorum(reports: int,
     assert (coordinator.close_round().commit is not None) is has_commit
 
 
-# the deadline that learns
+# the adaptive deadline
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_over_selection_with_a_deadline_makes_a_commit_of_a_quorum(reports: int,
 def test_a_deadline_is_a_quantile_of_the_times_times_a_factor(
     quantile: float, factor: float, times: list[int], after: int
 ) -> None:
-    """The nearest rank: the smallest time that so large a share of all is no longer than."""
+    """Nearest-rank quantile: the smallest time that at least this fraction of all times does not exceed."""
     assert Deadline(quantile=quantile, factor=factor).after_ns(times) == after
 
 
@@ -222,7 +222,7 @@ def learning(**deadline: Any) -> Coordinator:
 
 
 def answered(coordinator: Coordinator, *after_s: float) -> None:
-    """A round in which so many of the cohort answer, after these times; the others do not."""
+    """Run a round in which one client answers after each of these times; the others do not answer."""
     opened_ns = 10**12
     cohort = cohort_of(coordinator, opened_ns)
     for client, seconds in zip(cohort, after_s, strict=False):
@@ -242,7 +242,7 @@ def test_a_deadline_learns_from_the_latest_answers() -> None:
     assert coordinator.deadline_ns == 10 * 10**9, "no more than deadline_s"
 
 
-def test_a_deadline_that_nobody_keeps_is_learnt_anew() -> None:
+def test_a_deadline_that_no_client_meets_is_learnt_again() -> None:
     coordinator = learning()
     answered(coordinator, 0.001, 0.001, 0.001)
     assert coordinator.deadline_ns == 2 * 10**6
@@ -250,7 +250,7 @@ def test_a_deadline_that_nobody_keeps_is_learnt_anew() -> None:
     assert coordinator.deadline_ns == 10 * 10**9
 
 
-def test_answers_that_come_late_teach_the_deadline_too() -> None:
+def test_the_deadline_learns_from_late_answers_too() -> None:
     coordinator = joined_coordinator(
         policy={"deadline_s": 10, "deadline": {"quantile": 1.0, "factor": 1.0}, "late": {}}
     )
@@ -266,7 +266,7 @@ def test_answers_that_come_late_teach_the_deadline_too() -> None:
     assert coordinator.deadline_ns == 3 * 10**9
 
 
-def test_a_restored_coordinator_keeps_what_its_deadline_learnt() -> None:
+def test_a_restored_coordinator_keeps_its_learnt_deadline() -> None:
     coordinator, other = learning(), learning()
     answered(coordinator, 1.0, 2.0, 3.0)
     other.restore(coordinator.checkpoint(), coordinator.history.since(0), positions(coordinator))
@@ -276,7 +276,7 @@ def test_a_restored_coordinator_keeps_what_its_deadline_learnt() -> None:
     assert other.checkpoint() == coordinator.checkpoint()
 
 
-# what a scenario may say
+# refusals
 
 
 @pytest.mark.parametrize(
@@ -294,6 +294,6 @@ def test_a_restored_coordinator_keeps_what_its_deadline_learnt() -> None:
         ({"selection": {"policy": "best"}}, "best"),
     ],
 )
-def test_a_policy_that_cannot_be_kept_is_refused_with_what_would_be(said: dict[str, Any], complaint: str) -> None:
+def test_an_impossible_policy_is_refused_with_an_accepted_value(said: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ValidationError, match=complaint):
         Participation(clients=20, cohort=5, **said)

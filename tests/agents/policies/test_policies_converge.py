@@ -42,7 +42,7 @@ SEEDS = (1, 2, 3)
 
 def losses(folder: Path, task: str, policy: str) -> list[float]:
     """The losses after 200 rounds, one for each seed; prints them."""
-    found, seconds, sent = list[float](), 0.0, 0
+    final_losses, seconds, sent = list[float](), 0.0, 0
     for seed in SEEDS:
         document = TASKS[task] | {
             "name": "stragglers",
@@ -53,17 +53,17 @@ def losses(folder: Path, task: str, policy: str) -> list[float]:
             "stop": {"rounds": 200},
         }
         summary = run(validate(document, "a test"), folder / f"{task} {policy} {seed}").summary
-        found.append(summary["metrics"]["loss"])
+        final_losses.append(summary["metrics"]["loss"])
         seconds += summary["simulated_s"] / len(SEEDS)
         sent += summary["traffic"]["bytes"] // len(SEEDS)
-    figures = "  ".join(f"{loss:8.4f}" for loss in found)
+    figures = "  ".join(f"{loss:8.4f}" for loss in final_losses)
     print(f"{task:10}{policy:15}loss {figures}   {seconds:4.0f} s simulated  {sent:10,} bytes")
-    return found
+    return final_losses
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("task", TASKS)
-def test_under_stragglers_late_terms_are_better_than_reports_that_are_thrown_away(tmp_path: Path, task: str) -> None:
+def test_late_terms_are_better_than_discarded_reports_under_stragglers(tmp_path: Path, task: str) -> None:
     of = {policy: losses(tmp_path, task, policy) for policy in POLICIES}
     for late, discarded in zip(of["…, late"], of["deadline 1 s"], strict=True):
         assert late < discarded

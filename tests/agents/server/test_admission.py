@@ -54,7 +54,7 @@ OTHERS = [
 
 
 @pytest.mark.parametrize("spans", OTHERS, ids=str)
-def test_a_join_for_the_clients_of_others_is_refused(spans: tuple[Span, ...]) -> None:
+def test_a_join_for_clients_of_another_process_is_refused(spans: tuple[Span, ...]) -> None:
     harness = RegistrationHarness()
     harness.offer(HostRequest(count=2))
     (refuse,), is_member = harness.join(HOST, *spans)
@@ -68,7 +68,7 @@ def test_a_join_for_the_clients_of_others_is_refused(spans: tuple[Span, ...]) ->
 FAR = 2**20
 LONG = [
     [Span(0, FAR, 0)] * 4,
-    [Span(FAR, 0, 0), Span(0, FAR, 0)],  # of which one span takes back what the other asks for
+    [Span(FAR, 0, 0), Span(0, FAR, 0)],  # overlapping spans
 ]
 
 
@@ -85,7 +85,7 @@ def test_a_join_of_very_long_spans_costs_no_memory(spans: list[Span]) -> None:
     assert refuse.kind is Kind.REFUSE
 
 
-def test_nobody_joins_twice_with_one_client() -> None:
+def test_a_client_cannot_join_twice() -> None:
     harness = RegistrationHarness(clients=6, processes=1)
     harness.offer(HostRequest())
     harness.join(HOST, Span(0, 3, 0))
@@ -117,14 +117,14 @@ def test_a_process_with_a_wrong_join_is_refused_by_reason(name: str) -> None:
     assert messages.unpack_refuse(decode(answer))[0] == reason and not is_member
     assert harness.coordinator.refusals.clients == {(HOST, reason): 1} and harness.observer.refusals == [reason]
     assert harness.registration.missing == {*range(6), EVALUATOR}
-    # whatever came in the place of a JOIN: no message of the rounds, and nobody else's
+    # other messages in place of a JOIN
     assert harness.rows == [
         ("JOIN", HOST, SERVER, len(frame), "REFUSED"),
         ("REFUSE", SERVER, HOST, len(answer), "DELIVERED"),
     ]
 
 
-def test_in_simulated_time_a_newcomer_stands_where_those_before_it_stood() -> None:
+def test_a_replacement_in_simulated_time_gets_the_versions_of_its_predecessor() -> None:
     harness = RegistrationHarness(clients=3, processes=1)
     harness.register(HostRequest())
     harness.close_rounds(4)
@@ -136,7 +136,7 @@ def test_in_simulated_time_a_newcomer_stands_where_those_before_it_stood() -> No
     assert harness.coordinator.versions == versions, "what it says of itself is not believed"
 
 
-def test_in_simulated_time_the_log_goes_no_further_than_it_is_needed() -> None:
+def test_the_log_of_a_welcome_in_simulated_time_is_as_short_as_possible() -> None:
     harness = RegistrationHarness(clients=4, processes=2)
     harness.register(HostRequest(((0, 1),)))
     harness.register(HostRequest(((2, 3),)))
@@ -147,7 +147,7 @@ def test_in_simulated_time_the_log_goes_no_further_than_it_is_needed() -> None:
     assert harness.welcomed_versions(HOST - 1, Span(2, 3, 0)) == ([1, 0], 1)
 
 
-def test_in_real_time_clients_stand_where_they_say_and_the_evaluator_where_it_was() -> None:
+def test_clients_in_real_time_keep_their_claimed_versions_and_the_evaluator_its_own() -> None:
     harness = RegistrationHarness(clients=3, processes=1, is_virtual=False)
     harness.register(HostRequest())
     harness.close_rounds(4)

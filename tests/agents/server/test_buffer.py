@@ -1,4 +1,4 @@
-"""Asynchronous rounds, without an event loop: the coordinator commits as soon as so many reports have come."""
+"""Asynchronous rounds without an event loop: the coordinator commits once the buffer is full."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ SECOND = 10**9
 
 
 def buffered(buffer: int = 2, quorum: int = 1, clients: int = 10, cohort: int = 5, **late: Any) -> Coordinator:
-    """A deadline of ten seconds."""
+    """Return a coordinator with a buffer and a deadline of ten seconds."""
     return joined_coordinator(clients, cohort, quorum, policy={"buffer": buffer, "late": late, "deadline_s": 10})
 
 
-def opened(coordinator: Coordinator, now_s: float = 0.0) -> dict[int, Envelope]:
-    """The next round is open; returns what each of those that it asks will answer, some time."""
+def open_round(coordinator: Coordinator, now_s: float = 0.0) -> dict[int, Envelope]:
+    """Open the next round; return the report of each client that it asks."""
     cohort = cohort_of(coordinator, round(now_s * SECOND))
     return {client: report(coordinator, client, [client + 1.0, 0.0]) for client in cohort}
 
 
 def terms(closed: ClosedRound) -> list[tuple[int, float, float]]:
-    """(round, weight, first scalar) of each term of a commit."""
+    """Return (round, weight, first scalar) of each term of a commit."""
     assert isinstance(closed.commit, ScalarCommit)
     return [(term.round, term.weight, float(term.scalars[0, 0])) for term in closed.commit.terms]
 
@@ -44,33 +44,33 @@ def is_over(coordinator: Coordinator) -> bool:
     return coordinator.is_round_over
 
 
-def test_a_commit_is_made_as_soon_as_the_buffer_is_full_and_those_at_work_are_made_up_again() -> None:
+def test_a_full_buffer_commits_and_busy_clients_are_topped_up_to_the_cohort() -> None:
     coordinator = buffered(buffer=2)
-    first = opened(coordinator)
+    first = open_round(coordinator)
     a, b, *rest = first
     hand_in(coordinator, [first[a]])
     assert not is_over(coordinator)
     hand_in(coordinator, [first[b]])
     assert is_over(coordinator)
     assert terms(coordinator.close_round()) == [(0, 1.0, (a + b + 2) / 2)]
-    second = opened(coordinator, 1)
+    second = open_round(coordinator, 1)
     assert len(second) == 2 and not set(second) & set(rest), "three are still at work"
 
 
 def test_the_weights_of_a_buffer_by_hand() -> None:
     """Four reports: one fresh, one of the commit before, two of two commits before; s(τ) = (1 + τ)^−1."""
     coordinator = buffered(buffer=4, discount=1)
-    first = opened(coordinator)
+    first = open_round(coordinator)
     a, b, c, d, e = first
     hand_in(coordinator, [first[a]])
     coordinator.deadline_passed(0)
     assert terms(coordinator.close_round()) == [(0, 1.0, a + 1)]
-    second = opened(coordinator, 1)
+    second = open_round(coordinator, 1)
     (f,) = second
     coordinator.deadline_passed(1)
     hand_in(coordinator, [first[b]])
     assert terms(coordinator.close_round()) == [(1, 0.0, 0.0), (0, 0.5, b + 1)], "one late report is all there is"
-    third = opened(coordinator, 2)
+    third = open_round(coordinator, 2)
     g = next(iter(third))
     hand_in(coordinator, [third[g], first[d], first[c], second[f]])
     assert is_over(coordinator)
@@ -79,42 +79,42 @@ def test_the_weights_of_a_buffer_by_hand() -> None:
         (0, float(np.float32(2 / 3 / 4)), (c + d + 2) / 2),
         (1, 0.5 / 4, f + 1),
     ]
-    assert e not in opened(coordinator, 3), "it is still at work"
+    assert e not in open_round(coordinator, 3), "it is still at work"
 
 
 def test_late_reports_alone_fill_a_buffer() -> None:
     coordinator = buffered(buffer=2, discount=0)
-    first = opened(coordinator)
+    first = open_round(coordinator)
     a, b, c, d, _ = first
     hand_in(coordinator, [first[a], first[b]])
     coordinator.close_round()
-    opened(coordinator, 1)
+    open_round(coordinator, 1)
     hand_in(coordinator, [first[d], first[c]])
     assert is_over(coordinator)
     assert terms(coordinator.close_round()) == [(1, 0.0, 0.0), (0, 1.0, (c + d + 2) / 2)]
     assert coordinator.version == 2
 
 
-def test_a_buffer_that_is_full_when_its_round_opens_is_over_at_once() -> None:
+def test_a_round_that_opens_with_a_full_buffer_ends_at_once() -> None:
     coordinator = buffered(buffer=2)
-    first = opened(coordinator)
+    first = open_round(coordinator)
     a, b, c, d, _ = first
     hand_in(coordinator, [first[a], first[b]])
     coordinator.close_round()
     hand_in(coordinator, [first[c], first[d]])
-    opened(coordinator, 1)
+    open_round(coordinator, 1)
     assert is_over(coordinator)
 
 
-def test_a_buffer_without_quorum_goes_on_filling() -> None:
+def test_a_buffer_without_quorum_continues_to_fill() -> None:
     coordinator = buffered(buffer=3, quorum=3, discount=0)
-    first = opened(coordinator)
+    first = open_round(coordinator)
     a, b, c, *_ = first
     hand_in(coordinator, [first[a], first[b]])
     coordinator.deadline_passed(0)
     closed = coordinator.close_round()
     assert closed.commit is None and closed.reported == (a, b)
-    opened(coordinator, 11)
+    open_round(coordinator, 11)
     assert not is_over(coordinator)
     hand_in(coordinator, [first[c]])
     assert is_over(coordinator)
@@ -125,36 +125,36 @@ def test_a_buffer_without_quorum_goes_on_filling() -> None:
 
 def test_a_client_that_has_not_answered_by_the_deadline_may_be_asked_again() -> None:
     coordinator = buffered(buffer=1, clients=5)
-    first = opened(coordinator, 3)
+    first = open_round(coordinator, 3)
     a, *silent = first
     hand_in(coordinator, [first[a]])
     coordinator.close_round()
-    assert set(opened(coordinator, 12.999)) == {a}
+    assert set(open_round(coordinator, 12.999)) == {a}
     coordinator.deadline_passed(1)
     coordinator.close_round()
-    assert set(opened(coordinator, 13)) == set(silent), "ten seconds after they were asked"
+    assert set(open_round(coordinator, 13)) == set(silent), "ten seconds after they were asked"
     hand_in(coordinator, [first[silent[0]]])
     assert is_over(coordinator), "and what they had to say still counts"
 
 
 def test_without_a_deadline_a_client_is_waited_for_until_its_report_is_given_up() -> None:
     coordinator = joined_coordinator(4, 2, policy={"buffer": 1, "late": {"max_staleness": 3}})
-    first = opened(coordinator)
+    first = open_round(coordinator)
     silent, quick = first
     hand_in(coordinator, [first[quick]])
     for _ in range(3):
         coordinator.close_round()
         assert coordinator._rounds.get(0) is not None
-        asked = opened(coordinator)
-        assert len(asked) == 1 and silent not in asked
-        hand_in(coordinator, list(asked.values()))
+        reports = open_round(coordinator)
+        assert len(reports) == 1 and silent not in reports
+        hand_in(coordinator, list(reports.values()))
     coordinator.close_round()
-    assert coordinator._rounds.get(0) is None and len(opened(coordinator)) == 2
+    assert coordinator._rounds.get(0) is None and len(open_round(coordinator)) == 2
 
 
-def test_an_asynchronous_round_ends_when_nobody_is_left_to_answer() -> None:
+def test_an_asynchronous_round_ends_when_no_client_is_left_to_answer() -> None:
     coordinator = buffered(buffer=5)
-    for envelope in opened(coordinator).values():
+    for envelope in open_round(coordinator).values():
         envelope.body[0] = np.array([np.nan, 1.0], "<f4").tobytes()
         assert coordinator.reported(envelope) is not None
     assert is_over(coordinator)
@@ -166,10 +166,10 @@ moves = st.lists(st.one_of(st.integers(0, 30), st.just("deadline")), max_size=60
 
 @settings(max_examples=60, deadline=None)
 @given(moves, st.integers(1, 5), st.integers(1, 4), st.integers(0, 60), st.booleans())
-def test_no_more_than_the_cohort_is_at_work_and_every_report_counts_at_most_once_whoever_answers_when(
+def test_at_most_the_cohort_works_and_every_report_counts_at_most_once(
     history: list[int | str], buffer: int, max_staleness: int, cut: int, is_timed: bool
 ) -> None:
-    """The clock stands still, so nobody's deadline passes while rounds do; every report says 1."""
+    """The clock stands still, so that no deadline passes; every report contains 1."""
 
     def fresh() -> Coordinator:
         policy = {"buffer": buffer, "late": {"max_staleness": max_staleness, "discount": 0}}

@@ -1,4 +1,4 @@
-"""The commits that a server holds: none too few, and none that a snapshot or the journal can stand in for."""
+"""The commits that a server keeps in memory: enough, and none that a snapshot or the journal can replace."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from seedbus.agents.server.commit_window import CommitWindow, LowestVersion
 
 
 class Archive:
-    """Where all commits are, as a journal has them: all but the newest for certain."""
+    """An archive of all commits, like the journal; only the newest may be missing."""
 
     def __init__(self) -> None:
         self.all: list[int] = []
@@ -26,14 +26,14 @@ class Archive:
         return self.all[after:last]
 
 
-def made(commits: int | None = None, size: int | None = None) -> tuple[CommitWindow, Archive]:
+def new_window(commits: int | None = None, size: int | None = None) -> tuple[CommitWindow, Archive]:
     archive = Archive()
     return CommitWindow(archive, commits, size), archive
 
 
-def append(history: CommitWindow, archive: Archive, size: int = 1) -> None:
+def append(window: CommitWindow, archive: Archive, size: int = 1) -> None:
     archive.all.append(len(archive.all) + 1)
-    history.append(archive.all[-1], size)
+    window.append(archive.all[-1], size)
 
 
 @given(
@@ -41,62 +41,62 @@ def append(history: CommitWindow, archive: Archive, size: int = 1) -> None:
     st.one_of(st.none(), st.integers(1, 10)),
     st.one_of(st.none(), st.integers(1, 40)),
 )
-def test_whatever_was_let_go_any_stretch_can_be_had(
+def test_any_range_of_commits_is_available_after_pruning(
     steps: list[tuple[int, int]], commits: int | None, size: int | None
 ) -> None:
-    history, archive = made(commits, size)
+    window, archive = new_window(commits, size)
     for bytes_, slowest in steps:
-        append(history, archive, bytes_)
-        history.prune(min(slowest, history.version))
-        assert 1 <= len(history) <= history.version
+        append(window, archive, bytes_)
+        window.prune(min(slowest, window.version))
+        assert 1 <= len(window) <= window.version
         if commits is not None:
-            assert len(history) <= max(1, commits)
-    for after in range(history.version + 1):
-        assert history.since(after) == archive.all[after:]
-        for last in range(after, history.version + 1):
-            assert history.between(after, last) == archive.all[after:last]
+            assert len(window) <= max(1, commits)
+    for after in range(window.version + 1):
+        assert window.since(after) == archive.all[after:]
+        for last in range(after, window.version + 1):
+            assert window.between(after, last) == archive.all[after:last]
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=40), st.integers(1, 10), st.integers(1, 40))
 def test_a_follower_is_beyond_the_budget_if_it_misses_too_many_commits_or_bytes(
     sizes: list[int], commits: int, size: int
 ) -> None:
-    history, archive = made(commits, size)
+    window, archive = new_window(commits, size)
     for bytes_ in sizes:
-        append(history, archive, bytes_)
+        append(window, archive, bytes_)
     for version in range(len(sizes) + 1):
         missed = sizes[version:]
-        assert history.is_beyond(version) == (len(missed) > 1 and (len(missed) > commits or sum(missed) > size))
+        assert window.is_beyond(version) == (len(missed) > 1 and (len(missed) > commits or sum(missed) > size))
 
 
-def test_without_a_budget_nobody_is_beyond_it_and_the_slowest_pins_history() -> None:
-    history, archive = made()
+def test_without_a_budget_the_slowest_client_pins_the_window() -> None:
+    window, archive = new_window()
     for _ in range(50):
-        append(history, archive)
-        history.prune(3)
-    assert not history.is_beyond(0) and len(history) == 47
-    assert history.since(3) == archive.all[3:] and archive.asked == []
-    assert history.since(0) == archive.all and archive.asked == [(0, 3)]
+        append(window, archive)
+        window.prune(3)
+    assert not window.is_beyond(0) and len(window) == 47
+    assert window.since(3) == archive.all[3:] and archive.asked == []
+    assert window.since(0) == archive.all and archive.asked == [(0, 3)]
 
 
-def test_with_a_budget_who_never_took_part_pins_nothing() -> None:
-    history, archive = made(commits=10)
+def test_with_a_budget_a_client_that_never_took_part_pins_nothing() -> None:
+    window, archive = new_window(commits=10)
     for _ in range(500):
-        append(history, archive)
-        history.prune(0)
-    assert len(history) == 10
+        append(window, archive)
+        window.prune(0)
+    assert len(window) == 10
 
 
-def test_without_an_archive_everything_is_held() -> None:
-    history = CommitWindow()
+def test_without_an_archive_all_commits_are_kept() -> None:
+    window = CommitWindow()
     for number in range(9):
-        history.append(number)
-        history.prune(history.version)
-    assert history.since(0) == list(range(9))
+        window.append(number)
+        window.prune(window.version)
+    assert window.since(0) == list(range(9))
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 9)), max_size=60))
-def test_the_slowest_is_the_lowest_version_that_is_there(steps: list[tuple[bool, int]]) -> None:
+def test_the_slowest_position_is_the_lowest_version_of_a_member(steps: list[tuple[bool, int]]) -> None:
     lowest, model = LowestVersion(), Counter[int]()
     for is_more, version in steps:
         if is_more:
@@ -111,21 +111,21 @@ def test_the_slowest_is_the_lowest_version_that_is_there(steps: list[tuple[bool,
 @given(
     st.lists(st.tuples(st.sampled_from(["enter", "move", "leave"]), st.integers(0, 5), st.integers(0, 9)), max_size=60)
 )
-def test_places_know_the_slowest_member_whoever_comes_moves_and_goes(steps: list[tuple[str, int, int]]) -> None:
-    places, known = ClientPositions(6), dict[int, MemberPosition]()
+def test_positions_track_the_slowest_member_for_any_moves(steps: list[tuple[str, int, int]]) -> None:
+    positions, stored = ClientPositions(6), dict[int, MemberPosition]()
     for step, client, version in steps:
         if step == "enter":
-            places.enter([(client, version)])
+            positions.enter([(client, version)])
         elif step == "leave":
-            places.leave(client)
-        elif client in places.versions:
-            places.move(client, version)
-        known.update(places.take_moved())
-        assert places.slowest(77) == min((places.versions[member] for member in places.members), default=77)
-        other = ClientPositions(6)
-        other.restore(known, with_members=True)
-        assert (other.versions, list(other.members)) == (places.versions, list(places.members))
-        assert other.slowest(77) == places.slowest(77)
+            positions.leave(client)
+        elif client in positions.versions:
+            positions.move(client, version)
+        stored.update(positions.take_moved())
+        assert positions.slowest(77) == min((positions.versions[member] for member in positions.members), default=77)
+        restored = ClientPositions(6)
+        restored.restore(stored, with_members=True)
+        assert (restored.versions, list(restored.members)) == (positions.versions, list(positions.members))
+        assert restored.slowest(77) == positions.slowest(77)
 
 
 def test_a_hundred_thousand_at_one_version_cost_as_much_as_one() -> None:

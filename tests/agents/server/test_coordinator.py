@@ -24,7 +24,7 @@ def test_a_cohort_is_drawn_from_the_members_and_depends_on_seed_and_round_only()
     assert len(set(cohort_of(joined_coordinator(100, 30)))) == 30
 
 
-def test_the_order_of_arrival_never_shows() -> None:
+def test_the_order_of_arrival_changes_nothing() -> None:
     commits = []
     for order in (1, -1):
         coordinator = joined_coordinator()
@@ -92,7 +92,7 @@ def test_a_report_for_a_closed_round_is_late_and_changes_nothing() -> None:
     assert refusal.reason == "late"
 
 
-def test_a_bad_answer_is_an_answer_and_the_round_does_not_wait_for_another() -> None:
+def test_a_bad_answer_counts_as_an_answer_and_the_round_does_not_wait_for_another() -> None:
     coordinator = joined_coordinator()
     bad, *good = cohort_of(coordinator)
     coordinator.reported(report(coordinator, bad, [float("nan"), 0.0]))
@@ -134,20 +134,20 @@ def test_a_member_is_sent_exactly_the_commits_that_it_missed() -> None:
 def test_a_diverged_replica_is_named_whichever_digest_comes_first(evaluator_first: bool) -> None:
     coordinator = joined_coordinator(verify_every=1, algorithm=DeComFL(perturbations=2, momentum=0.5))
     client = cohort_of(coordinator)[0]
-    truth = Evaluation(0, 0, {}, {"momentum": b"m" * 8, "x": b"x" * 8}).pack()
+    server_digests = Evaluation(0, 0, {}, {"momentum": b"m" * 8, "x": b"x" * 8}).pack()
     bad = report(coordinator, client, digests={"momentum": b"m" * 8, "x": b"y" * 8})
     if evaluator_first:
-        coordinator.evaluated(truth, 0, 0, 0)
+        coordinator.evaluated(server_digests, 0, 0, 0)
         refusal = coordinator.reported(bad)
     else:
         assert coordinator.reported(bad) is None
-        (refusal,) = coordinator.evaluated(truth, 0, 0, 0)[1]
+        (refusal,) = coordinator.evaluated(server_digests, 0, 0, 0)[1]
     assert refusal is not None
     assert refusal.reason == "diverged"
     assert refusal.detail == f"client {client} holds other bits than the evaluator at version 0: its x differs"
 
 
-def test_a_restored_coordinator_decides_alike() -> None:
+def test_a_restored_coordinator_makes_the_same_decisions() -> None:
     coordinator = joined_coordinator(quorum=2)
     log = []
     for _ in range(4):
@@ -160,11 +160,11 @@ def test_a_restored_coordinator_decides_alike() -> None:
     assert [envelope for envelope, _ in plans_of(other)] == [envelope for envelope, _ in plans_of(coordinator)]
 
 
-def test_no_metric_can_take_the_name_of_what_the_run_itself_knows() -> None:
+def test_a_metric_cannot_have_the_name_of_a_value_of_the_run() -> None:
     coordinator = joined_coordinator(metrics=["round", "bytes_up", "loss"])
     coordinator.ask_evaluator()
-    said = Evaluation(0, 0, {"round": 99.0, "bytes_up": -1.0, "loss": 2.0}, DIGESTS)
-    line, _ = coordinator.evaluated(said.pack(), 10**9, 5, 6)
+    evaluation = Evaluation(0, 0, {"round": 99.0, "bytes_up": -1.0, "loss": 2.0}, DIGESTS)
+    line, _ = coordinator.evaluated(evaluation.pack(), 10**9, 5, 6)
     assert line == {"round": 0, "version": 0, "time_s": 1.0, "loss": 2.0, "bytes_up": 5, "bytes_down": 6}
 
 
@@ -182,11 +182,11 @@ NOT_SOUND = {
 }
 
 
-@pytest.mark.parametrize("said", [*NOT_SOUND.values()], ids=[*NOT_SOUND])
-def test_an_evaluation_that_is_not_what_was_asked_for_is_refused_and_holds_nothing_up(said: Evaluation) -> None:
+@pytest.mark.parametrize("evaluation", [*NOT_SOUND.values()], ids=[*NOT_SOUND])
+def test_an_unrequested_evaluation_is_refused_and_delays_nothing(evaluation: Evaluation) -> None:
     coordinator = joined_coordinator(metrics=["loss", "gap"])
     coordinator.ask_evaluator()
-    line, (refusal,) = coordinator.evaluated(said.pack(), 0, 0, 0)
+    line, (refusal,) = coordinator.evaluated(evaluation.pack(), 0, 0, 0)
     assert line is None and coordinator.last_digest == "" and not coordinator.progress.averages
     assert refusal.reason in ("bad-payload", "wrong-version") and len(refusal.detail) < 700
     assert coordinator.refusals.by_reason() == {refusal.reason: {str(EVALUATOR): 1}}
@@ -211,17 +211,17 @@ def test_an_evaluation_out_of_shape_is_refused(body: list[Any]) -> None:
     assert (line, refusal.reason, coordinator.progress.awaited) == (None, "bad-payload", 0)
 
 
-def test_a_measurement_counts_once_whatever_it_found() -> None:
+def test_a_measurement_counts_once_with_any_values() -> None:
     coordinator = joined_coordinator(metrics=["loss", "gap"])
     coordinator.ask_evaluator()
-    said = Evaluation(0, 0, {"gap": math.inf, "loss": math.nan}, DIGESTS).pack()
-    line, refusals = coordinator.evaluated(said, 0, 0, 0)
+    evaluation = Evaluation(0, 0, {"gap": math.inf, "loss": math.nan}, DIGESTS).pack()
+    line, refusals = coordinator.evaluated(evaluation, 0, 0, 0)
     assert line is not None and math.isnan(line["loss"]) and not refusals
-    line, (refusal,) = coordinator.evaluated(said, 0, 0, 0)
+    line, (refusal,) = coordinator.evaluated(evaluation, 0, 0, 0)
     assert line is None and refusal.reason == "not-asked"
 
 
-def test_a_closed_round_tells_how_it_went() -> None:
+def test_a_closed_round_reports_its_outcome() -> None:
     coordinator = joined_coordinator(clients=4, cohort=4)
     coordinator.open_round(now_ns=5)
     for client in (0, 1):
@@ -236,7 +236,7 @@ def test_a_closed_round_tells_how_it_went() -> None:
     assert RoundRecord.unpack(first.record.pack()) == first.record
 
 
-def test_a_late_report_is_told_with_its_age_and_its_client() -> None:
+def test_a_late_report_is_recorded_with_its_age_and_its_client() -> None:
     coordinator = joined_coordinator(clients=3, cohort=3, policy={"late": {}})
     coordinator.open_round()
     late = report(coordinator, 2)

@@ -78,7 +78,7 @@ def test_a_round_without_quorum_is_void_and_late_reports_are_no_quorum() -> None
     assert refusal_reason(coordinator, report(coordinator, 0, round=1, base=1)) == "not-asked"
 
 
-# at most once, in time, from where it started
+# at most once, in time, from its starting version
 
 
 def test_a_late_report_counts_once_before_and_after_it_is_in_a_commit() -> None:
@@ -104,7 +104,7 @@ def test_a_client_that_reported_in_time_is_not_counted_again_late() -> None:
 
 
 @pytest.mark.parametrize("max_staleness", [1, 2, 5])
-def test_a_report_is_given_up_after_so_many_rounds(max_staleness: int) -> None:
+def test_a_report_is_given_up_after_the_maximum_staleness(max_staleness: int) -> None:
     coordinator = lenient_coordinator(max_staleness=max_staleness)
     late = play_round(coordinator, 0)
     close_at_deadline(coordinator)
@@ -131,7 +131,7 @@ def test_a_late_report_from_another_version_is_refused_and_no_longer_waited_for(
 
 
 @pytest.mark.parametrize("values", [[math.nan, 1.0], [1e38, 1.0], [1.0, 2.0, 3.0]])
-def test_a_late_report_that_is_no_good_is_refused_and_no_longer_waited_for(values: list[float]) -> None:
+def test_an_invalid_late_report_is_refused_and_no_longer_waited_for(values: list[float]) -> None:
     coordinator = lenient_coordinator()
     play_round(coordinator, 0)
     bad = report(coordinator, 1, values)
@@ -143,7 +143,7 @@ def test_a_late_report_that_is_no_good_is_refused_and_no_longer_waited_for(value
     assert len(terms(close_at_deadline(coordinator))) == 1
 
 
-def test_a_report_of_a_round_to_come_is_refused_while_none_is_open() -> None:
+def test_a_report_of_a_future_round_is_refused_while_none_is_open() -> None:
     coordinator = lenient_coordinator()
     play_round(coordinator, 0)
     close_at_deadline(coordinator)
@@ -168,24 +168,24 @@ def test_without_late_a_late_report_is_discarded() -> None:
     assert coordinator._rounds.get(0) is None
 
 
-# who comes and goes
+# clients that leave and return
 
 
-@pytest.mark.parametrize("way", ["joins with its process", "joins alone", "leaves"])
-def test_what_a_client_still_owes_is_dropped_when_it_comes_back_or_goes(way: str) -> None:
+@pytest.mark.parametrize("event", ["joins with its process", "joins alone", "leaves"])
+def test_a_pending_late_report_is_dropped_when_its_client_returns_or_leaves(event: str) -> None:
     coordinator = lenient_coordinator()
     late = play_round(coordinator, 0)
     close_at_deadline(coordinator)
     play_round(coordinator, 0)
-    if way == "leaves":
+    if event == "leaves":
         coordinator.left([1])
     else:
-        coordinator.joined(Join(HOST if way == "joins with its process" else 1, (Span(1, 1, 1),), **PROOF))
+        coordinator.joined(Join(HOST if event == "joins with its process" else 1, (Span(1, 1, 1),), **PROOF))
     assert refusal_reason(coordinator, late[1]) == "not-asked"
     assert refusal_reason(coordinator, late[2]) is None, "the others still may"
 
 
-def test_what_came_before_a_client_came_back_still_counts() -> None:
+def test_a_late_report_received_before_its_client_returned_still_counts() -> None:
     coordinator = lenient_coordinator()
     late = play_round(coordinator, 0)
     close_at_deadline(coordinator)
@@ -195,7 +195,7 @@ def test_what_came_before_a_client_came_back_still_counts() -> None:
     assert len(terms(close_at_deadline(coordinator))) == 2
 
 
-def test_a_late_report_does_not_move_its_client_back() -> None:
+def test_a_late_report_does_not_set_its_client_back() -> None:
     coordinator = lenient_coordinator()
     late = play_round(coordinator, 0)
     close_at_deadline(coordinator)

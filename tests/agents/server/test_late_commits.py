@@ -36,7 +36,7 @@ def test_a_late_report_is_read_and_kept_in_the_shape_of_its_own_round() -> None:
     assert (packed.scalars, packed.seeds) == (2 + (3 + 2) + (2 + 2 + 3), 1 + 2 + 3)
 
 
-def test_what_a_client_that_lags_is_told_holds_the_late_terms_and_is_counted() -> None:
+def test_a_catch_up_contains_the_late_terms_and_counts_their_bytes() -> None:
     coordinator = lenient_coordinator(discount=0)
     late = play_round(coordinator, 0)
     close_at_deadline(coordinator)
@@ -50,7 +50,7 @@ def test_what_a_client_that_lags_is_told_holds_the_late_terms_and_is_counted() -
     assert (tally.scalars, tally.seeds) == (6, 4), "three terms of two scalars, and the plan's own seed"
 
 
-def test_a_commit_holds_a_term_for_every_round_that_may_be_late() -> None:
+def test_a_commit_can_have_a_term_for_every_round_that_may_be_late() -> None:
     coordinator = lenient_coordinator(clients=2, max_staleness=400, discount=0)
     outstanding = []
     for _ in range(400):
@@ -71,7 +71,7 @@ answers = st.lists(st.tuples(st.sets(st.integers(0, 3)), st.sets(st.integers(0, 
 
 
 @given(answers, st.integers(1, 3), st.integers(1, 2), st.integers(0, 8))
-def test_whatever_comes_when_every_report_counts_at_most_once_and_a_restored_coordinator_agrees(
+def test_every_report_counts_at_most_once_in_any_order_and_after_restoring(
     history: list[tuple[set[int], set[int]]], max_staleness: int, quorum: int, cut: int
 ) -> None:
     options: dict[str, Any] = {"max_staleness": max_staleness, "algorithm": SCHEDULED, "quorum": quorum, "discount": 0}
@@ -82,14 +82,14 @@ def test_whatever_comes_when_every_report_counts_at_most_once_and_a_restored_coo
             fresh.restore(coordinator.checkpoint(), coordinator.history.since(0), positions(coordinator))
             assert fresh.checkpoint() == coordinator.checkpoint()
             coordinator = fresh
-        kept = play_round(coordinator, *prompt)
+        unanswered = play_round(coordinator, *prompt)
         for place in tardy:
             if place < len(outstanding):
                 late, stale = outstanding[place], coordinator.round - outstanding[place].round
                 if coordinator.reported(late) is None:
                     assert 0 < stale <= max_staleness
                     counted.setdefault(late.round, []).append(late.client)
-        outstanding.extend(kept.values())
+        outstanding.extend(unanswered.values())
         close_at_deadline(coordinator)
     assert all(len(set(clients)) == len(clients) for clients in counted.values())
     late_terms = [
@@ -99,7 +99,7 @@ def test_whatever_comes_when_every_report_counts_at_most_once_and_a_restored_coo
     stashed = sum(
         float(each[0, 0]) for old in coordinator._rounds._overdue._rounds.values() for each in old.reports.values()
     )
-    lost = sum(client + 1.0 for clients in counted.values() for client in clients) - in_commits - stashed
-    assert lost == pytest.approx(0, abs=1e-5) or (lost > 0 and coordinator.version < coordinator.round), (
+    dropped = sum(client + 1.0 for clients in counted.values() for client in clients) - in_commits - stashed
+    assert dropped == pytest.approx(0, abs=1e-5) or (dropped > 0 and coordinator.version < coordinator.round), (
         "only what grew too old before the next commit is lost"
     )

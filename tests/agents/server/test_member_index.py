@@ -1,4 +1,4 @@
-"""Members against a sorted list, and how little they cost."""
+"""The index of members against a sorted list, and its cost."""
 
 from __future__ import annotations
 
@@ -21,39 +21,41 @@ steps = st.one_of(
 )
 
 
-def assert_alike(members: MemberIndex, truth: set[int], size: int = CLIENTS) -> None:
-    ordered = sorted(truth)
+def assert_alike(members: MemberIndex, expected: set[int], size: int = CLIENTS) -> None:
+    ordered = sorted(expected)
     assert len(members) == len(ordered)
     assert [members[place] for place in range(len(ordered))] == list(members) == members[:] == ordered
-    assert [client in members for client in range(-1, size + 1)] == [client in truth for client in range(-1, size + 1)]
+    assert [client in members for client in range(-1, size + 1)] == [
+        client in expected for client in range(-1, size + 1)
+    ]
     for outside in (len(ordered), -1):
         with pytest.raises(IndexError):
             members[outside]
 
 
 @given(st.lists(steps, max_size=20))
-def test_they_are_a_sorted_list_whatever_happens_to_them(history: list[tuple[str, object]]) -> None:
-    members, truth = MemberIndex(CLIENTS), set[int]()
-    for what, whom in history:
-        if isinstance(whom, int):
-            {"add": members.add, "discard": members.discard}[what](whom)
-            {"add": truth.add, "discard": truth.discard}[what](whom)
-        elif what == "update" and isinstance(whom, list):
-            members.update(whom)
-            truth.update(whom)
-        elif isinstance(whom, list):
-            with members.without(whom) as rest:
-                assert_alike(rest, truth - set(whom))
+def test_members_equal_a_sorted_list_after_any_operations(history: list[tuple[str, object]]) -> None:
+    members, expected = MemberIndex(CLIENTS), set[int]()
+    for operation, client_ in history:
+        if isinstance(client_, int):
+            {"add": members.add, "discard": members.discard}[operation](client_)
+            {"add": expected.add, "discard": expected.discard}[operation](client_)
+        elif operation == "update" and isinstance(client_, list):
+            members.update(client_)
+            expected.update(client_)
+        elif isinstance(client_, list):
+            with members.without(client_) as rest:
+                assert_alike(rest, expected - set(client_))
         else:
-            assert_alike(members, truth)
-    assert_alike(members, truth)
+            assert_alike(members, expected)
+    assert_alike(members, expected)
 
 
 @given(st.integers(1, 70), st.data())
-def test_any_number_of_clients_will_do(size: int, data: st.DataObject) -> None:
-    members, truth = MemberIndex(size), data.draw(st.sets(st.integers(0, size - 1)))
-    members.update(truth)
-    assert_alike(members, truth, size)
+def test_any_number_of_clients_is_supported(size: int, data: st.DataObject) -> None:
+    members, expected = MemberIndex(size), data.draw(st.sets(st.integers(0, size - 1)))
+    members.update(expected)
+    assert_alike(members, expected, size)
 
 
 def test_members_that_were_left_out_are_back_even_after_a_failure() -> None:
@@ -66,7 +68,7 @@ def test_members_that_were_left_out_are_back_even_after_a_failure() -> None:
 
 
 class _Counted(list[int]):
-    """A list that counts how often it is looked at."""
+    """A list that counts accesses."""
 
     looks = 0
 
@@ -84,7 +86,7 @@ class _Counted(list[int]):
         pytest.param(lambda members: members.update([3, 7]), id="coming back"),
     ],
 )
-def test_among_a_hundred_thousand_everything_costs_a_few_steps(act: Callable[[MemberIndex], object]) -> None:
+def test_operations_among_a_hundred_thousand_members_cost_a_few_steps(act: Callable[[MemberIndex], object]) -> None:
     members = MemberIndex(100_000)
     members.update(client for client in range(100_000) if client != 50_001)
     assert members[50_001] == 50_002

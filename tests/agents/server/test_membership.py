@@ -46,14 +46,14 @@ def missed_in(plan: Envelope) -> int:
 
 
 @pytest.mark.parametrize("believes", [True, False])
-def test_a_client_that_lost_its_place_is_told_again_from_where_it_really_is(believes: bool) -> None:
+def test_a_client_at_an_unexpected_version_gets_a_new_plan_from_its_actual_version(believes: bool) -> None:
     coordinator = after_rounds(3, believes=believes)
     plans, refusal = joins(coordinator, Join(1, (Span(1, 1, 0),), **PROOF))
     assert refusal is None and coordinator.versions == {0: 2, 1: 0, 2: 2}
     assert [(plan.kind, plan.client, missed_in(plan)) for plan, _ in plans] == [(Kind.PLAN, 1, 3)]
 
 
-def test_a_client_that_lost_its_place_but_owes_nothing_is_not_asked_anew() -> None:
+def test_a_client_at_an_unexpected_version_without_a_pending_report_is_not_asked_again() -> None:
     coordinator = after_rounds(1)
     coordinator.reported(report(coordinator, 1))
     plans, refusal = joins(coordinator, Join(1, (Span(1, 1, 0),), **PROOF))
@@ -61,7 +61,7 @@ def test_a_client_that_lost_its_place_but_owes_nothing_is_not_asked_anew() -> No
     assert coordinator.missing == [0, 2]
 
 
-def test_a_process_that_comes_back_is_believed_where_it_stands_and_asked_anew() -> None:
+def test_a_returning_process_keeps_its_claimed_versions_and_is_asked_again() -> None:
     coordinator = after_rounds(2, believes=True)
     coordinator.reported(report(coordinator, 2))
     plans, _ = joins(coordinator, Join(HOST, (Span(0, 1, 1), Span(2, 2, 0)), **PROOF))
@@ -69,7 +69,7 @@ def test_a_process_that_comes_back_is_believed_where_it_stands_and_asked_anew() 
     assert [(plan.client, missed_in(plan)) for plan, _ in plans] == [(0, 1), (1, 1)], "client 2 has reported"
 
 
-def test_in_simulated_time_a_process_that_comes_back_never_went() -> None:
+def test_a_returning_process_in_simulated_time_counts_as_never_gone() -> None:
     coordinator = after_rounds(2, believes=False)
     before = (coordinator.checkpoint(), coordinator.take_moved())
     assert joins(coordinator, Join(HOST, (Span(0, 2, 0),), **PROOF)) == ([], None)
@@ -80,7 +80,7 @@ def test_in_simulated_time_a_process_that_comes_back_never_went() -> None:
     )
 
 
-def test_nobody_waits_for_clients_that_have_left_and_none_is_asked_until_it_joins_again() -> None:
+def test_clients_that_have_left_are_neither_awaited_nor_asked_until_they_rejoin() -> None:
     coordinator = after_rounds(2, quorum=2)
     coordinator.reported(report(coordinator, 2))
     coordinator.left([0, 1])
@@ -116,7 +116,7 @@ def test_a_client_that_leaves_twice_or_never_joined_changes_nothing() -> None:
     assert cohort_of(coordinator) == [0, 2]
 
 
-def test_a_stranger_who_comes_first_does_not_decide_what_is_right() -> None:
+def test_the_first_stranger_does_not_decide_the_reference_proof() -> None:
     coordinator = Coordinator(
         ALGORITHM,
         Participation(clients=6, cohort=3),
@@ -132,14 +132,14 @@ def test_a_stranger_who_comes_first_does_not_decide_what_is_right() -> None:
     assert coordinator.has_members
 
 
-def test_what_is_not_said_beforehand_the_first_to_join_decides() -> None:
+def test_the_first_member_decides_proofs_that_are_not_given_beforehand() -> None:
     coordinator = joined_coordinator(proofs={"selftest": b"s"})
     assert coordinator.proofs == PROOF
     assert coordinator.joined(Join(HOST - 1, (Span(0, 5, 0),), selftest=b"s", x0=b"other")) is not None
     assert coordinator.proofs == PROOF
 
 
-def test_refusals_of_strangers_are_counted_by_name_but_not_without_end() -> None:
+def test_refusals_of_strangers_are_counted_by_name_up_to_a_limit() -> None:
     coordinator = joined_coordinator()
     for number in range(MAX_PEERS + 50):
         for _ in range(2):
@@ -151,20 +151,20 @@ def test_refusals_of_strangers_are_counted_by_name_but_not_without_end() -> None
     )
 
 
-def test_a_stranger_that_goes_on_and_on_is_told_of_a_few_times_and_counted_always() -> None:
+def test_a_persistent_stranger_is_reported_a_few_times_and_always_counted() -> None:
     coordinator = joined_coordinator()
-    told = [
+    refusals = [
         coordinator.refused_peer("10.0.0.1:4", "protocol", f"protocol {number}") for number in range(MAX_NOTED + 20)
     ]
-    first = told[0]
+    first = refusals[0]
     assert first is not None
     assert (first.client, first.reason, first.detail) == (NOBODY, "protocol", "10.0.0.1:4: protocol 0")
-    assert [refusal is not None for refusal in told] == [True] * MAX_NOTED + [False] * 20
+    assert [refusal is not None for refusal in refusals] == [True] * MAX_NOTED + [False] * 20
     assert coordinator.refusals.peers == {("10.0.0.1:4", "protocol"): MAX_NOTED + 20}
     assert coordinator.refused_peer("10.0.0.1:5", "protocol", "…") is not None
 
 
-def test_a_restored_coordinator_knows_who_was_refused() -> None:
+def test_a_restored_coordinator_keeps_the_refused_clients() -> None:
     coordinator, other = joined_coordinator(), joined_coordinator()
     coordinator.refused(3, "late", "…")
     coordinator.refused_peer("10.0.0.1:4", "protocol", "…")
@@ -187,7 +187,7 @@ def test_members_of_a_resumed_run_have_to_join_again_in_real_time_only(believes:
     assert other.has_members is not believes and other.versions == coordinator.versions
 
 
-def test_a_join_that_was_asked_for_is_no_offence_however_often_it_comes() -> None:
+def test_a_requested_join_is_accepted_any_number_of_times() -> None:
     coordinator = after_rounds(2)
     for _ in range(MAX_LOST + 5):
         assert joins(coordinator, Join(1, (Span(1, 1, 1),), **PROOF), is_due=True) == ([], None), "it has its plan"
@@ -195,7 +195,7 @@ def test_a_join_that_was_asked_for_is_no_offence_however_often_it_comes() -> Non
     assert coordinator.reported(report(coordinator, 1)) is None
 
 
-def test_a_join_that_nobody_asked_for_is_answered_a_few_times_and_then_stands_for_a_report() -> None:
+def test_an_unrequested_join_is_answered_a_few_times_and_then_counts_as_a_report() -> None:
     coordinator = after_rounds(2)
     for _ in range(MAX_LOST):
         plans, refusal = joins(coordinator, Join(1, (Span(1, 1, 1),), **PROOF))
@@ -205,13 +205,13 @@ def test_a_join_that_nobody_asked_for_is_answered_a_few_times_and_then_stands_fo
     assert coordinator.missing == [0, 2]
 
 
-def test_a_client_that_comes_without_its_state_is_told_all_that_it_lost() -> None:
+def test_a_client_that_returns_without_its_state_is_sent_everything_it_lost() -> None:
     coordinator = after_rounds(3)
     plans, refusal = joins(coordinator, Join(1, (Span(1, 1, 0),), **PROOF), is_due=True)
     assert refusal is None and [missed_in(plan) for plan, _ in plans] == [3]
 
 
-def test_those_who_come_by_themselves_are_not_brought_by_a_process() -> None:
+def test_clients_that_return_by_themselves_are_not_joined_by_a_process() -> None:
     coordinator = joined_coordinator(clients=4, cohort=4, believes=False, apart={2, 3})
     assert coordinator.members == 2
     coordinator.joined(Join(3, (Span(3, 3, 0),), **PROOF), is_due=True)
@@ -244,8 +244,8 @@ def test_a_resumed_run_knows_which_clients_have_left_and_which_never_joined() ->
     assert list(other._positions.members) == [2, 3], "a process that comes again brings nobody back who has left"
 
 
-def test_a_join_that_was_overtaken_sets_nobody_back() -> None:
-    """It was sent in a round before this one, and the client has reported since."""
+def test_an_outdated_join_sets_no_client_back() -> None:
+    """The JOIN was sent in an earlier round, and the client has reported since."""
     coordinator = after_rounds(3)
     assert joins(coordinator, Join(1, (Span(1, 1, 0),), **PROOF), round=coordinator.round - 1) == ([], None)
     assert coordinator.versions == {0: 2, 1: 2, 2: 2}

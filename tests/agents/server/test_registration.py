@@ -1,4 +1,4 @@
-"""What processes are offered, in whatever order they join and leave."""
+"""The clients that processes are offered, for any order of joining and leaving."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_process_that_only_evaluates_takes_nobodys_share() -> None:
     assert [harness.register(HostRequest(evaluates=False)).spans for _ in range(2)] == [((0, 2),), ((3, 4),)]
 
 
-def test_an_offer_keeps_nobody_out_and_the_first_that_joins_has_the_clients() -> None:
+def test_an_offer_reserves_nothing_and_the_first_to_join_gets_the_clients() -> None:
     harness = RegistrationHarness(clients=4, processes=2)
     idle = [harness.offer(HostRequest(evaluates=False), STRANGER) for _ in range(6)]
     assert idle[0].spans == ((0, 1),) and idle[1].spans == ((2, 3),), "what nobody was offered comes first"
@@ -52,7 +52,7 @@ def test_an_offer_keeps_nobody_out_and_the_first_that_joins_has_the_clients() ->
     assert isinstance(late, Declined) and late.reason == "taken"
 
 
-def test_strangers_neither_evaluate_nor_say_what_x0_is() -> None:
+def test_strangers_neither_evaluate_nor_decide_x0() -> None:
     harness = RegistrationHarness(clients=2, proofs={"selftest": PROOF["selftest"]})
     assert harness.decline(HostRequest(count=NO_CLIENTS), STRANGER).reason == "no-clients"
     stranger = harness.offer(HostRequest(), STRANGER)
@@ -79,7 +79,7 @@ def test_a_proof_serves_for_the_offer_that_it_was_made_for_and_for_no_other() ->
     assert not isinstance(again, Declined) and [decode(frame).kind for frame in again[0]] == [Kind.REFUSE]
 
 
-def test_offers_of_every_second_client_leave_an_honest_share_whole() -> None:
+def test_offers_of_every_second_client_leave_an_honest_share_complete() -> None:
     harness = RegistrationHarness(clients=900, processes=1)
     for start in range(0, 900, 128):
         every_second = tuple((client, client) for client in range(start, min(start + 128, 900), 2))
@@ -87,13 +87,13 @@ def test_offers_of_every_second_client_leave_an_honest_share_whole() -> None:
     assert harness.register(HostRequest(), rights=STRANGER).spans == ((0, 899),)
 
 
-def test_a_keys_clients_are_all_its_own_where_it_does_not_say_how_many() -> None:
+def test_a_key_without_a_requested_number_gets_all_its_clients() -> None:
     harness = RegistrationHarness(clients=50, processes=2)
     halves = [harness.register(HostRequest(), rights=Rights(spans=(span,))).spans for span in ((0, 24), (25, 49))]
     assert halves == [((0, 24),), ((25, 49),)]
 
 
-def test_a_false_proof_is_refused_before_anything_takes_as_long_as_there_are_clients() -> None:
+def test_a_false_proof_is_refused_before_any_work_per_client() -> None:
     harness = RegistrationHarness(clients=1_000_000, processes=1)
     offer = harness.offer(HostRequest(), STRANGER)
     tracemalloc.start()
@@ -133,7 +133,7 @@ def test_shares_differ_by_one_client_at_most(numbers: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("is_virtual", [True, False])
-def test_a_run_could_go_on_while_who_is_missing_has_been_offered_to_somebody(is_virtual: bool) -> None:
+def test_a_run_can_continue_while_missing_clients_are_offered_to_a_process(is_virtual: bool) -> None:
     harness = RegistrationHarness(clients=4, processes=2, is_virtual=is_virtual)
     states = []
     for step in (lambda: None, lambda: harness.offer(HostRequest()), lambda: harness.offer(HostRequest())):
@@ -143,13 +143,13 @@ def test_a_run_could_go_on_while_who_is_missing_has_been_offered_to_somebody(is_
     assert states == [(False, False), (False, not is_virtual), (False, True)]
 
 
-def test_one_process_evaluates_and_only_if_it_would() -> None:
+def test_one_willing_process_evaluates() -> None:
     harness = RegistrationHarness()
-    wishes = [HostRequest(evaluates=False), HostRequest(evaluates=True), HostRequest(evaluates=True)]
-    assert [harness.offer(wish).evaluates for wish in wishes] == [False, True, False]
+    host_requests = [HostRequest(evaluates=False), HostRequest(evaluates=True), HostRequest(evaluates=True)]
+    assert [harness.offer(host_request).evaluates for host_request in host_requests] == [False, True, False]
 
 
-def test_a_process_may_only_evaluate_when_nobody_else_does() -> None:
+def test_a_process_may_only_evaluate_when_no_other_process_does() -> None:
     harness = RegistrationHarness(processes=1)
     harness.register(HostRequest(evaluates=False))
     assert harness.offer(HostRequest(evaluates=True)) == Offer(HOST - 1, (), True, b"the scenario")
@@ -165,7 +165,7 @@ def test_a_process_may_only_evaluate_when_nobody_else_does() -> None:
         (HostRequest(count=2**32 - 2), "too-many", "4,?294,?967,?294 clients are asked for and 4 are left"),
     ],
 )
-def test_what_cannot_be_had_is_declined_and_nothing_is_taken(wish: HostRequest, reason: str, detail: str) -> None:
+def test_an_impossible_request_is_declined_and_takes_nothing(wish: HostRequest, reason: str, detail: str) -> None:
     harness = RegistrationHarness()
     harness.register(HostRequest(((2, 3),), evaluates=False))
     declined = harness.decline(wish)
@@ -173,7 +173,7 @@ def test_what_cannot_be_had_is_declined_and_nothing_is_taken(wish: HostRequest, 
     assert harness.offer(HostRequest(count=4)) == Offer(HOST - 1, ((0, 1), (4, 5)), True, b"the scenario")
 
 
-def test_a_wish_for_more_clients_than_there_are_numbers_costs_no_memory() -> None:
+def test_a_request_for_an_absurd_number_of_clients_costs_no_memory() -> None:
     harness = RegistrationHarness()
     tracemalloc.start()
     try:
@@ -183,7 +183,7 @@ def test_a_wish_for_more_clients_than_there_are_numbers_costs_no_memory() -> Non
         tracemalloc.stop()
 
 
-def test_spans_that_overlap_are_one_wish_for_those_clients() -> None:
+def test_overlapping_spans_are_one_request_for_their_clients() -> None:
     harness = RegistrationHarness()
     offer = harness.offer(HostRequest(((3, 4), (0, 1), (1, 2), (1, 1))))
     assert offer.spans == ((0, 4),)
@@ -203,7 +203,7 @@ def test_clients_of_a_process_that_has_gone_are_offered_to_the_next(is_virtual: 
     assert harness.offer(HostRequest()) == Offer(HOST, ((0, 2),), True, b"the scenario")
 
 
-def test_a_process_that_goes_before_it_has_joined_was_never_there() -> None:
+def test_a_process_that_leaves_before_joining_has_no_effect() -> None:
     harness = RegistrationHarness(is_virtual=False)
     harness.offer(HostRequest(((1, 2),)))
     harness.registration.gone(HOST, "it said nothing")
@@ -211,7 +211,7 @@ def test_a_process_that_goes_before_it_has_joined_was_never_there() -> None:
     assert harness.offer(HostRequest(((1, 2),))).evaluates
 
 
-def test_in_simulated_time_nothing_else_comes_of_a_process_that_goes() -> None:
+def test_a_departing_process_in_simulated_time_has_no_other_effect() -> None:
     harness = RegistrationHarness(clients=6, processes=1)
     harness.register(HostRequest())
     harness.coordinator.open_round()
@@ -222,7 +222,7 @@ def test_in_simulated_time_nothing_else_comes_of_a_process_that_goes() -> None:
     assert harness.coordinator.missing == list(range(6)) and harness.sent_plans == [[]]
 
 
-def test_in_real_time_the_clients_of_a_process_that_goes_have_left_the_run() -> None:
+def test_clients_of_a_departing_process_in_real_time_leave_the_run() -> None:
     harness = RegistrationHarness(clients=6, processes=2, is_virtual=False)
     harness.register(HostRequest())
     harness.register(HostRequest())
@@ -238,7 +238,7 @@ def test_in_real_time_the_clients_of_a_process_that_goes_have_left_the_run() -> 
     assert harness.coordinator.has_members
 
 
-def test_in_real_time_a_process_that_goes_half_way_through_its_joining_leaves_no_member() -> None:
+def test_a_process_that_leaves_while_joining_in_real_time_leaves_no_member() -> None:
     harness = RegistrationHarness(clients=6, processes=1, is_virtual=False)
     harness.offer(HostRequest())
     harness.join(HOST, Span(0, 1, 0))
@@ -246,7 +246,7 @@ def test_in_real_time_a_process_that_goes_half_way_through_its_joining_leaves_no
     assert not harness.coordinator.has_members
 
 
-def test_in_simulated_time_a_run_goes_on_when_all_are_there() -> None:
+def test_a_simulated_run_continues_when_all_clients_are_present() -> None:
     harness = RegistrationHarness(clients=4, processes=2)
     states = []
     for step in (
@@ -259,7 +259,7 @@ def test_in_simulated_time_a_run_goes_on_when_all_are_there() -> None:
     assert states == [(False, False), (True, True), (False, True)]
 
 
-def test_in_real_time_a_run_goes_on_while_a_quorum_and_an_evaluator_are_there() -> None:
+def test_a_real_time_run_continues_with_a_quorum_and_an_evaluator() -> None:
     harness = RegistrationHarness(clients=4, processes=2, is_virtual=False)
     first = harness.register(HostRequest(evaluates=False))
     alone = harness.registration.can_go_on
@@ -271,7 +271,7 @@ def test_in_real_time_a_run_goes_on_while_a_quorum_and_an_evaluator_are_there() 
     assert harness.registration.was_complete
 
 
-def test_a_stranger_is_told_of_a_few_times_and_counted_always() -> None:
+def test_a_stranger_is_reported_a_few_times_and_always_counted() -> None:
     harness = RegistrationHarness()
     for _ in range(MAX_NOTED + 7):
         harness.registration.refused("10.0.0.1:4", "protocol", "protocol 4")
@@ -279,7 +279,7 @@ def test_a_stranger_is_told_of_a_few_times_and_counted_always() -> None:
     assert harness.coordinator.refusals.peers == {("10.0.0.1:4", "protocol"): MAX_NOTED + 7}
 
 
-def test_a_process_that_only_evaluates_takes_no_clients_when_it_comes_again() -> None:
+def test_a_process_that_only_evaluates_takes_no_clients_when_it_rejoins() -> None:
     harness = RegistrationHarness(clients=4, processes=1)
     harness.registration.gone(harness.offer(HostRequest()).host, "the server came anew")
     offer = harness.offer(HostRequest(count=NO_CLIENTS))
@@ -290,11 +290,11 @@ def test_a_process_is_offered_no_more_spans_than_it_may_ask_for_again() -> None:
     harness = RegistrationHarness(clients=400, processes=1)
     for client in range(0, 400, 2):
         harness.register(HostRequest(((client, client),), evaluates=False))
-    left = [harness.register(HostRequest(evaluates=False)).spans for _ in range(4)]
-    assert [len(spans) for spans in left] == [MAX_SPANS] * 3 + [200 - 3 * MAX_SPANS]
+    offers = [harness.register(HostRequest(evaluates=False)).spans for _ in range(4)]
+    assert [len(spans) for spans in offers] == [MAX_SPANS] * 3 + [200 - 3 * MAX_SPANS]
 
 
-def test_what_was_offered_and_came_to_nothing_is_offered_first_again() -> None:
+def test_clients_of_an_unused_offer_are_offered_first_again() -> None:
     harness = RegistrationHarness(clients=6, processes=3)
     first, second = harness.offer(HostRequest(count=2)), harness.offer(HostRequest(count=2))
     overlapping = harness.offer(HostRequest(((1, 2),)))

@@ -1,4 +1,4 @@
-"""How the server gets a snapshot, as a state machine alone: each event returns the requests to send."""
+"""The server's download of a snapshot as a state machine: each event returns the requests to send."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ TITLE = chunks.title_of(REPLICA, SIZE)
 
 
 def fetch(source: str = "evaluator") -> SnapshotFetch:
-    made = SnapshotFetch(Lag(snapshot_after_commits=1, source=source, chunk_bytes=SIZE, window=WINDOW))
-    made.open_round(ROUND, VERSION)
-    return made
+    fetching = SnapshotFetch(Lag(snapshot_after_commits=1, source=source, chunk_bytes=SIZE, window=WINDOW))
+    fetching.open_round(ROUND, VERSION)
+    return fetching
 
 
 def only(outgoing: list[Outgoing]) -> Envelope:
@@ -30,98 +30,98 @@ def only(outgoing: list[Outgoing]) -> Envelope:
     return envelope
 
 
-def describe(made: SnapshotFetch) -> FetchStep:
-    return made.received(chunks.description(TITLE, EVALUATOR, ROUND))
+def describe(fetching: SnapshotFetch) -> FetchStep:
+    return fetching.received(chunks.description(TITLE, EVALUATOR, ROUND))
 
 
-def deliver(made: SnapshotFetch, asked: Envelope) -> FetchStep:
-    """The source sends what it was asked for, and whatever it is asked next."""
+def deliver(fetching: SnapshotFetch, request: Envelope) -> FetchStep:
+    """Answer requests as the source does until no request follows; return the last step."""
     while True:
-        steps = [made.received(piece) for piece in SnapshotSource().pieces(asked, REPLICA)]
+        steps = [fetching.received(piece) for piece in SnapshotSource().pieces(request, REPLICA)]
         if not steps[-1].outgoing:
             return steps[-1]
-        asked = only(list(steps[-1].outgoing))
+        request = only(list(steps[-1].outgoing))
 
 
 @pytest.mark.parametrize("source", ["evaluator", "peer"])
-def test_a_snapshot_is_fetched_window_by_window_until_it_is_whole(source: str) -> None:
-    made = fetch(source)
-    asked = only(made.request())
-    assert (asked.client, asked.round, asked.base, made.awaits_evaluator) == (EVALUATOR, ROUND, VERSION, True)
+def test_a_snapshot_is_fetched_window_by_window_until_complete(source: str) -> None:
+    fetching = fetch(source)
+    request = only(fetching.request())
+    assert (request.client, request.round, request.base, fetching.awaits_evaluator) == (EVALUATOR, ROUND, VERSION, True)
     if source == "peer":
-        assert describe(made) == FetchStep() and not made.awaits_evaluator
-        asked = only(made.client_reported(2))
-        assert asked.client == 2
-    snapshot = deliver(made, asked).snapshot
+        assert describe(fetching) == FetchStep() and not fetching.awaits_evaluator
+        request = only(fetching.client_reported(2))
+        assert request.client == 2
+    snapshot = deliver(fetching, request).snapshot
     assert snapshot is not None and (snapshot.title, snapshot.is_of_peer) == (TITLE, source == "peer")
     assert b"".join(snapshot.pieces) == REPLICA.fields["x"].tobytes()
-    assert not made.awaits_evaluator
+    assert not fetching.awaits_evaluator
 
 
 def test_one_snapshot_is_fetched_at_a_time() -> None:
-    made = fetch()
-    assert len(made.request()) == 1 and made.request() == []
+    fetching = fetch()
+    assert len(fetching.request()) == 1 and fetching.request() == []
 
 
 def test_only_the_first_report_makes_a_peer_the_source() -> None:
-    made = fetch("peer")
-    assert made.client_reported(0) == []
-    made.request()
-    assert made.client_reported(0) == []
-    describe(made)
-    assert only(made.client_reported(1)).client == 1 and made.client_reported(2) == []
+    fetching = fetch("peer")
+    assert fetching.client_reported(0) == []
+    fetching.request()
+    assert fetching.client_reported(0) == []
+    describe(fetching)
+    assert only(fetching.client_reported(1)).client == 1 and fetching.client_reported(2) == []
 
 
 @pytest.mark.parametrize("event", ["left", "moved on", "none left"])
-def test_without_its_peer_the_evaluator_is_asked_for_the_pieces(event: str) -> None:
-    made = fetch("peer")
-    made.request()
-    describe(made)
+def test_the_evaluator_is_asked_for_the_pieces_once_the_peer_is_gone(event: str) -> None:
+    fetching = fetch("peer")
+    fetching.request()
+    describe(fetching)
     if event == "none left":
-        asked = only(made.no_peer_left())
+        request = only(fetching.no_peer_left())
     else:
-        made.client_reported(1)
-        assert made.client_left(2) == [] and made.no_peer_left() == []
-        gone = chunks.description(Title(VERSION, 0, b""), 1, ROUND)
-        asked = only(made.client_left(1) if event == "left" else list(made.received(gone).outgoing))
-    assert (asked.client, asked.body) == (EVALUATOR, [SIZE, [[0, WINDOW - 1]]])
-    assert deliver(made, asked).snapshot is not None
+        fetching.client_reported(1)
+        assert fetching.client_left(2) == [] and fetching.no_peer_left() == []
+        no_snapshot = chunks.description(Title(VERSION, 0, b""), 1, ROUND)
+        request = only(fetching.client_left(1) if event == "left" else list(fetching.received(no_snapshot).outgoing))
+    assert (request.client, request.body) == (EVALUATOR, [SIZE, [[0, WINDOW - 1]]])
+    assert deliver(fetching, request).snapshot is not None
 
 
-def test_it_fails_once_the_evaluator_has_another_version() -> None:
-    made = fetch()
-    made.request()
-    assert made.received(chunks.description(Title(VERSION, 0, b""), EVALUATOR, ROUND)) == FetchStep(has_failed=True)
-    assert not made.awaits_evaluator and len(made.request()) == 1
+def test_a_fetch_fails_if_the_evaluator_has_another_version() -> None:
+    fetching = fetch()
+    fetching.request()
+    assert fetching.received(chunks.description(Title(VERSION, 0, b""), EVALUATOR, ROUND)) == FetchStep(has_failed=True)
+    assert not fetching.awaits_evaluator and len(fetching.request()) == 1
 
 
-def test_peers_are_trusted_again_after_a_snapshot_that_is_whole() -> None:
-    made = fetch("peer")
-    made.request()
-    made.close_round()
-    assert made.distrusts_peers
-    made.open_round(ROUND + 1, VERSION)
-    asked = only(made.request())
-    assert asked.body == [SIZE, [[0, WINDOW - 1]]], "the evaluator is asked for pieces at once"
-    deliver(made, asked)
-    assert only(made.request()).body == [SIZE, []], "the evaluator describes its replica only"
+def test_peers_are_trusted_again_after_a_complete_snapshot() -> None:
+    fetching = fetch("peer")
+    fetching.request()
+    fetching.close_round()
+    assert fetching.distrusts_peers
+    fetching.open_round(ROUND + 1, VERSION)
+    request = only(fetching.request())
+    assert request.body == [SIZE, [[0, WINDOW - 1]]], "the evaluator is asked for pieces at once"
+    deliver(fetching, request)
+    assert only(fetching.request()).body == [SIZE, []], "the evaluator describes its replica only"
 
 
 def test_a_piece_that_is_refused_changes_nothing() -> None:
-    made = fetch()
-    asked = only(made.request())
+    fetching = fetch()
+    request = only(fetching.request())
     foreign = Replica(VERSION, {"x": np.zeros(300, np.float32)})
     with pytest.raises(ReportRefused, match="was not asked for"):
-        made.received(
-            chunks.cut(foreign, chunks.title_of(foreign, SIZE), 9, SIZE).pack(asked.kind.PIECE, EVALUATOR, ROUND)
+        fetching.received(
+            chunks.cut(foreign, chunks.title_of(foreign, SIZE), 9, SIZE).pack(request.kind.PIECE, EVALUATOR, ROUND)
         )
-    assert deliver(made, asked).snapshot is not None
+    assert deliver(fetching, request).snapshot is not None
 
 
-def test_what_is_abandoned_is_received_no_more() -> None:
-    made = fetch()
-    asked = only(made.request())
-    made.abandon()
-    assert not made.distrusts_peers
+def test_an_abandoned_snapshot_is_not_received() -> None:
+    fetching = fetch()
+    request = only(fetching.request())
+    fetching.abandon()
+    assert not fetching.distrusts_peers
     with pytest.raises(ReportRefused, match="was not asked for its replica"):
-        made.received(SnapshotSource().pieces(asked, REPLICA)[0])
+        fetching.received(SnapshotSource().pieces(request, REPLICA)[0])

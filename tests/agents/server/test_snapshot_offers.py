@@ -1,4 +1,4 @@
-"""How the server gives a snapshot out, as a state machine alone: each event returns the messages to send."""
+"""The server's distribution of a snapshot as a state machine: each event returns the messages to send."""
 
 from __future__ import annotations
 
@@ -19,57 +19,57 @@ PIECES = [chunks.cut(REPLICA, TITLE, index, SIZE).data for index in range(TITLE.
 
 
 def offers(*, is_of_peer: bool = False) -> tuple[SnapshotOffers, Snapshot]:
-    made = SnapshotOffers(Lag(snapshot_after_commits=1, chunk_bytes=SIZE, window=3))
+    offering = SnapshotOffers(Lag(snapshot_after_commits=1, chunk_bytes=SIZE, window=3))
     snapshot = Snapshot(TITLE, PIECES, is_of_peer)
-    made.replace(snapshot)
-    return made, snapshot
+    offering.replace(snapshot)
+    return offering, snapshot
 
 
 def test_a_client_pulls_the_chunks_that_it_was_offered() -> None:
-    made, snapshot = offers()
-    offer, tally = made.offer(2, snapshot, ROUND)
+    offering, snapshot = offers()
+    offer, tally = offering.offer(2, snapshot, ROUND)
     assert chunks.unpack(offer) == (TITLE, 3) and tally.catchup_bytes > 0
-    sent = made.pulled(chunks.pull(TITLE, (0, 6), 2, ROUND), ROUND)
+    sent = offering.pulled(chunks.pull(TITLE, (0, 6), 2, ROUND), ROUND)
     assert [chunks.unpack(envelope) for envelope, _ in sent] == [Chunk(TITLE, i, PIECES[i]) for i in (0, 6)]
-    assert made.allowed == {2: MAX_RESENDS * 7 - 2}
+    assert offering.allowed == {2: MAX_RESENDS * 7 - 2}
 
 
 def test_an_offer_ends_when_the_snapshot_is_installed_withdrawn_or_replaced() -> None:
-    made, snapshot = offers()
+    offering, snapshot = offers()
     for client in (1, 2, 3):
-        made.offer(client, snapshot, ROUND)
-    assert [made.installed(1, version) for version in (4, 5, 5)] == [False, True, False]
-    made.withdraw(2)
-    made.withdraw(2)
-    assert list(made.allowed) == [3]
-    made.replace(snapshot)
-    assert made.allowed == {}
+        offering.offer(client, snapshot, ROUND)
+    assert [offering.installed(1, version) for version in (4, 5, 5)] == [False, True, False]
+    offering.withdraw(2)
+    offering.withdraw(2)
+    assert list(offering.allowed) == [3]
+    offering.replace(snapshot)
+    assert offering.allowed == {}
     with pytest.raises(ReportRefused, match="was not offered"):
-        made.pulled(chunks.pull(TITLE, (0,), 3, ROUND), ROUND)
+        offering.pulled(chunks.pull(TITLE, (0,), 3, ROUND), ROUND)
 
 
 @pytest.mark.parametrize("is_of_peer", [False, True])
-def test_a_peers_snapshot_that_is_bad_is_held_no_more(is_of_peer: bool) -> None:
-    made, snapshot = offers(is_of_peer=is_of_peer)
-    made.take_new()
+def test_a_bad_snapshot_of_a_peer_is_dropped(is_of_peer: bool) -> None:
+    offering, snapshot = offers(is_of_peer=is_of_peer)
+    offering.take_new()
     for client in (1, 2):
-        made.offer(client, snapshot, ROUND)
+        offering.offer(client, snapshot, ROUND)
     with pytest.raises(BadSnapshot):
-        made.pulled(chunks.pull(TITLE, (), 2, ROUND), ROUND)
-    assert made.held is (None if is_of_peer else snapshot)
-    assert list(made.allowed) == ([] if is_of_peer else [1])
-    assert made.take_new() == (b"" if is_of_peer else None)
+        offering.pulled(chunks.pull(TITLE, (), 2, ROUND), ROUND)
+    assert offering.held is (None if is_of_peer else snapshot)
+    assert list(offering.allowed) == ([] if is_of_peer else [1])
+    assert offering.take_new() == (b"" if is_of_peer else None)
 
 
-def test_nothing_is_pulled_where_nothing_is_held() -> None:
-    made, _ = offers()
-    made.replace(None)
+def test_a_pull_without_a_snapshot_is_refused() -> None:
+    offering, _ = offers()
+    offering.replace(None)
     with pytest.raises(NoSnapshot):
-        made.pulled(chunks.pull(TITLE, (0,), 2, ROUND), ROUND)
+        offering.pulled(chunks.pull(TITLE, (0,), 2, ROUND), ROUND)
 
 
-def test_a_stored_snapshot_is_the_same_when_it_is_read() -> None:
-    made, snapshot = offers(is_of_peer=True)
-    packed = made.take_new()
+def test_a_stored_snapshot_is_read_back_unchanged() -> None:
+    offering, snapshot = offers(is_of_peer=True)
+    packed = offering.take_new()
     assert packed is not None and Snapshot.unpack(packed, SIZE) == snapshot
-    assert made.take_new() is None, "it is new once"
+    assert offering.take_new() is None, "it is new once"

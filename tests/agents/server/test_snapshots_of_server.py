@@ -24,8 +24,8 @@ SIZE, WINDOW = 64, 3
 X0 = np.linspace(-1, 1, 200, dtype=np.float32)  # 800 bytes, 13 chunks
 
 
-class Stage:
-    """Three clients, all asked in every round; client 2 comes after so many rounds."""
+class SnapshotScene:
+    """A coordinator with three clients that are asked in every round; client 2 joins after `rounds` rounds."""
 
     def __init__(self, source: str = "evaluator", rounds: int = 5, **options: Any) -> None:
         lag = Lag(snapshot_after_commits=2, source=source, chunk_bytes=SIZE, window=WINDOW)
@@ -52,9 +52,9 @@ class Stage:
     def sent(self) -> list[Envelope]:
         return [envelope for envelope, _ in self.coordinator.take_outbox()]
 
-    def give(self, asked: Envelope) -> None:
+    def give(self, request: Envelope) -> None:
         """Let the source send what it is asked for."""
-        for piece in SnapshotSource().pieces(asked, self.truth):
+        for piece in SnapshotSource().pieces(request, self.truth):
             assert self.coordinator.reported(piece) is None
 
     def awaits(self) -> bool:
@@ -79,15 +79,15 @@ class Stage:
         return chunks.title_of(self.truth, SIZE)
 
     def offered(self) -> Title:
-        """Client 2 is offered a snapshot."""
+        """Let client 2 be offered a snapshot; return its title."""
         self.open()
         (offer,) = self.request_snapshot()
         title = chunks.unpack(offer)
         assert title == (self.title, WINDOW)
         return self.title
 
-    def pull(self, *wanted: int, client: int = 2, title: Title | None = None) -> Any:
-        return self.coordinator.reported(chunks.pull(title or self.title, wanted, client, self.coordinator.round))
+    def pull(self, *indices: int, client: int = 2, title: Title | None = None) -> Any:
+        return self.coordinator.reported(chunks.pull(title or self.title, indices, client, self.coordinator.round))
 
 
 def reason(refusal: Any) -> str:
@@ -95,22 +95,22 @@ def reason(refusal: Any) -> str:
     return str(refusal.reason)
 
 
-def test_a_client_that_lags_is_offered_a_snapshot_and_the_others_get_their_plans() -> None:
-    stage = Stage()
+def test_a_lagging_client_is_offered_a_snapshot_and_others_get_their_plans() -> None:
+    stage = SnapshotScene()
     assert [plan.client for plan in stage.open()] == [0, 1]
     (offer,) = stage.request_snapshot()
     assert (offer.kind, offer.client, offer.base) == (Kind.SNAPSHOT, 2, 5)
     assert stage.pull(0, 1, 2) is None
     sent = stage.coordinator.take_outbox()
-    whole = b"".join(field.tobytes() for _, field in sorted(stage.truth.fields.items()))
+    contents = b"".join(field.tobytes() for _, field in sorted(stage.truth.fields.items()))
     for index, (envelope, tally) in enumerate(sent):
-        assert chunks.unpack(envelope) == Chunk(stage.title, index, whole[SIZE * index : SIZE * (index + 1)])
+        assert chunks.unpack(envelope) == Chunk(stage.title, index, contents[SIZE * index : SIZE * (index + 1)])
         assert tally == Tally(catchup_bytes=tally.catchup_bytes) and tally.catchup_bytes > SIZE
     assert len(sent) == 3
 
 
 def test_a_client_that_has_installed_a_snapshot_gets_the_rest_in_its_plan() -> None:
-    stage = Stage()
+    stage = SnapshotScene()
     stage.offered()
     plans, refusal = joins(stage.coordinator, Join(2, (Span(2, 2, 5),), **PROOF))
     assert refusal is None
@@ -119,7 +119,7 @@ def test_a_client_that_has_installed_a_snapshot_gets_the_rest_in_its_plan() -> N
 
 
 def test_a_snapshot_serves_until_it_is_older_than_the_budget() -> None:
-    stage = Stage()
+    stage = SnapshotScene()
     stage.offered()
     versions = []
     for _ in range(6):
@@ -131,8 +131,8 @@ def test_a_snapshot_serves_until_it_is_older_than_the_budget() -> None:
     assert versions == [5, 5, 8, 8, 8, 11]
 
 
-def test_nothing_is_fetched_for_nobody() -> None:
-    stage = Stage(rounds=2)
+def test_no_snapshot_is_fetched_without_a_client_that_needs_it() -> None:
+    stage = SnapshotScene(rounds=2)
     assert len(stage.open()) == 3 and stage.sent() == []
 
 
@@ -141,28 +141,28 @@ def test_nothing_is_fetched_for_nobody() -> None:
     [((13,), "no-chunk"), ((2**31,), "no-chunk"), ((0, 1, 2, 3), "bad-payload"), ((0, 2, 1), "bad-payload")],
 )
 def test_absurd_chunks_are_refused(wanted: tuple[int, ...], word: str) -> None:
-    stage = Stage()
+    stage = SnapshotScene()
     stage.offered()
     assert reason(stage.pull(*wanted)) == word
     assert stage.sent() == []
 
 
-def test_only_who_was_offered_a_snapshot_pulls_it() -> None:
-    stage = Stage()
+def test_only_a_client_that_was_offered_a_snapshot_can_pull_it() -> None:
+    stage = SnapshotScene()
     assert reason(stage.pull(0)) == "no-snapshot"
     title = stage.offered()
     assert reason(stage.pull(0, client=0)) == "not-offered"
     assert reason(stage.pull(0, client=7)) == "not-a-member"
     others = (Title(4, 13, title.digest), Title(5, 13, b"x" * 16))
-    for other in others:  # it is not where it was believed to be: it is told again what it is to do
+    for other in others:  # its version was not the expected one, so it gets its plan again
         assert stage.pull(0, client=0, title=other) is None
         assert [(envelope.kind, envelope.client) for envelope in stage.sent()] == [(Kind.PLAN, 0)]
     assert reason(stage.pull(0, client=0, title=others[0])) == "no-snapshot"
     assert stage.sent() == []
 
 
-def test_an_offer_is_good_for_a_few_times_all_chunks() -> None:
-    stage = Stage()
+def test_an_offer_allows_each_chunk_a_few_times() -> None:
+    stage = SnapshotScene()
     title = stage.offered()
     sent = 0
     for _ in range(2 * MAX_RESENDS * title.count):
@@ -184,8 +184,8 @@ def test_an_offer_is_good_for_a_few_times_all_chunks() -> None:
         max_leaves=8,
     ).filter(lambda body: isinstance(body, list)),
 )
-def test_whatever_comes_is_refused_or_harmless(kind: Kind, client: int, base: int, body: Any) -> None:
-    stage = Stage("peer")
+def test_any_message_is_refused_or_harmless(kind: Kind, client: int, base: int, body: Any) -> None:
+    stage = SnapshotScene("peer")
     stage.open()
     before = stage.coordinator.snapshots.pack()
     refusal = stage.coordinator.reported(Envelope(kind, client, stage.coordinator.round, base, body))
@@ -194,23 +194,23 @@ def test_whatever_comes_is_refused_or_harmless(kind: Kind, client: int, base: in
 
 
 def test_a_description_of_the_evaluator_comes_before_a_peer_is_asked() -> None:
-    stage = Stage("peer")
+    stage = SnapshotScene("peer")
     stage.open()
-    (asked,) = stage.sent()
-    assert (asked.kind, asked.client, asked.body) == (Kind.FETCH, EVALUATOR, [SIZE, []])
+    (request,) = stage.sent()
+    assert (request.kind, request.client, request.body) == (Kind.FETCH, EVALUATOR, [SIZE, []])
     assert stage.awaits()
-    stage.give(asked)
+    stage.give(request)
     assert not stage.awaits() and stage.sent() == []
     stage.coordinator.reported(report(stage.coordinator, 1))
-    (asked,) = stage.sent()
-    assert (asked.client, asked.base, asked.body) == (1, 5, [SIZE, [[0, 2]]])
-    stage.give(asked)
+    (request,) = stage.sent()
+    assert (request.client, request.base, request.body) == (1, 5, [SIZE, [[0, 2]]])
+    stage.give(request)
     (offer,) = stage.request_snapshot()
     assert (offer.kind, offer.client) == (Kind.SNAPSHOT, 2)
 
 
-def _peer_asked() -> tuple[Stage, Envelope]:
-    stage = Stage("peer")
+def _peer_asked() -> tuple[SnapshotScene, Envelope]:
+    stage = SnapshotScene("peer")
     stage.open()
     stage.give(stage.sent()[0])
     stage.coordinator.reported(report(stage.coordinator, 1))
@@ -222,10 +222,10 @@ def _damaged(piece: Envelope) -> Envelope:
     return Envelope(piece.kind, piece.client, piece.round, piece.base, [*rest, bytes([data[0] ^ 1]) + data[1:]])
 
 
-def test_pieces_that_nobody_asked_for_are_refused() -> None:
-    stage, asked = _peer_asked()
+def test_pieces_that_were_not_requested_are_refused() -> None:
+    stage, request = _peer_asked()
     title = stage.title
-    good = SnapshotSource().pieces(asked, stage.truth)
+    good = SnapshotSource().pieces(request, stage.truth)
     cases: list[tuple[Envelope, str]] = [
         (_damaged(good[0]), "bad-payload"),
         (chunks.cut(stage.truth, title, 9, SIZE).pack(Kind.PIECE, 1, 5), "not-fetched"),
@@ -245,41 +245,41 @@ def test_pieces_that_nobody_asked_for_are_refused() -> None:
 
 
 def test_a_peer_that_has_moved_on_is_replaced_by_the_evaluator_at_once() -> None:
-    stage, asked = _peer_asked()
-    assert stage.coordinator.reported(chunks.description(Title(5, 0, b""), 1, asked.round)) is None
-    (asked,) = stage.sent()
-    assert asked.client == EVALUATOR
-    stage.give(asked)
+    stage, request = _peer_asked()
+    assert stage.coordinator.reported(chunks.description(Title(5, 0, b""), 1, request.round)) is None
+    (request,) = stage.sent()
+    assert request.client == EVALUATOR
+    stage.give(request)
     assert [offer.kind for offer in stage.request_snapshot()] == [Kind.SNAPSHOT]
 
 
 def test_a_peer_that_leaves_is_replaced_by_the_evaluator_at_once() -> None:
     stage, _ = _peer_asked()
     stage.coordinator.left([1])
-    assert [asked.client for asked in stage.sent()] == [EVALUATOR]
+    assert [request.client for request in stage.sent()] == [EVALUATOR]
 
 
 def test_a_peer_that_does_not_deliver_is_replaced_in_the_next_round() -> None:
-    stage, asked = _peer_asked()
+    stage, request = _peer_asked()
     stage.coordinator.deadline_passed(stage.coordinator.round)
     stage.close()
-    assert stage.coordinator.reported(SnapshotSource().pieces(asked, stage.truth)[0]) is not None
+    assert stage.coordinator.reported(SnapshotSource().pieces(request, stage.truth)[0]) is not None
     stage.open()
-    (asked,) = stage.sent()
-    assert (asked.client, asked.body) == (EVALUATOR, [SIZE, [[0, 2]]])
+    (request,) = stage.sent()
+    assert (request.client, request.body) == (EVALUATOR, [SIZE, [[0, 2]]])
 
 
-def test_with_nobody_left_who_could_be_the_peer_the_evaluator_is() -> None:
-    stage = Stage("peer")
+def test_the_evaluator_is_the_source_once_no_client_can_be_the_peer() -> None:
+    stage = SnapshotScene("peer")
     stage.open()
     stage.give(stage.sent()[0])
     stage.coordinator.left([0, 1])
-    assert [(asked.kind, asked.client) for asked in stage.sent()] == [(Kind.FETCH, EVALUATOR)]
+    assert [(request.kind, request.client) for request in stage.sent()] == [(Kind.FETCH, EVALUATOR)]
 
 
 def test_a_client_that_finds_a_snapshot_bad_replays_and_a_peers_snapshot_is_given_up() -> None:
-    stage, asked = _peer_asked()
-    stage.give(asked)
+    stage, request = _peer_asked()
+    stage.give(request)
     stage.request_snapshot()
     assert stage.holds()
     assert reason(stage.pull()) == "bad-snapshot"
@@ -289,11 +289,11 @@ def test_a_client_that_finds_a_snapshot_bad_replays_and_a_peers_snapshot_is_give
     stage.coordinator.deadline_passed(stage.coordinator.round)
     stage.close()
     stage.open()
-    assert [asked.client for asked in stage.sent()] == [EVALUATOR]
+    assert [request.client for request in stage.sent()] == [EVALUATOR]
 
 
 def test_clients_that_lag_replay_if_the_evaluator_has_no_snapshot() -> None:
-    stage = Stage()
+    stage = SnapshotScene()
     stage.open()
     stage.sent()
     assert stage.coordinator.reported(chunks.description(Title(5, 0, b""), EVALUATOR, 5)) is None
@@ -303,7 +303,7 @@ def test_clients_that_lag_replay_if_the_evaluator_has_no_snapshot() -> None:
 
 
 def test_a_restored_server_holds_the_same_snapshot_and_serves_it_alike() -> None:
-    stage = Stage()
+    stage = SnapshotScene()
     title = stage.offered()
     stage.pull(0, 1)
     stage.sent()
@@ -311,7 +311,7 @@ def test_a_restored_server_holds_the_same_snapshot_and_serves_it_alike() -> None
     stage.close()
     packed = stage.coordinator.snapshots.take_new()
     assert packed and stage.coordinator.snapshots.take_new() is None
-    other = Stage(rounds=0)
+    other = SnapshotScene(rounds=0)
     commits = stage.coordinator.history.since(0)
     other.coordinator.restore(stage.coordinator.checkpoint(), commits, positions(stage.coordinator), packed)
     assert other.coordinator.snapshots.pack() == stage.coordinator.snapshots.pack()
@@ -323,7 +323,7 @@ def test_a_restored_server_holds_the_same_snapshot_and_serves_it_alike() -> None
 
 
 def test_a_client_that_joins_after_a_snapshot_may_still_lose_its_position_twice() -> None:
-    stage = Stage()
+    stage = SnapshotScene()
     stage.offered()
     words = []
     for version in (5, 0, 0, 0):
@@ -333,14 +333,14 @@ def test_a_client_that_joins_after_a_snapshot_may_still_lose_its_position_twice(
 
 
 def test_cohorts_are_drawn_as_without_snapshots() -> None:
-    stage = Stage()
+    stage = SnapshotScene()
     assert cohort_of(stage.coordinator) == [0, 1]
     assert stage.coordinator.missing == [0, 1, 2]
 
 
-def test_a_server_that_crashed_asks_its_source_anew() -> None:
-    stage, asked = _peer_asked()
-    pieces = SnapshotSource().pieces(asked, stage.truth)
+def test_a_server_that_crashed_asks_its_source_again() -> None:
+    stage, request = _peer_asked()
+    pieces = SnapshotSource().pieces(request, stage.truth)
     assert stage.coordinator.reported(pieces[0]) is None
     stage.coordinator.checkpoint()
     stage.coordinator.crashed()
@@ -351,14 +351,14 @@ def test_a_server_that_crashed_asks_its_source_anew() -> None:
 
 
 def test_a_client_that_has_installed_a_snapshot_gets_its_plan_even_if_it_was_told_to_join() -> None:
-    stage = Stage()
+    stage = SnapshotScene()
     stage.offered()
     plans, refusal = joins(stage.coordinator, Join(2, (Span(2, 2, 5),), **PROOF), is_due=True)
     assert refusal is None and [(plan.kind, plan.client) for plan, _ in plans] == [(Kind.PLAN, 2)]
 
 
 def test_a_client_that_was_sent_nothing_before_its_round_closed_is_asked_again() -> None:
-    stage = Stage("peer", policy={"buffer": 2, "late": {"max_staleness": 100}})
+    stage = SnapshotScene("peer", policy={"buffer": 2, "late": {"max_staleness": 100}})
     assert 2 not in [plan.client for plan in stage.open()] and 2 in stage.coordinator.missing
     for client in (0, 1):
         assert stage.coordinator.reported(report(stage.coordinator, client)) is None

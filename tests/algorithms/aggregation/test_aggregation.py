@@ -1,4 +1,5 @@
-"""Rules of aggregation: against their definitions, on any rows; and that few enough liars change little."""
+"""Aggregation rules against their definitions on arbitrary rows, and their robustness against a minority of Byzantine
+clients."""
 
 from __future__ import annotations
 
@@ -19,20 +20,20 @@ from seedbus.algorithms.aggregation.rules import Clipped, Krum, Mean, Median, Tr
 
 
 def combined(rule: Any, rows: Any, state: Any = None) -> list[float]:
-    found: list[float] = rule.combine(np.array(rows, np.float64), state)[0].tolist()
-    return found
+    aggregate: list[float] = rule.combine(np.array(rows, np.float64), state)[0].tolist()
+    return aggregate
 
 
 # definitions
 
 
 @given(rows=matrices())
-def test_the_mean_is_the_exact_sum_by_the_number(rows: Matrix) -> None:
+def test_the_mean_is_the_exact_sum_divided_by_the_number_of_rows(rows: Matrix) -> None:
     assert combined(Mean(), rows) == [math.fsum(column) / len(rows) for column in rows.T.tolist()]
 
 
 @given(rows=matrices())
-def test_the_median_is_the_middle_value_or_the_mean_of_the_two(rows: Matrix) -> None:
+def test_the_median_is_the_middle_value_or_the_mean_of_the_two_middle_values(rows: Matrix) -> None:
     ordered = [sorted(column) for column in rows.T.tolist()]
     middle = [(column[(len(rows) - 1) // 2] + column[len(rows) // 2]) / 2 for column in ordered]
     assert combined(Median(), rows) == middle
@@ -48,13 +49,13 @@ def test_a_trimmed_mean_leaves_out_the_outermost_and_never_all(rows: Matrix, f: 
 @pytest.mark.parametrize(
     ("trim", "clients", "cut"), [(0.0, 10, 0), (0.07, 100, 7), (0.2, 10, 2), (0.1, 4, 1), (0.29, 100, 29), (0.49, 3, 1)]
 )
-def test_a_share_is_cut_in_whole_reports_rounded_up(trim: float, clients: int, cut: int) -> None:
+def test_a_trimmed_fraction_is_rounded_up_to_whole_reports(trim: float, clients: int, cut: int) -> None:
     rows = np.arange(clients)[:, None] ** 2.0
     assert combined(TrimmedMean(trim=trim), rows) == combined(TrimmedMean(f=cut), rows)
 
 
 @given(rows=matrices(3), multi=st.integers(1, 9), data=st.data())
-def test_krum_is_what_its_definition_says(rows: Matrix, multi: int, data: st.DataObject) -> None:
+def test_krum_agrees_with_its_definition(rows: Matrix, multi: int, data: st.DataObject) -> None:
     f = data.draw(st.integers(0, (len(rows) - 3) // 2))
     scores = []
     for i, row in enumerate(rows):
@@ -64,7 +65,7 @@ def test_krum_is_what_its_definition_says(rows: Matrix, multi: int, data: st.Dat
     assert combined(Krum(f=f, multi=multi), rows) == combined(Mean(), rows[best])
 
 
-def test_krum_without_a_number_of_liars_takes_the_most_that_the_reports_allow() -> None:
+def test_krum_without_f_assumes_the_most_byzantine_clients_that_the_reports_allow() -> None:
     rows = crowd(9, 4, 1e6)
     assert combined(Krum(), rows) == combined(Krum(f=5), rows)
     assert combined(Krum(), rows[:1]) == rows[0].tolist()
@@ -72,7 +73,7 @@ def test_krum_without_a_number_of_liars_takes_the_most_that_the_reports_allow() 
     assert combined(Krum(), [[0.0], [5.0], [5.5]]) == [5.0]
 
 
-def test_equal_scores_go_to_the_lower_client() -> None:
+def test_krum_breaks_ties_in_favour_of_the_lower_client_number() -> None:
     assert combined(Krum(f=0), [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [0.0, 0.0]]) == [1.0, 0.0]
 
 
@@ -91,21 +92,21 @@ def test_clipping_remembers_a_number_for_each_of_the_last_rounds(rounds: list[Ma
     rule, state = Clipped(window=window), None
     for number, rows in enumerate(rounds, start=1):
         before = bits(state)
-        found, later = rule.combine(rows, state)
+        clipped, later = rule.combine(rows, state)
         assert bits(state) == before and len(later) == min(number, window)
         limit = np.median(state) if state else later[-1]
-        assert (np.abs(found) <= limit).all()
+        assert (np.abs(clipped) <= limit).all()
         assert msgpack.unpackb(msgpack.packb(later)) == later
         state = later
 
 
-# what all rules keep
+# properties of all rules
 
 
 @pytest.mark.parametrize("rule", ALL, ids=repr)
 @settings(max_examples=30)
 @given(row=st.lists(numbers, min_size=1, max_size=4), clients=st.integers(1, 9))
-def test_where_all_agree_that_is_the_result(rule: Any, row: list[float], clients: int) -> None:
+def test_identical_reports_aggregate_to_themselves(rule: Any, row: list[float], clients: int) -> None:
     unlimited = [1e13] if isinstance(rule, Clipped) else None
     assert combined(rule, [row] * clients, unlimited) == pytest.approx(row, rel=1e-15)
 
@@ -113,58 +114,59 @@ def test_where_all_agree_that_is_the_result(rule: Any, row: list[float], clients
 @pytest.mark.parametrize("rule", ALL, ids=repr)
 @settings(max_examples=40)
 @given(rows=matrices(), state=st.none() | st.just([3.0, 1.0]))
-def test_a_result_lies_among_the_values_and_never_depends_on_how_rows_lie_in_memory(
+def test_an_aggregate_lies_within_the_values_and_does_not_depend_on_the_memory_layout(
     rule: Any, rows: Matrix, state: Any
 ) -> None:
-    found = rule.combine(rows, state)
-    assert bits(found) == bits(rule.combine(np.asfortranarray(rows), state))
+    aggregate = rule.combine(rows, state)
+    assert bits(aggregate) == bits(rule.combine(np.asfortranarray(rows), state))
     slack = 1e-9 * (np.abs(rows).max() + 1)
     low, high = rows.min(axis=0), rows.max(axis=0)
     if not isinstance(rule, Clipped):
-        assert (low - slack <= found[0]).all() and (found[0] <= high + slack).all()
+        assert (low - slack <= aggregate[0]).all() and (aggregate[0] <= high + slack).all()
 
 
 @pytest.mark.parametrize("rule", [Mean(), Median(), TrimmedMean(f=1), Clipped()], ids=repr)
-def test_which_client_says_what_is_the_same_to_a_rule_of_single_values(rule: Any) -> None:
+def test_a_coordinatewise_rule_does_not_depend_on_the_order_of_clients(rule: Any) -> None:
     rows = crowd(5, 1, -3.0, values=3)
     assert len({rule.combine(rows[list(order)], None)[0].tobytes() for order in itertools.permutations(range(6))}) == 1
 
 
 @pytest.mark.parametrize("lie", [-1e12, 1e12, 50.0, -50.0])
 @pytest.mark.parametrize("rule", ROBUST, ids=repr)
-def test_two_liars_of_eleven_move_a_robust_rule_by_little_and_the_mean_by_much(rule: Any, lie: float) -> None:
-    rows, truth = crowd(9, 2, lie), np.arange(1, 7)
+def test_two_byzantine_clients_of_eleven_move_a_robust_rule_little_and_the_mean_much(rule: Any, lie: float) -> None:
+    rows, honest_mean = crowd(9, 2, lie), np.arange(1, 7)
     state = [10.0] if isinstance(rule, Clipped) else None
-    found, mean = rule.combine(rows, state)[0], Mean().combine(rows, None)[0]
-    most = 10.0 * 2 / 11 + 1.5 if isinstance(rule, Clipped) else 0.5
-    assert np.abs(found - truth).max() < most < np.abs(mean - truth).max()
+    robust, mean = rule.combine(rows, state)[0], Mean().combine(rows, None)[0]
+    bound = 10.0 * 2 / 11 + 1.5 if isinstance(rule, Clipped) else 0.5
+    assert np.abs(robust - honest_mean).max() < bound < np.abs(mean - honest_mean).max()
 
 
-def test_liars_cannot_raise_the_limit_beyond_what_the_honest_say() -> None:
+def test_byzantine_clients_cannot_raise_the_clipping_limit_beyond_honest_values() -> None:
     rule, state = Clipped(quantile=0.7), list[float]()
     for _ in range(30):
         _, state = rule.combine(crowd(9, 2, 1e12), state)
     assert max(state) < 7
 
 
-# in an algorithm
+# rules inside an algorithm
 
 
 def committed(algorithm: Any, rows: Any) -> list[float]:
     reports = {client: np.array([row], np.float32) for client, row in enumerate(rows)}
     plan = algorithm.plan(0, 0, seed_of(0))
-    found: list[float] = algorithm.aggregate(None, plan, reports)[0].terms[0].scalars[0].tolist()
-    return found
+    scalars: list[float] = algorithm.aggregate(None, plan, reports)[0].terms[0].scalars[0].tolist()
+    return scalars
 
 
 @pytest.mark.parametrize(("precision", "expected"), [("float32", 1 + 2**-12), ("float16", 1.0), ("bfloat16", 1.0)])
-def test_what_is_committed_is_rounded_once_to_what_travels(precision: str, expected: float) -> None:
+def test_a_committed_scalar_is_rounded_once_to_the_wire_format(precision: str, expected: float) -> None:
     algorithm = make("decomfl", precision=precision, perturbations=1)
     assert committed(algorithm, [[1.0], [1 + 2**-11]]) == [expected]
 
 
-def test_a_tie_is_not_made_by_way_of_float32() -> None:
-    """The mean is just above half way between two numbers of float16; as a float32 it is half way: even is below."""
+def test_rounding_to_float16_does_not_go_through_float32() -> None:
+    """The mean lies just above the midpoint of two float16 numbers. Rounded to float32 first, it would be a tie, which
+    rounds down to even."""
     rows = [[1 + 2**-11], [1 + 2**-11 + 2**-23], *([[1 + 2**-11]] * 6)]
     mean = np.mean(np.array(rows, np.float32).astype(np.float64))
     assert mean > 1 + 2**-11 == np.float32(mean)
@@ -173,9 +175,9 @@ def test_a_tie_is_not_made_by_way_of_float32() -> None:
 
 @pytest.mark.parametrize("name", ["decomfl", "hiso", "mezo"])
 @pytest.mark.parametrize("rule", ["mean", "median", "trimmed-mean", "krum", "clipped"])
-def test_a_bare_word_is_the_rule_with_its_defaults(name: str, rule: str) -> None:
-    said, written = make(name, aggregation=rule), make(name, aggregation={"rule": rule})
-    assert said == written and said.aggregation.rule == rule
+def test_a_rule_given_by_name_alone_has_its_defaults(name: str, rule: str) -> None:
+    by_name, in_full = make(name, aggregation=rule), make(name, aggregation={"rule": rule})
+    assert by_name == in_full and by_name.aggregation.rule == rule
 
 
 @pytest.mark.parametrize(
@@ -190,6 +192,6 @@ def test_a_bare_word_is_the_rule_with_its_defaults(name: str, rule: str) -> None
         {"rule": "clipped", "window": 0},
     ],
 )
-def test_a_rule_that_could_not_work_is_refused(aggregation: Any) -> None:
+def test_a_rule_with_invalid_fields_is_refused(aggregation: Any) -> None:
     with pytest.raises(ValidationError, match="aggregation"):
         make("decomfl", aggregation=aggregation)

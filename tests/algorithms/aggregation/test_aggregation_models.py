@@ -1,4 +1,5 @@
-"""Rules of aggregation on updates of models: the same as on scalars, but for rounding, and fast enough for millions."""
+"""Aggregation rules on model updates: equal to those on scalars up to rounding, and fast enough for millions of
+coordinates."""
 
 from __future__ import annotations
 
@@ -26,32 +27,32 @@ def blended(rule: Any, rows: Any, state: Any = None) -> Any:
 @pytest.mark.parametrize("rule", BY_VALUE, ids=repr)
 @settings(max_examples=40, deadline=None)
 @given(rows=matrices())
-def test_a_rule_finds_for_models_what_it_finds_for_scalars(rule: Any, rows: Matrix) -> None:
-    found, truth = blended(rule, rows), rule.combine(rows, None)[0]
-    assert found.dtype == np.float64
-    assert np.abs(found - truth).max() <= 1e-14 * (1 + np.abs(rows).max())
+def test_a_rule_gives_the_same_aggregate_for_models_as_for_scalars(rule: Any, rows: Matrix) -> None:
+    actual, expected = blended(rule, rows), rule.combine(rows, None)[0]
+    assert actual.dtype == np.float64
+    assert np.abs(actual - expected).max() <= 1e-14 * (1 + np.abs(rows).max())
 
 
 @pytest.mark.parametrize("rule", ROBUST, ids=repr)
-def test_neither_blocks_nor_how_rows_lie_in_memory_change_a_result(rule: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_neither_blocks_nor_the_memory_layout_change_an_aggregate(rule: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = np.random.default_rng(3).normal(size=(7, 1001)).astype(np.float32)
-    whole = blended(rule, rows)
+    expected = blended(rule, rows)
     strided = np.asfortranarray(rows)
-    assert bits(rule.blend([strided[i] for i in range(7)], None)[0]) == bits(whole)
+    assert bits(rule.blend([strided[i] for i in range(7)], None)[0]) == bits(expected)
     monkeypatch.setattr(coordinates, "BLOCK", 64)
-    assert np.abs(blended(rule, rows) - whole).max() < 1e-15
+    assert np.abs(blended(rule, rows) - expected).max() < 1e-15
 
 
 @pytest.mark.parametrize("lie", [-1e12, 1e12, 50.0])
 @pytest.mark.parametrize("rule", ROBUST, ids=repr)
-def test_two_liars_of_eleven_move_a_robust_rule_by_little_and_the_mean_by_much(rule: Any, lie: float) -> None:
-    rows, truth = crowd(9, 2, lie), np.arange(1, 7)
-    found, mean = blended(rule, rows, [10.0] if isinstance(rule, Clipped) else None), blended(Mean(), rows)
-    assert np.abs(found - truth).max() < 2.5 < np.abs(mean - truth).max()
+def test_two_byzantine_clients_of_eleven_move_a_robust_rule_little_and_the_mean_much(rule: Any, lie: float) -> None:
+    rows, honest_mean = crowd(9, 2, lie), np.arange(1, 7)
+    robust, mean = blended(rule, rows, [10.0] if isinstance(rule, Clipped) else None), blended(Mean(), rows)
+    assert np.abs(robust - honest_mean).max() < 2.5 < np.abs(mean - honest_mean).max()
 
 
 def test_clipping_updates_by_hand() -> None:
-    """Norms 5, 13 and 10; each is shortened as a whole."""
+    """The updates have norms 5, 13 and 10; clipping scales a whole update."""
     rule, rows = Clipped(quantile=0.5, window=2), np.array([[3, 4], [5, -12], [-6, 8]], np.float32)
     first, state = rule.blend(list(rows), None)
     assert state == [10.0] and first == pytest.approx((rows[0] + rows[1] * 10 / 13 + rows[2]) / 3)
@@ -64,12 +65,12 @@ def test_clipping_updates_by_hand() -> None:
 
 
 @given(rows=matrices(), limit=st.floats(1e-3, 1e6))
-def test_no_update_counts_for_more_than_the_limit(rows: Matrix, limit: float) -> None:
+def test_no_update_contributes_more_than_the_clipping_limit(rows: Matrix, limit: float) -> None:
     assert np.linalg.norm(blended(Clipped(), rows, [limit])) <= limit * (1 + 1e-12)
 
 
 @pytest.mark.parametrize("rule", [Mean(), Median(), TrimmedMean(), Krum(multi=3), Clipped()], ids=repr)
-def test_ten_models_of_a_million_coordinates_are_no_work(rule: Any) -> None:
+def test_ten_models_of_a_million_coordinates_are_aggregated_quickly(rule: Any) -> None:
     row = np.random.default_rng(1).standard_normal(1_206_590, np.float32)
     updates = [np.roll(row, shift) for shift in range(10)]
     began = time.process_time()

@@ -1,4 +1,5 @@
-"""Over-the-air sums: who is heard, how much noise, what is the same without it, and what becomes of an empty round."""
+"""Over-the-air aggregation: which clients transmit, the channel noise, the noiseless limit, and rounds without a
+commit."""
 
 from __future__ import annotations
 
@@ -24,16 +25,16 @@ def channel(**fields: Any) -> Any:
     return make("fedavg", channel={"kind": "aircomp", **fields}).channel
 
 
-# whom it reaches
+# fading
 
 
 @pytest.mark.parametrize("threshold", [0.0, 0.8, 1.5])
-def test_the_share_of_good_channels_is_that_of_rayleigh_fading(threshold: float) -> None:
+def test_the_fraction_of_good_channels_is_that_of_rayleigh_fading(threshold: float) -> None:
     """P(|h| ≥ h_min) = e^(−h_min²), within five standard errors of 20,000 draws."""
     fading, trials = channel(threshold=threshold, snr_db=None), 20_000
-    found = sum(fading.reaches(seed_of(n // 100), n % 100) for n in range(trials)) / trials
+    frequency = sum(fading.reaches(seed_of(n // 100), n % 100) for n in range(trials)) / trials
     share = math.exp(-(threshold**2))
-    assert abs(found - share) <= 5 * math.sqrt(share * (1 - share) / trials)
+    assert abs(frequency - share) <= 5 * math.sqrt(share * (1 - share) / trials)
 
 
 def test_channels_are_drawn_anew_for_every_client_and_round() -> None:
@@ -43,23 +44,23 @@ def test_channels_are_drawn_anew_for_every_client_and_round() -> None:
     assert len(set(zip(*rows, strict=True))) == 64
 
 
-def test_the_coordinator_asks_those_of_the_cohort_who_are_reached() -> None:
+def test_the_coordinator_asks_only_clients_of_the_cohort_with_a_good_channel() -> None:
     algorithm = make("fedavg", channel="aircomp").sized(D)
-    everybody: list[list[int]] = []
-    some: list[list[int]] = []
-    for coordinator, found in (
-        (joined_coordinator(40, 40, algorithm=algorithm), everybody),
-        (joined_coordinator(40, 10), some),
+    with_channel: list[list[int]] = []
+    without_channel: list[list[int]] = []
+    for coordinator, cohorts in (
+        (joined_coordinator(40, 40, algorithm=algorithm), with_channel),
+        (joined_coordinator(40, 10), without_channel),
     ):
         for _ in range(5):
             plans = plans_of(coordinator)
-            found.append([envelope.client for envelope, _ in plans])
+            cohorts.append([envelope.client for envelope, _ in plans])
             coordinator.close_round()
-    assert [len(asked) for asked in some] == [10] * 5
-    assert all(10 < len(asked) < 32 for asked in everybody) and len(set(map(tuple, everybody))) == 5
+    assert [len(cohort) for cohort in without_channel] == [10] * 5
+    assert all(10 < len(cohort) < 32 for cohort in with_channel) and len(set(map(tuple, with_channel))) == 5
 
 
-# what it adds
+# noise
 
 
 @pytest.mark.parametrize("snr_db", [-10.0, 0.0, 20.0])
@@ -73,7 +74,7 @@ def test_noise_has_half_of_the_papers_complex_variance(snr_db: float, norms: lis
     assert abs(noise.mean()) < 5 * math.sqrt(variance / d)
 
 
-def test_noise_is_of_its_round_and_of_its_vector() -> None:
+def test_noise_differs_by_round_and_by_vector() -> None:
     fading = channel()
     noises = [fading.noise(seed, number, [1.0], 50) for seed, number in ((1, 0), (1, 1), (2, 0))]
     assert bits(fading.noise(1, 0, [1.0], 50)) == bits(noises[0])
@@ -81,15 +82,15 @@ def test_noise_is_of_its_round_and_of_its_vector() -> None:
 
 
 @pytest.mark.parametrize("name", ["fedavg", "fedacg", "fedadam", "scaffold"])
-def test_without_noise_and_threshold_it_is_the_same_algorithm_to_the_bit(name: str) -> None:
+def test_a_channel_without_noise_and_threshold_changes_no_bit(name: str) -> None:
     assert bits(federate(name, channel=SILENT).models) == bits(federate(name, weighting="uniform").models)
 
 
-def test_what_the_server_has_is_the_mean_and_the_noise() -> None:
-    """The server's vector, and SCAFFOLD's second one, are off by noise as large as the largest norm says."""
+def test_the_server_receives_the_mean_plus_noise() -> None:
+    """The server's update and SCAFFOLD's second vector have noise added whose scale follows from the largest norm."""
     cohort = [(0, 1, 2)]
     clear = federate("scaffold", cohort)
-    found = federate("scaffold", cohort, channel={"kind": "aircomp", "snr_db": -20.0, "threshold": 0.5})
+    noisy = federate("scaffold", cohort, channel={"kind": "aircomp", "snr_db": -20.0, "threshold": 0.5})
     algorithm = make("scaffold", learning_rate=0.05, local_steps=3).sized(D)
     replica = algorithm.replica(START)
     reports = [algorithm.local(replica, None, algorithm.plan(0, 0, 0), Bowl(i, 0))[0].vectors for i in range(3)]
@@ -97,8 +98,8 @@ def test_what_the_server_has_is_the_mean_and_the_noise() -> None:
     largest = [[float(np.linalg.norm(vectors[number])) for vectors in reports] for number in (0, 1)]
     noise = [fading.noise(seed_of(0), number, largest[number], D) for number in (0, 1)]
     assert np.abs(noise[0]).max() > 0.01
-    assert np.abs(found.commits[0].fields[0] - clear.commits[0].fields[0] - noise[0]).max() < 1e-5
-    assert np.abs(found.commits[0].fields[1] - clear.commits[0].fields[1] - noise[1] * 3 / 5).max() < 1e-4
+    assert np.abs(noisy.commits[0].fields[0] - clear.commits[0].fields[0] - noise[0]).max() < 1e-5
+    assert np.abs(noisy.commits[0].fields[1] - clear.commits[0].fields[1] - noise[1] * 3 / 5).max() < 1e-4
 
 
 # norms
@@ -130,7 +131,7 @@ def test_a_report_without_its_norms_is_refused(norms: Any) -> None:
 
 
 @pytest.mark.parametrize("factor", [0.0, 0.9, -1.0, 1e6, math.inf, math.nan])
-def test_a_norm_that_is_not_the_vectors_is_refused(factor: float) -> None:
+def test_a_norm_that_differs_from_its_vectors_is_refused(factor: float) -> None:
     algorithm, plan, report = reported()
     algorithm.check(plan, report)
     body = algorithm.pack_report(plan, report).body
@@ -140,7 +141,7 @@ def test_a_norm_that_is_not_the_vectors_is_refused(factor: float) -> None:
     assert refusal.value.reason == "wrong-norm"
 
 
-# what cannot be
+# refusals
 
 
 @pytest.mark.parametrize(
@@ -152,12 +153,14 @@ def test_a_norm_that_is_not_the_vectors_is_refused(factor: float) -> None:
         ({"channel": "fibre"}, "aircomp"),
     ],
 )
-def test_what_the_air_cannot_do_is_refused_in_words(fields: dict[str, Any], says: str) -> None:
+def test_combinations_that_a_channel_cannot_support_are_refused_with_a_reason(
+    fields: dict[str, Any], says: str
+) -> None:
     with pytest.raises(ValueError, match=says):
         make("fedavg", **fields)
 
 
-def test_late_reports_cannot_be_added_up() -> None:
+def test_a_channel_refuses_late_reports() -> None:
     participation = {"clients": 4, "late": {}, "deadline_s": 1}
     with pytest.raises((ScenarioError, ValueError), match=r"participation\.late.*of a round at once"):
         scenario(algorithm={"name": "fedavg", "channel": "aircomp"}, participation=participation)

@@ -1,4 +1,5 @@
-"""Codecs: both sides reckon with what comes out, it is unbiased where the paper says so, and no peer can break one."""
+"""Compression codecs: both sides use the decoded vector, the error has the papers' properties, and malformed bodies
+are refused."""
 
 from __future__ import annotations
 
@@ -42,14 +43,14 @@ TRIALS = 2000
 
 @cache
 def codec(name: str) -> Compression:
-    found: Compression = make("fedavg", compression=CODECS[name]).compression
-    return found
+    compression: Compression = make("fedavg", compression=CODECS[name]).compression
+    return compression
 
 
-def sent(name: str, vector: Any, key: int = 1) -> Any:
-    """What arrives."""
-    body = over_the_wire(codec(name).encode(vector, key))
-    return codec(name).decode(body, vector.size)
+def transmitted(name: str, vector: Any, key: int = 1) -> Any:
+    """Return the vector that the server decodes."""
+    encoded = over_the_wire(codec(name).encode(vector, key))
+    return codec(name).decode(encoded, vector.size)
 
 
 # the round trip
@@ -58,10 +59,10 @@ def sent(name: str, vector: Any, key: int = 1) -> Any:
 @each_codec
 @settings(deadline=None, max_examples=30)
 @given(vector=vectors, key=st.integers(0, 2**64 - 1))
-def test_a_vector_travels_alike_whoever_asks_and_fits_in_its_bytes(name: str, vector: Any, key: int) -> None:
+def test_a_vector_is_encoded_deterministically_within_its_size_limit(name: str, vector: Any, key: int) -> None:
     body = codec(name).encode(vector, key)
     assert bits(codec(name).encode(vector.copy(), key)) == bits(body)
-    arrived = sent(name, vector, key)
+    arrived = transmitted(name, vector, key)
     assert (arrived.dtype, arrived.shape) == (np.float32, vector.shape)
     assert bits(codec(name).decode(body, vector.size)) == bits(arrived)
     assert np.isfinite(arrived).all()
@@ -69,17 +70,17 @@ def test_a_vector_travels_alike_whoever_asks_and_fits_in_its_bytes(name: str, ve
 
 
 @pytest.mark.parametrize("name", ["fedcom", "qsgd", "qsgd-16"])
-def test_another_key_is_another_draw(name: str) -> None:
+def test_another_key_gives_another_draw(name: str) -> None:
     vector = np.cos(np.arange(200, dtype=np.float32))
-    assert bits(sent(name, vector, 1)) != bits(sent(name, vector, 2))
+    assert bits(transmitted(name, vector, 1)) != bits(transmitted(name, vector, 2))
 
 
 @each_codec
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
-def test_what_is_not_finite_does_not_come_out_finite(name: str, wrong: float) -> None:
+def test_a_vector_that_is_not_finite_does_not_decode_to_a_finite_one(name: str, wrong: float) -> None:
     vector = np.cos(np.arange(200, dtype=np.float32))
     vector[17] = wrong
-    assert not np.isfinite(sent(name, vector)).all()
+    assert not np.isfinite(transmitted(name, vector)).all()
 
 
 @pytest.mark.parametrize(("name", "each"), [("fedcom", 8), ("fedcom-3", 3), ("qsgd", 8), ("qsgd-1", 2), ("qsgd-16", 6)])
@@ -89,15 +90,15 @@ def test_a_level_takes_the_fewest_whole_bits(name: str, each: int) -> None:
 
 
 @given(width=st.integers(1, 16), numbers=st.lists(st.integers(0, 2**16 - 1), max_size=40))
-def test_packed_numbers_come_out_as_they_went_in(width: int, numbers: list[int]) -> None:
+def test_packed_numbers_are_unpacked_unchanged(width: int, numbers: list[int]) -> None:
     small = np.array([number % (1 << width) for number in numbers], np.uint16)
-    whole = sum(int(number) << (width * place) for place, number in enumerate(small))
+    expected = sum(int(number) << (width * place) for place, number in enumerate(small))
     packed = pack(small, width)
-    assert packed == whole.to_bytes(packed_bytes(len(numbers), width), "little")
+    assert packed == expected.to_bytes(packed_bytes(len(numbers), width), "little")
     assert unpack(packed, len(numbers), width).tolist() == small.tolist()
 
 
-def test_draws_are_what_they_always_were() -> None:
+def test_draws_are_those_of_earlier_versions() -> None:
     assert uniforms(7, "test", 3).tolist() == DRAWN
     assert uniforms(7, "test", 2).tolist() == DRAWN[:2]
     many = uniforms(2**64 - 1, "test", 100_000)
@@ -108,56 +109,60 @@ def test_draws_are_what_they_always_were() -> None:
 DRAWN = [0.5417192770401016, 0.35024614760186523, 0.08333222346846014]
 
 
-# what the papers promise
+# properties from the papers
 
 
 @pytest.mark.parametrize(("name", "steps"), [("fedcom", 255), ("fedcom-3", 7), ("qsgd", 127), ("qsgd-1", 1)])
 def test_rounding_at_random_is_unbiased(name: str, steps: int) -> None:
-    """By Hoeffding: a draw is one of two neighbours, so means further off have a probability below one in a million."""
+    """Hoeffding's inequality: a draw is one of two neighbouring levels, so a larger deviation of the mean has a
+    probability
+    below one in a million."""
     vector = (np.cos(3 * np.arange(40)) * np.linspace(0, 2, 40)).astype(np.float32)
-    made = codec(name)
-    arrived = np.array([made.decode(made.encode(vector, seed_of(trial)), 40) for trial in range(TRIALS)], np.float64)
-    whole = float(np.linalg.norm(vector) if name.startswith("qsgd") else np.ptp(vector))
-    most = whole / steps * math.sqrt(math.log(2 * 40 / 1e-6) / (2 * TRIALS))
-    assert np.abs(arrived.mean(axis=0) - vector).max() <= most
-    assert np.ptp(arrived, axis=0).max() <= whole / steps * (1 + 1e-5)
-    assert np.abs(vector - arrived[0]).max() > 3 * most, "a single draw is not"
+    compression = codec(name)
+    decoded = np.array(
+        [compression.decode(compression.encode(vector, seed_of(trial)), 40) for trial in range(TRIALS)], np.float64
+    )
+    length = float(np.linalg.norm(vector) if name.startswith("qsgd") else np.ptp(vector))
+    bound = length / steps * math.sqrt(math.log(2 * 40 / 1e-6) / (2 * TRIALS))
+    assert np.abs(decoded.mean(axis=0) - vector).max() <= bound
+    assert np.ptp(decoded, axis=0).max() <= length / steps * (1 + 1e-5)
+    assert np.abs(vector - decoded[0]).max() > 3 * bound, "a single draw is not"
 
 
 @pytest.mark.parametrize("bits_", [1, 3, 8, 16])
-def test_fedcom_is_off_by_less_than_its_step(bits_: int) -> None:
+def test_fedcoms_error_is_smaller_than_its_step(bits_: int) -> None:
     vector = np.cos(3 * np.arange(999)).astype(np.float32)
-    made = make("fedavg", compression={"kind": "fedcom", "bits": bits_}).compression
-    arrived = made.decode(made.encode(vector, 5), vector.size)
+    compression = make("fedavg", compression={"kind": "fedcom", "bits": bits_}).compression
+    decoded = compression.decode(compression.encode(vector, 5), vector.size)
     step = float(vector.max() - vector.min()) / (2**bits_ - 1)
-    assert 0 < np.abs(arrived - vector).max() < step * (1 + 1e-6)
-    assert len(np.unique(arrived)) <= 2**bits_
+    assert 0 < np.abs(decoded - vector).max() < step * (1 + 1e-6)
+    assert len(np.unique(decoded)) <= 2**bits_
 
 
 @pytest.mark.parametrize("levels", [1, 16, 300])
 def test_qsgds_error_is_within_the_papers_bound(levels: int) -> None:
     vector = np.cos(3 * np.arange(400)).astype(np.float32)
-    made = make("fedavg", compression={"kind": "qsgd", "levels": levels}).compression
-    arrived = [made.decode(made.encode(vector, key), 400).astype(np.float64) for key in range(200)]
-    error = np.mean([((each - vector) ** 2).sum() for each in arrived])
+    compression = make("fedavg", compression={"kind": "qsgd", "levels": levels}).compression
+    decoded = [compression.decode(compression.encode(vector, key), 400).astype(np.float64) for key in range(200)]
+    error = np.mean([((each - vector) ** 2).sum() for each in decoded])
     length = float(np.linalg.norm(vector.astype(np.float64)))
     assert 0 < error <= min(400 / levels**2, math.sqrt(400) / levels) * length**2
-    grid = np.array(arrived) * levels / length
+    grid = np.array(decoded) * levels / length
     assert np.abs(grid - grid.round()).max() < 1e-3, "a whole number of levels"
 
 
 @settings(deadline=None)
 @given(vector=vectors, percent=st.integers(1, 100))
-def test_top_k_keeps_the_largest_to_the_bit_and_of_equals_the_first(vector: Any, percent: int) -> None:
-    made = make("fedavg", compression={"kind": "top-k", "fraction": percent / 100}).compression
-    kept = sorted(range(vector.size), key=lambda j: (-abs(vector[j]), j))[: math.ceil(percent * vector.size / 100)]
+def test_top_k_keeps_the_largest_coordinates_exactly_and_the_first_of_equal_ones(vector: Any, percent: int) -> None:
+    compression = make("fedavg", compression={"kind": "top-k", "fraction": percent / 100}).compression
+    largest = sorted(range(vector.size), key=lambda j: (-abs(vector[j]), j))[: math.ceil(percent * vector.size / 100)]
     expected = np.zeros_like(vector)
-    expected[kept] = vector[kept]
-    assert bits(made.decode(made.encode(vector, 0), vector.size)) == bits(expected)
-    assert made.scalars(vector.size) == len(kept)
+    expected[largest] = vector[largest]
+    assert bits(compression.decode(compression.encode(vector, 0), vector.size)) == bits(expected)
+    assert compression.scalars(vector.size) == len(largest)
 
 
-# what a peer may send
+# malformed bodies
 
 
 BODIES = st.recursive(
@@ -170,12 +175,12 @@ BODIES = st.recursive(
 @each_codec
 @settings(deadline=None, max_examples=50)
 @given(body=BODIES, dimension=st.integers(1, 20))
-def test_no_body_does_anything_but_decode_or_be_refused(name: str, body: Any, dimension: int) -> None:
+def test_any_body_decodes_or_is_refused(name: str, body: Any, dimension: int) -> None:
     try:
-        found = codec(name).decode(body, dimension)
+        decoded = codec(name).decode(body, dimension)
     except BadPayload:
         return
-    assert found.dtype == np.float32 and found.shape == (dimension,)
+    assert decoded.dtype == np.float32 and decoded.shape == (dimension,)
 
 
 @each_codec
@@ -214,7 +219,7 @@ def index(*values: int) -> bytes:
         ({"kind": "top-k", "fraction": 0.6}, [index(1), float32(1)], "4 bytes where 8"),
     ],
 )
-def test_a_malformed_vector_is_refused_with_what_is_wrong(compression: Any, body: Any, says: str) -> None:
+def test_a_malformed_vector_is_refused_with_the_reason(compression: Any, body: Any, says: str) -> None:
     with pytest.raises(BadPayload, match=says):
         make("fedavg", compression=compression).compression.decode(body, 3)
 
@@ -230,40 +235,42 @@ def test_top_k_of_everything_is_fedavg_to_the_bit() -> None:
     ("compression", "within"),
     [({"kind": "fedcom", "bits": 16}, 2e-4), ({"kind": "qsgd", "levels": 2**15 - 1}, 1e-3)],
 )
-def test_many_levels_are_fedavg_within_their_step(compression: Any, within: float) -> None:
-    away = np.abs(federate("fedavg", compression=compression).models - federate("fedavg").models).max()
-    assert 0 < away < within
-    few = {"kind": "fedcom", "bits": 2}
-    assert np.abs(federate("fedavg", compression=few).models - federate("fedavg").models).max() > 10 * within
+def test_many_levels_approximate_fedavg_within_their_step(compression: Any, within: float) -> None:
+    difference = np.abs(federate("fedavg", compression=compression).models - federate("fedavg").models).max()
+    assert 0 < difference < within
+    coarse = {"kind": "fedcom", "bits": 2}
+    assert np.abs(federate("fedavg", compression=coarse).models - federate("fedavg").models).max() > 10 * within
 
 
-def test_what_is_lost_is_added_to_the_next_update() -> None:
+def test_the_compression_error_is_added_to_the_next_update() -> None:
     algorithm = make("fedavg", compression={"kind": "top-k", "fraction": 0.1}, error_feedback=True).sized(D)
     plain = make("fedavg").sized(D)
-    replica, memory, lost = algorithm.replica(START), None, np.zeros(D, np.float32)
+    replica, memory, error = algorithm.replica(START), None, np.zeros(D, np.float32)
     for round in range(2):
         plan = algorithm.plan(round, 0, 0)
         update = plain.local(replica, None, plan, Bowl(0, round))[0].vectors[0]
         report, memory = algorithm.local(replica, memory, plan, Bowl(0, round))
-        wanted = update + lost
-        assert np.flatnonzero(report.vectors[0]).tolist() == sorted(np.argsort(-np.abs(wanted))[:3].tolist())
-        lost = wanted - report.vectors[0]
-        assert memory == {"error": lost.tobytes()}
+        corrected = update + error
+        assert np.flatnonzero(report.vectors[0]).tolist() == sorted(np.argsort(-np.abs(corrected))[:3].tolist())
+        error = corrected - report.vectors[0]
+        assert memory == {"error": error.tobytes()}
     forgetful, _ = algorithm.local(replica, None, plan, Bowl(0, 1))
     assert bits(forgetful.vectors) != bits(report.vectors), "or it would make no difference"
 
 
 def test_error_feedback_brings_top_k_nearer_to_fedavg() -> None:
-    """Rounds in which everybody takes part, so that what is kept is soon sent."""
+    """Every client takes part in every round, so the stored error is sent soon."""
     everybody = [tuple(range(5))] * 40
     slow: dict[str, Any] = {"weighting": "uniform", "learning_rate": 2e-3}
-    few = slow | {"compression": {"kind": "top-k", "fraction": 0.05}}
-    truth = federate("fedavg", everybody, **slow).models[-1]
-    kept, lost = (federate("fedavg", everybody, error_feedback=on, **few).models[-1] for on in (True, False))
-    assert np.abs(kept - truth).mean() < 0.5 * np.abs(lost - truth).mean()
+    sparse = slow | {"compression": {"kind": "top-k", "fraction": 0.05}}
+    uncompressed = federate("fedavg", everybody, **slow).models[-1]
+    with_feedback, without_feedback = (
+        federate("fedavg", everybody, error_feedback=on, **sparse).models[-1] for on in (True, False)
+    )
+    assert np.abs(with_feedback - uncompressed).mean() < 0.5 * np.abs(without_feedback - uncompressed).mean()
 
 
-def test_a_report_counts_the_numbers_that_travel() -> None:
+def test_a_report_counts_the_scalars_that_are_sent() -> None:
     algorithm = make("scaffold", compression={"kind": "top-k", "fraction": 0.1}).sized(D)
     plan = algorithm.plan(0, 0, 0)
     report, _ = algorithm.local(algorithm.replica(START), None, plan, Bowl(0, 0))
@@ -294,7 +301,7 @@ def test_a_million_coordinates_take_less_than_a_tenth_of_a_second(name: str) -> 
     assert min(times) < 0.1
 
 
-def test_a_codec_may_be_a_bare_word() -> None:
+def test_a_codec_may_be_given_by_name_alone() -> None:
     assert make("fedavg", compression="qsgd") == make("fedavg", compression={"kind": "qsgd"})
     with pytest.raises(ValueError, match="'fedcom', 'qsgd', 'top-k'"):
         make("fedavg", compression="zip")

@@ -1,4 +1,5 @@
-"""Late reports and buffers of dense updates: FedBuff as its paper has it, and the same bits wherever clients live."""
+"""Late reports and buffered aggregation of dense updates: FedBuff's equation, and the same bits in one process and in
+two."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ POLICIES: dict[str, dict[str, Any]] = {
 }
 
 
-def said(client: int, round: int, samples: int = 3) -> DenseReport:
+def report_of(client: int, round: int, samples: int = 3) -> DenseReport:
     vectors = np.random.default_rng([client, round]).normal(size=(1, D)).astype(np.float32)
     return DenseReport(samples, vectors, [[]], np.zeros(0, np.float32))
 
@@ -38,27 +39,31 @@ def said(client: int, round: int, samples: int = 3) -> DenseReport:
 def test_a_buffer_of_updates_is_fedbuffs_step() -> None:
     """Algorithm 1 of Nguyen et al. (arXiv:2106.06639): w ← w + η_g·(1/K) Σ s(τ_i)·Δ_i, s(τ) = (1 + τ)^−½, K = 5.
 
-    Two reports are fresh, two are of one commit before and one is of four before.
+    Two reports are fresh, two are one commit old and one is four commits old.
     """
     algorithm = make("fedavg", weighting="uniform", server_learning_rate=0.7).sized(D)
     start = np.linspace(-1, 1, D).astype(np.float32)
-    fresh, one, four = {3: said(3, 9), 0: said(0, 9)}, {5: said(5, 8), 1: said(1, 8)}, {2: said(2, 5)}
+    fresh, one, four = (
+        {3: report_of(3, 9), 0: report_of(0, 9)},
+        {5: report_of(5, 8), 1: report_of(1, 8)},
+        {2: report_of(2, 5)},
+    )
     stale: list[tuple[int, dict[int, DenseReport]]] = [(1, one), (4, four)]
     late = [LateReports(algorithm.plan(9 - t, 9 - t, 0), each, (1 + t) ** -0.5 / 5) for t, each in stale]
     plan = algorithm.plan(9, 9, 0)
     commit, _ = algorithm.aggregate(algorithm.first_state(start.copy), plan, fresh, share=2 / 5, late=late, members=8)
-    truth: NDArray[np.float64] = start.astype(np.float64)
+    expected: NDArray[np.float64] = start.astype(np.float64)
     for staleness, reports in [(0, fresh), *stale]:
         for report in reports.values():
-            truth = truth + 0.7 / 5 / math.sqrt(1 + staleness) * report.vectors[0].astype(np.float64)
-    assert np.abs(commit.fields[0] - truth).max() < 1e-6
+            expected = expected + 0.7 / 5 / math.sqrt(1 + staleness) * report.vectors[0].astype(np.float64)
+    assert np.abs(commit.fields[0] - expected).max() < 1e-6
     backwards = dict(reversed(fresh.items()))
     again, _ = algorithm.aggregate(algorithm.first_state(start.copy), plan, backwards, share=2 / 5, late=late)
     assert bits(again) == bits(commit)
 
 
-def test_what_is_late_weighs_what_it_says_beside_a_rule_and_samples_count_among_the_fresh_alone() -> None:
-    fresh, late = {i: said(i, 1, samples) for i, samples in ((0, 1), (1, 3), (2, 4))}, {4: said(4, 0, 1000)}
+def test_a_late_report_has_its_own_weight_beside_a_rule_and_samples_weight_only_fresh_reports() -> None:
+    fresh, late = {i: report_of(i, 1, samples) for i, samples in ((0, 1), (1, 3), (2, 4))}, {4: report_of(4, 0, 1000)}
     rows = {client: report.vectors[0].astype(np.float64) for client, report in (fresh | late).items()}
     for fields, own in (
         ({}, (rows[0] + 3 * rows[1] + 4 * rows[2]) / 8),
@@ -80,21 +85,21 @@ def world(name: str, policy: str, **fields: Any) -> Scenario:
     ("name", "policy", "workers"),
     [("fedavg", "late", 2), ("scaffold", "buffer", 2), ("fedadam", "buffer", 0), ("fedcm", "late", 0)],
 )
-def test_late_reports_count_alike_in_one_process_and_in_two(
+def test_late_reports_give_the_same_bits_in_one_process_and_in_two(
     tmp_path: Path, name: str, policy: str, workers: int
 ) -> None:
     what = world(name, policy)
-    whole = run(what, tmp_path / "whole")
-    assert whole.summary["staleness"]["max"] >= 1
-    assert whole.summary["version"] > 15 and set(whole.summary["refusals"]) <= {"late"}
+    single = run(what, tmp_path / "whole")
+    assert single.summary["staleness"]["max"] >= 1
+    assert single.summary["version"] > 15 and set(single.summary["refusals"]) <= {"late"}
     results = run(what, tmp_path / "again", placement=Placement("tcp", workers))
-    assert results.digest == whole.digest and outcome(results)[1] == outcome(whole)[1]
-    assert replay(tmp_path / "whole").digest == whole.digest
+    assert results.digest == single.digest and outcome(results)[1] == outcome(single)[1]
+    assert replay(tmp_path / "whole").digest == single.digest
 
 
-def test_reports_that_wait_for_a_commit_outlive_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_that_wait_for_a_commit_survive_a_server_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     what = world("scaffold", "buffer")
-    whole, resume = outcome(run(what, tmp_path / "whole")), False
+    uninterrupted, resume = outcome(run(what, tmp_path / "whole")), False
     for cuts in range(30):
         with monkeypatch.context() as patch:
             cut_power(patch, Journal, "append", 2, before=cuts % 2 > 0)
@@ -105,10 +110,10 @@ def test_reports_that_wait_for_a_commit_outlive_the_server(tmp_path: Path, monke
             except PowerCut:
                 resume = True
     assert cuts > 10
-    assert outcome(results) == whole
+    assert outcome(results) == uninterrupted
 
 
-# how many bytes it costs
+# bytes
 
 
 @pytest.mark.parametrize(
@@ -123,8 +128,8 @@ def test_reports_that_wait_for_a_commit_outlive_the_server(tmp_path: Path, monke
         ("scaffold", 2, 2),
     ],
 )
-def test_every_vector_that_travels_is_in_the_ledger(tmp_path: Path, name: str, down: int, up: int) -> None:
-    """Four clients, ten rounds, 300 coordinates; in the first round there is no model to send yet: all know x₀."""
+def test_every_vector_that_is_sent_is_in_the_ledger(tmp_path: Path, name: str, down: int, up: int) -> None:
+    """Four clients, ten rounds, 300 coordinates. No model is sent in the first round because all clients have x₀."""
     run(
         scenario(algorithm={"name": name}, participation={"clients": 4}, stop={"rounds": 10}, verify=False),
         tmp_path / "run",

@@ -1,7 +1,7 @@
-"""The dense family against its papers' equations, each written here once more, plainly and in float64.
+"""The dense algorithms against their papers' equations, each implemented again in float64.
 
-Five clients with unequal numbers of samples and losses of their own, two to five of them a round, several local steps.
-The references share no code with the family: what is compared is the algebra, up to float32's rounding.
+Five clients with different numbers of samples and different losses; two to five of them a round; several local steps.
+The references share no code with the package, so the comparison covers the algebra, up to float32 rounding.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dense_federation import COHORTS, ETA, SAMPLES, START, Array, Bowl, D, K, N,
 
 
 def descend(start: Array, client: int, round: int, direction: Callable[[Array, Array], Array], steps: int = K) -> Array:
-    """w ← w − η·direction(g, w), so often."""
+    """Apply w ← w − η·direction(g, w) `steps` times; return w, [D]."""
     w = start
     for k in range(steps):
         w = w - ETA * direction(gradient(client, round, k, w), w)
@@ -32,13 +32,14 @@ def by_samples(cohort: Any, vectors: list[Array]) -> Array:
 
 
 def averaging(step: Callable[[Array, Array, dict[str, Array]], Array], pull: float = 0.0) -> Array:
-    """FedAvg, with local losses that hold on to θ, and a server that makes of θ and Δ what it likes."""
-    theta, state, found = START.astype(np.float64), dict[str, Array](), []
+    """FedAvg with a proximal term of strength `pull` and the server update `step(θ, Δ, state)`; return θ per round,
+    [R, D]."""
+    theta, state, models = START.astype(np.float64), dict[str, Array](), []
     for round, cohort in enumerate(COHORTS):
         ends = [descend(theta, i, round, lambda g, w, t=theta: g + pull * (w - t)) for i in cohort]  # type: ignore[misc]
         theta = step(theta, by_samples(cohort, [end - theta for end in ends]), state)
-        found.append(theta)
-    return np.array(found)
+        models.append(theta)
+    return np.array(models)
 
 
 def fedavg() -> Array:
@@ -74,18 +75,18 @@ def adaptive(kind: str, beta1: float, beta2: float, tau: float, rate: float) -> 
 
 
 def fedacg(lam: float, beta: float) -> Array:
-    theta, m, found = START.astype(np.float64), np.zeros(D), []
+    theta, m, models = START.astype(np.float64), np.zeros(D), []
     for round, cohort in enumerate(COHORTS):
         ahead = theta + lam * m
         ends = [descend(ahead, i, round, lambda g, w, a=ahead: g + beta * (w - a)) for i in cohort]  # type: ignore[misc]
         m = lam * m + by_samples(cohort, [end - ahead for end in ends])
         theta = theta + m
-        found.append(theta)
-    return np.array(found)
+        models.append(theta)
+    return np.array(models)
 
 
 def feddyn(alpha: float) -> Array:
-    theta, h, found = START.astype(np.float64), np.zeros(D), []
+    theta, h, models = START.astype(np.float64), np.zeros(D), []
     own = [np.zeros(D) for _ in range(N)]
     for round, cohort in enumerate(COHORTS):
         ends = []
@@ -95,12 +96,12 @@ def feddyn(alpha: float) -> Array:
             ends.append(end)
         h = h - alpha / N * np.sum([end - theta for end in ends], axis=0)
         theta = np.mean(ends, axis=0) - h / alpha
-        found.append(theta)
-    return np.array(found)
+        models.append(theta)
+    return np.array(models)
 
 
 def fedcm(alpha: float, epochs: int | None = None) -> Array:
-    theta, last, found = START.astype(np.float64), np.zeros(D), []
+    theta, last, models = START.astype(np.float64), np.zeros(D), []
     for round, cohort in enumerate(COHORTS):
         steps = {i: K if epochs is None else epochs * (1 + SAMPLES[i] % 3) for i in cohort}
         # Δ_t·K, each client dividing by its own K
@@ -111,12 +112,12 @@ def fedcm(alpha: float, epochs: int | None = None) -> Array:
         delta = by_samples(cohort, moves)
         last = -delta / ETA
         theta = theta + delta
-        found.append(theta)
-    return np.array(found)
+        models.append(theta)
+    return np.array(models)
 
 
 def feddc(alpha: float) -> Array:
-    theta, c, found = START.astype(np.float64), np.zeros(D), []
+    theta, c, models = START.astype(np.float64), np.zeros(D), []
     drift, own = [np.zeros(D) for _ in range(N)], [np.zeros(D) for _ in range(N)]
     for round, cohort in enumerate(COHORTS):
         ends, changes = [], []
@@ -131,12 +132,12 @@ def feddc(alpha: float) -> Array:
             own[i], drift[i] = fresh, drift[i] + end - theta
             ends.append(end)
         theta, c = np.mean(ends, axis=0) + np.mean(drift, axis=0), c + np.sum(changes, axis=0) / N
-        found.append(theta)
-    return np.array(found)
+        models.append(theta)
+    return np.array(models)
 
 
 def scaffold(rate: float = 1.0) -> Array:
-    theta, c, found = START.astype(np.float64), np.zeros(D), []
+    theta, c, models = START.astype(np.float64), np.zeros(D), []
     own = [np.zeros(D) for _ in range(N)]
     for round, cohort in enumerate(COHORTS):
         moves, changes = [], []
@@ -147,8 +148,8 @@ def scaffold(rate: float = 1.0) -> Array:
             changes.append(fresh - own[i])
             own[i] = fresh
         theta, c = theta + rate * np.mean(moves, axis=0), c + len(cohort) / N * np.mean(changes, axis=0)
-        found.append(theta)
-    return np.array(found)
+        models.append(theta)
+    return np.array(models)
 
 
 CASES: dict[str, tuple[str, dict[str, Any], Callable[[], Array]]] = {
@@ -168,17 +169,17 @@ CASES: dict[str, tuple[str, dict[str, Any], Callable[[], Array]]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_method_is_its_papers_equations(case: str) -> None:
+def test_a_method_follows_its_papers_equations(case: str) -> None:
     name, fields, reference = CASES[case]
-    truth, found = reference(), federate(name, **fields).models
+    truth, models = reference(), federate(name, **fields).models
     scale = np.abs(truth).max()
-    assert np.abs(found - truth).max() < 2e-5 * scale
+    assert np.abs(models - truth).max() < 2e-5 * scale
     if case != "fedavg":  # and not just averaging
         assert np.abs(truth[-1] - fedavg()[-1]).max() > 1e-3
 
 
-def test_local_steps_with_momentum_decay_clipping_and_weight_decay_are_as_written() -> None:
-    theta, found = START.astype(np.float64), []
+def test_local_steps_with_momentum_decay_clipping_and_weight_decay_follow_their_equations() -> None:
+    theta, models = START.astype(np.float64), []
     for round, cohort in enumerate(COHORTS):
         ends = []
         for i in cohort:
@@ -190,12 +191,12 @@ def test_local_steps_with_momentum_decay_clipping_and_weight_decay_are_as_writte
                 w = w - ETA * 0.7**round * v
             ends.append(w)
         theta = np.mean(ends, axis=0)
-        found.append(theta)
+        models.append(theta)
     fields: dict[str, Any] = {"momentum": 0.9, "clip": 2.0, "weight_decay": 0.1, "decay": 0.7, "weighting": "uniform"}
-    assert np.abs(federate("fedavg", **fields).models - np.array(found)).max() < 1e-5
+    assert np.abs(federate("fedavg", **fields).models - np.array(models)).max() < 1e-5
 
 
-# what is what when a method does nothing
+# methods that reduce to FedAvg
 
 
 @pytest.mark.parametrize(
@@ -208,58 +209,58 @@ def test_local_steps_with_momentum_decay_clipping_and_weight_decay_are_as_writte
         ("fedavg", {"also": [{"name": "fedprox", "proximal": 0.0}, {"name": "fedavgm", "server_momentum": 0.0}]}),
     ],
 )
-def test_a_method_that_is_turned_off_is_fedavg_to_the_bit(name: str, fields: dict[str, Any]) -> None:
+def test_a_method_that_is_turned_off_equals_fedavg_to_the_bit(name: str, fields: dict[str, Any]) -> None:
     assert bits(federate(name, **fields).models) == bits(federate("fedavg").models)
 
 
-def test_the_first_round_of_control_variates_is_fedavgs_to_the_bit() -> None:
-    """All are zero then, and make a difference as soon as somebody comes again."""
-    plain, found = federate("fedavg", weighting="uniform").models, federate("scaffold").models
-    assert bits(found[0]) == bits(plain[0])
-    assert np.abs(found[1] - plain[1]).max() > 1e-3
+def test_the_first_round_with_control_variates_equals_fedavg_to_the_bit() -> None:
+    """All control variates are zero in the first round; they matter once a client takes part again."""
+    plain, models = federate("fedavg", weighting="uniform").models, federate("scaffold").models
+    assert bits(models[0]) == bits(plain[0])
+    assert np.abs(models[1] - plain[1]).max() > 1e-3
 
 
-def test_the_first_drift_is_the_first_update_and_counts_for_its_share_of_all_clients() -> None:
+def test_the_first_drift_is_the_first_update_weighted_by_its_share_of_all_clients() -> None:
     away = federate("feddc", drift_penalty=0.0).models[0] - START
     plain = federate("fedavg", weighting="uniform").models[0] - START
     assert np.allclose(away, (1 + len(COHORTS[0]) / N) * plain, rtol=0, atol=1e-6)
 
 
-def test_scaffold_without_memory_or_members_is_fedavg() -> None:
-    """Whoever comes is new, and of so many members that c stays what it was: nothing."""
+def test_scaffold_with_new_clients_of_many_members_is_fedavg() -> None:
+    """Every client is new, and with so many members c stays at zero."""
     newcomers = federate("scaffold", members=2**40)
     plain = federate("fedavg", weighting="uniform")
     once = [(0, 1), (2, 3), (4,)]
-    found = federate("scaffold", once, members=2**40).models
-    assert np.abs(found - federate("fedavg", once, weighting="uniform").models).max() < 1e-6
+    models = federate("scaffold", once, members=2**40).models
+    assert np.abs(models - federate("fedavg", once, weighting="uniform").models).max() < 1e-6
     assert np.abs(newcomers.models - plain.models).max() > 1e-3, "those who come again are not"
 
 
-def test_dynamic_regularisation_vanishes_with_its_strength_but_for_what_the_server_holds() -> None:
-    """As α → 0, h_i → 0 and the proximal term too, and s = h/α is −Σ (|C|/N)Δ still: the limit is no FedAvg."""
-    theta, s, found = START.astype(np.float64), np.zeros(D), []
+def test_dynamic_regularisation_vanishes_with_its_strength_except_in_the_server_state() -> None:
+    """As α → 0, h_i and the proximal term vanish, but s = h/α remains −Σ (|C|/N)Δ: the limit is not FedAvg."""
+    theta, s, models = START.astype(np.float64), np.zeros(D), []
     for round, cohort in enumerate(COHORTS):
         delta = np.mean([descend(theta, i, round, lambda g, _: g) - theta for i in cohort], axis=0)
         s = s - len(cohort) / N * delta
         theta = theta + delta - s
-        found.append(theta)
-    limit = np.array(found)
+        models.append(theta)
+    limit = np.array(models)
     away = [np.abs(federate("feddyn", regularisation=alpha).models - limit).max() for alpha in (1e-1, 1e-2, 1e-3)]
     assert away[0] > 5 * away[1] > 25 * away[2]
     big = federate("feddyn", regularisation=1e-3, members=2**40).models
     assert np.abs(big - federate("fedavg", weighting="uniform").models).max() < 2e-2, "of countless members it is"
 
 
-# where control variates lead
+# convergence with control variates
 
 
 def gathered(name: str, rounds: int, **fields: Any) -> Array:
-    """Where the model ends with everybody in every round, and losses that stand still."""
-    found: Array = federate(name, [tuple(range(N))] * rounds, **fields).models[-1]
-    return found
+    """Return the final model, [D], when all clients take part in every round and the losses do not change."""
+    models: Array = federate(name, [tuple(range(N))] * rounds, **fields).models[-1]
+    return models
 
 
-def test_what_corrects_drift_comes_to_the_minimum_of_the_mean_loss_and_fedavg_does_not(
+def test_drift_correction_converges_to_the_minimum_of_the_mean_loss_and_fedavg_does_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def still(client: int, round: int, step: int, at: Array) -> Array:
@@ -277,10 +278,10 @@ def test_what_corrects_drift_comes_to_the_minimum_of_the_mean_loss_and_fedavg_do
     assert np.abs(gathered("feddyn", 150, regularisation=1.0, **many) - minimum).max() < plain / 100
 
 
-# what else
+# caveats
 
 
-def test_a_robust_rule_that_does_not_guard_all_vectors_is_a_caveat() -> None:
+def test_a_robust_rule_that_does_not_cover_all_vectors_is_a_caveat() -> None:
     assert make("scaffold").caveats() == make("fedavg", aggregation="median").caveats() == []
     (sentence,) = make("scaffold", aggregation="median").caveats()
     assert "median applies to updates only; scaffold.c" in sentence
@@ -289,8 +290,8 @@ def test_a_robust_rule_that_does_not_guard_all_vectors_is_a_caveat() -> None:
 # by hand
 
 
-def test_two_clients_by_hand_train_models_of_their_own() -> None:
-    """If clients trained the server's own tensors, the second would go on from where the first ended."""
+def test_two_clients_by_hand_train_separate_models() -> None:
+    """If clients trained the server's own tensors, the second client would start from the first one's result."""
 
     class Slope:
         samples, key, steps_an_epoch = 1, 0, 1
@@ -313,7 +314,7 @@ def test_two_clients_by_hand_train_models_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("name", ["scaffold", "feddyn", "feddc", "fedcm", "fedacg"])
-def test_what_a_client_remembers_and_reports_is_no_view_of_anything_else(name: str) -> None:
+def test_a_clients_memory_and_report_share_no_buffers(name: str) -> None:
     algorithm = make(name, local_steps=2).sized(D)
     replica, plan = algorithm.replica(START), algorithm.plan(0, 0, 0)
     _, memory = algorithm.local(replica, None, plan, Bowl(0, 0))
@@ -323,8 +324,8 @@ def test_what_a_client_remembers_and_reports_is_no_view_of_anything_else(name: s
     assert (memory is None) == (name in ("fedcm", "fedacg"))
 
 
-def test_the_server_forgets_no_report_of_another_vector_when_all_come_late() -> None:
-    """Σ Δc_i/N moves c by every report that counts, whenever it comes."""
+def test_the_servers_control_variate_counts_every_report_when_all_are_late() -> None:
+    """Σ Δc_i/N updates c with every report that counts, fresh or late."""
     from seedbus.algorithms.contract import LateReports
 
     algorithm = make("scaffold", learning_rate=ETA, local_steps=K).sized(D)
@@ -339,7 +340,7 @@ def test_the_server_forgets_no_report_of_another_vector_when_all_come_late() -> 
     assert np.abs(alone.fields[1] - sum(report.vectors[1] for report in late.values()) / N).max() < 1e-5
 
 
-def test_other_defaults_are_the_algorithms_and_not_of_who_is_added_to_one() -> None:
+def test_changed_defaults_belong_to_the_algorithm_and_not_to_added_methods() -> None:
     defaults: Mapping[str, Mapping[str, Any]] = {
         "fedadam": {"server_learning_rate": 0.01},
         "fedadagrad": {"server_learning_rate": 0.1},

@@ -1,4 +1,4 @@
-"""FedZO: what it estimates, what it costs, and that nobody else knows its directions."""
+"""FedZO: its gradient estimate, its cost in loss evaluations, and directions that are private to a client."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def algorithm_of(**fields: Any) -> Any:
 
 
 def estimates(key: int, **fields: Any) -> tuple[Any, Bowl]:
-    """The gradient estimate at x = 0 that one local step goes along, float64 [d]."""
+    """Return the gradient estimate at x = 0 of one local step, float64 [d], and the objective."""
     algorithm = algorithm_of(**fields)
     bowl = Bowl(key)
     report, _ = algorithm.local(algorithm.replica(np.zeros(DIMENSION, np.float32)), None, algorithm.plan(0, 0, 0), bowl)
@@ -54,18 +54,18 @@ def estimates(key: int, **fields: Any) -> tuple[Any, Bowl]:
 @pytest.mark.parametrize("sphere", ["unit", "sqrt-d"])
 @pytest.mark.parametrize("estimator", ["forward", "central"])
 def test_the_estimate_is_unbiased_for_the_smoothed_gradient(sphere: str, estimator: str) -> None:
-    """A quadratic's smoothed gradient is its gradient, for v is symmetric. The means of all trials are within five
-    standard errors: by Student's t of 59 degrees, all six of them with a probability above 1 − 4·10⁻⁵."""
+    """A quadratic's smoothed gradient is its gradient because v is symmetric. The means of all trials are within five
+    standard errors: by Student's t with 59 degrees of freedom, all six with a probability above 1 − 4·10⁻⁵."""
     fields: dict[str, Any] = {"sphere": sphere, "estimator": estimator, "perturbations": 60, "smoothing": 0.1}
-    found = np.array([estimates(seed_of(trial), **fields)[0] for trial in range(TRIALS)])
-    truth = -Bowl.curvature * Bowl.centre
-    error = found.std(axis=0, ddof=1) / math.sqrt(TRIALS)
-    assert (np.abs(found.mean(axis=0) - truth) < 5 * error).all()
-    assert error.max() < np.abs(truth).max() / 10, "or it would show nothing"
+    trials = np.array([estimates(seed_of(trial), **fields)[0] for trial in range(TRIALS)])
+    gradient = -Bowl.curvature * Bowl.centre
+    error = trials.std(axis=0, ddof=1) / math.sqrt(TRIALS)
+    assert (np.abs(trials.mean(axis=0) - gradient) < 5 * error).all()
+    assert error.max() < np.abs(gradient).max() / 10, "or it would show nothing"
 
 
 @pytest.mark.parametrize(("sphere", "radius"), [("unit", 1.0), ("sqrt-d", math.sqrt(DIMENSION))])
-def test_points_are_on_the_sphere_and_directions_uniform(sphere: str, radius: float) -> None:
+def test_perturbations_are_uniform_on_the_sphere(sphere: str, radius: float) -> None:
     _, bowl = estimates(9, sphere=sphere, estimator="central", perturbations=2000, smoothing=0.01)
     v = np.array(bowl.seen) / 0.01
     assert np.abs(np.linalg.norm(v, axis=1) - radius).max() < 1e-4 * radius
@@ -76,19 +76,19 @@ def test_points_are_on_the_sphere_and_directions_uniform(sphere: str, radius: fl
 
 @pytest.mark.parametrize("estimator", ["forward", "central"])
 @pytest.mark.parametrize("sphere", ["unit", "sqrt-d"])
-def test_an_estimate_is_equation_4(sphere: str, estimator: str) -> None:
+def test_an_estimate_follows_equation_4(sphere: str, estimator: str) -> None:
     fields: dict[str, Any] = {"sphere": sphere, "estimator": estimator, "perturbations": 3}
-    found, _ = estimates(77, smoothing=0.5, **fields)
+    estimate, _ = estimates(77, smoothing=0.5, **fields)
 
     def loss(at: Any) -> float:
         return float(Bowl.curvature @ (at - Bowl.centre) ** 2) / 2
 
     expected = equation4(loss, np.zeros(DIMENSION), 77, 0.5, **fields)
-    assert np.abs(found - expected).max() < 1e-5 * np.abs(expected).max()
+    assert np.abs(estimate - expected).max() < 1e-5 * np.abs(expected).max()
 
 
 @pytest.mark.parametrize(("fields", "each"), [({}, 21), ({"estimator": "central", "perturbations": 4}, 8)])
-def test_a_step_takes_so_many_losses_and_no_gradient(fields: dict[str, Any], each: int) -> None:
+def test_a_step_evaluates_losses_and_no_gradient(fields: dict[str, Any], each: int) -> None:
     algorithm = make("fedzo", local_steps=3, **fields).sized(7)
     own = Quadratic(7, 0, 0)
     algorithm.local(algorithm.replica(np.zeros(7, np.float32)), None, algorithm.plan(0, 0, 0), own)
@@ -97,7 +97,7 @@ def test_a_step_takes_so_many_losses_and_no_gradient(fields: dict[str, Any], eac
     assert make("fedavg", local_steps=3).evaluations(0) == 9
 
 
-def test_directions_are_a_clients_own_and_of_each_step_others() -> None:
+def test_directions_differ_by_client_and_by_step() -> None:
     assert bits(estimates(1)[0]) == bits(estimates(1)[0])
     assert np.abs(estimates(1)[0] - estimates(2)[0]).max() > 1e-3
     algorithm = make("fedzo", local_steps=2, perturbations=1, learning_rate=1e-30).sized(DIMENSION)
@@ -106,12 +106,12 @@ def test_directions_are_a_clients_own_and_of_each_step_others() -> None:
     assert np.abs(bowl.seen[1] - bowl.seen[3]).max() > 1e-5
 
 
-def test_with_many_directions_it_walks_where_gradients_lead(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_directions_approximate_gradient_descent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dense_federation.Bowl", Slope)
-    found = federate("fedzo", perturbations=100, estimator="central").models
+    models = federate("fedzo", perturbations=100, estimator="central").models
     monkeypatch.undo()
-    truth = federate("fedavg", weighting="uniform").models
-    assert N == 5 and np.abs(found[-1] - truth[-1]).max() < 0.25 * np.abs(truth[-1] - START).max()
+    fedavg = federate("fedavg", weighting="uniform").models
+    assert N == 5 and np.abs(models[-1] - fedavg[-1]).max() < 0.25 * np.abs(fedavg[-1] - START).max()
 
 
 def test_softmax_regression_learns_without_gradients(tmp_path: Path) -> None:
@@ -120,13 +120,13 @@ def test_softmax_regression_learns_without_gradients(tmp_path: Path) -> None:
     assert results.summary["metrics"]["accuracy"] > 0.5
 
 
-def test_dzopa_steps_from_the_mean_along_estimates_at_the_clients_own_models(monkeypatch: pytest.MonkeyPatch) -> None:
-    """x_i ← x̄ − η·e_i(x_i), everybody in every round, written out once more."""
+def test_dzopa_steps_from_the_mean_along_estimates_at_each_clients_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reference is x_i ← x̄ − η·e_i(x_i) with all clients in every round."""
     monkeypatch.setattr("dense_federation.Bowl", Slope)
     everybody = [tuple(range(N))] * 4
     estimator: dict[str, Any] = {"perturbations": 5, "estimator": "central", "sphere": "unit"}
     fields: dict[str, Any] = {"local_steps": 1, "learning_rate": 0.1, "smoothing": 0.1, **estimator}
-    found = federate("dzopa", everybody, **fields)
+    federation = federate("dzopa", everybody, **fields)
     mean, own = START.astype(np.float64), [START.astype(np.float64)] * N
     for round in range(4):
         steps = []
@@ -135,6 +135,6 @@ def test_dzopa_steps_from_the_mean_along_estimates_at_the_clients_own_models(mon
             steps.append(0.1 * equation4(loss, own[client], key, 0.1, **estimator))
         own = [mean - step for step in steps]
         mean = np.mean(own, axis=0)
-        assert np.abs(found.models[round] - mean).max() < 1e-4
+        assert np.abs(federation.models[round] - mean).max() < 1e-4
     assert np.abs(federate("fedzo", everybody, **fields).models[-1] - mean).max() > 1e-2
-    assert np.abs(np.frombuffer(found.memory[2]["dzopa.x"], "<f4") - own[2]).max() < 1e-4
+    assert np.abs(np.frombuffer(federation.memory[2]["dzopa.x"], "<f4") - own[2]).max() < 1e-4

@@ -1,5 +1,5 @@
-"""Reports and plans of millions of bytes: the same bits on every transport, every byte counted, and no further than the
-run says."""
+"""Reports and plans of millions of bytes: the same bits on every transport, every byte counted, and a length limit
+set by the run."""
 
 from __future__ import annotations
 
@@ -33,14 +33,16 @@ MILLION = 10**6
 
 
 def vector(size: int, key: Any) -> bytes:
-    """So many bytes that only this key has."""
+    """Return `size` bytes that are unique to the key."""
     return np.random.default_rng([int(abs(part) * 1000) % 2**32 for part in np.ravel(key)]).bytes(size)
 
 
 class Bulky(DeComFL, frozen=True):
-    """DeComFL whose plans and reports carry vectors that follow from what they say, and are checked.
+    """DeComFL whose plans and reports also carry vectors that are derived from their content and checked.
 
-    size: bytes that a vector has; boast: by so many a report of round 1 is longer than the run says.
+    Attributes:
+        size: bytes of a vector.
+        boast: bytes by which a report of round 1 exceeds the run's limit.
     """
 
     size: ClassVar[int] = 5 * MILLION
@@ -86,12 +88,12 @@ def same(results: Results) -> dict[str, Any]:
     return {name: results.summary[name] for name in SAME} | {"by_kind": results.summary["traffic"]["by_kind"]}
 
 
-def by_two(what: Scenario, folder: Path, way: str) -> tuple[Results, tuple[int, int]]:
-    """A run with two processes' worth of clients; and the bytes that a proxy has counted, over tcp."""
-    bind = f"ipc://{folder}/hub" if way == "ipc" else "tcp://127.0.0.1:*"
-    with ServerThread(what, folder / "run", expect=2, bind=bind, transport=way) as server:
-        with CountingProxy(server.port if way == "tcp" else 0) as proxy:
-            endpoint = proxy.endpoint if way == "tcp" else bind
+def run_with_two_hosts(what: Scenario, folder: Path, transport: str) -> tuple[Results, tuple[int, int]]:
+    """Run with two client hosts; return the results and, over tcp, the bytes (up, down) that a proxy counted."""
+    bind = f"ipc://{folder}/hub" if transport == "ipc" else "tcp://127.0.0.1:*"
+    with ServerThread(what, folder / "run", expect=2, bind=bind, transport=transport) as server:
+        with CountingProxy(server.port if transport == "tcp" else 0) as proxy:
+            endpoint = proxy.endpoint if transport == "tcp" else bind
             hosts = [ClientsThread(what, endpoint, HostRequest(evaluates=number == 0)) for number in range(2)]
             results = server.results()
             for host in hosts:
@@ -105,35 +107,35 @@ def in_memory(tmp_path_factory: pytest.TempPathFactory) -> dict[type[Bulky], Res
     return {each: run(bulky(each), tmp_path_factory.mktemp("memory") / "run") for each in (Bulky, Boastful)}
 
 
-def test_long_reports_count_in_memory(in_memory: dict[type[Bulky], Results]) -> None:
+def test_long_reports_are_counted_in_memory(in_memory: dict[type[Bulky], Results]) -> None:
     summary = in_memory[Bulky].summary
     assert summary["version"] == 3 and summary["refusals"] == {}
     assert summary["traffic"]["by_kind"]["report"]["bytes"] > 3 * 3 * 5 * MILLION
 
 
-@pytest.mark.parametrize("way", SOCKET_TRANSPORTS)
+@pytest.mark.parametrize("transport", SOCKET_TRANSPORTS)
 def test_long_reports_make_the_same_run_on_every_transport(
-    tmp_path: Path, in_memory: dict[type[Bulky], Results], way: str
+    tmp_path: Path, in_memory: dict[type[Bulky], Results], transport: str
 ) -> None:
-    results = run(bulky(), tmp_path / "run", placement=Placement(way, heartbeat_s=0.2))
+    results = run(bulky(), tmp_path / "run", placement=Placement(transport, heartbeat_s=0.2))
     assert same(results) == same(in_memory[Bulky])
 
 
-@pytest.mark.parametrize("way", ["ipc", "tcp"])
+@pytest.mark.parametrize("transport", ["ipc", "tcp"])
 def test_long_reports_of_two_processes_are_counted_to_the_byte(
-    tmp_path: Path, in_memory: dict[type[Bulky], Results], way: str
+    tmp_path: Path, in_memory: dict[type[Bulky], Results], transport: str
 ) -> None:
-    results, counted = by_two(bulky(), tmp_path, way)
+    results, counted = run_with_two_hosts(bulky(), tmp_path, transport)
     assert {name: results.summary[name] for name in SAME} == {name: in_memory[Bulky].summary[name] for name in SAME}
     ledger = bytes_on_wire(results, up=True), bytes_on_wire(results, up=False)
-    assert way != "tcp" or ledger == counted
+    assert transport != "tcp" or ledger == counted
 
 
-@pytest.mark.parametrize("way", ["memory", *SOCKET_TRANSPORTS])
-def test_reports_that_are_too_long_are_named_and_stop_nothing(
-    tmp_path: Path, in_memory: dict[type[Bulky], Results], way: str
+@pytest.mark.parametrize("transport", ["memory", *SOCKET_TRANSPORTS])
+def test_reports_that_are_too_long_are_refused_by_name_and_the_run_continues(
+    tmp_path: Path, in_memory: dict[type[Bulky], Results], transport: str
 ) -> None:
-    results = run(bulky(Boastful), tmp_path / "run", placement=Placement(way, heartbeat_s=0.2))
+    results = run(bulky(Boastful), tmp_path / "run", placement=Placement(transport, heartbeat_s=0.2))
     assert same(results) == same(in_memory[Boastful])
     summary, rows = results.summary, read_ledger(results.folder / "messages")
     assert summary["rounds"] == 3 and summary["version"] == 2
@@ -144,8 +146,8 @@ def test_reports_that_are_too_long_are_named_and_stop_nothing(
 
 
 @pytest.mark.slow
-def test_what_is_slow_to_come_counts_as_life(tmp_path: Path) -> None:
-    """Reports that take many heartbeats, at a megabyte a second."""
+def test_a_slow_long_message_counts_as_a_sign_of_life(tmp_path: Path) -> None:
+    """A report takes many heartbeats at one megabyte a second."""
     what = bulky(Boastful, participation={"clients": 2}, stop={"rounds": 1})
     with ServerThread(what, tmp_path / "run", heartbeat_s=0.1) as server, CountingProxy(server.port, MILLION) as proxy:
         host = ClientsThread(what, proxy.endpoint)
@@ -154,9 +156,10 @@ def test_what_is_slow_to_come_counts_as_life(tmp_path: Path) -> None:
     assert host.failure is None and server.watcher.gone == 0 and server.watcher.joined == 1
 
 
-async def test_strangers_may_send_no_more_than_in_any_other_run(tmp_path: Path) -> None:
-    """Of one message, whole or not: of a HELLO's length, and then they are hung up on; ZeroMQ itself cuts off what is
-    longer than a member's."""
+async def test_long_reports_do_not_raise_the_limit_for_strangers(tmp_path: Path) -> None:
+    """The limit is that of a HELLO, for a complete or partial message; then the connection is closed. ZeroMQ itself
+    cuts off
+    a message that is longer than a member's."""
     async with listening_hub("tcp", tmp_path, report_limit=50 * MILLION) as (hub, _):
         registration, port = FakeRegistration((0, 3)), int(hub.endpoint.rpartition(":")[2])
         hub.start(registration)

@@ -1,4 +1,4 @@
-"""Methods that look at what a network says: each against its paper's formula, written out sample by sample."""
+"""Methods that use a network's outputs, each against its paper's formula, evaluated sample by sample."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def problem() -> Problem:
 
 
 def away(problem: Problem, seed: int) -> NDArray[np.float32]:
-    """Another model than x₀, and not near it."""
+    """Return a model far from x₀, [d]."""
     x0 = problem.x0()
     return (x0 + np.random.default_rng(seed).normal(0, 0.1, x0.size)).astype(np.float32)
 
 
 def at_work(problem: Problem, name: str, **fields: Any) -> tuple[Any, Local]:
-    """A method, and a client in the middle of a round."""
+    """Return a method and a client's local state in the middle of a round."""
     algorithm = make(name, **fields)
     objective: Any = problem.objective(2, 5)
     x, start, previous = (away(problem, seed) for seed in range(3))
@@ -43,8 +43,8 @@ def at_work(problem: Problem, name: str, **fields: Any) -> tuple[Any, Local]:
     return algorithm.methods[0], Local({"x": start}, x, objective, plan, 10, memory, step=STEP)
 
 
-def said(problem: Any, x: NDArray[np.float32], inputs: Tensor) -> tuple[Tensor, Tensor]:
-    """Logits and features, [b, …], at a point, by the network itself."""
+def outputs(problem: Any, x: NDArray[np.float32], inputs: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the network's logits and features at the model x, [b, …]."""
     network, shapes = problem.task.network(), [p.shape for p in problem.flat.module.parameters()]
     own = problem.flat.views(torch.from_numpy(x.copy()))
     with torch.no_grad():
@@ -56,10 +56,10 @@ def said(problem: Any, x: NDArray[np.float32], inputs: Tensor) -> tuple[Tensor, 
 
 
 def expected(problem: Any, method: Any, local: Local) -> float:
-    """The whole loss of the batch in float64, sample by sample."""
+    """Return the loss of the batch in float64, computed sample by sample."""
     inputs, labels = local.objective.batch(STEP)  # type: ignore[attr-defined]
-    logits, features = (part.double() for part in said(problem, local.x, inputs))
-    received, taught = (part.double() for part in said(problem, local.start, inputs))
+    logits, features = (part.double() for part in outputs(problem, local.x, inputs))
+    received, taught = (part.double() for part in outputs(problem, local.start, inputs))
     total = 0.0
     for n, y in enumerate(labels.tolist()):
         q = logits[n].softmax(0)
@@ -76,14 +76,14 @@ def expected(problem: Any, method: Any, local: Local) -> float:
             own, theirs = logits[n][others].softmax(0), received[n][others].softmax(0)
             total += method.distillation * float((theirs * (theirs / own).log()).sum())
         if method.name == "moon":
-            _, before = (part.double() for part in said(problem, local.memory["moon.previous"], inputs))
+            _, before = (part.double() for part in outputs(problem, local.memory["moon.previous"], inputs))
             near, far = (
                 float(torch.exp(features[n] @ other[n] / features[n].norm() / other[n].norm() / 0.5))
                 for other in (taught, before)
             )
             total -= float(np.log(near / (near + far)))
     if method.name == "feddecorr":
-        with np.errstate(invalid="ignore"):  # a feature may be the same for all
+        with np.errstate(invalid="ignore"):  # a feature may be constant over the batch
             correlation = np.corrcoef(features.numpy(), rowvar=False)
         d = features.shape[1]
         total += len(labels) * method.decorrelation / d**2 * float(np.nansum(correlation**2))
@@ -97,21 +97,21 @@ def expected(problem: Any, method: Any, local: Local) -> float:
 
 
 def hybrid(problem: Any, local: Local, inputs: Tensor) -> list[Tensor]:
-    """Logits of networks whose first blocks are the client's and whose later ones the server's."""
-    found, module = [], problem.task.network()
-    own, theirs = (problem.flat.views(torch.from_numpy(x.copy())) for x in (local.x, local.start))
+    """Return the logits of networks whose first blocks are the client's and whose later blocks are the server's."""
+    logits, module = [], problem.task.network()
+    own, servers = (problem.flat.views(torch.from_numpy(x.copy())) for x in (local.x, local.start))
     sizes = [len(list(block.parameters())) for block in blocks(module)]
     for level in range(1, len(sizes)):
         first = sum(sizes[:level])
         with torch.no_grad():
             for number, parameter in enumerate(module.parameters()):
-                parameter.copy_(own[number] if number < first else theirs[number])
-            found.append(module(inputs))
-    return found
+                parameter.copy_(own[number] if number < first else servers[number])
+            logits.append(module(inputs))
+    return logits
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_the_loss_is_the_papers(problem: Any, name: str) -> None:
+def test_the_loss_follows_the_papers_formula(problem: Any, name: str) -> None:
     method, local = at_work(problem, name, **METHODS[name])
     losses: list[float] = []
 
@@ -128,8 +128,8 @@ def test_the_loss_is_the_papers(problem: Any, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_the_gradient_is_the_losses_slope(problem: Any, name: str) -> None:
-    """Along a direction, by a central difference, and with what is frozen left as it is."""
+def test_the_gradient_is_the_slope_of_the_loss(problem: Any, name: str) -> None:
+    """The reference is a central difference along a direction that leaves frozen parameters unchanged."""
     method, local = at_work(problem, name, **METHODS[name])
     direction = away(problem, 7) - problem.x0()
     direction /= np.linalg.norm(direction)
@@ -149,7 +149,7 @@ def test_the_gradient_is_the_losses_slope(problem: Any, name: str) -> None:
     assert slope == pytest.approx(difference, rel=0.03, abs=0.02)
 
 
-def test_a_class_that_a_client_has_none_of_gets_no_gradient_from_fedlc(problem: Any) -> None:
+def test_a_class_without_samples_gets_no_gradient_from_fedlc(problem: Any) -> None:
     method, local = at_work(problem, "fedlc")
     absent = np.flatnonzero(local.objective.counts() == 0)
     assert absent.size
@@ -159,7 +159,7 @@ def test_a_class_that_a_client_has_none_of_gets_no_gradient_from_fedlc(problem: 
     assert logits.grad is not None and logits.grad[:, absent].abs().max() == 0
 
 
-def test_moon_says_nothing_of_a_client_that_takes_part_for_the_first_time(problem: Any) -> None:
+def test_moon_adds_no_loss_when_a_client_takes_part_for_the_first_time(problem: Any) -> None:
     method, local = at_work(problem, "moon")
     local.memory.clear()
     loss = torch.tensor(1.0)
@@ -171,7 +171,7 @@ def test_moon_says_nothing_of_a_client_that_takes_part_for_the_first_time(proble
 @pytest.mark.parametrize(
     ("name", "off"), [("fedntd", "distillation"), ("feddecorr", "decorrelation"), ("moon", "contrast")]
 )
-def test_with_no_weight_a_method_is_fedavg(problem: Any, name: str, off: str) -> None:
+def test_a_method_with_weight_zero_is_fedavg(problem: Any, name: str, off: str) -> None:
     reports = []
     for algorithm in (make("fedavg", local_steps=3), make(name, local_steps=3, **{off: 0.0})):
         replica = algorithm.replica(problem.x0())

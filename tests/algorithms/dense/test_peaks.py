@@ -1,4 +1,5 @@
-"""The exchange of norms before an over-the-air sum: who is told what, what it costs, and that nothing loses it."""
+"""The exchange of maximum norms before an over-the-air sum: its messages, its bytes, and its survival of faults and
+crashes."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ def airy(name: str = "fedavg", channel: Any = AIR, **changes: Any) -> Scenario:
 
 
 def stormy() -> Scenario:
-    """Messages are lost and late, clients drop out and come and go, and many answers miss the deadline."""
+    """A scenario in which messages are lost or late, clients drop out, leave and return, and many reports miss the
+    deadline."""
     faults = [
         {"fault": "drop", "probability": 0.15},
         {"fault": "straggler", "fraction": 0.3, "factor": {"distribution": "constant", "value": 4.0}},
@@ -53,11 +55,11 @@ def rows_of(results: Results, kind: Kind) -> list[dict[str, int]]:
     return [{name: int(column[row]) for name, column in columns.items()} for row in here]
 
 
-# what a server says
+# the server's messages
 
 
 def gathered(norms: list[float]) -> tuple[Any, list[int]]:
-    """A coordinator whose cohort has reported vectors of such lengths, and the cohort."""
+    """Return a coordinator whose cohort has reported vectors with these norms, and the cohort."""
     algorithm = make("fedavg", channel=SILENT).sized(D)
     coordinator = joined_coordinator(4, 4, quorum=2, algorithm=algorithm, state=algorithm.first_state(START.copy))
     cohort = cohort_of(coordinator)
@@ -69,21 +71,21 @@ def gathered(norms: list[float]) -> tuple[Any, list[int]]:
     return coordinator, cohort
 
 
-def test_the_whole_cohort_is_told_the_largest_norm_of_those_who_were_heard() -> None:
+def test_the_whole_cohort_receives_the_largest_reported_norm() -> None:
     coordinator, cohort = gathered([0.5, 3.0, 1.0])
     coordinator.deadline_passed(coordinator.round)
     coordinator.take_outbox()
     coordinator.close_round()
-    told = coordinator.take_outbox()
-    assert [(envelope.kind, envelope.client, envelope.round, envelope.base) for envelope, _ in told] == [
+    outbox = coordinator.take_outbox()
+    assert [(envelope.kind, envelope.client, envelope.round, envelope.base) for envelope, _ in outbox] == [
         (Kind.PEAK, client, 0, 0) for client in cohort
     ], "the fourth too, who was not heard"
-    for envelope, tally in told:
+    for envelope, tally in outbox:
         (raw,) = envelope.body
         assert np.frombuffer(raw, "<f4") == pytest.approx([3.0], rel=1e-6) and tally.scalars == 1
 
 
-def test_a_round_without_a_commit_and_a_run_without_a_channel_have_no_peak() -> None:
+def test_a_round_without_a_commit_and_a_run_without_a_channel_send_no_peak() -> None:
     coordinator, _ = gathered([0.5])
     coordinator.deadline_passed(coordinator.round)
     coordinator.take_outbox()
@@ -94,12 +96,12 @@ def test_a_round_without_a_commit_and_a_run_without_a_channel_have_no_peak() -> 
     assert plain.take_outbox() == []
 
 
-# what it costs
+# bytes
 
 
 @pytest.mark.parametrize(("name", "vectors"), [("fedavg", 1), ("scaffold", 2)])
 def test_a_round_costs_the_bytes_of_the_exchange(tmp_path: Path, name: str, vectors: int) -> None:
-    """‖Δ_i‖ of each of M_t goes up and Δ_max comes down to each, 4 bytes a vector beside what msgpack needs."""
+    """Each client of M_t sends ‖Δ_i‖ and receives Δ_max: 4 bytes a vector in addition to msgpack's framing."""
     results = go(tmp_path / "run", airy(name))
     peaks, plans, reports = (rows_of(results, kind) for kind in (Kind.PEAK, Kind.PLAN, Kind.REPORT))
     whom = [{(row["round"], row["recipient"]) for row in rows} for rows in (peaks, plans)]
@@ -119,7 +121,7 @@ def test_a_round_costs_the_bytes_of_the_exchange(tmp_path: Path, name: str, vect
     assert with_norms.digest == without.digest, "at infinite SNR, with everybody, the same algorithm to the bit"
 
 
-def test_it_is_counted_as_bytes_down_in_the_table_and_of_each_client(tmp_path: Path) -> None:
+def test_a_peak_is_counted_as_bytes_down_in_the_table_and_for_each_client(tmp_path: Path) -> None:
     results = go(tmp_path / "run", airy())
     down = results.summary["traffic"]["down"]
     peaks, plans = rows_of(results, Kind.PEAK), rows_of(results, Kind.PLAN)
@@ -131,24 +133,24 @@ def test_it_is_counted_as_bytes_down_in_the_table_and_of_each_client(tmp_path: P
 
 def test_infinite_snr_over_the_air_is_fedzo_with_the_same_cohorts_to_the_bit(tmp_path: Path) -> None:
     fields: dict[str, Any] = {"name": "fedzo", "learning_rate": 0.05, "perturbations": 3, "local_steps": 2}
-    found = [
+    runs = [
         go(tmp_path / str(number), airy(algorithm={**fields, **channel}, participation={"clients": 8, "cohort": 3}))
         for number, channel in enumerate(({}, {"channel": SILENT}))
     ]
-    assert found[0].digest == found[1].digest and found[0].summary["version"] == 12
+    assert runs[0].digest == runs[1].digest and runs[0].summary["version"] == 12
 
 
-# that nothing loses it
+# faults and crashes
 
 
 def test_the_bits_and_the_messages_are_the_same_in_two_processes(tmp_path: Path) -> None:
     what = stormy()
-    here = run(what, tmp_path / "here")
-    there = run(what, tmp_path / "there", placement=Placement("tcp", workers=2))
-    assert outcome(here) == outcome(there)
-    fates = {row["fate"] for row in rows_of(here, Kind.PEAK)}
+    single = run(what, tmp_path / "here")
+    distributed = run(what, tmp_path / "there", placement=Placement("tcp", workers=2))
+    assert outcome(single) == outcome(distributed)
+    fates = {row["fate"] for row in rows_of(single, Kind.PEAK)}
     assert {Fate.DELIVERED, Fate.DROPPED} <= fates
-    assert 0 < here.summary["version"] < 20 and "unexpected" not in (here.folder / "log.jsonl").read_text()
+    assert 0 < single.summary["version"] < 20 and "unexpected" not in (single.folder / "log.jsonl").read_text()
 
 
 @pytest.mark.parametrize(
@@ -162,11 +164,11 @@ def test_the_bits_and_the_messages_are_the_same_in_two_processes(tmp_path: Path)
         (Bus, "_settle", 29, False),
     ],
 )
-def test_a_run_cut_off_again_and_again_ends_alike(
+def test_a_run_that_crashes_repeatedly_ends_with_the_same_results(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: type, method: str, first: int, before: bool
 ) -> None:
     what = stormy()
-    whole = outcome(run(what, tmp_path / "whole"))
+    uninterrupted = outcome(run(what, tmp_path / "whole"))
     in_flight, append = [0], Journal.append
 
     def look(self: Journal, entry: Entry) -> None:
@@ -176,7 +178,7 @@ def test_a_run_cut_off_again_and_again_ends_alike(
     for cuts in itertools.count():
         with monkeypatch.context() as patch:
             patch.setattr(Journal, "append", look)
-            # later each time, or a life could end where it began
+            # each crash is later than the last, so that every attempt makes progress
             cut_power(patch, owner, method, first + 3 * cuts, before=before)
             patch.setattr("seedbus.agents.launcher._ServerRun.tidy", lambda self: None)
             try:
@@ -185,4 +187,4 @@ def test_a_run_cut_off_again_and_again_ends_alike(
             except PowerCut:
                 pass
     assert cuts > 1 and in_flight[0] > 0, "a checkpoint has held some on their way"
-    assert outcome(results) == whole
+    assert outcome(results) == uninterrupted

@@ -1,4 +1,4 @@
-"""ZONE-S against its equations in float64: every z_i and λ_i, and the minimum that the server takes."""
+"""ZONE-S against its equations in float64: every z_i and λ_i, and the minimum that the server computes."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def losses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def estimate(client: int, round: int, at: Array, step: int = 0) -> Array:
     slope, key = Slope(client, round), seed_of(100 * round + client)
-    found: Array = equation4(lambda x: slope.at(x, step), at, key, 0.1, step=step, **ESTIMATOR)
-    return found
+    gradient: Array = equation4(lambda x: slope.at(x, step), at, key, 0.1, step=step, **ESTIMATOR)
+    return gradient
 
 
 def lagrangian(cohorts: Any, local_steps: int = 1, rho: float = 1 / ETA) -> tuple[Array, Array]:
-    """z after every round, [rounds, D], and λ_i in the end, [N, D]."""
-    z, multipliers, found = START.astype(np.float64), np.zeros((N, D)), []
+    """Return z after every round, [rounds, D], and the final λ_i, [N, D]."""
+    z, multipliers, models = START.astype(np.float64), np.zeros((N, D)), []
     for round, cohort in enumerate(cohorts):
         alpha = len(cohort) / N
         copies, new = np.tile(z, (N, 1)), multipliers.copy()
@@ -43,48 +43,49 @@ def lagrangian(cohorts: Any, local_steps: int = 1, rho: float = 1 / ETA) -> tupl
         # 0 = Σ −λ_i + ρ(z − z_i)
         z = (rho * copies + multipliers).sum(axis=0) / (N * rho)
         multipliers = new
-        found.append(z)
-    return np.array(found), multipliers
+        models.append(z)
+    return np.array(models), multipliers
 
 
 @pytest.mark.parametrize("cohorts", [COHORTS, EACH_ONE, [tuple(range(N))] * 5], ids=["some", "one", "all"])
 @pytest.mark.parametrize("local_steps", [1, 3])
-def test_it_is_the_minimum_of_the_augmented_lagrangian(cohorts: Any, local_steps: int) -> None:
-    truth, multipliers = lagrangian(cohorts, local_steps)
-    found = federate("zone-s", cohorts, **FIELDS | {"local_steps": local_steps})
-    assert np.abs(found.models - truth).max() < 2e-4
+def test_zone_s_minimises_the_augmented_lagrangian(cohorts: Any, local_steps: int) -> None:
+    expected, multipliers = lagrangian(cohorts, local_steps)
+    federation = federate("zone-s", cohorts, **FIELDS | {"local_steps": local_steps})
+    assert np.abs(federation.models - expected).max() < 2e-4
     for client in {client for cohort in cohorts for client in cohort}:
-        remembered = np.frombuffer(found.memory[client]["zone-s.lambda"], "<f4")
+        remembered = np.frombuffer(federation.memory[client]["zone-s.lambda"], "<f4")
         assert np.abs(remembered - multipliers[client]).max() < 1e-3 * np.abs(multipliers).max()
     plain = federate("fedzo", cohorts, **FIELDS | {"local_steps": local_steps}).models
-    assert (local_steps == 1 and len(cohorts) == 5) or np.abs(plain[-1] - truth[-1]).max() > 1e-2
+    assert (local_steps == 1 and len(cohorts) == 5) or np.abs(plain[-1] - expected[-1]).max() > 1e-2
 
 
-def test_with_one_client_a_round_it_is_saga() -> None:
-    """A table of everybody's last estimate; a step goes along the new one, less the old one, and the table's mean."""
-    z, table, found = START.astype(np.float64), np.zeros((N, D)), []
+def test_zone_s_with_one_client_a_round_is_saga() -> None:
+    """The reference keeps each client's last estimate; a step is the new estimate minus the old one plus the table's
+    mean."""
+    z, table, models = START.astype(np.float64), np.zeros((N, D)), []
     for round, (client,) in enumerate(EACH_ONE):
         fresh = estimate(client, round, z)
         z = z - ETA * (fresh - table[client] + table.mean(axis=0))
         table[client] = fresh
-        found.append(z)
-    assert np.abs(federate("zone-s", EACH_ONE, **FIELDS).models - np.array(found)).max() < 2e-4
+        models.append(z)
+    assert np.abs(federate("zone-s", EACH_ONE, **FIELDS).models - np.array(models)).max() < 2e-4
 
 
-def test_with_everybody_it_is_one_step_along_the_mean_of_estimates() -> None:
+def test_zone_s_with_all_clients_is_one_step_along_the_mean_estimate() -> None:
     everybody = [tuple(range(N))] * 6
-    found, plain = (federate(name, everybody, **FIELDS).models for name in ("zone-s", "fedzo"))
-    assert np.abs(found - plain).max() < 1e-5
-    assert np.abs(found[-1] - START).max() > 0.1
+    zone_s, fedzo = (federate(name, everybody, **FIELDS).models for name in ("zone-s", "fedzo"))
+    assert np.abs(zone_s - fedzo).max() < 1e-5
+    assert np.abs(zone_s[-1] - START).max() > 0.1
 
 
-def test_half_of_the_servers_step_is_half_of_the_way_and_the_same_multipliers() -> None:
-    whole, half = (federate("zone-s", COHORTS[:2], server_learning_rate=rate, **FIELDS) for rate in (1.0, 0.5))
-    assert np.abs(whole.models[0] - START - 2 * (half.models[0] - START)).max() < 1e-6
-    assert half.memory[0] == whole.memory[0]
+def test_halving_the_server_learning_rate_halves_the_step_and_keeps_the_multipliers() -> None:
+    full, half = (federate("zone-s", COHORTS[:2], server_learning_rate=rate, **FIELDS) for rate in (1.0, 0.5))
+    assert np.abs(full.models[0] - START - 2 * (half.models[0] - START)).max() < 1e-6
+    assert half.memory[0] == full.memory[0]
 
 
-def test_a_client_sends_one_vector_and_is_sent_one() -> None:
+def test_a_client_sends_and_receives_one_vector() -> None:
     algorithm = make("zone-s", **FIELDS).sized(D)
     replica, plan = algorithm.replica(START), algorithm.plan(0, 0, 0)
     report, _ = algorithm.local(replica, None, plan, Slope(0, 0))
@@ -93,6 +94,11 @@ def test_a_client_sends_one_vector_and_is_sent_one() -> None:
     assert algorithm.pack_commits([commit]).scalars == D
 
 
-def test_its_defaults_are_those_that_fedzos_authors_give() -> None:
-    made = make("zone-s")
-    assert (1 / made.learning_rate, made.smoothing, made.local_steps, made.weighting) == (500, 1e-3, 1, "uniform")
+def test_zone_s_has_the_defaults_of_fedzos_authors() -> None:
+    algorithm = make("zone-s")
+    assert (1 / algorithm.learning_rate, algorithm.smoothing, algorithm.local_steps, algorithm.weighting) == (
+        500,
+        1e-3,
+        1,
+        "uniform",
+    )

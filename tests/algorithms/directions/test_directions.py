@@ -1,4 +1,4 @@
-"""Directions: the stream's format, and every backend against the reference, bit for bit."""
+"""Directions: the format of the random stream, and every backend against the reference, bit for bit."""
 
 from __future__ import annotations
 
@@ -53,11 +53,13 @@ def same(left: np.ndarray, right: np.ndarray) -> bool:
         ),
     ],
 )
-def test_philox_answers_the_published_vectors(counter: tuple[int, ...], key: tuple[int, int], block: str) -> None:
+def test_philox_reproduces_the_published_test_vectors(
+    counter: tuple[int, ...], key: tuple[int, int], block: str
+) -> None:
     assert " ".join(f"{word:08x}" for word in philox4x32(np.array(counter, np.uint32), key)) == block
 
 
-def test_the_table_is_the_normal_quantiles_antisymmetric_to_the_bit() -> None:
+def test_the_table_holds_normal_quantiles_and_is_antisymmetric_to_the_bit() -> None:
     table = quantiles()
     upper = ndtri((np.arange(32768, 65536) + 0.5) / 65536).astype(np.float32)
     assert same(table[32768:], upper)
@@ -66,7 +68,7 @@ def test_the_table_is_the_normal_quantiles_antisymmetric_to_the_bit() -> None:
     assert not table.flags.writeable
 
 
-def test_the_table_has_the_moments_that_the_theory_asks_for() -> None:
+def test_the_table_has_the_moments_that_the_theory_requires() -> None:
     table = quantiles().astype(np.float64)
     assert table.sum() == 0
     assert np.mean(table**2) == pytest.approx(1, abs=2.1e-5)
@@ -82,7 +84,7 @@ def test_a_damaged_table_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @each_backend
 def test_gaussian_coordinates_are_quantiles_numbered_by_sixteen_bits(backend: Any) -> None:
-    """The documented layout, by hand, so that it never changes unnoticed."""
+    """The documented layout is computed by hand, so that a change is noticed."""
     z = drawn(backend("gaussian"), 64, seed=2**63 + 5, step=11, perturbation=13, start=128)
     for i in range(64):
         counter = np.array([(128 + i) // 8, 11, 13, DOMAIN["gaussian"]], np.uint32)
@@ -121,9 +123,9 @@ def test_coordinates_are_centred_of_unit_variance_and_uncorrelated(kind: Kind) -
 @each_kind
 @each_backend
 def test_a_direction_does_not_depend_on_where_its_block_starts(kind: Kind, backend: Any) -> None:
-    whole = drawn(backend(kind), 9000)
+    full = drawn(backend(kind), 9000)
     for start in (128, 1280, 4096, 8960):
-        assert same(drawn(backend(kind), 9000 - start, start=start), whole[start:])
+        assert same(drawn(backend(kind), 9000 - start, start=start), full[start:])
 
 
 # the arithmetic
@@ -140,7 +142,7 @@ def test_a_direction_does_not_depend_on_where_its_block_starts(kind: Kind, backe
     is_divided=st.booleans(),
     magnitude=st.sampled_from([1e-44, 1e-38, 1e-3, 1.0, 1e20, 3e38]),
 )
-def test_compiled_directions_are_the_reference_bit_for_bit(
+def test_compiled_directions_equal_the_reference_bit_for_bit(
     kind: Kind,
     size: int,
     groups: int,
@@ -170,7 +172,8 @@ def test_compiled_directions_are_the_reference_bit_for_bit(
 @each_kind
 @each_backend
 def test_products_are_rounded_before_they_are_added(kind: Kind, backend: Any) -> None:
-    """A fused multiply-add would keep the product's lost bits: a quarter of the coordinates would differ."""
+    """A fused multiply-add would keep bits that rounding the product drops; a quarter of the coordinates would
+    differ."""
     generator = np.random.default_rng(5)
     x, root = (generator.uniform(0.5, 2, 6000).astype(np.float32) for _ in range(2))
     scale, moved = np.float32(0.3), np.empty(6000, np.float32)
@@ -219,7 +222,7 @@ def test_a_vector_may_be_perturbed_in_place(kind: Kind, backend: Any) -> None:
     assert same(x, out)
 
 
-# what is refused
+# refusals
 
 
 @each_kind
@@ -236,7 +239,9 @@ def test_a_vector_may_be_perturbed_in_place(kind: Kind, backend: Any) -> None:
         ({"perturbation": -1}, "32 bits"),
     ],
 )
-def test_what_the_counter_cannot_say_is_refused(kind: Kind, backend: Any, stream: dict[str, int], reason: str) -> None:
+def test_numbers_that_the_counter_cannot_hold_are_refused(
+    kind: Kind, backend: Any, stream: dict[str, int], reason: str
+) -> None:
     with pytest.raises(ValueError, match=reason):
         drawn(backend(kind), 10, **stream)
 
@@ -266,6 +271,6 @@ def test_importing_the_package_imports_no_compiler_and_no_framework() -> None:
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
-def test_without_numba_the_reference_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_reference_is_used_where_numba_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "seedbus.algorithms.directions.numba_backend", None)
     assert type(directions.__wrapped__("gaussian")) is type(reference("gaussian"))

@@ -1,4 +1,4 @@
-"""Directions on many threads and in blocks of any size: never a different bit."""
+"""Directions are the same bits on any number of threads and in blocks of any size."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ each_kind = pytest.mark.parametrize("kind", ["gaussian", "rademacher"])
 @pytest.mark.parametrize("threads", [1, 2, 5])
 @pytest.mark.parametrize("block", [128, 4096, 16384])
 def test_neither_threads_nor_blocks_change_a_bit(kind: Kind, threads: int, block: int) -> None:
-    whole, parts = np.empty(20_011, np.float32), np.full(20_011, np.nan, np.float32)
+    single, parts = np.empty(20_011, np.float32), np.full(20_011, np.nan, np.float32)
     source = directions(kind)
-    source.accumulate(whole, [0.3, -1.7], seed=9, step=1)
+    source.accumulate(single, [0.3, -1.7], seed=9, step=1)
 
     def work(part: slice) -> None:
         source.accumulate(parts[part], [0.3, -1.7], seed=9, step=1, start=part.start)
 
-    for_blocks(whole.size, work, threads=threads, block=block)
-    assert parts.tobytes() == whole.tobytes()
+    for_blocks(single.size, work, threads=threads, block=block)
+    assert parts.tobytes() == single.tobytes()
 
 
 @pytest.mark.parametrize("threads", [1, 4])
@@ -37,7 +37,7 @@ def test_a_failure_in_one_block_is_raised_to_the_caller(threads: int) -> None:
         for_blocks(128 * 100, work, threads=threads, block=128)
 
 
-def test_blocks_within_blocks_do_not_wait_for_each_other() -> None:
+def test_nested_blocks_do_not_deadlock() -> None:
     counts = np.zeros(40)
 
     def outer(part: slice) -> None:
@@ -54,7 +54,7 @@ def test_blocks_within_blocks_do_not_wait_for_each_other() -> None:
     assert counts.tolist() == [1000] * 40
 
 
-def test_blocks_and_threads_that_make_no_sense_are_refused() -> None:
+def test_invalid_numbers_of_blocks_and_threads_are_refused() -> None:
     with pytest.raises(ValueError, match="multiple of 128"):
         for_blocks(1000, lambda part: None, block=100)
     with pytest.raises(ValueError, match="at least one"):

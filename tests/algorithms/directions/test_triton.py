@@ -36,7 +36,7 @@ def _running() -> Iterator[None]:
 
 
 def both(kind: Kind, size: int, method: str, *arguments: Any, **keywords: Any) -> list[np.ndarray]:
-    """What the reference and Triton make of a vector of NaNs."""
+    """Apply a method of the reference and of Triton to a vector of NaNs; return both results."""
     results = []
     for source in (reference(kind), OnDevice(kind)):
         out = np.full(size, np.nan, np.float32)
@@ -57,7 +57,7 @@ def both(kind: Kind, size: int, method: str, *arguments: Any, **keywords: Any) -
     is_divided=st.booleans(),
     magnitude=st.sampled_from([1e-44, 1e-38, 1e-3, 1.0, 1e20, 3e38]),
 )
-def test_triton_is_the_reference_bit_for_bit(
+def test_triton_equals_the_reference_bit_for_bit(
     kind: Kind,
     size: int,
     groups: int,
@@ -79,7 +79,7 @@ def test_triton_is_the_reference_bit_for_bit(
 
 
 @each_kind
-def test_subnormals_are_kept_and_overflow_is_the_same(kind: Kind) -> None:
+def test_subnormals_are_kept_and_overflow_agrees(kind: Kind) -> None:
     tiny, _ = both(kind, 3001, "perturb", np.zeros(3001, np.float32), 1e-41, perturbation=1, **STREAM)
     assert np.count_nonzero(tiny) > 2900 and np.abs(tiny).max() < np.finfo(np.float32).smallest_normal
     assert_alike(*both(kind, 3001, "perturb", np.zeros(3001, np.float32), 1e-41, perturbation=1, **STREAM))
@@ -95,7 +95,8 @@ def test_subnormals_are_kept_and_overflow_is_the_same(kind: Kind) -> None:
 
 @each_kind
 def test_products_are_rounded_before_they_are_added(kind: Kind) -> None:
-    """A fused multiply-add would keep the product's lost bits: a quarter of the coordinates would differ."""
+    """A fused multiply-add would keep bits that rounding the product drops; a quarter of the coordinates would
+    differ."""
     generator = np.random.default_rng(5)
     x, root = (generator.uniform(0.5, 2, 6000).astype(np.float32) for _ in range(2))
     z, ours = both(kind, 6000, "fill", perturbation=3, **STREAM)
@@ -110,9 +111,9 @@ def test_products_are_rounded_before_they_are_added(kind: Kind) -> None:
 def test_a_vector_may_be_perturbed_in_place(kind: Kind) -> None:
     x = np.linspace(0, 1, 5001, dtype=np.float32)
     expected, _ = both(kind, 5001, "perturb", x, 0.1, perturbation=3, **STREAM)
-    there = to_device(x)
-    TritonDirections(kind).perturb(there, there, 0.1, perturbation=3, **STREAM)
-    assert_alike(to_host(there), expected)
+    on_device = to_device(x)
+    TritonDirections(kind).perturb(on_device, on_device, 0.1, perturbation=3, **STREAM)
+    assert_alike(to_host(on_device), expected)
 
 
 def test_the_self_test_has_the_digest_of_every_other_backend() -> None:
@@ -122,8 +123,9 @@ def test_the_self_test_has_the_digest_of_every_other_backend() -> None:
 # bfloat16
 
 
-def test_what_is_written_as_bfloat16_is_rounded_once_to_nearest_even() -> None:
-    """Upper halves of every exponent, infinity's and the NaNs' too, with lower ones below, at and above the tie."""
+def test_bfloat16_output_is_rounded_once_to_nearest_even() -> None:
+    """The inputs have upper halves of every exponent, infinity and NaN included, and lower halves below, at and above
+    a tie."""
     uppers = np.arange(0, 1 << 16, 1 if HAS_GPU else 27, dtype=np.uint32) << np.uint32(16)
     x = np.concatenate([(uppers + np.uint32(lower)).view(np.float32) for lower in (0, 1, 0x7FFF, 0x8000, 0x8001)])
     expected = np.empty_like(x)
@@ -147,7 +149,7 @@ def test_a_bfloat16_model_is_perturbed_in_float32(kind: Kind) -> None:
         assert_alike(to_host(out), result)
 
 
-# what is refused
+# refusals
 
 
 @pytest.mark.parametrize(
@@ -160,12 +162,12 @@ def test_a_bfloat16_model_is_perturbed_in_float32(kind: Kind) -> None:
         ({"perturbation": -1}, "32 bits"),
     ],
 )
-def test_what_the_counter_cannot_say_is_refused(stream: dict[str, int], reason: str) -> None:
+def test_numbers_that_the_counter_cannot_hold_are_refused(stream: dict[str, int], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         OnDevice("gaussian").fill(np.empty(10, np.float32), **{"seed": 1, "step": 2, "perturbation": 3} | stream)
 
 
-def test_tensors_that_no_kernel_takes_are_refused() -> None:
+def test_tensors_that_no_kernel_supports_are_refused() -> None:
     out, source = torch.empty(10, device=DEVICE), TritonDirections("gaussian")
     for wrong, reason in (
         (torch.ones(9, device=DEVICE), "9 coordinates"),
@@ -187,7 +189,8 @@ def test_tensors_that_no_kernel_takes_are_refused() -> None:
 
 @pytest.mark.slow
 def test_no_machine_code_fuses_flushes_or_approximates(tmp_path: Path) -> None:
-    """What Triton compiles for a GPU, read without one: float32 arithmetic is rounded to nearest and by itself."""
+    """The code that Triton compiles for a GPU is inspected without one: each float32 operation rounds to nearest
+    separately."""
     pytest.importorskip("triton.backends.nvidia", reason="this Triton compiles for no NVIDIA GPU")
     script = Path(__file__).parents[2] / "support" / "triton_machine_code.py"
     environment = {**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
@@ -196,7 +199,7 @@ def test_no_machine_code_fuses_flushes_or_approximates(tmp_path: Path) -> None:
     for kernel, instructions in json.loads(done.stdout).items():
         arithmetic = {name for name in instructions if name.split(".")[0] in {"add", "sub", "mul", "div", "sqrt"}}
         if kernel.startswith("fused"):
-            assert "fma.rn.f32" in instructions  # so the others' lack of it means something
+            assert "fma.rn.f32" in instructions  # a positive control for the checks above
             continue
         assert arithmetic <= {f"{name}.rn.f32" for name in ("add", "sub", "mul", "div", "sqrt")}, kernel
         assert not {name for name in instructions if name.startswith(("fma", "mad")) or "ftz" in name}, kernel

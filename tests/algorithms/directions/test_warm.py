@@ -1,4 +1,4 @@
-"""Kernels are made ready before a run needs them, and whoever has to wait for that is told why."""
+"""Kernels are compiled before a run needs them, and a notice explains the wait."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ SENTENCE = "compiling kernels, once on this machine…"
 
 
 @pytest.fixture
-def misses(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Makes as many kernels as it is told be missing from the disk."""
+def missing_kernels(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return a function that simulates a number of kernels missing from the disk cache."""
     from numba.core import event
 
-    def fake(count: int) -> None:
+    def set_count(count: int) -> None:
         def use() -> None:
             for _ in range(count):
                 with event.trigger_event(COMPILING, data={}):
@@ -34,32 +34,32 @@ def misses(monkeypatch: pytest.MonkeyPatch) -> Any:
 
         monkeypatch.setattr(module, "use", use)
 
-    return fake
+    return set_count
 
 
 @pytest.mark.parametrize(("count", "times"), [(0, 0), (1, 1), (3, 1)])
-def test_it_is_told_once_and_only_if_something_is_compiled(misses: Any, count: int, times: int) -> None:
-    misses(count)
-    told: list[str] = []
-    warm(lambda: told.append("compiling"))
-    assert len(told) == times
+def test_a_notice_appears_once_and_only_if_something_is_compiled(missing_kernels: Any, count: int, times: int) -> None:
+    missing_kernels(count)
+    notices: list[str] = []
+    warm(lambda: notices.append("compiling"))
+    assert len(notices) == times
 
 
-def test_nothing_is_told_of_what_is_compiled_later(misses: Any) -> None:
+def test_no_notice_appears_for_what_is_compiled_later(missing_kernels: Any) -> None:
     from numba.core import event
 
-    misses(0)
-    told: list[str] = []
-    warm(lambda: told.append("compiling"))
+    missing_kernels(0)
+    notices: list[str] = []
+    warm(lambda: notices.append("compiling"))
     with event.trigger_event(COMPILING, data={}):
-        assert not told
+        assert not notices
 
 
 @pytest.mark.parametrize(("count", "is_terminal", "times"), [(2, True, 1), (0, True, 0), (2, False, 0)])
 def test_a_terminal_with_a_bar_shows_one_line_and_a_log_none(
-    misses: Any, count: int, is_terminal: bool, times: int
+    missing_kernels: Any, count: int, is_terminal: bool, times: int
 ) -> None:
-    misses(count)
+    missing_kernels(count)
     shown = io.StringIO()
     watcher = (Bar if is_terminal else Lines)(
         scenario(), Console(file=shown, force_terminal=is_terminal, color_system=None, width=100)
@@ -74,8 +74,8 @@ def test_a_machine_without_numba_has_nothing_to_compile(monkeypatch: pytest.Monk
     warm(lambda: pytest.fail("there is nothing to tell of"))
 
 
-def test_a_run_needs_no_kernel_that_was_not_made_ready(tmp_path: Path) -> None:
-    """In a process of its own: what other tests have loaded would hide what is missing."""
+def test_a_run_needs_no_kernel_that_was_not_compiled_beforehand(tmp_path: Path) -> None:
+    """It runs in a separate process: kernels that other tests have loaded would hide a missing one."""
     code = """
 import sys
 from pathlib import Path
@@ -102,7 +102,7 @@ print(before, loaded())
 
 
 @pytest.mark.slow
-def test_the_disk_is_filled_once(tmp_path: Path) -> None:
+def test_the_disk_cache_is_filled_once(tmp_path: Path) -> None:
     environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
     command = [sys.executable, "-m", "seedbus.algorithms.directions.warm"]
     first, second = (subprocess.run(command, env=environment, capture_output=True, text=True) for _ in range(2))

@@ -1,4 +1,4 @@
-"""DeComFL's own: momentum by hand, and the fields that it shares with its family."""
+"""DeComFL: its momentum computed by hand, and the fields that it shares with the other scalar-only algorithms."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def folded(algorithm: Any, *commits: ScalarCommit, dtype: Any = np.float32) -> A
 
 
 def test_two_steps_without_momentum_by_hand() -> None:
-    """Scalars times 1/P; p in ascending order, each product and each sum rounded by itself; then η."""
+    """Scalars are divided by P. Terms are added in ascending p, each product and sum is rounded separately, then η
+    applies."""
     x, scalars = x0(DIMENSION), np.array([[1.5, -0.7, 0.9], [0.3, 2.1, -1.1]], np.float32)
     for k in range(2):
         delta = np.zeros(DIMENSION, np.float32)
@@ -71,7 +72,7 @@ def test_equation_8_halves_the_first_step_at_beta_one_half() -> None:
     np.testing.assert_allclose(step[False], 2 * step[True], rtol=1e-12)
 
 
-def test_local_steps_begin_with_the_momentum_of_the_replica() -> None:
+def test_local_steps_start_with_the_momentum_of_the_replica() -> None:
     algorithm = make("decomfl", momentum=0.9, local_steps=2, perturbations=1, learning_rate=0.5)
     still, moving = algorithm.replica(x0(DIMENSION)), algorithm.replica(x0(DIMENSION))
     moving.fields["momentum"] += 1
@@ -99,12 +100,12 @@ def test_a_late_term_moves_x_by_its_weight_and_leaves_momentum_alone(momentum: f
     assert {name for name in both.fields if bits(both.fields[name]) != bits(on_time.fields[name])} == {"x"}
 
 
-# what travels
+# the wire
 
 
 @pytest.mark.parametrize("precision", ["float32", "float16", "bfloat16"])
-def test_a_client_steps_by_the_scalars_that_it_sends_and_not_by_those_that_it_measured(precision: str) -> None:
-    """The second step starts where a follower stands who folded the first step's scalars as they were received."""
+def test_a_client_steps_by_the_rounded_scalars_that_it_sends(precision: str) -> None:
+    """The second step starts from the model of a client that folded the first step's scalars as received."""
     sizes = {"local_steps": 2, "perturbations": 1, "learning_rate": 0.5, "smoothing": 2.0**-10}
     algorithm = make("decomfl", precision=precision, **sizes)
     plan, replica = algorithm.plan(0, 0, seed_of(1)), algorithm.replica(x0(DIMENSION))
@@ -157,7 +158,7 @@ def test_a_scalar_beyond_the_format_is_declined_before_it_is_sent(
     assert bits(replica) == before
 
 
-def test_a_loss_that_is_no_number_is_sent_and_refused() -> None:
+def test_a_loss_that_is_not_a_number_is_sent_and_refused() -> None:
     algorithm, objective = make("decomfl", precision="float16"), Steep(DIMENSION, 0, 0)
     objective.height = float("inf")
     plan = algorithm.plan(0, 0, 7)
@@ -179,8 +180,10 @@ def test_a_schedule_must_begin_at_round_0(field: str, schedule: dict[int, int]) 
 
 def test_a_schedule_holds_each_value_until_the_next_begins() -> None:
     doubling = {0: 25, 500: 50, 1000: 100, 2000: 200}
-    told = [make("decomfl", perturbations=doubling).plan(round, 0, 1).perturbations for round in (0, 499, 500, 2000)]
-    assert told == [25, 25, 50, 200]
+    scheduled = [
+        make("decomfl", perturbations=doubling).plan(round, 0, 1).perturbations for round in (0, 499, 500, 2000)
+    ]
+    assert scheduled == [25, 25, 50, 200]
     unsorted = make("decomfl", estimator={3: "central", 0: "forward"})
     assert [unsorted.evaluations(round) for round in (0, 2, 3)] == [11, 11, 20]
 
@@ -202,7 +205,7 @@ def test_a_schedule_holds_each_value_until_the_next_begins() -> None:
         ("momentum", -0.1),
     ],
 )
-def test_a_value_that_could_not_work_is_refused_by_the_name_of_its_field(field: str, value: object) -> None:
+def test_an_invalid_value_is_refused_by_the_name_of_its_field(field: str, value: object) -> None:
     with pytest.raises(ValidationError, match=field):
         make("decomfl", **{field: value})
 
@@ -230,16 +233,16 @@ def test_a_projection_is_the_gradient_times_the_direction(name: str, directions:
     if name == "hiso":
         replica.fields["hessian"][:] = np.linspace(0.5, 4, DIMENSION)
     plan, objective = algorithm.plan(0, 0, 7), Quadratic(DIMENSION, 2, 0)
-    found, _ = algorithm.local(replica, None, plan, objective)
+    report, _ = algorithm.local(replica, None, plan, objective)
     objective.point[:] = x0(DIMENSION)
-    gradient, root = objective.gradient(0).astype(np.float64), np.sqrt(replica.fields.get("hessian", 1.0))
+    gradient, sqrt_hessian = objective.gradient(0).astype(np.float64), np.sqrt(replica.fields.get("hessian", 1.0))
     for p in range(3):
         z = np.empty(DIMENSION, np.float32)
         reference(directions).fill(z, seed=7, step=0, perturbation=p)
-        assert found[0, p] == pytest.approx(float(gradient @ (z / root)), rel=1e-5)
+        assert report[0, p] == pytest.approx(float(gradient @ (z / sqrt_hessian)), rel=1e-5)
 
 
-def test_a_projection_is_what_finite_differences_come_near_to() -> None:
+def test_finite_differences_approximate_a_projection() -> None:
     fields = {"perturbations": 4, "local_steps": 2, "smoothing": 1e-2}
     exact, near = (make("decomfl", estimator=estimator, **fields) for estimator in ("projection", "central"))
     replica, plan = exact.replica(x0(100)), exact.plan(0, 0, 3)
@@ -247,6 +250,6 @@ def test_a_projection_is_what_finite_differences_come_near_to() -> None:
     np.testing.assert_allclose(reports[0], reports[1], rtol=1e-2, atol=1e-3)
 
 
-def test_a_projection_is_refused_where_no_copy_of_the_model_is_made() -> None:
+def test_a_projection_is_refused_without_a_copy_of_the_model() -> None:
     with pytest.raises(ValidationError, match="projection needs revert: copy"):
         make("decomfl", estimator="projection", revert="light")

@@ -1,4 +1,4 @@
-"""HiSo's own: what H learns, by hand and on average."""
+"""HiSo: the diagonal Hessian H by hand and on average."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_two_rounds_of_two_steps_by_hand(hessian_step: str) -> None:
 
 
 def test_the_mean_over_p_is_taken_first_and_squared_after() -> None:
-    """Where the two directions of a step cancel, H learns nothing but ε; squares, averaged, would not cancel."""
+    """Where the two directions of a step cancel, H learns only ε. An average of squares would not cancel."""
     ahead, u = folded(commit_of([[1.0, 1.0]]), nu=1.0, epsilon=1e-8), (drawn(1, 0, 0), drawn(1, 0, 1))
     np.testing.assert_allclose(ahead.fields["hessian"], ((u[0] + u[1]) / 2) ** 2, rtol=1e-5, atol=2e-8)
     assert np.abs(ahead.fields["hessian"] - (u[0] ** 2 + u[1] ** 2) / 2).max() > 0.1
@@ -71,7 +71,7 @@ def test_h_learns_from_the_step_and_not_from_the_learning_rate() -> None:
 
 
 def test_local_steps_all_use_the_hessian_of_the_round() -> None:
-    """Coordinates with H = 4 are probed half as far; the step in between does not change H."""
+    """Coordinates with H = 4 are perturbed half as far. The step in between does not change H."""
     algorithm = make("hiso", local_steps=2, perturbations=1, learning_rate=0.5, smoothing=2.0**-10, nu=0.5)
     replica, plan = algorithm.replica(x0(DIMENSION, np.float64)), algorithm.plan(0, 0, seed_of(1))
     replica.fields["hessian"][:] = 4
@@ -105,7 +105,7 @@ def test_h_begins_at_1_or_at_the_nearest_bound(clip: Any, start: float) -> None:
     assert set(folded(clip=clip).fields["hessian"].tolist()) == {start}
 
 
-def test_h_stays_above_0_when_the_loss_is_flat_for_ever() -> None:
+def test_h_stays_positive_on_a_flat_loss() -> None:
     flat = [commit_of([[0.0]], version) for version in range(1, 1_001)]
     hessian = folded(*flat, nu=0.5, epsilon=1e-20).fields["hessian"]
     np.testing.assert_allclose(hessian, 1e-20, rtol=1e-5)
@@ -124,21 +124,21 @@ def test_h_stays_above_0_when_the_loss_is_flat_for_ever() -> None:
         ({"momentum": 0.5}, "Extra inputs"),
     ],
 )
-def test_fields_that_make_no_sense_are_refused(fields: dict[str, Any], message: str) -> None:
+def test_invalid_fields_are_refused(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         make("hiso", **fields)
 
 
-def test_rademacher_directions_are_welcome_above_one_perturbation() -> None:
+def test_rademacher_directions_are_accepted_with_several_perturbations() -> None:
     assert make("hiso", directions="rademacher", perturbations=2).directions == "rademacher"
 
 
-# what H can know
+# information in H
 
 
 @pytest.mark.parametrize("nu", [0.02, 0.05])
-def test_h_without_information_spreads_as_its_null_says(nu: float) -> None:
-    """Equal scalars say nothing of any coordinate: all that H's spread shows is the noise of its own average."""
+def test_h_without_information_has_the_spread_of_the_null_hypothesis(nu: float) -> None:
+    """Equal scalars carry no information about coordinates, so the spread of H is the noise of its own average."""
     algorithm = make("hiso", nu=nu)
     log = [commit_of(np.full((1, 10), 5.0), version) for version in range(1, 401)]
     replica = folded(*log, nu=nu, dimension=20_001)
@@ -147,8 +147,8 @@ def test_h_without_information_spreads_as_its_null_says(nu: float) -> None:
     assert figures["hessian_mean"] == pytest.approx(math.sqrt(2.5), rel=0.05)  # where 25/10 is Δ²·H
 
 
-def test_h_beside_a_gradient_in_few_coordinates_spreads_beyond_its_null() -> None:
-    """At d = 20 and P = 100 the scalars do know: H tells the coordinates with a slope from those without."""
+def test_h_with_a_gradient_in_few_coordinates_spreads_beyond_the_null_hypothesis() -> None:
+    """At d = 20 and P = 100 the scalars carry information: H separates coordinates with a slope from those without."""
     algorithm, dimension = make("hiso", perturbations=100), 20
     replica, slopes = algorithm.replica(x0(dimension)), np.where(np.arange(dimension) < 2, 3.0, 0.0)
     for version in range(1, 101):
@@ -163,7 +163,7 @@ def test_h_beside_a_gradient_in_few_coordinates_spreads_beyond_its_null() -> Non
 
 
 @pytest.mark.parametrize(("nu", "null"), [(0.0, 0.0), (0.05, 0.1601), (0.5, 0.5774), (1.0, 1.0)])
-def test_the_null_is_the_spread_of_an_average_that_pulls_itself_back(nu: float, null: float) -> None:
+def test_the_null_spread_is_that_of_a_mean_reverting_average(nu: float, null: float) -> None:
     figures = make("hiso", nu=nu).diagnostics(folded())
     assert figures["hessian_cv_null"] == pytest.approx(null, abs=5e-5)
     assert figures["hessian_mean"] == 1 and figures["hessian_cv"] == 0

@@ -1,6 +1,6 @@
-"""A late term does to the model what the dense formula says, and to nothing else of it.
+"""A late term changes the model as the dense formula says, and changes no other field.
 
-In the float64 reference, with scalars and weights that float32 holds exactly: what is compared is the algebra.
+Replicas are float64 and scalars and weights are exact in float32, so the comparison covers the algebra.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ def decomfl(**fields: Any) -> Any:
     return make("decomfl", **{"learning_rate": RATE} | SHAPES | fields)
 
 
-def told(algorithm: Any, round: int, version: int) -> Any:
+def plan_of(algorithm: Any, round: int, version: int) -> Any:
     return algorithm.plan(round, version, seed_of(round))
 
 
-def said(plan: Any, client: int) -> Any:
-    """A client's scalars: multiples of 2⁻⁸, so that neither their sum nor a mean over four is ever rounded."""
+def scalars_of(plan: Any, client: int) -> Any:
+    """Return a client's scalars, [K, P]: multiples of 2⁻⁸, so that sums and means over four clients are exact."""
     generator = np.random.default_rng([plan.round, client])
     return (generator.integers(-999, 999, plan.shape) / 2**8).astype(np.float32)
 
@@ -49,7 +49,7 @@ def direction(plan: Any, scalars: Any) -> list[Any]:
 
 
 class Dense:
-    """The model as a vector that is moved by hand."""
+    """The model as a dense vector that is updated by the formula."""
 
     def __init__(self, beta: float, damping: float) -> None:
         self.x, self.m, self._beta, self._damping = x0(DIMENSION, np.float64), np.zeros(DIMENSION), beta, damping
@@ -61,7 +61,7 @@ class Dense:
             self.x = self.x - RATE * self.m
 
     def late(self, plan: Any, reports: Mapping[int, Any], weight: float) -> None:
-        """x ← x − η Σ_i weight·Δ(g_i): what each late client says, one by one."""
+        """Apply x ← x − η Σ_i weight·Δ(g_i) for each late client."""
         for report in reports.values():
             self.x = self.x - RATE * weight * sum(direction(plan, report))
 
@@ -73,57 +73,61 @@ def dense(momentum: Mapping[str, Any]) -> Dense:
 
 @each_variant
 def test_late_terms_move_the_model_as_the_dense_formula_says(momentum: dict[str, Any]) -> None:
-    """In every round four answer in time; two of the round before and one of two rounds before come late."""
-    algorithm, truth = decomfl(**momentum), dense(momentum)
-    plans = [told(algorithm, round, round) for round in range(ROUNDS)]
+    """In every round four clients report in time; two reports of the round before and one from two rounds before are
+    late."""
+    algorithm, reference = decomfl(**momentum), dense(momentum)
+    plans = [plan_of(algorithm, round, round) for round in range(ROUNDS)]
     log: list[ScalarCommit] = []
     for round, plan in enumerate(plans):
-        fresh = {client: said(plan, client) for client in range(4)}
+        fresh = {client: scalars_of(plan, client) for client in range(4)}
         overdue = []
         for since, who in ((2, (6,)), (1, (4, 5))):
             if round >= since:
                 old = plans[round - since]
-                overdue.append(LateReports(old, {client: said(old, client) for client in who}, 0.5**since / 8))
+                overdue.append(LateReports(old, {client: scalars_of(old, client) for client in who}, 0.5**since / 8))
         log.append(algorithm.aggregate(None, plan, fresh, late=overdue)[0])
-        truth.own(plan, fresh)
+        reference.own(plan, fresh)
         for late in overdue:
-            truth.late(late.plan, late.reports, late.weight)
+            reference.late(late.plan, late.reports, late.weight)
     assert {term.scalars.shape for term in log[-1].terms} == {(2, 8), (2, 1)}
     assert {commit.terms[-1].scalars.shape for commit in log} == {(1, 2), (3, 4), (2, 1), (2, 8)}
     for received in (log, algorithm.unpack_commits(over_the_wire(algorithm.pack_commits(log).body))):
         replica = algorithm.replica(x0(DIMENSION, np.float64))
         algorithm.apply(replica, received)
-        assert np.abs(truth.x - x0(DIMENSION, np.float64)).max() > 0.5
-        np.testing.assert_allclose(replica.x, truth.x, rtol=0, atol=1e-10)
+        assert np.abs(reference.x - x0(DIMENSION, np.float64)).max() > 0.5
+        np.testing.assert_allclose(replica.x, reference.x, rtol=0, atol=1e-10)
         if momentum:
-            np.testing.assert_allclose(replica.fields["momentum"], truth.m, rtol=0, atol=1e-10)
+            np.testing.assert_allclose(replica.fields["momentum"], reference.m, rtol=0, atol=1e-10)
 
 
 @each_variant
 def test_a_buffer_of_fresh_and_late_reports_is_their_weighted_mean(momentum: dict[str, Any]) -> None:
-    """Four of a buffer: two fresh with weight 1/4 each, two late with s/4."""
-    algorithm, truth = decomfl(**momentum), dense(momentum)
-    first, second = told(algorithm, 1, 0), told(algorithm, 2, 1)
-    fresh, late = {0: said(second, 0), 3: said(second, 3)}, {1: said(first, 1), 2: said(first, 2)}
+    """A buffer of four reports: two fresh with weight 1/4 each, two late with weight s/4 each."""
+    algorithm, reference = decomfl(**momentum), dense(momentum)
+    first, second = plan_of(algorithm, 1, 0), plan_of(algorithm, 2, 1)
+    fresh, late = (
+        {0: scalars_of(second, 0), 3: scalars_of(second, 3)},
+        {1: scalars_of(first, 1), 2: scalars_of(first, 2)},
+    )
     replica = algorithm.replica(x0(DIMENSION, np.float64))
     replica.version = 1
     overdue = [LateReports(first, late, 0.5 / 4)]
     algorithm.apply(replica, [algorithm.aggregate(None, second, fresh, share=0.5, late=overdue)[0]])
-    truth.own(second, fresh, share=0.5)
-    truth.late(first, late, 0.125)
-    np.testing.assert_allclose(replica.x, truth.x, rtol=0, atol=1e-10)
+    reference.own(second, fresh, share=0.5)
+    reference.late(first, late, 0.125)
+    np.testing.assert_allclose(replica.x, reference.x, rtol=0, atol=1e-10)
 
 
 @each_variant
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_momentum_does_not_advance_for_a_late_report(momentum: dict[str, Any], dtype: Any) -> None:
     algorithm = decomfl(**momentum)
-    first, second, third = (told(algorithm, round, round) for round in range(3))
-    own = [algorithm.aggregate(None, plan, {0: said(plan, 0)})[0] for plan in (first, second)]
-    late = [LateReports(first, {1: said(first, 1)}, 0.25)]
+    first, second, third = (plan_of(algorithm, round, round) for round in range(3))
+    own = [algorithm.aggregate(None, plan, {0: scalars_of(plan, 0)})[0] for plan in (first, second)]
+    late = [LateReports(first, {1: scalars_of(first, 1)}, 0.25)]
     plain, mixed = algorithm.replica(x0(DIMENSION, dtype)), algorithm.replica(x0(DIMENSION, dtype))
     algorithm.apply(plain, own)
-    algorithm.apply(mixed, [own[0], algorithm.aggregate(None, second, {0: said(second, 0)}, late=late)[0]])
+    algorithm.apply(mixed, [own[0], algorithm.aggregate(None, second, {0: scalars_of(second, 0)}, late=late)[0]])
     assert mixed.digests()["x"] != plain.digests()["x"]
     before = mixed.copy()
     algorithm.apply(mixed, [algorithm.aggregate(None, third, {}, share=0.0, late=late)[0]])
@@ -133,7 +137,7 @@ def test_momentum_does_not_advance_for_a_late_report(momentum: dict[str, Any], d
             assert replica.digests()["momentum"] == plain.digests()["momentum"]
 
 
-# commits of an asynchronous round, which may hold nothing of its own
+# commits of an asynchronous round, which may hold no report of that round
 
 
 @st.composite
@@ -142,11 +146,13 @@ def logs(draw: st.DrawFn) -> tuple[Any, list[ScalarCommit]]:
     algorithm = decomfl(**draw(st.sampled_from(VARIANTS)))
     plans, log = list[Any](), list[ScalarCommit]()
     for round in range(draw(st.integers(1, 7))):
-        plan = told(algorithm, round, len(log))
+        plan = plan_of(algorithm, round, len(log))
         fresh = draw(st.integers(0, 3))
         overdue = [
             LateReports(
-                plans[old], {client: said(plans[old], client) for client in range(draw(st.integers(1, 2)))}, weight
+                plans[old],
+                {client: scalars_of(plans[old], client) for client in range(draw(st.integers(1, 2)))},
+                weight,
             )
             for old in sorted(draw(st.sets(st.integers(0, round - 1), max_size=3)) if round else ())
             for weight in [draw(st.sampled_from([0.5, 0.1, 1.0, 3**-0.5]))]
@@ -154,46 +160,48 @@ def logs(draw: st.DrawFn) -> tuple[Any, list[ScalarCommit]]:
         plans.append(plan)
         if fresh or overdue:
             share = draw(st.sampled_from([1.0, 1 / 3])) if fresh and overdue else float(fresh > 0)
-            reports = {client: said(plan, client) for client in range(fresh)}
+            reports = {client: scalars_of(plan, client) for client in range(fresh)}
             log.append(algorithm.aggregate(None, plan, reports, share=share, late=overdue)[0])
     return algorithm, log
 
 
 @settings(deadline=None, max_examples=60)
 @given(logs(), st.sets(st.integers(0, 7)), st.booleans())
-def test_a_log_with_late_terms_folds_alike_however_it_travels_and_whoever_lags(
-    made: tuple[Any, list[ScalarCommit]], cuts: set[int], private: bool
+def test_a_log_with_late_terms_folds_to_the_same_bits_for_every_split_and_lag(
+    case: tuple[Any, list[ScalarCommit]], cuts: set[int], private: bool
 ) -> None:
-    algorithm, log = made
+    algorithm, log = case
     assert bits(algorithm.unpack_commits(over_the_wire(algorithm.pack_commits(log).body))) == bits(log)
-    whole = algorithm.replica(x0(DIMENSION))
+    direct = algorithm.replica(x0(DIMENSION))
     for commit in log:
-        algorithm.apply(whole, [commit])
-    assert [whole.version, *(commit.version for commit in log)] == [len(log), *range(1, len(log) + 1)]
+        algorithm.apply(direct, [commit])
+    assert [direct.version, *(commit.version for commit in log)] == [len(log), *range(1, len(log) + 1)]
     replicas = Replicas(algorithm, lambda: algorithm.replica(x0(DIMENSION)), private=private)
     for client, version in enumerate([*sorted(cut for cut in cuts if cut < len(log)), len(log)]):
         for stop in (version, len(log)):
             sent = algorithm.pack_commits(log[replicas.version(client) : stop]).body
             replicas.advance(client, algorithm.unpack_commits(over_the_wire(sent)), stop)
-        assert bits(replicas.get(client)) == bits(whole)
+        assert bits(replicas.get(client)) == bits(direct)
 
 
-def test_a_commit_of_late_reports_alone_says_of_which_round_it_is() -> None:
+def test_a_commit_of_late_reports_alone_names_its_round() -> None:
     algorithm = decomfl()
-    old, now = told(algorithm, 0, 0), told(algorithm, 4, 1)
-    commit, _ = algorithm.aggregate(None, now, {}, share=0.0, late=[LateReports(old, {0: said(old, 0)}, 0.5)])
+    old, now = plan_of(algorithm, 0, 0), plan_of(algorithm, 4, 1)
+    commit, _ = algorithm.aggregate(None, now, {}, share=0.0, late=[LateReports(old, {0: scalars_of(old, 0)}, 0.5)])
     (received,) = algorithm.unpack_commits(over_the_wire(algorithm.pack_commits([commit]).body))
     assert bits(received) == bits(commit)
     assert (received.round, received.version, [term.round for term in received.terms]) == (4, 2, [4, 0])
 
 
-def test_what_late_terms_cost_is_a_seed_their_scalars_and_a_weight_each() -> None:
+def test_a_late_term_costs_a_seed_its_scalars_and_a_weight() -> None:
     """Twenty ordinary commits of ten scalars, and the same with a late term each."""
     algorithm = decomfl(local_steps=1, perturbations=10)
-    plans = [told(algorithm, round, round) for round in range(21)]
-    plain = [algorithm.aggregate(None, plan, {0: said(plan, 0)})[0] for plan in plans]
+    plans = [plan_of(algorithm, round, round) for round in range(21)]
+    plain = [algorithm.aggregate(None, plan, {0: scalars_of(plan, 0)})[0] for plan in plans]
     late = [
-        algorithm.aggregate(None, now, {0: said(now, 0)}, late=[LateReports(old, {1: said(old, 1)}, 0.5)])[0]
+        algorithm.aggregate(None, now, {0: scalars_of(now, 0)}, late=[LateReports(old, {1: scalars_of(old, 1)}, 0.5)])[
+            0
+        ]
         for old, now in pairwise(plans)
     ]
     sizes = [size(algorithm.pack_commits(commits).body) for commits in (plain[1:], late)]

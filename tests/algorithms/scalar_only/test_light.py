@@ -1,4 +1,4 @@
-"""`revert: light`: the same bits as with copies of x, and never a second vector."""
+"""`revert: light` gives the same bits as copies of x and never allocates a second vector."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ networks = pytest.mark.parametrize("algorithm", NETWORKS.values(), ids=NETWORKS)
 steps = pytest.mark.parametrize("local_steps", [1, 3])
 
 
-class Apart(Quadratic):
-    """Asks for its coordinates in pieces that end anywhere, the first of them twice, as a tied layer does."""
+class LayerwiseQuadratic(Quadratic):
+    """Request the coordinates in pieces with arbitrary borders, the first piece twice, as a tied layer does."""
 
     cuts: tuple[int, ...] = (0, DIMENSION)
 
@@ -62,10 +62,10 @@ class Apart(Quadratic):
         self._vector: Vector | None = None
 
     def loss_at(self, step: int, fill: Callable[[slice, Vector], None]) -> float:
-        whole = np.full(DIMENSION, np.nan, np.float32)
+        point = np.full(DIMENSION, np.nan, np.float32)
         for begin, end in [*zip(self.cuts, self.cuts[1:], strict=False), self.cuts[:2]]:
-            fill(slice(begin, end), whole[begin:end])
-        self._vector = whole
+            fill(slice(begin, end), point[begin:end])
+        self._vector = point
         try:
             return self.loss(step)
         finally:
@@ -74,34 +74,36 @@ class Apart(Quadratic):
 
 def rounds(algorithm: Any, objective: Callable[[int, int], Any], start: Vector, count: int = 3) -> list[Any]:
     """The scalars that two clients report in each round, and the replica at the end."""
-    replica, found = algorithm.replica(start), []
+    replica, records = algorithm.replica(start), []
     for round in range(count):
         plan, before = algorithm.plan(round, replica.version, 99 + round), bits(replica)
         reports = algorithm.local_together(replica, [None] * 2, plan, [objective(client, round) for client in (0, 1)])
         assert bits(replica) == before
-        found.append(bits(reports))
+        records.append(bits(reports))
         commit, _ = algorithm.aggregate(None, plan, {client: report for client, (report, _) in enumerate(reports)})
         algorithm.apply(replica, [commit])
-    return [*found, bits(replica)]
+    return [*records, bits(replica)]
 
 
 @pytest.mark.parametrize(("name", "case"), CASES)
 @settings(deadline=None, max_examples=5)
 @given(st.sets(st.integers(1, DIMENSION - 1), max_size=6))
-def test_scalars_and_replicas_are_those_of_copies_wherever_layers_end(name: str, case: str, inner: set[int]) -> None:
-    def apart(client: int, round: int) -> Apart:
-        made = Apart(DIMENSION, client, round)
-        made.cuts = (0, *sorted(inner), DIMENSION)
-        return made
+def test_scalars_and_replicas_equal_those_with_copies_for_any_layer_borders(
+    name: str, case: str, inner: set[int]
+) -> None:
+    def layerwise(client: int, round: int) -> LayerwiseQuadratic:
+        objective = LayerwiseQuadratic(DIMENSION, client, round)
+        objective.cuts = (0, *sorted(inner), DIMENSION)
+        return objective
 
-    def together(client: int, round: int) -> Quadratic:
-        made = Quadratic(DIMENSION, client, round)
-        made.point = point
-        return made
+    def copying(client: int, round: int) -> Quadratic:
+        objective = Quadratic(DIMENSION, client, round)
+        objective.point = point
+        return objective
 
     fields, point = CONFIGURATIONS[name][case] | {"aggregation": "mean"}, np.zeros(DIMENSION, np.float32)
-    light = rounds(make(name, **fields, revert="light"), apart, x0())
-    assert light == rounds(make(name, **fields), together, x0())
+    light = rounds(make(name, **fields, revert="light"), layerwise, x0())
+    assert light == rounds(make(name, **fields), copying, x0())
 
 
 def test_an_objective_of_one_piece_is_refused_in_a_sentence() -> None:
@@ -122,68 +124,76 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.fixture
-def rooms(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many floats every vector has that models make from here on."""
-    made: list[int] = []
-    room = coordinates.aligned_zeros
+def allocations(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Record the size in floats of every vector that models allocate from here on."""
+    sizes: list[int] = []
+    aligned_zeros = coordinates.aligned_zeros
 
-    def counted(count: int) -> Vector:
-        made.append(count)
-        return room(count)
+    def recorded(count: int) -> Vector:
+        sizes.append(count)
+        return aligned_zeros(count)
 
-    monkeypatch.setattr(coordinates, "aligned_zeros", counted)
-    return made
+    monkeypatch.setattr(coordinates, "aligned_zeros", recorded)
+    return sizes
 
 
-def held(module: nn.Module) -> int:
+def allocated_floats(module: nn.Module) -> int:
     """Floats that a module's parameters keep in memory."""
     parts = {p.untyped_storage().data_ptr(): p.untyped_storage().nbytes() // 4 for p in module.parameters()}
     return sum(parts.values())
 
 
-def both(bind: Callable[[], Any], algorithm: dict[str, Any], local_steps: int) -> tuple[list[Any], list[Any], Any]:
-    """Rounds with copies and without, and the problem of the latter."""
-    found = []
+def copied_and_layerwise(
+    bind: Callable[[], Any], algorithm: dict[str, Any], local_steps: int
+) -> tuple[list[Any], list[Any], Any]:
+    """Run rounds with copies and layer by layer; return both results and the second problem."""
+    results = []
     for revert in ("copy", "light"):
         problem = bind()
-        chosen = make(**algorithm, local_steps=local_steps, learning_rate=0.01, revert=revert)
-        found.append(rounds(chosen, problem.objective, problem.x0(), 2))
-    return found[0], found[1], problem
+        configured = make(**algorithm, local_steps=local_steps, learning_rate=0.01, revert=revert)
+        results.append(rounds(configured, problem.objective, problem.x0(), 2))
+    return results[0], results[1], problem
 
 
 @networks
 @steps
 def test_a_cnns_scalars_are_the_same_bits_with_one_layer_in_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rooms: list[int], algorithm: dict[str, Any], local_steps: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, allocations: list[int], algorithm: dict[str, Any], local_steps: int
 ) -> None:
     mnist(tmp_path / "mnist")
     monkeypatch.setenv("SEEDBUS_DATA", str(tmp_path))
     task = Mnist(model="mnist-cnn", batch_size=8)
-    copied, light, problem = both(lambda: task.bind(seed=1, clients=2, partition=Iid()), algorithm, local_steps)
+    copied, light, problem = copied_and_layerwise(
+        lambda: task.bind(seed=1, clients=2, partition=Iid()), algorithm, local_steps
+    )
     assert light == copied
-    assert rooms == [28_938, 15_680 + 10 + 2 * LINE]  # the copy's point, and the last layer
-    assert held(problem.flat.module) <= 6
+    assert allocations == [28_938, 15_680 + 10 + 2 * LINE]  # the copy's point, and the last layer
+    assert allocated_floats(problem.flat.module) <= 6
 
 
 @pytest.mark.few(3)
 @networks
 @steps
 def test_a_language_models_scalars_are_the_same_bits_with_one_layer_in_memory(
-    opt: Path, texts: Path, rooms: list[int], algorithm: dict[str, Any], local_steps: int
+    opt: Path, texts: Path, allocations: list[int], algorithm: dict[str, Any], local_steps: int
 ) -> None:
     task = LanguageModel(model=str(opt), data=str(texts / "sst2"), batch_size=2)
-    copied, light, problem = both(lambda: task.bind(seed=1, clients=2, partition=Iid()), algorithm, local_steps)
+    copied, light, problem = copied_and_layerwise(
+        lambda: task.bind(seed=1, clients=2, partition=Iid()), algorithm, local_steps
+    )
     assert light == copied
     largest = max(p.numel() for p in problem.trained.module.parameters())
     d = problem.dimension
-    assert rooms == [d] * 4 + [largest + LINE]  # copies: x₀ and it once more to keep, the point; then x₀, and a layer
-    assert held(problem.trained.module) <= 40
+    assert allocations == [d] * 4 + [
+        largest + LINE
+    ]  # copies: x₀ and it once more to keep, the point; then x₀, and a layer
+    assert allocated_floats(problem.trained.module) <= 40
 
 
 @pytest.mark.parametrize("train", ["lora", "prefix", "layernorm"])
-def test_what_is_trained_of_a_frozen_model_may_be_made_layer_by_layer(opt: Path, texts: Path, train: str) -> None:
+def test_the_trained_part_of_a_frozen_model_is_perturbed_layer_by_layer(opt: Path, texts: Path, train: str) -> None:
     task = LanguageModel(model=str(opt), data=str(texts / "sst2"), batch_size=2, train={"kind": train})
-    copied, light, _ = both(
+    copied, light, _ = copied_and_layerwise(
         lambda: task.bind(seed=1, clients=2, partition=Iid()), {"name": "decomfl", "perturbations": 2}, 2
     )
     assert light == copied
@@ -191,30 +201,32 @@ def test_what_is_trained_of_a_frozen_model_may_be_made_layer_by_layer(opt: Path,
 
 @pytest.mark.few(6)
 @pytest.mark.parametrize("task", TASKS, ids=repr)
-def test_every_task_can_be_taken_part_in_either_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: Any) -> None:
+def test_every_task_works_with_and_without_copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: Any) -> None:
     all_sets(tmp_path)
     monkeypatch.setenv("SEEDBUS_DATA", str(tmp_path))
-    copied, light, _ = both(lambda: task.bind(seed=1, clients=2, partition=Iid()), NETWORKS["momentum"], 2)
+    copied, light, _ = copied_and_layerwise(
+        lambda: task.bind(seed=1, clients=2, partition=Iid()), NETWORKS["momentum"], 2
+    )
     assert light == copied
 
 
-def test_measuring_needs_no_memory_and_gives_the_same_before_and_after(rooms: list[int]) -> None:
+def test_measuring_needs_no_memory_and_gives_the_same_before_and_after(allocations: list[int]) -> None:
     problem: Any = Digits(model="cnn").bind(seed=1, clients=2, partition=Iid())
     x = problem.x0()
     before = problem.evaluate(x, "test")
     light = make("decomfl", revert="light")
     light.local(light.replica(x), None, light.plan(0, 0, 1), problem.objective(0, 0))
-    assert problem.evaluate(x, "test") == before and len(rooms) == 1
+    assert problem.evaluate(x, "test") == before and len(allocations) == 1
     named = problem.state_dict(x)
     assert np.array_equal(np.sort(np.concatenate([each.ravel() for each in named.values()])), np.sort(x))
     assert before["loss"] != problem.evaluate(x * np.float32(1.1), "test")["loss"]
 
 
-# x₀ of a model whose weights were let go
+# x₀ of a model whose weights were released
 
 
-def used(model: Path, texts: Path) -> Any:
-    """A problem whose weights were needed layer by layer, and are in memory no more."""
+def used_problem(model: Path, texts: Path) -> Any:
+    """Return a problem whose weights were used layer by layer and are no longer in memory."""
     task = LanguageModel(model=str(model), data=str(texts / "sst2"), batch_size=2)
     problem: Any = task.bind(seed=1, clients=2, partition=Iid())
     light = make("decomfl", revert="light")
@@ -223,14 +235,14 @@ def used(model: Path, texts: Path) -> Any:
 
 
 def test_x0_is_read_again(opt: Path, texts: Path) -> None:
-    problem = used(opt, texts)
+    problem = used_problem(opt, texts)
     fresh: Any = LanguageModel(model=str(opt), data=str(texts / "sst2")).bind(seed=1, clients=2, partition=Iid())
     assert problem.x0().tobytes() == fresh.x0().tobytes()
     assert problem.identity() == fresh.identity()
 
 
 def test_other_weights_in_the_same_files_are_refused(tmp_path: Path, texts: Path) -> None:
-    problem = used(write_model(tmp_path / "own"), texts)
+    problem = used_problem(write_model(tmp_path / "own"), texts)
     write_model(tmp_path / "own", seed=1)
     with pytest.raises(DataError, match="found other weights than when this process began; expected files that do not"):
         problem.x0()
@@ -238,20 +250,20 @@ def test_other_weights_in_the_same_files_are_refused(tmp_path: Path, texts: Path
 
 def test_a_process_keeps_no_x0_beside_its_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
     problem: Any = Digits(model="cnn", batch_size=8).bind(seed=1, clients=6, partition=Iid())
-    made: list[weakref.ref[Any]] = []
+    references: list[weakref.ref[Any]] = []
     x0 = problem.x0
 
-    def noted() -> Any:
-        made.append(weakref.ref(found := x0()))
-        return found
+    def recorded() -> Any:
+        references.append(weakref.ref(values := x0()))
+        return values
 
-    monkeypatch.setattr(problem, "x0", noted)
+    monkeypatch.setattr(problem, "x0", recorded)
     light, offer = make("decomfl", revert="light"), Offer(HOST, ((0, 5),), True, b"")
     process = Followers(offer, light, problem, split="test", verify_every=0, observer=EventRecorder(), gathers=True)
     process.welcome(encode(messages.welcome(light, HOST, 0, [0] * 7, []))[0])
     plans = [encode(messages.pack_plan(light, client, light.plan(0, 0, 7), [])[0])[0] for client in range(6)]
     assert {decode(answer).kind for (answer,) in process.handle_all(plans)} == {Kind.REPORT}
-    assert made and not any(each() is not None for each in made)
+    assert references and not any(each() is not None for each in references)
     assert len({id(process.host.replicas.get(client)) for client in range(6)}) == 1
 
 
@@ -259,7 +271,8 @@ def test_a_process_keeps_no_x0_beside_its_replicas(monkeypatch: pytest.MonkeyPat
 
 
 class Tied(nn.Module):
-    """A weight of its own around its layers, of which one is used twice and one shares the other's matrix."""
+    """A module with a weight outside its layers, a layer that is used twice, and a layer that shares the other's
+    matrix."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -269,46 +282,46 @@ class Tied(nn.Module):
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         hidden = self.first(self.first(inputs) * self.scale)
-        found: torch.Tensor = self.second(self.bend(hidden)) * self.scale
-        return found
+        outputs: torch.Tensor = self.second(self.bend(hidden)) * self.scale
+        return outputs
 
 
 def vector(module: nn.Module) -> tuple[Coordinates, Vector]:
-    made = Coordinates(module.requires_grad_(False), list(module.parameters()))
-    return made, made.values() + np.float32(0.25)
+    flat = Coordinates(module.requires_grad_(False), list(module.parameters()))
+    return flat, flat.values() + np.float32(0.25)
 
 
-def test_weights_around_layers_and_weights_of_two_layers_are_made_when_they_are_reached() -> None:
-    made, x = vector(Tied())
-    inputs, asked = torch.linspace(-1, 1, 6).view(2, 3), []
+def test_weights_outside_layers_and_shared_weights_are_made_when_they_are_used() -> None:
+    flat, x = vector(Tied())
+    inputs, spans = torch.linspace(-1, 1, 6).view(2, 3), []
 
     def fill(span: slice, out: Vector) -> None:
-        asked.append((span.start, span.stop))
+        spans.append((span.start, span.stop))
         out[:] = x[span]
 
-    found = made.loss_at(fill, lambda: made.module(inputs).sum())
-    assert asked == [(0, 3), (3, 12), (12, 15), (3, 12), (12, 15), (3, 12)]
-    with made.at(x), torch.inference_mode():
-        assert found == float(made.module(inputs).sum())
+    loss = flat.loss_at(fill, lambda: flat.module(inputs).sum())
+    assert spans == [(0, 3), (3, 12), (12, 15), (3, 12), (12, 15), (3, 12)]
+    with flat.at(x), torch.inference_mode():
+        assert loss == float(flat.module(inputs).sum())
 
 
-def test_a_layer_whose_weights_are_used_behind_its_back_is_named() -> None:
+def test_a_layer_whose_weights_are_used_without_calling_it_is_named() -> None:
     attention = nn.MultiheadAttention(4, 2).eval()  # it never calls its out_proj
-    made, x = vector(attention)
+    flat, x = vector(attention)
     with pytest.raises(TypeError, match="layer out_proj was not called"):
-        made.loss_at(lambda span, out: np.copyto(out, x[span]), lambda: attention(*[torch.ones(2, 1, 4)] * 3)[0].sum())
+        flat.loss_at(lambda span, out: np.copyto(out, x[span]), lambda: attention(*[torch.ones(2, 1, 4)] * 3)[0].sum())
 
 
 def test_a_forward_pass_that_fails_leaves_a_module_that_can_be_used() -> None:
-    made, x = vector(Tied())
+    flat, x = vector(Tied())
     with pytest.raises(RuntimeError):
-        made.loss_at(lambda span, out: np.copyto(out, x[span]), lambda: made.module(torch.ones(2, 5)).sum())
-    found = made.loss_at(lambda span, out: np.copyto(out, x[span]), lambda: made.module(torch.ones(2, 3)).sum())
-    assert np.isfinite(found)
-    assert not any(layer._forward_pre_hooks or layer._forward_hooks for layer in made.module.modules())
+        flat.loss_at(lambda span, out: np.copyto(out, x[span]), lambda: flat.module(torch.ones(2, 5)).sum())
+    loss = flat.loss_at(lambda span, out: np.copyto(out, x[span]), lambda: flat.module(torch.ones(2, 3)).sum())
+    assert np.isfinite(loss)
+    assert not any(layer._forward_pre_hooks or layer._forward_hooks for layer in flat.module.modules())
 
 
-def test_light_and_compiled_do_not_go_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_light_and_compiled_cannot_be_combined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("seedbus.models.images.problem.compiled", lambda loss, *_: loss)
     what = scenario(task={"name": "digits", "forward": "compiled"}, algorithm={"name": "decomfl", "revert": "light"})
     with pytest.raises(DataError, match=r"expected task\.forward: eager, or algorithm\.revert: copy"):
@@ -319,7 +332,7 @@ def test_light_and_compiled_do_not_go_together(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("verify", [False, True])
-def test_a_run_is_the_same_in_either_way(tmp_path: Path, verify: bool) -> None:
+def test_a_run_is_the_same_with_and_without_copies(tmp_path: Path, verify: bool) -> None:
     algorithm = {"name": "decomfl", "perturbations": 2, "local_steps": 2, "momentum": 0.5}
     what = {"task": {"name": "digits"}, "verify": verify, "stop": {"rounds": 4}}
     runs = [

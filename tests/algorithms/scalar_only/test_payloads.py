@@ -1,4 +1,4 @@
-"""What the scalar family costs on the wire, that it comes out as it went in, and that nothing else comes in."""
+"""Payloads of scalar-only algorithms: their size, their round trips, and the refusal of malformed bodies."""
 
 from __future__ import annotations
 
@@ -51,23 +51,23 @@ def test_fifty_missed_rounds_cost_little_more_than_their_seeds_and_scalars() -> 
 
 
 @pytest.mark.parametrize(("rounds", "overhead"), [(1, 26), (64, 31), (65, 56), (4_096, 2_048), (10_000, 5_000)])
-def test_what_a_catch_up_adds_to_its_seeds_and_scalars_does_not_grow_with_a_segment(rounds: int, overhead: int) -> None:
+def test_the_overhead_of_a_catch_up_does_not_grow_within_a_segment(rounds: int, overhead: int) -> None:
     assert len(msgpack.packb(wire.pack_commits(missed(rounds)).body)) <= rounds * 48 + overhead
 
 
 def test_a_plan_and_a_report_carry_one_seed_and_the_scalars() -> None:
-    told, answered = wire.pack_plan(PLAN), wire.pack_report(scalars(1, 10))
-    assert (told.seeds, told.scalars, answered.seeds, answered.scalars) == (1, 0, 0, 10)
-    assert len(msgpack.packb(told.body)) == 18
-    assert len(msgpack.packb(answered.body)) == 43
-    assert wire.count_scalars(answered.body) == 10
+    packed_plan, packed_report = wire.pack_plan(PLAN), wire.pack_report(scalars(1, 10))
+    assert (packed_plan.seeds, packed_plan.scalars, packed_report.seeds, packed_report.scalars) == (1, 0, 0, 10)
+    assert len(msgpack.packb(packed_plan.body)) == 18
+    assert len(msgpack.packb(packed_report.body)) == 43
+    assert wire.count_scalars(packed_report.body) == 10
 
 
 @each_short_form
 def test_a_short_scalar_is_two_bytes_in_reports_and_in_catch_ups(form: Format) -> None:
-    answered, caught_up = wire.pack_report(scalars(1, 10), form), wire.pack_commits(missed(50), form)
-    assert (answered.scalars, wire.count_scalars(answered.body, form)) == (10, 10)
-    assert len(msgpack.packb(answered.body)) == 23
+    packed_report, caught_up = wire.pack_report(scalars(1, 10), form), wire.pack_commits(missed(50), form)
+    assert (packed_report.scalars, wire.count_scalars(packed_report.body, form)) == (10, 10)
+    assert len(msgpack.packb(packed_report.body)) == 23
     assert len(msgpack.packb(caught_up.body)) == 50 * (8 + 20) + 27
 
 
@@ -75,7 +75,7 @@ def test_a_short_scalar_is_two_bytes_in_reports_and_in_catch_ups(form: Format) -
 
 
 @each_short_form
-def test_what_is_not_of_the_format_comes_out_rounded_and_what_is_as_it_was(form: Format) -> None:
+def test_scalars_outside_the_format_are_rounded_and_others_are_unchanged(form: Format) -> None:
     for body in (wire.pack_report(scalars(2, 5), form).body, wire.pack_report(scalars(2, 5, 50), form).body):
         once = wire.unpack_report(over_the_wire(body), PLAN, form)
         again = wire.unpack_report(over_the_wire(wire.pack_report(once, form).body), PLAN, form)
@@ -99,7 +99,7 @@ def terms(draw: st.DrawFn, round: int, weight: float) -> Term:
 
 @st.composite
 def logs(draw: st.DrawFn) -> list[ScalarCommit]:
-    """Commits that follow each other, of rounds that may not, with late terms of any weight."""
+    """Commits with consecutive versions, arbitrary ascending rounds, and late terms of any weight."""
     version, round = draw(st.integers(1, 2**31)), draw(st.integers(0, 2**31))
     log = []
     for _ in range(draw(st.integers(1, 5))):
@@ -110,20 +110,20 @@ def logs(draw: st.DrawFn) -> list[ScalarCommit]:
 
 
 @settings(deadline=None, max_examples=40)
-@given(log=logs(), turns=st.sampled_from([1, 1, 1, 14, 40]))
-def test_any_commits_come_out_as_they_went_in(log: list[ScalarCommit], turns: int) -> None:
+@given(log=logs(), mutations=st.sampled_from([1, 1, 1, 14, 40]))
+def test_any_commits_survive_a_round_trip(log: list[ScalarCommit], mutations: int) -> None:
     first = log[0].version
-    many = [dataclasses.replace(commit, version=first + i) for i, commit in enumerate(log * turns)]
+    many = [dataclasses.replace(commit, version=first + i) for i, commit in enumerate(log * mutations)]
     assert bits(wire.unpack_commits(over_the_wire(wire.pack_commits(many).body))) == bits(many)
 
 
 @pytest.mark.parametrize("rounds", [0, 1, 63, 64, 65, 4_097])
-def test_any_number_of_commits_comes_out_as_it_went_in(rounds: int) -> None:
+def test_any_number_of_commits_survives_a_round_trip(rounds: int) -> None:
     log = missed(rounds, 2, 1)
     assert bits(wire.unpack_commits(over_the_wire(wire.pack_commits(log).body))) == bits(log)
 
 
-def test_the_last_round_and_version_that_there_are_come_through() -> None:
+def test_the_highest_round_and_version_survive_a_round_trip() -> None:
     last = ScalarCommit(2**32 - 1, 2**32 - 1, 0.5, (Term(2**32 - 1, 2**64 - 1, scalars(1, 1)),))
     assert bits(wire.unpack_commits(wire.pack_commits([last]).body)) == bits([last])
 
@@ -134,8 +134,8 @@ def test_the_last_round_and_version_that_there_are_come_through() -> None:
 def segment(**columns: Any) -> list[Any]:
     """A catch-up of two commits with some columns replaced."""
     names = ("version", "counts", "rounds", "rates", "weights", "shapes", "seeds", "scalars")
-    whole = dict(zip(names, wire.pack_commits(missed(2, 1, 3)).body[0][0], strict=True))
-    return [[list((whole | columns).values())]]
+    defaults = dict(zip(names, wire.pack_commits(missed(2, 1, 3)).body[0][0], strict=True))
+    return [[list((defaults | columns).values())]]
 
 
 def f4(*values: float) -> bytes:
@@ -225,18 +225,18 @@ JUNK: list[Any] = [
 
 
 def places(body: Any) -> list[tuple[list[Any], int]]:
-    """Every element of a nested list, as the list that holds it and its index."""
-    found = [(body, i) for i in range(len(body))]
-    return found + [place for element in body if isinstance(element, list) for place in places(element)]
+    """Return every element of a nested list as (containing list, index)."""
+    elements = [(body, i) for i in range(len(body))]
+    return elements + [place for element in body if isinstance(element, list) for place in places(element)]
 
 
 def mutated(body: list[Any], draw: random.Random) -> list[Any]:
     """A body with one or two of its elements replaced, cut, grown, flipped, repeated, nested or left out."""
     body = copy.deepcopy(body)
     for _ in range(draw.randint(1, 2)):
-        if not (found := places(body)):
+        if not (elements := places(body)):
             break
-        holder, i = draw.choice(found)
+        holder, i = draw.choice(elements)
         element = holder[i]
         if isinstance(element, bytes) and element and draw.random() < 0.6:
             cut = draw.randrange(len(element))
@@ -253,10 +253,10 @@ def mutated(body: list[Any], draw: random.Random) -> list[Any]:
     return body
 
 
-def fuzzed(body: list[Any], unpack: Callable[[Any], Any], pack: Callable[[Any], Any], turns: int) -> int:
-    """How many mutations are refused; those that are not must be as good as what they were made from."""
+def fuzzed(body: list[Any], unpack: Callable[[Any], Any], pack: Callable[[Any], Any], mutations: int) -> int:
+    """Return the number of refused mutations; accepted ones must survive a round trip."""
     draw, refused = random.Random(7), 0
-    for _ in range(turns):
+    for _ in range(mutations):
         wrong = mutated(body, draw)
         try:
             accepted = unpack(wrong)
@@ -273,9 +273,9 @@ def test_ten_thousand_malformed_catch_ups_raise_bad_payload_and_nothing_else() -
         ScalarCommit(1, 4, 0.5, (Term(4, 1, scalars(1, 3)), late)),
         ScalarCommit(2, 6, 0.1, (Term(6, 2, scalars(2, 2)),)),
     ]
-    for log, turns in ((odd, 5_000), (missed(3), 4_000), (missed(66, 1, 1), 1_000)):
-        refused = fuzzed(wire.pack_commits(log).body, wire.unpack_commits, wire.pack_commits, turns)
-        assert refused > turns / 2
+    for log, mutations in ((odd, 5_000), (missed(3), 4_000), (missed(66, 1, 1), 1_000)):
+        refused = fuzzed(wire.pack_commits(log).body, wire.unpack_commits, wire.pack_commits, mutations)
+        assert refused > mutations / 2
 
 
 def test_ten_thousand_malformed_plans_and_reports_raise_bad_payload_and_nothing_else() -> None:

@@ -1,4 +1,4 @@
-"""The formats of scalars on the wire: against exact arithmetic, and against torch's over all of their patterns."""
+"""The formats of scalars on the wire against exact arithmetic, and against torch over all bit patterns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHORT: list[Precision] = ["float16", "bfloat16"]
 
 
 def every(name: Precision) -> tuple[np.ndarray, np.ndarray]:
-    """All patterns of a format of two bytes, as they are stored, and their values."""
+    """Return all bit patterns of a two-byte format and their values."""
     stored = PATTERNS.view(FORMATS[name].dtype)
     return stored, FORMATS[name].widen(stored)
 
@@ -41,7 +41,9 @@ def nearest(name: Precision, value: float) -> float:
     if value < 0 or (value == 0 and np.signbit(value)):
         return -nearest(name, -value)
     rungs = LADDERS[name]
-    beyond = 2 * Fraction(rungs[-1]) - Fraction(rungs[-2])  # where the next value would be; half way there is infinity
+    beyond = 2 * Fraction(rungs[-1]) - Fraction(
+        rungs[-2]
+    )  # where the next value would be; the midpoint rounds to infinity
     if Fraction(value) >= (Fraction(rungs[-1]) + beyond) / 2:
         return float("inf")
     above = int(np.searchsorted(rungs, value))
@@ -53,38 +55,38 @@ def rounded(name: Precision, value: float) -> float:
     return float(FORMATS[name].rounded([value])[0])
 
 
-def same(found: float, expected: float) -> bool:
-    return np.float64(found).tobytes() == np.float64(expected).tobytes()
+def same(actual: float, expected: float) -> bool:
+    return np.float64(actual).tobytes() == np.float64(expected).tobytes()
 
 
-def test_every_bfloat16_is_the_value_that_torch_has() -> None:
-    theirs = torch.from_numpy(PATTERNS.view(np.int16).copy()).view(torch.bfloat16).to(torch.float32).numpy()
-    assert every("bfloat16")[1].tobytes() == theirs.tobytes()
+def test_every_bfloat16_has_the_value_of_torch() -> None:
+    torch_values = torch.from_numpy(PATTERNS.view(np.int16).copy()).view(torch.bfloat16).to(torch.float32).numpy()
+    assert every("bfloat16")[1].tobytes() == torch_values.tobytes()
 
 
-def test_every_float16_is_the_value_that_torch_has() -> None:
-    theirs = torch.from_numpy(PATTERNS.view(np.float16).copy()).to(torch.float32).numpy()
-    ours = every("float16")[1]
-    assert (np.isnan(ours) == np.isnan(theirs)).all()
-    assert ours[~np.isnan(ours)].tobytes() == theirs[~np.isnan(ours)].tobytes()
+def test_every_float16_has_the_value_of_torch() -> None:
+    torch_values = torch.from_numpy(PATTERNS.view(np.float16).copy()).to(torch.float32).numpy()
+    values = every("float16")[1]
+    assert (np.isnan(values) == np.isnan(torch_values)).all()
+    assert values[~np.isnan(values)].tobytes() == torch_values[~np.isnan(values)].tobytes()
 
 
 @pytest.mark.parametrize("name", SHORT)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_every_pattern_comes_back_as_it_was(name: Precision, dtype: type) -> None:
+def test_every_pattern_survives_a_round_trip(name: Precision, dtype: type) -> None:
     stored, values = every(name)
     with np.errstate(invalid="ignore"):
         wide: np.ndarray = values.astype(dtype)
-    back = FORMATS[name].narrow(wide)
+    narrowed = FORMATS[name].narrow(wide)
     is_number = ~np.isnan(values)
-    assert back[is_number].tobytes() == stored[is_number].tobytes()
-    assert np.isnan(FORMATS[name].widen(back)[~is_number]).all()
+    assert narrowed[is_number].tobytes() == stored[is_number].tobytes()
+    assert np.isnan(FORMATS[name].widen(narrowed)[~is_number]).all()
     if name == "bfloat16" and dtype is np.float32:
-        assert back.tobytes() == stored.tobytes(), "a NaN keeps its bits"
+        assert narrowed.tobytes() == stored.tobytes(), "a NaN keeps its bits"
 
 
 def test_float32_rounds_to_bfloat16_as_torch_does_around_every_tie() -> None:
-    """Every half way between two neighbours, and the float32 on either side of it: all 65,536 patterns."""
+    """Inputs are the midpoints between all neighbours and the float32 on either side of each: all 65,536 patterns."""
     half = PATTERNS.astype(np.uint32) << 16 | 0x8000
     for beside in (-1, 0, 1):
         values = (half + np.uint32(beside % 2**32)).view(np.float32)
@@ -101,7 +103,8 @@ def test_two_million_float32_values_round_to_bfloat16_as_torch_does() -> None:
 
 @pytest.mark.parametrize("name", SHORT)
 def test_a_double_beside_a_tie_is_not_rounded_twice(name: Precision) -> None:
-    """By way of float32 each of these would become the tie itself, and half of them go the wrong way."""
+    """Rounded to float32 first, each of these would become the tie itself, and half of them would round the wrong
+    way."""
     rungs = LADDERS[name]
     wrong = 0
     for low, high in itertools.islice(itertools.pairwise(rungs), 0, None, 7):
@@ -134,12 +137,12 @@ def test_the_largest_value_is_the_last_before_infinity(form: Format) -> None:
 
 @pytest.mark.parametrize("form", FORMATS.values(), ids=str)
 def test_infinities_and_nans_stay_what_they_are(form: Format) -> None:
-    found = form.rounded([np.inf, -np.inf, np.nan, 0.0, -0.0])
-    assert found[:2].tolist() == [np.inf, -np.inf] and np.isnan(found[2])
-    assert np.signbit(found[3:]).tolist() == [False, True]
+    rounded_values = form.rounded([np.inf, -np.inf, np.nan, 0.0, -0.0])
+    assert rounded_values[:2].tolist() == [np.inf, -np.inf] and np.isnan(rounded_values[2])
+    assert np.signbit(rounded_values[3:]).tolist() == [False, True]
 
 
-def test_a_float32_travels_as_it_always_did() -> None:
+def test_a_float32_is_encoded_as_in_earlier_versions() -> None:
     values = np.random.default_rng(1).integers(0, 2**32, 10_000, dtype=np.uint32).view(np.float32)
     assert FORMATS["float32"].narrow(values).tobytes() == values.tobytes()
     assert [form.width for form in FORMATS.values()] == [4, 2, 2]

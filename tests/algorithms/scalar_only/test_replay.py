@@ -1,4 +1,4 @@
-"""The compiled replay against the definition that it is a twin of (`divisor`, `step` and `learn`), bit for bit."""
+"""The compiled replay equals its definition in Python (`divisor`, `step` and `learn`), bit for bit."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def algorithm_of(law: str, kind: Kind) -> Any:
     return make(name, directions=kind, **({"perturbations": 2} | fields))
 
 
-def log(
+def commits_of(
     length: int, *, steps: int = 2, perturbations: int = 3, magnitude: float = 1.0, is_late: bool = False
 ) -> list[ScalarCommit]:
     """Commits of which some weigh less than 1, and, if is_late, some hold terms of earlier rounds or nothing at all."""
@@ -62,7 +62,7 @@ def log(
 
 
 def replayed(algorithm: ScalarOnly, backend: Directions, commits: Sequence[ScalarCommit], start: Any) -> Replica:
-    """A replay that takes the compiled way or fails where there is a backend for it, and else the defined way."""
+    """Replay commits; fail unless the compiled path is used where a backend for it exists."""
     replica = algorithm.replica(start)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scalar, "directions", lambda kind: backend)
@@ -89,52 +89,52 @@ def same(left: Replica, right: Replica) -> bool:
     magnitude=st.sampled_from([0.0, 1e-42, 1e-20, 1.0, 1e12, 1e19, 1e38]),
     is_late=st.booleans(),
 )
-def test_the_compiled_replay_is_the_definition_bit_for_bit(
+def test_the_compiled_replay_equals_the_definition_bit_for_bit(
     law: str, kind: Kind, dimension: int, length: int, steps: int, perturbations: int, magnitude: float, is_late: bool
 ) -> None:
     algorithm = algorithm_of(law, kind)
-    commits = log(length, steps=steps, perturbations=perturbations, magnitude=magnitude, is_late=is_late)
-    ours, theirs = (replayed(algorithm, of(kind), commits, x0(dimension)) for of in (compiled, reference))
-    assert same(ours, theirs)
+    commits = commits_of(length, steps=steps, perturbations=perturbations, magnitude=magnitude, is_late=is_late)
+    actual, expected = (replayed(algorithm, of(kind), commits, x0(dimension)) for of in (compiled, reference))
+    assert same(actual, expected)
 
 
 @each_law
 @each_kind
-def test_a_replica_that_holds_no_numbers_any_more_is_folded_alike(law: str, kind: Kind) -> None:
-    """Infinities and what becomes of them: in x, m and H at the start, and by an overflow on the way."""
+def test_a_replica_with_infinities_and_nan_is_folded_to_the_same_bits(law: str, kind: Kind) -> None:
+    """Infinities and NaN occur in x, m and H at the start, and by an overflow during the replay."""
     algorithm, start = algorithm_of(law, kind), x0(1_003)
     start[::7], start[3::11], start[5::13] = np.inf, -np.inf, np.nan
-    commits = log(3) + [
+    commits = commits_of(3) + [
         ScalarCommit(version, version, 1e30, (Term(version, seed_of(version), np.full((2, 3), 3e38, np.float32)),))
         for version in range(4, 8)
     ]
-    ours, theirs = (replayed(algorithm, of(kind), commits, start) for of in (compiled, reference))
-    assert same(ours, theirs)
-    assert not np.isfinite(ours.x).any()
+    actual, expected = (replayed(algorithm, of(kind), commits, start) for of in (compiled, reference))
+    assert same(actual, expected)
+    assert not np.isfinite(actual.x).any()
 
 
 @each_law
 @each_kind
 @pytest.mark.parametrize(("threads", "block"), [(1, 128), (3, 1_152), (2, 65_536)])
 def test_neither_threads_nor_blocks_change_a_bit_of_it(law: str, kind: Kind, threads: int, block: int) -> None:
-    algorithm, commits = algorithm_of(law, kind), log(4, is_late=True)
-    whole, cut = (algorithm.replica(x0(20_011)) for _ in range(2))
-    algorithm.apply(whole, commits)
+    algorithm, commits = algorithm_of(law, kind), commits_of(4, is_late=True)
+    single, cut = (algorithm.replica(x0(20_011)) for _ in range(2))
+    algorithm.apply(single, commits)
     fold = fused(algorithm, compiled(kind), cut, commits)
     assert fold is not None
     for_blocks(cut.dimension, fold, threads=threads, block=block)
-    assert same(whole, cut)
+    assert same(single, cut)
 
 
 @pytest.mark.parametrize("law", ["momentum", "hessian"])
 def test_a_log_longer_than_one_call_takes_is_folded_to_its_end(law: str) -> None:
-    algorithm, commits = algorithm_of(law, "gaussian"), log(2 * COMMITS_PER_CALL + 3, steps=1, perturbations=2)
-    ours, theirs = (replayed(algorithm, of("gaussian"), commits, x0(130)) for of in (compiled, reference))
-    assert same(ours, theirs)
+    algorithm, commits = algorithm_of(law, "gaussian"), commits_of(2 * COMMITS_PER_CALL + 3, steps=1, perturbations=2)
+    actual, expected = (replayed(algorithm, of("gaussian"), commits, x0(130)) for of in (compiled, reference))
+    assert same(actual, expected)
     one_by_one = algorithm.replica(x0(130))
     for commit in commits:
         algorithm.apply(one_by_one, [commit])
-    assert same(ours, one_by_one)
+    assert same(actual, one_by_one)
 
 
 def test_a_commit_without_weight_moves_nothing() -> None:
@@ -145,29 +145,29 @@ def test_a_commit_without_weight_moves_nothing() -> None:
     assert same(replica, algorithm.replica(x0()))
 
 
-# who is folded by it
+# algorithms that the compiled replay supports
 
 
 class Doubled(DeComFL):
-    """A relative that says only in NumPy what it does differently."""
+    """A subclass that changes the update in NumPy only."""
 
     def step(self, block: Block, learning_rate: float) -> None:
         super().step(block, 2 * learning_rate)
 
 
 class Inherited(Doubled):
-    """Its update rule would be its grandfather's, and its step is its father's."""
+    """A subclass that inherits its update rule from its grandparent and its step from its parent."""
 
 
 class Stubborn(HiSo):
-    """A relative that learns nothing."""
+    """A subclass that learns nothing."""
 
     def learn(self, block: Block, is_last_step: bool) -> None:
         pass
 
 
 class Outspoken(Doubled):
-    """A relative whose update rule is newer than its step."""
+    """A subclass that overrides its update rule but not its step."""
 
     def update_rule(self) -> UpdateRule | None:
         return None if self.momentum else DeComFL.update_rule(self)
@@ -186,23 +186,21 @@ class Outspoken(Doubled):
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_a_relative_with_a_step_of_its_own_and_no_law_is_folded_by_its_step(
-    algorithm: ScalarOnly, is_fused: bool
-) -> None:
+def test_a_subclass_with_a_step_but_no_update_rule_is_folded_by_its_step(algorithm: ScalarOnly, is_fused: bool) -> None:
     replica = algorithm.replica(x0())
-    assert (fused(algorithm, directions("gaussian"), replica, log(2)) is not None) == is_fused
+    assert (fused(algorithm, directions("gaussian"), replica, commits_of(2)) is not None) == is_fused
 
 
-def test_a_relatives_own_step_is_what_moves_its_replicas() -> None:
-    ours, theirs = Doubled().replica(x0()), DeComFL().replica(x0())
-    commits = log(1)
-    Doubled().apply(ours, commits)
-    DeComFL().apply(theirs, [ScalarCommit(1, 0, 2 * commits[0].learning_rate, commits[0].terms)])
-    assert same(ours, theirs)
+def test_the_step_of_a_subclass_updates_its_replicas() -> None:
+    actual, expected = Doubled().replica(x0()), DeComFL().replica(x0())
+    commits = commits_of(1)
+    Doubled().apply(actual, commits)
+    DeComFL().apply(expected, [ScalarCommit(1, 0, 2 * commits[0].learning_rate, commits[0].terms)])
+    assert same(actual, expected)
 
 
 def test_float64_and_machines_without_a_compiler_are_folded_by_the_definition() -> None:
     algorithm = DeComFL()
     wide = algorithm.replica(x0(300, np.float64))
-    assert fused(algorithm, algorithm._backend(wide.x), wide, log(2)) is None
-    assert fused(algorithm, reference("gaussian"), algorithm.replica(x0()), log(2)) is None
+    assert fused(algorithm, algorithm._backend(wide.x), wide, commits_of(2)) is None
+    assert fused(algorithm, reference("gaussian"), algorithm.replica(x0()), commits_of(2)) is None

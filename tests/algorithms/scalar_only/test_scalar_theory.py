@@ -1,8 +1,9 @@
-"""The scalar path against federated learning as everybody writes it: models that travel, dense steps, averaged models.
+"""The scalar path against dense federated learning: models are sent, clients make dense steps, the server averages
+models.
 
 The dense recursion below is Appendix C of the HiSo paper with its last line replaced by equation 12. It shares with the
 package only the directions. Losses are multiples of 2⁻²² and μ is 2⁻¹⁰, so a gradient scalar has few enough bits for
-the mean over four clients to be exact in float32: what is compared is the algebra, not the rounding of the wire.
+the mean over four clients to be exact in float32: the comparison covers the algebra, not the rounding of the wire.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def dense_federation(
 
 
 def scalar_federation(algorithm: Any, cohorts: Sequence[Sequence[int]]) -> list[Any]:
-    """The same by scalars alone: every client has its own replica, and catches up only when it is asked."""
+    """The same by scalars alone: every client has its own replica and catches up only when it is selected."""
     followers = [algorithm.replica(x0(DIMENSION, np.float64)) for _ in range(CLIENTS)]
     log: list[Any] = []
     for round, cohort in enumerate(cohorts):
@@ -108,17 +109,17 @@ def cohorts() -> list[list[int]]:
         ("hiso", {"nu": 0.3, "hessian_step": "last"}, {"nu": 0.3, "last_only": True}),
     ],
 )
-def test_scalars_move_the_model_as_averaged_dense_models_do(
+def test_scalars_update_the_model_as_averaged_dense_models_do(
     steps: int, perturbations: int, name: str, hyperparameters: dict[str, Any], dense: dict[str, Any]
 ) -> None:
     shape = {"local_steps": steps, "perturbations": perturbations}
     algorithm = make(name, **shape, learning_rate=RATE, smoothing=SMOOTHING, **hyperparameters)
-    truth = dense_federation(cohorts(), steps=steps, perturbations=perturbations, **dense)
-    assert np.abs(truth["x"] - x0(DIMENSION, np.float64)).max() > 1e-2
+    expected = dense_federation(cohorts(), steps=steps, perturbations=perturbations, **dense)
+    assert np.abs(expected["x"] - x0(DIMENSION, np.float64)).max() > 1e-2
     for follower in scalar_federation(algorithm, cohorts()):
         assert follower.version == ROUNDS
         for field, vector in follower.fields.items():
-            np.testing.assert_allclose(vector, truth[field], rtol=0, atol=1e-10, err_msg=field)
+            np.testing.assert_allclose(vector, expected[field], rtol=0, atol=1e-10, err_msg=field)
 
 
 # (b) one round by hand
@@ -135,7 +136,7 @@ class Distance:
 
 
 def one_round_of_two_clients(algorithm: Any) -> tuple[Mapping[int, Any], Array]:
-    """Both start from x = (0, 0); ½‖x − (1, 0)‖² and ½‖x − (0, −2)‖². Returns the reports, and x afterwards."""
+    """Return the reports and x after a round from x = (0, 0) with losses ½‖x − (1, 0)‖² and ½‖x − (0, −2)‖²."""
     replica, plan = algorithm.replica(np.zeros(2)), algorithm.plan(0, 0, 1)
     centres = {0: [1.0, 0.0], 1: [0.0, -2.0]}
     reports = {client: algorithm.local(replica, None, plan, Distance(c))[0] for client, c in centres.items()}
@@ -147,7 +148,7 @@ def one_round_of_two_clients(algorithm: Any) -> tuple[Mapping[int, Any], Array]:
 TWO_STEPS = {"local_steps": 2, "perturbations": 1, "learning_rate": 0.1, "smoothing": 0.5}
 
 
-def test_a_round_of_two_clients_is_the_one_computed_by_hand() -> None:
+def test_a_round_of_two_clients_agrees_with_the_one_computed_by_hand() -> None:
     """z₀ = (−1.9573339, 1.2279462), z₁ = (1.9128218, 0.0318087), g = ⟨x − c, z⟩ + ¼‖z‖², x ← x − 0.1·g·z.
 
     client 0: g₀ = 1.9573339 + 1.3347520 = 3.2920859, x = (0.6443711, −0.4042504), g₁ = 0.2218614
@@ -163,7 +164,7 @@ def test_a_round_of_two_clients_is_the_one_computed_by_hand() -> None:
 
 
 class Aliasing(DeComFL):
-    """The mistake that the round above is there for: clients step on the model that they share, one after the other."""
+    """The mistake that the round above detects: clients step on a shared model, one after the other."""
 
     def local(self, replica: Any, memory: Any, plan: Any, objective: Any) -> tuple[Any, Any]:
         report, memory = super().local(replica, memory, plan, objective)
@@ -172,7 +173,7 @@ class Aliasing(DeComFL):
         return report, memory
 
 
-def test_clients_that_shared_one_model_would_be_caught() -> None:
+def test_clients_that_share_one_model_are_detected() -> None:
     reports, x = one_round_of_two_clients(Aliasing(**TWO_STEPS))
     np.testing.assert_allclose(reports[0], [[3.2920859], [0.2218614]], atol=1e-6)
     assert np.abs(reports[1] - [[3.7906444], [2.3830151]]).max() > 0.5
@@ -203,7 +204,7 @@ def test_hiso_that_learns_nothing_is_decomfl_to_the_bit() -> None:
 # (e), (f) the estimator
 
 
-def test_the_estimate_is_the_gradient_on_average() -> None:
+def test_the_estimate_is_unbiased_for_the_gradient() -> None:
     """E[g z] = ∇f. A round with η = 1 moves x by the mean of ten estimates: 600 rounds, five standard errors."""
     algorithm, dimension, rounds = make("decomfl", perturbations=10, learning_rate=1.0, estimator="central"), 5, 600
     start = algorithm.replica(x0(dimension))
@@ -240,8 +241,8 @@ def test_central_differences_are_exact_on_a_quadratic_and_forward_ones_off_by_ha
         np.testing.assert_allclose(report[0], slopes, rtol=1e-6)
 
 
-def test_the_mean_over_the_cohort_forgets_who_reported_what() -> None:
-    """fsum: scalars that would vanish in a running sum do not, in any order."""
+def test_the_mean_over_the_cohort_does_not_depend_on_the_order_of_clients() -> None:
+    """With fsum, scalars that would vanish in a running sum are kept, in any order."""
     algorithm = make("decomfl", perturbations=1)
     plan = algorithm.plan(0, 0, 1)
     scalars = [np.array([[value]], np.float32) for value in (1e12, 2.0**-17, -1e12, 2.0**-17)]

@@ -26,7 +26,7 @@ CASES = [
     pytest.param(name, fields, id=f"{name}-{title}")
     for name in ("decomfl", "hiso", "mezo")
     for title, fields in [("defaults", DEFAULTS), *CONFIGURATIONS[name].items()]
-    if "aggregation" not in fields  # which makes other scalars and no other replay
+    if "aggregation" not in fields  # changes the scalars, not the replay
 ]
 OF_EACH_KIND = [
     ("decomfl", {"directions": "rademacher"}),
@@ -36,7 +36,7 @@ OF_EACH_KIND = [
     ("hiso", {"hessian_step": "last", "clip": [0.9, 1.1]}),
 ]
 each = pytest.mark.parametrize(("name", "fields"), OF_EACH_KIND)
-if_fast = pytest.mark.skipif(False, reason="") if HAS_GPU else pytest.mark.slow  # the interpreter takes its time
+if_fast = pytest.mark.skipif(False, reason="") if HAS_GPU else pytest.mark.slow  # the interpreter is slow
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +46,7 @@ def _running() -> Iterator[None]:
 
 
 def log_of(takes_late: bool, scale: float = 1.0, rate: float = 0.1) -> list[ScalarCommit]:
-    """Four commits of several shapes and weights, late terms and a round without weight among them."""
+    """Return four commits of several shapes and weights, including late terms and a round with weight 0."""
     generator = np.random.default_rng(7)
 
     def term(round: int, steps: int, perturbations: int, weight: float = 1.0) -> Term:
@@ -64,7 +64,7 @@ def log_of(takes_late: bool, scale: float = 1.0, rate: float = 0.1) -> list[Scal
 
 
 def applied(algorithm: Any, commits: Sequence[ScalarCommit], start: Vector) -> dict[str, Vector]:
-    """The reference: what `apply` makes of a replica that begins at `start`."""
+    """Return the reference: the fields of a replica that starts at `start`, after `apply`."""
     replica = algorithm.replica(start)
     algorithm.apply(replica, commits)
     fields: dict[str, Vector] = replica.fields
@@ -74,7 +74,7 @@ def applied(algorithm: Any, commits: Sequence[ScalarCommit], start: Vector) -> d
 def replayed(
     algorithm: Any, parts: Sequence[Sequence[ScalarCommit]], start: Vector, types: Types | None = None
 ) -> dict[str, Vector]:
-    """What Triton makes of it, the commits folded in those parts."""
+    """Return the fields after Triton has folded the commits in the given parts."""
     types = types or {}
     tensors = {
         name: to_device(field).to(types.get(name, torch.float32))
@@ -86,18 +86,18 @@ def replayed(
 
 
 def narrowed(vector: Vector) -> Vector:
-    """The nearest bfloat16 of each coordinate, as float32."""
+    """Round each coordinate to the nearest bfloat16; return float32."""
     return NARROW.widen(NARROW.narrow(vector))
 
 
-def assert_all_alike(ours: dict[str, Vector], theirs: dict[str, Vector]) -> None:
-    assert set(ours) == set(theirs)
-    for name in theirs:
-        assert_alike(ours[name], theirs[name])
+def assert_all_alike(actual: dict[str, Vector], expected: dict[str, Vector]) -> None:
+    assert set(actual) == set(expected)
+    for name in expected:
+        assert_alike(actual[name], expected[name])
 
 
-def differing(ours: dict[str, Vector], theirs: dict[str, Vector]) -> int:
-    return sum(int(np.count_nonzero(ours[name] != theirs[name])) for name in theirs)
+def differing(actual: dict[str, Vector], expected: dict[str, Vector]) -> int:
+    return sum(int(np.count_nonzero(actual[name] != expected[name])) for name in expected)
 
 
 # float32
@@ -105,11 +105,11 @@ def differing(ours: dict[str, Vector], theirs: dict[str, Vector]) -> int:
 
 @if_fast
 @pytest.mark.parametrize(("name", "fields"), CASES)
-def test_replay_is_apply_bit_for_bit(name: str, fields: dict[str, Any]) -> None:
+def test_replay_equals_apply_bit_for_bit(name: str, fields: dict[str, Any]) -> None:
     run = rehearse(make(name, **{"perturbations": 2} | fields), 6, dimension=DIMENSION)
-    ours = replayed(run.algorithm, [run.commits], x0(DIMENSION))
-    assert_all_alike(ours, run.replica.fields)
-    assert not np.array_equal(ours["x"], x0(DIMENSION))
+    actual = replayed(run.algorithm, [run.commits], x0(DIMENSION))
+    assert_all_alike(actual, run.replica.fields)
+    assert not np.array_equal(actual["x"], x0(DIMENSION))
 
 
 @each
@@ -129,27 +129,27 @@ def test_late_terms_and_weights_are_folded_as_apply_does(name: str, fields: dict
 @if_fast
 @each
 @pytest.mark.parametrize(("scale", "rate"), [(1e30, 1e10), (1e-38, 1e-3), (3e38, 1e3)])
-def test_what_overflows_or_is_subnormal_is_alike(name: str, fields: dict[str, Any], scale: float, rate: float) -> None:
+def test_overflows_and_subnormals_agree_with_apply(
+    name: str, fields: dict[str, Any], scale: float, rate: float
+) -> None:
     algorithm = make(name, **fields)
     log, start = log_of(algorithm.takes_late, scale, rate), x0(DIMENSION) * np.float32(1e-38)
-    theirs = applied(algorithm, log, start)
-    assert_all_alike(replayed(algorithm, [log], start), theirs)
-    assert np.isfinite(theirs["x"]).all() == (scale < 1)
+    expected = applied(algorithm, log, start)
+    assert_all_alike(replayed(algorithm, [log], start), expected)
+    assert np.isfinite(expected["x"]).all() == (scale < 1)
 
 
 @pytest.mark.few(4)
 @each
 @pytest.mark.parametrize("types", [{"x": torch.bfloat16}, ALL_NARROW])
-def test_it_does_not_matter_how_many_commits_are_folded_at_a_time(
-    name: str, fields: dict[str, Any], types: Types
-) -> None:
+def test_the_number_of_commits_folded_at_a_time_changes_no_bit(name: str, fields: dict[str, Any], types: Types) -> None:
     algorithm = make(name, **fields)
     log, start = log_of(algorithm.takes_late), narrowed(x0(DIMENSION))
-    whole = replayed(algorithm, [log], start, types)
-    assert_all_alike(replayed(algorithm, [log[:1], [], log[1:3], log[3:]], start, types), whole)
+    at_once = replayed(algorithm, [log], start, types)
+    assert_all_alike(replayed(algorithm, [log[:1], [], log[1:3], log[3:]], start, types), at_once)
 
 
-def test_a_model_of_no_coordinates_and_a_log_of_no_commits_are_left_alone() -> None:
+def test_an_empty_model_and_an_empty_log_are_left_unchanged() -> None:
     algorithm, nothing = make("decomfl"), np.empty(0, np.float32)
     assert replayed(algorithm, [log_of(True)], nothing)["x"].size == 0
     assert_alike(replayed(algorithm, [[]], x0(DIMENSION))["x"], x0(DIMENSION))
@@ -159,7 +159,7 @@ def test_a_model_of_no_coordinates_and_a_log_of_no_commits_are_left_alone() -> N
 
 
 class Settling:
-    """Directions that round a block's fields to what they are stored in whenever a global step begins."""
+    """Directions that round a block's fields to their storage type at the start of each global step."""
 
     def __init__(self, source: Any, fields: Mapping[str, Vector], types: Types) -> None:
         self._source, self._fields, self._types = source, fields, types
@@ -175,7 +175,7 @@ class Settling:
 
 
 def settled(monkeypatch: pytest.MonkeyPatch, types: Types) -> None:
-    """From here on `apply` keeps fields in those types: the rule of bfloat16, said in terms of the reference."""
+    """Make `apply` keep fields in the given types: the bfloat16 rule in terms of the reference."""
     fold = ScalarOnly._fold
 
     def folding(self: ScalarOnly, block: Any, backend: Any, commit: ScalarCommit, term: Term) -> None:
@@ -196,17 +196,17 @@ def test_bfloat16_is_rounded_after_every_global_step(
 ) -> None:
     algorithm = make(name, **fields)
     log, start = log_of(algorithm.takes_late), narrowed(x0(DIMENSION))
-    ours, wide = replayed(algorithm, [log], start, types), applied(algorithm, log, start)
+    actual, wide = replayed(algorithm, [log], start, types), applied(algorithm, log, start)
     settled(monkeypatch, types)
-    assert_all_alike(ours, applied(algorithm, log, start))
+    assert_all_alike(actual, applied(algorithm, log, start))
     once = {field: narrowed(wide[field]) if field in types else wide[field] for field in wide}
-    assert differing(ours, once) > DIMENSION // 20  # one rounding at the end is something else
+    assert differing(actual, once) > DIMENSION // 20  # a single rounding at the end gives other bits
 
 
-# what is refused
+# refusals
 
 
-def test_fields_that_are_not_the_algorithms_are_refused() -> None:
+def test_fields_that_the_algorithm_does_not_have_are_refused() -> None:
     x = torch.zeros(DIMENSION, device=DEVICE)
     with pytest.raises(ValueError, match=r"HiSo has \['hessian', 'x'\], not \['x'\]"):
         replay({"x": x}, make("hiso"), log_of(False))
@@ -220,10 +220,10 @@ def test_a_gap_between_commits_is_refused() -> None:
         replay({"x": torch.zeros(DIMENSION, device=DEVICE)}, make("decomfl"), [log[0], log[2]])
 
 
-def test_an_algorithm_that_might_move_x_otherwise_is_refused() -> None:
+def test_an_algorithm_with_its_own_step_is_refused() -> None:
     class Sideways(type(make("decomfl"))):  # type: ignore[misc]
         def step(self, block: Any, learning_rate: float) -> None:
-            """Not what the rule of its father says."""
+            """Differ from the update rule of the parent class."""
 
     with pytest.raises(TypeError, match="Sideways has no replay on a GPU"):
         replay({"x": torch.zeros(DIMENSION, device=DEVICE)}, Sideways(), log_of(True))

@@ -1,4 +1,4 @@
-"""Keys: their files, the table of those that a server lets in, and who comes in by them."""
+"""Keys: their files, the table of authorised keys, and the processes that they admit."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def umask(request: pytest.FixtureRequest) -> Iterator[None]:
     os.umask(before)
 
 
-def test_a_secret_key_is_its_owners_whatever_the_umask(tmp_path: Path, umask: None) -> None:
+def test_a_secret_key_is_readable_by_its_owner_only_for_any_umask(tmp_path: Path, umask: None) -> None:
     pair = KeyPair.new()
     pair.save(tmp_path, "one")
     write_table(tmp_path / TABLE, [Entry("one", pair.public)])
@@ -62,27 +62,27 @@ def test_a_secret_key_is_its_owners_whatever_the_umask(tmp_path: Path, umask: No
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o644, 0o610])
-def test_a_secret_that_others_may_read_is_refused(tmp_path: Path, mode: int) -> None:
+def test_a_secret_key_readable_by_others_is_refused(tmp_path: Path, mode: int) -> None:
     KeyPair.new().save(tmp_path, "one")
     (tmp_path / "one.secret").chmod(mode)
     with pytest.raises(BadKey, match=rf"one\.secret cannot be used \(others may read it \(mode {mode:o}\)\); expected"):
         KeyPair.load(tmp_path / "one.secret")
 
 
-@pytest.mark.parametrize("way", ["file", "link"])
-def test_a_secret_is_never_written_over_what_is_there(tmp_path: Path, way: str) -> None:
+@pytest.mark.parametrize("kind", ["file", "link"])
+def test_a_secret_key_never_overwrites_a_file(tmp_path: Path, kind: str) -> None:
     dear = tmp_path / "dear"
     dear.write_text("dear")
     secret = tmp_path / "keys" / "one.secret"
     secret.parent.mkdir()
-    secret.symlink_to(dear) if way == "link" else secret.write_text("dear")
+    secret.symlink_to(dear) if kind == "link" else secret.write_text("dear")
     with pytest.raises(BadKey, match="it is there already"):
         KeyPair.new().save(secret.parent, "one")
     assert dear.read_text() == secret.read_text() == "dear"
 
 
 @pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
-def test_a_table_that_others_may_write_lets_nobody_in(tmp_path: Path, mode: int) -> None:
+def test_a_table_writable_by_others_admits_no_key(tmp_path: Path, mode: int) -> None:
     path, public = tmp_path / TABLE, "a" * 40
     write_table(path, [Entry("one", public.encode())])
     table = Table(path)
@@ -120,20 +120,20 @@ BAD_TABLES: dict[str, tuple[str | bytes, str]] = {
 
 
 @pytest.mark.parametrize("name", BAD_TABLES)
-def test_a_bad_table_is_one_sentence_and_lets_nobody_in(tmp_path: Path, name: str) -> None:
+def test_a_bad_table_is_one_sentence_and_admits_no_key(tmp_path: Path, name: str) -> None:
     text, why = BAD_TABLES[name]
     path = tmp_path / TABLE
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     path.chmod(0o600)
     with pytest.raises(BadKey) as caught:
         read_table(path)
-    said = str(caught.value)
-    assert said.startswith(str(path)) and why in said and said.isprintable() and len(said) < 600
+    message = str(caught.value)
+    assert message.startswith(str(path)) and why in message and message.isprintable() and len(message) < 600
     table = Table(path)
-    assert table.rights("a" * 40) is None and table.complaint == said
+    assert table.rights("a" * 40) is None and table.complaint == message
 
 
-def test_a_table_that_vanishes_lets_nobody_in(tmp_path: Path) -> None:
+def test_a_table_that_vanishes_admits_no_key(tmp_path: Path) -> None:
     path = tmp_path / TABLE
     write_table(path, [Entry("one", b"a" * 40, ((0, 3),), True)])
     table = Table(path)
@@ -142,7 +142,7 @@ def test_a_table_that_vanishes_lets_nobody_in(tmp_path: Path) -> None:
     assert table.rights("a" * 40) is None
 
 
-def test_a_question_that_fails_lets_nobody_in_and_ends_no_thread() -> None:
+def test_a_failing_lookup_admits_no_key_and_ends_no_thread() -> None:
     def fail(key: str) -> bool:
         raise OSError("no such table")
 
@@ -172,7 +172,10 @@ def test_a_question_that_fails_lets_nobody_in_and_ends_no_thread() -> None:
 
 
 class Keyed:
-    """A folder with a server's keys and a table. holder: who has all rights."""
+    """A folder with a server's keys and the table of authorised keys.
+
+    Attributes:
+        holder: the key pair with all rights."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.server = folder, server_keys(folder)
@@ -208,11 +211,11 @@ def keyed(tmp_path: Path) -> Keyed:
 
 @pytest.fixture
 def serving(tmp_path: Path, keyed: Keyed) -> Callable[..., ServerThread]:
-    def made(what: Any = WHAT, **placement: Any) -> ServerThread:
+    def start(what: Any = WHAT, **placement: Any) -> ServerThread:
         options: dict[str, Any] = {"keys": keyed.folder, "evaluator": "keys", "heartbeat_s": 0.3} | placement
         return ServerThread(what, tmp_path / "run", **options)
 
-    return made
+    return start
 
 
 def test_the_ledger_holds_every_byte_of_an_encrypted_wire(keyed: Keyed, serving: Callable[..., ServerThread]) -> None:
@@ -228,16 +231,16 @@ def test_the_ledger_holds_every_byte_of_an_encrypted_wire(keyed: Keyed, serving:
     assert (bytes_on_wire(results, up=True), bytes_on_wire(results, up=False)) == counted
 
 
-def test_nobody_comes_in_without_a_key_that_is_authorised(
+def test_no_process_joins_without_an_authorised_key(
     tmp_path: Path, keyed: Keyed, serving: Callable[..., ServerThread]
 ) -> None:
     stranger, other_server = KeyPair.new(), KeyPair.new()
     identities = [None, keyed.shows(stranger), Identity(keyed.holder, other_server.public)]
     with serving() as server:
-        turned = [ClientsThread(WHAT, server.watcher.endpoint, identity=each, patience_s=1.0) for each in identities]
-        for each in turned:
+        rejected = [ClientsThread(WHAT, server.watcher.endpoint, identity=each, patience_s=1.0) for each in identities]
+        for each in rejected:
             each.join(20)
-        plain, unknown, mistaken = (each.failure for each in turned)
+        plain, unknown, mistaken = (each.failure for each in rejected)
         assert isinstance(plain, ServerGone) and "--server-key is needed" in str(plain)
         assert isinstance(unknown, SentAway) and unknown.reason == "not-authorised"
         assert isinstance(mistaken, ServerGone) and "another key than --server-key" in str(mistaken)
@@ -256,7 +259,7 @@ def test_nobody_comes_in_without_a_key_that_is_authorised(
     assert results.digest == in_memory.digest and outcome(results)[1] == outcome(in_memory)[1]
 
 
-def test_a_key_hosts_its_clients_and_does_what_it_may(keyed: Keyed, serving: Callable[..., ServerThread]) -> None:
+def test_a_key_hosts_its_clients_and_has_only_its_rights(keyed: Keyed, serving: Callable[..., ServerThread]) -> None:
     few, no_evaluator = keyed.authorise("few", ((0, 3),)), keyed.authorise("no-evaluator")
     with serving() as server:
         endpoint = server.watcher.endpoint
@@ -277,7 +280,7 @@ def test_a_key_hosts_its_clients_and_does_what_it_may(keyed: Keyed, serving: Cal
     assert joined == {"clients 0…3", "clients 4…7"}
 
 
-def test_a_key_that_is_revoked_is_gone_within_two_heartbeats_and_another_takes_its_place(
+def test_a_revoked_key_is_gone_within_two_heartbeats_and_another_takes_its_place(
     tmp_path: Path, keyed: Keyed, serving: Callable[..., ServerThread]
 ) -> None:
     gate, endangered = Gate(), keyed.authorise("endangered")
@@ -305,7 +308,7 @@ def test_a_key_that_is_revoked_is_gone_within_two_heartbeats_and_another_takes_i
     assert results.digest == run(WHAT, tmp_path / "memory").digest
 
 
-def test_a_table_that_goes_bad_in_mid_run_lets_nobody_in_and_sends_nobody_away(
+def test_a_table_that_turns_bad_during_a_run_admits_no_key_and_disconnects_none(
     tmp_path: Path, keyed: Keyed, serving: Callable[..., ServerThread]
 ) -> None:
     gate = Gate()
@@ -326,7 +329,7 @@ def test_a_table_that_goes_bad_in_mid_run_lets_nobody_in_and_sends_nobody_away(
 
 
 @pytest.mark.parametrize("text", ["x = " + "9" * 5000, "[" * 100_000, '"\\ud800" = 1'])
-def test_a_table_that_cannot_be_read_is_a_complaint_and_nothing_else(tmp_path: Path, text: str) -> None:
+def test_an_unreadable_table_is_reported_and_changes_nothing(tmp_path: Path, text: str) -> None:
     path = tmp_path / TABLE
     write_table(path, [Entry("known", KeyPair.new().public)])
     table = Table(path)
@@ -335,16 +338,16 @@ def test_a_table_that_cannot_be_read_is_a_complaint_and_nothing_else(tmp_path: P
     assert not table.admits("a" * 40) and table.complaint.isprintable() and str(tmp_path) in table.complaint
 
 
-def test_a_new_secret_replaces_the_public_half_of_one_that_is_no_more(tmp_path: Path) -> None:
+def test_a_new_secret_key_replaces_the_public_half_of_a_deleted_one(tmp_path: Path) -> None:
     server_keys(tmp_path)
     (tmp_path / "server.secret").unlink()
     assert server_keys(tmp_path).public == (tmp_path / "server.public").read_bytes().strip()
 
 
-def test_a_routing_id_of_somebodys_key_gives_nobody_its_rights(
+def test_a_routing_id_equal_to_a_key_does_not_give_its_rights(
     keyed: Keyed, serving: Callable[..., ServerThread]
 ) -> None:
-    """A name that a peer chooses is a name for ZeroMQ's own use."""
+    """A name chosen by a peer serves only ZeroMQ's routing."""
     few = keyed.authorise("few", ((0, 3),))
     with serving() as server, zmq.Context() as context:
         dealer = sockets.make(context, zmq.DEALER, identity=few)

@@ -1,4 +1,4 @@
-"""A link's state machine by itself: no socket, no thread, and a clock that the test sets."""
+"""A link's state machine without socket or thread, with a clock that the test sets."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ BYE = encode(Envelope(Kind.BYE, -3, 0, 0, []))[0]
 
 
 class Peer:
-    """A state machine, and the other end of its packets."""
+    """A link's state machine and the server's end of its packets."""
 
     def __init__(self, patience_s: float = 60.0) -> None:
         self.link = LinkProtocol("a server", REQUEST, patience_s=patience_s, most_clients=2**24, now_s=0.0)
         self.link.connected(0.0)
 
     def sent(self) -> list[Packet]:
-        """The packets in the outbox, which is empty afterwards."""
+        """Return the packets in the outbox and empty it."""
         outbox = self.link.session.outbox
         packets = [packet.read(data) for data in outbox]
         outbox.clear()
@@ -89,7 +89,7 @@ def test_a_lost_connection_asks_for_the_same_clients_with_the_session_it_had() -
     assert [each.session for each in peer.sent()] == [SESSION]  # no server was there in between
 
 
-def test_followers_are_built_anew_only_for_an_offer_that_differs() -> None:
+def test_followers_are_rebuilt_only_for_a_different_offer() -> None:
     peer = Peer()
     peer.welcomes()
     for offer, is_new in [
@@ -101,7 +101,7 @@ def test_followers_are_built_anew_only_for_an_offer_that_differs() -> None:
         assert peer.offers(offer) == [Offered(offer, is_new)]
 
 
-def test_after_a_refusal_nothing_is_said_in_the_session() -> None:
+def test_no_packet_is_sent_in_a_session_after_a_refusal() -> None:
     peer = Peer()
     peer.offers()
     peer.link.join(peer.link.session, [b"a JOIN"])
@@ -123,12 +123,12 @@ def test_a_temporary_decline_is_remembered_until_a_join_is_answered(reason: str)
     assert peer.link.rejection is None
 
 
-def test_a_decline_for_good_is_raised() -> None:
+def test_a_permanent_decline_is_raised() -> None:
     with pytest.raises(SentAway, match="another-run"):
         Peer().says(Type.DECLINE, packet.decline("another-run", "go away"))
 
 
-def test_a_process_whose_clients_were_taken_asks_for_any_again_unless_it_was_a_member() -> None:
+def test_a_process_whose_clients_were_taken_requests_any_clients_unless_it_was_a_member() -> None:
     for was_member, request in [(False, REQUEST), (True, HostRequest(((0, 3),), 0, False))]:
         peer = Peer()
         peer.welcomes() if was_member else peer.offers()
@@ -138,7 +138,7 @@ def test_a_process_whose_clients_were_taken_asks_for_any_again_unless_it_was_a_m
         assert packet.read_hello(peer.sent()[-1].content) == (RUN, request)
 
 
-def test_what_comes_out_of_turn_is_not_acted_upon() -> None:
+def test_packets_out_of_turn_are_ignored() -> None:
     peer = Peer()
     peer.offers()
     assert peer.delivers(0, b"one") == [Failed("delivery 0 came where 0 was next")]  # there is no follower yet
@@ -152,12 +152,12 @@ def test_what_comes_out_of_turn_is_not_acted_upon() -> None:
     assert not peer.link.session.is_over
 
 
-def test_an_offer_of_other_clients_than_were_asked_for_is_a_bad_servers() -> None:
+def test_an_offer_of_clients_that_were_not_requested_is_a_protocol_error() -> None:
     with pytest.raises(BadServer, match="it offers 5 clients; accepted are at most 4"):
         Peer().offers(Offer(-3, ((0, 4),), False, b""))
 
 
-def test_joins_and_answers_travel_in_packets_that_a_hub_accepts() -> None:
+def test_joins_and_answers_are_packets_that_a_hub_accepts() -> None:
     session = WorkerSession()
     frames = [bytes(PACKET_BYTES // 3)] * 7
     session.put_joins(frames)
@@ -171,7 +171,7 @@ def test_joins_and_answers_travel_in_packets_that_a_hub_accepts() -> None:
     assert not session.unanswered and session.unanswered_bytes == 0
 
 
-def test_a_server_that_says_nothing_is_left_and_tried_again_ever_later() -> None:
+def test_a_silent_server_is_left_and_retried_with_growing_delays() -> None:
     liveness = Liveness(100.0, 0.0)
     now_s, waits_s = 0.0, []
     for _ in range(8):

@@ -1,4 +1,4 @@
-"""A client's end of a connection, whatever a server puts into its packets."""
+"""A client's end of a connection, with arbitrary content in the server's packets."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OFFERED = [RUN, HOST, column(0, 3), 1, 2000, b"", b"{}"]
 
 
 class AtOnce:
-    """Does in the place of a thread what it is given, at once."""
+    """A replacement of the worker thread that runs each job at once."""
 
     def do(self, job: Callable[[], Callable[[], None] | None]) -> None:
         done = job()
@@ -45,9 +45,9 @@ class AtOnce:
 
 
 @contextmanager
-def linked() -> Iterator[Link]:
-    """A link to where nobody listens, whose followers are real."""
-    made = Link(
+def running_link() -> Iterator[Link]:
+    """A link without a server, with real followers."""
+    link = Link(
         zmq.Context.instance(),
         "inproc://nobody",
         HostRequest(),
@@ -57,27 +57,27 @@ def linked() -> Iterator[Link]:
         note=lambda *_, **__: None,
     )
     try:
-        yield made
+        yield link
     finally:
-        made.socket.close()
+        link.socket.close()
 
 
-def said(link: Link, type: Type, content: bytes, session: bytes = SESSION) -> None:
+def receive(link: Link, type: Type, content: bytes, session: bytes = SESSION) -> None:
     link._received(Packet(type, session, content), zmq.Frame(b""))
 
 
-def offered(link: Link) -> None:
-    said(link, Type.OFFER, msgpack.packb(OFFERED))
+def receive_offer(link: Link) -> None:
+    receive(link, Type.OFFER, msgpack.packb(OFFERED))
 
 
-def posted(*frames: bytes) -> bytes:
+def entries_of(*frames: bytes) -> bytes:
     return packet.entries(frames)
 
 
-def welcomed(link: Link) -> None:
-    offered(link)
+def receive_welcome(link: Link) -> None:
+    receive_offer(link)
     answer = messages.welcome(WHAT.algorithm, HOST, 0, [0] * 5)
-    said(link, Type.POST, posted(encode(answer)[0]))
+    receive(link, Type.POST, entries_of(encode(answer)[0]))
 
 
 numbers = st.integers(-(2**63), 2**64 - 1) | st.integers(-3, 70) | st.sampled_from([2**16, 2**31, 2**32 - 1])
@@ -122,7 +122,7 @@ snapshots = st.builds(
 frames = envelopes | plans | snapshots | st.binary(max_size=60)
 contents = st.one_of(
     st.binary(max_size=80),
-    st.lists(frames, max_size=4).map(lambda each: posted(*each)),
+    st.lists(frames, max_size=4).map(lambda each: entries_of(*each)),
     st.tuples(st.integers(0, 3), st.lists(frames, max_size=4)).map(
         lambda pair: b"".join(packet.deliveries(pair[0], [(frame, b"") for frame in pair[1]]))
     ),
@@ -133,18 +133,20 @@ packets = st.tuples(
 )
 
 
-@pytest.mark.parametrize("begin", [lambda link: None, offered, welcomed], ids=["greeting", "joining", "a member"])
+@pytest.mark.parametrize(
+    "begin", [lambda link: None, receive_offer, receive_welcome], ids=["greeting", "joining", "a member"]
+)
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(st.lists(packets, min_size=1, max_size=12))
-def test_whatever_a_server_sends_a_link_ignores_it_or_ends_in_a_sentence(
+def test_a_link_ignores_any_packet_or_ends_with_one_sentence(
     begin: Callable[[Link], None], received: list[tuple[Type, bytes, bytes]]
 ) -> None:
-    with linked() as link:
+    with running_link() as link:
         begin(link)
         for type, content, session in received:
             try:
                 if not link.socket.closed and not link.is_over:
-                    said(link, type, content, session)
+                    receive(link, type, content, session)
             except (MalformedPacket, MalformedEnvelope):
                 continue
             except (BadServer, SentAway, JoinRefused) as error:
@@ -152,16 +154,16 @@ def test_whatever_a_server_sends_a_link_ignores_it_or_ends_in_a_sentence(
                 break
 
 
-def test_deliveries_out_of_their_order_end_the_connection_and_not_the_process() -> None:
-    with linked() as link:
-        welcomed(link)
-        said(link, Type.DELIVER, b"".join(packet.deliveries(7, [(b"", b"")])))
+def test_deliveries_out_of_order_end_the_connection_and_not_the_process() -> None:
+    with running_link() as link:
+        receive_welcome(link)
+        receive(link, Type.DELIVER, b"".join(packet.deliveries(7, [(b"", b"")])))
         assert link.socket.closed and not link.is_over
 
 
-def test_a_server_that_says_one_thing_after_the_other_that_makes_no_sense_is_left() -> None:
+def test_a_server_that_sends_repeated_nonsense_is_left() -> None:
     context: zmq.Context[Any] = zmq.Context.instance()
-    with context.socket(zmq.ROUTER) as server, linked() as link:
+    with context.socket(zmq.ROUTER) as server, running_link() as link:
         server.linger = 0
         port = server.bind_to_random_port("tcp://127.0.0.1")
         link.socket.close()
@@ -179,35 +181,35 @@ def test_a_server_that_says_one_thing_after_the_other_that_makes_no_sense_is_lef
 
 
 def test_a_process_is_welcomed_once() -> None:
-    with linked() as link:
-        welcomed(link)
+    with running_link() as link:
+        receive_welcome(link)
         with pytest.raises(MalformedPacket, match="a WELCOME where no JOIN waits for an answer"):
-            said(link, Type.POST, posted(encode(messages.welcome(WHAT.algorithm, HOST, 0, [0] * 5))[0]))
+            receive(link, Type.POST, entries_of(encode(messages.welcome(WHAT.algorithm, HOST, 0, [0] * 5))[0]))
 
 
 def test_a_second_offer_builds_nothing() -> None:
-    with linked() as link:
-        offered(link)
+    with running_link() as link:
+        receive_offer(link)
         follower = link._follower
-        said(link, Type.OFFER, msgpack.packb([*OFFERED[:6], b"[]"]))
+        receive(link, Type.OFFER, msgpack.packb([*OFFERED[:6], b"[]"]))
         assert link._follower is follower
-    with linked() as link, pytest.raises(BadServer, match="its offer names no session"):
-        said(link, Type.OFFER, msgpack.packb(OFFERED), bytes(8))
+    with running_link() as link, pytest.raises(BadServer, match="its offer names no session"):
+        receive(link, Type.OFFER, msgpack.packb(OFFERED), bytes(8))
 
 
-def test_more_work_than_a_hub_hands_out_at_a_time_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_deliveries_than_a_hub_sends_at_a_time_are_not_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     class Never(AtOnce):
         def handle(self, follower: Any, frames: Any, then: Any) -> None:
             pass
 
     monkeypatch.setattr(protocol, "UNANSWERED_BYTES", 10_000)
     monkeypatch.setattr(protocol, "FRAME_LIMIT", 0)
-    with linked() as link:
-        welcomed(link)
+    with running_link() as link:
+        receive_welcome(link)
         link._worker_thread = Never()  # type: ignore[assignment]
         with pytest.raises(BadServer, match=r"bytes of work before any was done"):
             for number in range(400):
-                said(link, Type.DELIVER, b"".join(packet.deliveries(number, [(b"", b"")])))
+                receive(link, Type.DELIVER, b"".join(packet.deliveries(number, [(b"", b"")])))
         assert len(link._protocol.session.unanswered) == 10_000 // session.DELIVERY_BYTES + 1
 
 
@@ -215,13 +217,13 @@ def test_chunks_of_a_snapshot_take_no_more_memory_than_the_snapshot() -> None:
     from seedbus.agents.chunks import Chunk, Title, offer
 
     title = Title(9, 40, os.urandom(16))  # 40 chunks of a replica that has 80 bytes
-    with linked() as link:
-        welcomed(link)
+    with running_link() as link:
+        receive_welcome(link)
         assert link._follower is not None
         downloads = link._follower.host.downloads  # type: ignore[attr-defined]
         link._follower.handle(encode(offer(title, 8, 0, 1))[0])
         for index in range(39):
             chunk = Chunk(title, index, bytes(60_000)).pack(Kind.SNAPSHOT, 0, 1)
             link._follower.handle(encode(chunk)[0])
-        held = sum(len(data) for chunks in downloads._chunks.values() for data in chunks.values())
-        assert held <= 2 * 80
+        stored_bytes = sum(len(data) for chunks in downloads._chunks.values() for data in chunks.values())
+        assert stored_bytes <= 2 * 80

@@ -1,4 +1,4 @@
-"""Packets: what is written is read again, in one way only; whatever else comes is refused, and nothing else happens."""
+"""Packets survive a round trip and have one encoding; any other bytes are refused with no other effect."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from seedbus.bus.zeromq.packet import (
 
 RUN = b"this run"
 SESSION = b"\x01\x02\x03\x04\x05\x06\x07\x08"
-NUMBERS = 2**35  # the first that five bytes do not hold
+NUMBERS = 2**35  # the first number that does not fit into five bytes
 
 
 def delivered(first: int, each: list[bytes]) -> bytes:
@@ -44,7 +44,7 @@ frames = st.lists(st.one_of(st.binary(max_size=40), st.integers(120, 300).map(by
 
 
 def disjoint(most: int) -> st.SearchStrategy[tuple[tuple[int, int], ...]]:
-    """Up to so many spans of clients, ascending."""
+    """Draw up to `most` disjoint spans of clients, ascending."""
     edges = st.lists(st.integers(0, 2**24 - 1), max_size=2 * most, unique=True).map(sorted)
     return edges.map(lambda numbers: tuple(zip(numbers[::2], numbers[1::2], strict=False)))
 
@@ -60,31 +60,31 @@ offers = st.builds(
 
 
 @given(st.sampled_from(Type), st.binary(min_size=8, max_size=8), st.binary(max_size=60))
-def test_a_packet_is_read_as_it_was_written(type: Type, session: bytes, content: bytes) -> None:
+def test_a_packet_survives_a_round_trip(type: Type, session: bytes, content: bytes) -> None:
     data = packet.packet(type, session, content)
     assert packet.read(data) == (type, session, content) and len(data) == HEAD + len(content)
 
 
 @given(st.sampled_from([b"", RUN]), wishes)
-def test_a_hello_is_read_as_it_was_written(run: bytes, wish: HostRequest) -> None:
-    assert packet.read_hello(packet.hello(run, wish)) == (run, wish)
+def test_a_hello_survives_a_round_trip(run: bytes, asked: HostRequest) -> None:
+    assert packet.read_hello(packet.hello(run, asked)) == (run, asked)
 
 
-def test_a_hello_has_so_many_spans_and_no_more() -> None:
-    wish = HostRequest(tuple((client, client) for client in range(0, 2 * MAX_SPANS, 2)))
-    assert packet.read_hello(packet.hello(RUN, wish)) == (RUN, wish)
+def test_a_hello_has_a_limited_number_of_spans() -> None:
+    request = HostRequest(tuple((client, client) for client in range(0, 2 * MAX_SPANS, 2)))
+    assert packet.read_hello(packet.hello(RUN, request)) == (RUN, request)
     with pytest.raises(MalformedPacket, match="65 spans"):
-        packet.read_hello(packet.hello(RUN, HostRequest((*wish.spans, (1000, 1000)))))
+        packet.read_hello(packet.hello(RUN, HostRequest((*request.spans, (1000, 1000)))))
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(offers, st.integers(*HEARTBEAT_MS))
-def test_an_offer_is_read_as_it_was_written(offered: Offer, heartbeat_ms: int) -> None:
+def test_an_offer_survives_a_round_trip(offered: Offer, heartbeat_ms: int) -> None:
     assert packet.read_offer(packet.offer(RUN, offered, heartbeat_ms)) == (RUN, offered, heartbeat_ms)
 
 
 @given(st.text(max_size=64), st.text(max_size=1024))
-def test_a_decline_is_read_as_it_was_written(reason: str, detail: str) -> None:
+def test_a_decline_survives_a_round_trip(reason: str, detail: str) -> None:
     assert packet.read_decline(packet.decline(reason, detail)) == (printable(reason), printable(detail, 1024))
 
 
@@ -94,48 +94,48 @@ def test_a_long_decline_is_cut_short() -> None:
 
 
 @given(st.sampled_from(sorted(FAREWELLS)) | st.text(max_size=100), st.binary(max_size=100))
-def test_a_farewell_is_one_of_a_few_codes_whatever_is_written_or_read(why: str, content: bytes) -> None:
+def test_a_farewell_is_always_one_of_a_few_codes(why: str, content: bytes) -> None:
     assert packet.read_farewell(packet.farewell(why)) == (why if why in FAREWELLS else "failed")
     assert packet.read_farewell(content) in {*FAREWELLS, "unknown", ""}
     assert (packet.read_farewell(content) == "") == (content == b"")
 
 
 @given(st.integers(0, NUMBERS - 1), frames)
-def test_deliveries_are_read_as_they_were_written(first: int, each: list[bytes]) -> None:
+def test_deliveries_survive_a_round_trip(first: int, each: list[bytes]) -> None:
     assert packet.read_deliveries(delivered(first, each)) == (first, each)
 
 
 @given(st.integers(0, NUMBERS - 1), st.lists(frames, max_size=8))
-def test_answers_are_read_as_they_were_written(first: int, each: list[list[bytes]]) -> None:
+def test_answers_survive_a_round_trip(first: int, each: list[list[bytes]]) -> None:
     assert packet.read_answers(b"".join(packet.answers(first, each))) == (first, each)
 
 
 @given(st.integers(0, NUMBERS - 1), frames, st.integers(0, 300))
-def test_a_delivery_is_the_same_wherever_its_frame_is_cut(first: int, each: list[bytes], at: int) -> None:
+def test_a_delivery_does_not_depend_on_where_its_frame_is_split(first: int, each: list[bytes], at: int) -> None:
     cut = b"".join(packet.deliveries(first, [(frame[:at], frame[at:]) for frame in each]))
     assert cut == delivered(first, each)
     assert packet.read_deliveries(memoryview(cut)) == (first, each)
 
 
 @given(frames)
-def test_entries_are_read_as_they_were_written_and_cost_their_framing(each: list[bytes]) -> None:
+def test_entries_survive_a_round_trip_and_cost_their_framing(each: list[bytes]) -> None:
     content = b"".join(map(packet.entry, each))
     assert packet.read_entries(content) == each
     assert len(content) == sum(len(frame) + packet.number_bytes(len(frame)) for frame in each)
 
 
 @given(st.integers(0, NUMBERS - 1))
-def test_a_number_is_written_in_as_few_bytes_as_can_be(value: int) -> None:
-    written = packet.number(value)
-    assert packet.read_deliveries(written) == (value, [])
-    assert len(written) == packet.number_bytes(value) == next(n for n in range(1, 6) if value < 2 ** (7 * n))
+def test_a_number_is_encoded_in_the_fewest_bytes(value: int) -> None:
+    encoded = packet.number(value)
+    assert packet.read_deliveries(encoded) == (value, [])
+    assert len(encoded) == packet.number_bytes(value) == next(n for n in range(1, 6) if value < 2 ** (7 * n))
 
 
 @pytest.mark.parametrize(
-    ("value", "written"), [(0, "00"), (127, "7f"), (128, "8001"), (300, "ac02"), (65_536, "808004")]
+    ("value", "encoded"), [(0, "00"), (127, "7f"), (128, "8001"), (300, "ac02"), (65_536, "808004")]
 )
-def test_numbers_are_leb128(value: int, written: str) -> None:
-    assert packet.number(value) == bytes.fromhex(written)
+def test_numbers_are_leb128(value: int, encoded: str) -> None:
+    assert packet.number(value) == bytes.fromhex(encoded)
 
 
 @given(st.integers(0, 2**28 - 1), st.integers(1, 4))
@@ -149,7 +149,7 @@ def test_a_number_in_more_bytes_than_it_needs_is_refused(value: int, more: int) 
 
 @settings(max_examples=500)
 @given(st.binary(max_size=40))
-def test_what_can_be_read_could_not_have_been_written_otherwise(content: bytes) -> None:
+def test_readable_bytes_are_the_only_encoding_of_their_content(content: bytes) -> None:
     with suppress(MalformedPacket):
         assert delivered(*packet.read_deliveries(content)) == content
     with suppress(MalformedPacket):
@@ -304,7 +304,7 @@ def test_a_malformed_packet_is_refused_by_reason(name: str, content: bytes, reas
     assert caught.value.reason == reason and str(caught.value) == caught.value.detail
 
 
-def test_what_is_just_within_the_limits_is_read() -> None:
+def test_a_packet_just_within_the_limits_is_read() -> None:
     assert packet.read(packet.packet(Type.HELLO, NO_SESSION)).session == bytes(8)
     assert packet.read_answers(b"".join(packet.answers(0, [[b""] * MOST_ANSWERS])))[1] == [[b""] * MOST_ANSWERS]
     assert len(packet.read_offer(offer(scenario=bytes(2**22)))[1].scenario) == 2**22

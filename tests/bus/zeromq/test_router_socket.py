@@ -1,4 +1,4 @@
-"""The hub's socket alone: what comes over its connections, in an order that the test chooses."""
+"""The hub's socket alone: messages from its connections, in an order that the test chooses."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ from seedbus.bus.zeromq.server.router_socket import RouterSocket
 WITHIN_MS = 10_000
 
 
-def test_a_connection_that_ends_does_not_mix_up_the_frames_of_another() -> None:
-    """A connection's first message makes the socket read who has gone, and then what they said last: while that message
-    is not read to its end, what would be read there is its frames, the first of them as a peer's routing id."""
-    heard: list[tuple[bytes, int]] = []
+def test_a_closed_connection_does_not_mix_up_the_frames_of_another() -> None:
+    """A connection's first message makes the socket read which peers have gone and their last messages. While that
+    message
+    is not read completely, its own frames would be read instead, the first one as a peer's routing id."""
+    messages: list[tuple[bytes, int]] = []
 
-    def hear(peer: bytes, connection: Connection, frames: int, last: zmq.Frame, size: int) -> None:
+    def on_message(peer: bytes, connection: Connection, frames: int, last: zmq.Frame, size: int) -> None:
         assert connection.peer == peer
-        heard.append((peer, frames))
+        messages.append((peer, frames))
 
     context = zmq.Context[zmq.Socket[bytes]]()
     router = RouterSocket(
         context,
         "tcp://127.0.0.1:*",
         2**20,
-        heard=hear,
+        heard=on_message,
         left=lambda connection, why: None,
         refused=lambda who, reason, detail: None,
     )
@@ -36,11 +37,11 @@ def test_a_connection_that_ends_does_not_mix_up_the_frames_of_another() -> None:
         with Peer(int(router.endpoint.rpartition(":")[2])) as second:
             for frames in [(b"", b"", b"of three"), (b"of one",)]:
                 second.send(*frames)
-                assert router._socket.poll(WITHIN_MS)  # `wait` would read who has gone before there is a message
+                assert router._socket.poll(WITHIN_MS)  # `wait` would read the departed peers before there is a message
                 router._read_one()
     finally:
         router.close(0)
         context.term()
-    (one, _), *others = heard
-    assert [frames for _, frames in heard] == [1, 3, 1]
+    (one, _), *others = messages
+    assert [frames for _, frames in messages] == [1, 3, 1]
     assert len({peer for peer, _ in others} - {one}) == 1

@@ -1,4 +1,4 @@
-"""The counting proxy counts exactly, stalls, breaks and recovers; and so we know what ZMTP adds to a message."""
+"""The counting proxy counts exactly, stalls, breaks and recovers; it measures ZMTP's overhead per message."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def leads_nowhere(port: int) -> bool:
     try:
         with socket.create_connection((HOST, port), TIMEOUT_S) as near:
             return is_broken(near)
-    except ConnectionError:  # a reset may come before the connection has been seen to exist
+    except ConnectionError:  # a reset may come before the connection is visible
         return True
 
 
@@ -86,19 +86,19 @@ def test_bytes_are_passed_on_and_counted_by_direction_and_connection(lines: Line
     assert counts(lines.proxy) == (48, 36)
 
 
-def test_more_than_any_buffer_holds_arrives_whole_in_both_directions_at_once(lines: Lines) -> None:
+def test_more_data_than_any_buffer_holds_arrives_complete_in_both_directions_at_once(lines: Lines) -> None:
     near, far = lines.connect()
     data = bytes(range(256)) * 32_768
     writers = [threading.Thread(target=end.sendall, args=(data,)) for end in (near, far)]
-    got: dict[socket.socket, bytes] = {}
+    received: dict[socket.socket, bytes] = {}
     readers = [
-        threading.Thread(target=lambda end=end: got.update({end: receive(end, len(data))})) for end in (far, near)
+        threading.Thread(target=lambda end=end: received.update({end: receive(end, len(data))})) for end in (far, near)
     ]
     for thread in (*writers, *readers):
         thread.start()
     for thread in (*writers, *readers):
         thread.join()
-    assert got == {near: data, far: data} and counts(lines.proxy) == (len(data), len(data))
+    assert received == {near: data, far: data} and counts(lines.proxy) == (len(data), len(data))
 
 
 def test_the_end_of_one_direction_is_passed_on_and_the_other_goes_on(lines: Lines) -> None:
@@ -123,7 +123,7 @@ def test_a_reset_is_passed_on_and_hurts_no_other_connection(lines: Lines) -> Non
     assert [connection.is_open for connection in lines.proxy.connections] == [False, True]
 
 
-def test_where_nobody_listens_a_connection_ends_and_a_later_one_finds_who_does(lines: Lines) -> None:
+def test_a_connection_without_a_listener_ends_and_a_later_one_reaches_a_new_listener(lines: Lines) -> None:
     target = lines.proxy.target
     lines.listener.close()
     assert leads_nowhere(lines.proxy.port)
@@ -170,7 +170,7 @@ def test_leaving_closes_everything_at_once(paused: bool) -> None:
         with CountingProxy(listener.getsockname()[1]) as proxy:
             near = socket.create_connection((HOST, proxy.port), TIMEOUT_S)
             near.setblocking(False)
-            with pytest.raises(BlockingIOError):  # nobody reads, so the proxy has more to write than it can
+            with pytest.raises(BlockingIOError):  # there is no reader, so the proxy has more to write than it can
                 while True:
                     near.send(bytes(2**20))
             if paused:
@@ -199,12 +199,12 @@ class Pair:
         self.dealer.connect(self.proxy.endpoint)
 
     def shakes_hands(self, connection: int) -> bool:
-        """Whether the connection of that number comes to exactly one handshake, and to nothing more for a moment."""
-        connections, whole = self.proxy.connections, (HANDSHAKE, HANDSHAKE)
-        if not eventually(lambda: len(connections) > connection and counts(connections[connection]) >= whole):
+        """Tell whether a connection carries exactly one handshake and then nothing more for a moment."""
+        connections, handshake = self.proxy.connections, (HANDSHAKE, HANDSHAKE)
+        if not eventually(lambda: len(connections) > connection and counts(connections[connection]) >= handshake):
             return False
         time.sleep(0.05)
-        return counts(connections[connection]) == whole
+        return counts(connections[connection]) == handshake
 
 
 @pytest.fixture
@@ -227,7 +227,7 @@ def test_a_handshake_is_107_bytes_each_way_and_messages_add_2_or_9(pair: Pair) -
         assert pair.dealer.recv() == content and counts(pair.proxy) == (expected_up, expected_down)
 
 
-def test_after_a_cut_zeromq_connects_anew_and_shakes_hands_again(pair: Pair) -> None:
+def test_zeromq_reconnects_with_a_new_handshake_after_a_cut(pair: Pair) -> None:
     assert pair.shakes_hands(0)
     pair.proxy.cut()
     assert pair.shakes_hands(1)
@@ -235,7 +235,7 @@ def test_after_a_cut_zeromq_connects_anew_and_shakes_hands_again(pair: Pair) -> 
     assert pair.router.recv_multipart()[1] == b"after"
 
 
-def test_what_zeromq_sends_in_a_pause_arrives_after_it(pair: Pair) -> None:
+def test_messages_sent_during_a_pause_arrive_after_it(pair: Pair) -> None:
     assert pair.shakes_hands(0)
     pair.proxy.pause()
     pair.dealer.send(b"late")

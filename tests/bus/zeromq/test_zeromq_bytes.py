@@ -1,4 +1,4 @@
-"""The ledger's bytes are the wire's: a proxy between the processes counts the same, to the byte."""
+"""The ledger's bytes equal the bytes on the wire that a proxy between the processes counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server that is stopped, or fails, in mid-run does not tell its clients that the run is over: they come again."""
+"""A server that stops or fails during a run does not tell its clients that the run is over, so they reconnect."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def long(rounds: int) -> Scenario:
     return lossy(algorithm=HISO, stop={"rounds": rounds}, evaluation={"every": 20})
 
 
-def alike(results: Results, whole: Results) -> bool:
-    """The same run, but for strangers who were refused: a connection whose session was the dead server's."""
-    (mine, my_lines), (theirs, their_lines) = outcome(results), outcome(whole)
+def alike(results: Results, reference: Results) -> bool:
+    """Tell whether two runs are equal except for refused connections with a session of the dead server."""
+    (mine, my_lines), (theirs, their_lines) = outcome(results), outcome(reference)
     mine["refusals"].pop("stale-session", None)
     return bool(mine == theirs and my_lines == their_lines)
 
@@ -38,15 +38,15 @@ class Failing(RunWatcher):
             raise RuntimeError("the disk is gone")
 
 
-def test_clients_of_a_server_that_fails_in_mid_run_join_the_resumed_one(tmp_path: Path) -> None:
+def test_clients_of_a_server_that_fails_during_a_run_join_the_resumed_one(tmp_path: Path) -> None:
     what = long(40)
-    whole, told = run(what, tmp_path / "whole"), list[str]()
+    reference, notices = run(what, tmp_path / "whole"), list[str]()
     first = ServerThread(what, tmp_path / "run")
     first.watcher = Failing()
     with first:
         endpoint = first.watcher.endpoint
-        note = lambda event, **facts: told.append(f"{event}: {facts}")  # noqa: E731
-        clients = [ClientsThread(what, endpoint, wish, note=note) for wish in HALVES]
+        note = lambda event, **facts: notices.append(f"{event}: {facts}")  # noqa: E731
+        clients = [ClientsThread(what, endpoint, request, note=note) for request in HALVES]
         with pytest.raises(RuntimeError, match="the disk is gone"):
             first.results()
     assert all(client.is_alive() for client in clients), "they believe that the run is over"
@@ -55,18 +55,22 @@ def test_clients_of_a_server_that_fails_in_mid_run_join_the_resumed_one(tmp_path
     for client in clients:
         client.join(10)
         assert not client.is_alive() and client.failure is None
-    assert alike(results, whole)
-    assert sum("the server is gone" in line and "for 20 s" in line for line in told) == len(clients)
+    assert alike(results, reference)
+    assert sum("the server is gone" in line and "for 20 s" in line for line in notices) == len(clients)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGINT])
-def test_clients_of_a_server_that_is_told_to_stop_join_the_resumed_one(tmp_path: Path, by: signal.Signals) -> None:
+@pytest.mark.parametrize("stop_signal", [signal.SIGTERM, signal.SIGINT])
+def test_clients_of_a_server_that_is_told_to_stop_join_the_resumed_one(
+    tmp_path: Path, stop_signal: signal.Signals
+) -> None:
     what = long(400)
-    whole = run(what, tmp_path / "whole")
+    reference = run(what, tmp_path / "whole")
     endpoint = free_endpoint(lossy(), tmp_path / "port")
-    results, code, last_words, said = stopped_and_resumed(what, tmp_path, endpoint, by)
+    results, code, last_words, client_logs = stopped_and_resumed(what, tmp_path, endpoint, stop_signal)
     assert code == 130 and "--resume" in last_words, last_words
-    for told in said:
-        assert told.count("the server is gone: trying for 30 s") == 1 and told.count("the run is over") == 1, told
-    assert alike(results, whole)
+    for notices in client_logs:
+        assert notices.count("the server is gone: trying for 30 s") == 1 and notices.count("the run is over") == 1, (
+            notices
+        )
+    assert alike(results, reference)

@@ -1,4 +1,4 @@
-"""Who may join over the wire: only a process whose directions, arithmetic and x₀ are the run's."""
+"""Joining over the wire: only a process with the run's directions, arithmetic and x₀ is admitted."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from seedbus.scenarios.running.prepare import bind, recruit
 from seedbus.scenarios.running.run import run
 
 
-def other(what: Any, selftest: bytes | None = None, x0: bytes | None = None) -> Any:
-    """Followers that show another proof than they should."""
-    made = recruit(what, bind(what), NullObserver())
+def recruit_with_proof(what: Any, selftest: bytes | None = None, x0: bytes | None = None) -> Any:
+    """Return a function that makes followers with a false proof."""
+    make_followers = recruit(what, bind(what), NullObserver())
 
     def make(offer: Offer) -> Follower:
-        followers = made(offer)
+        followers = make_followers(offer)
         assert isinstance(followers, Followers)
         shown = {"selftest": selftest, "x0": x0}
         followers.host._proof = {**followers.host._proof, **{name: each for name, each in shown.items() if each}}
@@ -44,25 +44,27 @@ def test_a_process_that_would_compute_other_bits_is_refused_by_name(
     tmp_path: Path, proof: dict[str, bytes], sentence: str
 ) -> None:
     what = lossy(stop={"rounds": 20})
-    whole = run(what, tmp_path / "whole")
+    reference = run(what, tmp_path / "whole")
     with ServerThread(what, tmp_path / "run") as server:
         endpoint = server.watcher.endpoint
         first = ClientsThread(what, endpoint, HostRequest(((0, 3),)))
         while not server.watcher.joined:
             first.join(0.01)
         with pytest.raises(JoinRefused, match=sentence):
-            follow(endpoint, [HostRequest(((4, 7),))], other(what, **proof), patience_s=10)
+            follow(endpoint, [HostRequest(((4, 7),))], recruit_with_proof(what, **proof), patience_s=10)
         ClientsThread(what, endpoint, HostRequest(((4, 7),)))
         results = server.results()
-    assert results.digest == whole.digest
+    assert results.digest == reference.digest
     (reason,) = proof
     assert results.summary["refusals"][reason] == {"-4": 1}
 
 
-def test_the_first_process_must_show_the_servers_own_self_test(tmp_path: Path) -> None:
+def test_the_first_process_must_have_the_servers_self_test(tmp_path: Path) -> None:
     what = lossy(stop={"rounds": 5})
     with ServerThread(what, tmp_path / "run") as server:
         with pytest.raises(JoinRefused, match="another build"):
-            follow(server.watcher.endpoint, [HostRequest()], other(what, selftest=b"x" * 16), patience_s=10)
+            follow(
+                server.watcher.endpoint, [HostRequest()], recruit_with_proof(what, selftest=b"x" * 16), patience_s=10
+            )
         ClientsThread(what, server.watcher.endpoint)
         assert server.results().summary["rounds"] == 5

@@ -1,4 +1,4 @@
-"""Slow links and slow beginnings: what takes its time is not silence, and what never comes is not waited for."""
+"""Slow links and slow starts: a slow message is no silence, and a peer that never joins is not waited for."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from seedbus.bus.zeromq import Hub, follow
 from seedbus.scenarios.running.prepare import bind
 
 RATE = 4e6
-LONG_S = 1.5  # that a welcome takes; whoever was silent so long would be gone twice over
+LONG_S = 1.5  # duration of a welcome; a peer that is silent for so long counts as gone, with a margin of two
 SAME = ("digest", "ledger_hash", "metrics", "rounds", "reason")
 
 
-class Laden(FakeRegistration):
-    """A reception with much to tell those who join."""
+class SlowRegistration(FakeRegistration):
+    """A registration with very long welcome messages."""
 
     def admit(self, host: int, frame: bytes) -> tuple[list[bytes], bool]:
         super().admit(host, frame)
@@ -37,15 +37,17 @@ class Laden(FakeRegistration):
 
 
 @asynccontextmanager
-async def laden(folder: Path) -> AsyncIterator[tuple[Hub, Laden]]:
-    """A hub and its reception, and a follower at the end of a slow link."""
-    registration = Laden((0, 3))
+async def slow_hub(folder: Path) -> AsyncIterator[tuple[Hub, SlowRegistration]]:
+    """A hub with its registration, and a follower at the end of a slow link."""
+    registration = SlowRegistration((0, 3))
     async with listening_hub("tcp", folder) as (hub, context):
         hub.start(registration)
         with CountingProxy(int(hub.endpoint.rpartition(":")[2]), rate=RATE) as proxy:
             options = {"context": context, "patience_s": 5.0}
-            made = partial(Follower, handle=echo)
-            thread = threading.Thread(target=follow, args=(proxy.endpoint, [HostRequest()], made), kwargs=options)
+            make_follower = partial(Follower, handle=echo)
+            thread = threading.Thread(
+                target=follow, args=(proxy.endpoint, [HostRequest()], make_follower), kwargs=options
+            )
             thread.start()
             await until(lambda: bool(registration.hosts))
             yield hub, registration
@@ -54,26 +56,26 @@ async def laden(folder: Path) -> AsyncIterator[tuple[Hub, Laden]]:
             await until(lambda: not thread.is_alive())
 
 
-async def test_a_welcome_that_is_long_under_way_is_waited_for(tmp_path: Path) -> None:
+async def test_a_slow_welcome_is_waited_for(tmp_path: Path) -> None:
     answers = list[list[bytes]]()
-    async with laden(tmp_path) as (hub, registration):
+    async with slow_hub(tmp_path) as (hub, registration):
         hub.deliver(1, b"a question", answers.append)
         hub.flush()
         await until(lambda: bool(answers))
         assert len(registration.offers) == 1 and registration.gone_hosts == [] and answers == [echo(b"a question")]
 
 
-async def test_much_that_waits_behind_a_long_message_is_not_taken_for_a_peer_that_takes_nothing(tmp_path: Path) -> None:
+async def test_a_queue_behind_a_long_message_is_not_mistaken_for_a_stalled_peer(tmp_path: Path) -> None:
     answers = list[list[bytes]]()
-    async with laden(tmp_path) as (hub, registration):
-        for _ in range(200):  # more than ZeroMQ takes from us for one peer
+    async with slow_hub(tmp_path) as (hub, registration):
+        for _ in range(200):  # more than ZeroMQ buffers for one peer
             hub.deliver(1, b"a question", answers.append)
             hub.flush()
         await until(lambda: len(answers) == 200)
         assert len(registration.offers) == 1 and registration.gone_hosts == []
 
 
-async def test_a_member_makes_room_for_nobody() -> None:
+async def test_a_member_keeps_its_clients_against_later_processes() -> None:
     registration = OneClientRegistration(b"")
     async with hub_at(registration) as (_, port):
         first = Member(port)
@@ -90,8 +92,9 @@ async def test_a_member_makes_room_for_nobody() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("asked", [True, False])
 def test_a_stranger_that_never_joins_ends_no_run(tmp_path: Path, asked: bool) -> None:
-    """A worker that asks for its client has it at once; if none does, the stranger is gone after a while, and until
-    then nobody gives up."""
+    """A worker that requests the offered client gets it at once. If none does, the stranger is dropped after a while,
+    and
+    no process gives up before."""
     gate, join_s, is_over = Gate(), 300.0 if asked else 6.0, threading.Event()
     with ServerProcess(WHAT, tmp_path / "run", heartbeat_s=0.5, patience_s=3.0, join_s=join_s) as server:
         stays, leaves = Worker(WHAT, server.endpoint, ((0, 6),), gate), Worker(WHAT, server.endpoint, ((7, 7),))

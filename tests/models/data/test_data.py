@@ -1,4 +1,4 @@
-"""Damaged or missing data is one sentence that names the file; whole data is read to the byte."""
+"""Damaged or missing data gives one sentence that names the file; intact data is read exactly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data is mapped, so that processes share it; .gz is unpacked once; where neither can be, it is read all the same."""
+"""Data is memory-mapped, so that processes share it; .gz is unpacked once; where neither is possible, it is read."""
 
 from __future__ import annotations
 
@@ -85,16 +85,16 @@ def test_a_packed_file_is_unpacked_once_and_mapped(
     assert len(list(unpacked.iterdir())) == 1
 
 
-def test_a_changed_file_is_unpacked_anew_and_what_was_unpacked_before_goes(tmp_path: Path, unpacked: Path) -> None:
+def test_a_changed_file_is_unpacked_again_and_the_old_copy_is_deleted(tmp_path: Path, unpacked: Path) -> None:
     path, other = packed_file(tmp_path / "images.gz", pixels()), packed_file(tmp_path / "others.gz", pixels(7))
-    before, kept = idx.read(path, 3), idx.read(other, 3)
+    before, unchanged = idx.read(path, 3), idx.read(other, 3)
     size, changed_ns = path.stat().st_size, path.stat().st_mtime_ns
     packed_file(path, pixels(1))
     os.utime(path, ns=(changed_ns, changed_ns + 1))
     assert path.stat().st_size == size
     assert np.array_equal(idx.read(path, 3), pixels(1))
     assert np.array_equal(before, pixels()), "a mapping outlives its file"
-    assert len(list(unpacked.iterdir())) == 2 and np.array_equal(kept, idx.read(other, 3))
+    assert len(list(unpacked.iterdir())) == 2 and np.array_equal(unchanged, idx.read(other, 3))
 
 
 def test_two_names_of_one_file_share_what_is_unpacked(tmp_path: Path, unpacked: Path) -> None:
@@ -129,7 +129,7 @@ def test_where_nothing_can_be_cached_or_mapped_files_are_read(
     assert len(leftovers) == (name == "mmap"), "no partial files are left"
 
 
-def test_a_cache_that_is_no_folder_is_done_without(tmp_path: Path) -> None:
+def test_a_cache_path_that_is_no_folder_is_ignored(tmp_path: Path) -> None:
     (tmp_path / "cache").write_bytes(b"")
     assert np.array_equal(idx.read(packed_file(tmp_path / "images.gz", pixels()), 3), pixels())
 
@@ -137,7 +137,7 @@ def test_a_cache_that_is_no_folder_is_done_without(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "spoil", [lambda packed: packed[:-9], lambda packed: packed[:-8] + bytes(8), lambda _: b"<html>"]
 )
-def test_what_cannot_be_unpacked_leaves_nothing_in_the_cache(tmp_path: Path, unpacked: Path, spoil: Any) -> None:
+def test_a_file_that_cannot_be_unpacked_leaves_nothing_in_the_cache(tmp_path: Path, unpacked: Path, spoil: Any) -> None:
     path = packed_file(tmp_path / "images.gz", pixels())
     path.write_bytes(spoil(path.read_bytes()))
     for _ in range(2):

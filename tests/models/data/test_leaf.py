@@ -1,4 +1,4 @@
-"""LEAF's JSON files: what is read, what is refused, and who holds which samples."""
+"""LEAF's JSON files: what is read, what is refused, and the samples of each person."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_client_is_a_person_and_keeps_to_their_samples(data: Path) -> None:
     assert sorted(labels.tolist()) == sorted(femnist_samples(2, 6)[1])
 
 
-def test_people_of_whom_all_is_held_out_are_no_clients(data: Path) -> None:
+def test_people_whose_samples_are_all_held_out_are_no_clients(data: Path) -> None:
     leaf_file(data / "leaf-femnist", "train", "all_data_2.json", {f"lone{n}": femnist_samples(n, 1) for n in range(30)})
     task = Femnist(model="softmax", validation=0.5)
     train, _ = task.hold_out(task.load()[0])

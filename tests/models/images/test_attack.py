@@ -61,7 +61,7 @@ def test_the_loss_is_the_papers_equation_21() -> None:
         assert float(problem.loss(outputs, wanted)) == pytest.approx(np.mean(expected), rel=1e-4)
 
 
-def test_unperturbed_images_are_told_rightly_and_not_moved() -> None:
+def test_unperturbed_images_are_classified_correctly_and_unchanged() -> None:
     problem = bind()
     for split in ("train", "validation", "test"):
         measured = problem.evaluate(problem.x0(), split)
@@ -118,13 +118,13 @@ def test_the_classifier_is_trained_once_whatever_the_threads_and_to_the_same_bit
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(1)
-    said = capsys.readouterr().err
-    assert said == "training the classifier of fashion-mnist that will be attacked, once: 40 steps\n"
+    output = capsys.readouterr().err
+    assert output == "training the classifier of fashion-mnist that will be attacked, once: 40 steps\n"
     again = {path.name: path.read_bytes() for path in (tmp_path / "prepared").iterdir()}
     assert len(again) == 3 and again.items() <= written.items()
 
 
-def test_a_classifier_that_is_never_right_cannot_be_attacked() -> None:
+def test_a_classifier_that_is_always_wrong_cannot_be_attacked() -> None:
     right = classifier(FashionMnist(), 1).right["train"].reshape(6, 10).any(axis=0)
     (wrong, *_) = np.flatnonzero(~right)
     with pytest.raises(DataError, match=f"no image of class {wrong} that a classifier of 1 steps gets right; expect"):

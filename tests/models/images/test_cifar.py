@@ -56,11 +56,11 @@ def test_files_are_read_once_and_anew_when_they_have_changed(data: Path, monkeyp
     assert len(list((idx.cache_folder() / "prepared").iterdir())) == 4, "what was there before is gone"
 
 
-def test_what_was_prepared_and_then_damaged_is_prepared_anew() -> None:
+def test_a_damaged_prepared_file_is_prepared_again() -> None:
     first, _ = Cifar10().load()
     for path in (idx.cache_folder() / "prepared").iterdir():
         content = path.read_bytes()
-        path.unlink()  # what is mapped of it stays
+        path.unlink()  # existing mappings stay valid
         path.write_bytes(content[:-1])
     again, _ = Cifar10().load()
     assert np.array_equal(first.labels, again.labels) and again.stored.shape == (10, 32, 32, 3)
@@ -118,8 +118,8 @@ def test_an_augmented_image_is_a_crop_of_its_frame_mirrored_or_not() -> None:
             for left in range(9)
             for step in (1, -1)
         }
-        (found,) = [place for place, crop in crops.items() if np.array_equal(crop, image)]
-        seen.add(found)
+        (position,) = [place for place, crop in crops.items() if np.array_equal(crop, image)]
+        seen.add(position)
     assert len(seen) > 30 and {step for _, _, step in seen} == {1, -1}
 
 
@@ -134,9 +134,9 @@ def test_augmentation_is_drawn_by_its_key_and_for_training_only() -> None:
     x = problem.x0()
     assert problem.evaluate(x, "train") == plain.evaluate(x, "train")
     stored = problem.splits["train"].pixels
-    drawn = task.augmented(stored, **KEY)
+    augmented = task.augmented(stored, **KEY)
     for name in KEY:
-        assert not np.array_equal(drawn, task.augmented(stored, **{**KEY, name: KEY[name] + 1}))
+        assert not np.array_equal(augmented, task.augmented(stored, **{**KEY, name: KEY[name] + 1}))
 
 
 def test_the_resnet_has_fedacgs_parameters_and_512_features() -> None:
@@ -159,14 +159,14 @@ def test_a_resnet_of_views_computes_what_its_own_parameters_did() -> None:
 
 
 @pytest.mark.slow
-def test_a_resnets_losses_are_the_same_bits_whoever_else_is_asked() -> None:
+def test_a_resnets_losses_do_not_depend_on_other_clients() -> None:
     alone, crowd = (Cifar10(batch_size=4).bind(seed=1, clients=2, partition=Iid()) for _ in range(2))
     x = alone.x0()
-    found = []
+    losses = []
     for problem, others in ((alone, []), (crowd, [0, 1])):
         for other in others:
             problem.objective(other, 5).loss(0)
         objective = problem.objective(1, 5)
         objective.point[:] = x
-        found.append([objective.loss(step) for step in (0, 1, 0)])
-    assert found[0] == found[1] and found[0][0] == found[0][2]
+        losses.append([objective.loss(step) for step in (0, 1, 0)])
+    assert losses[0] == losses[1] and losses[0][0] == losses[0][2]

@@ -183,15 +183,15 @@ def test_a_batch_is_what_it_was_in_earlier_versions() -> None:
 def test_halving_has_the_bits_of_torchs_pooling(height: int, width: int, order: torch.memory_format) -> None:
     values = stream("pool").integers(-3, 4, (2, 3, height, width)).astype(np.float32)  # equal ones, too
     values[0, 0, height // 2, 0], values[1, 2, 0, width // 2], values[1, 0, 0, 0] = np.nan, np.inf, -np.inf
-    made = torch.from_numpy(values).to(memory_format=order)
+    tensor = torch.from_numpy(values).to(memory_format=order)
     with torch.inference_mode():
-        halved, expected = networks.MaxPool2x2()(made), nn.functional.max_pool2d(made, 2)
+        halved, expected = networks.MaxPool2x2()(tensor), nn.functional.max_pool2d(tensor, 2)
     assert halved.shape == expected.shape
     assert halved.numpy().tobytes() == expected.numpy().tobytes()
     assert halved.is_contiguous(memory_format=order) or halved.numel() == 0
 
 
 def test_halving_gives_a_gradient_to_one_of_equal_values() -> None:
-    given = torch.zeros(1, 1, 2, 2, requires_grad=True)
-    networks.MaxPool2x2()(given).sum().backward()
-    assert given.grad is not None and sorted(given.grad.flatten().tolist()) == [0, 0, 0, 1]
+    inputs = torch.zeros(1, 1, 2, 2, requires_grad=True)
+    networks.MaxPool2x2()(inputs).sum().backward()
+    assert inputs.grad is not None and sorted(inputs.grad.flatten().tolist()) == [0, 0, 0, 1]

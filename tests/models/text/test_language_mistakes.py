@@ -57,8 +57,8 @@ def damaged(folder: Path, opt: Path, name: str, change: Any) -> str:
     elif change == "hidden":
         shutil.copy(write_model(folder / "other", ffn_dim=24) / name, folder / name)
     else:
-        whole = (folder / name).read_bytes()
-        (folder / name).write_bytes(whole[:change] if isinstance(change, int) else change)
+        intact = (folder / name).read_bytes()
+        (folder / name).write_bytes(intact[:change] if isinstance(change, int) else change)
     return str(folder)
 
 
@@ -284,8 +284,8 @@ def test_code_that_comes_with_a_model_is_never_run_whatever_a_person_answers(
     code = f"open({str(trace)!r}, 'w').close()\nclass Config: ...\nclass Model: ...\nclass Words: ..."
     write(folder / "own.py", code)
     for name, more in (("config.json", {"model_type": "own"}), ("tokenizer_config.json", {"tokenizer_class": "Words"})):
-        known = json.loads((folder / name).read_text())
-        write(folder / name, json.dumps(known | more | {"auto_map": classes}))
+        configuration = json.loads((folder / name).read_text())
+        write(folder / name, json.dumps(configuration | more | {"auto_map": classes}))
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n" * 20))
     with pytest.raises(DataError, match=r"found code of its own \(auto_map\), which is never run; expected") as caught:
         load(str(folder), "float32", "AutoModelForCausalLM")

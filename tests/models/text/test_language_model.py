@@ -1,4 +1,4 @@
-"""Language models: what is shown and scored, against transformers' own."""
+"""Language models: prompts and scores against those of transformers."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_there_is_a_contract() -> None:
 
 @pytest.mark.parametrize("check", CONTRACT, ids=lambda check: str(check.__name__))
 @pytest.mark.parametrize("way", ["full", "lora", "layernorm-float16"])
-def test_it_is_a_task_like_any_other(make: Any, way: str, check: Any) -> None:
+def test_a_language_model_keeps_the_contract_of_tasks(make: Any, way: str, check: Any) -> None:
     check(make(validation=0.3, **WAYS[way]))
 
 
@@ -107,20 +107,20 @@ def test_only_the_answers_own_tokens_are_scored(make: Any, name: str) -> None:
 
 
 def test_a_long_prompt_loses_its_beginning_and_keeps_its_end(make: Any) -> None:
-    whole, cut = bind(make(validation=0)), bind(make(validation=0, max_length=9))
-    for sample in whole.splits["test"]:
-        for long, short in zip(whole.encoder.pairs(sample), cut.encoder.pairs(sample), strict=True):
+    unlimited, truncated = bind(make(validation=0)), bind(make(validation=0, max_length=9))
+    for sample in unlimited.splits["test"]:
+        for long, short in zip(unlimited.encoder.pairs(sample), truncated.encoder.pairs(sample), strict=True):
             assert short.answer == long.answer and short.length == min(9, long.length)
             assert short.prompt == [0, *long.prompt[1:][-(8 - len(long.answer)) :]]
-    assert len(cut.encoder.question(cut.splits["test"][0], 4)) == 5
+    assert len(truncated.encoder.question(truncated.splits["test"][0], 4)) == 5
 
 
 def test_pairs_that_differ_in_the_last_token_share_a_row() -> None:
-    given = collate([Pair([5, 6], [7]), Pair([5, 6], [8]), Pair([5], [6, 9, 4])])
-    assert given.ids.tolist() == [[5, 6, 0], [5, 6, 9]]
-    assert given.rows.tolist() == [0, 0, 1, 1, 1] and given.columns.tolist() == [1, 1, 0, 1, 2]
-    assert given.targets.tolist() == [7, 8, 6, 9, 4] and given.owners.tolist() == [0, 1, 2, 2, 2]
-    assert given.lengths.tolist() == [1, 1, 3]
+    batch = collate([Pair([5, 6], [7]), Pair([5, 6], [8]), Pair([5], [6, 9, 4])])
+    assert batch.ids.tolist() == [[5, 6, 0], [5, 6, 9]]
+    assert batch.rows.tolist() == [0, 0, 1, 1, 1] and batch.columns.tolist() == [1, 1, 0, 1, 2]
+    assert batch.targets.tolist() == [7, 8, 6, 9, 4] and batch.owners.tolist() == [0, 1, 2, 2, 2]
+    assert batch.lengths.tolist() == [1, 1, 3]
 
 
 def test_groups_hold_every_index_once_and_no_more_tokens_than_allowed() -> None:
@@ -139,26 +139,26 @@ def test_an_evaluation_equals_transformers_own_one_sequence_at_a_time(opt: Path,
     problem = bind(make(name))
     samples = problem.splits["test"]
     scores = [[hugging_face(opt, pair) for pair in problem.encoder.pairs(sample)] for sample in samples]
-    found = problem.evaluate(problem.x0(), "test")
+    metrics = problem.evaluate(problem.x0(), "test")
     right = [options[sample.label % len(options)] for options, sample in zip(scores, samples, strict=True)]
-    assert found["loss"] == pytest.approx(-np.mean(right), rel=1e-5)
+    assert metrics["loss"] == pytest.approx(-np.mean(right), rel=1e-5)
     if name != "squad":
         guesses = [int(np.argmax(options)) for options in scores]
-        assert found["accuracy"] == np.mean([a == sample.label for a, sample in zip(guesses, samples, strict=True)])
+        assert metrics["accuracy"] == np.mean([a == sample.label for a, sample in zip(guesses, samples, strict=True)])
 
 
 def test_a_loss_is_the_mean_over_the_batch_and_the_same_alone_or_filled_up(make: Any) -> None:
     problem = bind(make(batch_size=5, validation=0))
     objective = problem.objective(1, 3)
     objective.point[:] = problem.x0()
-    given, labels = objective.batch(2)
+    batch, labels = objective.batch(2)
     alone = []
     for pair in range(len(labels)):
-        own = given.owners == pair
-        first = int(given.columns[own][0])
-        prompt = given.ids[given.rows[own][0], : first + 1].tolist()
+        own = batch.owners == pair
+        first = int(batch.columns[own][0])
+        prompt = batch.ids[batch.rows[own][0], : first + 1].tolist()
         with torch.inference_mode():
-            alone.append(-float(problem.scores(collate([Pair(prompt, given.targets[own].tolist())]))[0]))
+            alone.append(-float(problem.scores(collate([Pair(prompt, batch.targets[own].tolist())]))[0]))
     assert len(labels) == 5 and objective.loss(2) == pytest.approx(np.mean(alone), rel=1e-5)
 
 

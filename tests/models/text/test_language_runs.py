@@ -1,4 +1,4 @@
-"""Federated fine-tuning of a tiny language model: the same bits everywhere, and who holds other weights is out."""
+"""Federated fine-tuning of a tiny language model: the same bits everywhere; a process with other weights is refused."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DECOMFL = {"name": "decomfl", "perturbations": 2, "learning_rate": 0.01}
 def fine_tuning(opt: Path, texts: Path) -> Any:
     """Makes scenarios that fine-tune the tiny model: 4 clients, 2 a round."""
 
-    def made(rounds: int = 4, algorithm: Any = DECOMFL, **task: Any) -> Scenario:
+    def make_scenario(rounds: int = 4, algorithm: Any = DECOMFL, **task: Any) -> Scenario:
         document = {
             "name": "tiny",
             "task": {"name": "language-model", "model": str(opt), "data": str(texts / "sst2"), "validation": 0} | task,
@@ -46,7 +46,7 @@ def fine_tuning(opt: Path, texts: Path) -> Any:
         }
         return validate(document, "a test")
 
-    return made
+    return make_scenario
 
 
 @pytest.mark.parametrize("algorithm", [DECOMFL, HISO], ids=lambda algorithm: str(algorithm["name"]))
@@ -88,9 +88,9 @@ def test_a_client_draws_directions_of_its_own_in_every_round(make: Any) -> None:
 @pytest.mark.slow
 def test_two_worker_processes_compute_the_same_bits(tmp_path: Path, fine_tuning: Any) -> None:
     what = fine_tuning(rounds=3)
-    here = run(what, tmp_path / "memory")
-    there = run(what, tmp_path / "tcp", placement=Placement("tcp", 2))
-    assert outcome(here) == outcome(there)
+    single = run(what, tmp_path / "memory")
+    distributed = run(what, tmp_path / "tcp", placement=Placement("tcp", 2))
+    assert outcome(single) == outcome(distributed)
 
 
 @pytest.mark.parametrize("train", ["full", "lora"])
@@ -110,7 +110,7 @@ def test_a_process_with_other_weights_is_refused_by_name(tmp_path: Path, fine_tu
     assert list(results.summary["refusals"]["x0"].values()) == [1] and results.summary["rounds"] == 3
 
 
-def test_a_run_does_not_go_on_with_other_weights(tmp_path: Path, fine_tuning: Any) -> None:
+def test_a_run_is_not_resumed_with_other_weights(tmp_path: Path, fine_tuning: Any) -> None:
     folder = write_model(tmp_path / "model")
     what = fine_tuning(rounds=2, model=str(folder), train={"kind": "layernorm"})
     run(what, tmp_path / "run")

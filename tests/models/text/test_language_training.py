@@ -1,4 +1,4 @@
-"""Language models: what of them is trained and what proves the rest, and which samples are used for what."""
+"""Language models: the trained parameters, the identity of the frozen ones, and the use of samples."""
 
 from __future__ import annotations
 
@@ -114,8 +114,8 @@ def test_what_is_written_out_is_what_transformers_loads(opt: Path, make: Any) ->
     x = problem.x0() + np.float32(0.01)
     model = AutoModelForCausalLM.from_pretrained(opt)
     tensors = {name: torch.from_numpy(tensor) for name, tensor in problem.state_dict(x).items()}
-    found = model.load_state_dict(tensors, strict=False)
-    assert found.missing_keys == ["lm_head.weight"] and not found.unexpected_keys
+    loaded = model.load_state_dict(tensors, strict=False)
+    assert loaded.missing_keys == ["lm_head.weight"] and not loaded.unexpected_keys
     assert torch.equal(model.lm_head.weight, tensors["model.decoder.embed_tokens.weight"])
 
 
@@ -124,14 +124,14 @@ def test_the_identity_is_of_all_that_x_does_not_show(tmp_path: Path, opt: Path, 
     assert same[0] == same[1]
     words = shutil.copytree(opt, tmp_path / "words")
     file = words / "tokenizer.json"
-    known = json.loads(file.read_text())
-    known["model"]["merges"].pop(0)
-    file.write_text(json.dumps(known))
+    configuration = json.loads(file.read_text())
+    configuration["model"]["merges"].pop(0)
+    file.write_text(json.dumps(configuration))
     more = shutil.copytree(texts / "sst2", tmp_path / "more")
     write(more / "dev.tsv", "sentence\tlabel\nno wit\t0\n")
     others = [{"model": str(write_model(tmp_path / "weights", seed=2))}, {"model": str(words)}, {"data": str(more)}]
-    found = {bind(make(train={"kind": "lora"}, **fields), seed=3).identity() for fields in others}
-    assert len(found | {same[0]}) == 4
+    loaded = {bind(make(train={"kind": "lora"}, **fields), seed=3).identity() for fields in others}
+    assert len(loaded | {same[0]}) == 4
 
 
 # Which samples

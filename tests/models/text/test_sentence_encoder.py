@@ -1,4 +1,4 @@
-"""Sentence encoders: a tiny one for the contract, the real one, where it is installed, for what it can do."""
+"""Sentence encoders: a tiny one for the contract, and the real one, where installed, for its accuracy."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def bind(task: SentenceEncoder) -> SentenceProblem:
 
 @pytest.mark.parametrize("check", CONTRACT, ids=lambda check: str(check.__name__))
 @pytest.mark.parametrize("way", ["head", "full"])
-def test_it_is_a_task_like_any_other(make: Any, way: str, check: Any) -> None:
+def test_a_sentence_encoder_keeps_the_contract_of_tasks(make: Any, way: str, check: Any) -> None:
     check(make(validation=0.3, **WAYS[way]))
 
 

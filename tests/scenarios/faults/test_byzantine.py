@@ -1,4 +1,4 @@
-"""Clients that lie: what they say, that it is the same everywhere, and that a bad scalar never enters the model."""
+"""Byzantine clients: their reports, the same reports in every process, and the refusal of invalid scalars."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ SEED = 3
 
 def lie(client: int = 0, round: int = 5, report: Any = REPORT, seed: int = SEED, *faults: Byzantine) -> Any:
     before = report.copy()
-    said = Tampering(faults, seed, 6).apply(client, round, report, lambda: FIRST)
-    assert report.tobytes() == before.tobytes() and (said.dtype, said.shape) == (report.dtype, report.shape)
-    return said
+    tampered = Tampering(faults, seed, 6).apply(client, round, report, lambda: FIRST)
+    assert report.tobytes() == before.tobytes() and (tampered.dtype, tampered.shape) == (report.dtype, report.shape)
+    return tampered
 
 
-def told(fault: dict[str, Any], **where: Any) -> Any:
+def attacked(fault: dict[str, Any], **where: Any) -> Any:
     return lie(where.get("client", 0), where.get("round", 5), REPORT, where.get("seed", SEED), Byzantine(**fault))
 
 
-# what is said
+# attacks
 
 
 @pytest.mark.parametrize(
@@ -61,21 +61,21 @@ def told(fault: dict[str, Any], **where: Any) -> Any:
     ],
     ids=lambda value: "-".join(map(str, value.values())) if isinstance(value, dict) else "",
 )
-def test_each_attack_says_what_it_is_called(fault: dict[str, Any], expected: Any) -> None:
-    np.testing.assert_array_equal(told(fault), expected)
+def test_each_attack_sends_what_its_name_says(fault: dict[str, Any], expected: Any) -> None:
+    np.testing.assert_array_equal(attacked(fault), expected)
 
 
 def test_noise_is_normal_and_drawn_anew_for_each_client_round_and_number() -> None:
     zeros = np.zeros((50, 40), np.float32)
     noise = Byzantine(attack="noise", sigma=3.0)
-    found = {(client, round): lie(client, round, zeros, SEED, noise) for client in (0, 1) for round in (5, 6)}
-    for drawn in found.values():
-        assert abs(float(drawn.mean())) < 0.3 and abs(float(drawn.std()) - 3) < 0.3
-        assert len(set(drawn.ravel().tolist())) > 0.99 * drawn.size
-    for one, other in itertools.combinations(found.values(), 2):
+    reports = {(client, round): lie(client, round, zeros, SEED, noise) for client in (0, 1) for round in (5, 6)}
+    for report in reports.values():
+        assert abs(float(report.mean())) < 0.3 and abs(float(report.std()) - 3) < 0.3
+        assert len(set(report.ravel().tolist())) > 0.99 * report.size
+    for one, other in itertools.combinations(reports.values(), 2):
         assert abs(float(np.corrcoef(one.ravel(), other.ravel())[0, 1])) < 0.1
-    assert lie(1, 6, zeros, SEED, noise).tobytes() == found[1, 6].tobytes()
-    assert lie(1, 6, zeros, SEED + 1, noise).tobytes() != found[1, 6].tobytes()
+    assert lie(1, 6, zeros, SEED, noise).tobytes() == reports[1, 6].tobytes()
+    assert lie(1, 6, zeros, SEED + 1, noise).tobytes() != reports[1, 6].tobytes()
 
 
 @pytest.mark.parametrize(
@@ -91,12 +91,12 @@ def test_noise_is_normal_and_drawn_anew_for_each_client_round_and_number() -> No
     ids=str,
 )
 def test_clients_that_a_fault_does_not_select_are_honest(fault: dict[str, Any]) -> None:
-    assert told({"attack": "huge", **fault}) is REPORT
+    assert attacked({"attack": "huge", **fault}) is REPORT
 
 
-def test_a_share_of_the_clients_lies_in_a_share_of_the_rounds() -> None:
+def test_a_fraction_of_the_clients_attacks_in_a_fraction_of_the_rounds() -> None:
     fault = {"attack": "sign-flip", "fraction": 0.5, "probability": 0.5}
-    lies = {(c, r): bool(told(fault, client=c, round=r)[0, 0] < 0) for c in range(6) for r in range(200)}
+    lies = {(c, r): bool(attacked(fault, client=c, round=r)[0, 0] < 0) for c in range(6) for r in range(200)}
     each = [sum(lies[client, round] for round in range(200)) for client in range(6)]
     assert sorted(each)[:3] == [0, 0, 0] and all(70 < count < 130 for count in sorted(each)[3:])
 
@@ -118,10 +118,10 @@ def test_a_mistake_is_one_sentence() -> None:
         assert sentence in str(refused.value) and "\n" not in str(refused.value)
 
 
-# several
+# several faults
 
 
-def test_one_lie_strikes_a_report_whatever_the_order_of_the_list() -> None:
+def test_one_attack_applies_to_a_report_in_any_order_of_faults() -> None:
     faults = [
         Byzantine(attack="scale", by=2.0),
         Byzantine(attack="scale", by=3.0),
@@ -131,24 +131,24 @@ def test_one_lie_strikes_a_report_whatever_the_order_of_the_list() -> None:
         Byzantine(attack="huge", probability=0.0),
     ]
     for client, round in itertools.product(range(6), range(4)):
-        said = [lie(client, round, REPORT, SEED, *order) for order in itertools.permutations(faults)]
-        assert len({each.tobytes() for each in said}) == 1
+        report_of = [lie(client, round, REPORT, SEED, *order) for order in itertools.permutations(faults)]
+        assert len({each.tobytes() for each in report_of}) == 1
     alone = [lie(3, 0, REPORT, SEED, fault).tobytes() for fault in faults[:2]]
     assert lie(3, 0, REPORT, SEED, *faults[:2]).tobytes() in alone
 
 
-def test_a_fault_is_found_by_what_it_does_and_others_are_left_alone() -> None:
+def test_a_byzantine_fault_is_recognised_by_its_type() -> None:
     assert isinstance(Byzantine(attack="nan"), Tamper)
     assert HONEST.apply(0, 0, REPORT, lambda: FIRST) is REPORT
     drop = scenario(faults=[{"fault": "delay", "by": {"distribution": "constant", "value": 1.0}}]).faults
     assert not isinstance(drop[0], Tamper)
 
 
-# in a process
+# in one process
 
 
-def followers(*faults: Byzantine, stands: int = 0) -> Followers:
-    made = Followers(
+def followers(*faults: Byzantine, version: int = 0) -> Followers:
+    created = Followers(
         Offer(HOST, ((0, 5),), False, b""),
         ALGORITHM,
         PROBLEM,
@@ -157,8 +157,8 @@ def followers(*faults: Byzantine, stands: int = 0) -> Followers:
         observer=NullObserver(),
         tampering=Tampering(faults, SEED, 6),
     )
-    made.welcome(encode(messages.welcome(ALGORITHM, HOST, 9, [stands] * 6, log(stands)))[0])
-    return made
+    created.welcome(encode(messages.welcome(ALGORITHM, HOST, 9, [version] * 6, log(version)))[0])
+    return created
 
 
 def log(length: int) -> list[Any]:
@@ -166,11 +166,11 @@ def log(length: int) -> list[Any]:
     return [ALGORITHM.aggregate(None, plan, {0: REPORT})[0] for plan in plans]
 
 
-def said(made: Followers, client: int, round: int) -> Any:
+def report_of(hosted: Followers, client: int, round: int) -> Any:
     """The scalars of a client's report in a round, at the version of that number."""
     plan = ALGORITHM.plan(round, round, of_directions(SEED, round))
-    missed = log(round)[made.host.replicas.version(client) :]
-    (answer,) = made.handle(encode(messages.pack_plan(ALGORITHM, client, plan, missed)[0])[0])
+    missed = log(round)[hosted.host.replicas.version(client) :]
+    (answer,) = hosted.handle(encode(messages.pack_plan(ALGORITHM, client, plan, missed)[0])[0])
     envelope = decode(answer)
     assert (envelope.kind, envelope.client, envelope.round, envelope.base) == (Kind.REPORT, client, round, round)
     return ALGORITHM.unpack_report(envelope.body, plan)
@@ -178,23 +178,23 @@ def said(made: Followers, client: int, round: int) -> Any:
 
 def test_replay_sends_the_report_of_round_0_again() -> None:
     honest, liar = followers(), followers(Byzantine(attack="replay", at_round=2))
-    first = said(honest, 2, 0)
-    assert said(liar, 2, 0).tobytes() == first.tobytes() != said(honest, 2, 4).tobytes()
-    assert said(liar, 2, 3).tobytes() == said(liar, 2, 4).tobytes() == first.tobytes()
-    assert said(followers(Byzantine(attack="replay")), 1, 4).tobytes() != first.tobytes(), "each client its own"
+    first = report_of(honest, 2, 0)
+    assert report_of(liar, 2, 0).tobytes() == first.tobytes() != report_of(honest, 2, 4).tobytes()
+    assert report_of(liar, 2, 3).tobytes() == report_of(liar, 2, 4).tobytes() == first.tobytes()
+    assert report_of(followers(Byzantine(attack="replay")), 1, 4).tobytes() != first.tobytes(), "each client its own"
 
 
 @pytest.mark.parametrize("attack", ["replay", "noise", "sign-flip"])
-def test_a_process_that_takes_a_dead_ones_place_tells_the_same_lies(attack: Any) -> None:
+def test_a_replacement_process_sends_the_same_attacks(attack: Any) -> None:
     fault = Byzantine(attack=attack, probability=0.5)
-    old, new = followers(fault), followers(fault, stands=6)
+    old, new = followers(fault), followers(fault, version=6)
     for round in range(6):
         for client in range(6):
-            said(old, client, round)
-    assert [said(old, c, 6).tobytes() for c in range(6)] == [said(new, c, 6).tobytes() for c in range(6)]
+            report_of(old, client, round)
+    assert [report_of(old, c, 6).tobytes() for c in range(6)] == [report_of(new, c, 6).tobytes() for c in range(6)]
 
 
-# in a run
+# in whole runs
 
 ALL = {"clients": 8, "cohort": 8}
 AFTER_A_WHILE = {"clients": 8, "cohort": 8, "deadline_s": 30.0}
@@ -206,10 +206,10 @@ def hash_of(results: Results) -> str:
 
 @pytest.mark.parametrize("algorithm", [DECOMFL, HISO], ids=lambda algorithm: str(algorithm["name"]))
 @pytest.mark.parametrize(("attack", "reason"), [("nan", "not-finite"), ("huge", "absurd")])
-def test_what_is_refused_is_as_if_it_had_not_been_sent(
+def test_a_refused_report_has_the_effect_of_a_lost_one(
     tmp_path: Path, algorithm: dict[str, Any], attack: str, reason: str
 ) -> None:
-    """The model's bits are those of a run in which the liars' reports are lost."""
+    """The model has the bits of a run in which the Byzantine clients' reports are lost."""
     whose = {"clients": [1, 4], "at_round": 3}
     lying = [{"fault": "byzantine", "attack": attack, **whose}]
     losing = [{"fault": "drop", "direction": "up", "kind": "report", **whose}]
@@ -224,7 +224,7 @@ def test_what_is_refused_is_as_if_it_had_not_been_sent(
 
 
 @pytest.mark.parametrize("attack", ["sign-flip", "scale", "noise", "constant", "replay"])
-def test_a_lie_that_could_be_true_changes_the_model_and_nothing_else(tmp_path: Path, attack: str) -> None:
+def test_a_plausible_attack_changes_the_model_and_nothing_else(tmp_path: Path, attack: str) -> None:
     lying = scenario(faults=[{"fault": "byzantine", "attack": attack, "clients": [2]}], participation=ALL)
     honest, lied = go(tmp_path / "honest", scenario(participation=ALL)), go(tmp_path / "lied", lying)
     assert lied.digest != honest.digest
@@ -232,10 +232,10 @@ def test_a_lie_that_could_be_true_changes_the_model_and_nothing_else(tmp_path: P
     assert hash_of(lied) == hash_of(honest), "to the byte the same messages at the same times"
 
 
-def test_liars_without_a_chance_change_nothing(tmp_path: Path) -> None:
+def test_attacks_with_probability_zero_change_nothing(tmp_path: Path) -> None:
     never = [{"fault": "byzantine", "attack": "huge", "probability": 0.0}, {"fault": "drop", "probability": 0.3}]
-    there, not_there = go(tmp_path / "a", lossy(faults=never)), go(tmp_path / "b", lossy())
-    assert (there.digest, hash_of(there)) == (not_there.digest, hash_of(not_there))
+    with_faults, without_faults = go(tmp_path / "a", lossy(faults=never)), go(tmp_path / "b", lossy())
+    assert (with_faults.digest, hash_of(with_faults)) == (without_faults.digest, hash_of(without_faults))
 
 
 def test_the_order_of_faults_changes_nothing(tmp_path: Path) -> None:
@@ -248,7 +248,7 @@ def test_the_order_of_faults_changes_nothing(tmp_path: Path) -> None:
     assert len({(each.digest, hash_of(each)) for each in runs}) == 1
 
 
-def test_in_real_time_the_same_clients_lie(tmp_path: Path) -> None:
+def test_the_same_clients_attack_in_real_time(tmp_path: Path) -> None:
     faults = [{"fault": "byzantine", "attack": "nan", "clients": [3], "probability": 0.5}]
     world = {"participation": ALL, "stop": {"rounds": 12}, "faults": faults}
     network = {"latency": {"distribution": "constant", "value": 0.001}}

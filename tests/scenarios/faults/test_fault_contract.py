@@ -1,4 +1,4 @@
-"""What every fault must keep to, whatever it does; a new one is tested here once it has its lines in fault_cases."""
+"""The contract of every fault. A new fault joins this suite with its cases in fault_cases."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def faultless(case: str) -> Outcome:
     return ended(world([], **CASES[case].world))
 
 
-def without_counts(found: Outcome) -> Outcome:
+def without_counts(outcome: Outcome) -> Outcome:
     """All but what the faults say that they did."""
-    summary, lines = found
+    summary, lines = outcome
     return {name: value for name, value in summary.items() if name != "faults"}, lines
 
 
-def counts(found: Outcome) -> list[dict[str, Any]]:
-    return list(found[0]["faults"])
+def counts(outcome: Outcome) -> list[dict[str, Any]]:
+    return list(outcome[0]["faults"])
 
 
 def test_every_fault_has_its_cases() -> None:
@@ -84,12 +84,12 @@ def test_a_mistake_in_a_line_gets_one_sentence(name: str, line: Line, sentence: 
 
 
 @pytest.mark.parametrize(("name", "line", "does"), STRIKING)
-def test_what_strikes_is_counted_changes_the_run_and_lets_no_replica_diverge(name: str, line: Line, does: str) -> None:
-    found = ended(world([line], **CASES[name].world))
-    assert counts(found)[0]["fault"] == name and counts(found)[0][does] > 0
-    assert "diverged" not in found[0]["refusals"]
+def test_a_fault_is_counted_changes_the_run_and_lets_no_replica_diverge(name: str, line: Line, does: str) -> None:
+    outcome_ = ended(world([line], **CASES[name].world))
+    assert counts(outcome_)[0]["fault"] == name and counts(outcome_)[0][does] > 0
+    assert "diverged" not in outcome_[0]["refusals"]
     if CASES[name].alters:
-        assert found[0]["ledger_hash"] != faultless(name)[0]["ledger_hash"]
+        assert outcome_[0]["ledger_hash"] != faultless(name)[0]["ledger_hash"]
 
 
 @pytest.mark.few(10)
@@ -97,7 +97,7 @@ def test_what_strikes_is_counted_changes_the_run_and_lets_no_replica_diverge(nam
     ("transport", "name", "line", "does"),
     [("tcp", *each.values) for each in STRIKING] + [(way, *each.values) for way in ("inproc", "ipc") for each in FIRST],
 )
-def test_the_same_seed_is_the_same_fate_on_every_transport(
+def test_the_same_seed_gives_the_same_faults_on_every_transport(
     tmp_path: Path, transport: Any, name: str, line: Line, does: str
 ) -> None:
     what = world([line], **CASES[name].world)
@@ -108,14 +108,14 @@ def test_the_same_seed_is_the_same_fate_on_every_transport(
 @pytest.mark.few(6)
 @pytest.mark.parametrize(("name", "line"), IDLING)
 def test_a_fault_of_no_intensity_changes_nothing_to_the_byte(name: str, line: Line) -> None:
-    found = ended(world([line], **CASES[name].world))
-    assert without_counts(found) == without_counts(faultless(name))
-    assert counts(found) == [{"fault": name}]
+    outcome_ = ended(world([line], **CASES[name].world))
+    assert without_counts(outcome_) == without_counts(faultless(name))
+    assert counts(outcome_) == [{"fault": name}]
 
 
 @pytest.mark.few(6)
 @pytest.mark.parametrize(("name", "line", "does"), STRIKING)
-def test_faults_that_never_strike_change_no_other_faults_fortune(name: str, line: Line, does: str) -> None:
+def test_faults_that_never_apply_do_not_change_other_faults(name: str, line: Line, does: str) -> None:
     idle = [{"fault": other} | idle for other, case in CASES.items() if not case.world for idle in case.idles]
     alone = ended(world([line], **CASES[name].world))
     among = ended(world([*idle, line], **CASES[name].world))
@@ -140,7 +140,7 @@ def test_the_order_of_faults_changes_nothing(chosen: list[int], data: st.DataObj
 
 @pytest.mark.few(8)
 @pytest.mark.parametrize(("name", "line", "does"), STRIKING)
-def test_a_run_cut_off_and_resumed_ends_alike(
+def test_a_run_that_crashes_and_resumes_ends_alike(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, line: Line, does: str
 ) -> None:
     what = world([line], **CASES[name].world)

@@ -1,4 +1,4 @@
-"""What faults do to clients and their links: worked out by hand, and by how often where it is drawn."""
+"""Faults of clients and their links: computed by hand, or by frequency where they are drawn."""
 
 from __future__ import annotations
 
@@ -78,15 +78,15 @@ def test_messages_queue_on_a_narrow_link() -> None:
 def test_a_shared_link_is_granted_in_the_order_of_sending() -> None:
     harness = Harness(Network(shared_up_mbps=1, shared_down_mbps=2))
     arrivals(harness, *(make(client, size=BIT_MS) for client in (2, 0, 1) for make in (report, plan)))
-    found = {(receipt.address, receipt.at_ns) for receipt in harness.receipts}
-    assert found == {(-1, MS), (-1, 2 * MS), (-1, 3 * MS), (2, MS // 2), (0, MS), (1, 3 * MS // 2)}
+    arrived = {(receipt.address, receipt.at_ns) for receipt in harness.receipts}
+    assert arrived == {(-1, MS), (-1, 2 * MS), (-1, 3 * MS), (2, MS // 2), (0, MS), (1, 3 * MS // 2)}
     assert [row.sender for row in harness.rows if row.kind == Kind.REPORT] == [2, 0, 1]
 
 
 def test_a_message_passes_the_shared_link_and_then_its_clients_own() -> None:
     harness = Harness(Network(shared_up_mbps=2, up_mbps=1))
-    found = arrivals(harness, report(0, 0, size=BIT_MS), report(1, 0, size=BIT_MS), report(0, 1, size=BIT_MS))
-    assert found == [3 * MS // 2, 2 * MS, 5 * MS // 2]
+    arrived = arrivals(harness, report(0, 0, size=BIT_MS), report(1, 0, size=BIT_MS), report(0, 1, size=BIT_MS))
+    assert arrived == [3 * MS // 2, 2 * MS, 5 * MS // 2]
 
 
 def test_a_slow_client_holds_up_nobody_who_shares_a_link_with_it() -> None:
@@ -96,8 +96,8 @@ def test_a_slow_client_holds_up_nobody_who_shares_a_link_with_it() -> None:
 
 def test_instruments_do_not_use_the_shared_link_and_copies_do() -> None:
     harness = Harness(Network(shared_down_mbps=1), [Duplicate()])
-    found = arrivals(harness, plan(size=BIT_MS), Envelope(Kind.COMMIT, EVALUATOR, 0, 0))
-    assert found == [0, MS, 2 * MS]
+    arrived = arrivals(harness, plan(size=BIT_MS), Envelope(Kind.COMMIT, EVALUATOR, 0, 0))
+    assert arrived == [0, MS, 2 * MS]
 
 
 # -- stragglers and devices
@@ -117,7 +117,7 @@ drags = st.tuples(st.floats(0, 1e6), st.integers(0, 10**15))
 
 
 class Fixed:
-    """Slows all work by the same."""
+    """A fault that slows all work equally."""
 
     def __init__(self, factor: float, pause_ns: int) -> None:
         self.slowed = Slowed(factor, pause_ns)
@@ -173,9 +173,9 @@ def test_what_slows_is_counted_for_what_it_does_alone() -> None:
 def test_every_client_has_one_device_and_the_shares_are_kept() -> None:
     classes = [DeviceClass(share=0.5, factor=1), DeviceClass(share=0.3, factor=10), DeviceClass(share=0.2, factor=0.5)]
     fault = DeviceClasses(classes=classes)
-    found = [{work_ns(fault, client=client, round=round) for round in range(3)} for client in range(1000)]
-    assert all(len(times) == 1 for times in found)
-    share = Counter(times.pop() for times in found)
+    work_times = [{work_ns(fault, client=client, round=round) for round in range(3)} for client in range(1000)]
+    assert all(len(times) == 1 for times in work_times)
+    share = Counter(times.pop() for times in work_times)
     assert share.keys() == {10 * MS, 100 * MS, 5 * MS}
     assert [share[ns] for ns in (10 * MS, 100 * MS, 5 * MS)] == [pytest.approx(n, abs=60) for n in (500, 300, 200)]
 
@@ -184,7 +184,7 @@ def test_every_client_has_one_device_and_the_shares_are_kept() -> None:
 
 
 def dropped_out(fault: Dropout, clients: int = 60, rounds: int = 40, seed: int = 3) -> list[set[int]]:
-    """Who drops out of each round."""
+    """Return the clients that drop out of each round."""
     rules = FaultHooks([fault], seed, clients)
 
     def is_out(client: int, round: int) -> bool:

@@ -1,4 +1,4 @@
-"""Who is there by each of the faults, against what its documentation says, counted one by one."""
+"""The availability of clients under each fault, against its documentation."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def schedule(fault: AvailabilityFault, clients: int = CLIENTS, seed: int = 3) ->
 
 
 def absences(fault: AvailabilityFault, moments: Sequence[tuple[int, int]], clients: int = CLIENTS) -> list[set[int]]:
-    """Who is away at each of the moments, (round, ns) ascending."""
-    made, found = schedule(fault, clients), []
+    """Return the clients that are away at each of the moments, (round, ns) ascending."""
+    schedule_, away = schedule(fault, clients), []
     for round, now_ns in moments:
-        made.advance(round, now_ns)
-        found.append(set(made.absent))
-    return found
+        schedule_.advance(round, now_ns)
+        away.append(set(schedule_.absent))
+    return away
 
 
 def by_round(fault: AvailabilityFault, rounds: int, clients: int = CLIENTS) -> list[set[int]]:
@@ -60,7 +60,7 @@ def constant(seconds: float) -> Any:
     return {"distribution": "constant", "value": seconds}
 
 
-def test_every_fault_about_who_is_there_is_tested_here() -> None:
+def test_every_availability_fault_is_tested_here() -> None:
     about = {name for name, fault in faults().items() if hasattr(fault, "schedule")}
     assert about == {*PRESENCES, "trace"}, "a trace has a file of its own"
 
@@ -68,7 +68,7 @@ def test_every_fault_about_who_is_there_is_tested_here() -> None:
 @pytest.mark.parametrize("name", PRESENCES)
 @given(data=st.data(), at=moments)
 @settings(max_examples=60, deadline=None)
-def test_many_steps_lead_to_where_one_leads_and_tell_of_whoever_moved(
+def test_many_advances_equal_one_and_name_every_client_that_moved(
     name: str, data: st.DataObject, at: list[tuple[int, int]]
 ) -> None:
     fault = data.draw(PRESENCES[name])
@@ -86,24 +86,26 @@ def test_many_steps_lead_to_where_one_leads_and_tell_of_whoever_moved(
 @pytest.mark.parametrize("name", PRESENCES)
 @given(data=st.data(), at=moments)
 @settings(max_examples=60, deadline=None)
-def test_nobody_moves_before_the_next_moment_and_somebody_then(
+def test_no_client_moves_before_the_next_moment_and_some_client_then(
     name: str, data: st.DataObject, at: list[tuple[int, int]]
 ) -> None:
-    made = schedule(data.draw(PRESENCES[name]))
-    made.advance(*at[-1])
-    (round, now_ns), before, next_ns = at[-1], set(made.absent), made.next_ns()
-    if made.is_over:
-        made.advance(round + 10**4, now_ns + 10**6 * SECOND)
-        assert made.absent == before
-    elif made.is_by_rounds:
+    schedule_ = schedule(data.draw(PRESENCES[name]))
+    schedule_.advance(*at[-1])
+    (round, now_ns), before, next_ns = at[-1], set(schedule_.absent), schedule_.next_ns()
+    if schedule_.is_over:
+        schedule_.advance(round + 10**4, now_ns + 10**6 * SECOND)
+        assert schedule_.absent == before
+    elif schedule_.is_by_rounds:
         assert next_ns is None
-        made.advance(round, now_ns + 10**6 * SECOND)
-        assert made.absent == before
+        schedule_.advance(round, now_ns + 10**6 * SECOND)
+        assert schedule_.absent == before
     else:
         assert next_ns is not None and next_ns > now_ns
-        made.advance(round + 10**6, next_ns - 1)
-        assert made.absent == before
-        assert set(made.advance(round + 10**6, next_ns)) or made.next_ns() == next_ns + 1, "but for what rounding does"
+        schedule_.advance(round + 10**6, next_ns - 1)
+        assert schedule_.absent == before
+        assert set(schedule_.advance(round + 10**6, next_ns)) or schedule_.next_ns() == next_ns + 1, (
+            "but for what rounding does"
+        )
 
 
 @given(fault=crashes | lasting)
@@ -135,20 +137,20 @@ def test_as_many_windows_strike_as_are_said_one_by_one_and_independently(probabi
 
 def test_a_crash_that_hardly_ever_strikes_costs_no_more_to_look_for() -> None:
     fault = Crash(for_rounds=1, every_rounds=1, probability=1e-300)
-    made = schedule(fault)
-    assert made.is_over and not made.advance(10**6, 0)
+    schedule_ = schedule(fault)
+    assert schedule_.is_over and not schedule_.advance(10**6, 0)
 
 
 def test_churn_stays_and_is_away_as_long_as_its_distributions_say() -> None:
     fault = Churn(stays=exponential(30.0), away=exponential(10.0))
     clients, until_ns = 300, 4000 * SECOND
-    made = schedule(fault, clients)
+    schedule_ = schedule(fault, clients)
     since, lasted, was_away = dict.fromkeys(range(clients), 0), {True: list[int](), False: list[int]()}, set[int]()
-    while (next_ns := made.next_ns()) is not None and next_ns < until_ns:
-        for client in made.advance(0, next_ns):
+    while (next_ns := schedule_.next_ns()) is not None and next_ns < until_ns:
+        for client in schedule_.advance(0, next_ns):
             lasted[client in was_away].append(next_ns - since[client])
             since[client] = next_ns
-        was_away = set(made.absent)
+        was_away = set(schedule_.absent)
     for is_away, mean_s in ((False, 30.0), (True, 10.0)):
         times = [each / SECOND for each in lasted[is_away]]
         assert len(times) > 20_000
@@ -158,17 +160,17 @@ def test_churn_stays_and_is_away_as_long_as_its_distributions_say() -> None:
 
 
 def test_churn_of_no_duration_at_all_ends() -> None:
-    made = schedule(Churn(stays=constant(0.0), away=constant(0.0)))
-    made.advance(0, SECOND)
-    assert made.next_ns() == SECOND + 10**6
+    schedule_ = schedule(Churn(stays=constant(0.0), away=constant(0.0)))
+    schedule_.advance(0, SECOND)
+    assert schedule_.next_ns() == SECOND + 10**6
 
 
 @pytest.mark.parametrize("initially", [0.0, 0.3, 1.0])
 def test_a_share_is_there_at_first(initially: float) -> None:
     fault = Churn(stays=constant(1.0), away=constant(1.0), initially=initially)
-    made = schedule(fault, 2000)
-    made.advance(0, 0)
-    assert 1 - len(made.absent) / 2000 == pytest.approx(initially, abs=0.05)
+    schedule_ = schedule(fault, 2000)
+    schedule_.advance(0, 0)
+    assert 1 - len(schedule_.absent) / 2000 == pytest.approx(initially, abs=0.05)
 
 
 @given(fault=late)
@@ -182,10 +184,10 @@ def test_late_joiners_come_within_their_rounds_and_stay(fault: LateJoiners) -> N
 
 def test_late_joiners_are_spread_evenly() -> None:
     away = by_round(LateJoiners(at_round=5, spread_rounds=10), 20, 10_000)
-    left = [len(each) for each in away]
-    assert left[4] == 10_000 and left[14] == 0
+    departures = [len(each) for each in away]
+    assert departures[4] == 10_000 and departures[14] == 0
     for number in range(10):
-        assert left[5 + number] == pytest.approx(10_000 - 1000 * (number + 1), abs=250)
+        assert departures[5 + number] == pytest.approx(10_000 - 1000 * (number + 1), abs=250)
 
 
 @given(fault=ramps)
@@ -225,8 +227,8 @@ def test_replacement_as_in_fedacg_replaces_half_of_250_out_of_500_every_100_roun
 def test_the_clients_that_are_replaced_where_few_can_come_are_drawn_at_random() -> None:
     fault = Replacement(active=90, every_rounds=1, probability=1.0)
     epochs = by_round(fault, 300, 100)
-    left = [len(later - earlier) for earlier, later in pairwise(epochs)]
-    assert left == [10] * 299
+    departures = [len(later - earlier) for earlier, later in pairwise(epochs)]
+    assert departures == [10] * 299
     times = [sum(client in each for each in epochs) for client in range(100)]
     assert max(times) < 60 and min(times) > 8, "each is away in a tenth of the rounds"
 

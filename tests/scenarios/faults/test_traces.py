@@ -1,4 +1,4 @@
-"""Traces: files that say who is there."""
+"""Traces: files with the availability of clients."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def trace(folder: Path, lines: str, **fields: Any) -> Trace:
 
 
 def present(fault: Trace, seconds: list[float], clients: int = 4) -> dict[float, set[int]]:
-    schedule, found = fault.schedule(clients, KeyedRandom(1, clients, repr(fault))), {}
+    schedule, presence = fault.schedule(clients, KeyedRandom(1, clients, repr(fault))), {}
     for second in seconds:
         schedule.advance(0, round(second * SECOND))
-        found[second] = set(range(clients)) - schedule.absent
-    return found
+        presence[second] = set(range(clients)) - schedule.absent
+    return presence
 
 
 def test_clients_are_there_in_their_intervals_and_those_not_named_always(tmp_path: Path) -> None:
@@ -114,9 +114,9 @@ def test_the_command_says_what_is_wrong_with_a_trace(tmp_path: Path, command: st
     document = scenario().resolved() | {"faults": [{"fault": "trace", "file": "devices.csv"}]}
     (tmp_path / "what.yaml").write_text(dump(document))
     done = seedbus(command, tmp_path / "what.yaml", cwd=tmp_path.parent)
-    _, told = done.communicate(timeout=30)
+    _, stderr = done.communicate(timeout=30)
     assert done.returncode == Exit.USAGE
-    assert told == (
+    assert stderr == (
         f'seedbus: {tmp_path / "devices.csv"}, line 2: "1,2,1" is not accepted; '
         "expected times with 0 ≤ from_s < to_s ≤ 1e+12\n"
     )
@@ -126,7 +126,7 @@ def test_the_command_says_what_is_wrong_with_a_trace(tmp_path: Path, command: st
 def test_a_trace_lies_beside_its_scenario_and_where_changes_no_draw(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = []
+    digests = []
     for place in (tmp_path / "here", tmp_path / "there"):
         place.mkdir()
         fault = trace(place, "".join(f"{client},0.3,2\n" for client in range(8)), fraction=0.5)
@@ -135,10 +135,10 @@ def test_a_trace_lies_beside_its_scenario_and_where_changes_no_draw(
         monkeypatch.chdir(tmp_path)
         what = load(place.relative_to(tmp_path) / "what.yaml")
         assert what.resolved()["faults"] == [fault.model_dump(mode="json")]
-        found.append((Availability([fault], 1, 8).at_start, outcome(run(what, place / "run"))))
+        digests.append((Availability([fault], 1, 8).at_start, outcome(run(what, place / "run"))))
         monkeypatch.chdir(place)
-        assert outcome(run(what, place / "run", resume=True)) == found[-1][1]
-    assert found[0] == found[1] and len(found[0][0]) == 4
+        assert outcome(run(what, place / "run", resume=True)) == digests[-1][1]
+    assert digests[0] == digests[1] and len(digests[0][0]) == 4
 
 
 def test_a_run_is_not_resumed_with_another_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""`seedbus compare`: what it says of runs is what their folders hold, and what it cannot say is a sentence."""
+"""`seedbus compare`: its figures agree with the runs' folders, and every mistake gives one sentence."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Results]:
     return {name: go(folder / name, what) for name, what in worlds.items()}
 
 
-def of(runs: dict[str, Results], *names: str, **asked: Any) -> Comparison:
-    return compare([runs[name].folder for name in names], **asked)
+def of(runs: dict[str, Results], *names: str, **options: Any) -> Comparison:
+    return compare([runs[name].folder for name in names], **options)
 
 
-def made(values: list[float | None], name: str = "accuracy") -> Run:
+def unfinished(values: list[float | None], name: str = "accuracy") -> Run:
     """A run that is not finished, measured at x₀ and after every ten rounds; each round sends a byte up, two down."""
     lines = [
         {"round": 10 * n - 1 if n else 0, "version": 10 * n, "time_s": float(n), name: value}
@@ -51,12 +51,12 @@ def made(values: list[float | None], name: str = "accuracy") -> Run:
 
 
 def test_a_target_is_met_by_the_moving_average_and_not_by_one_value() -> None:
-    run = made([0.0, 1.0, 1.0, 1.0, 1.0])
+    run = unfinished([0.0, 1.0, 1.0, 1.0, 1.0])
     assert run.rounds == [0, 10, 20, 30, 40]
-    found = run.figures("accuracy", 0.88, [])  # averages: 1 − 0.9^10 and so on: 0, 0.651, 0.878, 0.958, …
-    assert (found["rounds_to_target"], found["bytes_to_target"]) == (30, 90)
+    figures = run.figures("accuracy", 0.88, [])  # averages: 1 − 0.9^10 and so on: 0, 0.651, 0.878, 0.958, …
+    assert (figures["rounds_to_target"], figures["bytes_to_target"]) == (30, 90)
     assert run.figures("accuracy", 0.99, [])["rounds_to_target"] is None
-    falling = made([1.0, 0.0, 0.0], "loss").figures("loss", 0.9, [])
+    falling = unfinished([1.0, 0.0, 0.0], "loss").figures("loss", 0.9, [])
     assert falling["rounds_to_target"] == 10 and falling["best"] == 0.0
 
 
@@ -73,19 +73,19 @@ def test_the_average_forgets_with_rounds_and_not_with_evaluations() -> None:
 
 
 def test_what_is_not_finite_meets_no_target_and_is_not_the_best() -> None:
-    found = made([0.5, None, 0.9], "accuracy").figures("accuracy", 0.1, [10, 20])
-    assert (found["rounds_to_target"], found["best"], found["at_10"], found["at_20"]) == (0, 0.9, None, 0.9)
-    assert made([0.0, None, 0.9]).figures("accuracy", 0.01, [])["rounds_to_target"] is None
+    figures = unfinished([0.5, None, 0.9], "accuracy").figures("accuracy", 0.1, [10, 20])
+    assert (figures["rounds_to_target"], figures["best"], figures["at_10"], figures["at_20"]) == (0, 0.9, None, 0.9)
+    assert unfinished([0.0, None, 0.9]).figures("accuracy", 0.01, [])["rounds_to_target"] is None
 
 
 def test_where_a_run_ended_is_the_mean_of_its_last_evaluations_that_are_finite() -> None:
-    assert made([0.0, *[1.0] * 5, *[0.5] * 5]).figures("accuracy", None, [])["end"] == pytest.approx(0.75)
-    assert made([0.4, None, 0.8]).figures("accuracy", None, [])["end"] == pytest.approx(0.6)
-    assert made([None]).figures("accuracy", None, [])["end"] is None
+    assert unfinished([0.0, *[1.0] * 5, *[0.5] * 5]).figures("accuracy", None, [])["end"] == pytest.approx(0.75)
+    assert unfinished([0.4, None, 0.8]).figures("accuracy", None, [])["end"] == pytest.approx(0.6)
+    assert unfinished([None]).figures("accuracy", None, [])["end"] is None
 
 
 def test_at_a_round_it_is_the_newest_value_by_then_and_none_of_a_round_that_was_not_reached() -> None:
-    run = made([0.1, 0.2, 0.3])
+    run = unfinished([0.1, 0.2, 0.3])
     assert [run.at("accuracy", round) for round in (0, 9, 10, 19, 20, 21)] == [0.1, 0.1, 0.2, 0.2, 0.3, None]
 
 
@@ -96,9 +96,9 @@ def test_a_spread_is_the_samples_mean_and_deviation() -> None:
 
 
 def test_seeds_are_one_row_with_the_figures_of_their_folders(runs: dict[str, Results]) -> None:
-    found = of(runs, "one", "hiso", "two", at=[10])
-    assert (found.metric, found.notes) == ("loss", [])
-    seeds = next(row for row in found.rows if row.name == "small")
+    comparison = of(runs, "one", "hiso", "two", at=[10])
+    assert (comparison.metric, comparison.notes) == ("loss", [])
+    seeds = next(row for row in comparison.rows if row.name == "small")
     assert [run.scenario.seed for run in seeds.runs] == [1, 2] and seeds.algorithm == "decomfl"
     both = [runs["one"], runs["two"]]
     wanted = {
@@ -142,17 +142,17 @@ def test_what_looks_like_markup_is_shown_as_it_is_and_a_long_setting_is_cut(
     seedbus: Command, runs: dict[str, Results], tmp_path: Path
 ) -> None:
     go(tmp_path / "other", scenario(faults=[{"fault": "straggler", "clients": [0, 1], "pause_s": 1}]))
-    said = seedbus("compare", "other", runs["one"].folder).out
-    assert re.search(r'faults=\[{"\S[^…]{26}…', said.replace("\n", "")), said
-    assert "faults=[]" in said
+    result = seedbus("compare", "other", runs["one"].folder).out
+    assert re.search(r'faults=\[{"\S[^…]{26}…', result.replace("\n", "")), result
+    assert "faults=[]" in result
 
 
 def test_one_run_is_counted_once(runs: dict[str, Results], tmp_path: Path) -> None:
     shutil.copytree(runs["one"].folder, tmp_path / "copy")
     for twice in (tmp_path / "copy", runs["one"].folder):
-        found = compare([runs["one"].folder, twice])
-        assert len(found.rows) == 1 and len(found.rows[0].runs) == 1
-        assert len(found.notes) == 1 and "the seed of" in found.notes[0]
+        comparison = compare([runs["one"].folder, twice])
+        assert len(comparison.rows) == 1 and len(comparison.rows[0].runs) == 1
+        assert len(comparison.notes) == 1 and "the seed of" in comparison.notes[0]
 
 
 def test_the_real_time_of_a_resumed_run_is_not_known(runs: dict[str, Results], tmp_path: Path) -> None:
@@ -167,20 +167,20 @@ def test_a_run_that_is_not_finished_is_shown_as_far_as_it_came(
 ) -> None:
     shutil.copytree(runs["two"].folder, tmp_path / "stopped")
     (tmp_path / "stopped" / RESULTS).unlink()
-    said = seedbus("compare", runs["one"].folder, "stopped")
-    assert said.code == Exit.OK and "2 seeds, 1 unfinished" in said.out and "1 of 2 runs" in said.out
-    assert said.err == "seedbus: note: stopped is not finished; it is counted as it was after 20 rounds\n"
+    result = seedbus("compare", runs["one"].folder, "stopped")
+    assert result.code == Exit.OK and "2 seeds, 1 unfinished" in result.out and "1 of 2 runs" in result.out
+    assert result.err == "seedbus: note: stopped is not finished; it is counted as it was after 20 rounds\n"
 
 
 def test_the_table_and_the_page_hold_the_same_and_the_page_has_both_plots(
     seedbus: Command, runs: dict[str, Results]
 ) -> None:
     folders = [runs[name].folder for name in ("one", "two", "hiso")]
-    said = seedbus("compare", *folders, "--target", "loss=60", "--at", "4,8", "--out", "compare.html")
-    assert (said.code, said.err) == (Exit.OK, "")
+    result = seedbus("compare", *folders, "--target", "loss=60", "--at", "4,8", "--out", "compare.html")
+    assert (result.code, result.err) == (Exit.OK, "")
     html = Path("compare.html").read_text(encoding="utf-8")
     for text in ("decomfl, 2 seeds", "rounds to 60", " ± ", "forward"):
-        assert text in said.out and text in html
+        assert text in result.out and text in html
     assert "http" not in html and "<script" not in html
     figures = [Xml.fromstring(text) for text in re.findall(r"<figure>.*?</figure>", html, re.DOTALL)]
     assert [figure.findtext("figcaption") for figure in figures] == ["Loss over rounds", "Loss over bytes"]
@@ -200,13 +200,13 @@ def test_markdown_is_a_table_with_a_line_a_row(seedbus: Command, runs: dict[str,
 
 def test_json_is_one_object_and_what_python_gives(seedbus: Command, runs: dict[str, Results]) -> None:
     folders = [runs[name].folder for name in ("one", "hiso")]
-    said = seedbus("compare", *folders, "--target", "loss=60", "--at", "8", "--format", "json")
-    assert json.loads(said.out) == compare(folders, "loss", 60.0, [8]).json()
+    result = seedbus("compare", *folders, "--target", "loss=60", "--at", "8", "--format", "json")
+    assert json.loads(result.out) == compare(folders, "loss", 60.0, [8]).json()
 
 
 def test_runs_of_different_tasks_are_compared_with_a_note(seedbus: Command, runs: dict[str, Results]) -> None:
-    said = seedbus("compare", runs["one"].folder, runs["digits"].folder)
-    assert said.code == Exit.OK and "the runs are of different tasks (digits softmax, quadratic)" in said.err
+    result = seedbus("compare", runs["one"].folder, runs["digits"].folder)
+    assert result.code == Exit.OK and "the runs are of different tasks (digits softmax, quadratic)" in result.err
 
 
 MISTAKES = [
@@ -223,23 +223,23 @@ MISTAKES = [
 def test_a_mistake_is_one_sentence(
     seedbus: Command, runs: dict[str, Results], arguments: list[str], code: Exit, sentence: str
 ) -> None:
-    said = seedbus("compare", runs["one"].folder, *arguments)
-    assert (said.code, said.out) == (code, "")
-    assert re.match(f"seedbus: {sentence}", said.err) and said.err.count("\n") == 1
+    result = seedbus("compare", runs["one"].folder, *arguments)
+    assert (result.code, result.out) == (code, "")
+    assert re.match(f"seedbus: {sentence}", result.err) and result.err.count("\n") == 1
 
 
 def test_a_run_that_was_not_measured_yet_is_one_sentence(seedbus: Command, tmp_path: Path) -> None:
     from seedbus.agents.journal.journal import Journal
 
     Journal.create(tmp_path / "new", {"scenario": json.dumps(scenario().resolved())}).close()
-    said = seedbus("compare", "new")
-    assert (said.code, said.err) == (
+    result = seedbus("compare", "new")
+    assert (result.code, result.err) == (
         Exit.FOLDER,
         "seedbus: new: this run has no evaluations yet, so there is nothing to compare\n",
     )
 
 
-def test_it_is_there_for_notebooks(runs: dict[str, Results]) -> None:
+def test_compare_can_be_called_from_python(runs: dict[str, Results]) -> None:
     comparison = seedbus.compare([runs["one"].folder, runs["one"].folder])
     assert comparison.rows[0].name == "small"
     head, *_, row, note = str(comparison).splitlines()
@@ -248,12 +248,12 @@ def test_it_is_there_for_notebooks(runs: dict[str, Results]) -> None:
 
 @given(st.floats(-12, 15), st.floats(0, 20))
 def test_decades_are_few_whole_and_cover_what_is_shown(low: float, width: float) -> None:
-    found = decades(low, low + width)
-    assert 2 <= len(found) <= 8 and all(each == int(each) for each in found)
-    assert found[0] <= low + 1e-6 and found[-1] >= low + width - 1e-6
+    comparison = decades(low, low + width)
+    assert 2 <= len(comparison) <= 8 and all(each == int(each) for each in comparison)
+    assert comparison[0] <= low + 1e-6 and comparison[-1] >= low + width - 1e-6
 
 
-def test_many_lines_have_looks_of_their_own_and_are_named_under_the_plot() -> None:
+def test_many_lines_have_distinct_styles_and_are_named_under_the_plot() -> None:
     many = [Line(f"<{number}>", [1, 10, 100], [number] * 3) for number in range(2 * len(COLOURS))]
     figure = Xml.fromstring(lines("t", "x", "y", many, is_log=True))
     looks = {(line.attrib["stroke"], line.attrib.get("stroke-dasharray")) for line in figure.iter("polyline")}

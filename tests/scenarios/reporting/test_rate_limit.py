@@ -1,4 +1,4 @@
-"""What strangers can have written: a few lines at once, one a second, and a count of the rest."""
+"""Log lines about strangers: a short burst, then one line a second, and a count of the rest."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from seedbus.scenarios.running.recording import LOG, MAX_REFUSALS, Recorder
 
 
 class Hand:
-    """A clock that is set by hand."""
+    """A clock that the test sets."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -31,9 +31,9 @@ class Hand:
 def admitted(limit: RateLimit, event: str, times: int = 1) -> list[str]:
     """The events that are written, counts as `N more`."""
     return [
-        f"{facts['count']} more" if told == "omitted" else told
+        f"{facts['count']} more" if name == "omitted" else name
         for _ in range(times)
-        for told, facts in limit.admitted(event, {})
+        for name, facts in limit.admitted(event, {})
     ]
 
 
@@ -49,7 +49,7 @@ def test_a_flood_is_a_burst_then_a_line_a_second_and_nothing_goes_uncounted() ->
     assert admitted(limit, "round", 5000) == ["round"] * 5000
 
 
-def test_a_thousand_honest_processes_that_join_and_go_are_all_told() -> None:
+def test_a_thousand_honest_processes_that_join_and_leave_are_all_logged() -> None:
     limit = RateLimit(SERVER_BURSTS, now=Hand())
     assert admitted(limit, "joined", 1000) == ["joined"] * 1000
     assert admitted(limit, "gone", 1000) == ["gone"] * 1000
@@ -94,7 +94,7 @@ def test_ten_thousand_strangers_write_a_few_lines_of_the_terminal(is_terminal: b
     assert "\x1b]0;title" not in shown.getvalue() and "[/b] ]0;title" in shown.getvalue()
 
 
-def test_a_client_that_is_refused_for_ever_has_its_lines_and_then_a_count(tmp_path: Path) -> None:
+def test_a_client_that_is_always_refused_has_a_few_lines_and_then_a_count(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path, [], NullObserver())
     for round in range(MAX_REFUSALS + 250):
         recorder.refused(Refusal(3, round, "late", "too late"))
@@ -112,13 +112,13 @@ def test_a_metrics_name_is_no_argument_of_the_log(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path, [], NullObserver())
     recorder.measured(line)
     recorder.close()
-    (told,) = [json.loads(text) for text in (tmp_path / LOG).read_text().splitlines()]
-    assert told["event"] == "metrics" and told["self"] == told["facts"] == 0.5
+    (line,) = [json.loads(text) for text in (tmp_path / LOG).read_text().splitlines()]
+    assert line["event"] == "metrics" and line["self"] == line["facts"] == 0.5
 
 
-def test_strangers_are_told_apart_up_to_a_number_and_counted_all() -> None:
+def test_strangers_are_listed_separately_up_to_a_limit_and_all_counted() -> None:
     refusals = Refusals()
-    told = sum(refusals.of_peer(f"127.0.0.1:{port}", "strange") for port in range(50_000))
-    found = refusals.by_reason()["strange"]
-    assert len(found) == MAX_PEERS + 1 and sum(found.values()) == 50_000 and found["others"] == 50_000 - MAX_PEERS
-    assert told == MAX_PEERS + 5
+    separate = sum(refusals.of_peer(f"127.0.0.1:{port}", "strange") for port in range(50_000))
+    counted = refusals.by_reason()["strange"]
+    assert len(counted) == MAX_PEERS + 1 and sum(counted.values()) == 50_000 and counted["others"] == 50_000 - MAX_PEERS
+    assert separate == MAX_PEERS + 5

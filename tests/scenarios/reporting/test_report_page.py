@@ -1,4 +1,4 @@
-"""`report.html`: one page, whole in itself, with a figure for everything that is to be seen."""
+"""`report.html`: one self-contained page with all figures."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def text_of(results: Results) -> str:
 
 def figures(html: str) -> dict[str, Xml.Element]:
     """title → the plot, parsed."""
-    found = [Xml.fromstring(text) for text in re.findall(r"<figure>.*?</figure>", html, re.DOTALL)]
-    return {str(figure.findtext("figcaption")): figure for figure in found}
+    elements = [Xml.fromstring(text) for text in re.findall(r"<figure>.*?</figure>", html, re.DOTALL)]
+    return {str(figure.findtext("figcaption")): figure for figure in elements}
 
 
 def axes(figure: Xml.Element) -> tuple[str, str]:
@@ -53,9 +53,9 @@ def axes(figure: Xml.Element) -> tuple[str, str]:
 
 
 def test_every_figure_has_its_axes_with_units_and_ticks(results: Results) -> None:
-    found = figures(text_of(results))
-    assert {title: axes(figure) for title, figure in found.items()} == AXES
-    for figure in found.values():
+    plots = figures(text_of(results))
+    assert {title: axes(figure) for title, figure in plots.items()} == AXES
+    for figure in plots.values():
         assert sum(each.attrib["class"] == "tick" for each in figure.iter("text")) >= 3
         assert any(figure.iter(tag) for tag in ("polyline", "rect", "circle"))
 
@@ -90,10 +90,10 @@ def test_the_page_is_well_formed_loads_nothing_and_holds_the_closing_table(resul
 
 
 def test_the_figures_hold_the_runs_numbers(results: Results) -> None:
-    found = figures(text_of(results))
-    heights = {str(bar.findtext("title")): bar for bar in found["Lag"].iter("rect")}
+    plots = figures(text_of(results))
+    heights = {str(bar.findtext("title")): bar for bar in plots["Lag"].iter("rect")}
     assert set(heights) == {f"{name}: {count:,}" for name, count in results.summary["lag"]["histogram"].items()}
-    line = next(found["Gap over rounds"].iter("polyline")).attrib["points"]
+    line = next(plots["Gap over rounds"].iter("polyline")).attrib["points"]
     points = np.array([pair.split(",") for pair in line.split()], float)
     gaps = results.metrics["gap"].to_numpy()
     assert len(points) == len(gaps)
@@ -128,7 +128,7 @@ def test_there_is_a_plot_of_whatever_there_is(values: list[float]) -> None:
 
 @given(st.floats(-1e12, 1e12), st.floats(1e-6, 1e12))
 def test_ticks_are_few_round_and_cover_what_is_shown(low: float, width: float) -> None:
-    found = ticks(low, low + width)
-    assert 2 <= len(found) <= 8
+    plots = ticks(low, low + width)
+    assert 2 <= len(plots) <= 8
     if low + width > low:
-        assert found[0] <= low + 1e-6 * (width + abs(low)) and found[-1] >= low + width - 1e-6 * (width + abs(low))
+        assert plots[0] <= low + 1e-6 * (width + abs(low)) and plots[-1] >= low + width - 1e-6 * (width + abs(low))

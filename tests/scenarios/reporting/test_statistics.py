@@ -1,4 +1,4 @@
-"""What a run says of its clients and rounds, against ledgers small enough to count by hand, and against whole runs."""
+"""Statistics of clients and rounds, against ledgers small enough to count by hand, and against whole runs."""
 
 from __future__ import annotations
 
@@ -98,18 +98,18 @@ def test_a_table_of_clients_counted_by_hand() -> None:
 
 
 def test_a_summary_counted_by_hand() -> None:
-    found = describe(*by_hand(), simulated_s=20.0)
-    participation = found["participation"]
+    described = describe(*by_hand(), simulated_s=20.0)
+    participation = described["participation"]
     assert (participation["clients"], participation["heard"], participation["heard_share"]) == (5, 3, 0.6)
     assert participation["asked"] == {"min": 0, "mean": 1.6, "median": 2.0, "p95": 2, "max": 2, "total": 8}
     assert participation["counted"] == {"min": 0, "mean": 1.0, "median": 1.0, "p95": 2, "max": 2, "total": 5}
     # |differences| of (0, 0, 1, 2, 2) over all ordered pairs: 24; Gini = 24 / (2 · 5² · mean)
     assert participation["gini"] == pytest.approx(24 / 50)
-    assert found["lag"] == {
+    assert described["lag"] == {
         "min": 0, "mean": 0.125, "median": 0.0, "p95": 1, "max": 1, "histogram": {"0": 7, "1": 1},
     }  # fmt: skip
-    assert found["staleness"]["late"] == 1 and found["staleness"]["late_share"] == 0.2
-    assert found["round_times"] == {
+    assert described["staleness"]["late"] == 1 and described["staleness"]["late_share"] == 0.2
+    assert described["round_times"] == {
         "min_s": 4.0, "mean_s": pytest.approx(20 / 3), "median_s": 6.0, "p95_s": 10.0, "max_s": 10.0, "total_s": 20.0,
         "at_deadline": 2, "without_commit": 1, "without_commit_s": 10.0,
         # round 0 from the second of three reports (2 s) to 4 s; round 2 from its only one (15 s) to 20 s
@@ -125,32 +125,32 @@ def test_an_old_report_is_as_stale_as_the_commits_made_since() -> None:
             2, 2, [0], [0], RoundRecord(2 * S, 3 * S, False, [0]).pack(), None
         ),  # in time, and counted in no commit
     ]
-    found = describe(columns([]), RoundTable.of(rounds, 2), 3.0)
-    assert found["staleness"] | {"median": 0} == {
+    described = describe(columns([]), RoundTable.of(rounds, 2), 3.0)
+    assert described["staleness"] | {"median": 0} == {
         "min": 0, "mean": pytest.approx(1 / 3), "median": 0, "p95": 1, "max": 1, "late": 1, "late_share": 1 / 3,
     }  # fmt: skip
-    assert found["participation"]["counted"]["total"] == 3
-    assert found["round_times"]["stragglers_s"] == 0.0  # the ledger tells of no arrival
+    assert described["participation"]["counted"]["total"] == 3
+    assert described["round_times"]["stragglers_s"] == 0.0  # the ledger tells of no arrival
 
 
 def test_nothing_at_all_is_described_with_zeros() -> None:
-    found = describe(columns([]), RoundTable.of([], 3), 0.0)
-    assert found["participation"]["heard_share"] == 0.0 and found["lag"]["histogram"] == {}
-    assert not any(found["round_times"].values()) and not any(found["staleness"].values())
+    described = describe(columns([]), RoundTable.of([], 3), 0.0)
+    assert described["participation"]["heard_share"] == 0.0 and described["lag"]["histogram"] == {}
+    assert not any(described["round_times"].values()) and not any(described["staleness"].values())
 
 
 def test_the_buckets_of_a_histogram_double() -> None:
     values = np.array([0, 0, 1, 2, 3, 4, 5, 8, 9, 16, 17, 2**31 + 1], np.int64)
-    found = histogram(values)
+    described = histogram(values)
     first = {"0": 2, "1": 1, "2": 1, "3-4": 2, "5-8": 2, "9-16": 2, "17-32": 1}
-    assert dict(list(found.items())[:7]) == first and found[f"{2**31 + 1}-{2**32}"] == 1
-    assert sum(found.values()) == values.size
+    assert dict(list(described.items())[:7]) == first and described[f"{2**31 + 1}-{2**32}"] == 1
+    assert sum(described.values()) == values.size
 
 
 @given(st.lists(st.integers(0, 1000), min_size=1, max_size=60))
 def test_every_value_lies_in_its_bucket_and_below_its_p95(values: list[int]) -> None:
-    found, column = histogram(np.array(values, np.int64)), np.array(values)
-    for name, count in found.items():
+    described, column = histogram(np.array(values, np.int64)), np.array(values)
+    for name, count in described.items():
         low, _, high = name.partition("-")
         assert count == ((column >= int(low)) & (column <= int(high or low))).sum()
     p95 = spread(column)["p95"]
@@ -169,8 +169,8 @@ def test_a_whole_run_agrees_with_its_own_messages(tmp_path: Path) -> None:
     messages, clients, summary = results.messages, results.clients, results.summary
     plans, reports = messages[messages["kind"] == "PLAN"], messages[messages["kind"] == "REPORT"]
     assert clients["asked"].tolist() == plans.groupby("recipient").size().reindex(range(8), fill_value=0).tolist()
-    heard = reports[reports["fate"] == "DELIVERED"].groupby("sender").size().reindex(range(8), fill_value=0)
-    assert clients["answered"].tolist() == heard.tolist()
+    delivered = reports[reports["fate"] == "DELIVERED"].groupby("sender").size().reindex(range(8), fill_value=0)
+    assert clients["answered"].tolist() == delivered.tolist()
     assert (clients["counted"] <= clients["answered"]).all() and (clients["answered"] <= clients["asked"]).all()
     traffic = summary["traffic"]
     assert (clients["bytes_up"].sum(), clients["bytes_down"].sum()) == (
@@ -231,7 +231,7 @@ def test_a_hundred_thousand_clients_and_two_million_messages_take_seconds() -> N
         StoredRound(r, r + 1, cohort, cohort, RoundRecord(r * S, (r + 1) * S, False, lags).pack(), [1])
         for r in range(rounds)
     )
-    found = describe(table, RoundTable.of(stored, clients), float(rounds))
-    assert found["participation"]["answered"]["min"] == rounds
-    assert found["round_times"]["stragglers_share"] == pytest.approx(0.5, abs=0.01)
+    described = describe(table, RoundTable.of(stored, clients), float(rounds))
+    assert described["participation"]["answered"]["min"] == rounds
+    assert described["round_times"]["stragglers_share"] == pytest.approx(0.5, abs=0.01)
     assert wall_seconds() - began < 30  # a few; two cores may be shared

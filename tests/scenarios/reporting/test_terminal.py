@@ -1,4 +1,4 @@
-"""What peers, files and people write reaches a terminal, a log and a page as text, and does nothing else there."""
+"""Input from peers, files and users appears in the terminal, the log and the page as plain text only."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ def is_clean(text: str) -> bool:
     return text.replace("\n", "").isprintable()
 
 
-def assert_plain(said: CommandResult) -> None:
+def assert_plain(result: CommandResult) -> None:
     """One sentence or a clean result; a bug of ours would have another exit code, or be raised."""
-    assert is_clean(said.out) and is_clean(said.err)
-    assert said.code in set(Exit) - {Exit.BUG}
-    assert said.code in (Exit.OK, Exit.MISSED) or said.err.startswith(("seedbus: ", "round "))
-    assert len(said.err) < 10_000
+    assert is_clean(result.out) and is_clean(result.err)
+    assert result.code in set(Exit) - {Exit.BUG}
+    assert result.code in (Exit.OK, Exit.MISSED) or result.err.startswith(("seedbus: ", "round "))
+    assert len(result.err) < 10_000
 
 
 @pytest.mark.few(5)
@@ -119,8 +119,8 @@ def test_a_metric_that_no_scenario_knows_is_refused_and_the_run_goes_on(
     results = Results.read(Path("run"))
     assert results.summary["rounds"] == 5 and results.lines == [] and results.summary["metrics"] == {}
     assert results.summary["refusals"] == {"bad-payload": {str(EVALUATOR): 2}}  # of x₀, and of the end
-    told = [json.loads(line) for line in Path("run/log.jsonl").read_text().splitlines()]
-    assert [line["reason"] for line in told if line["event"] == "refused"] == ["bad-payload"] * 2
+    lines = [json.loads(line) for line in Path("run/log.jsonl").read_text().splitlines()]
+    assert [line["reason"] for line in lines if line["event"] == "refused"] == ["bad-payload"] * 2
 
 
 def test_nonsense_from_the_evaluator_is_an_answer_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,7 +130,7 @@ def test_nonsense_from_the_evaluator_is_an_answer_too(tmp_path: Path, monkeypatc
     assert results.summary["rounds"] == 2 and results.lines == []
 
 
-# results that somebody else wrote
+# results from another source
 
 WRONG: list[Any] = [None, True, -1, 10**400, 2**63, 1e308, "[/b]", "\x1b[2J\ud800", "x" * 20_000, [], {}, {"[/b]": {}}]
 
@@ -187,9 +187,9 @@ def test_results_that_cannot_be_read_are_one_sentence(run: Results, seedbus: Com
     (run.folder / RESULTS).write_text(text, encoding="utf-8")
     try:
         for command in ("report", "compare"):
-            said = seedbus(command, run.folder)
-            assert_plain(said)
-            assert said.code == Exit.FOLDER and said.err.count("\n") == 1
+            result = seedbus(command, run.folder)
+            assert_plain(result)
+            assert result.code == Exit.FOLDER and result.err.count("\n") == 1
     finally:
         (run.folder / RESULTS).write_text(good)
 

@@ -1,4 +1,4 @@
-"""The face of the package, as a notebook uses it."""
+"""The package's public interface, as a notebook uses it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`expect:` in a scenario: what may be said, what is found, and what becomes of a run that misses it."""
+"""`expect:` in a scenario: accepted fields, the values found, and runs that miss their expectations."""
 
 from __future__ import annotations
 
@@ -78,15 +78,15 @@ def test_every_figure_is_found_in_the_summary_of_every_run(tmp_path: Path) -> No
     everything = {name: {"at_least": -1e300} for name in [*known_names(["loss", "gap"]), "refused_late", "refused_x0"]}
     results = go(tmp_path / "run", lossy(expect=everything))
     assert list(results.expectations) == list(everything) and results.missed == []
-    found = {name: each["found"] for name, each in results.expectations.items()}
+    values = {name: each["found"] for name, each in results.expectations.items()}
     summary = results.summary
-    assert found["commits"] == summary["version"] > 0 and found["rounds"] == 20
-    assert found["bytes"] == summary["traffic"]["up"]["bytes"] + summary["traffic"]["down"]["bytes"]
-    assert found["bytes_per_client"] == found["bytes"] / 8
-    assert found["refused"] == sum(sum(each.values()) for each in summary["refusals"].values())
-    assert found["refused_late"] == sum(summary["refusals"]["late"].values()) > 0 == found["refused_x0"]
-    assert found["gap"] == summary["metrics"]["gap"] == results.metrics["gap"].iloc[-1]
-    assert all(isinstance(value, int | float) for value in found.values())
+    assert values["commits"] == summary["version"] > 0 and values["rounds"] == 20
+    assert values["bytes"] == summary["traffic"]["up"]["bytes"] + summary["traffic"]["down"]["bytes"]
+    assert values["bytes_per_client"] == values["bytes"] / 8
+    assert values["refused"] == sum(sum(each.values()) for each in summary["refusals"].values())
+    assert values["refused_late"] == sum(summary["refusals"]["late"].values()) > 0 == values["refused_x0"]
+    assert values["gap"] == summary["metrics"]["gap"] == results.metrics["gap"].iloc[-1]
+    assert all(isinstance(value, int | float) for value in values.values())
 
 
 def test_what_is_expected_of_an_average_is_what_stops_a_run(tmp_path: Path) -> None:
@@ -172,9 +172,9 @@ def test_a_run_that_stopped_is_held_to_what_is_expected_when_it_goes_on(
         with pytest.raises(KeyboardInterrupt):
             run(small(expect=MET), tmp_path / "run")
     resumed = run(small(expect=MISSED), tmp_path / "run", resume=True)
-    whole = go(tmp_path / "whole", small(expect=MISSED))
+    uninterrupted = go(tmp_path / "whole", small(expect=MISSED))
     keys = ("expectations", "participation", "lag", "staleness", "round_times", "digest")
-    assert {key: resumed.summary[key] for key in keys} == {key: whole.summary[key] for key in keys}
+    assert {key: resumed.summary[key] for key in keys} == {key: uninterrupted.summary[key] for key in keys}
 
 
 def test_what_is_not_finite_is_missed_and_judged_alike_by_a_finished_run(
@@ -192,21 +192,21 @@ def test_what_is_not_finite_is_missed_and_judged_alike_by_a_finished_run(
 
 def test_the_reasons_that_may_be_expected_are_those_that_there_are() -> None:
     """Every literal word that a member's message is refused for, in the source."""
-    found = {"bad-join", "selftest", "losses", "x0"} | DECLINES  # all but the first are the names of proofs
+    reasons = {"bad-join", "selftest", "losses", "x0"} | DECLINES  # all but the first are the names of proofs
     for path in [*(ROOT / "agents").rglob("*.py"), *(ROOT / "algorithms").rglob("*.py")]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call):
                 called = getattr(node.func, "attr", getattr(node.func, "id", ""))
                 place = {"ReportRefused": 0, "NoSnapshot": 0, "BadSnapshot": 0, "refused": 1}.get(called)
                 words = [each.value for each in node.args[place : (place or 0) + 1] if isinstance(each, ast.Constant)]
-                found |= {str(word) for word in words if place is not None}
+                reasons |= {str(word) for word in words if place is not None}
             elif isinstance(node, ast.Return) and path.name == "admission.py" and isinstance(node.value, ast.Tuple):
-                found |= {str(each.value) for each in node.value.elts[:1] if isinstance(each, ast.Constant)}
-    assert found == set(Reason)
+                reasons |= {str(each.value) for each in node.value.elts[:1] if isinstance(each, ast.Constant)}
+    assert reasons == set(Reason)
 
 
 def test_the_reference_lists_every_figure() -> None:
     text = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8").partition("### What a run is to reach\n")[2]
     rows = [line.split("|") for line in text.partition("\n#")[0].splitlines() if line.startswith("| `")]
-    told = {row[1].strip(" `"): row[2].strip() for row in rows}
-    assert {name: told.get(name) for name in FIGURES} == {name: figure.what for name, figure in FIGURES.items()}
+    documented = {row[1].strip(" `"): row[2].strip() for row in rows}
+    assert {name: documented.get(name) for name in FIGURES} == {name: figure.what for name, figure in FIGURES.items()}

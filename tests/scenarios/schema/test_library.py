@@ -1,4 +1,4 @@
-"""The scenarios that come along: each loads, and the quickstart's totals are what they were."""
+"""The scenarios of the library: each loads, and the quickstart's totals are unchanged."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def test_the_quickstart_sends_exactly_what_it_sent_in_earlier_versions(tmp_path:
     """Golden totals: any change of envelope, draws, cohorts or catch-up shows here. Values may differ by machine."""
     results = run(load("quickstart", ["stop.rounds=60"]), tmp_path / "run")
     traffic = results.summary["traffic"]
-    found = {name: (kind["messages"], kind["bytes"]) for name, kind in traffic["by_kind"].items()}
-    assert found == GOLDEN
+    actual = {name: (kind["messages"], kind["bytes"]) for name, kind in traffic["by_kind"].items()}
+    assert actual == GOLDEN
     assert results.summary["metrics"]["accuracy"] > 0.6
 
 
@@ -111,14 +111,14 @@ def test_every_dense_algorithm_that_backpropagates_has_a_scenario_and_all_have_o
     setting, own = load("fashion/fedavg").resolved(), FedAvg.model_fields.keys() - {"name", "also"}
     own -= {name for kind in kinds.values() if kind.method is not None for name in kind.method.defaults}
     for name, methods in alike.items():
-        found = load(name).resolved()
-        assert [found["algorithm"]["name"], *(each["name"] for each in found["algorithm"]["also"])] == methods
-        assert {field: found["algorithm"][field] for field in own} == {
+        actual = load(name).resolved()
+        assert [actual["algorithm"]["name"], *(each["name"] for each in actual["algorithm"]["also"])] == methods
+        assert {field: actual["algorithm"][field] for field in own} == {
             field: setting["algorithm"][field] for field in own
         }
         for field in setting.keys() - {"name", "description", "algorithm"}:
-            assert found[field] == setting[field], f"{name}: {field}"
-        assert found["algorithm"]["weighting"] == "uniform"
+            assert actual[field] == setting[field], f"{name}: {field}"
+        assert actual["algorithm"]["weighting"] == "uniform"
 
 
 def test_rows_without_gradients_cost_as_many_forward_passes_as_those_with_them() -> None:

@@ -51,8 +51,10 @@ def test_a_file_that_is_no_mapping_is_refused(tmp_path: Path, text: str | bytes,
 
 def test_a_file_of_many_mistakes_is_refused_with_the_first_of_them(tmp_path: Path) -> None:
     began = time.process_time()
-    said = refusal(write_scenario(tmp_path, SMALL + "".join(f"k{number}:\n" for number in range(9000)))).splitlines()
-    assert len(said) == 101 and said[-1] == "and 8,900 further mistakes"
+    sentences = refusal(
+        write_scenario(tmp_path, SMALL + "".join(f"k{number}:\n" for number in range(9000)))
+    ).splitlines()
+    assert len(sentences) == 101 and sentences[-1] == "and 8,900 further mistakes"
     assert time.process_time() - began < 5
     assert "more than 65,536 characters" in refusal(write_scenario(tmp_path, SMALL + "#" * 2**20))
 

@@ -1,4 +1,4 @@
-"""`seedbus stress`: its scenarios are sound, and what it is there to find it finds and makes small."""
+"""`seedbus stress`: its scenarios are valid, and it finds injected failures and shrinks them."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ from seedbus.scenarios.stress.stress import _check_deceived, examine, shrink
 
 
 def test_a_seed_is_a_scenario_and_always_the_same() -> None:
-    drawn = [document(seed) for seed in range(150)]
-    assert drawn == [document(seed) for seed in range(150)]
-    for each in drawn:
+    documents = [document(seed) for seed in range(150)]
+    assert documents == [document(seed) for seed in range(150)]
+    for each in documents:
         validate(each, each["name"])
-    assert len({str(each) for each in drawn}) == 150
+    assert len({str(each) for each in documents}) == 150
 
 
 def test_every_fault_that_needs_no_file_is_drawn() -> None:
-    drawn = {fault["fault"] for seed in range(400) for fault in document(seed)["faults"]}
-    assert drawn == set(faults()) - {"trace"}
+    documents = {fault["fault"] for seed in range(400) for fault in document(seed)["faults"]}
+    assert documents == set(faults()) - {"trace"}
 
 
 def test_every_algorithm_that_needs_no_network_is_drawn() -> None:
@@ -56,32 +56,32 @@ def hostile_seeds(most: int) -> list[int]:
 
 
 def test_memory_without_bounds_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    held = iter([0, 2**30, 2**30])
-    monkeypatch.setattr("seedbus.scenarios.stress.stress._peak_memory", lambda: next(held, 0))
+    memory_use = iter([0, 2**30, 2**30])
+    monkeypatch.setattr("seedbus.scenarios.stress.stress._peak_memory", lambda: next(memory_use, 0))
     monkeypatch.setattr("seedbus.scenarios.stress.stress.shrink", lambda failing, still_fails: failing)
     assert "the run took 1024 MiB more" in str(examine(3, tmp_path).problem)
 
 
 @pytest.mark.parametrize("seed", [*range(6), *hostile_seeds(2)])
-def test_what_must_be_true_of_every_run_is(seed: int, tmp_path: Path) -> None:
+def test_the_invariants_of_every_run_hold(seed: int, tmp_path: Path) -> None:
     verdict = examine(seed, tmp_path)
     assert verdict.problem is None
 
 
 @pytest.mark.slow
-def test_what_must_be_true_of_every_run_is_for_two_hundred_seeds(tmp_path: Path) -> None:
+def test_the_invariants_hold_for_two_hundred_seeds(tmp_path: Path) -> None:
     verdicts = [examine(seed, tmp_path) for seed in range(1000, 1200)]
     assert [(verdict.seed, verdict.problem) for verdict in verdicts if verdict.problem] == []
 
 
 @pytest.mark.soak
-def test_what_must_be_true_of_every_run_is_for_five_thousand_seeds(tmp_path: Path) -> None:
+def test_the_invariants_hold_for_five_thousand_seeds(tmp_path: Path) -> None:
     for seed in range(10_000, 15_000):
         verdict = examine(seed, tmp_path)
         assert verdict.problem is None, (seed, verdict.problem, verdict.smallest)
 
 
-def found(tmp_path: Path) -> Any:
+def first_failure(tmp_path: Path) -> Any:
     """The first failure of the first seeds."""
     return next((verdict for verdict in (examine(seed, tmp_path) for seed in range(40)) if verdict.problem), None)
 
@@ -98,7 +98,7 @@ def test_a_bit_that_one_client_has_wrong_is_found_and_made_small(
             return local(self, replica, *others)
 
         monkeypatch.setattr(algorithm, "local_together", wrong)
-    verdict = found(tmp_path)
+    verdict = first_failure(tmp_path)
     assert verdict is not None and "diverged" in verdict.problem
     assert verdict.smallest["faults"] == [] and verdict.smallest["stop"]["rounds"] <= 6
 
@@ -114,7 +114,7 @@ def test_a_state_that_a_resumed_run_forgets_is_found(tmp_path: Path, monkeypatch
         self._overdue._rounds.clear()
 
     monkeypatch.setattr(Rounds, "unpack", forgetful)
-    verdict = found(tmp_path)
+    verdict = first_failure(tmp_path)
     assert verdict is not None and "resumed" in verdict.problem
 
 
@@ -144,7 +144,7 @@ def test_a_server_that_counts_what_comes_from_elsewhere_is_found(
     assert "where they are silent" in first_problem(tmp_path, monkeypatch)
 
 
-def test_a_refusal_that_is_told_and_not_counted_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refusal_that_is_reported_and_not_counted_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     by_reason = Refusals.by_reason
 
     def forgetful(self: Refusals) -> dict[str, dict[str, int]]:
@@ -164,9 +164,11 @@ def test_a_server_that_an_evaluator_can_break_is_found(tmp_path: Path, monkeypat
 
 
 def test_shrinking_leaves_out_what_does_not_matter() -> None:
-    drawn = document(4)
-    drawn["faults"] = [{"fault": "drop"}, {"fault": "delay"}, {"fault": "crash"}]
-    smallest = shrink(drawn, lambda smaller: {"fault": "delay"} in smaller["faults"] and smaller["stop"]["rounds"] > 4)
+    documents = document(4)
+    documents["faults"] = [{"fault": "drop"}, {"fault": "delay"}, {"fault": "crash"}]
+    smallest = shrink(
+        documents, lambda smaller: {"fault": "delay"} in smaller["faults"] and smaller["stop"]["rounds"] > 4
+    )
     assert smallest["faults"] == [{"fault": "delay"}] and smallest["stop"]["rounds"] == 5
     assert "network" not in smallest and set(smallest["participation"]) <= {"clients", "cohort", "quorum", "deadline_s"}
 
@@ -210,14 +212,14 @@ def test_a_run_that_hangs_is_a_failure_that_is_told(tmp_path: Path, monkeypatch:
 
 def marked(mark: bytes) -> list[int]:
     """The processes that live and have this in their environment."""
-    found = []
+    first_failure = []
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:
             if mark in path.read_bytes() and is_alive(int(path.parent.name)):
-                found.append(int(path.parent.name))
+                first_failure.append(int(path.parent.name))
         except OSError:  # it is gone, or another user's
             pass
-    return found
+    return first_failure
 
 
 @pytest.mark.slow
@@ -229,9 +231,9 @@ def test_no_process_of_the_command_outlives_it(tmp_path: Path, by: signal.Signal
     wait_for(lambda: any(tmp_path.rglob("run")))  # a scenario is under way
     assert len(marked(mark.encode())) >= 2
     kill(command.pid, by)
-    output, told = command.communicate(timeout=10)
+    output, errors = command.communicate(timeout=10)
     wait_for(lambda: not marked(mark.encode()), 3)
-    assert "Traceback" not in told
+    assert "Traceback" not in errors
     if by == signal.SIGINT:
         assert command.returncode == Exit.INTERRUPTED and "scenarios" in output and "no failure" in output
         assert list(tmp_path.iterdir()) == []
@@ -241,6 +243,6 @@ def test_no_process_of_the_command_outlives_it(tmp_path: Path, by: signal.Signal
 def test_the_command_ends_with_its_minutes(tmp_path: Path) -> None:
     began = time.monotonic()
     command = seedbus("stress", "--minutes", 0.1, "--workers", 2)
-    output, told = command.communicate(timeout=60)
-    assert command.returncode == Exit.OK and "no failure" in output, output + told
+    output, errors = command.communicate(timeout=60)
+    assert command.returncode == Exit.OK and "no failure" in output, output + errors
     assert time.monotonic() - began < 6 + 5 + 5, "its minutes, the margin, and what Python takes to begin and end"

@@ -113,7 +113,7 @@ class Task(BaseModel, frozen=True, extra="forbid"):
         return 0
 
     def division(self, *, seed: int, clients: int, partition: Partition) -> Division:
-        """Return who holds which training samples, as in the problem that `bind` returns, without loading a network.
+        """Return who holds which training samples, as in the problem that `bind` returns, without its network.
 
         Args:
             seed: the run's seed.

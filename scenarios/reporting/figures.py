@@ -134,7 +134,7 @@ def stacked(title: str, x_name: str, y_name: str, heights: NDArray[np.integer], 
     every = math.ceil(8 * len(str(count)) / width)  # so that numbers do not overlap
     for bar, row in enumerate(heights):
         left = LEFT + bar * width
-        for part in np.flatnonzero(row):
+        for part in np.flatnonzero(row).tolist():
             bottom, top = (float(frame.vertical(row[:end].sum())) for end in (part, part + 1))
             size = f'x="{left + 0.05 * width:.2f}" y="{top:.2f}" width="{0.9 * width:.2f}" height="{bottom - top:.2f}"'
             what = escape(f"{x_name} {bar}, {names[part]}: {row[part]:,}")

@@ -31,10 +31,10 @@ class ClientProblem(Protocol):
 
 @runtime_checkable
 class Identified(Protocol):
-    """A problem that depends on more than x₀ and the seed: on frozen weights, a tokenizer or text files."""
+    """A problem that may depend on more than x₀ and the seed: on frozen weights, a tokenizer, or files of its user."""
 
     def identity(self) -> bytes:
-        """Return a digest of these; processes may take part in one run only if their digests are equal."""
+        """Return a digest of these, empty if there are none; the processes of a run must have equal digests."""
         ...
 
 

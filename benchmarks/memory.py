@@ -113,7 +113,7 @@ class Party:
     """The clients of one process: the model, and a replica that they share."""
 
     def __init__(self, folder: Path, case: Case, revert: str, size: int) -> None:
-        from seedbus.models.partitions import Iid
+        from seedbus.models import Iid
         from seedbus.models.tasks.language_model import LanguageModel
         from seedbus.scenarios.schema.discovery import algorithms
 

@@ -1,10 +1,17 @@
 """What is trained: tasks (network, data, loss, metrics), and the division of their data among clients.
 
-Doors: `data`, `errors`, `partitions`, `task`, `text`.
+Doors: `data`, `errors`, `partition`, `partitions`, `streams`, `task`, `text`.
 """
 
 from seedbus.models.errors import DataError
-from seedbus.models.partitions import Dirichlet, Iid, Natural, Partition, Shards
+from seedbus.models.partition import Partition
+from seedbus.models.partitions.dirichlet import Dirichlet
+from seedbus.models.partitions.file import File
+from seedbus.models.partitions.iid import Iid
+from seedbus.models.partitions.natural import Natural
+from seedbus.models.partitions.pathological import Pathological
+from seedbus.models.partitions.quantity import Quantity
+from seedbus.models.partitions.shards import Shards
 from seedbus.models.task import SPLITS, ClientLoss, Problem, Task
 
 __all__ = [
@@ -12,10 +19,13 @@ __all__ = [
     "ClientLoss",
     "DataError",
     "Dirichlet",
+    "File",
     "Iid",
     "Natural",
     "Partition",
+    "Pathological",
     "Problem",
+    "Quantity",
     "Shards",
     "Task",
 ]

@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field
 
 from seedbus.discovery import discover
 from seedbus.models.errors import DataError
-from seedbus.models.partitions import Iid, Partition
+from seedbus.models.partition import Division, Partition
 from seedbus.vector import Vector as Vector
 
 SPLITS = ("train", "validation", "test")
@@ -112,6 +112,19 @@ class Task(BaseModel, frozen=True, extra="forbid"):
         """Return how many numbers of pretrained weights a process loads."""
         return 0
 
+    def division(self, *, seed: int, clients: int, partition: Partition) -> Division:
+        """Return who holds which training samples, as in the problem that `bind` returns, without its network.
+
+        Args:
+            seed: the run's seed.
+            clients: number of clients.
+            partition: how the training samples are divided.
+
+        Raises:
+            DataError: the task has no samples, or they cannot be divided so.
+        """
+        raise DataError(f"task {self.name}", "no samples that could be divided", "a task with labelled samples")
+
     @abstractmethod
     def bind(self, *, seed: int, clients: int, partition: Partition) -> Problem:
         """Load the task's data and divide it among clients.
@@ -133,7 +146,7 @@ def tasks() -> dict[str, type[Task]]:
 
 def refuse_partition(task: str, partition: Partition) -> None:
     """Raise `DataError` for any partition but iid: a task without labelled samples has nothing else to divide by."""
-    if not isinstance(partition, Iid):
+    if partition.kind != "iid":
         raise DataError(f"partition {partition.kind}", f"task {task}, which has no labels to divide by", "kind: iid")
 
 

@@ -30,12 +30,13 @@ MAX_TOGETHER = 64
 def prove(algorithm: AnyAlgorithm, problem: ClientProblem) -> dict[str, bytes]:
     """Return what a process shows of itself: the self-test of its directions and arithmetic, and the digest of its x₀.
 
-    If more than x₀ decides a problem, such as frozen weights, the digest "x0" covers both. If its losses were compiled,
-    "losses" is a digest of some of them.
+    If more than x₀ decides a problem, such as frozen weights or a partition's file, the digest "x0" covers both. If its
+    losses were compiled, "losses" is a digest of some of them.
     """
     digest = Replica(0, {"x": problem.x0()}).digests()["x"]
-    if isinstance(problem, Identified):
-        digest = hashlib.blake2b(digest + problem.identity(), digest_size=len(digest)).digest()
+    identity = problem.identity() if isinstance(problem, Identified) else b""
+    if identity:
+        digest = hashlib.blake2b(digest + identity, digest_size=len(digest)).digest()
     losses = problem.probe() if isinstance(problem, Probed) else b""
     return {"selftest": selftest(), "x0": digest} | ({"losses": losses} if losses else {})
 

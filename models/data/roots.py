@@ -1,7 +1,7 @@
 """Where a process looks for data: the directories in SEEDBUS_DATA, separated as in PATH.
 
-A scenario may name folders, too. A user's own scenario may name any folder. A process that receives its scenario from
-an untrusted server looks for such folders under `Roots` only. The invariant: a path that `Roots.locate` returns lies
+A scenario may name folders and files, too; a user's own scenario may name any. A process that receives its scenario
+from an untrusted server looks for them under `Roots` only. The invariant: a path that `Roots.locate` returns lies
 inside a root after all links are resolved.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,7 +30,7 @@ def own_folder(*names: str) -> Path | None:
 
 @dataclass(frozen=True, slots=True)
 class Roots:
-    """The directories under which a scenario may name folders.
+    """The directories under which a scenario may name folders and files.
 
     Attributes:
         folders: the directories.
@@ -40,8 +40,12 @@ class Roots:
     folders: Sequence[Path]
     published: frozenset[str] = frozenset()
 
-    def locate(self, named: str) -> Path | None:
+    def locate(self, named: str, is_there: Callable[[str], bool] = os.path.isdir) -> Path | None:
         """Return the folder that a scenario names, with links resolved; None if it does not exist inside the roots.
+
+        Args:
+            named: its path, absolute or relative to a root.
+            is_there: whether a path is what is looked for; `os.path.isfile` for a file.
 
         Raises:
             NotAllowed: the path leads out of the roots, whether it exists or not.
@@ -53,7 +57,7 @@ class Roots:
         inside = [path for path in candidates if any(Path(path).is_relative_to(root) for root in roots)]
         if not inside:
             raise self._refusal(named)
-        return next((Path(path) for path in inside if os.path.isdir(path)), None)
+        return next((Path(path) for path in inside if is_there(path)), None)
 
     def model(self, named: str) -> str:
         """Return the path of a model's folder, or a published name unchanged. Raises `NotAllowed` for anything else."""
@@ -67,4 +71,4 @@ class Roots:
 
     def _refusal(self, named: str) -> NotAllowed:
         roots = ", ".join(map(str, self.folders)) or "none"
-        return NotAllowed("the folder", named, f"folders inside this process's own (SEEDBUS_DATA, --data): {roots}")
+        return NotAllowed("the path", named, f"paths inside this process's own (SEEDBUS_DATA, --data): {roots}")

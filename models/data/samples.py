@@ -7,6 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from seedbus.models.partition import Divisible
+
 
 class Images(NamedTuple):
     """Labelled images: all m stored ones or a selection of n. Pixels are copied only when they are requested.
@@ -24,6 +26,13 @@ class Images(NamedTuple):
     labels: NDArray[np.int64]
     rows: NDArray[np.int64] | None = None
     owners: NDArray[np.int64] | None = None
+
+    @property
+    def divisible(self) -> Divisible:
+        """What these images can be divided by; a row is the index of a stored image."""
+        rows = np.full(len(self.stored), -1, dtype=np.int64)
+        rows[slice(None) if self.rows is None else self.rows] = np.arange(self.labels.size)
+        return Divisible(self.labels, rows, self.owners)
 
     @property
     def pixels(self) -> NDArray[np.uint8]:

@@ -13,7 +13,7 @@ from torch.nn.functional import one_hot
 
 from seedbus.models.images.problem import ImageProblem
 from seedbus.models.images.settings import ClassifierSettings
-from seedbus.models.partitions import Partition
+from seedbus.models.partition import Partition
 
 
 class Perturbed(nn.Module):

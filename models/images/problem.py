@@ -21,7 +21,7 @@ from seedbus.models.images.settings import ClassifierSettings
 from seedbus.models.parameters.compiled import Loss, compiled
 from seedbus.models.parameters.flat import FlatModule, initial_values
 from seedbus.models.parameters.gradients import Criterion, Outputs, backward, through
-from seedbus.models.partitions import Partition, divide
+from seedbus.models.partition import Partition, divide, division_identity
 from seedbus.models.streams import private_key, stream
 from seedbus.models.task import Fill, Note, Vector, check_split
 
@@ -36,10 +36,9 @@ class ImageProblem:
         self.task = task
         self.seed = seed
         self.flat = FlatModule(task.network())
-        samples, test = task.load()
-        train, validation = task.hold_out(samples)
-        self.splits = {"train": train, "validation": validation, "test": test}
-        self.parts = divide(partition, train.labels, train.owners, clients, seed)
+        self.splits = task.splits()
+        self.parts = divide(partition, self.splits["train"].divisible, clients, seed)
+        self._identity = division_identity(partition, self.parts)
         self._compiled: Loss | None = None
 
     @property
@@ -66,6 +65,10 @@ class ImageProblem:
             # the compiled code is specialised to the memory layout of the weights
             self.flat.point[:] = self.x0()
             self._compiled = compiled(self.mean_loss, *self.tensors(self.splits["train"], first))
+
+    def identity(self) -> bytes:
+        """Return a digest of who holds what if a file says so, or b"": then samples and seed decide it."""
+        return self._identity
 
     def probe(self) -> bytes:
         """Return a digest of compiled losses at x₀ on the first training samples, or b"" if nothing is compiled.

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from seedbus.models.data.samples import Images
+from seedbus.models.partition import Division, Partition, divide
 from seedbus.models.streams import stream
 from seedbus.models.task import Task
 
@@ -52,6 +53,17 @@ class ClassifierSettings(Task, frozen=True):
     ) -> NDArray[np.uint8]:
         """Return a training batch after random augmentation, if the task has one; the arguments key the draws."""
         return stored
+
+    def splits(self) -> dict[str, Images]:
+        """Return the samples of "train", "validation" and "test". Raises `DataError`."""
+        samples, test = self.load()
+        train, validation = self.hold_out(samples)
+        return {"train": train, "validation": validation, "test": test}
+
+    def division(self, *, seed: int, clients: int, partition: Partition) -> Division:
+        """See `task.Task`. Raises `DataError`."""
+        train = self.splits()["train"]
+        return Division(train.labels, divide(partition, train.divisible, clients, seed))
 
     def hold_out(self, samples: Images) -> tuple[Images, Images]:
         """Split samples into training and validation, independently of the scenario's seed."""

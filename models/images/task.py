@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seedbus.models.images.settings import ClassifierSettings
-from seedbus.models.partitions import Partition
+from seedbus.models.partition import Partition
 from seedbus.models.task import Problem
 
 

@@ -25,7 +25,7 @@ from seedbus.models.data.samples import Images
 from seedbus.models.errors import DataError
 from seedbus.models.images.mnist_task import MnistTask
 from seedbus.models.images.task import ClassifierTask
-from seedbus.models.partitions import Partition
+from seedbus.models.partition import Partition
 from seedbus.models.task import Problem
 from seedbus.models.tasks.mnist import FashionMnist, Mnist
 

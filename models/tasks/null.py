@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from seedbus.keyed import keyed_bytes
-from seedbus.models.partitions import Partition
+from seedbus.models.partition import Partition
 from seedbus.models.streams import private_key
 from seedbus.models.task import Fill, Problem, Task, Vector, check_split, refuse_criterion, refuse_partition
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from pydantic import Field
 
-from seedbus.models.partitions import Partition
+from seedbus.models.partition import Partition
 from seedbus.models.streams import private_key, stream
 from seedbus.models.task import Fill, Problem, Task, Vector, check_split, refuse_criterion, refuse_partition
 

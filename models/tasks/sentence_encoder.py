@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from seedbus.models.partitions import Partition
+from seedbus.models.partition import Partition
 from seedbus.models.task import Problem
 from seedbus.models.text.sentence_settings import SentenceEncoderSettings
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from seedbus.models.parameters.trained_vector import TrainedVector
-from seedbus.models.partitions import Partition
+from seedbus.models.partition import Partition
 from seedbus.models.task import Vector
 from seedbus.models.text.answers import f1, is_exact
 from seedbus.models.text.files import Sample

@@ -21,7 +21,7 @@ from torch import Tensor
 from seedbus.models.data.batches import batch, batches_per_pass
 from seedbus.models.errors import DataError, OutOfMemory, is_out_of_memory
 from seedbus.models.parameters.trained_vector import TrainedVector
-from seedbus.models.partitions import Partition
+from seedbus.models.partition import Partition, divide, division_identity
 from seedbus.models.streams import private_key
 from seedbus.models.task import Fill, Vector, check_split
 from seedbus.models.text.files import Sample
@@ -40,8 +40,9 @@ class TextProblem(ABC, Generic[BatchT]):
         self.seed = seed
         self.batch_size = task.batch_size
         self._name = task.name
-        self.splits = task.splits(seed)
-        self.parts = partition.split(np.array([each.label for each in self.splits["train"]]), clients, seed)
+        self.splits, divisible = task.load(seed)
+        self.parts = divide(partition, divisible, clients, seed)
+        self.division_identity = division_identity(partition, self.parts)
 
     def set_trained(self, trained: TrainedVector, expected: int) -> None:
         """Set the trained parameters.
@@ -193,7 +194,9 @@ class TextObjective(Generic[BatchT]):
 
 
 def identity(problem: TextProblem[Any], tokenizer: Any, *, special: bool) -> bytes:
-    """Return a digest of everything that decides a loss and is not part of x₀: frozen weights, tokenizer and samples.
+    """Return a digest of everything that decides a loss and is not part of x₀.
+
+    That is frozen weights, tokenizer and samples, and who holds them if a file says so.
 
     Args:
         problem: the problem whose weights and samples are digested.
@@ -206,6 +209,7 @@ def identity(problem: TextProblem[Any], tokenizer: Any, *, special: bool) -> byt
     for split in problem.splits.values():
         for sample in split:
             samples.update(json.dumps(sample).encode())
+    samples.update(problem.division_identity)
     return problem.trained.frozen_digest(json.dumps([vocabulary, probe]).encode(), samples.digest())
 
 

@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy, normalize
 
 from seedbus.models.parameters.flat import initial_values
 from seedbus.models.parameters.trained_vector import TrainedVector
-from seedbus.models.partitions import Partition
+from seedbus.models.partition import Partition
 from seedbus.models.streams import stream
 from seedbus.models.task import Vector
 from seedbus.models.text.language_network import draw_lora, load, peft_model

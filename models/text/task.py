@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from pydantic import Field, ValidationInfo, field_validator
 
 from seedbus.models.data.roots import Roots
+from seedbus.models.partition import Divisible, Division, Partition, divide
 from seedbus.models.streams import stream
 from seedbus.models.task import Task
 from seedbus.models.text.files import Sample, read
@@ -66,8 +67,15 @@ class TextTask(Task, frozen=True):
         beside = None if folder is None or value is None else Path(folder, value)
         return str(beside.absolute()) if beside is not None and os.path.isdir(beside) else value
 
-    def splits(self, seed: int) -> dict[str, list[Sample]]:
-        """Return the samples of "train", "validation" and "test". The seed only keys the draw of `shots`."""
+    def load(self, seed: int) -> tuple[dict[str, list[Sample]], Divisible]:
+        """Return the samples of "train", "validation" and "test", and what those of "train" can be divided by.
+
+        Args:
+            seed: the run's seed; it only keys the draw of `shots`.
+
+        Raises:
+            DataError: the files are missing or not valid.
+        """
         samples, test = read(self.dataset, self.data)
         count = round(self.validation * len(samples))
         order = stream("validation", self.dataset).permutation(len(samples))
@@ -75,11 +83,19 @@ class TextTask(Task, frozen=True):
         train = np.sort(order[count:])
         if self.shots is not None:
             train = self._limit_shots(samples, train, seed)
-        return {
+        rows = np.full(len(samples), -1, dtype=np.int64)
+        rows[train] = np.arange(train.size)
+        splits = {
             "train": [samples[index] for index in train],
             "validation": [samples[index] for index in validation],
             "test": test,
         }
+        return splits, Divisible(np.array([each.label for each in splits["train"]]), rows)
+
+    def division(self, *, seed: int, clients: int, partition: Partition) -> Division:
+        """See `task.Task`. Raises `DataError`."""
+        _, divisible = self.load(seed)
+        return Division(divisible.labels, divide(partition, divisible, clients, seed))
 
     def _limit_shots(self, samples: list[Sample], train: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
         """Draw `shots` training samples of each class, or all if it has fewer. SQuAD counts as one class."""

@@ -1,5 +1,5 @@
 """The command line: `seedbus run`, `server`, `client`, `check`, `list`, `schema`, `replay`, `report`,
-`compare`, `stress`.
+`compare`, `partition`, `stress`.
 
 Errors that the user can fix are one sentence on stderr and an exit code (`Exit`); a traceback is always a bug of ours.
 Commands import heavy modules only when they need them. The docstring of a command is its help text.
@@ -36,6 +36,7 @@ from seedbus.scenarios.cli.options import (
     Set,
     TransportName,
 )
+from seedbus.scenarios.cli.partition import partition
 from seedbus.scenarios.cli.stress import stress
 from seedbus.scenarios.cli_errors import cli_errors
 from seedbus.scenarios.errors import Exit, ScenarioError
@@ -55,6 +56,7 @@ app = typer.Typer(
 
 
 app.command("compare")(compare)
+app.command("partition")(partition)
 app.command("stress")(stress)
 app.add_typer(keys_app, name="keys")
 

@@ -1,4 +1,5 @@
 """Reports of a run: results, tables, pages, progress, and comparisons.
 
-Doors: `compare`, `compare_page`, `page`, `progress`, `rate_limit`, `report`, `results`, `run_report`, `terminal`.
+Doors: `compare`, `compare_page`, `division`, `page`, `progress`, `rate_limit`, `report`, `results`, `run_report`,
+`terminal`.
 """

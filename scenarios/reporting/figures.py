@@ -119,6 +119,44 @@ def bars(title: str, x_name: str, y_name: str, heights: Mapping[str, float]) -> 
     return _figure(title, parts)
 
 
+def stacked(title: str, x_name: str, y_name: str, heights: NDArray[np.integer], names: Sequence[str]) -> str:
+    """Return a plot with a bar for each row of heights [bars, parts], as the text of an SVG file with a legend.
+
+    Args:
+        names: the parts' names, [parts].
+    """
+    count = len(heights)
+    frame = _Frame((0, count), (0, int(heights.sum(axis=1).max())))
+    colours = [_colour(number, len(names)) for number in range(len(names))]
+    parts = [_text(LEFT, 14, title, "start", "name"), _y_axis(frame, y_name)]
+    parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, x_name, "middle", "name"))
+    width = (WIDTH - LEFT - RIGHT) / count
+    every = math.ceil(8 * len(str(count)) / width)  # so that numbers do not overlap
+    for bar, row in enumerate(heights):
+        left = LEFT + bar * width
+        for part in np.flatnonzero(row).tolist():
+            bottom, top = (float(frame.vertical(row[:end].sum())) for end in (part, part + 1))
+            size = f'x="{left + 0.05 * width:.2f}" y="{top:.2f}" width="{0.9 * width:.2f}" height="{bottom - top:.2f}"'
+            what = escape(f"{x_name} {bar}, {names[part]}: {row[part]:,}")
+            parts.append(f'<rect class="bar" fill="{colours[part]}" {size}><title>{what}</title></rect>')
+        if bar % every == 0:
+            parts.append(_text(left + width / 2, HEIGHT - BOTTOM + 16, str(bar), "middle"))
+    for number, name in enumerate(names):
+        x, y = LEFT + 30 * (number % 16), HEIGHT + 12 + 16 * (number // 16)
+        parts.append(f'<rect fill="{colours[number]}" x="{x}" y="{y - 9}" width="10" height="10"/>')
+        parts.append(_text(x + 13, y, name, "start"))
+    height = HEIGHT + 16 * math.ceil(len(names) / 16) + 8
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif">\n'
+        "<style>text { font-size: 11px; fill: #3c4654; } .grid { stroke: #e2e6ec; }</style>\n"
+        f'<rect fill="#fff" width="{WIDTH}" height="{height}"/>\n' + "\n".join(parts) + "\n</svg>\n"
+    )
+
+
+def _colour(number: int, of: int) -> str:
+    return COLOURS[number] if of <= len(COLOURS) else f"hsl({360 * number // of}, 60%, 50%)"
+
+
 def ticks(low: float, high: float) -> list[float]:
     """Return at most seven round numbers, evenly spaced, that enclose the values from low to high."""
     if not (math.isfinite(low) and math.isfinite(high)) or high <= low:

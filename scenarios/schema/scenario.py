@@ -18,7 +18,8 @@ from seedbus.agents.server.stopping import Cadence, Stop
 from seedbus.algorithms.contract import Algorithm
 from seedbus.bus import Compute, Network
 from seedbus.bus.network import Constant
-from seedbus.models.partitions import Iid, Partition
+from seedbus.models.partition import Partition, partitions, without_owners
+from seedbus.models.partitions.iid import Iid
 from seedbus.models.task import Task, tasks
 from seedbus.scenarios.faults.base import Fault
 from seedbus.scenarios.schema.discovery import algorithms, faults
@@ -28,11 +29,13 @@ from seedbus.scenarios.transports.transports import TRANSPORTS
 
 if TYPE_CHECKING:
     AnyTask = Task
+    AnyPartition = Partition
     AnyAlgorithm = Algorithm[Any, Any, Any]
     AnyFault = Fault
     AnyTransport = str
 else:
     AnyTask = Annotated[Union[tuple(tasks().values())], Field(discriminator="name")]  # noqa: UP007
+    AnyPartition = Annotated[Union[tuple(partitions().values())], Field(discriminator="kind")]  # noqa: UP007
     AnyAlgorithm = Annotated[Union[tuple(algorithms().values())], Field(discriminator="name")]  # noqa: UP007
     AnyFault = Annotated[Union[tuple(faults().values())], Field(discriminator="fault")]  # noqa: UP007
     AnyTransport = Literal[tuple(TRANSPORTS)]
@@ -53,7 +56,7 @@ class Scenario(BaseModel):
     description: str = Field(default="", description="one line, shown by `seedbus list`")
     seed: int = Field(default=1, ge=0, lt=2**63, description="key of all random draws")
     task: AnyTask = Field(description="the model and its data")
-    partition: Partition = Field(default=Iid(), description="how the samples are divided among the clients")
+    partition: AnyPartition = Field(default=Iid(), description="how the samples are divided among the clients")
     algorithm: AnyAlgorithm = Field(description="the training algorithm")
     participation: Participation = Field(description="which clients take part in a round, and when it ends")
     lag: Lag | None = Field(
@@ -101,11 +104,11 @@ class Scenario(BaseModel):
             raise ValueError(
                 f"task.dimension is {self.task.dimension}; at most {MAX_DIMENSION} coordinates are accepted"
             )
-        if self.partition.kind == "natural" and not self.task.has_owners:
+        if self.partition.by == "owners" and not self.task.has_owners:
             with_owners = ", ".join(name for name, task in tasks().items() if task.has_owners)
             raise ValueError(
-                f"partition.kind is natural, but the samples of task {self.task.name} have no owners; iid, dirichlet "
-                f"or shards are accepted, and natural for {with_owners}"
+                f"partition.kind is natural, but the samples of task {self.task.name} have no owners; "
+                f"{without_owners()} are accepted, and natural for {with_owners}"
             )
         if self.participation.late is not None and not self.algorithm.takes_late:
             reason = (
@@ -143,13 +146,14 @@ class Scenario(BaseModel):
         return self
 
     def check(self) -> dict[str, str]:
-        """Return the digests of the files that faults read, by field (`faults.0.file`).
+        """Return the digests of the files that the partition and faults read, by field (`faults.0.file`).
 
         Raises:
-            ScenarioError: a file cannot be read, or a line of it is invalid.
+            ScenarioError, DataError: a file cannot be read, or a line of it is invalid.
         """
         clients = self.participation.clients
         digests = {f"faults.{number}.file": fault.file_digest(clients) for number, fault in enumerate(self.faults)}
+        digests["partition.file"] = self.partition.file_digest(clients)
         return {field: digest for field, digest in digests.items() if digest}
 
     @model_validator(mode="after")

@@ -22,7 +22,7 @@ from seedbus.algorithms.directions.numba_backend import NumbaDirections
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
 from seedbus.algorithms.shared_work import SharedWork, one_by_one
 from seedbus.bus import HOST, Envelope, Kind, Offer, decode, encode
-from seedbus.models.partitions import Iid
+from seedbus.models import Iid
 from seedbus.models.tasks.digits import Digits
 from seedbus.scenarios.faults.byzantine import Byzantine
 from seedbus.scenarios.schema.discovery import algorithms

@@ -143,6 +143,19 @@ def test_a_scenario_cannot_name_a_folder_outside_of_the_clients_own(
     assert not server.has_received(SECRET)
 
 
+@pytest.mark.parametrize(
+    ("place", "code", "reason"),
+    [("{}/private/train.tsv", 9, b"limits"), ("../private/train.tsv", 9, b"limits"), ("sound/train.tsv", 3, b"data")],
+)
+def test_a_partitions_table_is_read_inside_the_clients_own_folders_only_and_never_told(
+    seedbus: Command, tmp_path: Path, place: str, code: int, reason: bytes
+) -> None:
+    wanted = {"task": {"name": "digits"}, "partition": {"kind": "file", "file": place.format(tmp_path)}}
+    said, server = joins(seedbus, offering(wanted))
+    assert (said.code, server.farewells) == (code, [reason]), said.err
+    assert not server.has_received("film") and ("expected the columns client,row" in said.err) == (code == 3)
+
+
 def test_a_folder_in_the_directory_where_the_client_runs_is_no_name_of_a_model(
     seedbus: Command, tmp_path: Path
 ) -> None:

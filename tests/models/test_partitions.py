@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from seedbus.models import DataError, Dirichlet, Iid, Natural, Partition, Shards
-from seedbus.models.partitions import divide
+from seedbus.discovery import choice
+from seedbus.models import DataError, Dirichlet, File, Iid, Natural, Pathological, Quantity, Shards
+from seedbus.models.partition import Divisible, divide, partitions
 
 BALANCED = [
     Iid(),
@@ -21,8 +23,18 @@ BALANCED = [
     Dirichlet(alpha=1e9),
 ]
 UNBALANCED = [Dirichlet(alpha=1.0, balanced=False), Dirichlet(alpha=3.0, balanced=False, prior="class")]
-KINDS = [*BALANCED, *UNBALANCED, Shards(), Shards(shards_per_client=1)]
-adapter: TypeAdapter[Any] = TypeAdapter(Partition)
+KINDS = [
+    *BALANCED,
+    *UNBALANCED,
+    Shards(),
+    Shards(shards_per_client=1),
+    Pathological(),
+    Pathological(classes=3),
+    Quantity(beta=0.5),
+    Quantity(beta=1e-300, minimum=2),
+    Quantity(beta=1e9),
+]
+adapter: TypeAdapter[Any] = TypeAdapter(choice(partitions(), "kind"))
 
 label_lists = st.lists(st.integers(0, 4), min_size=1, max_size=120).map(np.array)
 
@@ -36,8 +48,9 @@ def test_every_sample_goes_to_exactly_one_client_and_nobody_is_empty(
     try:
         parts = partition.split(labels, clients, seed)
     except DataError:
-        places = clients * getattr(partition, "shards_per_client", 1)
-        assert places > labels.size or partition in UNBALANCED, "only these may be refused"
+        places = clients * getattr(partition, "shards_per_client", getattr(partition, "minimum", 1))
+        by_class = isinstance(partition, Pathological)
+        assert places > labels.size or partition in UNBALANCED or by_class, "only these may be refused"
         return
     assert len(parts) == clients and all(part.size and part.dtype == np.int64 for part in parts)
     assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(labels.size))
@@ -131,12 +144,14 @@ def test_the_seed_draws_who_takes_part_among_more_people_than_clients() -> None:
 
 
 def test_samples_that_are_nobodys_cannot_be_divided_by_person() -> None:
-    with pytest.raises(DataError, match="partition natural: found samples that are nobody's; expected kind: iid"):
-        divide(Natural(), np.arange(10), None, 2, 0)
+    with pytest.raises(
+        DataError, match="partition natural: found samples that are nobody's; expected kind: dirichlet, file, iid, "
+    ):
+        divide(Natural(), Divisible(np.arange(10), np.arange(10)), 2, 0)
     with pytest.raises(DataError, match="0 clients and 10 people"):
-        divide(Natural(), np.arange(10), np.arange(10), 0, 0)
-    labels, owners = np.arange(10), np.zeros(10, dtype=np.int64)
-    assert len(divide(Iid(), labels, owners, 4, 0)) == 4, "other kinds divide by label, whoever the owners are"
+        divide(Natural(), Divisible(np.arange(10), np.arange(10), np.arange(10)), 0, 0)
+    samples = Divisible(np.arange(10), np.arange(10), np.zeros(10, dtype=np.int64))
+    assert len(divide(Iid(), samples, 4, 0)) == 4, "other kinds divide by label, whoever the owners are"
 
 
 def test_one_sample_and_one_client_is_enough() -> None:
@@ -147,6 +162,7 @@ def test_one_sample_and_one_client_is_enough() -> None:
 
 def test_kind_chooses_the_partition_and_unknown_words_are_refused() -> None:
     assert adapter.validate_python({"kind": "dirichlet", "alpha": 0.3}) == Dirichlet(alpha=0.3)
+    assert {type(each).model_fields["kind"].default for each in KINDS} | {"file", "natural"} == partitions().keys()
     for wrong in ({"kind": "iid", "alpha": 1}, {"kind": "dirichlet", "alpha": 0}, {"kind": "nature"}, {}):
         with pytest.raises(ValidationError):
             adapter.validate_python(wrong)
@@ -155,3 +171,112 @@ def test_kind_chooses_the_partition_and_unknown_words_are_refused() -> None:
 def test_a_division_is_what_it_was_in_earlier_versions() -> None:
     parts = Dirichlet(alpha=0.5).split(np.arange(12) % 3, 3, seed=1)
     assert [part.tolist() for part in parts] == [[2, 5, 8, 9], [1, 3, 4, 6], [0, 7, 10, 11]]
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    totals=st.lists(st.integers(12, 40), min_size=1, max_size=6),
+    clients=st.integers(1, 12),
+    classes=st.integers(1, 7),
+    seed=st.integers(0, 9),
+)
+def test_a_pathological_client_holds_so_many_classes_and_each_class_has_equally_many_clients(
+    totals: Any, clients: int, classes: int, seed: int
+) -> None:
+    labels = np.repeat(np.arange(len(totals)) * 7, totals)
+    partition = Pathological(classes=classes)
+    if classes > len(totals):
+        with pytest.raises(DataError, match=f"classes: {classes} and {len(totals)} classes.*; expected at most"):
+            partition.split(labels, clients, seed)
+        return
+    if clients * classes < len(totals):
+        with pytest.raises(DataError, match=f"{clients} clients with {classes} classes each, and {len(totals)} cl"):
+            partition.split(labels, clients, seed)
+        return
+    counts = table(labels, partition.split(labels, clients, seed))
+    assert ((counts > 0).sum(axis=1) == classes).all()
+    holders = (counts > 0).sum(axis=0)
+    assert holders.max() - holders.min() <= 1
+    for column in counts.T:
+        assert np.ptp(column[column > 0]) <= 1, "its samples are divided equally among them"
+
+
+def table(labels: Any, parts: Any) -> Any:
+    """Samples by client and class."""
+    return np.stack([[np.sum(labels[part] == label) for label in np.unique(labels)] for part in parts])
+
+
+def test_a_class_with_fewer_samples_than_clients_is_named() -> None:
+    labels = np.repeat([3, 8], [50, 4])
+    with pytest.raises(DataError, match="class 8 with 4 training samples for 5 clients; expected a sample of each"):
+        Pathological(classes=1).split(labels, 10, 0)
+
+
+def test_the_shares_of_a_quantity_skew_have_the_variance_of_their_dirichlet_and_know_no_labels() -> None:
+    labels = np.arange(100_000) % 10
+    parts = Quantity(beta=2.0).split(labels, 200, 0)
+    shares = np.array([part.size for part in parts]) / labels.size
+    assert shares.var() == pytest.approx(199 / (200**2 * 401), rel=0.25)
+    whole = table(labels, parts) / np.array([[part.size] for part in parts])
+    assert np.abs(whole - 0.1).max() < 0.25 and np.abs(whole - 0.1).mean() < 0.02
+    equal = [part.size for part in Quantity(beta=1e9).split(labels, 200, 0)]
+    assert max(equal) - min(equal) <= 2
+
+
+def test_every_client_has_the_minimum_of_a_quantity_skew_or_the_sentence_says_what_could_be() -> None:
+    labels = np.arange(1_000) % 10
+    sizes = sorted(part.size for part in Quantity(beta=0.1, minimum=30).split(labels, 30, 3))
+    assert sizes[0] == 30 and sizes[-1] > 60 and sum(sizes) == 1_000
+    assert {part.size for part in Quantity(beta=0.1, minimum=20).split(labels, 50, 3)} == {20}
+    with pytest.raises(DataError, match=r"minimum: 34 for 30 clients and 1000 training samples; expected .* 1 to 33"):
+        Quantity(beta=0.1, minimum=34).split(labels, 30, 3)
+
+
+def written(folder: Path, text: str) -> File:
+    (folder / "parts.csv").write_text(text, encoding="utf-8")
+    return File(file=str(folder / "parts.csv"))
+
+
+def test_a_file_says_who_holds_what_by_the_rows_of_the_data_set_and_held_out_rows_are_passed_over(
+    tmp_path: Path,
+) -> None:
+    partition = written(tmp_path, "client,row\n1,5\n0,0\n1,2\n0,4\n1,3\n")
+    rows = np.array([0, -1, 1, 2, -1, 3, 4])  # rows 1 and 4 are held out
+    samples = Divisible(np.arange(5), rows)
+    parts = divide(partition, samples, 2, seed=7)
+    assert [part.tolist() for part in parts] == [[0], [1, 2, 3]]
+    digest = partition.file_digest(2)
+    shuffled = written(tmp_path, "client,row\r\n0,4\r\n0,0\r\n\r\n1,2\r\n1,3\r\n1,5\r\n")
+    assert shuffled.file_digest(2) == digest, "the order of its lines does not matter"
+    assert written(tmp_path, "client,row\n0,0\n0,2\n1,4\n1,3\n1,5\n").file_digest(2) != digest
+
+
+BAD_TABLES = {
+    "client,sample\n0,1\n": r"parts.csv, line 1: found 'client,sample'; expected the columns client,row",
+    "": r"line 1: found ''; expected the columns client,row",
+    "client,row\n0,0\n2,1\n": r"line 3: found '2,1'; expected a client from 0 to 1",
+    "client,row\n0,0\n-1,1\n": r"line 3: found '-1,1'; expected two whole numbers, a client and a row",
+    "client,row\n0,0\n1\n": r"line 3: found '1'; expected two whole numbers",
+    "client,row\n0,0\n1,1.5\n": r"line 3: found '1,1.5'; expected two whole numbers",
+    "client,row\n0,0\n1,\u0661\n": r"line 3: found '1,.'; expected two whole numbers",
+    "client,row\n0,0\n1,99999999999999999999\n": r"line 3: found '1,9+'; expected two whole numbers",
+    "client,row\n0,3\n1,2\n1,3\n": r"parts.csv: found row 3 twice, for clients 0 and 1; expected every row at most",
+    "client,row\n1,3\n": r"parts.csv: found no row for client 0; expected a row at least for each client, 0 to 1",
+    "client,row\n0,3\n1,7\n": r"parts.csv: found row 7 for client 1; expected a row from 0 to 6",
+    "client,row\n0,3\n1,6\n": r"parts.csv: found only rows that the task holds out for client 1; expected a training",
+}
+
+
+@pytest.mark.parametrize(("text", "sentence"), BAD_TABLES.items(), ids=lambda text: text[:40])
+def test_a_wrong_table_is_one_sentence(tmp_path: Path, text: str, sentence: str) -> None:
+    with pytest.raises(DataError, match=sentence) as raised:
+        written(tmp_path, text).split(np.array([0, 1, 2, 3, 4, 5, -1]), 2, 0)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_table_that_is_not_there_or_no_text_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"partition.file: found no file nowhere.csv; expected a CSV file .* SEEDBUS"):
+        File(file="nowhere.csv").file_digest(2)
+    (tmp_path / "image.csv").write_bytes(b"\x89PNG\xff\x00")
+    with pytest.raises(DataError, match=r"image.csv: found a file that cannot be read .*; expected CSV text"):
+        File(file=str(tmp_path / "image.csv")).file_digest(2)

@@ -18,7 +18,7 @@ from seedbus.agents.messages import DIGEST, EVALUATE, Join, Span
 from seedbus.algorithms.dense.payloads import DenseCommit
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
 from seedbus.bus import EVALUATOR, HOST, SERVER, Envelope, Kind, Offer, decode, encode
-from seedbus.models.partitions import Iid
+from seedbus.models import Iid
 from seedbus.models.tasks.null import Null
 
 ALGORITHM: Any = DeComFL(perturbations=2)

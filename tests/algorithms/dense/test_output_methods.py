@@ -13,8 +13,8 @@ from torch import Tensor
 
 from seedbus.algorithms.dense.methods.method import Local
 from seedbus.algorithms.objective import Outputs
+from seedbus.models import Dirichlet
 from seedbus.models.parameters.gradients import blocks
-from seedbus.models.partitions import Dirichlet
 from seedbus.models.task import Problem
 from seedbus.models.tasks.digits import Digits
 

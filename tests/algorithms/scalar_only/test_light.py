@@ -24,10 +24,10 @@ from seedbus.agents import messages
 from seedbus.agents.client.worker import Followers
 from seedbus.algorithms.contract import Vector
 from seedbus.bus import HOST, Kind, Offer, decode, encode
+from seedbus.models import Iid
 from seedbus.models.errors import DataError
 from seedbus.models.parameters import coordinates
 from seedbus.models.parameters.coordinates import LINE, Coordinates
-from seedbus.models.partitions import Iid
 from seedbus.models.tasks.digits import Digits
 from seedbus.models.tasks.language_model import LanguageModel
 from seedbus.models.tasks.mnist import Mnist

@@ -138,14 +138,14 @@ def test_the_identity_is_of_all_that_x_does_not_show(tmp_path: Path, opt: Path, 
 
 
 def test_a_few_shots_are_so_many_of_each_class_and_drawn_by_seed(make: Any) -> None:
-    tasks = [make(shots=2, validation=0).splits(seed)["train"] for seed in (1, 1, 2)]
+    tasks = [make(shots=2, validation=0).load(seed)[0]["train"] for seed in (1, 1, 2)]
     assert [sorted(sample.label for sample in each) for each in tasks] == [[0, 0, 1, 1]] * 3
     assert tasks[0] == tasks[1] != tasks[2]
-    assert len(make("squad", shots=3, validation=0).splits(1)["train"]) == 3
+    assert len(make("squad", shots=3, validation=0).load(1)[0]["train"]) == 3
 
 
 def test_what_is_held_out_is_the_same_whatever_the_seed(make: Any) -> None:
-    one, other = (make(validation=0.25).splits(seed) for seed in (1, 2))
+    one, other = (make(validation=0.25).load(seed)[0] for seed in (1, 2))
     assert one == other and len(one["validation"]) == 6 and len(one["train"]) == 18
 
 

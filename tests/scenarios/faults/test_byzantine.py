@@ -18,7 +18,7 @@ from seedbus.agents.observer import NullObserver
 from seedbus.agents.seeds import of_directions
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
 from seedbus.bus import HOST, Kind, Offer, decode, encode, ledger_hash, read_ledger
-from seedbus.models.partitions import Iid
+from seedbus.models import Iid
 from seedbus.models.tasks.quadratic import Quadratic
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.faults.byzantine import Byzantine

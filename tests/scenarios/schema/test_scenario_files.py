@@ -11,6 +11,7 @@ import pytest
 from scenario_files import SMALL, write_scenario
 
 from seedbus.bus.network import Constant
+from seedbus.models.partition import partitions
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.schema.discovery import algorithms, faults
 from seedbus.scenarios.schema.loading import library, load
@@ -99,11 +100,11 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
         ),
         ("partition.kind=dirchlet", 'partition.kind: "dirchlet" is not known; did you mean dirichlet?'),
         ("partition.kidn=iid", "partition.kidn: no such field; did you mean kind?"),
-        ("partition.alpha=3", "partition.kind: this field is required; there are iid, dirichlet, shards, natural"),
+        ("partition.alpha=3", "partition.kind: this field is required; there are " + ", ".join(partitions())),
         (
             "partition={kind: natural}",
-            "partition.kind is natural, but the samples of task quadratic have no owners; iid, dirichlet or shards are "
-            "accepted, and natural for femnist, shakespeare",
+            "partition.kind is natural, but the samples of task quadratic have no owners; dirichlet, file, iid, "
+            "pathological, quantity or shards are accepted, and natural for femnist, shakespeare",
         ),
         ("faults=[{fault: drp}]", 'faults.0.fault: "drp" is not known; did you mean drop?'),
         ("faults=[{}]", "faults.0.fault: this field is required; there are " + ", ".join(faults())),

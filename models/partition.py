@@ -1,0 +1,138 @@
+"""The contract of a partition, the division of training samples among clients, and the list of all kinds.
+
+A kind is a file of `models/partitions`: a frozen pydantic model whose fields are those of a scenario's `partition:`,
+and whose `kind` selects it there. The invariant: no sample goes to two clients, every client has at least one, and the
+division depends only on the samples, the number of clients and the seed. No sample is dropped to make sizes equal, so
+equal sizes may differ by one. (Only `natural` and `file` leave samples out: those of nobody who is a client.)
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, Field
+
+from seedbus.discovery import discover
+from seedbus.models.errors import DataError
+
+Indices = NDArray[np.int64]
+
+
+class Divisible(NamedTuple):
+    """What training samples can be divided by.
+
+    Attributes:
+        labels: the class of each sample, [n].
+        rows: the sample at each row of the data set, an index below n, int64 [rows]; −1: a row that is held out.
+        owners: the owner of each sample, [n]; None: samples have no owners.
+    """
+
+    labels: NDArray[np.integer]
+    rows: Indices
+    owners: NDArray[np.integer] | None = None
+
+
+class Division(NamedTuple):
+    """Training samples, and who holds them.
+
+    Attributes:
+        labels: the class of each sample, [n].
+        parts: for each client the sorted indices of its samples.
+    """
+
+    labels: NDArray[np.integer]
+    parts: list[Indices]
+
+
+class Partition(BaseModel, frozen=True, extra="forbid"):
+    """The schema of `partition:`; a subclass narrows `kind` to one literal and adds its own fields."""
+
+    by: ClassVar[Literal["labels", "rows", "owners"]] = "labels"
+    """The attribute of `Divisible` that it divides by."""
+
+    kind: str = Field(description="which division it is")
+
+    @abstractmethod
+    def split(self, column: NDArray[np.integer], clients: int, seed: int) -> list[Indices]:
+        """Return for each client the sorted indices of its samples, from the attribute `by`. Raises `DataError`."""
+
+    def file_digest(self, clients: int) -> str:
+        """Return the digest of the file that the partition reads, or "" if it reads none.
+
+        Args:
+            clients: number of clients of the run.
+
+        Raises:
+            DataError: the file cannot be read or has an invalid line.
+        """
+        return ""
+
+
+def partitions() -> dict[str, type[Partition]]:
+    """Return every partition of `models/partitions` by its kind in a scenario, sorted."""
+    return discover("seedbus.models.partitions", "kind")
+
+
+def divide(partition: Partition, samples: Divisible, clients: int, seed: int) -> list[Indices]:
+    """Divide samples among clients; return for each client the sorted indices of its samples.
+
+    Args:
+        partition: how to divide.
+        samples: what is divided.
+        clients: number of clients.
+        seed: the run's seed.
+
+    Raises:
+        DataError: the samples cannot be divided so.
+    """
+    column: NDArray[np.integer] | None = getattr(samples, partition.by)
+    if column is None:
+        raise DataError(f"partition {partition.kind}", "samples that are nobody's", f"kind: {without_owners()}")
+    return partition.split(column, clients, seed)
+
+
+def without_owners() -> str:
+    """Return the kinds that divide samples of nobody, as words of a sentence."""
+    kinds = [kind for kind, each in partitions().items() if each.by != "owners"]
+    return f"{', '.join(kinds[:-1])} or {kinds[-1]}"
+
+
+def division_identity(partition: Partition, parts: Sequence[Indices]) -> bytes:
+    """Return a digest of a division that a file decides; empty if samples and seed alone decide it."""
+    return digest(parts) if partition.by == "rows" else b""
+
+
+def digest(parts: Sequence[Indices]) -> bytes:
+    """Return a digest of sorted numbers by client, 16 bytes."""
+    state = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        state.update(b"%d:" % part.size + part.astype("<i8").tobytes())
+    return state.digest()
+
+
+def check_enough(kind: str, samples: int, clients: int, each: int = 1) -> None:
+    """Raise `DataError` unless there is a client, and a sample for each of its shards."""
+    if not 1 <= clients * each <= samples:
+        shards = f" with {each} shards each" if each > 1 else ""
+        raise DataError(
+            f"partition {kind}",
+            f"{clients} clients{shards} and {samples} training samples",
+            "one client at least, and a training sample for every client" + ("'s every shard" if each > 1 else ""),
+        )
+
+
+def deal(
+    labels: NDArray[np.integer], classes: NDArray[np.integer], counts: Indices, rng: np.random.Generator
+) -> list[Indices]:
+    """Draw for every client counts[client, class] samples of each class; return their sorted indices."""
+    hands: list[list[Indices]] = [[] for _ in counts]
+    for column, label in enumerate(classes):
+        members = rng.permutation(np.flatnonzero(labels == label))
+        for hand, part in zip(hands, np.split(members, np.cumsum(counts[:, column])[:-1]), strict=True):
+            hand.append(part)
+    return [np.sort(np.concatenate(hand)) for hand in hands]

@@ -1,0 +1,38 @@
+"""A client is a person, with the samples that are theirs."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seedbus.models.errors import DataError
+from seedbus.models.partition import Indices, Partition
+from seedbus.models.streams import stream
+
+
+class Natural(Partition, frozen=True):
+    """Each client holds the samples of one person, who wrote or spoke them.
+
+    If there are more people than clients, the seed draws those who take part; clients keep the order of the data set.
+    """
+
+    by: ClassVar[Literal["owners"]] = "owners"
+
+    kind: Literal["natural"] = "natural"
+
+    def split(self, owners: NDArray[np.integer], clients: int, seed: int) -> list[Indices]:
+        """Return for each client the sorted indices of its samples, from their owners [n]. Raises `DataError`."""
+        people = np.unique(owners)
+        if not 1 <= clients <= people.size:
+            raise DataError(
+                "partition natural",
+                f"{clients} clients and {people.size} people with training samples",
+                f"1 to {people.size} clients",
+            )
+        drawn = stream("partition", self.kind, seed).permutation(people)[:clients]
+        by_owner = np.argsort(owners, kind="stable")
+        ends = np.searchsorted(owners[by_owner], people, side="right")
+        parts = dict(zip(people, np.split(by_owner, ends[:-1]), strict=True))
+        return [parts[person] for person in np.sort(drawn)]

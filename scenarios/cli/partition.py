@@ -1,0 +1,44 @@
+"""`seedbus partition` on the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from seedbus.scenarios.cli.options import Format, Output, ScenarioArgument, Set
+from seedbus.scenarios.cli_errors import cli_errors
+from seedbus.scenarios.errors import ScenarioError
+
+
+def partition(
+    scenario: ScenarioArgument,
+    settings: Set = None,
+    svg: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="Draw the first 100 clients' classes into this SVG file.")
+    ] = None,
+    output: Output = Format.text,
+) -> None:
+    """Show who holds what before any run: samples by client and class, and how much the clients differ."""
+    with cli_errors():
+        if svg is not None and not svg.name:
+            raise ScenarioError(f"--svg {svg}", ["it names no file; expected one like partition.svg"])
+        from seedbus.scenarios.reporting import division
+        from seedbus.scenarios.reporting.results import write
+        from seedbus.scenarios.schema.loading import load
+
+        loaded = load(scenario, settings)
+        clients = loaded.participation.clients
+        parts = loaded.task.division(seed=loaded.seed, clients=clients, partition=loaded.partition)
+        found = division.summary(loaded, parts)
+        if svg is not None:
+            try:
+                write(svg, division.picture(found))
+            except OSError as error:  # it names a temporary file; the message must name the file of --svg
+                raise OSError(error.errno, error.strerror, str(svg)) from None
+        if output is Format.json:
+            typer.echo(json.dumps(found))
+        else:
+            division.show(found)

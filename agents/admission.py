@@ -87,5 +87,5 @@ _PROOFS = {
     "selftest": "its directions or arithmetic differ (self-test {theirs}, the run's {ours}): another build",
     "losses": "its compiled losses have other bits (digest {theirs}, the run's {ours}): another processor, compiler or "
     "torch; with task.forward: eager nothing is compiled",
-    "x0": "its x₀ has digest {theirs}, the run's {ours}: another task, seed, partition table or set of weights",
+    "x0": "its x₀ has digest {theirs}, the run's {ours}: another task, seed or set of weights",
 }

@@ -16,6 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
+import seedbus
 from seedbus.scenarios.cli.client import client
 from seedbus.scenarios.cli.compare import compare
 from seedbus.scenarios.cli.keys import keys as keys_app
@@ -48,10 +49,24 @@ _UsageError: Any = typer.BadParameter.__base__  # click's class; typer contains 
 app = typer.Typer(
     name="seedbus",
     help="Federated learning as messages: run a scenario, count every byte, replay any round.",
-    add_completion=False,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
+
+
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(f"seedbus {seedbus.__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Options of `seedbus` itself."""
 
 
 app.command("compare")(compare)

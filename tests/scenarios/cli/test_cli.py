@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -233,7 +234,29 @@ def test_no_arguments_show_the_help(seedbus: Command) -> None:
     assert seedbus() == seedbus("--help")
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["list", "--help"]])
+def test_the_version_is_that_of_the_installed_package(seedbus: Command) -> None:
+    assert seedbus("--version") == (Exit.OK, f"seedbus {version('seedbus')}\n", "")
+
+
+def test_bash_completes_commands_and_options_with_the_script_that_the_command_prints(tmp_path: Path) -> None:
+    command = tmp_path / "seedbus"
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m seedbus "$@"\n', encoding="utf-8")
+    command.chmod(0o755)
+    code = """
+        script=$(seedbus --show-completion) && eval "$script" && complete -p seedbus
+        COMP_WORDS=(seedbus re) COMP_CWORD=1; _seedbus_completion seedbus; echo ${COMPREPLY[*]}
+        COMP_WORDS=(seedbus run --tr) COMP_CWORD=2; _seedbus_completion seedbus; echo ${COMPREPLY[*]}
+    """
+    path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True, env={**os.environ, **path})
+    assert done.stdout.splitlines() == [
+        "complete -o default -F _seedbus_completion seedbus",
+        "replay report",
+        "--transport",
+    ]
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["run", "--help"], ["list", "--help"]])
 def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
     code = (
         "import sys\nfrom seedbus.scenarios.cli.main import main\ntry:\n    main()\nexcept SystemExit as end:\n"

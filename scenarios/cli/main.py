@@ -11,12 +11,12 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-import seedbus
 from seedbus.scenarios.cli.client import client
 from seedbus.scenarios.cli.compare import compare
 from seedbus.scenarios.cli.keys import keys as keys_app
@@ -56,7 +56,7 @@ app = typer.Typer(
 
 def _print_version(is_asked: bool) -> None:
     if is_asked:
-        typer.echo(f"seedbus {seedbus.__version__}")
+        typer.echo(f"seedbus {metadata.version('seedbus')}")
         raise typer.Exit()
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from scenario_files import SMALL, write_scenario
 
+from seedbus.agents.policies.snapshot_budget import Lag
 from seedbus.bus.network import Constant
 from seedbus.models.task import tasks
 from seedbus.scenarios.errors import ScenarioError
@@ -200,6 +201,16 @@ def test_a_wrong_value_is_shown_beside_what_is_accepted(
 ) -> None:
     where = setting.partition("=")[0]
     assert refusal(write_scenario(tmp_path), setting) == f"{where}: {shown} is not accepted; expected {accepted}"
+
+
+@pytest.mark.parametrize("budget", ["10", "[5]", '"often"', "true"])
+def test_a_lag_that_is_no_mapping_is_told_what_lag_is_and_what_makes_clients_lag(tmp_path: Path, budget: str) -> None:
+    assert refusal(write_scenario(tmp_path, SMALL + f"lag: {budget}\n")) == (
+        f"lag: {budget} is not accepted; expected a snapshot budget such as {{snapshot_after_commits: 10}}, beyond "
+        "which a client gets the model, not the commits that it missed; what makes clients lag is a participation.cohort "
+        "that is a small part of the clients, and faults such as churn, dropout and drop (docs/lag.md)"
+    )
+    assert load(write_scenario(tmp_path), ["lag={snapshot_after_commits: 10}"]).lag == Lag(snapshot_after_commits=10)
 
 
 def test_a_number_is_short_for_what_is_always_the_same(tmp_path: Path) -> None:

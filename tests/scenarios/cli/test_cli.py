@@ -113,7 +113,10 @@ DATA = [
         "task={name: quadratic, dimension: 1000000000000}",
         r"small: found no memory for 3\.64 TiB more \(d = 1,000,000,000,000\); expected algorithm\.revert: light",
     ),
-    ("task={name: mnist}", r"data set mnist: found no local files, .*SEEDBUS_DATA"),
+    (
+        "task={name: mnist}",
+        r"data set mnist: found no environment variable SEEDBUS_DATA, and fetching ylecun/mnist from",
+    ),
 ]
 
 
@@ -131,6 +134,19 @@ def test_data_that_cannot_be_had_is_one_sentence_and_exit_3(
     assert said.code == Exit.DATA
     assert re.match(rf"seedbus: {sentence}", said.err) and said.err.count("\n") == 1
     assert not Path("runs").exists()
+
+
+def test_a_folder_of_seedbus_data_that_is_not_there_is_named(seedbus: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("here").mkdir()
+    monkeypatch.setenv("SEEDBUS_DATA", os.pathsep.join(["here", "gone", "mistyped"]))
+    monkeypatch.setenv("SEEDBUS_CACHE", "cache")
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    absent = r"\(SEEDBUS_DATA names gone and mistyped, and there is no such folder\)"
+    said = seedbus("run", "small.yaml", "--set", "task=mnist")
+    assert said.code == Exit.DATA
+    assert re.search(f"mnist: found no folder here/mnist, gone/mnist, mistyped/mnist {absent}, and fetching", said.err)
+    said = seedbus("run", "small.yaml", "--set", "task=femnist", "--set", "partition=natural")
+    assert re.search(f"found no folder here/leaf-femnist, .*mistyped/leaf-femnist {absent}; expected", said.err)
 
 
 def test_a_data_file_that_is_cut_short_is_one_sentence_and_exit_3(

@@ -207,8 +207,9 @@ def test_a_wrong_value_is_shown_beside_what_is_accepted(
 def test_a_lag_that_is_no_mapping_is_told_what_lag_is_and_what_makes_clients_lag(tmp_path: Path, budget: str) -> None:
     assert refusal(write_scenario(tmp_path, SMALL + f"lag: {budget}\n")) == (
         f"lag: {budget} is not accepted; expected a snapshot budget such as {{snapshot_after_commits: 10}}, beyond "
-        "which a client gets the model, not the commits that it missed; what makes clients lag is a participation.cohort "
-        "that is a small part of the clients, and faults such as churn, dropout and drop (docs/lag.md)"
+        "which a client gets the model, not the commits that it missed; what makes clients lag is a "
+        "participation.cohort that is a small part of the clients, and faults such as churn, dropout and drop "
+        "(docs/lag.md)"
     )
     assert load(write_scenario(tmp_path), ["lag={snapshot_after_commits: 10}"]).lag == Lag(snapshot_after_commits=10)
 

@@ -261,13 +261,16 @@ def _requested(
 
 
 def _run(scenario: Any, out: Path | None, resume: Path | None, placement: Any, output: Format, quiet: bool) -> None:
-    from seedbus.scenarios.reporting.report import show
+    from seedbus.scenarios.reporting.report import found_and_expected, show
     from seedbus.scenarios.running.run import run
 
     _print_caveats(scenario)
     with _progress(scenario, quiet) as observer:
         results = run(scenario, resume or out, resume=resume is not None, observer=observer, placement=placement)
     show(results.summary, as_json=output is Format.json)
+    for name in results.missed:
+        missed = found_and_expected(results.expectations[name])
+        say(f"seedbus: the run missed what its scenario expects: {name} is {missed}", to_stderr=True)
     if "diverged" in results.summary["refusals"]:
         raise typer.Exit(Exit.DIVERGED)
     if results.missed:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
+from itertools import zip_longest
 from pathlib import Path
 
 
@@ -46,16 +48,21 @@ class ScenarioError(ValueError):
     Attributes:
         source: the file or option.
         problems: one sentence for each problem, with the field and what is accepted.
+        settings: for each problem, the `--set` setting at fault, or ""; may be left out.
     """
 
-    def __init__(self, source: str, problems: list[str]) -> None:
+    def __init__(self, source: str, problems: list[str], settings: Sequence[str] = ()) -> None:
         self.source = source
         self.problems = problems
-        super().__init__(source, problems)
+        self.settings = settings
+        super().__init__(source, problems, settings)
 
     @property
     def sentences(self) -> list[str]:
-        return [f"{self.source}: {problem}" for problem in self.problems]
+        return [
+            f"{self.source}{f' --set {setting}' if setting else ''}: {problem}"
+            for problem, setting in zip_longest(self.problems, self.settings, fillvalue="")
+        ]
 
     def __str__(self) -> str:
         return "\n".join(self.sentences)

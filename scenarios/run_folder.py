@@ -16,6 +16,7 @@ from seedbus.agents.journal.head import HEAD
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.launcher import check_build
 from seedbus.bus.files import WrongFileType, descriptor
+from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.schema.loading import validate
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.schema.yaml_text import dump
@@ -30,13 +31,18 @@ def scenario_of(folder: Path) -> Scenario:
     Raises:
         RunFolderError: there is no run in the folder.
         JournalDamaged: the journal, or the scenario in it, cannot be read.
+        ScenarioError: the scenario needs what this installation does not have, such as another version's algorithm.
     """
+    path = folder / FILE
     with closing(Journal.open(folder, for_writing=False)) as journal:
         text = journal.facts().get("scenario", "")
     try:
-        return validate(json.loads(text), str(folder / FILE))
-    except (ValueError, RecursionError) as error:  # ScenarioError too: we wrote this scenario, and it was valid
-        raise JournalDamaged(folder / FILE, 0, f"its scenario cannot be read ({error})") from None
+        return validate(json.loads(text), str(path))
+    except ScenarioError as error:  # the facts verify, so it is the scenario that was run
+        lacks = [f"this run needs what this installation does not have: {problem}" for problem in error.problems]
+        raise ScenarioError(error.source, lacks) from None
+    except (ValueError, RecursionError) as error:
+        raise JournalDamaged(path, 0, f"its scenario cannot be read ({error})") from None
 
 
 def check_name(folder: Path) -> None:

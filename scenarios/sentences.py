@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
@@ -147,6 +147,32 @@ def _models_at(location: Path, model: type[BaseModel]) -> list[type[BaseModel]]:
     return models
 
 
+def expanded(value: Any, models: Sequence[type[BaseModel]]) -> Any:
+    """Return a value of a document with each bare name as a mapping, such as "hiso" as {"name": "hiso"}.
+
+    Args:
+        value: a value as parsed.
+        models: the models that are accepted in its place.
+    """
+    if isinstance(value, list):
+        return [each if isinstance(each, list) else expanded(each, models) for each in value]
+    if not models or not isinstance(value, str | dict):
+        return value
+    if isinstance(value, str):
+        tags = [{name for name, field in model.model_fields.items() if _is_tag(field)} for model in models]
+        tag = next(iter(set.intersection(*tags)), None)
+        return value if tag is None else {tag: value}
+    fields = {key: [model.model_fields[key] for model in models if key in model.model_fields] for key in value}
+    nested = {key: [each for field in fields[key] for each in models_in(field.annotation)] for key in value}
+    return {key: expanded(each, list(dict.fromkeys(nested[key]))) for key, each in value.items()}
+
+
+def _is_tag(field: FieldInfo) -> bool:
+    """Whether a field holds the name of its model: it accepts only one word."""
+    words = get_args(field.annotation)
+    return get_origin(field.annotation) is Literal and len(words) == 1 and isinstance(words[0], str)
+
+
 def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
     """Yield the models that a field with this annotation accepts."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
@@ -157,7 +183,4 @@ def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
 
 def words_of(model: type[BaseModel]) -> list[str]:
     """Return the names of a variant: the values of its fields that accept only one word."""
-    accepted = [
-        get_args(field.annotation) for field in model.model_fields.values() if get_origin(field.annotation) is Literal
-    ]
-    return [words[0] for words in accepted if len(words) == 1 and isinstance(words[0], str)]
+    return [get_args(field.annotation)[0] for field in model.model_fields.values() if _is_tag(field)]

@@ -25,6 +25,7 @@ if not (_FOLDER / "bus").is_dir():
     __path__.append(str(_FOLDER.parent))
 
 if TYPE_CHECKING:
+    __version__: str
     from seedbus.scenarios.reporting.compare import Comparison, compare
     from seedbus.scenarios.reporting.results import Results
     from seedbus.scenarios.running.replay import Replayed, replay
@@ -47,6 +48,8 @@ __all__ = ["Comparison", "Replayed", "Results", "Scenario", "compare", "load", "
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return import_module("importlib.metadata").version("seedbus")
     if name in _HOMES:
         return getattr(import_module(f"seedbus.scenarios.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'seedbus' has no attribute {name!r}")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 MOST_WINDOW = 64
 """The most chunks that may be requested at a time."""
@@ -34,6 +35,19 @@ class Lag(BaseModel):
     )
     chunk_bytes: int = Field(default=2**15, ge=64, le=2**16 - 256, description="bytes of the snapshot in one message")
     window: int = Field(default=8, ge=1, le=MOST_WINDOW, description="how many chunks a client asks for at a time")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_number(cls, value: Any) -> Any:
+        """Refuse `lag: 10`, which looks as if it made clients lag."""
+        if not isinstance(value, dict | Lag):
+            raise PydanticCustomError(
+                "budget",
+                "a snapshot budget such as {snapshot_after_commits: 10}, beyond which a client gets the model, not the "
+                "commits that it missed; what makes clients lag is a participation.cohort that is a small part of the "
+                "clients, and faults such as churn, dropout and drop (docs/lag.md)",
+            )
+        return value
 
     @model_validator(mode="after")
     def _budgeted(self) -> Lag:

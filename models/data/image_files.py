@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seedbus.models.data import idx
-from seedbus.models.data.roots import own_folder
+from seedbus.models.data.roots import own_folder, searched
 from seedbus.models.errors import DataError
 
 STEMS = {
@@ -105,7 +105,7 @@ def _cannot_fetch(name: str, hub: str, error: Exception) -> DataError:
     reason = (str(error).splitlines() or [""])[0]
     return DataError(
         f"data set {name}",
-        f"no local files, and fetching {hub} from the Hugging Face hub failed ({type(error).__name__}: {reason})",
+        f"{searched(name)}, and fetching {hub} from the Hugging Face hub failed ({type(error).__name__}: {reason})",
         f"the idx files {stems} (plain or .gz), downloaded into a folder {name}/ of the directory that the environment "
         'variable SEEDBUS_DATA names; or a network and `pip install "seedbus[hub]"`',
     )

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seedbus.models.data import idx
-from seedbus.models.data.roots import own_folder, own_roots
+from seedbus.models.data.roots import own_folder, searched
 from seedbus.models.errors import DataError
 
 Arrays = dict[str, NDArray[np.uint8]]
@@ -58,10 +58,9 @@ def data_folder(name: str, expected: str) -> Path:
     """
     folder = own_folder(name)
     if folder is None:
-        candidates = ", ".join(str(root / name) for root in own_roots())
         raise DataError(
             f"data set {name}",
-            f"no folder {candidates}" if candidates else "no environment variable SEEDBUS_DATA",
+            searched(name),
             f"{expected}, in the folder {name}/ of the directory that SEEDBUS_DATA names",
         )
     return folder

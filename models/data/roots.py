@@ -28,6 +28,16 @@ def own_folder(*names: str) -> Path | None:
     return next((root / name for root in own_roots() for name in names if os.path.isdir(root / name)), None)
 
 
+def searched(name: str) -> str:
+    """Return where `own_folder` has looked for a folder, and found none, in words for an error message."""
+    roots = own_roots()
+    if not roots:
+        return "no environment variable SEEDBUS_DATA"
+    missing = [str(root) for root in roots if not os.path.isdir(root)]
+    absent = f" (SEEDBUS_DATA names {' and '.join(missing)}, and there is no such folder)" if missing else ""
+    return f"no folder {', '.join(str(root / name) for root in roots)}{absent}"
+
+
 @dataclass(frozen=True, slots=True)
 class Roots:
     """The directories under which a scenario may name folders and files.

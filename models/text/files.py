@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from seedbus.models.data.roots import own_folder
+from seedbus.models.data.roots import own_folder, searched
 from seedbus.models.errors import DataError
 
 Row = Mapping[str, Any]
@@ -231,7 +231,7 @@ def _from_hub(name: str) -> Mapping[str, Iterable[Row]]:
         reason = (str(error).splitlines() or [""])[0]
         raise DataError(
             f"data set {name}",
-            f"no local files, and fetching {repository} from the Hugging Face hub failed "
+            f"{searched(name)}, and fetching {repository} from the Hugging Face hub failed "
             f"({type(error).__name__}: {reason})",
             f"{_layout(name)}: named by task.data, or as {name}/ in the directory that SEEDBUS_DATA names; or a "
             'network and `pip install "seedbus[hub]"`',

@@ -11,6 +11,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -49,10 +50,24 @@ _UsageError: Any = typer.BadParameter.__base__  # click's class; typer contains 
 app = typer.Typer(
     name="seedbus",
     help="Federated learning as messages: run a scenario, count every byte, replay any round.",
-    add_completion=False,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
+
+
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(f"seedbus {metadata.version('seedbus')}")
+        raise typer.Exit()
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Options of `seedbus` itself."""
 
 
 app.command("compare")(compare)
@@ -248,13 +263,16 @@ def _requested(
 
 
 def _run(scenario: Any, out: Path | None, resume: Path | None, placement: Any, output: Format, quiet: bool) -> None:
-    from seedbus.scenarios.reporting.report import show
+    from seedbus.scenarios.reporting.report import found_and_expected, show
     from seedbus.scenarios.running.run import run
 
     _print_caveats(scenario)
     with _progress(scenario, quiet) as observer:
         results = run(scenario, resume or out, resume=resume is not None, observer=observer, placement=placement)
     show(results.summary, as_json=output is Format.json)
+    for name in results.missed:
+        missed = found_and_expected(results.expectations[name])
+        say(f"seedbus: the run missed what its scenario expects: {name} is {missed}", to_stderr=True)
     if "diverged" in results.summary["refusals"]:
         raise typer.Exit(Exit.DIVERGED)
     if results.missed:

@@ -54,13 +54,18 @@ def _metrics(summary: Summary) -> Rows:
 
 
 def _expectations(summary: Summary) -> Rows:
-    rows = []
-    for name, each in summary["expectations"].items():
-        bounds = ((sign, each[bound]) for bound, sign in (("at_least", "≥"), ("at_most", "≤")))
-        accepted = " and ".join(f"{sign} {_plain(bound)}" for sign, bound in bounds if bound is not None)
-        found = "not a finite number" if each["found"] is None else _plain(each["found"])
-        rows.append((f"{'✓' if each['is_met'] else '✗'} {name}", f"{found}, expected {accepted}"))
-    return rows
+    return [
+        (f"{'✓' if each['is_met'] else '✗'} {name}", found_and_expected(each))
+        for name, each in summary["expectations"].items()
+    ]
+
+
+def found_and_expected(expectation: Mapping[str, Any]) -> str:
+    """Return the value that was found for an expectation, and its bounds, in words."""
+    bounds = ((sign, expectation[bound]) for bound, sign in (("at_least", "≥"), ("at_most", "≤")))
+    accepted = " and ".join(f"{sign} {_plain(bound)}" for sign, bound in bounds if bound is not None)
+    found = "not a finite number" if expectation["found"] is None else _plain(expectation["found"])
+    return f"{found}, expected {accepted}"
 
 
 def _rounds(summary: Summary) -> Rows:

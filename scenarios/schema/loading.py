@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
 import json
 import os
@@ -19,7 +20,7 @@ from seedbus.models.data.roots import Roots
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.schema.yaml_text import MAX_CHARACTERS, NotPlain, parse
-from seedbus.scenarios.sentences import quoted, sentences
+from seedbus.scenarios.sentences import expanded, quoted, sentences
 
 
 def library() -> dict[str, Traversable]:
@@ -52,9 +53,11 @@ def load(source: str | Path, settings: list[str] | None = None) -> Scenario:
     if not isinstance(document, dict):
         raise ScenarioError(name, [f"{quoted(document)} is not a scenario; expected a mapping of fields"])
     document.setdefault("name", default_name)
-    for setting in settings or []:
-        _apply(document, setting)
-    return validate(document, " ".join([name, *(f"--set {setting}" for setting in settings or [])]), folder)
+    changed = _changed(document, settings or [])
+    try:
+        return validate(changed, name, folder)
+    except ScenarioError as error:
+        raise ScenarioError(name, error.problems, _at_fault(error.problems, document, settings or [], folder)) from None
 
 
 def validate(
@@ -111,6 +114,38 @@ def _parse(text: str, source: str) -> Any:
         return parse(text)
     except NotPlain as error:
         raise ScenarioError(source, [str(error)]) from None
+
+
+def _changed(document: dict[str, Any], settings: list[str]) -> dict[str, Any]:
+    """Return a copy of a document with all settings applied, and all names expanded."""
+    changed: dict[str, Any] = expanded(copy.deepcopy(document), [Scenario])
+    for setting in settings:
+        _apply(changed, setting)
+        changed = expanded(changed, [Scenario])
+    return changed
+
+
+def _at_fault(problems: list[str], document: dict[str, Any], settings: list[str], folder: Path | None) -> list[str]:
+    """Return for each problem the last setting without which it would not be there; "": it is the document's own."""
+    found = [""] * len(problems)
+    for number, setting in enumerate(settings):
+        others = _problems(document, settings[:number] + settings[number + 1 :], folder)
+        if others is not None:
+            found = [before if problem in others else setting for before, problem in zip(found, problems, strict=True)]
+    return found
+
+
+def _problems(document: dict[str, Any], settings: list[str], folder: Path | None) -> list[str] | None:
+    """Return the problems of a document with these settings; None if one of them cannot be applied."""
+    try:
+        changed = _changed(document, settings)
+    except ScenarioError:
+        return None
+    try:
+        validate(changed, "", folder)
+    except ScenarioError as error:
+        return error.problems
+    return []
 
 
 def _apply(document: dict[str, Any], setting: str) -> None:

@@ -190,4 +190,18 @@ class Scenario(BaseModel):
 
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of scenario files, for editors."""
-    return Scenario.model_json_schema()
+    schema: dict[str, Any] = _with_names(Scenario.model_json_schema())
+    return schema
+
+
+def _with_names(schema: Any) -> Any:
+    """Return a JSON Schema that also accepts a bare name where it accepts one of several models."""
+    if isinstance(schema, list):
+        return [_with_names(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    accepted = {key: _with_names(each) for key, each in schema.items()}
+    if "discriminator" not in schema:
+        return accepted
+    models = {key: accepted.pop(key) for key in ("discriminator", "oneOf")}
+    return accepted | {"anyOf": [{"enum": list(models["discriminator"]["mapping"])}, models]}

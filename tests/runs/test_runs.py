@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import struct
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -34,6 +38,22 @@ def test_another_seed_gives_another_run(tmp_path: Path) -> None:
     one, two = (go(tmp_path / str(seed), scenario(seed=seed)) for seed in (1, 2))
     assert one.digest != two.digest
     assert one.summary["ledger_hash"] != two.summary["ledger_hash"]
+
+
+def test_torch_code_for_another_processor_changes_no_message_and_no_byte(tmp_path: Path) -> None:
+    """Digests may differ, as README says beside the quickstart's."""
+    summaries = []
+    for code in ("default", "avx2"):
+        command = [sys.executable, "-m", "seedbus", "run", "quickstart", "--set", "stop.rounds=20", "-q"]
+        done = subprocess.run(
+            [*command, "--format", "json", "--out", str(tmp_path / code)],
+            env={**os.environ, "ATEN_CPU_CAPABILITY": code},
+            capture_output=True,
+            check=True,
+        )
+        summaries.append(json.loads(done.stdout))
+    default, avx2 = [{key: each[key] for key in ("ledger_hash", "simulated_s", "version", "lag")} for each in summaries]
+    assert default == avx2 and summaries[0]["traffic"] == summaries[1]["traffic"]
 
 
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -11,16 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from worlds import go, lossy, outcome, scenario
+from worlds import go, lossy, outcome, reopened, scenario
 
 from seedbus.agents.errors import JournalDamaged, RunFolderError
 from seedbus.agents.journal.file import FILE
 from seedbus.agents.journal.journal import Journal
 from seedbus.bus.errors import LedgerDamaged
 from seedbus.models.tasks.quadratic import QuadraticProblem
-from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.cli_errors import exit_code
+from seedbus.scenarios.errors import Exit, ScenarioError
 from seedbus.scenarios.reporting.report import closing_table
 from seedbus.scenarios.reporting.results import Results
+from seedbus.scenarios.run_folder import scenario_of
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.loading import load
@@ -217,6 +219,28 @@ def test_a_damaged_journal_is_never_replayed(folder: Path, how: Any) -> None:
     damage(folder, how)
     with pytest.raises(JournalDamaged):
         replay(folder)
+
+
+@pytest.mark.parametrize(
+    ("section", "changes", "sentence"),
+    [
+        ("algorithm", {"name": "signs"}, 'algorithm.name: "signs" is not known; there are '),
+        ("task", {"name": "speech"}, 'task.name: "speech" is not known; there are '),
+        ("participation", {"bids": 3}, "participation.bids: no such field; there are "),
+    ],
+)
+def test_a_run_of_an_installation_that_knows_more_is_not_called_damaged(
+    folder: Path, section: str, changes: dict[str, Any], sentence: str
+) -> None:
+    document = WHAT.resolved()
+    document[section] |= changes
+    reopened(folder, {"scenario": json.dumps(document)})
+    for read in (resume, replay, scenario_of):
+        with pytest.raises(ScenarioError) as raised:
+            read(folder)
+        needs = f"{folder / FILE}: this run needs what this installation does not have: {sentence}"
+        assert str(raised.value).startswith(needs) and "\n" not in str(raised.value)
+        assert exit_code(raised.value) is Exit.USAGE
 
 
 def test_the_sound_rounds_of_a_damaged_journal_can_be_replayed(finished: Path, folder: Path) -> None:

@@ -183,7 +183,7 @@ def test_a_folder_without_files_and_a_question_without_an_answer_are_one_sentenc
 def test_a_data_set_that_is_nowhere_says_where_to_put_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SEEDBUS_DATA", str(tmp_path))
     monkeypatch.setitem(__import__("sys").modules, "datasets", None)
-    with pytest.raises(DataError, match=r"no local files, and fetching aps/super_glue .*cb/ in the directory that"):
+    with pytest.raises(DataError, match=r"no folder .*/cb, and fetching aps/super_glue .*cb/ in the directory that"):
         read("cb", None)
 
 

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +114,10 @@ DATA = [
         "task={name: quadratic, dimension: 1000000000000}",
         r"small: found no memory for 3\.64 TiB more \(d = 1,000,000,000,000\); expected algorithm\.revert: light",
     ),
-    ("task={name: mnist}", r"data set mnist: found no local files, .*SEEDBUS_DATA"),
+    (
+        "task={name: mnist}",
+        r"data set mnist: found no environment variable SEEDBUS_DATA, and fetching ylecun/mnist from",
+    ),
 ]
 
 
@@ -131,6 +135,19 @@ def test_data_that_cannot_be_had_is_one_sentence_and_exit_3(
     assert said.code == Exit.DATA
     assert re.match(rf"seedbus: {sentence}", said.err) and said.err.count("\n") == 1
     assert not Path("runs").exists()
+
+
+def test_a_folder_of_seedbus_data_that_is_not_there_is_named(seedbus: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("here").mkdir()
+    monkeypatch.setenv("SEEDBUS_DATA", os.pathsep.join(["here", "gone", "mistyped"]))
+    monkeypatch.setenv("SEEDBUS_CACHE", "cache")
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    absent = r"\(SEEDBUS_DATA names gone and mistyped, and there is no such folder\)"
+    said = seedbus("run", "small.yaml", "--set", "task=mnist")
+    assert said.code == Exit.DATA
+    assert re.search(f"mnist: found no folder here/mnist, gone/mnist, mistyped/mnist {absent}, and fetching", said.err)
+    said = seedbus("run", "small.yaml", "--set", "task=femnist", "--set", "partition=natural")
+    assert re.search(f"found no folder here/leaf-femnist, .*mistyped/leaf-femnist {absent}; expected", said.err)
 
 
 def test_a_data_file_that_is_cut_short_is_one_sentence_and_exit_3(
@@ -234,7 +251,29 @@ def test_no_arguments_show_the_help(seedbus: Command) -> None:
     assert seedbus() == seedbus("--help")
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["list", "--help"]])
+def test_the_version_is_that_of_the_installed_package(seedbus: Command) -> None:
+    assert seedbus("--version") == (Exit.OK, f"seedbus {version('seedbus')}\n", "")
+
+
+def test_bash_completes_commands_and_options_with_the_script_that_the_command_prints(tmp_path: Path) -> None:
+    command = tmp_path / "seedbus"
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m seedbus "$@"\n', encoding="utf-8")
+    command.chmod(0o755)
+    code = """
+        script=$(seedbus --show-completion) && eval "$script" && complete -p seedbus
+        COMP_WORDS=(seedbus re) COMP_CWORD=1; _seedbus_completion seedbus; echo ${COMPREPLY[*]}
+        COMP_WORDS=(seedbus run --tr) COMP_CWORD=2; _seedbus_completion seedbus; echo ${COMPREPLY[*]}
+    """
+    path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True, env={**os.environ, **path})
+    assert done.stdout.splitlines() == [
+        "complete -o default -F _seedbus_completion seedbus",
+        "replay report",
+        "--transport",
+    ]
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["run", "--help"], ["list", "--help"]])
 def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
     code = (
         "import sys\nfrom seedbus.scenarios.cli.main import main\ntry:\n    main()\nexcept SystemExit as end:\n"

@@ -13,17 +13,20 @@ from seedbus.scenarios.errors import Exit
 
 
 def test_a_run_that_misses_what_is_expected_exits_8_and_shows_what_it_found(seedbus: Command) -> None:
-    met, missed = "expect.rounds.at_least=5", "expect.gap.at_least=1e9"
+    met, unmet = "expect.rounds.at_least=5", "expect.gap.at_least=1e9"
     assert seedbus("run", "small.yaml", "-q", "--out", "met", "--set", met).code == Exit.OK
-    said = seedbus("run", "small.yaml", "-q", "--out", "run", "--set", met, "--set", missed, "--format", "json")
+    said = seedbus("run", "small.yaml", "-q", "--out", "run", "--set", met, "--set", unmet, "--format", "json")
     found = json.loads(said.out)["expectations"]
     assert said.code == Exit.MISSED and {name: each["is_met"] for name, each in found.items()} == {
         "rounds": True,
         "gap": False,
     }
+    gap = f"gap is {found['gap']['found']:,.6g}, expected ≥ 1,000,000,000"
+    missed = f"seedbus: the run missed what its scenario expects: {gap}\n"
+    assert said.err == missed
     shown = seedbus("report", "run")
     assert shown.code == Exit.OK and "✓ rounds" in shown.out and "✗ gap" in shown.out
-    assert seedbus("run", "--resume", "run", "-q") == CommandResult(Exit.MISSED, shown.out, "")
+    assert seedbus("run", "--resume", "run", "-q") == CommandResult(Exit.MISSED, shown.out, missed)
     assert seedbus("run", "small.yaml", "--resume", "run", "-q", "--set", met).code == Exit.OK
     assert "✗" not in seedbus("report", "run").out
 

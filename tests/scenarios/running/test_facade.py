@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,10 @@ def test_it_works_from_the_root_of_a_checkout_without_being_installed() -> None:
     code = "import seedbus, seedbus.scenarios.running.run; print(seedbus.load('quickstart').name, seedbus.__file__)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.stdout.split() == ["quickstart", str(ROOT / "seedbus" / "__init__.py")], done.stderr
+
+
+def test_its_version_is_that_of_the_installed_package() -> None:
+    assert seedbus.__version__ == version("seedbus")
 
 
 def test_every_name_that_it_announces_is_there_and_no_other() -> None:

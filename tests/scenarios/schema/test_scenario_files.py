@@ -10,11 +10,14 @@ from typing import Any
 import pytest
 from scenario_files import SMALL, write_scenario
 
+from seedbus.agents.policies.snapshot_budget import Lag
 from seedbus.bus.network import Constant
 from seedbus.models.partition import partitions
+from seedbus.models.task import tasks
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.schema.discovery import algorithms, faults
 from seedbus.scenarios.schema.loading import library, load
+from seedbus.scenarios.schema.scenario import json_schema
 from seedbus.scenarios.schema.yaml_text import dump
 
 
@@ -93,6 +96,7 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
         ("algorithm.name=decomlf", 'algorithm.name: "decomlf" is not known; did you mean decomfl?'),
         ("algorithm.name=sgd", 'algorithm.name: "sgd" is not known; there are ' + ", ".join(algorithms())),
         ("algorithm.name=3", f"algorithm.name: 3 is not known; there are {', '.join(algorithms())}"),
+        ("algorithm=decomlf", 'algorithm.name: "decomlf" is not known; did you mean decomfl?'),
         ("task.name=mnst", 'task.name: "mnst" is not known; did you mean mnist?'),
         (
             "task.name=null",
@@ -174,10 +178,10 @@ WHOLE, NUMBER, FINITE = "a whole number", "a number", "a finite number"
         ("verify=yes", '"yes"', "true or false"),
         ("verify=1", "1", "true or false"),
         ("network=null", "null", "a mapping of fields"),
-        ("network.latency=slow", '"slow"', "a number or a mapping of fields"),
+        ("network.latency=[1]", "[1]", "a number or a mapping of fields"),
         ("network.latency=true", "true", "a number or a mapping of fields"),
         ("network.latency=-1", "-1", "at least 0.0"),
-        ("algorithm=decomfl", '"decomfl"', "a mapping"),
+        ("algorithm=3", "3", "a mapping"),
         ("faults={fault: drop}", '{"fault": "drop"}', "a list"),
         ("description=3", "3", "text, in quotes if need be"),
         ("name=null", "null", "text, in quotes if need be"),
@@ -200,6 +204,17 @@ def test_a_wrong_value_is_shown_beside_what_is_accepted(
 ) -> None:
     where = setting.partition("=")[0]
     assert refusal(write_scenario(tmp_path), setting) == f"{where}: {shown} is not accepted; expected {accepted}"
+
+
+@pytest.mark.parametrize("budget", ["10", "[5]", '"often"', "true"])
+def test_a_lag_that_is_no_mapping_is_told_what_lag_is_and_what_makes_clients_lag(tmp_path: Path, budget: str) -> None:
+    assert refusal(write_scenario(tmp_path, SMALL + f"lag: {budget}\n")) == (
+        f"lag: {budget} is not accepted; expected a snapshot budget such as {{snapshot_after_commits: 10}}, beyond "
+        "which a client gets the model, not the commits that it missed; what makes clients lag is a "
+        "participation.cohort that is a small part of the clients, and faults such as churn, dropout and drop "
+        "(docs/lag.md)"
+    )
+    assert load(write_scenario(tmp_path), ["lag={snapshot_after_commits: 10}"]).lag == Lag(snapshot_after_commits=10)
 
 
 def test_a_number_is_short_for_what_is_always_the_same(tmp_path: Path) -> None:
@@ -285,7 +300,61 @@ def test_settings_reach_fields_and_places_in_lists_and_rounds_of_schedules(tmp_p
     assert vars(scenario.algorithm)["learning_rate"] == {0: 0.1, 500: 0.001}
 
 
-def test_a_wrong_setting_is_named_and_not_only_the_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("settings", "begin"),
+    [
+        (["seed=-1", "verify=2", "stop.rounds=9"], [" --set seed=-1: seed: -1 is", " --set verify=2: verify: 2 is"]),
+        (["algorithm=hiso", "algorithm.nu=x"], [" --set algorithm.nu=x: algorithm.nu"]),
+        (["verify=true", "partition.alpha=3"], [" --set partition.alpha=3: partition.kind: this field is required"]),
+        (["seed=3", "participation.cohort=5"], [" --set participation.cohort=5: participation: cohort (5) is larger"]),
+        (["algorithm=mezo", "seed=3"], [" --set algorithm=mezo: participation.clients is 4; algorithm mezo takes at"]),
+        (["faults=[drop]", "faults.0.probability=2"], [" --set faults.0.probability=2: faults.0.probability: 2 is"]),
+        (["seed=-1", "seed=-1"], [": seed: -1 is not accepted"]),
+    ],
+)
+def test_a_mistake_names_the_last_setting_without_which_it_would_not_be_there(
+    tmp_path: Path, settings: list[str], begin: list[str]
+) -> None:
     path = write_scenario(tmp_path)
-    with pytest.raises(ScenarioError, match=re.escape(f"{path} --set seed=-1 --set verify=2: seed: -1 is not")):
-        load(path, ["seed=-1", "verify=2"])
+    with pytest.raises(ScenarioError) as raised:
+        load(path, settings)
+    said = sorted(raised.value.sentences)
+    assert len(said) == len(begin)
+    for sentence, expected in zip(said, begin, strict=True):
+        assert sentence.startswith(f"{path}{expected}")
+
+
+def test_a_mistake_of_the_file_names_no_setting(tmp_path: Path) -> None:
+    path = write_scenario(tmp_path, SMALL + "seed: -1\n")
+    with pytest.raises(ScenarioError, match=re.escape(f"{path}: seed: -1 is not accepted; expected at least 0")):
+        load(path, ["verify=true"])
+
+
+@pytest.mark.parametrize(
+    ("word", "same"),
+    [
+        ("task=mnist", "task={name: mnist}"),
+        ("algorithm=hiso", "algorithm={name: hiso}"),
+        ("partition=shards", "partition={kind: shards}"),
+        ("participation.selection=rarest", "participation.selection={policy: rarest}"),
+        ("algorithm.aggregation=median", "algorithm.aggregation={rule: median}"),
+        ("network.latency=constant", "network.latency={distribution: constant}"),
+        ("faults=[duplicate]", "faults=[{fault: duplicate}]"),
+    ],
+)
+def test_a_name_alone_stands_for_its_section_with_the_defaults(tmp_path: Path, word: str, same: str) -> None:
+    path = write_scenario(tmp_path, SMALL.replace("{name: decomfl}", "{name: decomfl, learning_rate: 7}"))
+    assert load(path, [word]) == load(path, [same])
+
+
+def test_the_json_schema_accepts_a_name_alone_too() -> None:
+    names = {field: json_schema()["properties"][field]["anyOf"][0]["enum"] for field in ("task", "algorithm")}
+    assert names == {"task": sorted(tasks()), "algorithm": sorted(algorithms())}
+
+
+def test_a_field_of_a_section_that_is_a_name_alone_can_be_set(tmp_path: Path) -> None:
+    path = write_scenario(tmp_path, SMALL.replace("{name: decomfl}", "hiso"))
+    both = load(path, ["algorithm.nu=0.5", "partition=dirichlet", "partition.alpha=0.5"])
+    assert both == load(path, ["algorithm={name: hiso, nu: 0.5}", "partition={kind: dirichlet, alpha: 0.5}"])
+    refused = refusal(path, "algorithm=hizo", "algorithm.nu=1")
+    assert refused == 'algorithm.name: "hizo" is not known; did you mean hiso?'

@@ -40,6 +40,7 @@ def test_another_seed_gives_another_run(tmp_path: Path) -> None:
     assert one.summary["ledger_hash"] != two.summary["ledger_hash"]
 
 
+@pytest.mark.slow
 def test_torch_code_for_another_processor_changes_no_message_and_no_byte(tmp_path: Path) -> None:
     """Digests may differ, as README says beside the quickstart's."""
     summaries = []

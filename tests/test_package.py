@@ -1,0 +1,51 @@
+"""The package's metadata: what it requires is what its code imports, and its extras are those that are spoken of."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+SOURCES = [
+    path for room in ("agents", "algorithms", "bus", "models", "scenarios") for path in (ROOT / room).rglob("*.py")
+]
+DISTRIBUTIONS = {"yaml": "pyyaml", "zmq": "pyzmq"}
+BROUGHT_BY = {
+    "huggingface_hub": "transformers",
+    "llvmlite": "numba",
+    "pydantic_core": "pydantic",
+    "typing_extensions": "pydantic",
+}
+
+
+def modules(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            yield node.module
+
+
+def required(requirements: list[str]) -> set[str]:
+    return {re.split(r"[>=; ]", requirement)[0] for requirement in requirements}
+
+
+def test_every_package_that_the_code_imports_is_required_by_the_package_or_by_an_extra_for_users() -> None:
+    imported = {module.partition(".")[0] for path in SOURCES for module in modules(path)}
+    foreign = imported - sys.stdlib_module_names - {"seedbus"}
+    extras = PROJECT["optional-dependencies"]
+    offered = required(PROJECT["dependencies"] + extras["gpu"] + extras["hub"])
+    assert {BROUGHT_BY.get(name, DISTRIBUTIONS.get(name, name)) for name in foreign} <= offered
+    assert required(extras["hub"]) - {"pillow"} <= foreign  # datasets decodes images with pillow
+    assert required(extras["gpu"]) <= foreign
+
+
+def test_every_extra_that_is_spoken_of_is_there() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *SOURCES]
+    named = {name for page in pages for name in re.findall(r"seedbus\[(\w+)\]", page.read_text(encoding="utf-8"))}
+    assert named == {"gpu", "hub"} <= PROJECT["optional-dependencies"].keys()

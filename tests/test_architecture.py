@@ -65,7 +65,7 @@ def test_an_import_against_the_order_is_found_and_an_init_may_export_what_is_in_
 
 @pytest.mark.parametrize("page", sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]), ids=lambda page: page.name)
 def test_every_python_file_that_a_page_names_is_there(page: Path) -> None:
-    """Pages may leave out the first folders of a path."""
+    """A page may omit the first folders of a path."""
     paths = "\n".join(path.as_posix() for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
     named = set(re.findall(r"(?<![\w.])[\w/]+\.py\b", page.read_text(encoding="utf-8")))
     assert not [name for name in sorted(named) if f"/{name.lstrip('/')}" not in paths]

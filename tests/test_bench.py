@@ -1,4 +1,4 @@
-"""The table of benchmarks: each row's baseline, limit and aim, and parts that fail."""
+"""The table of benchmarks: the baseline, limit and aim of each row, and benchmark parts that fail."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_what_a_part_prints_is_its_rows_and_what_others_print_is_not() -> None:
 
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return a function that makes `fake` the only part; it runs the given statement after its first rows."""
+    """A function that makes `fake` the only benchmark part, which runs a given statement after its first rows."""
 
     def made(then: str) -> Path:
         (tmp_path / "fake.py").write_text(FAKE.format(then=then))

@@ -1,4 +1,4 @@
-"""The cost model of a round: it counts the operations of a run, and its fit recovers known costs."""
+"""The cost model of a round: its counts are the operations of a run, and its fit recovers known costs."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ COSTS = np.array([2.0, 1.5e-6, 7e-7, 0.08, 0.003, 3.0])
 
 
 def test_a_round_is_counted_by_hand() -> None:
-    point = replace(POINT, clients=8, cohort=4, has_network=True, rounds=3)  # one round counts, the third
-    lag = 1 + 1 / 2  # of those asked in it, half took part in the round before
+    point = replace(POINT, clients=8, cohort=4, has_network=True, rounds=3)  # only the third round is counted
+    lag = 1 + 1 / 2  # half of its cohort took part in the round before
     assert mean_lag(point) == lag
     assert counts(point).tolist() == [4 * 2 * 4, 900 * (1 + 4), 900 * (2 + 4), 8, 4 * lag, 1]
     apart = counts(replace(point, is_private=True)).tolist()
@@ -48,7 +48,7 @@ def document(point: Point) -> dict[str, Any]:
 
 @pytest.mark.parametrize("is_private", [False, True])
 def test_a_run_does_what_is_counted(is_private: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All clients are asked, so lag is not random. Two runs differ by two rounds."""
+    """All clients take part, so lag is not random. The runs differ by two rounds, whose operations are counted."""
     done: dict[str, int] = {}
     methods: dict[str, Any] = {name: getattr(NumbaDirections, name) for name in ("perturb", "accumulate", "fold")}
 

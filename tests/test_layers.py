@@ -44,7 +44,7 @@ def tree(path: Path) -> ast.Module:
 
 
 def imports(inside: ast.AST) -> Iterator[str]:
-    """The dotted names of all that is imported, wherever in the file."""
+    """Yield the dotted names of all imports, at any depth."""
     for node in ast.walk(inside):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -53,7 +53,7 @@ def imports(inside: ast.AST) -> Iterator[str]:
 
 
 def at_import_time(module: ast.Module) -> Iterator[ast.stmt]:
-    """The statements that run when the module is imported: no bodies of functions, nothing that only mypy reads."""
+    """Yield the statements that run on import: neither function bodies nor blocks for type checkers."""
     pending: list[ast.stmt] = list(module.body)
     while pending:
         statement = pending.pop()
@@ -67,7 +67,7 @@ def at_import_time(module: ast.Module) -> Iterator[ast.stmt]:
 
 
 def dotted(node: ast.AST) -> str:
-    """a.b.c of an attribute, or an empty string."""
+    """Return a name or an attribute in dotted form (a.b.c); an empty string for other nodes."""
     if isinstance(node, ast.Name):
         return node.id
     inner = dotted(node.value) if isinstance(node, ast.Attribute) else ""
@@ -92,7 +92,7 @@ def test_what_all_layers_import_imports_none_of_them(name: str) -> None:
 
 
 def module(path: Path) -> str:
-    """seedbus.a.b of a file; a package is its `__init__`."""
+    """Return a file's module name (seedbus.a.b); `__init__.py` stands for its package."""
     parts = path.relative_to(ROOT).with_suffix("").parts
     inner = parts[1:] if parts[0] == FACADE else parts
     return ".".join([FACADE, *(inner[:-1] if inner[-1] == "__init__" else inner)])
@@ -104,7 +104,7 @@ ROOMS = sorted(name for name, path in MODULES.items() if path.name == "__init__.
 
 @cache
 def imported(name: str) -> frozenset[str]:
-    """The modules of ours that a module imports, wherever in the file, and if only for its types."""
+    """Return the modules of seedbus that a module imports, at any depth, including imports for types only."""
     modules = set()
     for full in imports(tree(MODULES[name])):
         modules |= {full} & MODULES.keys() or {full.rpartition(".")[0]} & MODULES.keys()
@@ -113,7 +113,7 @@ def imported(name: str) -> frozenset[str]:
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_a_room_says_what_it_is_for_and_is_entered_by_its_doors(room: str) -> None:
-    """`Doors:` in a room's docstring names the modules that others import; the rest is the room's own."""
+    """`Doors:` in a room's docstring lists the modules that other rooms import; all others are internal."""
     what, _, named = (ast.get_docstring(tree(MODULES[room])) or "").partition("\nDoors: ")
     doors = set(re.findall(r"`(\w+)`", named))
     assert what.strip() and all(f"{room}.{door}" in MODULES for door in doors)
@@ -128,12 +128,12 @@ def test_a_room_says_what_it_is_for_and_is_entered_by_its_doors(room: str) -> No
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
-    """Imports inside functions count, and so do those that only a type checker reads."""
+    """Imports inside functions and imports for type checkers count, too."""
     assert read(ROOT).circles == []
 
 
 def test_no_import_runs_up_from_one_room_of_a_layer_to_another() -> None:
-    """The order of the rooms is `ORDER` in `benchmarks/house.py`."""
+    """`ORDER` in `benchmarks/house.py` defines the order of the rooms."""
     assert list(read(ROOT).upward) == []
 
 
@@ -172,7 +172,7 @@ def test_no_module_imports_pythons_generators(path: Path) -> None:
 
 @each(PACKAGE)
 def test_only_seeded_streams_touch_a_generator(path: Path) -> None:
-    """Elsewhere np.random is a type's name at most, never `np.random.seed`, `default_rng()` or a global draw."""
+    """Other modules use np.random only for type names, never for `np.random.seed`, `default_rng()` or a global draw."""
     if name(path).startswith(GENERATORS):
         return
     module = tree(path)

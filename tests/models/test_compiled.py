@@ -1,5 +1,4 @@
-"""The compiled loss is part of the scenario, has the same bits in every process, and is refused where it is
-unavailable."""
+"""The compiled loss: it is part of the scenario, has the same bits in every process, and is refused if unavailable."""
 
 from __future__ import annotations
 
@@ -66,18 +65,18 @@ def test_a_process_compiles_before_its_first_loss_and_says_so(monkeypatch: pytes
         for forward in ("compiled", "eager")
     )
     assert isinstance(compiled, ImageProblem) and isinstance(eager, ImageProblem)
-    notices = [each for each in notices if each[0] != "kernels"]  # kernels may have been compiled, too
+    notices = [each for each in notices if each[0] != "kernels"]  # compiling kernels is announced, too
     assert notices == [("compiling", {"what": "the loss of task digits"})] and calls == [((16, 1, 8, 8), (16,))]
     for problem in (compiled, eager):
         problem.flat.point[:] = problem.x0()
     assert compiled.objective(3, 1).loss(0) == 2 * eager.objective(3, 1).loss(0)
-    # a client with less than a batch is not compiled for
+    # batches that are not full are computed without the compiled loss
     compiled.parts[3] = eager.parts[3] = eager.parts[3][:15]
     assert compiled.objective(3, 1).loss(0) == eager.objective(3, 1).loss(0)
 
 
 def in_one_place(factor: float) -> ImageProblem:
-    """A problem whose loss was "compiled" where everything comes out `factor` times as large."""
+    """Return a problem as on a machine whose compiled loss is `factor` times as large."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
             "seedbus.models.images.problem.compiled", lambda loss, *_: lambda *batch: loss(*batch) * np.float32(factor)
@@ -152,7 +151,7 @@ def test_a_server_that_goes_on_knows_the_compiled_losses_that_its_run_began_with
 @pytest.mark.slow
 def test_a_compiled_run_has_the_same_bits_here_and_in_two_processes(tmp_path: Path) -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch's own, about itself
+        warnings.simplefilter("ignore")  # warnings that torch raises about its own code
         compiled = what("compiled", participation={"clients": 8, "cohort": 6}, stop={"rounds": 12})
         here = go(tmp_path / "here", compiled).summary
     spread = run(compiled, tmp_path / "spread", placement=Placement("tcp", workers=2)).summary

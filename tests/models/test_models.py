@@ -1,4 +1,4 @@
-"""Problems: the contract of every task, and further properties of image tasks and quadratics."""
+"""The contract of every task, and further properties of image tasks and quadratics."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from seedbus.models.tasks.quadratic import Quadratic, QuadraticProblem
 
 @pytest.fixture(autouse=True, scope="module")
 def small_sets(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A few samples where data sets are looked for."""
+    """A few samples of each data set in the data folder."""
     root = tmp_path_factory.mktemp("data")
     all_sets(root)
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # as a run does
+    torch.set_num_threads(1)  # as in a run
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SEEDBUS_DATA", str(root))
         yield

@@ -1,4 +1,4 @@
-"""The contract of every partition: each sample to exactly one client, nobody empty, a function of the seed alone."""
+"""The contract of partitions: each sample has exactly one client, no client is empty, the seed alone decides."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_balanced_mixtures_have_the_variance_of_their_dirichlet() -> None:
     parts = Dirichlet(alpha=2.0).split(labels, 100, 0)
     shares = np.stack([np.bincount(labels[part], minlength=10) / part.size for part in parts])
     assert shares.mean() == pytest.approx(0.1)
-    # Dir(α·1) over c classes has variance (c − 1) / (c² (cα + 1)); classes that run out take a little off
+    # Dir(α·1) over c classes has variance (c − 1) / (c² (cα + 1)); exhausted classes reduce it slightly
     assert shares.var() == pytest.approx(9 / (100 * 21), rel=0.2)
 
 
@@ -202,7 +202,7 @@ def test_a_pathological_client_holds_so_many_classes_and_each_class_has_equally_
 
 
 def table(labels: Any, parts: Any) -> Any:
-    """Samples by client and class."""
+    """Return the number of samples of each client and class, `[clients, classes]`."""
     return np.stack([[np.sum(labels[part] == label) for label in np.unique(labels)] for part in parts])
 
 

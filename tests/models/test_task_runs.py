@@ -1,4 +1,4 @@
-"""Every task trains: a few rounds of DeComFL with verified replicas, on small data, in one process and in several."""
+"""Every task trains on small data: a few rounds of DeComFL with verified replicas, in one process and in several."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from seedbus.scenarios.transports.placement import Placement
 
 @pytest.fixture(autouse=True, scope="module")
 def small_sets(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A few samples where data sets are looked for."""
+    """A few samples of each data set in the data folder."""
     root = tmp_path_factory.mktemp("data")
     all_sets(root)
     with pytest.MonkeyPatch.context() as patch:
@@ -37,7 +37,7 @@ def world(name: str, kind: Any) -> Any:
     )
 
 
-# tasks that need weights are trained in separate tests
+# text tasks need pretrained weights; separate tests train them
 KINDS = {name: kind for name, kind in tasks().items() if not issubclass(kind, TextTask)}
 
 

@@ -1,4 +1,4 @@
-"""Damaged or missing data gives one sentence that names the file; intact data is read exactly."""
+"""Damaged or missing data is reported in one sentence that names the file; intact data is read exactly."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KINDS: dict[str, Any] = dict(tasks())
 
 
 def small_set(folder: Path, train: int = 20, test: int = 10, packed: bool = False) -> Path:
-    """MNIST's four files with random images in them; returns the folder."""
+    """Write MNIST's four files with random images; return the folder."""
     rng = np.random.Generator(np.random.Philox(0))
     for split, count in (("train", train), ("test", test)):
         images, labels = image_files.STEMS[split]
@@ -37,7 +37,7 @@ def small_set(folder: Path, train: int = 20, test: int = 10, packed: bool = Fals
 
 @pytest.fixture
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A small MNIST where SEEDBUS_DATA points, and an empty cache."""
+    """A small MNIST in the folder that SEEDBUS_DATA names, and an empty cache."""
     monkeypatch.setenv("SEEDBUS_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("SEEDBUS_CACHE", str(tmp_path / "cache"))
     return small_set(tmp_path / "data" / "mnist")
@@ -185,7 +185,7 @@ def test_fashion_mnist_is_read_whole() -> None:
 
 
 def test_digits_are_scikit_learns_and_read_without_it() -> None:
-    """In a process of its own: here others have imported it."""
+    """It runs in a process of its own, because other tests import scikit-learn in this one."""
     code = """
 import sys
 from seedbus.models.tasks.digits import Digits, _table

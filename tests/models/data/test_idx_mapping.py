@@ -1,4 +1,4 @@
-"""Data is memory-mapped, so that processes share it; .gz is unpacked once; where neither is possible, it is read."""
+"""IDX files are mapped to be shared by processes; .gz files are unpacked once; where either fails, files are read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PROCESSES = 3
 
 @pytest.fixture(autouse=True)
 def unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of unpacked files in a cache that does not exist yet."""
+    """The path of the folder of unpacked files in a cache that does not exist yet."""
     monkeypatch.setenv("SEEDBUS_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache" / "unpacked"
 
@@ -36,7 +36,7 @@ def pixels(seed: int = 0) -> Any:
 
 
 def packed_file(path: Path, array: Any) -> Path:
-    """An uncompressed gzip stream, so that files of equally many pixels are of one size."""
+    """Write an array as a gzip file without compression, so that arrays of one shape give files of one size."""
     plain = path.with_suffix("")
     idx.write(plain, array)
     path.write_bytes(gzip.compress(plain.read_bytes(), compresslevel=0))
@@ -167,7 +167,7 @@ def test_threads_that_unpack_at_once_all_succeed_and_leave_one_file(
 
     def copy_together(*arguments: Any) -> None:
         copy(*arguments)
-        together.wait(5)  # all have unpacked before any has put its file into place
+        together.wait(5)  # every thread unpacks before any moves its file into place
 
     monkeypatch.setattr(shutil, "copyfileobj", copy_together)
     threads = [threading.Thread(target=lambda: reads.append(idx.read(path, 3))) for _ in range(PROCESSES)]

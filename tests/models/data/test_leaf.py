@@ -1,4 +1,4 @@
-"""LEAF's JSON files: what is read, what is refused, and the samples of each person."""
+"""LEAF: its JSON files, the errors in them that are refused, the samples of each person, and the LSTM."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from seedbus.models.tasks.shakespeare import ALPHABET, Shakespeare
 
 
 def counts(images: Images) -> list[int]:
-    """How many samples each person has."""
+    """Return the number of samples of each person, `[people]`."""
     assert images.owners is not None
     return list(map(int, np.bincount(images.owners)))
 
 
 @pytest.fixture
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Four writers and four roles, with 4 to 7 samples to train on."""
+    """A data folder with four writers and four roles; each has 4 to 7 training samples."""
     monkeypatch.setenv("SEEDBUS_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("SEEDBUS_CACHE", str(tmp_path / "cache"))
     leaf_sets(tmp_path / "data")
@@ -37,7 +37,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_images_of_all_files_are_read_whole_with_their_owners(data: Path) -> None:
-    for _ in range(2):  # out of the files, and out of the cache
+    for _ in range(2):  # first from the files, then from the cache
         train, test = Femnist().load()
         assert counts(train) == [4, 5, 6, 7] and counts(test) == [1, 2, 3, 4]
         x, y = femnist_samples(2, 6)

@@ -1,4 +1,4 @@
-"""The black-box attack: FedZO's loss (eq. 21), the classifier behind it, and that a perturbation can mislead it."""
+"""The black-box attack: FedZO's loss (eq. 21), the attacked classifier, and a perturbation that misleads it."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ TASK = BlackboxAttack(label=None, classifier_steps=40, distortion=0.5, reach=0.9
 
 @pytest.fixture(autouse=True, scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Sixty images that are easily told apart, and a cache, where the first test trains the classifier."""
+    """Sixty images whose classes are easy to tell apart, and a cache for the classifier that the first test trains."""
     root = tmp_path_factory.mktemp("attack")
     mnist(root / "data" / "fashion-mnist")
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # as a run does
+    torch.set_num_threads(1)  # as in a run
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SEEDBUS_DATA", str(root / "data"))
         patch.setenv("SEEDBUS_CACHE", str(root / "cache"))
@@ -52,7 +52,7 @@ def test_the_loss_is_the_papers_equation_21() -> None:
     expected = []
     for scores, label, moved, image in zip(logits, labels, adversarial, z, strict=True):
         others = torch.cat([scores[:label], scores[label + 1 :]])
-        distance = ((moved - 0.99 * image) ** 2).sum()  # from the image as `reach` has it
+        distance = ((moved - 0.99 * image) ** 2).sum()  # distance to the image scaled by `reach`
         expected.append(float(torch.clamp(scores[label] - others.max(), min=0) + 0.5 * distance))
     inputs, wanted = problem.tensors(problem.splits["train"], problem.parts[0][:3])
     with torch.inference_mode():

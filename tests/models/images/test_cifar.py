@@ -1,4 +1,4 @@
-"""CIFAR's binary files, how their batches are augmented, and the network that learns them."""
+"""CIFAR: its binary files, the augmentation of batches, and the residual network."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KEY = {"seed": 1, "client": 2, "round": 3, "step": 4}
 
 @pytest.fixture(autouse=True)
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Small files where both sets are looked for, and a cache of their own."""
+    """A folder with small versions of both data sets, and an empty cache."""
     monkeypatch.setenv("SEEDBUS_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("SEEDBUS_CACHE", str(tmp_path / "cache"))
     cifar_sets(tmp_path / "data")
@@ -60,7 +60,7 @@ def test_a_damaged_prepared_file_is_prepared_again() -> None:
     first, _ = Cifar10().load()
     for path in (idx.cache_folder() / "prepared").iterdir():
         content = path.read_bytes()
-        path.unlink()  # existing mappings stay valid
+        path.unlink()  # memory maps of the deleted file stay valid
         path.write_bytes(content[:-1])
     again, _ = Cifar10().load()
     assert np.array_equal(first.labels, again.labels) and again.stored.shape == (10, 32, 32, 3)

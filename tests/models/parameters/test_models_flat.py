@@ -1,4 +1,4 @@
-"""One flat vector, the module's views into it, where it starts, and the batches that it is evaluated on."""
+"""The flat parameter vector: the module's views into it, its initial values, and the batches of an evaluation."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_a_batch_is_what_it_was_in_earlier_versions() -> None:
 @pytest.mark.parametrize(("height", "width"), [(28, 28), (7, 7), (5, 8), (2, 6)])
 @pytest.mark.parametrize("order", [torch.contiguous_format, torch.channels_last])
 def test_halving_has_the_bits_of_torchs_pooling(height: int, width: int, order: torch.memory_format) -> None:
-    values = stream("pool").integers(-3, 4, (2, 3, height, width)).astype(np.float32)  # equal ones, too
+    values = stream("pool").integers(-3, 4, (2, 3, height, width)).astype(np.float32)  # with ties
     values[0, 0, height // 2, 0], values[1, 2, 0, width // 2], values[1, 0, 0, 0] = np.nan, np.inf, -np.inf
     tensor = torch.from_numpy(values).to(memory_format=order)
     with torch.inference_mode():

@@ -1,4 +1,4 @@
-"""What may be wrong with a language model's folder, data or fields: one sentence each."""
+"""Errors in a language model's folder, data or fields: each is reported in one sentence."""
 
 from __future__ import annotations
 
@@ -50,7 +50,12 @@ def test_a_model_in_the_cache_is_found_by_its_name(
 
 
 def damaged(folder: Path, opt: Path, name: str, change: Any) -> str:
-    """A copy of the model, one file of which is changed: gone, replaced, cut short, or another model's."""
+    """Copy the model, damage one file, and return the folder.
+
+    Args:
+        change: None deletes the file; "hidden" takes it from a model with another feed-forward width; bytes replace
+            the content; a number is the length in bytes to which the file is cut.
+    """
     shutil.copytree(opt, folder, dirs_exist_ok=True)
     if change is None:
         (folder / name).unlink()
@@ -200,7 +205,7 @@ def test_memory_that_runs_out_names_the_setting_that_takes_less(make: Any, monke
 
 
 def full(*_: Any, **__: Any) -> Any:
-    """An allocation that fails as torch's do."""
+    """Fail as torch does when it cannot allocate memory."""
     raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 4096 bytes.")
 
 

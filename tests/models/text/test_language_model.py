@@ -1,4 +1,4 @@
-"""Language models: prompts and scores against those of transformers."""
+"""Language models: their prompts, and their scores compared with those of transformers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def one_thread() -> Any:
 
 
 def hugging_face(folder: Path, pair: Pair) -> float:
-    """The mean log-likelihood of an answer, by transformers' own model and one sequence at a time."""
+    """Return the mean log-likelihood of an answer, computed by transformers' own model, one sequence at a time."""
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(folder)
@@ -59,7 +59,7 @@ def test_a_language_model_keeps_the_contract_of_tasks(make: Any, way: str, check
     check(make(validation=0.3, **WAYS[way]))
 
 
-# What a model is shown
+# Prompts and batches
 
 
 def test_every_data_set_is_read_and_shown_as_mezo_shows_it(texts: Path) -> None:
@@ -131,7 +131,7 @@ def test_groups_hold_every_index_once_and_no_more_tokens_than_allowed() -> None:
     assert chunks([500], 128) == [[0]]
 
 
-# What is computed
+# Scores, losses and gradients
 
 
 @pytest.mark.parametrize("name", ["sst2", "cb", "squad"])

@@ -1,4 +1,4 @@
-"""Federated fine-tuning of a tiny language model: the same bits everywhere; a process with other weights is refused."""
+"""Federated fine-tuning of a tiny language model: all processes compute equal bits; other weights are refused."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DECOMFL = {"name": "decomfl", "perturbations": 2, "learning_rate": 0.01}
 
 @pytest.fixture
 def fine_tuning(opt: Path, texts: Path) -> Any:
-    """Makes scenarios that fine-tune the tiny model: 4 clients, 2 a round."""
+    """A function that makes scenarios that fine-tune the tiny model with 4 clients, 2 per round."""
 
     def make_scenario(rounds: int = 4, algorithm: Any = DECOMFL, **task: Any) -> Scenario:
         document = {
@@ -82,7 +82,7 @@ def test_a_client_draws_directions_of_its_own_in_every_round(make: Any) -> None:
     assert len(set(keys.values())) == len(keys)
     assert keys[1, 2] == problem.objective(1, 2).key
     mine = problem.objective(0, 0)
-    assert mine.samples == 12 and mine.steps_an_epoch == 3  # two batches of 5, and one of 2
+    assert mine.samples == 12 and mine.steps_an_epoch == 3  # 12 samples: two batches of 5 and one of 2
 
 
 @pytest.mark.slow

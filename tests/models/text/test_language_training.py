@@ -63,7 +63,7 @@ def test_a_model_of_another_family_is_known_by_its_header(tmp_path: Path, texts:
 def test_opts_own_files_are_the_same_model(
     tmp_path: Path, opt: Path, make: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As facebook/opt-* lies in the hub's cache: vocab.json, merges.txt, and a pickle without the outer prefix."""
+    """The hub's cache of facebook/opt-* has these files: vocab.json, merges.txt, a pickle without the outer prefix."""
     from huggingface_hub import constants
     from safetensors.torch import load_file
 
@@ -134,7 +134,7 @@ def test_the_identity_is_of_all_that_x_does_not_show(tmp_path: Path, opt: Path, 
     assert len(loaded | {same[0]}) == 4
 
 
-# Which samples
+# Selection of samples
 
 
 def test_a_few_shots_are_so_many_of_each_class_and_drawn_by_seed(make: Any) -> None:

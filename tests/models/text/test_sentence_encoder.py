@@ -1,4 +1,4 @@
-"""Sentence encoders: a tiny one for the contract, and the real one, where installed, for its accuracy."""
+"""Sentence encoders: the contract on a tiny one, and the accuracy of the real one if it is installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run's folder: what is in it, and what happens when it is lost, damaged, full, in use or somebody else's."""
+"""A run's folder: its contents, and errors when it is lost, damaged, full, in use or holds other files."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def folder(finished: Path, tmp_path: Path) -> Path:
-    """A copy of a finished run, for a test to damage."""
+    """Return a copy of a finished run that a test may damage."""
     return Path(shutil.copytree(finished, tmp_path / "run"))
 
 
 @pytest.fixture
 def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A run that stopped after seven rounds."""
+    """Return the folder of a run that stopped after seven rounds."""
     append = Journal.append
 
     def until_seven(self: Journal, entry: Any) -> None:

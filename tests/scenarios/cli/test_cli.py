@@ -1,4 +1,4 @@
-"""The command line: what it prints where, its exit codes, and one sentence for every mistake."""
+"""The command line: its output on stdout and stderr, its exit codes, and one sentence for every mistake."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_data_that_cannot_be_had_is_one_sentence_and_exit_3(
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("SEEDBUS_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("SEEDBUS_DATA", raising=False)
-    monkeypatch.setitem(sys.modules, "datasets", None)  # as where the extra is not installed
+    monkeypatch.setitem(sys.modules, "datasets", None)  # importing it fails, as when the extra is not installed
     digits = "task={name: digits, model: softmax, validation: 0.1}"
     without = "task.validation=0" if "split" in setting else "task.batch_size=1"
     said = seedbus("run", "small.yaml", "--set", digits, "--set", without, "--set", setting)
@@ -204,7 +204,7 @@ def test_results_that_cannot_be_printed_are_one_sentence_and_exit_4(seedbus: Com
 def test_the_reference_shows_every_option_of_every_command(
     seedbus: Command, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "100")  # no option's name is broken
+    monkeypatch.setenv("COLUMNS", "100")  # wide enough that no option's name is split across lines
     shown = REFERENCE.partition(f"### seedbus {command}\n")[2].partition("```\n")[2].partition("```")[0]
     said = seedbus(command, "--help")
     assert said.code == Exit.OK and f"Usage: seedbus {command}" in said.out
@@ -278,7 +278,7 @@ def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
     code = (
         "import sys\nfrom seedbus.scenarios.cli.main import main\ntry:\n    main()\nexcept SystemExit as end:\n"
         "    heavy = {'torch', 'numba', 'numpy', 'yaml', 'pandas', 'sklearn'} & sys.modules.keys()\n"
-        # typer itself may load pydantic once it shows a command
+        # Typer itself may load pydantic when it shows the help of a command.
         "    heavy |= {'pydantic'} & sys.modules.keys() if len(sys.argv) == 2 else set()\n"
         "    print(sorted(heavy), file=sys.stderr); raise end"
     )
@@ -287,7 +287,7 @@ def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
 
 
 class Interrupting:
-    """What is interrupted when it is shown."""
+    """An object whose `repr` is interrupted by Ctrl-C."""
 
     def __repr__(self) -> str:
         raise KeyboardInterrupt
@@ -296,7 +296,7 @@ class Interrupting:
 def test_ctrl_c_that_comes_while_something_is_loaded_is_one_sentence(
     seedbus: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """pydantic's core makes an error of its own of it."""
+    """pydantic's core turns the KeyboardInterrupt into an error of its own."""
 
     def load(*_: object) -> None:
         pydantic_core.SchemaValidator({"type": "literal", "expected": [Interrupting()]})
@@ -306,7 +306,7 @@ def test_ctrl_c_that_comes_while_something_is_loaded_is_one_sentence(
 
 
 def is_deaf() -> None:
-    """Before a process starts: it is one of those that a shell's script has in its background."""
+    """Ignore SIGINT before a process starts, as in a background job of a shell script."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 

@@ -1,4 +1,4 @@
-"""The command line of runs that are tests, and of their reports."""
+"""The command line for scenarios with `expect:`: exit codes, `check`, and `report`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_report_writes_the_plots_again_and_does_without_where_it_cannot(
     page.unlink()
     assert seedbus("report", "run") == ran and page.read_bytes() == first
     page.unlink()
-    page.mkdir()  # as good as a folder that cannot be written, and so for root too
+    page.mkdir()  # makes the page impossible to write, even for root
     said = seedbus("report", "run")
     assert (said.code, said.out) == (Exit.OK, ran.out)
     assert re.fullmatch(r"seedbus: note: run/report\.html cannot be written \(.+\)\n", said.err)

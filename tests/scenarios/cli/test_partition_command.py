@@ -1,4 +1,4 @@
-"""`seedbus partition`: what it shows is what the run's clients hold, and its figures are what they say."""
+"""`seedbus partition`: it shows the data that the run's clients hold, and its figures are correct."""
 
 from __future__ import annotations
 

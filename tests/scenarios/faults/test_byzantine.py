@@ -1,4 +1,4 @@
-"""Byzantine clients: their reports, the same reports in every process, and the refusal of invalid scalars."""
+"""Byzantine clients: their reports, which are the same in every process, and the refusal of invalid scalars."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def log(length: int) -> list[Any]:
 
 
 def report_of(hosted: Followers, client: int, round: int) -> Any:
-    """The scalars of a client's report in a round, at the version of that number."""
+    """Return the scalars of a client's report in a round whose base version equals the round's number."""
     plan = ALGORITHM.plan(round, round, of_directions(SEED, round))
     missed = log(round)[hosted.host.replicas.version(client) :]
     (answer,) = hosted.handle(encode(messages.pack_plan(ALGORITHM, client, plan, missed)[0])[0])
@@ -209,7 +209,7 @@ def hash_of(results: Results) -> str:
 def test_a_refused_report_has_the_effect_of_a_lost_one(
     tmp_path: Path, algorithm: dict[str, Any], attack: str, reason: str
 ) -> None:
-    """The model has the bits of a run in which the Byzantine clients' reports are lost."""
+    """The model is bit-identical to that of a run in which the Byzantine clients' reports are lost."""
     whose = {"clients": [1, 4], "at_round": 3}
     lying = [{"fault": "byzantine", "attack": attack, **whose}]
     losing = [{"fault": "drop", "direction": "up", "kind": "report", **whose}]

@@ -1,4 +1,4 @@
-"""The contract of every fault. A new fault joins this suite with its cases in fault_cases."""
+"""The contract of every fault. These tests run on a new fault once its cases are added to `fault_cases`."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ def _ended(text: str) -> Outcome:
 
 
 def ended(what: Scenario) -> Outcome:
-    """How a run in memory ends."""
+    """Return the outcome of an in-memory run."""
     return _ended(json.dumps(what.resolved()))
 
 
 def faultless(case: str) -> Outcome:
-    """How the run ends in which a fault's cases are tested, without it."""
+    """Return the outcome of the run that tests a fault's cases, without the fault."""
     return ended(world([], **CASES[case].world))
 
 
 def without_counts(outcome: Outcome) -> Outcome:
-    """All but what the faults say that they did."""
+    """Return the outcome without the faults' own counts."""
     summary, lines = outcome
     return {name: value for name, value in summary.items() if name != "faults"}, lines
 

@@ -1,4 +1,4 @@
-"""Faults of clients and their links: computed by hand, or by frequency where they are drawn."""
+"""Faults of clients and their links, against results computed by hand or, if drawn, expected frequencies."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from seedbus.scenarios.faults.dropout import Dropout
 from seedbus.scenarios.faults.duplicate import Duplicate
 from seedbus.scenarios.faults.straggler import Straggler
 
-BIT_MS = 117  # the size of a payload whose whole frame takes 1 ms at 1 Mbit/s
-WORK = Compute(evaluation=Constant(value=0.001))  # a millisecond for one evaluation
+BIT_MS = 117  # payload size in bytes such that the whole frame takes 1 ms at 1 Mbit/s
+WORK = Compute(evaluation=Constant(value=0.001))  # 1 ms per evaluation
 
 
 def arrivals(harness: Harness, *envelopes: Any) -> list[int]:
@@ -72,7 +72,7 @@ def test_messages_queue_on_a_narrow_link() -> None:
     assert arrivals(harness, *(plan(1, round, size=BIT_MS) for round in range(3))) == [MS, 2 * MS, 3 * MS]
 
 
-# -- a link that all share
+# -- a link shared by all clients
 
 
 def test_a_shared_link_is_granted_in_the_order_of_sending() -> None:

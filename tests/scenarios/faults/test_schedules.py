@@ -44,7 +44,7 @@ def schedule(fault: AvailabilityFault, clients: int = CLIENTS, seed: int = 3) ->
 
 
 def absences(fault: AvailabilityFault, moments: Sequence[tuple[int, int]], clients: int = CLIENTS) -> list[set[int]]:
-    """Return the clients that are away at each of the moments, (round, ns) ascending."""
+    """Return the clients that are away at each moment; moments are (round, ns), ascending."""
     schedule_, away = schedule(fault, clients), []
     for round, now_ns in moments:
         schedule_.advance(round, now_ns)
@@ -154,7 +154,7 @@ def test_churn_stays_and_is_away_as_long_as_its_distributions_say() -> None:
     for is_away, mean_s in ((False, 30.0), (True, 10.0)):
         times = [each / SECOND for each in lasted[is_away]]
         assert len(times) > 20_000
-        # the last spell of each, which is cut off, is among the longer ones: a bias of about mean/horizon
+        # Each client's last spell is cut off and omitted. Such spells tend to be long: a bias of about mean/horizon.
         assert sum(times) / len(times) == pytest.approx(mean_s, rel=0.05)
         assert sum(time > mean_s for time in times) / len(times) == pytest.approx(math.exp(-1), abs=0.02)
 

@@ -1,4 +1,4 @@
-"""Traces: files with the availability of clients."""
+"""Traces: files that list when clients are available."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from seedbus.scenarios.reporting.results import RESULTS, Results
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Results]:
-    """Two seeds of one scenario, another that is measured at other rounds, and a task of another kind."""
+    """Run two seeds of one scenario, a scenario evaluated at other rounds, and one with another kind of task."""
     folder = tmp_path_factory.mktemp("runs")
     hiso = scenario(name="hiso", algorithm=HISO, evaluation={"every": 4}, stop={"rounds": 8})
     softmax = scenario(name="digits", task={"name": "digits", "model": "softmax"}, stop={"rounds": 5})
@@ -41,7 +41,7 @@ def of(runs: dict[str, Results], *names: str, **options: Any) -> Comparison:
 
 
 def unfinished(values: list[float | None], name: str = "accuracy") -> Run:
-    """A run that is not finished, measured at x₀ and after every ten rounds; each round sends a byte up, two down."""
+    """Return an unfinished run, evaluated at x₀ and every ten rounds; each round sends 1 byte up and 2 bytes down."""
     lines = [
         {"round": 10 * n - 1 if n else 0, "version": 10 * n, "time_s": float(n), name: value}
         | {"bytes_up": 10 * n, "bytes_down": 20 * n}
@@ -53,7 +53,7 @@ def unfinished(values: list[float | None], name: str = "accuracy") -> Run:
 def test_a_target_is_met_by_the_moving_average_and_not_by_one_value() -> None:
     run = unfinished([0.0, 1.0, 1.0, 1.0, 1.0])
     assert run.rounds == [0, 10, 20, 30, 40]
-    figures = run.figures("accuracy", 0.88, [])  # averages: 1 − 0.9^10 and so on: 0, 0.651, 0.878, 0.958, …
+    figures = run.figures("accuracy", 0.88, [])  # averages 1 − 0.9^n at n = 0, 10, …: 0, 0.651, 0.878, 0.958, …
     assert (figures["rounds_to_target"], figures["bytes_to_target"]) == (30, 90)
     assert run.figures("accuracy", 0.99, [])["rounds_to_target"] is None
     falling = unfinished([1.0, 0.0, 0.0], "loss").figures("loss", 0.9, [])
@@ -61,15 +61,15 @@ def test_a_target_is_met_by_the_moving_average_and_not_by_one_value() -> None:
 
 
 def test_the_average_forgets_with_rounds_and_not_with_evaluations() -> None:
-    """Steady values give the same average whether they are measured after each round or after each fifth."""
+    """Constant values give the same average whether they are measured every round or every fifth round."""
 
     def lines(every: int) -> list[dict[str, Any]]:
         return [{"round": max(n - 1, 0), "version": n, "accuracy": 0.8 if n else 0.0} for n in range(0, 21, every)]
 
     often, seldom = averages(lines(1), "accuracy"), averages(lines(5), "accuracy")
     assert often[::5] == pytest.approx(seldom, rel=1e-12)
-    assert often[:3] == pytest.approx([0, 0.08, 0.152])  # 0.9 of what was, 0.1 of the new
-    assert averages([*lines(5), *lines(10)], "accuracy")[-1] == seldom[-1]  # what comes late was overtaken
+    assert often[:3] == pytest.approx([0, 0.08, 0.152])  # 0.9 · old average + 0.1 · new value
+    assert averages([*lines(5), *lines(10)], "accuracy")[-1] == seldom[-1]  # values older than the newest are ignored
 
 
 def test_what_is_not_finite_meets_no_target_and_is_not_the_best() -> None:
@@ -110,7 +110,7 @@ def test_seeds_are_one_row_with_the_figures_of_their_folders(runs: dict[str, Res
         "simulated_s": [each.summary["simulated_s"] for each in both],
         "wall_s": [each.summary["wall_s"] for each in both],
         "rounds": [20, 20],
-        "evaluations": [20 * 3 * 4] * 2,  # rounds, cohort, three perturbations and the point itself
+        "evaluations": [20 * 3 * 4] * 2,  # rounds · cohort · (three perturbations and the unperturbed point)
     }
     for name, values in wanted.items():
         spread = seeds.figures[name]

@@ -1,4 +1,4 @@
-"""Log lines about strangers: a short burst, then one line a second, and a count of the rest."""
+"""Log lines about unregistered peers: a short burst, then one line per second, and a count of the rest."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from seedbus.scenarios.running.recording import LOG, MAX_REFUSALS, Recorder
 
 
 class Hand:
-    """A clock that the test sets."""
+    """A clock set by the test, in seconds."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -29,7 +29,7 @@ class Hand:
 
 
 def admitted(limit: RateLimit, event: str, times: int = 1) -> list[str]:
-    """The events that are written, counts as `N more`."""
+    """Return the events that are written; a count of omitted events is `N more`."""
     return [
         f"{facts['count']} more" if name == "omitted" else name
         for _ in range(times)
@@ -56,7 +56,7 @@ def test_a_thousand_honest_processes_that_join_and_leave_are_all_logged() -> Non
 
 
 def flood(watcher: Any, times: int) -> None:
-    """Strangers that take an offer and say farewell, in words of their own; each from a port of its own."""
+    """Report peers that leave or are refused, each with markup in its text and a port of its own."""
     words = "[/b]\x1b]0;title\x07" * 500
     for number in range(times):
         watcher.noted("gone", host=-3, clients="clients " + "1, " * 5000, why=f"127.0.0.1:{number}: {words}")

@@ -39,7 +39,7 @@ def text_of(results: Results) -> str:
 
 
 def figures(html: str) -> dict[str, Xml.Element]:
-    """title → the plot, parsed."""
+    """Return the parsed plots of a page, by title."""
     elements = [Xml.fromstring(text) for text in re.findall(r"<figure>.*?</figure>", html, re.DOTALL)]
     return {str(figure.findtext("figcaption")): figure for figure in elements}
 
@@ -115,7 +115,7 @@ def test_what_is_not_finite_leaves_a_gap() -> None:
     y = [1.0, 2.0, float("nan"), 3.0, float("inf"), 4.0, 5.0]
     figure = figures(lines("t", "x", "y", [Line("a", range(7), y)]))["t"]
     assert [line.attrib["points"].count(",") for line in figure.iter("polyline")] == [2, 2]
-    assert len(list(figure.iter("circle"))) == 1  # a point alone is a line that would not be seen
+    assert len(list(figure.iter("circle"))) == 1  # a circle marks an isolated point, which a line would not show
 
 
 @pytest.mark.parametrize("values", [[], [float("nan")], [0.0], [7.0, 7.0], [-3.0, -3.0], [1e-9, 2e-9], [1e300, -1e300]])

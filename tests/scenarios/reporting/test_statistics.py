@@ -1,4 +1,4 @@
-"""Statistics of clients and rounds, against ledgers small enough to count by hand, and against whole runs."""
+"""Statistics of clients and rounds, against ledgers counted by hand and against whole runs."""
 
 from __future__ import annotations
 
@@ -51,19 +51,19 @@ def columns(rows: list[Row]) -> Columns:
 
 
 def by_hand() -> tuple[Columns, RoundTable]:
-    """Five clients; client 4 is never asked, client 3 never heard.
+    """Return the ledger and rounds of five clients. Client 4 is never asked; no report of client 3 arrives.
 
-    round 0 (0 to 4 s)   asks 0 1 2 3   heard at 1, 2 and 4 s from 0, 1, 2; closed by the last; makes commit 1
-    round 1 (4 to 14 s)  asks 0 3       nobody in time: closed by its deadline, no commit
-    round 2 (14 to 20 s) asks 1 2       1 at 15, and at 16 the late report of 0 for round 1 (no commit since);
-                                        2 is lost; the deadline closes it; commit 2
+    round 0 (0 to 4 s)   asks 0 1 2 3   reports of 0, 1, 2 arrive at 1, 2, 4 s; the last closes the round; commit 1
+    round 1 (4 to 14 s)  asks 0 3       no report arrives in time; the deadline closes the round; no commit
+    round 2 (14 to 20 s) asks 1 2       report of 1 at 15 s; late report of 0 for round 1 at 16 s (no commit since);
+                                        report of 2 is lost; the deadline closes the round; commit 2
     """
     rows = [
         *(plan(0, client) for client in range(4)),
         report(0, 2, 4),
         report(0, 0, 1),
         report(0, 1, 2),
-        report(0, 1, 3),  # a copy
+        report(0, 1, 3),  # a duplicate
         report(0, 3, 0, Fate.DROPPED),
         *(plan(1, client) for client in (0, 3)),
         *(plan(2, client) for client in (1, 2)),
@@ -88,10 +88,10 @@ def by_hand() -> tuple[Columns, RoundTable]:
 def test_a_table_of_clients_counted_by_hand() -> None:
     table = {name: column.tolist() for name, column in table_of(*by_hand()).items()}
     assert table["asked"] == [2, 2, 2, 2, 0]
-    assert table["answered"] == [2, 2, 1, 0, 0]  # the copy is no second answer
+    assert table["answered"] == [2, 2, 1, 0, 0]  # the duplicate does not count as a second answer
     assert table["counted"] == [2, 2, 1, 0, 0] and table["late"] == [1, 0, 0, 0, 0]
     assert table["lag_mean"] == [0, 0, 0, 0.5, -1] and table["lag_max"] == [0, 0, 0, 1, -1]
-    assert table["bytes_up"] == [24, 36, 24, 12, 0]  # 6 + 14 − 8 a report, lost ones and copies too
+    assert table["bytes_up"] == [24, 36, 24, 12, 0]  # 6 + 14 − 8 bytes per report, including lost ones and duplicates
     assert table["bytes_down"] == [200, 200, 200, 200, 0]
     assert table["catchup_bytes"] == [100, 100, 100, 100, 0] and table["replayed"] == [0] * 5
     assert table["last_heard_s"][:3] == [16, 15, 4] and np.isnan(table["last_heard_s"][3:]).all()
@@ -103,7 +103,7 @@ def test_a_summary_counted_by_hand() -> None:
     assert (participation["clients"], participation["heard"], participation["heard_share"]) == (5, 3, 0.6)
     assert participation["asked"] == {"min": 0, "mean": 1.6, "median": 2.0, "p95": 2, "max": 2, "total": 8}
     assert participation["counted"] == {"min": 0, "mean": 1.0, "median": 1.0, "p95": 2, "max": 2, "total": 5}
-    # |differences| of (0, 0, 1, 2, 2) over all ordered pairs: 24; Gini = 24 / (2 · 5² · mean)
+    # The absolute differences of (0, 0, 1, 2, 2) over all ordered pairs sum to 24; Gini = 24 / (2 · 5² · mean).
     assert participation["gini"] == pytest.approx(24 / 50)
     assert described["lag"] == {
         "min": 0, "mean": 0.125, "median": 0.0, "p95": 1, "max": 1, "histogram": {"0": 7, "1": 1},
@@ -112,7 +112,7 @@ def test_a_summary_counted_by_hand() -> None:
     assert described["round_times"] == {
         "min_s": 4.0, "mean_s": pytest.approx(20 / 3), "median_s": 6.0, "p95_s": 10.0, "max_s": 10.0, "total_s": 20.0,
         "at_deadline": 2, "without_commit": 1, "without_commit_s": 10.0,
-        # round 0 from the second of three reports (2 s) to 4 s; round 2 from its only one (15 s) to 20 s
+        # Round 0: from the second of three reports (2 s) to 4 s. Round 2: from its only report (15 s) to 20 s.
         "stragglers_s": 7.0, "stragglers_share": 0.35,
     }  # fmt: skip
 
@@ -123,14 +123,14 @@ def test_an_old_report_is_as_stale_as_the_commits_made_since() -> None:
         StoredRound(1, 2, [0], [0], RoundRecord(S, 2 * S, False, [0], [(1, [1])]).pack(), ["commit"]),
         StoredRound(
             2, 2, [0], [0], RoundRecord(2 * S, 3 * S, False, [0]).pack(), None
-        ),  # in time, and counted in no commit
+        ),  # the report is in time, but no commit counts it
     ]
     described = describe(columns([]), RoundTable.of(rounds, 2), 3.0)
     assert described["staleness"] | {"median": 0} == {
         "min": 0, "mean": pytest.approx(1 / 3), "median": 0, "p95": 1, "max": 1, "late": 1, "late_share": 1 / 3,
     }  # fmt: skip
     assert described["participation"]["counted"]["total"] == 3
-    assert described["round_times"]["stragglers_s"] == 0.0  # the ledger tells of no arrival
+    assert described["round_times"]["stragglers_s"] == 0.0  # the ledger records no arrival
 
 
 def test_nothing_at_all_is_described_with_zeros() -> None:
@@ -176,7 +176,7 @@ def test_a_whole_run_agrees_with_its_own_messages(tmp_path: Path) -> None:
     assert (clients["bytes_up"].sum(), clients["bytes_down"].sum()) == (
         traffic["up"]["bytes"], traffic["down"]["bytes"],
     )  # fmt: skip
-    # a plan of this family has its own seed, and one for each commit that its client had missed
+    # A plan of this family carries its own seed and one seed per commit that its client missed.
     assert results.history.lags.sum() == (plans["seeds"] - 1).sum() == clients["lag_mean"] @ clients["asked"]
     assert summary["lag"]["max"] == (plans["seeds"] - 1).max() > 0
     times = summary["round_times"]
@@ -234,4 +234,4 @@ def test_a_hundred_thousand_clients_and_two_million_messages_take_seconds() -> N
     described = describe(table, RoundTable.of(stored, clients), float(rounds))
     assert described["participation"]["answered"]["min"] == rounds
     assert described["round_times"]["stragglers_share"] == pytest.approx(0.5, abs=0.01)
-    assert wall_seconds() - began < 30  # a few; two cores may be shared
+    assert wall_seconds() - began < 30  # it takes a few seconds; the limit allows for a shared machine

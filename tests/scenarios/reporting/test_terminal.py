@@ -1,4 +1,4 @@
-"""Input from peers, files and users appears in the terminal, the log and the page as plain text only."""
+"""Input from peers, files and users appears in the terminal, the log and the page only as plain text."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def is_clean(text: str) -> bool:
 
 
 def assert_plain(result: CommandResult) -> None:
-    """One sentence or a clean result; a bug of ours would have another exit code, or be raised."""
+    """Assert one sentence or a clean result; a bug in Seedbus would exit with another code or raise."""
     assert is_clean(result.out) and is_clean(result.err)
     assert result.code in set(Exit) - {Exit.BUG}
     assert result.code in (Exit.OK, Exit.MISSED) or result.err.startswith(("seedbus: ", "round "))
@@ -76,7 +76,7 @@ def test_no_odd_text_on_the_command_line_ends_in_a_traceback(seedbus: Command, o
         ("server", "small.yaml", "--bind", odd),
         (odd,),
     ):
-        if all(arguments):  # without an argument the command shows its help
+        if all(arguments):  # an empty argument makes the command show its help
             assert_plain(seedbus(*arguments))
 
 
@@ -104,7 +104,7 @@ def test_nothing_but_the_terminal_module_makes_a_console_or_prints_sentences() -
             assert not re.search(r"\bConsole\(|[^.]\bprint\(|echo\(f|\berr=True", file.read_text("utf-8")), file
 
 
-# an evaluator that says what nobody asked
+# an evaluator that reports unknown metrics
 
 
 @pytest.mark.parametrize("name", ["event", "self", "method_name", "[/nope]", "\x1b]0;title\x07"])
@@ -113,12 +113,12 @@ def test_a_metric_that_no_scenario_knows_is_refused_and_the_run_goes_on(
 ) -> None:
     problem = type(Quadratic().bind(seed=1, clients=2, partition=scenario().partition))
     monkeypatch.setattr(problem, "evaluate", lambda self, x, split: {"loss": 0.5, "gap": 0.5, name: 0.999})
-    target = "{metric: gap, value: 1, direction: below}"  # which the first of these would have met
+    target = "{metric: gap, value: 1, direction: below}"  # the first evaluation would have met it
     ran = seedbus("run", "small.yaml", "--out", "run", "--set", f"stop.target={target}")
     assert_plain(ran)
     results = Results.read(Path("run"))
     assert results.summary["rounds"] == 5 and results.lines == [] and results.summary["metrics"] == {}
-    assert results.summary["refusals"] == {"bad-payload": {str(EVALUATOR): 2}}  # of x₀, and of the end
+    assert results.summary["refusals"] == {"bad-payload": {str(EVALUATOR): 2}}  # the evaluations at x₀ and at the end
     lines = [json.loads(line) for line in Path("run/log.jsonl").read_text().splitlines()]
     assert [line["reason"] for line in lines if line["event"] == "refused"] == ["bad-payload"] * 2
 
@@ -144,7 +144,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Results:
 
 
 def places(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Every (container, key) in a document."""
+    """Yield every (container, key) in a document."""
     if isinstance(value, (dict, list)):
         for key in list(value) if isinstance(value, dict) else range(len(value)):
             yield value, key

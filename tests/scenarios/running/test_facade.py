@@ -80,7 +80,7 @@ def test_a_folder_may_be_given_as_text(tmp_path: Path, what: Scenario) -> None:
 
 
 async def test_a_run_works_where_a_loop_is_running_already(tmp_path: Path, what: Scenario) -> None:
-    """As in Jupyter: the run is a call like any other, and the notebook's loop goes on after it."""
+    """In a running event loop, as in Jupyter, a run is an ordinary call and the loop continues after it."""
     ticks: list[int] = []
 
     async def tick() -> None:

@@ -1,4 +1,4 @@
-"""`expect:` in a scenario: accepted fields, the values found, and runs that miss their expectations."""
+"""`expect:` in a scenario: accepted fields, measured values, and runs that miss their expectations."""
 
 from __future__ import annotations
 
@@ -191,8 +191,8 @@ def test_what_is_not_finite_is_missed_and_judged_alike_by_a_finished_run(
 
 
 def test_the_reasons_that_may_be_expected_are_those_that_there_are() -> None:
-    """Every literal word that a member's message is refused for, in the source."""
-    reasons = {"bad-join", "selftest", "losses", "x0"} | DECLINES  # all but the first are the names of proofs
+    """The source is searched for every literal reason that refuses a member's message."""
+    reasons = {"bad-join", "selftest", "losses", "x0"} | DECLINES  # all but bad-join are names of proofs
     for path in [*(ROOT / "agents").rglob("*.py"), *(ROOT / "algorithms").rglob("*.py")]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call):

@@ -1,4 +1,4 @@
-"""The scenarios of the library: each loads, and the quickstart's totals are unchanged."""
+"""The library's scenarios: each loads, and the quickstart's totals are unchanged."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_papers_setting_has_the_papers_numbers(name: str) -> None:
 
 
 def test_the_quickstart_sends_exactly_what_it_sent_in_earlier_versions(tmp_path: Path) -> None:
-    """Golden totals: any change of envelope, draws, cohorts or catch-up shows here. Values may differ by machine."""
+    """Golden totals: any change of envelope, draws, cohorts or catch-up shows here. Metrics may differ by machine."""
     results = run(load("quickstart", ["stop.rounds=60"]), tmp_path / "run")
     traffic = results.summary["traffic"]
     actual = {name: (kind["messages"], kind["bytes"]) for name, kind in traffic["by_kind"].items()}
@@ -99,12 +99,12 @@ COMBINED = {f"fashion/fedacg-{other}": ["fedacg", other] for other in ("fedmlb",
 
 
 def _learns(algorithm: type[FedAvg]) -> bool:
-    """Whether by backpropagation: what estimates gradients otherwise has settings of its own."""
+    """Return whether the algorithm uses backpropagation; other gradient estimates have settings of their own."""
     return algorithm.method is None or algorithm.method.estimate is Method.estimate
 
 
 def test_every_dense_algorithm_that_backpropagates_has_a_scenario_and_all_have_one_setting() -> None:
-    """So that `seedbus compare` shows what the method does, and nothing else."""
+    """With equal settings, `seedbus compare` shows the effect of the method alone."""
     kinds = {name: kind for name, kind in algorithms().items() if issubclass(kind, FedAvg) and _learns(kind)}
     alike = {f"fashion/{name}": [name] for name in kinds} | COMBINED
     assert alike.keys() <= set(FASHION)

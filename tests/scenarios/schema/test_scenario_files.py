@@ -1,4 +1,4 @@
-"""Scenario files: what is accepted, and the one sentence that every mistake gets."""
+"""Scenario files: accepted values, and the one sentence for every mistake."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from seedbus.scenarios.schema.yaml_text import dump
 
 
 def refusal(source: Any, *settings: str) -> str:
-    """The sentences of a refused scenario, without the file and the settings that they all begin with."""
+    """Return the sentences of a refused scenario, without the file and settings that each begins with."""
     with pytest.raises(ScenarioError) as raised:
         load(source, list(settings))
     for problem in str(raised.value).splitlines():
@@ -92,7 +92,7 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
         ("stop.target={value: 1, drection: above}", "stop.target.drection: no such field; did you mean direction?"),
         ("stop.x=3", "stop.x: no such field; there are rounds, target, bytes"),
         ("stop={rounds: 3, 7: 1}", "stop.7: no such field; there are rounds, target, bytes"),
-        # names that are not known
+        # unknown names
         ("algorithm.name=decomlf", 'algorithm.name: "decomlf" is not known; did you mean decomfl?'),
         ("algorithm.name=sgd", 'algorithm.name: "sgd" is not known; there are ' + ", ".join(algorithms())),
         ("algorithm.name=3", f"algorithm.name: 3 is not known; there are {', '.join(algorithms())}"),
@@ -116,7 +116,7 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
             "network.latency.distribution=lognorml",
             'network.latency.distribution: "lognorml" is not known; did you mean lognormal?',
         ),
-        # what is missing
+        # missing fields
         ("stop={}", "stop.rounds: this field is required (rounds attempted at most)"),
         ("algorithm={}", "algorithm.name: this field is required; there are " + ", ".join(algorithms())),
         ("algorithm={name: hiso, clip: [2]}", "algorithm.clip.1: this field is required"),
@@ -132,7 +132,7 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
                 ("{0: 0.1, -5: 0.2}", '{"0": 0.1, "-5": 0.2}'),
             )
         ),
-        # what does not go together
+        # fields that contradict each other
         ("participation.cohort=5", "participation: cohort (5) is larger than clients (4)"),
         ("participation.quorum=3", "participation: quorum (3) is larger than the cohort (2)"),
         ("participation.fraction=0.5", "participation: give cohort or fraction, not both"),

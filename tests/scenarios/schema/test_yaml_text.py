@@ -1,4 +1,4 @@
-"""YAML, strict and plain: what is refused with its line, and that nothing changes on the way out and in."""
+"""Strict, plain YAML: refusals name the line, and a dumped value is read back unchanged."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_what_is_dumped_is_read_back_alike(value: Any) -> None:
 )
 def test_text_that_looks_like_something_else_stays_text_in_every_reader(text: str) -> None:
     assert parse(dump({"value": text})) == {"value": text}
-    if text != "1e5":  # YAML 1.1 takes a number only with a point
+    if text != "1e5":  # YAML 1.1 needs a decimal point in such a number
         assert yaml.safe_load(dump({"value": text})) == {"value": text}
 
 

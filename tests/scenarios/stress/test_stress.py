@@ -50,7 +50,7 @@ def test_every_algorithm_that_needs_no_network_is_drawn() -> None:
 
 
 def hostile_seeds(most: int) -> list[int]:
-    """The first seeds whose clients break the protocol."""
+    """Return the first `most` seeds whose clients break the protocol."""
     seeds = (seed for seed in range(1000) if any(fault["fault"] == "hostile" for fault in document(seed)["faults"]))
     return list(itertools.islice(seeds, most))
 
@@ -82,7 +82,7 @@ def test_the_invariants_hold_for_five_thousand_seeds(tmp_path: Path) -> None:
 
 
 def first_failure(tmp_path: Path) -> Any:
-    """The first failure of the first seeds."""
+    """Return the first failure among the first 40 seeds, or None."""
     return next((verdict for verdict in (examine(seed, tmp_path) for seed in range(40)) if verdict.problem), None)
 
 
@@ -119,7 +119,7 @@ def test_a_state_that_a_resumed_run_forgets_is_found(tmp_path: Path, monkeypatch
 
 
 def first_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Of the first seeds whose clients break the protocol."""
+    """Return the first problem among the first 20 seeds whose clients break the protocol, or an empty string."""
     monkeypatch.setattr("seedbus.scenarios.stress.stress.shrink", lambda failing, still_fails: failing)
     monkeypatch.setattr("seedbus.scenarios.stress.stress.DECEIVED_EVERY", 2**40)
     problems = (examine(seed, tmp_path).problem for seed in hostile_seeds(20))
@@ -211,13 +211,13 @@ def test_a_run_that_hangs_is_a_failure_that_is_told(tmp_path: Path, monkeypatch:
 
 
 def marked(mark: bytes) -> list[int]:
-    """The processes that live and have this in their environment."""
+    """Return the ids of the live processes that have this mark in their environment."""
     first_failure = []
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:
             if mark in path.read_bytes() and is_alive(int(path.parent.name)):
                 first_failure.append(int(path.parent.name))
-        except OSError:  # it is gone, or another user's
+        except OSError:  # the process has ended or belongs to another user
             pass
     return first_failure
 
@@ -228,7 +228,7 @@ def test_no_process_of_the_command_outlives_it(tmp_path: Path, by: signal.Signal
     mark = f"STRESS_TEST={tmp_path}"
     environment: dict[str, Any] = {**os.environ, "STRESS_TEST": str(tmp_path), "TMPDIR": str(tmp_path)}
     command = seedbus("stress", "--minutes", 10, "--workers", 2, env=environment)
-    wait_for(lambda: any(tmp_path.rglob("run")))  # a scenario is under way
+    wait_for(lambda: any(tmp_path.rglob("run")))  # a scenario is running
     assert len(marked(mark.encode())) >= 2
     kill(command.pid, by)
     output, errors = command.communicate(timeout=10)

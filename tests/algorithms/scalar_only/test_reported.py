@@ -1,4 +1,4 @@
-"""What a client reports of its scalars is what it goes on from, and what everybody replays."""
+"""What a client reports of its scalars is what its own next step starts from, and what every replica folds."""
 
 from __future__ import annotations
 
@@ -13,22 +13,51 @@ from worlds import scenario
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
 from seedbus.scenarios.running.run import run
 
+DIMENSION = 37
 
-@pytest.mark.parametrize("local_steps", [1, 3])
-def test_a_run_that_reports_signs_alone_replays_to_the_bit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, local_steps: int
+
+class Slope:
+    """A linear loss, which keeps the points at which it was taken."""
+
+    def __init__(self) -> None:
+        self.point = np.zeros(DIMENSION, np.float32)
+        self.points: list[Any] = []
+
+    def loss(self, step: int) -> float:
+        self.points.append((step, self.point.copy()))
+        return float(np.arange(DIMENSION) @ self.point.astype(np.float64))
+
+
+def test_every_step_reports_signs_and_a_step_starts_where_the_reported_ones_lead(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    reported: list[list[float]] = []
+    algorithm = DeComFL(perturbations=2, local_steps=3, learning_rate=0.5).sized(DIMENSION)
+    replica, plan = algorithm.replica(np.ones(DIMENSION, np.float32)), algorithm.plan(0, 0, 7)
 
+    def report(reported: Any) -> tuple[Any, list[Any]]:
+        monkeypatch.setattr(DeComFL, "reported", reported)
+        slope = Slope()
+        scalars, _ = algorithm.local(replica, None, plan, slope)
+        starts = [next(point for taken, point in slope.points if taken == step) for step in range(3)]
+        return scalars, starts
+
+    signs, moved = report(lambda self, scalars: list(np.sign(scalars)))
+    assert set(np.unique(signs)) == {-1.0, 1.0} and signs.shape == (3, 2)
+    assert not np.array_equal(moved[0], moved[1]) and not np.array_equal(moved[1], moved[2])
+    nothing, unmoved = report(lambda self, scalars: [0.0] * len(scalars))
+    assert not nothing.any() and all(np.array_equal(start, unmoved[0]) for start in unmoved)
+
+
+def test_a_run_that_reports_signs_alone_has_replicas_that_agree_to_the_bit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def signs(self: Any, scalars: Sequence[float]) -> Sequence[float]:
-        reported.append(list(np.sign(scalars)))
-        return reported[-1]
+        return list(np.sign(scalars))
 
-    algorithm = {"name": "decomfl", "perturbations": 2, "local_steps": local_steps, "learning_rate": 0.01}
+    algorithm = {"name": "decomfl", "perturbations": 2, "local_steps": 3, "learning_rate": 0.01}
     what = scenario(algorithm=algorithm, verify=True, stop={"rounds": 8})
     plain = run(what, tmp_path / "plain").summary
-    monkeypatch.setattr(DeComFL, "reported", signs, raising=False)
+    monkeypatch.setattr(DeComFL, "reported", signs)
     summary = run(what, tmp_path / "signs").summary
     assert not summary["refusals"] and summary["version"] == 8, "replicas that differ would be refused as diverged"
     assert summary["digest"] != plain["digest"]
-    assert reported and all(set(each) <= {-1.0, 0.0, 1.0} for each in reported)

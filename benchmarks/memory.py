@@ -115,10 +115,10 @@ class Party:
     def __init__(self, folder: Path, case: Case, revert: str, size: int) -> None:
         from seedbus.models import Iid
         from seedbus.models.tasks.language_model import LanguageModel
-        from seedbus.scenarios.schema.discovery import algorithms
+        from seedbus.scenarios.schema.discovery import ALGORITHMS
 
         made = {} if revert == "gradient" else {"revert": revert}
-        described: Any = algorithms()[case.algorithm["name"]]
+        described: Any = ALGORITHMS.all()[case.algorithm["name"]]
         self.algorithm = described.model_validate(case.algorithm | made)
         task = LanguageModel(model=str(folder), data=str(folder), batch_size=size, validation=0)
         self.problem: Any = task.bind(seed=0, clients=len(CLIENTS), partition=Iid())

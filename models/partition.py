@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field
 
-from seedbus.discovery import discover
+from seedbus.discovery import Variants
 from seedbus.models.errors import DataError
 
 Indices = NDArray[np.int64]
@@ -73,9 +73,7 @@ class Partition(BaseModel, frozen=True, extra="forbid"):
         return ""
 
 
-def partitions() -> dict[str, type[Partition]]:
-    """Return every partition of `models/partitions` by its kind in a scenario, sorted."""
-    return discover("seedbus.models.partitions", "kind")
+PARTITIONS = Variants("partition", "kind", "seedbus.models.partitions", Partition)
 
 
 def divide(partition: Partition, samples: Divisible, clients: int, seed: int) -> list[Indices]:
@@ -98,7 +96,7 @@ def divide(partition: Partition, samples: Divisible, clients: int, seed: int) ->
 
 def without_owners() -> str:
     """Return the kinds that divide samples of nobody, as words of a sentence."""
-    kinds = [kind for kind, each in partitions().items() if each.by != "owners"]
+    kinds = [kind for kind, each in PARTITIONS.all().items() if each.by != "owners"]
     return f"{', '.join(kinds[:-1])} or {kinds[-1]}"
 
 

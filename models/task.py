@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field
 
-from seedbus.discovery import discover
+from seedbus.discovery import Variants
 from seedbus.models.errors import DataError
 from seedbus.models.partition import Division, Partition
 from seedbus.vector import Vector as Vector
@@ -139,9 +139,7 @@ class Task(BaseModel, frozen=True, extra="forbid"):
         """
 
 
-def tasks() -> dict[str, type[Task]]:
-    """Return every task of `models/tasks` by its name in a scenario, sorted."""
-    return discover("seedbus.models.tasks", "name")
+TASKS = Variants("task", "name", "seedbus.models.tasks", Task)
 
 
 def refuse_partition(task: str, partition: Partition) -> None:

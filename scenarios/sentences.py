@@ -5,10 +5,12 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
+
+from seedbus.discovery import Variants
 
 Path = tuple[int | str, ...]
 
@@ -143,7 +145,7 @@ def _models_at(location: Path, model: type[BaseModel]) -> list[type[BaseModel]]:
     for part in location:
         variants = [each for each in models if part in words_of(each)]
         fields = [each.model_fields[str(part)] for each in models if part in each.model_fields]
-        models = variants or [nested for field in fields for nested in models_in(field.annotation)] or models
+        models = variants or [nested for field in fields for nested in models_in(field)] or models
     return models
 
 
@@ -163,7 +165,7 @@ def expanded(value: Any, models: Sequence[type[BaseModel]]) -> Any:
         tag = next(iter(set.intersection(*tags)), None)
         return value if tag is None else {tag: value}
     fields = {key: [model.model_fields[key] for model in models if key in model.model_fields] for key in value}
-    nested = {key: [each for field in fields[key] for each in models_in(field.annotation)] for key in value}
+    nested = {key: [each for field in fields[key] for each in models_in(field)] for key in value}
     return {key: expanded(each, list(dict.fromkeys(nested[key]))) for key, each in value.items()}
 
 
@@ -173,12 +175,22 @@ def _is_tag(field: FieldInfo) -> bool:
     return get_origin(field.annotation) is Literal and len(words) == 1 and isinstance(words[0], str)
 
 
-def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
-    """Yield the models that a field with this annotation accepts."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+def models_in(field: FieldInfo) -> Iterator[type[BaseModel]]:
+    """Yield the models that a field accepts."""
+    return _models_in(field.annotation, field.metadata)
+
+
+def _models_in(annotation: Any, metadata: Iterable[Any] = ()) -> Iterator[type[BaseModel]]:
+    kinds = [each for each in metadata if isinstance(each, Variants)]
+    if kinds:
+        yield from kinds[0].all().values()
+    elif get_origin(annotation) is Annotated:
+        yield from _models_in(annotation.__origin__, annotation.__metadata__)
+    elif isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
-    for part in get_args(annotation):
-        yield from models_in(part)
+    else:
+        for part in get_args(annotation):
+            yield from _models_in(part)
 
 
 def words_of(model: type[BaseModel]) -> list[str]:

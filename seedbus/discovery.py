@@ -1,4 +1,7 @@
-"""Finds the classes in a folder's files: a new algorithm, method, task, fault or policy is a new file and nothing else.
+"""Finds the variants of each kind: a new algorithm, method, task, fault or policy is one new file and nothing else.
+
+A kind is a `Variants`: the classes of a folder of the package, and those of the plug-ins that were loaded. A field of a
+scenario that accepts any of them is annotated with it: `Annotated[Task, TASKS]`.
 
 This module stands below all layers and imports none of them but by name, when it is asked to look into one.
 """
@@ -7,46 +10,112 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from types import ModuleType
 from typing import Annotated, Any, Literal, Union
 
-from pydantic import BaseModel, BeforeValidator, Field
+from pydantic import BaseModel, BeforeValidator, Field, GetCoreSchemaHandler
+from pydantic_core import CoreSchema
 
 
-def discover(package_name: str, tag: str) -> dict[str, type[Any]]:
-    """Return the pydantic models that a package's modules define, by the default of their field `tag`, sorted.
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """A module from outside the package whose classes are variants.
 
-    Args:
-        package_name: dotted name of the package; its sub-packages are not searched.
-        tag: a field whose default is the model's name, a string; models without it are left out.
-    """
-    package = importlib.import_module(package_name)
-    models: dict[str, type[BaseModel]] = {}
-    for info in pkgutil.iter_modules(package.__path__, prefix=f"{package_name}."):
-        if info.ispkg:
-            continue
-        for value in vars(importlib.import_module(info.name)).values():
-            if isinstance(value, type) and issubclass(value, BaseModel) and value.__module__ == info.name:
-                field: Any = value.model_fields.get(tag)
-                if field is not None and isinstance(field.default, str):
-                    models[field.default] = value
-    return dict(sorted(models.items()))
-
-
-def choice(models: Mapping[str, type[Any]], tag: str) -> Any:
-    """Return the type of a field that holds one of these models.
-
-    The field also accepts a bare name, which stands for the model of that name with its defaults.
-
-    Args:
-        models: name → model, as from `discover`.
-        tag: the field of the models that holds their name.
+    Attributes:
+        name: by which scenarios name it.
+        source: its file or folder, for messages; "" if it has none.
+        digest: hexadecimal digest of its source.
+        classes: the models that it defines.
     """
 
-    def named(value: Any) -> Any:
-        return {tag: value} if isinstance(value, str) else value
+    name: str
+    source: str
+    digest: str
+    classes: Sequence[type[BaseModel]]
 
-    kinds = tuple(models.values())
-    model: Any = Annotated[Union[kinds], Field(discriminator=tag)] if len(kinds) > 1 else kinds[0]  # noqa: UP007
-    name: Any = Literal[tuple(models)]
-    return Annotated[model, BeforeValidator(named, json_schema_input_type=name | model)]
+
+def classes_in(module: ModuleType) -> list[type[BaseModel]]:
+    """Return the pydantic models that a module itself defines."""
+    values = [value for value in vars(module).values() if isinstance(value, type)]
+    return [each for each in values if issubclass(each, BaseModel) and each.__module__ == module.__name__]
+
+
+PLUGINS: dict[str, Plugin] = {}
+"""The plug-ins that this process has loaded, by name."""
+
+KINDS: list[Variants] = []
+"""All kinds of variants whose modules have been imported."""
+
+
+class Variants:
+    """The classes of one kind, by the names that select them in a scenario.
+
+    Attributes:
+        noun: what one of them is called in sentences.
+        tag: the field whose default, a string, is a class's name.
+        accepts: whether a class is one of them.
+    """
+
+    def __init__(
+        self,
+        noun: str,
+        tag: str,
+        package: str,
+        base: type[Any] | Callable[[type[Any]], bool],
+        *,
+        derived: Callable[[], Mapping[str, type[Any]]] | None = None,
+        is_short: bool = False,
+    ) -> None:
+        """Define a kind.
+
+        Args:
+            noun: what one of them is called in sentences.
+            tag: the field whose default is a class's name.
+            package: dotted name of the package or module in which the own ones are; sub-packages are not searched.
+            base: the class that all of them extend, or a function that tells whether a class is one of them.
+            derived: returns further classes by name, which are made from those of another kind.
+            is_short: whether a bare name stands for the class of that name with its defaults, also in Python.
+        """
+        self.noun, self.tag = noun, tag
+        self.accepts = (lambda each: issubclass(each, base)) if isinstance(base, type) else base
+        self._package, self._derived, self._is_short = package, derived, is_short
+        KINDS.append(self)
+
+    def all(self) -> dict[str, type[Any]]:
+        """Return all of them by name, sorted."""
+        derived = {} if self._derived is None else dict(self._derived())
+        loaded = {name: kind for plugin in PLUGINS.values() for name, kind in self.of(plugin).items()}
+        return dict(sorted((self._own | derived | loaded).items()))
+
+    def of(self, plugin: Plugin) -> dict[str, type[Any]]:
+        """Return those that a plug-in defines, by name."""
+        return dict(self._named(plugin.classes))
+
+    @cached_property
+    def _own(self) -> dict[str, type[Any]]:
+        package = importlib.import_module(self._package)
+        found = pkgutil.iter_modules(getattr(package, "__path__", []), prefix=f"{self._package}.")
+        modules = [package, *(importlib.import_module(info.name) for info in found if not info.ispkg)]
+        return dict(pair for module in modules for pair in self._named(classes_in(module)))
+
+    def _named(self, classes: Iterable[type[BaseModel]]) -> Iterator[tuple[str, type[Any]]]:
+        for each in classes:
+            named = each.model_fields.get(self.tag)
+            if named is not None and isinstance(named.default, str) and self.accepts(each):
+                yield named.default, each
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Return the schema of a field that holds one of them, in the place of the annotated base class's."""
+        models = self.all()
+        kinds = tuple(models.values())
+        model: Any = Annotated[Union[kinds], Field(discriminator=self.tag)] if len(kinds) > 1 else kinds[0]  # noqa: UP007
+        if self._is_short:
+            names: Any = Literal[tuple(models)]
+            model = Annotated[model, BeforeValidator(self._expanded, json_schema_input_type=names | model)]
+        return handler.generate_schema(model)
+
+    def _expanded(self, value: Any) -> Any:
+        return {self.tag: value} if isinstance(value, str) else value

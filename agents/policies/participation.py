@@ -9,20 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Union
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from seedbus.agents.policies.selection.known import Known
-from seedbus.agents.policies.selection.selection import Selection
+from seedbus.agents.policies.selection.selection import SELECTIONS, Selection
 from seedbus.agents.policies.selection.uniform import Uniform
-from seedbus.discovery import discover
 
-_POLICIES = discover("seedbus.agents.policies.selection", "policy")
-if TYPE_CHECKING:
-    AnySelection = Selection
-else:
-    AnySelection = Annotated[Union[tuple(_POLICIES.values())], Field(discriminator="policy")]  # noqa: UP007
+AnySelection = Annotated[Selection, SELECTIONS]
 LONGEST_S = 10**6
 
 

@@ -23,13 +23,14 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from statistics import median
-from typing import Annotated, Any, Literal, Union
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from seedbus.algorithms.aggregation import vectors
+from seedbus.discovery import Variants
 from seedbus.vector import Vector
 
 Matrix = NDArray[np.float64]
@@ -37,8 +38,12 @@ Row = NDArray[np.float64]
 TRIM = 0.2  # β if a scenario gives neither trim nor f
 
 
-class _Rule(BaseModel, ABC):
+class Rule(BaseModel, ABC):
+    """A rule is a frozen pydantic model with its name as `rule`."""
+
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    rule: str
 
     @property
     def fewest_reports(self) -> int:
@@ -62,7 +67,7 @@ class _Rule(BaseModel, ABC):
         """Combine model updates, float32 [d] each, into float64 [d]; otherwise like `combine`."""
 
 
-class Mean(_Rule):
+class Mean(Rule):
     """The mean: the best rule if all clients are honest; a single malicious client can move it anywhere."""
 
     rule: Literal["mean"] = "mean"
@@ -74,7 +79,7 @@ class Mean(_Rule):
         return vectors.average(updates), state
 
 
-class Median(_Rule):
+class Median(Rule):
     """The median of each value (Yin, Chen, Ramchandran, Bartlett 2018, arXiv:1803.01498, Algorithm 1, option I)."""
 
     rule: Literal["median"] = "median"
@@ -86,7 +91,7 @@ class Median(_Rule):
         return vectors.trimmed_average(updates, (len(updates) - 1) // 2), state
 
 
-class TrimmedMean(_Rule):
+class TrimmedMean(Rule):
     """The mean of each value without its largest and smallest (Yin et al. 2018, Algorithm 1, option II).
 
     With n reports, the share that is cut is rounded up to whole reports, so that malicious clients of at most that
@@ -123,7 +128,7 @@ class TrimmedMean(_Rule):
         return min(cut, (rows - 1) // 2)
 
 
-class Krum(_Rule):
+class Krum(Rule):
     """The report nearest to its neighbours (Blanchard, El Mhamdi, Guerraoui, Stainer 2017, arXiv:1703.02757).
 
     The score of each of n reports is the sum of its squared distances to the n − f − 2 nearest others. The `multi`
@@ -162,7 +167,7 @@ class Krum(_Rule):
         return sorted(sorted(range(rows), key=scores.__getitem__)[: min(self.multi, rows - malicious)])
 
 
-class Clipped(_Rule):
+class Clipped(Rule):
     """The mean of values clipped to ±τ, or of model updates clipped to the norm τ, where τ follows their usual size.
 
     Each commit stores one number, a quantile of its |g| or of its ‖Δ‖ before clipping. τ is the median of the last
@@ -218,11 +223,5 @@ def squared_distances(rows: Matrix) -> list[list[float]]:
     return distances
 
 
-def _named(value: Any) -> Any:
-    """A bare name stands for the rule of that name with its defaults."""
-    return {"rule": value} if isinstance(value, str) else value
-
-
-_Any = Annotated[Union[Mean, Median, TrimmedMean, Krum, Clipped], Field(discriminator="rule")]  # noqa: UP007
-_Name = Literal["mean", "median", "trimmed-mean", "krum", "clipped"]
-Aggregation = Annotated[_Any, BeforeValidator(_named, json_schema_input_type=_Name | _Any)]
+RULES = Variants("rule", "rule", "seedbus.algorithms.aggregation.rules", Rule, is_short=True)
+Aggregation = Annotated[Rule, RULES]

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, Union
+from functools import cache, cached_property
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, create_model, model_validator
@@ -26,27 +26,19 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, create_model, mo
 from seedbus.algorithms.aggregation.rules import Aggregation, Mean
 from seedbus.algorithms.contract import LateReports, Packed, Replica, Vector
 from seedbus.algorithms.dense import payloads as dense_wire
-from seedbus.algorithms.dense.channels.contract import Channel
-from seedbus.algorithms.dense.compression.contract import Compression
+from seedbus.algorithms.dense.channels.contract import CHANNELS, Channel
+from seedbus.algorithms.dense.compression.contract import CODECS, Compression
 from seedbus.algorithms.dense.local import train
-from seedbus.algorithms.dense.methods.method import Local, Method
+from seedbus.algorithms.dense.methods.method import METHODS, Local, Method
 from seedbus.algorithms.dense.payloads import DenseCommit, DensePlan, DenseReport
 from seedbus.algorithms.dense.server import State, aggregate, check, to_bytes
 from seedbus.algorithms.numbers import Positive
 from seedbus.algorithms.objective import PASSES, Differentiable
 from seedbus.algorithms.schedule import Scheduled, at
-from seedbus.discovery import choice, discover
 
-_METHODS = discover("seedbus.algorithms.dense.methods", "name")
-
-if TYPE_CHECKING:
-    AnyMethod = Method
-    AnyCompression = Compression
-    AnyChannel = Channel
-else:
-    AnyMethod = Annotated[Union[tuple(_METHODS.values())], Field(discriminator="name")]  # noqa: UP007
-    AnyCompression = choice(discover("seedbus.algorithms.dense.compression", "kind"), "kind")
-    AnyChannel = choice(discover("seedbus.algorithms.dense.channels", "kind"), "kind")
+AnyMethod = Annotated[Method, METHODS]
+AnyCompression = Annotated[Compression, CODECS]
+AnyChannel = Annotated[Channel, CHANNELS]
 
 
 class FedAvg(BaseModel):
@@ -299,6 +291,7 @@ class FedAvg(BaseModel):
         return self.compression or Compression()
 
 
+@cache
 def _algorithm(method: type[Method]) -> type[FedAvg]:
     """Return the algorithm of a method: FedAvg with the method's fields, and its defaults for fields of FedAvg."""
     others = {name: copy(FedAvg.model_fields[name]) for name in method.defaults}
@@ -310,7 +303,7 @@ def _algorithm(method: type[Method]) -> type[FedAvg]:
     return algorithm
 
 
-ALGORITHMS: dict[str, type[FedAvg]] = {"fedavg": FedAvg} | {
-    name: _algorithm(method) for name, method in _METHODS.items()
-}
-"""The dense family by name: FedAvg, and one algorithm for each method."""
+def dense_algorithms() -> dict[str, type[FedAvg]]:
+    """Return the dense family by name: FedAvg, and one algorithm for each method."""
+    methods: dict[str, Any] = dict(METHODS.all())
+    return {"fedavg": FedAvg} | {name: _algorithm(method) for name, method in methods.items()}

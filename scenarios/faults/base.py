@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from seedbus.bus import KeyedRandom, Passage
 from seedbus.bus.network import round_ns
+from seedbus.discovery import Variants
 
 _LATEST_S = 10**7  # past the end of simulated time
 
@@ -54,6 +55,9 @@ class Fault(BaseModel):
             ScenarioError: the file cannot be read or has an invalid line.
         """
         return ""
+
+
+FAULTS = Variants("fault", "fault", "seedbus.scenarios.faults", Fault)
 
 
 class ClientSelector(Fault):

@@ -40,7 +40,7 @@ def _collect(model: type[BaseModel], path: str, models: dict[type[BaseModel], li
     """Add the paths in a scenario at which this model, and the models of its fields, are found."""
     models.setdefault(model, []).append(path)
     for name, field in model.model_fields.items():
-        for nested in models_in(field.annotation):
+        for nested in models_in(field):
             _collect(nested, f"{path}.{name}".lstrip("."), models)
 
 

@@ -25,7 +25,7 @@ from seedbus.bus.text import printable
 from seedbus.bus.transport import count_of
 from seedbus.models.data.roots import Roots, own_roots
 from seedbus.models.errors import DataError, NotAllowed, is_out_of_memory
-from seedbus.models.task import tasks
+from seedbus.models.task import TASKS
 from seedbus.models.text.weights import PUBLISHED
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.schema.loading import validate
@@ -68,7 +68,7 @@ class Limits:
         """
         task = document.get("task") if isinstance(document, dict) else None
         name = task.get("name") if isinstance(task, dict) else None
-        if self.tasks is not None and isinstance(name, str) and name in tasks() and name not in self.tasks:
+        if self.tasks is not None and isinstance(name, str) and name in TASKS.all() and name not in self.tasks:
             raise NotAllowed("the task", name, f"{', '.join(sorted(self.tasks))} (--tasks)")
 
     def check(self, scenario: Scenario, offer: Offer) -> None:
@@ -150,7 +150,7 @@ def tasks_of(text: str) -> frozenset[str] | None:
     if not text:
         return None
     names = frozenset(name.strip() for name in text.split(","))
-    all_tasks = tasks()
+    all_tasks = TASKS.all()
     for name in sorted(names - set(all_tasks)):
         raise ScenarioError(f"--tasks {text}", [f"there is no task {name}; there are {', '.join(all_tasks)}"])
     return names

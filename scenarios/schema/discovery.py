@@ -1,18 +1,19 @@
-"""Finds the algorithms and faults that a scenario may name."""
+"""All algorithms that a scenario may name: the scalar-only family, and the dense one."""
 
 from __future__ import annotations
 
-from pydantic import BaseModel
+from typing import Any
 
-from seedbus.algorithms.dense.base import ALGORITHMS as DENSE
-from seedbus.discovery import discover
+from seedbus.algorithms.contract import Algorithm
+from seedbus.algorithms.dense.base import dense_algorithms
+from seedbus.discovery import Variants
 
-
-def algorithms() -> dict[str, type[BaseModel]]:
-    """Return all algorithms by their names in a scenario."""
-    return dict(sorted((discover("seedbus.algorithms.scalar_only", "name") | DENSE).items()))
+_CONTRACT = {name for each in Algorithm.__mro__ for name in vars(each) if not name.startswith("_")}
 
 
-def faults() -> dict[str, type[BaseModel]]:
-    """Return all faults by their names in a scenario."""
-    return discover("seedbus.scenarios.faults", "fault")
+def _is_algorithm(kind: type[Any]) -> bool:
+    """Whether a class has everything that the contract of an algorithm asks for."""
+    return _CONTRACT <= {*dir(kind), *kind.model_fields}
+
+
+ALGORITHMS = Variants("algorithm", "name", "seedbus.algorithms.scalar_only", _is_algorithm, derived=dense_algorithms)

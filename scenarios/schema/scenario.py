@@ -6,7 +6,7 @@ by a search of its folder.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -18,26 +18,22 @@ from seedbus.agents.server.stopping import Cadence, Stop
 from seedbus.algorithms.contract import Algorithm
 from seedbus.bus import Compute, Network
 from seedbus.bus.network import Constant
-from seedbus.models.partition import Partition, partitions, without_owners
+from seedbus.models.partition import PARTITIONS, Partition, without_owners
 from seedbus.models.partitions.iid import Iid
-from seedbus.models.task import Task, tasks
-from seedbus.scenarios.faults.base import Fault
-from seedbus.scenarios.schema.discovery import algorithms, faults
+from seedbus.models.task import TASKS, Task
+from seedbus.scenarios.faults.base import FAULTS, Fault
+from seedbus.scenarios.schema.discovery import ALGORITHMS
 from seedbus.scenarios.schema.expectations import REFUSED_PREFIX, Bounds, known_names
 from seedbus.scenarios.sentences import nearest, quoted
 from seedbus.scenarios.transports.transports import TRANSPORTS
 
+AnyTask = Annotated[Task, TASKS]
+AnyPartition = Annotated[Partition, PARTITIONS]
+AnyAlgorithm = Annotated[Algorithm[Any, Any, Any], ALGORITHMS]
+AnyFault = Annotated[Fault, FAULTS]
 if TYPE_CHECKING:
-    AnyTask = Task
-    AnyPartition = Partition
-    AnyAlgorithm = Algorithm[Any, Any, Any]
-    AnyFault = Fault
     AnyTransport = str
 else:
-    AnyTask = Annotated[Union[tuple(tasks().values())], Field(discriminator="name")]  # noqa: UP007
-    AnyPartition = Annotated[Union[tuple(partitions().values())], Field(discriminator="kind")]  # noqa: UP007
-    AnyAlgorithm = Annotated[Union[tuple(algorithms().values())], Field(discriminator="name")]  # noqa: UP007
-    AnyFault = Annotated[Union[tuple(faults().values())], Field(discriminator="fault")]  # noqa: UP007
     AnyTransport = Literal[tuple(TRANSPORTS)]
 
 
@@ -105,7 +101,7 @@ class Scenario(BaseModel):
                 f"task.dimension is {self.task.dimension}; at most {MAX_DIMENSION} coordinates are accepted"
             )
         if self.partition.by == "owners" and not self.task.has_owners:
-            with_owners = ", ".join(name for name, task in tasks().items() if task.has_owners)
+            with_owners = ", ".join(name for name, task in TASKS.all().items() if task.has_owners)
             raise ValueError(
                 f"partition.kind is natural, but the samples of task {self.task.name} have no owners; "
                 f"{without_owners()} are accepted, and natural for {with_owners}"

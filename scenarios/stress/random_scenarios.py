@@ -16,13 +16,14 @@ from pydantic_core import PydanticUndefined
 
 from seedbus.bus import Compute, Network
 from seedbus.bus.keyed_random import KeyedRandom, below
-from seedbus.scenarios.schema.discovery import algorithms, faults
+from seedbus.scenarios.faults.base import FAULTS
+from seedbus.scenarios.schema.discovery import ALGORITHMS
 
 _SHARES = (0.0, 0.05, 0.2, 0.5, 0.9, 1.0)
 _SCALES = {"shape": (1.0, 5.0), "sigma": (0.01, 1.5)}  # such tails stay within simulated time
 _MAX_TRIES = 40
 HOSTILE = "hostile"
-_ALGORITHMS: list[Any] = [algorithm() for algorithm in algorithms().values()]
+_ALGORITHMS: list[Any] = [algorithm() for algorithm in ALGORITHMS.all().values()]
 SCALAR = tuple(each.name for each in _ALGORITHMS if not each.is_dense and each.most_clients is None)
 
 
@@ -77,7 +78,7 @@ def document(seed: int) -> dict[str, Any]:
         "verify": True,
         "verify_every": choose.one((1, 1, 1, 2, 5)),
     }
-    kinds = [fault for name, fault in faults().items() if name != HOSTILE and not _needs_text(fault)]
+    kinds = [fault for name, fault in FAULTS.all().items() if name != HOSTILE and not _needs_text(fault)]
     chosen = [_instance(choose.one(kinds), choose, clients, rounds) for _ in range(choose.whole(0, 4))]
     drawn["faults"] = [fault for fault in chosen if fault is not None]
     for name, model in (("network", Network), ("compute", Compute)):
@@ -87,14 +88,14 @@ def document(seed: int) -> dict[str, Any]:
         drawn["lag"] = _lag(choose)
     choose_hostile = Chooser(seed, HOSTILE)  # separate draws, which leave all other draws of a seed unchanged
     if choose_hostile.chance(0.3):
-        hostile = _instance(faults()[HOSTILE], choose_hostile, clients, rounds)
+        hostile = _instance(FAULTS.all()[HOSTILE], choose_hostile, clients, rounds)
         if hostile is not None:
             drawn["faults"].append(hostile)
     return drawn
 
 
 def _is_dense(name: str) -> bool:
-    kind: Any = algorithms()[name]
+    kind: Any = ALGORITHMS.all()[name]
     return bool(kind().is_dense)
 
 

@@ -23,9 +23,9 @@ from seedbus.algorithms.contract import CommitGap, Replica, ReportRefused
 from seedbus.algorithms.directions import set_threads
 from seedbus.algorithms.directions.blocks import BLOCK
 from seedbus.algorithms.scalar_only.precision import FORMATS
-from seedbus.scenarios.schema.discovery import algorithms
+from seedbus.scenarios.schema.discovery import ALGORITHMS
 
-CASES = [pytest.param(make(name), id=name) for name in algorithms()] + [
+CASES = [pytest.param(make(name), id=name) for name in ALGORITHMS.all()] + [
     pytest.param(make(name, **hyperparameters), id=f"{name}-{case}")
     for name, cases in CONFIGURATIONS.items()
     for case, hyperparameters in cases.items()
@@ -71,8 +71,8 @@ def of_shape(report: Any, values: Any) -> Any:
 def test_every_algorithm_of_the_papers_is_discovered() -> None:
     averaging = {"fedavg", "fedavgm", "fedprox", "fedacg", "feddyn", "fedcm", "feddc", "scaffold"}
     adaptive = {"fedadam", "fedyogi", "fedadagrad"}
-    assert {"decomfl", "hiso", "mezo", "fedzo", "dzopa", "zone-s"} | averaging | adaptive <= set(algorithms())
-    assert set(CONFIGURATIONS) <= set(algorithms())
+    assert {"decomfl", "hiso", "mezo", "fedzo", "dzopa", "zone-s"} | averaging | adaptive <= set(ALGORITHMS.all())
+    assert set(CONFIGURATIONS) <= set(ALGORITHMS.all())
 
 
 @each_algorithm
@@ -91,7 +91,7 @@ def test_an_algorithm_refuses_an_unknown_field(algorithm: Any) -> None:
 @each_algorithm
 def test_an_algorithm_and_every_field_have_a_description(algorithm: Any) -> None:
     assert "arXiv" in (type(algorithm).__doc__ or "")
-    assert algorithm.name in algorithms()
+    assert algorithm.name in ALGORITHMS.all()
     for name, field in type(algorithm).model_fields.items():
         assert name == "name" or field.description, f"{name} has no description"
 

@@ -25,9 +25,9 @@ from seedbus.bus import HOST, Envelope, Kind, Offer, decode, encode
 from seedbus.models import Iid
 from seedbus.models.tasks.digits import Digits
 from seedbus.scenarios.faults.byzantine import Byzantine
-from seedbus.scenarios.schema.discovery import algorithms
+from seedbus.scenarios.schema.discovery import ALGORITHMS
 
-KINDS: dict[str, Any] = dict(algorithms())
+KINDS: dict[str, Any] = dict(ALGORITHMS.all())
 SHARING = [name for name in CONFIGURATIONS if issubclass(KINDS[name], SharedWork)]
 CASES = [(name, case) for name in SHARING for case in CONFIGURATIONS[name]]
 ALGORITHM: Any = DeComFL(perturbations=3, local_steps=2, precision="float16")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pytest
@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from seedbus.discovery import choice
 from seedbus.models import DataError, Dirichlet, File, Iid, Natural, Pathological, Quantity, Shards
-from seedbus.models.partition import Divisible, divide, partitions
+from seedbus.models.partition import PARTITIONS, Divisible, Partition, divide
 
 BALANCED = [
     Iid(),
@@ -34,7 +33,7 @@ KINDS = [
     Quantity(beta=1e-300, minimum=2),
     Quantity(beta=1e9),
 ]
-adapter: TypeAdapter[Any] = TypeAdapter(choice(partitions(), "kind"))
+adapter: TypeAdapter[Any] = TypeAdapter(Annotated[Partition, PARTITIONS])
 
 label_lists = st.lists(st.integers(0, 4), min_size=1, max_size=120).map(np.array)
 
@@ -162,7 +161,7 @@ def test_one_sample_and_one_client_is_enough() -> None:
 
 def test_kind_chooses_the_partition_and_unknown_words_are_refused() -> None:
     assert adapter.validate_python({"kind": "dirichlet", "alpha": 0.3}) == Dirichlet(alpha=0.3)
-    assert {type(each).model_fields["kind"].default for each in KINDS} | {"file", "natural"} == partitions().keys()
+    assert {type(each).model_fields["kind"].default for each in KINDS} | {"file", "natural"} == PARTITIONS.all().keys()
     for wrong in ({"kind": "iid", "alpha": 1}, {"kind": "dirichlet", "alpha": 0}, {"kind": "nature"}, {}):
         with pytest.raises(ValidationError):
             adapter.validate_python(wrong)

@@ -9,7 +9,7 @@ import pytest
 from small_data import SMALLER, all_sets
 from worlds import scenario
 
-from seedbus.models.task import tasks
+from seedbus.models.task import TASKS
 from seedbus.models.text.task import TextTask
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.transports.placement import Placement
@@ -38,7 +38,7 @@ def world(name: str, kind: Any) -> Any:
 
 
 # text tasks need pretrained weights; separate tests train them
-KINDS = {name: kind for name, kind in tasks().items() if not issubclass(kind, TextTask)}
+KINDS = {name: kind for name, kind in TASKS.all().items() if not issubclass(kind, TextTask)}
 
 
 @pytest.mark.parametrize(("name", "kind"), KINDS.items(), ids=list(KINDS))
@@ -51,6 +51,6 @@ def test_a_task_trains_for_three_rounds(name: str, kind: Any, tmp_path: Path) ->
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["femnist", "shakespeare", "blackbox-attack"])
 def test_a_task_gives_the_same_bits_in_several_processes(name: str, tmp_path: Path) -> None:
-    alone = run(world(name, tasks()[name]), tmp_path / "alone")
-    shared = run(world(name, tasks()[name]), tmp_path / "shared", placement=Placement("tcp", 2))
+    alone = run(world(name, TASKS.all()[name]), tmp_path / "alone")
+    shared = run(world(name, TASKS.all()[name]), tmp_path / "shared", placement=Placement("tcp", 2))
     assert shared.summary["digest"] == alone.summary["digest"]

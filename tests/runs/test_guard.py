@@ -10,7 +10,8 @@ import sys
 import guard
 import pytest
 
-from seedbus.scenarios.schema.discovery import algorithms, faults
+from seedbus.scenarios.faults.base import FAULTS
+from seedbus.scenarios.schema.discovery import ALGORITHMS
 
 TABLE = json.loads(guard.TABLE.read_text(encoding="utf-8"))["runs"]
 
@@ -19,8 +20,8 @@ def test_every_algorithm_fault_and_transport_has_a_run_and_a_line_in_the_table()
     runs = guard.runs()
     assert runs.keys() == TABLE.keys()
     made = [guard.BASE | changes for changes, _ in runs.values()]
-    assert {each["algorithm"]["name"] for each in made} == algorithms().keys()
-    assert {line["fault"] for each in made for line in each.get("faults", [])} == faults().keys()
+    assert {each["algorithm"]["name"] for each in made} == ALGORITHMS.all().keys()
+    assert {line["fault"] for each in made for line in each.get("faults", [])} == FAULTS.all().keys()
     assert {"everything-inproc", "everything-ipc", "everything-tcp", "everything-workers"} <= runs.keys()
 
 

@@ -20,7 +20,7 @@ from seedbus.algorithms.contract import Replica, Vector
 from seedbus.algorithms.directions import for_blocks, reference, set_threads
 from seedbus.bus import Envelope, Kind
 from seedbus.bus.codec import decode, encode
-from seedbus.scenarios.schema.discovery import algorithms
+from seedbus.scenarios.schema.discovery import ALGORITHMS
 
 DIMENSION = 1_003
 """Odd, so that the end of a vector, which does not fill a kernel's step, is always tested."""
@@ -101,7 +101,7 @@ CONFIGURATIONS: dict[str, dict[str, dict[str, Any]]] = {
 
 def make(name: str, **hyperparameters: Any) -> Any:
     """Return an algorithm by its name in scenarios."""
-    return algorithms()[name](**hyperparameters)
+    return ALGORITHMS.all()[name](**hyperparameters)
 
 
 class Quadratic:
@@ -295,7 +295,7 @@ class Log(NamedTuple):
     @staticmethod
     def unpack(packed: bytes) -> tuple[Log, str]:
         name, hyperparameters, dimension, body, digest = msgpack.unpackb(packed)
-        kind: Any = algorithms()[name]
+        kind: Any = ALGORITHMS.all()[name]
         algorithm = kind.model_validate_json(hyperparameters).sized(dimension)
         return Log(algorithm, dimension, algorithm.unpack_commits(body)), digest
 

@@ -13,16 +13,16 @@ import math
 from collections.abc import Sequence
 from typing import ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from seedbus.agents.policies.selection.known import Known
+from seedbus.agents.policies.selection.selection import Selection
 from seedbus.bus.keyed_random import sample, uniform
 
 
-class PowerOfChoice(BaseModel):
+class PowerOfChoice(Selection):
     """Of candidates drawn uniformly, those whose latest report was largest; those that never reported come first."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     needs_known: ClassVar[bool] = True
 
     policy: Literal["power-of-choice"] = "power-of-choice"

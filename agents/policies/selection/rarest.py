@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from seedbus.agents.policies.selection.known import Known
+from seedbus.agents.policies.selection.selection import Selection
 from seedbus.bus.keyed_random import sample, uniform
 
 
-class Rarest(BaseModel):
+class Rarest(Selection):
     """Of candidates drawn uniformly, those with the fewest reports that counted; ties are broken at random."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     needs_known: ClassVar[bool] = True
 
     policy: Literal["rarest"] = "rarest"

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar, Protocol
+from typing import ClassVar
+
+from pydantic import BaseModel, ConfigDict
 
 from seedbus.agents.policies.selection.known import Known
+from seedbus.discovery import Variants
 
 
-class Selection(Protocol):
-    """How the cohort of a round is chosen. A policy is a pydantic model in a file of this folder.
+class Selection(BaseModel, ABC):
+    """How the cohort of a round is chosen. A policy is a file of this folder: a model with its name as `policy`."""
 
-    Attributes:
-        needs_known: whether it uses what is known of earlier reports.
-        policy: its name in a scenario.
-    """
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    needs_known: ClassVar[bool] = False
+    """Whether it uses what is known of earlier reports."""
 
-    needs_known: ClassVar[bool]
+    policy: str
 
-    @property
-    def policy(self) -> str: ...
-
+    @abstractmethod
     def choose(self, members: Sequence[int], count: int, known: Known, seed: int, round: int) -> list[int]:
         """Return `count` of the members, ascending.
 
@@ -31,4 +32,6 @@ class Selection(Protocol):
             seed: the scenario's; together with the round it keys every draw.
             round: the number of the round.
         """
-        ...
+
+
+SELECTIONS = Variants("selection policy", "policy", "seedbus.agents.policies.selection", Selection)

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Literal
-
-from pydantic import BaseModel, ConfigDict
+from typing import Literal
 
 from seedbus.agents.policies.selection.known import Known
+from seedbus.agents.policies.selection.selection import Selection
 from seedbus.bus.keyed_random import sample
 
 
-class Uniform(BaseModel):
+class Uniform(Selection):
     """Uniformly, without replacement."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    needs_known: ClassVar[bool] = False
 
     policy: Literal["uniform"] = "uniform"
 

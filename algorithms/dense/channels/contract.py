@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pydantic import BaseModel, ConfigDict
 
 from seedbus.algorithms.contract import Vector
+from seedbus.discovery import Variants
 
 
 class Channel(BaseModel, ABC):
@@ -34,3 +35,6 @@ class Channel(BaseModel, ABC):
             norms: the norm of each client's vector.
             dimension: number of coordinates, d.
         """
+
+
+CHANNELS = Variants("channel", "kind", "seedbus.algorithms.dense.channels", Channel, is_short=True)

@@ -8,6 +8,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from seedbus.algorithms.contract import BadPayload, Vector
+from seedbus.discovery import Variants
 
 
 class Compression(BaseModel):
@@ -39,6 +40,9 @@ class Compression(BaseModel):
     def scalars(self, dimension: int) -> int:
         """Return how many of a vector's numbers are sent."""
         return dimension
+
+
+CODECS = Variants("codec", "kind", "seedbus.algorithms.dense.compression", Compression, is_short=True)
 
 
 def parts(body: Any, *sizes: int | None) -> list[bytes]:

@@ -23,6 +23,7 @@ from pydantic import BaseModel, ConfigDict
 from seedbus.algorithms.contract import Vector
 from seedbus.algorithms.dense.payloads import DensePlan
 from seedbus.algorithms.objective import Differentiable, Outputs
+from seedbus.discovery import Variants
 
 
 @dataclass(slots=True)
@@ -163,3 +164,6 @@ class Method(BaseModel):
     def ahead(self, x: Vector, server: Server) -> Vector:
         """Return the model that clients are sent instead of x, float32 [d]; x itself is what is evaluated."""
         return x
+
+
+METHODS = Variants("method", "name", "seedbus.algorithms.dense.methods", Method)

@@ -15,11 +15,11 @@ import pytest
 
 from seedbus.models import DataError, Iid
 from seedbus.models.data import idx, image_files
-from seedbus.models.task import tasks
+from seedbus.models.task import TASKS
 
 STEMS = [stem for stems in image_files.STEMS.values() for stem in stems]
 
-KINDS: dict[str, Any] = dict(tasks())
+KINDS: dict[str, Any] = dict(TASKS.all())
 
 
 def small_set(folder: Path, train: int = 20, test: int = 10, packed: bool = False) -> Path:

@@ -16,9 +16,9 @@ from worlds import go, outcome
 
 from seedbus.agents.journal.journal import Entry, Journal
 from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.faults.base import FAULTS
 from seedbus.scenarios.reporting.reference import tables
 from seedbus.scenarios.running.run import run
-from seedbus.scenarios.schema.discovery import faults
 from seedbus.scenarios.schema.loading import load, validate
 from seedbus.scenarios.schema.scenario import Scenario, json_schema
 from seedbus.scenarios.schema.yaml_text import dump
@@ -54,7 +54,7 @@ def counts(outcome: Outcome) -> list[dict[str, Any]]:
 
 
 def test_every_fault_has_its_cases() -> None:
-    assert CASES.keys() == faults().keys()
+    assert CASES.keys() == FAULTS.all().keys()
     assert all(case.strikes and case.idles for case in CASES.values())
 
 
@@ -62,7 +62,7 @@ def test_every_fault_has_its_cases() -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_a_fault_is_in_the_schema_and_in_the_reference(name: str) -> None:
     assert f"### `faults`: {name}\n" in tables()
-    model = faults()[name]
+    model = FAULTS.all()[name]
     assert model.__doc__ and json_schema()["$defs"][model.__name__]["properties"]["fault"]["const"] == name
     for title, field in model.model_fields.items():
         assert field.description or title == "fault"

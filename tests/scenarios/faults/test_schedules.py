@@ -26,13 +26,13 @@ from hypothesis import strategies as st
 
 from seedbus.agents.availability import AvailabilityFault, Schedule
 from seedbus.bus import KeyedRandom
+from seedbus.scenarios.faults.base import FAULTS
 from seedbus.scenarios.faults.churn import Churn
 from seedbus.scenarios.faults.crash import Crash
 from seedbus.scenarios.faults.diurnal import Diurnal
 from seedbus.scenarios.faults.late_joiners import LateJoiners
 from seedbus.scenarios.faults.ramp import Ramp
 from seedbus.scenarios.faults.replacement import Replacement
-from seedbus.scenarios.schema.discovery import faults
 
 
 def random(fault: Any, clients: int = CLIENTS, seed: int = 3) -> KeyedRandom:
@@ -61,7 +61,7 @@ def constant(seconds: float) -> Any:
 
 
 def test_every_availability_fault_is_tested_here() -> None:
-    about = {name for name, fault in faults().items() if hasattr(fault, "schedule")}
+    about = {name for name, fault in FAULTS.all().items() if hasattr(fault, "schedule")}
     assert about == {*PRESENCES, "trace"}, "a trace has a file of its own"
 
 

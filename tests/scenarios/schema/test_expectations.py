@@ -16,7 +16,7 @@ from worlds import HISO, go, lossy, scenario
 from seedbus.agents.refusals import Reason
 from seedbus.agents.server.stopping import Progress, Stop
 from seedbus.algorithms.contract import DECLINES
-from seedbus.models.task import Task, tasks
+from seedbus.models.task import TASKS, Task
 from seedbus.models.tasks.null import Null
 from seedbus.models.tasks.quadratic import Quadratic
 from seedbus.scenarios.errors import ScenarioError
@@ -65,7 +65,7 @@ def test_a_metric_of_the_algorithm_may_be_expected() -> None:
 
 
 @pytest.mark.parametrize(
-    "task", [Null(), Quadratic(), tasks()["digits"](name="digits")], ids=lambda task: str(task.name)
+    "task", [Null(), Quadratic(), TASKS.all()["digits"](name="digits")], ids=lambda task: str(task.name)
 )
 def test_a_task_measures_what_it_says_that_it_measures(task: Task) -> None:
     what = scenario(task={"name": task.name})

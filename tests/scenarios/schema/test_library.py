@@ -11,7 +11,7 @@ import seedbus
 from seedbus.algorithms.dense.base import FedAvg
 from seedbus.algorithms.dense.methods.method import Method
 from seedbus.scenarios.running.run import run
-from seedbus.scenarios.schema.discovery import algorithms
+from seedbus.scenarios.schema.discovery import ALGORITHMS
 from seedbus.scenarios.schema.loading import library, load
 
 PAPER = {  # arXiv:2405.15861 §5, arXiv:2506.02370 §5, arXiv:2201.09531 §V-B and arXiv:2201.03172 §4
@@ -105,7 +105,7 @@ def _learns(algorithm: type[FedAvg]) -> bool:
 
 def test_every_dense_algorithm_that_backpropagates_has_a_scenario_and_all_have_one_setting() -> None:
     """With equal settings, `seedbus compare` shows the effect of the method alone."""
-    kinds = {name: kind for name, kind in algorithms().items() if issubclass(kind, FedAvg) and _learns(kind)}
+    kinds = {name: kind for name, kind in ALGORITHMS.all().items() if issubclass(kind, FedAvg) and _learns(kind)}
     alike = {f"fashion/{name}": [name] for name in kinds} | COMBINED
     assert alike.keys() <= set(FASHION)
     setting, own = load("fashion/fedavg").resolved(), FedAvg.model_fields.keys() - {"name", "also"}

@@ -12,10 +12,11 @@ from scenario_files import SMALL, write_scenario
 
 from seedbus.agents.policies.snapshot_budget import Lag
 from seedbus.bus.network import Constant
-from seedbus.models.partition import partitions
-from seedbus.models.task import tasks
+from seedbus.models.partition import PARTITIONS
+from seedbus.models.task import TASKS
 from seedbus.scenarios.errors import ScenarioError
-from seedbus.scenarios.schema.discovery import algorithms, faults
+from seedbus.scenarios.faults.base import FAULTS
+from seedbus.scenarios.schema.discovery import ALGORITHMS
 from seedbus.scenarios.schema.loading import library, load
 from seedbus.scenarios.schema.scenario import json_schema
 from seedbus.scenarios.schema.yaml_text import dump
@@ -94,8 +95,8 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
         ("stop={rounds: 3, 7: 1}", "stop.7: no such field; there are rounds, target, bytes"),
         # unknown names
         ("algorithm.name=decomlf", 'algorithm.name: "decomlf" is not known; did you mean decomfl?'),
-        ("algorithm.name=sgd", 'algorithm.name: "sgd" is not known; there are ' + ", ".join(algorithms())),
-        ("algorithm.name=3", f"algorithm.name: 3 is not known; there are {', '.join(algorithms())}"),
+        ("algorithm.name=sgd", 'algorithm.name: "sgd" is not known; there are ' + ", ".join(ALGORITHMS.all())),
+        ("algorithm.name=3", f"algorithm.name: 3 is not known; there are {', '.join(ALGORITHMS.all())}"),
         ("algorithm=decomlf", 'algorithm.name: "decomlf" is not known; did you mean decomfl?'),
         ("task.name=mnst", 'task.name: "mnst" is not known; did you mean mnist?'),
         (
@@ -104,21 +105,21 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
         ),
         ("partition.kind=dirchlet", 'partition.kind: "dirchlet" is not known; did you mean dirichlet?'),
         ("partition.kidn=iid", "partition.kidn: no such field; did you mean kind?"),
-        ("partition.alpha=3", "partition.kind: this field is required; there are " + ", ".join(partitions())),
+        ("partition.alpha=3", "partition.kind: this field is required; there are " + ", ".join(PARTITIONS.all())),
         (
             "partition={kind: natural}",
             "partition.kind is natural, but the samples of task quadratic have no owners; dirichlet, file, iid, "
             "pathological, quantity or shards are accepted, and natural for femnist, shakespeare",
         ),
         ("faults=[{fault: drp}]", 'faults.0.fault: "drp" is not known; did you mean drop?'),
-        ("faults=[{}]", "faults.0.fault: this field is required; there are " + ", ".join(faults())),
+        ("faults=[{}]", "faults.0.fault: this field is required; there are " + ", ".join(FAULTS.all())),
         (
             "network.latency.distribution=lognorml",
             'network.latency.distribution: "lognorml" is not known; did you mean lognormal?',
         ),
         # missing fields
         ("stop={}", "stop.rounds: this field is required (rounds attempted at most)"),
-        ("algorithm={}", "algorithm.name: this field is required; there are " + ", ".join(algorithms())),
+        ("algorithm={}", "algorithm.name: this field is required; there are " + ", ".join(ALGORITHMS.all())),
         ("algorithm={name: hiso, clip: [2]}", "algorithm.clip.1: this field is required"),
         *(
             (
@@ -349,7 +350,7 @@ def test_a_name_alone_stands_for_its_section_with_the_defaults(tmp_path: Path, w
 
 def test_the_json_schema_accepts_a_name_alone_too() -> None:
     names = {field: json_schema()["properties"][field]["anyOf"][0]["enum"] for field in ("task", "algorithm")}
-    assert names == {"task": sorted(tasks()), "algorithm": sorted(algorithms())}
+    assert names == {"task": sorted(TASKS.all()), "algorithm": sorted(ALGORITHMS.all())}
 
 
 def test_a_field_of_a_section_that_is_a_name_alone_can_be_set(tmp_path: Path) -> None:

@@ -24,7 +24,8 @@ from seedbus.algorithms.scalar_only.hiso import HiSo
 from seedbus.bus.clock import wall_seconds
 from seedbus.scenarios.cli.main import app
 from seedbus.scenarios.errors import Exit
-from seedbus.scenarios.schema.discovery import algorithms, faults
+from seedbus.scenarios.faults.base import FAULTS
+from seedbus.scenarios.schema.discovery import ALGORITHMS
 from seedbus.scenarios.schema.loading import load, validate
 from seedbus.scenarios.stress.random_scenarios import document
 from seedbus.scenarios.stress.stress import _check_deceived, examine, shrink
@@ -40,11 +41,11 @@ def test_a_seed_is_a_scenario_and_always_the_same() -> None:
 
 def test_every_fault_that_needs_no_file_is_drawn() -> None:
     documents = {fault["fault"] for seed in range(400) for fault in document(seed)["faults"]}
-    assert documents == set(faults()) - {"trace"}
+    assert documents == set(FAULTS.all()) - {"trace"}
 
 
 def test_every_algorithm_that_needs_no_network_is_drawn() -> None:
-    kinds: dict[str, Any] = dict(algorithms())
+    kinds: dict[str, Any] = dict(ALGORITHMS.all())
     able = {name for name, kind in kinds.items() if not kind().needs_outputs and name != "mezo"}
     assert {document(seed)["algorithm"]["name"] for seed in range(600)} == able
 

@@ -6,7 +6,6 @@ by a search of its folder.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
@@ -81,16 +80,12 @@ class Scenario(BaseModel):
         "its own user, with --plugin",
     )
 
-    @model_validator(mode="wrap")
-    @classmethod
-    def _check_plugins_first(cls, document: Any, build: Callable[[Any], Scenario]) -> Scenario:
-        """Check that this process has the plug-ins that are named, before fields that may need them."""
-        named = document.get("plugins") if isinstance(document, dict) else None
-        if isinstance(named, dict) and all(isinstance(part, str) for pair in named.items() for part in pair):
-            refuse_missing(named)
-        scenario = build(document)
-        scenario.__dict__["plugins"] = scenario.plugins | needed(scenario)
-        return scenario
+    @model_validator(mode="after")
+    def _name_plugins(self) -> Scenario:
+        """Name the plug-ins whose classes are used; those that are named must be there."""
+        refuse_missing(self.plugins)
+        self.__dict__["plugins"] = self.plugins | needed(self)
+        return self
 
     @model_validator(mode="after")
     def _consistent(self) -> Scenario:

@@ -58,11 +58,10 @@ def through(flat: FlatModule, hidden: Tensor, number: int, at: Vector) -> list[T
         number: index of that block, from 0.
         at: the vector of parameters, float32 [d].
     """
-    views = iter(flat.views(torch.from_numpy(at)))
+    views = flat.by_parameter(torch.from_numpy(at))
     results = [hidden]
     for index, block in enumerate(blocks(flat.module)):
-        names = [name for name, _ in block.named_parameters()]
-        parameters = {name: next(views) for name in names}
+        parameters = {name: views[p] for name, p in block.named_parameters() if p in views}
         if index > number:
             results.append(functional_call(block, parameters, (results[-1],)))
     return results[1:]

@@ -10,6 +10,7 @@ once. The point is allocated on first use. Without it, no parameter uses memory 
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -30,6 +31,12 @@ def aligned_zeros(count: int) -> NDArray[np.float32]:
     padded = np.zeros(count + LINE, np.float32)
     first = -padded.ctypes.data // padded.itemsize % LINE
     return padded[first : first + count]
+
+
+def add_tensor(state: hashlib.blake2b, name: str, tensor: Tensor) -> None:
+    """Add a tensor's name, shape, type and values to a digest."""
+    state.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
+    state.update(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().data)
 
 
 class Coordinates:

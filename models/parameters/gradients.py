@@ -67,28 +67,15 @@ def through(flat: FlatModule, hidden: Tensor, number: int, at: Vector) -> list[T
     return results[1:]
 
 
-def backward(
-    flat: FlatModule,
-    inputs: Tensor,
-    labels: Tensor,
-    loss_of: Callable[[Tensor, Tensor], Tensor],
-    criterion: Criterion | None,
-) -> Vector:
+def backward(flat: FlatModule, loss: Callable[[], Tensor]) -> Vector:
     """Return the gradient of a loss at the module's point, float32 [d]; the next call overwrites it.
 
     Args:
         flat: the module.
-        inputs: the mini-batch, [b, …].
-        labels: its labels, int64 [b].
-        loss_of: the task's loss, from logits and labels.
-        criterion: another loss, from the network's outputs; None: the task's.
+        loss: computes the loss.
     """
     with flat.differentiated() as gradient:
-        if criterion is None:
-            loss = loss_of(flat.module(inputs), labels)
-        else:
-            loss = criterion(outputs(flat, inputs, labels))
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss().backward()  # type: ignore[no-untyped-call]
     return gradient
 
 

@@ -148,7 +148,13 @@ class Task(BaseModel, frozen=True, extra="forbid"):
 
 
 class NoTask(Task, frozen=True):
-    """Stands in a scenario that gets its task when it is run; everything that needs a task refuses it."""
+    """Stands in a scenario that gets its task when it is run; everything that needs a task refuses it.
+
+    What does not fit a task is found when there is one.
+    """
+
+    has_outputs: ClassVar[bool] = True
+    has_owners: ClassVar[bool] = True
 
     name: Literal["none"] = "none"
 

@@ -7,8 +7,11 @@ plug-in itself defines; nothing is ever imported because a scenario names it.
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
@@ -28,8 +31,9 @@ def name_of(value: Any) -> str:
         return value
     named = value if hasattr(value, "__qualname__") else type(value)
     for plugin in PLUGINS.values():
-        if plugin.functions.get(named.__name__) is value:
-            return f"{plugin.name}:{named.__name__}"
+        is_there = named is value and named.__qualname__ in plugin.functions
+        if is_there and _file_of(sys.modules.get(named.__module__)) == _file_of(plugin.module):
+            return f"{plugin.name}:{named.__qualname__}"
     return f"{named.__module__}:{named.__qualname__}"
 
 
@@ -52,10 +56,8 @@ def found(value: Any, field: str) -> Any:
     if plugin is not None:
         there = ", ".join(f"{name}:{each}" for each in sorted(plugin.functions)) or "none"
         raise DataError(field, repr(value), f"a public function that the plug-in {name} defines; there are {there}")
-    expected = (
-        "plugin:function of a plug-in that this process has loaded (--plugin FILE.py), or the same task in Python"
-    )
-    raise DataError(field, repr(value), f"{expected}: task=seedbus.TorchTask(…)")
+    expected = "plugin:function of a plug-in that is loaded here (--plugin FILE.py), or in Python task=TorchTask(…)"
+    raise DataError(field, repr(value), expected)
 
 
 def plugin_of(value: Any) -> str | None:
@@ -77,6 +79,11 @@ def check_named(fields: Iterator[tuple[str, Any]]) -> None:
         if not isinstance(value, str) and plugin_of(value) is None:
             expected = "plugin:function of a plug-in (seedbus.plugin, --plugin FILE.py), which other processes can load"
             raise DataError(field, f"{name_of(value)}, which only this process has", expected)
+
+
+def _file_of(module: ModuleType | None) -> str | None:
+    file = getattr(module, "__file__", None)
+    return None if file is None else os.path.realpath(file)
 
 
 def checked(value: Any) -> Any:

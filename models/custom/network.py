@@ -47,7 +47,7 @@ def built(network: Any, seed: int, batch_norm: BatchNorm) -> nn.Module:
 
 
 def built_alike(network: Any, seed: int, batch_norm: BatchNorm) -> nn.Module:
-    """Return a new module, as `built` does, after checking that a second call gives the same one. Raises `DataError`."""
+    """Return a new module, as `built` does, if a second call gives the same one. Raises `DataError`."""
     module, again = (built(network, seed, batch_norm) for _ in range(2))
     if digest(module) != digest(again):
         raise DataError(
@@ -126,6 +126,6 @@ def _check(module: Any, name: str, batch_norm: BatchNorm) -> None:
     if layers and batch_norm == "refused":
         raise DataError(
             FIELD,
-            f"{name} with running statistics in {layers[0]}, which are state outside x that no seed and scalar rebuilds",
+            f"{name} with running statistics in {layers[0]}, state outside x that no seed and scalar could rebuild",
             "GroupNorm or LayerNorm instead, or task.batch_norm: frozen to keep the statistics as they are",
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from torch.utils._pytree import tree_leaves
 from seedbus.models.custom.named import found, name_of
 from seedbus.models.custom.network import FIELD, built_alike, digest, reason
 from seedbus.models.custom.samples import Selection, check_divisible
+from seedbus.models.custom.settings import TorchSettings
 from seedbus.models.errors import DataError, is_out_of_memory
 from seedbus.models.images.sample_problem import EVALUATION_BATCH, SampleProblem
 from seedbus.models.parameters.coordinates import add_tensor
@@ -28,8 +29,7 @@ from seedbus.models.partition import Partition
 from seedbus.models.streams import stream
 from seedbus.models.task import Fill, Vector, check_split
 
-if TYPE_CHECKING:
-    from seedbus.models.tasks.torch_task import TorchTask
+_LOSSES: dict[str, Any] = {"cross-entropy": cross_entropy, "mse": mse_loss}
 
 
 class TorchProblem(SampleProblem[Selection]):
@@ -37,7 +37,7 @@ class TorchProblem(SampleProblem[Selection]):
 
     without_gradients = torch.no_grad  # a module may keep a tensor of one pass, such as a mask, for a later gradient
 
-    def __init__(self, task: TorchTask, *, seed: int, clients: int, partition: Partition) -> None:
+    def __init__(self, task: TorchSettings, *, seed: int, clients: int, partition: Partition) -> None:
         torch.backends.mha.set_fastpath_enabled(False)  # it rounds differently, and only where there are no gradients
         module = built_alike(task.network, seed, task.batch_norm)
         flat = FlatModule(module, frozen_statistics=True)
@@ -46,10 +46,11 @@ class TorchProblem(SampleProblem[Selection]):
         check_divisible(partition, splits["train"])
         super().__init__(task, flat, splits, seed=seed, clients=clients, partition=partition)
         self.task = task
-        self._loss = {"cross-entropy": cross_entropy, "mse": mse_loss}.get(task.loss) or found(task.loss, "task.loss")
+        named = isinstance(task.loss, str) and task.loss in _LOSSES
+        self._loss = _LOSSES[task.loss] if named else found(task.loss, "task.loss")
         self._metrics = {
-            name: _accuracy if f == "accuracy" else found(f, f"task.metrics.{name}")
-            for name, f in task.functions.items()
+            name: _accuracy if metric == "accuracy" else found(metric, f"task.metrics.{name}")
+            for name, metric in task.functions.items()
         }
         self._is_light_checked = False
         self._constants = self._digest()
@@ -80,7 +81,7 @@ class TorchProblem(SampleProblem[Selection]):
         return loss
 
     def evaluate(self, x: Vector, split: str) -> dict[str, float]:
-        """Return the means of loss and metrics over the samples of a split, from those of batches. Raises `DataError`."""
+        """Return the means of loss and metrics over a split, from those of its batches. Raises `DataError`."""
         check_split(split)
         samples = self.splits[split]
         count = samples.rows.size

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_unflatten
 from torch.utils.data import IterableDataset, default_collate
 
 from seedbus.models.custom.network import reason
@@ -50,7 +50,7 @@ class Reading:
             DataError: there are no items, or they cannot be samples.
         """
         self._dataset, self._what = dataset, what
-        self._spec: TreeSpec | None = None
+        self._spec: Any = None  # the structure of the inputs
         self._alike: list[tuple[Any, ...]] = []
         self._kept: list[Tensor] | None = None
         count = self._count()
@@ -93,7 +93,6 @@ class Reading:
         else:
             leaves = self._read(rows)
             self._check_same(leaves, rows)
-        assert self._spec is not None
         inputs: Any = tree_unflatten(leaves[:-1], self._spec)
         return inputs, leaves[-1]
 

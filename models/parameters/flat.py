@@ -8,10 +8,10 @@ width]: torch's channels_last, in which its CPU convolutions are faster. Forward
 2.5 GHz, torch 2.13, medians), contiguous against channels_last: MNIST CNN 12.7 and 8.4 ms, Fashion CNN 31.0 and 13.6.
 (If a batch is itself channels_last, torch reorders contiguous weights, and the difference is small.)
 
-Initial values are PyTorch's default distribution, uniform within ±1/√fan_in (a recurrent layer's within ±1/√hidden), drawn by
-NumPy, so that they need no torch generator and have the same bits on every processor. **Ours**: an embedding, normal by
-default, is uniform within ±√3, with the same mean and variance, because the logarithms and roots of a normal draw may
-differ between processors, and the tails hardly matter to a layer that reads eight such numbers.
+Initial values are PyTorch's default distribution, uniform within ±1/√fan_in (a recurrent layer's within ±1/√hidden).
+They are drawn by NumPy, so that they need no torch generator and have the same bits on every processor. **Ours**: an
+embedding, normal by default, is uniform within ±√3, with the same mean and variance, because the logarithms and roots
+of a normal draw may differ between processors, and the tails hardly matter to a layer that reads eight such numbers.
 """
 
 from __future__ import annotations

@@ -54,6 +54,8 @@ class Partition(BaseModel, frozen=True, extra="forbid"):
 
     by: ClassVar[Literal["labels", "rows", "owners"]] = "labels"
     """The attribute of `Divisible` that it divides by."""
+    by_class: ClassVar[bool] = True
+    """For those that divide by labels: whether it looks at the labels, and not only at their number."""
 
     kind: str = Field(description="which division it is")
 

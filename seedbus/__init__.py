@@ -1,8 +1,9 @@
 """Seedbus: federated learning as messages, with every byte counted.
 
     import seedbus
-    scenario = seedbus.load("quickstart", ["stop.rounds=50"])
-    results = seedbus.run(scenario)
+    scenario = seedbus.load("quickstart", ["stop.rounds=50"])    # or from a dict of fields
+    task = seedbus.TorchTask(network=build, train=train_set, test=test_set)    # your own model and data
+    results = seedbus.run(scenario)             # or seedbus.run(scenario, task=task)
     results.metrics                             # a data frame with a row for every evaluation
     results.messages                            # a data frame with a row for every message
     results.clients                             # a data frame with a row for every client
@@ -26,6 +27,7 @@ if not (_FOLDER / "bus").is_dir():
 
 if TYPE_CHECKING:
     __version__: str
+    from seedbus.models.tasks.torch_task import TorchTask
     from seedbus.scenarios.reporting.compare import Comparison, compare
     from seedbus.scenarios.reporting.results import Results
     from seedbus.scenarios.running.replay import Replayed, replay
@@ -34,24 +36,25 @@ if TYPE_CHECKING:
     from seedbus.scenarios.schema.scenario import Scenario
 
 _HOMES = {
-    "Comparison": "reporting.compare",
-    "Replayed": "running.replay",
-    "Results": "reporting.results",
-    "Scenario": "schema.scenario",
-    "compare": "reporting.compare",
-    "load": "schema.loading",
-    "replay": "running.replay",
-    "run": "running.run",
+    "Comparison": "scenarios.reporting.compare",
+    "Replayed": "scenarios.running.replay",
+    "Results": "scenarios.reporting.results",
+    "Scenario": "scenarios.schema.scenario",
+    "TorchTask": "models.tasks.torch_task",
+    "compare": "scenarios.reporting.compare",
+    "load": "scenarios.schema.loading",
+    "replay": "scenarios.running.replay",
+    "run": "scenarios.running.run",
 }
 
-__all__ = ["Comparison", "Replayed", "Results", "Scenario", "compare", "load", "replay", "run"]
+__all__ = ["Comparison", "Replayed", "Results", "Scenario", "TorchTask", "compare", "load", "replay", "run"]
 
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         return import_module("importlib.metadata").version("seedbus")
     if name in _HOMES:
-        return getattr(import_module(f"seedbus.scenarios.{_HOMES[name]}"), name)
+        return getattr(import_module(f"seedbus.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'seedbus' has no attribute {name!r}")
 
 

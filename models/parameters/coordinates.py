@@ -10,6 +10,7 @@ once. The point is allocated on first use. Without it, no parameter uses memory 
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -30,6 +31,12 @@ def aligned_zeros(count: int) -> NDArray[np.float32]:
     padded = np.zeros(count + LINE, np.float32)
     first = -padded.ctypes.data // padded.itemsize % LINE
     return padded[first : first + count]
+
+
+def add_tensor(state: hashlib.blake2b, name: str, tensor: Tensor) -> None:
+    """Add a tensor's name, shape, type and values to a digest."""
+    state.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
+    state.update(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().data)
 
 
 class Coordinates:
@@ -72,12 +79,11 @@ class Coordinates:
 
     def views(self, vector: Tensor) -> list[Tensor]:
         """Return views of a vector, float32 [d], in the shapes and layout of the parameters, in their order."""
-        return [self.shaped(vector[span], parameter.shape) for parameter, span in self._spans.items()]
+        return [self.shaped(vector[span], parameter) for parameter, span in self._spans.items()]
 
-    @staticmethod
-    def shaped(span: Tensor, shape: Any) -> Tensor:
+    def shaped(self, span: Tensor, parameter: nn.Parameter) -> Tensor:
         """Return a view of a parameter's coordinates in its shape."""
-        return span.view(shape)
+        return span.view(parameter.shape)
 
     @contextmanager
     def at(self, x: Vector) -> Iterator[None]:
@@ -95,9 +101,6 @@ class Coordinates:
         Args:
             fill: writes the coordinates of a span into an array.
             loss: runs the module and returns the loss.
-
-        Raises:
-            TypeError: the loss is NaN and a layer was not called, so its parameters may have been used unfilled.
         """
         if self._layers is None:
             self._layers = _Layers(self.module, self._spans, self.shaped)
@@ -105,13 +108,17 @@ class Coordinates:
             self._free_storage()
         before = [parameter.data for parameter in self._parameters]
         try:
-            with torch.inference_mode(), self._layers.filled_by(fill):
-                value = float(loss())
+            value = self._filled_loss(self._layers, fill, loss)
+            if math.isnan(value) and self._layers.move_uncalled():
+                value = self._filled_loss(self._layers, fill, loss)
         finally:
             self._bind(before)
-        if math.isnan(value):
-            self._layers.check_all_called()
         return value
+
+    @staticmethod
+    def _filled_loss(layers: _Layers, fill: Fill, loss: Callable[[], Tensor]) -> float:
+        with torch.inference_mode(), layers.filled_by(fill):
+            return float(loss())
 
     def _bind(self, tensors: Sequence[Tensor]) -> None:
         for parameter, tensor in zip(self._parameters, tensors, strict=True):
@@ -124,20 +131,26 @@ class Coordinates:
 
 
 class _Layers:
-    """The layers that own parameters, and one scratch array for the parameters of the layers that are running."""
+    """The layers that own parameters, and one scratch array for the parameters of the layers that are running.
+
+    A module may use a layer's parameters without calling the layer, as `nn.MultiheadAttention` does with its output
+    projection. Such parameters are filled with those of the innermost module around the layer that was called.
+    """
 
     def __init__(
-        self, module: nn.Module, spans: dict[nn.Parameter, slice], shaped: Callable[[Tensor, Any], Tensor]
+        self,
+        module: nn.Module,
+        spans: dict[nn.Parameter, slice],
+        shaped: Callable[[Tensor, nn.Parameter], Tensor],
     ) -> None:
+        self._module = module
         self._spans = spans
         self._shaped = shaped
         self._owned: dict[nn.Module, list[nn.Parameter]] = {}
-        self._names: dict[nn.Module, str] = {}
-        for name, layer in module.named_modules():
+        for layer in module.modules():
             own = [p for p in layer.parameters(recurse=False) if p in spans]
             if own:
                 self._owned[layer] = own
-                self._names[layer] = name
         self._scratch = aligned_zeros(self._scratch_size(module))
         self._top = 0
         self._called: set[nn.Module] = set()
@@ -159,7 +172,7 @@ class _Layers:
                 span = self._spans[parameter]
                 out = self._take(span)
                 fill(span, out)
-                parameter.data = self._shaped(torch.from_numpy(out), parameter.shape)
+                parameter.data = self._shaped(torch.from_numpy(out), parameter)
 
         def after(layer: nn.Module, _: Any, __: Any) -> None:
             self._top, previous = running.pop()
@@ -186,10 +199,19 @@ class _Layers:
             )
         return self._scratch[first : self._top]
 
-    def check_all_called(self) -> None:
-        """Raise `TypeError` if a layer was not called: its parameters may have been used without being filled."""
-        missed = [name for layer, name in self._names.items() if layer not in self._called]
-        if missed:
-            raise TypeError(
-                f"the loss is NaN, and layer {missed[0]} was not called: its weights may have been used unfilled"
-            )
+    def move_uncalled(self) -> bool:
+        """Give the parameters of layers that were not called to called ones around them; whether there were any."""
+        uncalled = {layer for layer in self._owned if layer not in self._called}
+        for layer, around in list(_inside_out(self._module, ())):
+            if layer in uncalled and around:
+                owner = next((module for module in around if module in self._called), self._module)
+                self._owned[owner] = list(dict.fromkeys([*self._owned.get(owner, ()), *self._owned.pop(layer, ())]))
+        self._scratch = aligned_zeros(self._scratch_size(self._module))
+        return bool(uncalled)
+
+
+def _inside_out(module: nn.Module, around: tuple[nn.Module, ...]) -> Iterator[tuple[nn.Module, tuple[nn.Module, ...]]]:
+    """Yield a module and all modules inside it, each with the modules around it, from the innermost."""
+    yield module, around
+    for child in module.children():
+        yield from _inside_out(child, (module, *around))

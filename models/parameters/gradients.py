@@ -58,38 +58,24 @@ def through(flat: FlatModule, hidden: Tensor, number: int, at: Vector) -> list[T
         number: index of that block, from 0.
         at: the vector of parameters, float32 [d].
     """
-    views = iter(flat.views(torch.from_numpy(at)))
+    views = flat.by_parameter(torch.from_numpy(at))
     results = [hidden]
     for index, block in enumerate(blocks(flat.module)):
-        names = [name for name, _ in block.named_parameters()]
-        parameters = {name: next(views) for name in names}
+        parameters = {name: views[p] for name, p in block.named_parameters() if p in views}
         if index > number:
             results.append(functional_call(block, parameters, (results[-1],)))
     return results[1:]
 
 
-def backward(
-    flat: FlatModule,
-    inputs: Tensor,
-    labels: Tensor,
-    loss_of: Callable[[Tensor, Tensor], Tensor],
-    criterion: Criterion | None,
-) -> Vector:
+def backward(flat: FlatModule, loss: Callable[[], Tensor]) -> Vector:
     """Return the gradient of a loss at the module's point, float32 [d]; the next call overwrites it.
 
     Args:
         flat: the module.
-        inputs: the mini-batch, [b, …].
-        labels: its labels, int64 [b].
-        loss_of: the task's loss, from logits and labels.
-        criterion: another loss, from the network's outputs; None: the task's.
+        loss: computes the loss.
     """
     with flat.differentiated() as gradient:
-        if criterion is None:
-            loss = loss_of(flat.module(inputs), labels)
-        else:
-            loss = criterion(outputs(flat, inputs, labels))
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss().backward()  # type: ignore[no-untyped-call]
     return gradient
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from seedbus.models.parameters.coordinates import Coordinates
+from seedbus.models.parameters.coordinates import Coordinates, add_tensor
 
 
 class TrainedVector(Coordinates):
@@ -56,10 +56,10 @@ class TrainedVector(Coordinates):
         persistent = self.module.state_dict()
         for name, parameter in self.module.named_parameters():
             if name not in trained:
-                _add(state, name, parameter)
+                add_tensor(state, name, parameter)
         for name, buffer in self.module.named_buffers():
             if name in persistent:
-                _add(state, name, buffer)
+                add_tensor(state, name, buffer)
         return state.digest()
 
 
@@ -79,8 +79,3 @@ def widen_frozen(module: nn.Module) -> None:
         for name, parameter in list(layer.named_parameters(recurse=False)):
             if parameter.dtype in (torch.bfloat16, torch.float16) and not parameter.requires_grad:
                 parametrize.register_parametrization(layer, name, _Widened(), unsafe=True)
-
-
-def _add(state: hashlib.blake2b, name: str, tensor: Tensor) -> None:
-    state.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
-    state.update(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().data)

@@ -167,7 +167,7 @@ def check_command(
         from seedbus.scenarios.schema.loading import load
         from seedbus.scenarios.schema.yaml_text import dump
 
-        loaded = load(scenario, settings)
+        loaded = load(scenario, settings, needs_task=True)
         loaded.check()
         _print_caveats(loaded)
         resolved = loaded.resolved()
@@ -253,7 +253,9 @@ def _requested(
     from seedbus.scenarios.run_folder import scenario_of
     from seedbus.scenarios.schema.loading import load
 
-    return scenario_of(resume) if resume is not None and scenario is None else load(str(scenario), settings)
+    if resume is not None and scenario is None:
+        return scenario_of(resume)
+    return load(str(scenario), settings, needs_task=True)
 
 
 def _run(scenario: Any, out: Path | None, resume: Path | None, placement: Any, output: Format, quiet: bool) -> None:

@@ -49,6 +49,7 @@ def prepare(scenario: Scenario, placement: Placement, note: Note) -> Prepared:
     transports.check(placement, scenario.participation.clients)
     if not placement.is_here:
         refuse_local(scenario.plugins)
+        scenario.task.check_elsewhere()
     files = scenario.check()
     problem = None
     if placement.is_here:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from seedbus.agents.observer import NullObserver, Observer
 from seedbus.bus.clock import cpu_seconds, wall_seconds
+from seedbus.models.task import Task
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.results import RESULTS, Results
 from seedbus.scenarios.reporting.run_report import judge_again, report
@@ -25,6 +26,7 @@ def run(
     scenario: Scenario,
     out: str | Path | None = None,
     *,
+    task: Task | None = None,
     resume: bool = False,
     observer: Observer | None = None,
     placement: Placement | None = None,
@@ -37,6 +39,7 @@ def run(
     Args:
         scenario: what to run.
         out: the run's folder; None: the first free one of runs/NAME-1, runs/NAME-2, …
+        task: what is trained, in the place of the scenario's task; None: that one.
         resume: continue the run in `out`.
         observer: is told of rounds, measurements and refusals.
         placement: where the clients are; None: in this process.
@@ -47,6 +50,10 @@ def run(
         Unfinishable, WorkerFailed: the run cannot go on; every closed round is kept.
         Interrupted: on Ctrl-C; every closed round is kept.
     """
+    scenario = scenario.with_task(task)
+    if not scenario.has_task:
+        problem = "task: this field is required (the model and its data); it may also be given as run(…, task=…)"
+        raise ScenarioError(scenario.name, [problem])
     if out is not None:
         check_name(Path(out))
     if resume:

@@ -22,7 +22,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import DTypeLike, NDArray
 from torch import Tensor
 
-_TORCH = {
+_TORCH: dict[np.dtype[Any], torch.dtype] = {
     np.dtype(np.float32): torch.float32,
     np.dtype(np.float64): torch.float64,
     np.dtype(np.float16): torch.float16,
@@ -31,7 +31,8 @@ _TORCH = {
     np.dtype(np.uint8): torch.uint8,
     np.dtype(np.bool_): torch.bool,
 }
-_NUMPY = {kind: dtype for dtype, kind in _TORCH.items()}
+_CHUNK = 1 << 22
+_NUMPY: dict[torch.dtype, np.dtype[Any]] = {kind: dtype for dtype, kind in _TORCH.items()}
 
 
 class TensorVector(NDArrayOperatorsMixin):
@@ -103,7 +104,10 @@ class TensorVector(NDArrayOperatorsMixin):
     def copy(self) -> TensorVector:
         return TensorVector(self.tensor.clone())
 
-    def astype(self, dtype: DTypeLike, copy: bool = True) -> TensorVector:
+    def astype(self, dtype: DTypeLike, copy: bool = True) -> Any:
+        """Return the coordinates in another type; an array in host memory if torch does not have the type."""
+        if np.dtype(dtype) not in _TORCH:
+            return np.asarray(self).astype(dtype)
         return TensorVector(self.tensor.to(_TORCH[np.dtype(dtype)], copy=copy))
 
     def fill(self, value: float) -> None:
@@ -120,8 +124,11 @@ class TensorVector(NDArrayOperatorsMixin):
     def sum(self, *_: Any, **__: Any) -> Any:
         return self.dtype.type(self.tensor.sum().item())
 
-    def mean(self, *_: Any, **__: Any) -> Any:
-        return self.dtype.type(self.tensor.mean().item())
+    def mean(self, *arguments: Any, **options: Any) -> Any:
+        return np.asarray(self).mean(*arguments, **options)
+
+    def std(self, *arguments: Any, **options: Any) -> Any:
+        return np.asarray(self).std(*arguments, **options)
 
     def max(self, *_: Any, **__: Any) -> Any:
         return self.dtype.type(self.tensor.max().item())
@@ -143,7 +150,7 @@ class TensorVector(NDArrayOperatorsMixin):
         operation = _UFUNCS.get(ufunc.__name__)
         shapes = {np.shape(each) for each in inputs} - {()}
         if method != "__call__" or operation is None or options.keys() - {"dtype"} or len(shapes) > 1:
-            return _on_host(lambda *host: getattr(ufunc, method)(*host, **options), inputs, self.tensor.device, out)
+            return _on_host(getattr(ufunc, method), inputs, options, out, self.tensor.device)
         kind = options.get("dtype") or np.result_type(*map(_typed, inputs))
         result = operation(*(_operand(each, self.tensor.device, kind) for each in inputs))
         return _written(result, out)
@@ -155,12 +162,8 @@ class TensorVector(NDArrayOperatorsMixin):
         own = _FUNCTIONS.get(function.__name__)
         if own is not None:
             return own(*arguments, **options)
-        options = dict(options)
-        out = options.pop("out", None)
-        device = self.tensor.device
-        return _on_host(
-            lambda *host: function(*host, **{k: _host(v) for k, v in options.items()}), arguments, device, out
-        )
+        others = {name: value for name, value in options.items() if name != "out"}
+        return _on_host(function, arguments, others, options.get("out"), self.tensor.device)
 
 
 def tensor_of(vector: Any, device: torch.device | str) -> Tensor:
@@ -173,6 +176,20 @@ def tensor_of(vector: Any, device: torch.device | str) -> Tensor:
 def placed(vector: Any, device: torch.device | str) -> TensorVector:
     """Return a copy of a vector in a device's memory."""
     return TensorVector(torch.from_numpy(np.array(vector)).to(device))
+
+
+def sqrt(tensor: Tensor) -> Tensor:
+    """Return correctly rounded square roots; torch's own are not, on some processors.
+
+    The root of a float32, taken in float64 and rounded, is the rounded root: no float32's root is so near to the middle
+    of two others that float64's error could matter.
+    """
+    if tensor.dtype != torch.float32:
+        return torch.sqrt(tensor)
+    roots = torch.empty_like(tensor)
+    for start in range(0, tensor.numel(), _CHUNK):  # so that no long vector of float64 is in memory
+        roots[start : start + _CHUNK] = torch.sqrt(tensor[start : start + _CHUNK].double())
+    return roots
 
 
 def _typed(value: Any) -> Any:
@@ -204,11 +221,17 @@ def _host(value: Any) -> Any:
     return np.asarray(value) if isinstance(value, TensorVector) else value
 
 
-def _on_host(function: Callable[..., Any], inputs: Sequence[Any], device: torch.device, out: Any) -> Any:
-    result = function(*map(_host, inputs))
+def _on_host(
+    function: Callable[..., Any], inputs: Sequence[Any], options: Mapping[str, Any], out: Any, device: torch.device
+) -> Any:
+    """Run a function of NumPy on copies in host memory; its result goes back to the device, or to `out`."""
+    host_options = {name: _host(value) for name, value in options.items()}
     if out is not None:
-        out[...] = result
+        host_out = np.array(out)
+        function(*map(_host, inputs), out=host_out, **host_options)
+        out[...] = host_out
         return out
+    result = function(*map(_host, inputs), **host_options)
     is_vector = isinstance(result, np.ndarray) and result.ndim == 1 and result.dtype in _TORCH
     return placed(result, device) if is_vector else result
 
@@ -242,7 +265,7 @@ _UFUNCS: dict[str, Callable[..., Tensor]] = {
     "true_divide": _swapped(_divide),
     "negative": torch.neg,
     "absolute": torch.abs,
-    "sqrt": torch.sqrt,
+    "sqrt": sqrt,
     "square": torch.square,
     "sign": torch.sign,
     "isfinite": torch.isfinite,

@@ -13,10 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Final
 
-import numpy as np
-
 from seedbus.algorithms.directions.contract import ALIGNMENT
-from seedbus.vector import Vector
+from seedbus.vector import Vector, is_on_host
 
 BLOCK: Final = 16_384
 """Coordinates in a block: 64 KiB per vector, so that x, Δ, H, m and the table fit into the second-level cache."""
@@ -57,7 +55,7 @@ def for_blocks(
     Raises:
         ValueError: the block is not a multiple of `ALIGNMENT`.
     """
-    if like is not None and not isinstance(like, np.ndarray):
+    if like is not None and not is_on_host(like):
         threads, block = 1, DEVICE_BLOCK
     if block < ALIGNMENT or block % ALIGNMENT:
         raise ValueError(f"block = {block}: a block is a multiple of {ALIGNMENT} coordinates")

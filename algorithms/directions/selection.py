@@ -8,7 +8,7 @@ import numpy as np
 
 from seedbus.algorithms.directions.contract import Directions, Folding, Kind
 from seedbus.algorithms.directions.numpy_backend import NumpyDirections
-from seedbus.vector import Vector
+from seedbus.vector import Vector, is_on_host
 
 
 def reference(kind: Kind) -> Directions:
@@ -29,10 +29,10 @@ def compiled(kind: Kind) -> Folding:
 
 def directions_for(kind: Kind, x: Vector) -> Directions:
     """Return the fastest directions for vectors of a type, in a processor's memory or on a device."""
-    if not isinstance(x, np.ndarray):
-        from seedbus.algorithms.directions.tensor_directions import on_device
+    if not is_on_host(x):
+        from seedbus.algorithms.directions.tensor_directions import on_device_of
 
-        return on_device(kind, x.tensor.device.type)
+        return on_device_of(kind, x)
     return directions(kind) if x.dtype == np.float32 else reference(kind)
 
 

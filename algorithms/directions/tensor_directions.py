@@ -81,5 +81,10 @@ def on_device(kind: Kind, device_type: str) -> TensorDirections:
     return TensorDirections(TorchDirections(kind))
 
 
+def on_device_of(kind: Kind, vector: Any) -> TensorDirections:
+    """Return directions for vectors that lie where a `TensorVector` does."""
+    return on_device(kind, vector.tensor.device.type)
+
+
 def _tensor(vector: Any) -> Any:
     return None if vector is None else vector.tensor

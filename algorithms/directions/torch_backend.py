@@ -1,7 +1,7 @@
 """Directions on a torch device in torch's own operations: the same bits as the reference, without a compiler.
 
-Philox runs in 64-bit integers and the quantiles are looked up, so every operation is exact or rounded once. Where Triton
-and a CUDA device are, `triton_backend` is many times as fast; this one runs on every device that torch has.
+Philox runs in 64-bit integers and the quantiles are looked up, so every operation is exact or rounded once. Where
+Triton and a CUDA device are, `triton_backend` is many times as fast; this one runs on every device that torch has.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from seedbus.algorithms.directions.contract import ALIGNMENT, DOMAIN, PER_BLOCK,
 from seedbus.algorithms.directions.folding import ReplaySteps, UpdateRule
 from seedbus.algorithms.directions.philox import MULTIPLIERS, ROUNDS, WEYL, key_words
 from seedbus.algorithms.directions.quantiles import quantiles
+from seedbus.tensors import sqrt
 
 CHUNK: Final = 2048 * ALIGNMENT
 """Coordinates that are computed at a time: so many that calls cost little, so few that they take little memory."""
@@ -91,7 +92,7 @@ class TorchDirections:
             sqrt_hessian: Tensor | None = None
             for row, weights in numbers:
                 if rule.hessian is not None and row["is_first"]:
-                    sqrt_hessian = torch.sqrt(part["hessian"])
+                    sqrt_hessian = sqrt(part["hessian"])
                 delta = torch.zeros_like(part["x"])
                 seed = int(row["low"]) | int(row["high"]) << 32
                 for p, weight in enumerate(weights):

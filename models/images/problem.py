@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from seedbus.models.data.samples import Images
+from seedbus.models.device import moved
 from seedbus.models.errors import DataError
 from seedbus.models.images.sample_problem import EVALUATION_BATCH, SampleProblem
 from seedbus.models.images.settings import ClassifierSettings
@@ -71,4 +72,4 @@ class ImageProblem(SampleProblem[Images]):
         stored = images.pick(indices)
         inputs = torch.from_numpy(self.task.inputs(self.task.augmented(stored, **key) if key else stored))
         inputs = inputs.permute(0, 3, 1, 2) if inputs.ndim == 4 else inputs
-        return inputs, torch.from_numpy(images.labels[indices])
+        return moved((inputs, torch.from_numpy(images.labels[indices])), self.flat.device)

@@ -21,7 +21,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from seedbus.models.device import torch_device, vector_on
 from seedbus.models.task import Fill, Vector
+from seedbus.tensors import tensor_of
 
 LINE = 16  # floats of a cache line of 64 bytes
 
@@ -36,7 +38,7 @@ def aligned_zeros(count: int) -> NDArray[np.float32]:
 def add_tensor(state: hashlib.blake2b, name: str, tensor: Tensor) -> None:
     """Add a tensor's name, shape, type and values to a digest."""
     state.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
-    state.update(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().data)
+    state.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
 
 
 class Coordinates:
@@ -45,11 +47,13 @@ class Coordinates:
     Attributes:
         module: the module.
         dimension: number of coordinates, d.
+        device: the torch device of the module and its point; None: the point is a NumPy array.
         has_initial_values: whether the parameters certainly hold the values that the module was created with.
     """
 
     def __init__(self, module: nn.Module, parameters: Sequence[nn.Parameter]) -> None:
-        self.module = module.eval()
+        self.device = torch_device()
+        self.module = module.eval() if self.device is None else module.eval().to(self.device)
         self._parameters = list(parameters)
         self._spans: dict[nn.Parameter, slice] = {}
         start = 0
@@ -58,15 +62,15 @@ class Coordinates:
             start += parameter.numel()
         self.dimension = start
         self.has_initial_values = True
-        self._point: NDArray[np.float32] | None = None
+        self._point: Vector | None = None
         self._layers: _Layers | None = None
 
     @property
-    def point(self) -> NDArray[np.float32]:
+    def point(self) -> Vector:
         """The parameters' storage, float32 [d]; it begins with their values."""
         if self._point is None:
-            self._point = self.values()
-            self._bind(self.views(torch.from_numpy(self._point)))
+            self._point = vector_on(self.values(), self.device)
+            self._bind(self.views(self.tensor(self._point)))
             self.has_initial_values = False
         return self._point
 
@@ -76,6 +80,10 @@ class Coordinates:
         for parameter, view in zip(self._parameters, self.views(torch.from_numpy(copied)), strict=True):
             view.copy_(parameter.data)
         return copied
+
+    def tensor(self, vector: Vector) -> Tensor:
+        """Return a vector, float32 [d], as a tensor beside the module: its own memory if it lies there."""
+        return tensor_of(vector, self.device or "cpu").to(torch.float32)
 
     def views(self, vector: Tensor) -> list[Tensor]:
         """Return views of a vector, float32 [d], in the shapes and layout of the parameters, in their order."""
@@ -89,7 +97,7 @@ class Coordinates:
     def at(self, x: Vector) -> Iterator[None]:
         """Within this context the parameters are views of x, [d], which must not be changed."""
         before = [parameter.data for parameter in self._parameters]
-        self._bind(self.views(torch.from_numpy(np.require(x, np.float32, ["C", "W"]))))
+        self._bind(self.views(self.tensor(x)))
         try:
             yield
         finally:
@@ -103,7 +111,7 @@ class Coordinates:
             loss: runs the module and returns the loss.
         """
         if self._layers is None:
-            self._layers = _Layers(self.module, self._spans, self.shaped)
+            self._layers = _Layers(self.module, self._spans, self.shaped, self.device)
         if self._point is None:
             self._free_storage()
         before = [parameter.data for parameter in self._parameters]
@@ -126,7 +134,8 @@ class Coordinates:
 
     def _free_storage(self) -> None:
         """Free the parameters' storage; a parameter that is used unfilled has its shape, and is NaN."""
-        self._bind([torch.full((1,), math.nan).expand(parameter.shape) for parameter in self._parameters])
+        nothing = torch.full((1,), math.nan, device=self.device or "cpu")
+        self._bind([nothing.expand(parameter.shape) for parameter in self._parameters])
         self.has_initial_values = False
 
 
@@ -142,16 +151,18 @@ class _Layers:
         module: nn.Module,
         spans: dict[nn.Parameter, slice],
         shaped: Callable[[Tensor, nn.Parameter], Tensor],
+        device: torch.device | None,
     ) -> None:
         self._module = module
         self._spans = spans
         self._shaped = shaped
+        self._device = device
         self._owned: dict[nn.Module, list[nn.Parameter]] = {}
         for layer in module.modules():
             own = [p for p in layer.parameters(recurse=False) if p in spans]
             if own:
                 self._owned[layer] = own
-        self._scratch = aligned_zeros(self._scratch_size(module))
+        self._scratch = vector_on(aligned_zeros(self._scratch_size(module)), device)
         self._top = 0
         self._called: set[nn.Module] = set()
 
@@ -172,7 +183,7 @@ class _Layers:
                 span = self._spans[parameter]
                 out = self._take(span)
                 fill(span, out)
-                parameter.data = self._shaped(torch.from_numpy(out), parameter)
+                parameter.data = self._shaped(tensor_of(out, self._device or "cpu"), parameter)
 
         def after(layer: nn.Module, _: Any, __: Any) -> None:
             self._top, previous = running.pop()
@@ -189,7 +200,7 @@ class _Layers:
             for hook in hooks:
                 hook.remove()
 
-    def _take(self, span: slice) -> NDArray[np.float32]:
+    def _take(self, span: slice) -> Vector:
         """Return scratch for a span, at its own offset from a cache line: torch then computes the same bits."""
         first = self._top + (span.start - self._top) % LINE
         self._top = first + span.stop - span.start
@@ -206,7 +217,7 @@ class _Layers:
             if layer in uncalled and around:
                 owner = next((module for module in around if module in self._called), self._module)
                 self._owned[owner] = list(dict.fromkeys([*self._owned.get(owner, ()), *self._owned.pop(layer, ())]))
-        self._scratch = aligned_zeros(self._scratch_size(self._module))
+        self._scratch = vector_on(aligned_zeros(self._scratch_size(self._module)), self._device)
         return bool(uncalled)
 
 

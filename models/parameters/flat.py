@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from seedbus.models.parameters.coordinates import Coordinates
+from seedbus.models.task import Vector
 
 _FAN_IN = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _NORMS = (nn.GroupNorm, nn.LayerNorm)
@@ -49,7 +50,7 @@ class FlatModule(Coordinates):
         owned = [layer.weight for layer in module.modules() if isinstance(layer, _IMAGE_CONVOLUTIONS)]
         self._channels_last = set(owned)
         super().__init__(module.requires_grad_(False), list(self._named.values()))
-        self._gradient: NDArray[np.float32] | None = None
+        self._gradient: Vector | None = None
 
     def shaped(self, span: Tensor, parameter: nn.Parameter) -> Tensor:
         """Return a view of a parameter's coordinates in its shape; convolutions are stored [out, height, width, in]."""
@@ -63,11 +64,11 @@ class FlatModule(Coordinates):
         return dict(zip(self._named.values(), self.views(vector), strict=True))
 
     @contextmanager
-    def differentiated(self) -> Iterator[NDArray[np.float32]]:
+    def differentiated(self) -> Iterator[Vector]:
         """Within this context `backward` adds to the vector, float32 [d], at first zero; later calls reuse it."""
         if self._gradient is None:
             self._gradient = np.zeros_like(self.point)
-            for parameter, view in self.by_parameter(torch.from_numpy(self._gradient)).items():
+            for parameter, view in self.by_parameter(self.tensor(self._gradient)).items():
                 parameter.grad = view
         self._gradient[:] = 0
         self._require_gradients(True)
@@ -82,7 +83,7 @@ class FlatModule(Coordinates):
 
     def tensors(self) -> dict[str, NDArray[np.float32]]:
         """Return the trained parameters by name, as contiguous copies in the module's shapes."""
-        return {name: np.array(p.numpy(), order="C") for name, p in self._named.items()}
+        return {name: np.array(p.cpu().numpy(), order="C") for name, p in self._named.items()}
 
     def drawn(self, rng: np.random.Generator) -> NDArray[np.float32]:
         """Draw initial values of the trained parameters, as `initial_values` does. Raises `TypeError`."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
@@ -58,7 +57,7 @@ def through(flat: FlatModule, hidden: Tensor, number: int, at: Vector) -> list[T
         number: index of that block, from 0.
         at: the vector of parameters, float32 [d].
     """
-    views = flat.by_parameter(torch.from_numpy(at))
+    views = flat.by_parameter(flat.tensor(at))
     results = [hidden]
     for index, block in enumerate(blocks(flat.module)):
         parameters = {name: views[p] for name, p in block.named_parameters() if p in views}

@@ -86,7 +86,7 @@ class Network:
             length: largest number of tokens to generate.
             ends: tokens that end an answer; the first one generated is included.
         """
-        prompt = torch.tensor([ids])
+        prompt = torch.tensor([ids], device=self._outer.device)
         settings = {"max_new_tokens": length, "do_sample": False, "num_beams": 1, "eos_token_id": ends}
         with torch.inference_mode():
             tokens = self._outer.generate(
@@ -102,7 +102,7 @@ class Network:
     def _head_is_a_product(self) -> bool:
         """True if the logits are the head applied to the hidden states; some models also scale or cap them."""
         with torch.inference_mode():
-            ids = torch.zeros((1, 2), dtype=torch.int64)
+            ids = torch.zeros((1, 2), dtype=torch.int64, device=self._model.device)
             logits = self._model(input_ids=ids, use_cache=False).logits
             hidden = self._model.get_decoder()(input_ids=ids, use_cache=False).last_hidden_state
             head = self._model.get_output_embeddings()

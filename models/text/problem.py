@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from seedbus.models.data.batches import batch, batches_per_pass
+from seedbus.models.device import moved
 from seedbus.models.errors import DataError, OutOfMemory, is_out_of_memory
 from seedbus.models.parameters.trained_vector import TrainedVector
 from seedbus.models.partition import Partition, divide, division_identity
@@ -29,6 +30,7 @@ from seedbus.models.text.task import TextTask
 
 _PROBE = "The quick brown fox isn't “42” years old; Yes, No, or Maybe?\n  It was great, naïve and terrible."
 BatchT = TypeVar("BatchT")
+ValueT = TypeVar("ValueT")
 
 
 class TextProblem(ABC, Generic[BatchT]):
@@ -92,6 +94,10 @@ class TextProblem(ABC, Generic[BatchT]):
         self._x0_digest = digest
         return x0
 
+    def on_device(self, value: ValueT) -> ValueT:
+        """Return tensors beside the network."""
+        return moved(value, self.trained.device)
+
     @property
     def point(self) -> Vector:
         """The point at which losses are computed, float32 [d]. The first access also stores x₀ in memory."""
@@ -150,7 +156,7 @@ class TextObjective(Generic[BatchT]):
         batch = self.batch(step)
         return self._problem.trained.loss_at(fill, lambda: self._problem.mean_loss(batch))
 
-    def gradient(self, step: int, criterion: None = None) -> NDArray[np.float32]:
+    def gradient(self, step: int, criterion: None = None) -> Vector:
         """Return the gradient of the mean loss over the step's batch, in a buffer that the next call overwrites.
 
         Args:

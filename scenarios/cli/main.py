@@ -23,9 +23,11 @@ from seedbus.scenarios.cli.keys import keys as keys_app
 from seedbus.scenarios.cli.listing import list_command
 from seedbus.scenarios.cli.options import (
     AnswerWithin,
+    Devices,
     EvaluatorHost,
     Format,
     JoinWithin,
+    OtherDevice,
     Out,
     Output,
     Patience,
@@ -93,6 +95,8 @@ def run_command(
     ] = 0,
     patience: Patience = 60.0,
     join_within: JoinWithin = 300.0,
+    device: Devices = "",
+    other_device: OtherDevice = False,
     plugin: Plugins = None,
     output: Output = Format.text,
     quiet: Quiet = False,
@@ -105,7 +109,16 @@ def run_command(
             if transport is not None:
                 raise ScenarioError(f"--transport {name}", ["worker processes need ipc or tcp"])
             name = FOR_WORKERS
-        placement = Placement(name, workers, patience_s=patience, join_s=join_within)
+        from seedbus.models.device import devices_of
+
+        placement = Placement(
+            name,
+            workers,
+            patience_s=patience,
+            join_s=join_within,
+            devices=devices_of(device),
+            other_device=other_device,
+        )
         _run(requested, out, resume, placement, output, quiet)
 
 
@@ -130,6 +143,8 @@ def server_command(
         EvaluatorHost,
         typer.Option(help="Who evaluates: a process of this server's own, or a key that is authorised for it."),
     ] = EvaluatorHost.own,
+    device: Devices = "",
+    other_device: OtherDevice = False,
     plugin: Plugins = None,
     output: Output = Format.text,
     quiet: Quiet = False,
@@ -139,6 +154,7 @@ def server_command(
     Where other machines can reach it, only keys come in that were authorised (`seedbus keys`).
     """
     with cli_errors():
+        from seedbus.models.device import devices_of
         from seedbus.scenarios.cli.keys import server_keys
 
         requested = _requested("seedbus server", scenario, settings, out, resume)
@@ -151,6 +167,8 @@ def server_command(
             answer_s=answer_within,
             keys=server_keys(bind, keys, insecure),
             evaluator=evaluator.value,
+            devices=devices_of(device),
+            other_device=other_device,
         )
         _run(requested, out, resume, placement, output, quiet)
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from seedbus.agents.observer import NullObserver, Observer
 from seedbus.bus.clock import cpu_seconds, wall_seconds
+from seedbus.models.device import default_device, device_text, on_device
 from seedbus.models.task import Task
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.results import RESULTS, Results
@@ -30,6 +32,7 @@ def run(
     resume: bool = False,
     observer: Observer | None = None,
     placement: Placement | None = None,
+    device: str | None = None,
 ) -> Results:
     """Run a scenario to its end and return its results.
 
@@ -43,6 +46,7 @@ def run(
         resume: continue the run in `out`.
         observer: is told of rounds, measurements and refusals.
         placement: where the clients are; None: in this process.
+        device: where networks and vectors lie, such as "cuda" (see `models.device`); None: as the placement says.
 
     Raises:
         ScenarioError, DataError, BadEndpoint, TooFewFiles: the scenario cannot run here as it is.
@@ -63,9 +67,12 @@ def run(
         if (Path(out) / RESULTS).exists():
             return judge_again(Results.read(Path(out)), scenario)
     observer = observer or NullObserver()
-    with memory_hints(scenario):
+    placement = placement or Placement(scenario.transport, devices=(default_device(),))
+    if device is not None:
+        placement = replace(placement, devices=(device,))
+    with memory_hints(scenario), on_device(placement.devices[0]):
         # data is loaded before the folder is created, so that a scenario that cannot run leaves no folder
-        prepared = prepare(scenario, placement or Placement(scenario.transport), observer.noted)
+        prepared = prepare(scenario, placement, observer.noted)
         with opened(prepared, out, resume, observer) as running, _own_loop():
             wall_s, cpu_s = wall_seconds(), cpu_seconds()
             outcome = execute(prepared, running)
@@ -78,6 +85,7 @@ def run(
                 wall_s=wall_seconds() - wall_s,
                 cpu_s=cpu_seconds() - cpu_s,
                 was_resumed=running.was_resumed,
+                device=device_text(placement.devices),
             )
 
 

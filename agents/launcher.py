@@ -26,6 +26,7 @@ from seedbus.agents.server.follower_positions import FollowerPositions
 from seedbus.agents.server.outages import Outage, Outages
 from seedbus.agents.server.server import Server
 from seedbus.agents.server.stopping import Cadence, Stop
+from seedbus.agents.stop_request import StopRequest
 from seedbus.algorithms.contract import Vector
 from seedbus.algorithms.directions import reference, selftest, set_threads
 from seedbus.bus import (
@@ -115,7 +116,12 @@ class Outcome:
 
 
 def run(
-    setup: Setup, folder: Path, journal: Journal, observer: Observer, connect: Callable[[bytes], Transport]
+    setup: Setup,
+    folder: Path,
+    journal: Journal,
+    observer: Observer,
+    connect: Callable[[bytes], Transport],
+    stop: StopRequest,
 ) -> Outcome:
     """Execute a run from its beginning, or from the last durable round of its journal.
 
@@ -127,8 +133,10 @@ def run(
         journal: its journal, open for writing.
         observer: is called with what happens.
         connect: makes the transport to its followers, from the run's identifier.
+        stop: asks the run to stop after the round in progress.
 
     Raises:
+        StopRequested: it was asked to stop, and has.
         Unfinishable: the next commit cannot be made.
         RunFolderError: the folder cannot be written, or belongs to another build or x₀.
         KeyboardInterrupt: on Ctrl-C.
@@ -137,7 +145,7 @@ def run(
     if ended is not None:
         return _outcome(ended, folder / FILE)
     set_threads(os.cpu_count() or 1)  # for replay only; it changes no bit
-    server_run = _ServerRun(setup, folder, journal, observer, connect)
+    server_run = _ServerRun(setup, folder, journal, observer, connect, stop)
     try:
         reason = server_run.clock.run(server_run.work())
     except (Deadlock, EndOfTime) as error:
@@ -190,7 +198,13 @@ class _ServerRun:
     """A run's server, with its clock, ledger, bus and transport."""
 
     def __init__(
-        self, setup: Setup, folder: Path, journal: Journal, observer: Observer, connect: Callable[[bytes], Transport]
+        self,
+        setup: Setup,
+        folder: Path,
+        journal: Journal,
+        observer: Observer,
+        connect: Callable[[bytes], Transport],
+        stop: StopRequest,
     ) -> None:
         # with the reference backend: all have the same self-test, and this one need not be compiled
         facts, own_selftest = journal.facts(), selftest(reference)
@@ -237,7 +251,7 @@ class _ServerRun:
             report_limit=setup.report_limit,
             on_answer=positions.answered,
         )
-        self.server = Server(self.bus, self.coordinator, positions, self.availability, outages, journal, observer)
+        self.server = Server(self.bus, self.coordinator, positions, self.availability, outages, journal, observer, stop)
         # its own connection: the journal's may be in use on the journal's thread
         self.archive = Journal.open(folder, for_writing=False)
         self.archive.facts()  # the files are opened now, not when a client needs them

@@ -251,6 +251,10 @@ class Coordinator:
         return self._rounds.deadline_ns
 
     @property
+    def is_round_open(self) -> bool:
+        return self._rounds.current is not None
+
+    @property
     def is_round_over(self) -> bool:
         return self._rounds.is_over
 

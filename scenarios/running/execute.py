@@ -45,7 +45,7 @@ def execute(prepared: Prepared, run: OpenRun) -> Outcome:
         report_limit=setup.report_limit,
     )
     with transports.connected(hosting) as connect:
-        return launcher.run(setup, run.folder, run.journal, run.recorder, connect)
+        return launcher.run(setup, run.folder, run.journal, run.recorder, connect, run.stop)
 
 
 def _setup(prepared: Prepared) -> Setup:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from collections import Counter
@@ -18,6 +19,7 @@ from seedbus.agents.errors import JournalDamaged, RunFolderError, Unfinishable
 from seedbus.agents.journal.file import FILE
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.messages import AnyAlgorithm, tally
+from seedbus.agents.monitor import Monitor
 from seedbus.agents.observer import Observer
 from seedbus.agents.policies.participation import Participation
 from seedbus.agents.policies.snapshot_budget import Lag
@@ -122,6 +124,7 @@ def run(
     observer: Observer,
     connect: Callable[[bytes], Transport],
     stop: StopRequest,
+    monitor: Monitor | None = None,
 ) -> Outcome:
     """Execute a run from its beginning, or from the last durable round of its journal.
 
@@ -134,6 +137,7 @@ def run(
         observer: is called with what happens.
         connect: makes the transport to its followers, from the run's identifier.
         stop: asks the run to stop after the round in progress.
+        monitor: takes readings of the server; None: nobody does.
 
     Raises:
         StopRequested: it was asked to stop, and has.
@@ -147,7 +151,7 @@ def run(
     set_threads(os.cpu_count() or 1)  # for replay only; it changes no bit
     server_run = _ServerRun(setup, folder, journal, observer, connect, stop)
     try:
-        reason = server_run.clock.run(server_run.work())
+        reason = server_run.clock.run(server_run.work(monitor))
     except (Deadlock, EndOfTime) as error:
         server_run.tidy()
         raise Unfinishable(server_run.why_stuck(error)) from None
@@ -256,7 +260,7 @@ class _ServerRun:
         self.archive = Journal.open(folder, for_writing=False)
         self.archive.facts()  # the files are opened now, not when a client needs them
 
-    async def work(self) -> str:
+    async def work(self, monitor: Monitor | None) -> str:
         """Execute the run; returns why it ended."""
         try:
             checkpoint = self.journal.checkpoint()
@@ -264,9 +268,14 @@ class _ServerRun:
                 self.ledger.restore(0, b"")
             else:
                 self.server.restore(checkpoint, history(self.setup.algorithm, self.journal))
-            self.transport.start(self.server.registration(self.setup.scenario, self.setup.processes))
+            registration = self.server.registration(self.setup.scenario, self.setup.processes)
+            if monitor is not None:
+                monitor.attach(asyncio.get_running_loop(), self.server.instruments().read)
+            self.transport.start(registration)
             return await self.server.run()
         finally:
+            if monitor is not None:
+                monitor.detach()
             await self.transport.close()
 
     def finish(self, reason: str) -> Outcome:

@@ -21,6 +21,7 @@ from seedbus.agents.round_record import ClosedRound
 from seedbus.agents.server.arrivals import Arrivals
 from seedbus.agents.server.coordinator import Coordinator
 from seedbus.agents.server.follower_positions import FollowerPositions
+from seedbus.agents.server.instruments import Instruments
 from seedbus.agents.server.outages import Outages, Phase
 from seedbus.agents.server.registration import Registration
 from seedbus.agents.stop_request import StopRequest
@@ -76,6 +77,7 @@ class Server:
         self._mailbox = bus.open(SERVER, "the server")
         self.unsaved_metrics: list[dict[str, Any]] = []
         self._unpublished: ClosedRound | None = None
+        self._instruments: Instruments | None = None
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="journal")
 
     def registration(self, scenario: bytes, processes: int) -> Registration:
@@ -96,6 +98,11 @@ class Server:
             on_change=self._came,
         )
         return self._registration
+
+    def instruments(self) -> Instruments:
+        """Return the server's instruments, which are kept from now on; to be called after `registration`."""
+        self._instruments = Instruments(self.bus, self._mailbox, self.coordinator, self._registration)
+        return self._instruments
 
     def restore(self, checkpoint: Checkpoint, log: Iterable[Any]) -> None:
         """Continue from a checkpoint; to be called before `run`.
@@ -236,6 +243,8 @@ class Server:
         await self._crashes("publishing", closed.round)
         self.coordinator.published(closed, sum(self._bytes()))
         self.observer.round_closed(closed, self.bus.clock.now_ns, self.coordinator.progress.bytes)
+        if self._instruments is not None:
+            self._instruments.closed(closed.record.opened_ns)
         await self._until(lambda: not self.coordinator.awaits_metric)
 
     async def _keep(self, closed: ClosedRound) -> None:
@@ -305,6 +314,8 @@ class Server:
             refusal = coordinator.reported(letter, self.bus.clock.now_ns)
             if refusal is not None:
                 self.observer.refused(refusal)
+            elif self._instruments is not None and letter.kind is Kind.REPORT:
+                self._instruments.reported(letter, self.bus.clock.now_ns)
         else:
             try:
                 self._read_other(letter)

@@ -64,9 +64,11 @@ def opened(prepared: Prepared, out: str | Path | None, resume: bool, observer: O
                 checkpoint = journal.checkpoint()  # a damaged one is refused before anything is written
                 lines = checkpoint.metrics if checkpoint is not None else journal.metrics()
                 stop = StopRequest()
+                opens = 0 if checkpoint is None else checkpoint.last.round + 1
+                run_id = journal.run_id.hex()
                 with (
                     writable(folder),
-                    closing(Recorder(folder, lines, observer)) as recorder,
+                    closing(Recorder(folder, lines, observer, run=run_id, round=opens)) as recorder,
                     stop.by_signal() as listens,
                     held(folder, listens=listens),
                 ):

@@ -1,5 +1,5 @@
 """The command line: `seedbus run`, `server`, `client`, `check`, `list`, `schema`, `replay`, `report`,
-`compare`, `partition`, `stress`.
+`compare`, `partition`, `stress`, `top`, `runs`, `stop`.
 
 Errors that the user can fix are one sentence on stderr and an exit code (`Exit`); a traceback is always a bug of ours.
 Commands import heavy modules only when they need them. The docstring of a command is its help text.
@@ -20,6 +20,7 @@ import typer
 from seedbus.scenarios.cli.client import client
 from seedbus.scenarios.cli.compare import compare
 from seedbus.scenarios.cli.keys import keys as keys_app
+from seedbus.scenarios.cli.operations import runs, stop, top
 from seedbus.scenarios.cli.options import (
     AnswerWithin,
     EvaluatorHost,
@@ -74,6 +75,9 @@ def options(
 app.command("compare")(compare)
 app.command("partition")(partition)
 app.command("stress")(stress)
+app.command("top")(top)
+app.command("runs")(runs)
+app.command("stop")(stop)
 app.add_typer(keys_app, name="keys")
 
 

@@ -188,7 +188,9 @@ class Endpoint:
         else:
             status, kind, text = self._page(path.partition(b"?")[0].decode("ascii", "replace"))
         content = text.encode()
-        head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(content)}\r\nConnection: close\r\n\r\n"
+        head = (
+            f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(content)}\r\nConnection: close\r\n\r\n"
+        )
         return head.encode() + (b"" if method == b"HEAD" else content)
 
     def _hang_up(self, connection: _Connection) -> None:

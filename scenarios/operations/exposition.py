@@ -97,10 +97,7 @@ def exposition(reading: Reading | None, lag_s: float, age_s: float) -> str:
             "replica_lag_commits",
             "gauge",
             "Commits that the replicas of joined clients lack, as far as the server knows.",
-            [
-                ({"quantile_of_clients": name}, lag)
-                for name, lag in lags(reading.replicas, reading.version).items()
-            ],
+            [({"quantile_of_clients": name}, lag) for name, lag in lags(reading.replicas, reading.version).items()],
         ),
     ):
         lines += _metric(name, kind, what, samples)

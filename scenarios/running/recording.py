@@ -61,6 +61,7 @@ class Recorder:
             processors=[_flat, structlog.processors.TimeStamper(fmt="iso"), structlog.processors.JSONRenderer()],
             wrapper_class=structlog.BoundLogger,
         ).bind(run=run, round=round)
+        self._log_one("opened", {"pid": os.getpid()})
 
     def round_closed(self, closed: ClosedRound, now_ns: int, bytes_so_far: int) -> None:
         facts = {

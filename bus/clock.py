@@ -259,7 +259,7 @@ def wall_seconds() -> float:
 
 
 def calendar_seconds() -> float:
-    """Return the date as seconds since 1970, to be compared with files' dates and with logs; no result depends on it."""
+    """Return the seconds since 1970, to be compared with dates of files and of logs; no result depends on it."""
     return time.time()
 
 

@@ -49,7 +49,7 @@ def held(folder: Path, *, listens: bool) -> Iterator[None]:
     Raises:
         OSError: the file cannot be written.
     """
-    # a process loses its record locks when it closes the file anywhere, so `running` is opened here and in `holder` only
+    # a process that closes the file anywhere loses its locks on it, so it is opened here and in `holder` only
     with open(descriptor(folder / RUNNING, os.O_RDWR | os.O_CREAT), "rb+") as file:
         for byte in (_WRITES, *([_LISTENS] if listens else [])):
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, byte)

@@ -60,9 +60,9 @@ def runs(
         now_s = calendar_seconds()
         for run in found:
             rounds = f"{run.rounds:,}/{run.last_round:,}" if run.last_round else f"{run.rounds:,}"
-            cells = (run.folder.name or str(run.folder), run.state.value, run.scenario, run.algorithm, rounds)
-            cells += (measured(run), readable(run.bytes), age(now_s - run.changed_s))
-            table.add_row(*(shown(cell, 60) for cell in cells))
+            what = (run.folder.name or str(run.folder), run.state.value, run.scenario, run.algorithm)
+            figures = (rounds, measured(run), readable(run.bytes), age(now_s - run.changed_s))
+            table.add_row(*(shown(cell, 60) for cell in (*what, *figures)))
         console(width=None if sys.stdout.isatty() else WIDTH).print(table)
         for run in found:
             if run.state is State.DAMAGED:
@@ -83,9 +83,7 @@ def stop(
         stopped = stop_run(run, wait)
         if stopped.state is State.RUNNING and stopped.process is not None:
             at_once = f"`kill {stopped.process.pid}` ends it at once, as Ctrl-C does"
-            say(
-                f"seedbus: {run}: round {stopped.rounds} is still open; it stops after that ({at_once})", to_stderr=True
-            )
+            say(f"seedbus: {run}: round {stopped.rounds} is open, and is its last ({at_once})", to_stderr=True)
             raise typer.Exit(Exit.STUCK)
         if stopped.state is State.STOPPED:
             go_on = f"go on with `seedbus run --resume {run}`, or as it was started"

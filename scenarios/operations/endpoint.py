@@ -188,10 +188,8 @@ class Endpoint:
         else:
             status, kind, text = self._page(path.partition(b"?")[0].decode("ascii", "replace"))
         content = text.encode()
-        head = (
-            f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(content)}\r\nConnection: close\r\n\r\n"
-        )
-        return head.encode() + (b"" if method == b"HEAD" else content)
+        head = (f"HTTP/1.1 {status}", f"Content-Type: {kind}", f"Content-Length: {len(content)}", "Connection: close")
+        return "\r\n".join([*head, "", ""]).encode() + (b"" if method == b"HEAD" else content)
 
     def _hang_up(self, connection: _Connection) -> None:
         del self._connections[connection.socket.fileno()]

@@ -17,10 +17,11 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 STUCK_S = 60.0
 """A loop that has not run for so long, while no client computes in its process, counts as stuck."""
 STRANGERS = frozenset(
-    "another-run bad-hello bad-spans cut-short empty frames gone greeted-already joined-already long-number no-clients "
-    "no-handshake not-authorised not-yet old-zmtp out-of-turn packet-type protocol said-nothing short-packet "
-    "stale-session taken too-long too-many too-many-connections too-many-entries too-many-pings too-many-refusals "
-    "unasked unexpected unfinished-message unknown-client wrong-fields wrong-way".split()
+    "another-run bad-hello bad-offer bad-spans cut-short empty frames gone greeted-already joined-already "
+    "long-number no-clients no-handshake not-authorised not-msgpack not-yet old-zmtp out-of-turn packet-type "
+    "protocol said-nothing short-packet stale-session taken too-long too-many too-many-connections too-many-entries "
+    "too-many-pings too-many-refusals unasked unexpected unfinished-message unknown-client wrong-fields "
+    "wrong-way".split()
 )
 """The reasons why what a stranger sends is refused."""
 REASONS = frozenset(map(str, Reason)) | DECLINES | STRANGERS

@@ -73,7 +73,7 @@ class LogFollower:
         return _seconds(self.rounds[-1]) if self.rounds else 0.0
 
     @property
-    def bytes(self) -> float:
+    def sent_bytes(self) -> float:
         """Bytes of the algorithm so far."""
         return number(self.rounds[-1], "bytes") if self.rounds else 0.0
 

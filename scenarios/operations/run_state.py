@@ -129,9 +129,8 @@ def state_of(folder: Path, log: LogFollower | None = None) -> RunState:
         raise RunFolderError(folder, f"there is no run here (no {FILE})")
     process, changed_s = None, 0.0
     try:
-        changed_s = max(
-            (path.stat().st_mtime for name in (LOG, RESULTS) if check_file(path := folder / name)), default=0
-        )
+        files = [folder / name for name in (FILE, LOG, RESULTS)]
+        changed_s = max((path.stat().st_mtime for path in files if check_file(path)), default=0.0)
         process = holder(folder)
         if process is None and (folder / RESULTS).exists():
             return _finished(folder, changed_s)
@@ -177,7 +176,7 @@ def _unfinished(folder: Path, changed_s: float, process: Holder | None, log: Log
         last_round=last_round if isinstance(last_round, int) else 0,
         version=glance.version,
         line=log.line,
-        bytes=int(log.bytes),
+        bytes=int(log.sent_bytes),
         changed_s=changed_s,
         process=process,
         refusals=_refusals(folder, glance),

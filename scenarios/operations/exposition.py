@@ -62,7 +62,11 @@ def exposition(reading: Reading | None, lag_s: float, age_s: float) -> str:
             "messages_total",
             "counter",
             "Messages as of the last closed round.",
-            [(label, count) for label, (_, (count, _)) in zip(labels, by_kind, strict=True)],
+            [
+                (label, count)
+                for label, (_, (count, _)) in zip(labels, by_kind, strict=True)
+                if label["kind"] != "link"
+            ],
         ),
         (
             "queue_length",
@@ -98,7 +102,7 @@ def exposition(reading: Reading | None, lag_s: float, age_s: float) -> str:
             "replica_lag_commits",
             "gauge",
             "Commits that the replicas of joined clients lack, as far as the server knows.",
-            [({"quantile_of_clients": name}, lag) for name, lag in lags(reading.replicas, reading.version).items()],
+            [({"spread": name}, lag) for name, lag in lags(reading.replicas, reading.version).items()],
         ),
     ):
         lines += _metric(name, kind, what, samples)

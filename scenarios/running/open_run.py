@@ -72,6 +72,7 @@ def opened(prepared: Prepared, out: str | Path | None, resume: bool, observer: O
                     stop.by_signal() as listens,
                     held(folder, listens=listens),
                 ):
+                    recorder.opened()
                     for event, what in losses.items():
                         recorder.noted(event, what=what)
                     yield OpenRun(folder, journal, recorder, checkpoint is not None, stop)

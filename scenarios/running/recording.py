@@ -61,6 +61,9 @@ class Recorder:
             processors=[_flat, structlog.processors.TimeStamper(fmt="iso"), structlog.processors.JSONRenderer()],
             wrapper_class=structlog.BoundLogger,
         ).bind(run=run, round=round)
+
+    def opened(self) -> None:
+        """Log that this process writes the run from now on."""
         self._log_one("opened", {"pid": os.getpid()})
 
     def round_closed(self, closed: ClosedRound, now_ns: int, bytes_so_far: int) -> None:

@@ -62,11 +62,7 @@ def exposition(reading: Reading | None, lag_s: float, age_s: float) -> str:
             "messages_total",
             "counter",
             "Messages as of the last closed round.",
-            [
-                (label, count)
-                for label, (_, (count, _)) in zip(labels, by_kind, strict=True)
-                if label["kind"] != "link"
-            ],
+            [(label, count) for label, (_, (count, _)) in zip(labels, by_kind, strict=True) if label["kind"] != "link"],
         ),
         (
             "queue_length",

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from seedbus.agents.monitor import Monitor
 from seedbus.agents.observer import NullObserver, Observer
 from seedbus.bus.clock import cpu_seconds, wall_seconds
 from seedbus.models.device import default_device, device_text, on_device
@@ -33,6 +34,7 @@ def run(
     observer: Observer | None = None,
     placement: Placement | None = None,
     device: str | None = None,
+    monitor: Monitor | None = None,
 ) -> Results:
     """Run a scenario to its end and return its results.
 
@@ -47,6 +49,7 @@ def run(
         observer: is told of rounds, measurements and refusals.
         placement: where the clients are; None: in this process.
         device: where networks and vectors lie, such as "cuda" (see `models.device`); None: as the placement says.
+        monitor: takes readings of the run's server; None: nobody does.
 
     Raises:
         ScenarioError, DataError, BadEndpoint, TooFewFiles: the scenario cannot run here as it is.
@@ -75,7 +78,7 @@ def run(
         prepared = prepare(scenario, placement, observer.noted)
         with opened(prepared, out, resume, observer) as running, _own_loop():
             wall_s, cpu_s = wall_seconds(), cpu_seconds()
-            outcome = execute(prepared, running)
+            outcome = execute(prepared, running, monitor)
             running.recorder.sync()
             return report(
                 scenario,

@@ -8,6 +8,7 @@ import algorithm_cases
 import numpy as np
 import pytest
 from algorithm_cases import CONFIGURATIONS, DIMENSION, make, objective, x0
+from devices import DEVICE, TORCH_DEVICE, there
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,7 +17,7 @@ from seedbus.algorithms.directions import directions, reference, selftest
 from seedbus.algorithms.directions.tensor_directions import on_device as directions_on
 from seedbus.models.device import on_device
 from seedbus.scenarios.schema.discovery import ALGORITHMS
-from seedbus.tensors import TensorVector, placed
+from seedbus.tensors import TensorVector
 
 CASES = [pytest.param(make(name), id=name) for name in ALGORITHMS.all()] + [
     pytest.param(make(name, **hyperparameters), id=f"{name}-{case}")
@@ -25,13 +26,9 @@ CASES = [pytest.param(make(name), id=name) for name in ALGORITHMS.all()] + [
 ]
 
 
-def on_cpu_tensors(vector: Any) -> Any:
-    return placed(vector, "cpu")
-
-
 def moved(replica: Replica) -> Replica:
     """Return a replica whose vectors lie in torch's memory."""
-    return Replica(replica.version, {name: on_cpu_tensors(field) for name, field in replica.fields.items()})
+    return Replica(replica.version, {name: there(field) for name, field in replica.fields.items()})
 
 
 @pytest.mark.parametrize("algorithm", CASES)
@@ -43,10 +40,10 @@ def test_folding_and_local_work_have_the_hosts_bits(algorithm: Any) -> None:
     for plan, reports, commit in zip(run.plans, run.reports, run.commits, strict=True):
         if algorithm.is_dense and plan.round:
             break  # what a client remembers of earlier rounds is tested in whole runs
-        with on_device("torch"):
+        with on_device(DEVICE):
             own = objective(algorithm, 0, plan.round)
         if type(own) is algorithm_cases.Quadratic:
-            own.point = on_cpu_tensors(own.point)
+            own.point = there(own.point)
         report, _ = algorithm.local(replica, None, plan, own)
         mine, theirs = (np.asarray(algorithm.values(each), np.float32) for each in (report, reports[0]))
         if algorithm.is_dense or "projection" in str(algorithm.estimator):  # sums over coordinates in another order
@@ -77,7 +74,7 @@ def test_directions_on_tensors_have_the_references_bits(
     x = np.cos(np.arange(size, dtype=np.float32))
     scalars, roots = np.sin(np.arange(count) + 0.5).astype(np.float32), 1 + x * x if divided else None
     results = []
-    for backend, place in ((reference(kind), np.array), (directions_on(kind, "cpu"), on_cpu_tensors)):
+    for backend, place in ((reference(kind), np.array), (directions_on(kind, TORCH_DEVICE.partition(":")[0]), there)):
         own, divisor = place(x), None if roots is None else place(roots)
         z, delta, moved_x = (np.empty_like(own) for _ in range(3))
         backend.fill(z, perturbation=count, **where)
@@ -88,14 +85,14 @@ def test_directions_on_tensors_have_the_references_bits(
 
 
 def test_a_process_on_a_device_shows_the_hosts_self_test() -> None:
-    assert selftest(place=on_cpu_tensors) == selftest() == selftest(reference) == selftest(directions)
+    assert selftest(place=there) == selftest() == selftest(reference) == selftest(directions)
 
 
 def test_a_replica_on_a_device_is_digested_and_copied_like_one_on_the_host() -> None:
     algorithm = make("hiso").sized(DIMENSION)
     here = algorithm.replica(x0())
-    there = moved(here)
-    assert there.digest() == here.digest() and there.dimension == here.dimension
-    copied = there.copy()
+    copied_there = moved(here)
+    assert copied_there.digest() == here.digest() and copied_there.dimension == here.dimension
+    copied = copied_there.copy()
     copied.fields["x"] += 1
-    assert there.digest() == here.digest() != copied.digest()
+    assert copied_there.digest() == here.digest() != copied.digest()

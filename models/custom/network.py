@@ -126,6 +126,6 @@ def _check(module: Any, name: str, batch_norm: BatchNorm) -> None:
     if layers and batch_norm == "refused":
         raise DataError(
             FIELD,
-            f"{name} with running statistics in {layers[0]}, state outside x that no seed and scalar could rebuild",
+            f"{name} with running statistics in {layers[0]}: state outside x that no seed and scalar could rebuild",
             "GroupNorm or LayerNorm instead, or task.batch_norm: frozen to keep the statistics as they are",
         )

@@ -21,6 +21,7 @@ from seedbus.bus.network import Constant
 from seedbus.models.partition import PARTITIONS, Partition, without_owners
 from seedbus.models.partitions.iid import Iid
 from seedbus.models.task import TASKS, NoTask, Task
+from seedbus.models.tasks.torch_task import TorchTask as TorchTask  # for programs, which put their own objects in it
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.faults.base import FAULTS, Fault
 from seedbus.scenarios.schema.discovery import ALGORITHMS

@@ -94,7 +94,8 @@ class _Rated(nn.Module):
         self.softmax = softmax
 
     def forward(self, inputs: Tensor) -> Tensor:
-        return self.softmax.log_prob(inputs)
+        outputs: Tensor = self.softmax.log_prob(inputs)
+        return outputs
 
 
 LAYERS: dict[str, Case] = {

@@ -159,7 +159,8 @@ def test_weights_that_a_module_uses_outside_of_their_layer_keep_the_copy_and_are
             self.words = nn.Embedding(7, 3)
 
         def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-            return (self.words(inputs) @ self.words.weight.T).mean(dim=1)
+            outputs: torch.Tensor = (self.words(inputs) @ self.words.weight.T).mean(dim=1)
+            return outputs
 
     problem = bind(task(LAYERS["Embedding"], network=Peeking))
     objective = problem.objective(0, 0)

@@ -114,7 +114,7 @@ def plain(model: str, algorithm: str, rounds: int) -> dict[str, float]:
     import torch
     from plain import Batch, Commit, Follower, Recipe, borrow, federated_round, flat
 
-    from seedbus.models.images.sample_problem import ImageProblem
+    from seedbus.models.images.problem import ImageProblem
     from seedbus.scenarios.running.prepare import bind
     from seedbus.scenarios.schema.loading import validate
 

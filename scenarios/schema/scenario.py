@@ -216,7 +216,7 @@ class Scenario(BaseModel):
 
     def resolved(self) -> dict[str, Any]:
         """Return all fields with their values, as plain data for YAML or JSON."""
-        fields = self.model_dump(mode="json", by_alias=True)
+        fields = self.model_dump(mode="json", by_alias=True, exclude=None if self.has_task else {"task"})
         return fields if self.plugins else {name: value for name, value in fields.items() if name != "plugins"}
 
 

@@ -55,7 +55,8 @@ class Bare(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         product: Tensor = inputs * self.scale * self.more[0] + self.named["shift"]
-        return product * self.more[1] + self.grid.view(4)
+        outputs: Tensor = product * self.more[1] + self.grid.view(4)
+        return outputs
 
 
 class Tied(nn.Module):

@@ -186,6 +186,8 @@ def test_targets_that_are_no_classes_are_not_divided_by_class() -> None:
         ({"test": None}, "expected either `data`, or in Python `train` and `test`"),
         ({"loss": "hinge"}, "expected cross-entropy, mse, or plugin:function"),
         ({"metrics": {"f1": "f1"}}, "expected accuracy, or plugin:function"),
+        ({"metrics": {"round": "accuracy"}}, "no metric may be called 'round'"),
+        ({"metrics": {"loss_ema": "accuracy"}}, "no metric may be called 'loss_ema'"),
     ],
 )
 def test_a_field_of_another_kind_is_refused(fields: dict[str, Any], sentence: str) -> None:

@@ -22,7 +22,6 @@ from seedbus.models.errors import DataError
 if TYPE_CHECKING:
     import torch
 
-    from seedbus.models.task import Problem
     from seedbus.vector import Vector
 
 VARIABLE = "SEEDBUS_DEVICE"
@@ -134,8 +133,8 @@ def _make_deterministic() -> None:
     torch.backends.cudnn.benchmark = False
 
 
-def placed_beside(problem: Problem) -> Callable[[Vector], Vector]:
-    """Return a function that moves vectors to where a problem computes, as it is known from its point."""
+def placed_beside(problem: Any) -> Callable[[Vector], Vector]:
+    """Return a function that moves vectors to where a problem computes, which its point tells."""
     point: Any = problem.objective(0, 0).point
     tensor = getattr(point, "tensor", None)
     return lambda vector: vector_on(vector, None if tensor is None else tensor.device)

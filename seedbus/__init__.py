@@ -27,24 +27,23 @@ if not (_FOLDER / "bus").is_dir():
 
 if TYPE_CHECKING:
     __version__: str
-    from seedbus.models.tasks.torch_task import TorchTask
     from seedbus.scenarios.reporting.compare import Comparison, compare
     from seedbus.scenarios.reporting.results import Results
     from seedbus.scenarios.running.replay import Replayed, replay
     from seedbus.scenarios.running.run import run
     from seedbus.scenarios.schema.loading import load
-    from seedbus.scenarios.schema.scenario import Scenario
+    from seedbus.scenarios.schema.scenario import Scenario, TorchTask
 
 _HOMES = {
-    "Comparison": "scenarios.reporting.compare",
-    "Replayed": "scenarios.running.replay",
-    "Results": "scenarios.reporting.results",
-    "Scenario": "scenarios.schema.scenario",
-    "TorchTask": "models.tasks.torch_task",
-    "compare": "scenarios.reporting.compare",
-    "load": "scenarios.schema.loading",
-    "replay": "scenarios.running.replay",
-    "run": "scenarios.running.run",
+    "Comparison": "reporting.compare",
+    "Replayed": "running.replay",
+    "Results": "reporting.results",
+    "Scenario": "schema.scenario",
+    "TorchTask": "schema.scenario",
+    "compare": "reporting.compare",
+    "load": "schema.loading",
+    "replay": "running.replay",
+    "run": "running.run",
 }
 
 __all__ = ["Comparison", "Replayed", "Results", "Scenario", "TorchTask", "compare", "load", "replay", "run"]
@@ -54,7 +53,7 @@ def __getattr__(name: str) -> Any:
     if name == "__version__":
         return import_module("importlib.metadata").version("seedbus")
     if name in _HOMES:
-        return getattr(import_module(f"seedbus.{_HOMES[name]}"), name)
+        return getattr(import_module(f"seedbus.scenarios.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'seedbus' has no attribute {name!r}")
 
 

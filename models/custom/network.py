@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import torch
 from torch import nn
-from torch.nn.parameter import UninitializedTensorMixin
+from torch.nn.parameter import is_lazy
 
 from seedbus.keyed import keyed_bits
 from seedbus.models.custom.named import found, name_of
@@ -110,7 +110,7 @@ def _check(module: Any, name: str, batch_norm: BatchNorm) -> None:
     if not isinstance(module, nn.Module):
         raise DataError(FIELD, f"{name}, which returns a {type(module).__name__}", "a torch.nn.Module")
     named = [*module.named_parameters(), *module.named_buffers()]
-    lazy = [name for name, tensor in named if isinstance(tensor, UninitializedTensorMixin)]
+    lazy = [name for name, tensor in named if is_lazy(tensor)]
     if lazy:
         raise DataError(FIELD, f"{name} without a shape yet: {lazy[0]}", "layers with all sizes, such as nn.Linear")
     elsewhere = [f"{each} on {tensor.device}" for each, tensor in named if tensor.device.type != "cpu"]
@@ -126,6 +126,6 @@ def _check(module: Any, name: str, batch_norm: BatchNorm) -> None:
     if layers and batch_norm == "refused":
         raise DataError(
             FIELD,
-            f"{name} with running statistics in {layers[0]}, state outside x that no seed and scalar could rebuild",
+            f"{name} with running statistics in {layers[0]}: state outside x that no seed and scalar could rebuild",
             "GroupNorm or LayerNorm instead, or task.batch_norm: frozen to keep the statistics as they are",
         )

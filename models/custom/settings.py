@@ -6,12 +6,13 @@ evaluation mode throughout, so that a loss is a function of x and the batch: dro
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, field_validator, model_validator
 
 from seedbus.keyed import keyed_bits
 from seedbus.models.custom.named import Function, Object, check_named, checked, found, name_of, plugin_of
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from seedbus.models.custom.samples import Selection
 
 LOSSES = ("cross-entropy", "mse")
+TAKEN = ("bytes_down", "bytes_up", "loss", "round", "time_s", "version")
+"""Columns that an evaluation has without metrics."""
+_METRIC = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}")
 
 
 def _loss(value: Any) -> Any:
@@ -82,6 +86,14 @@ class TorchSettings(BatchSettings, frozen=True):
             return document
         return document | {"loss": "mse" if _has_fractions(document["train"]) else "cross-entropy"}
 
+    @field_validator("own_metrics")
+    @classmethod
+    def _check_metric_names(cls, metrics: dict[str, Any] | None) -> dict[str, Any] | None:
+        for name in metrics or ():
+            if not _METRIC.fullmatch(name) or name in TAKEN or name.endswith("_ema"):
+                raise ValueError(f"no metric may be called {name!r}; expected a letter, then letters, digits, _ and -")
+        return metrics
+
     @model_validator(mode="after")
     def _complete(self) -> TorchSettings:
         if (self.data is None) == (self.train is None) or (self.train is None) != (self.test is None):
@@ -93,7 +105,7 @@ class TorchSettings(BatchSettings, frozen=True):
         """The functions of the metrics beside the loss, by the metrics' names."""
         if self.own_metrics is None:
             return {"accuracy": "accuracy"} if self.loss == "cross-entropy" else {}
-        return {name: metric for name, metric in self.own_metrics.items() if name != "loss"}
+        return self.own_metrics
 
     @property
     def metrics(self) -> tuple[str, ...]:  # type: ignore[override]

@@ -57,11 +57,11 @@ class ImageProblem(SampleProblem[Images]):
             "accuracy": outputs.argmax(dim=1) == labels,
         }
 
-    def tensors(self, images: Images, indices: NDArray[np.int64], **key: int) -> tuple[Tensor, Tensor]:
+    def tensors(self, samples: Images, indices: NDArray[np.int64], **key: int) -> tuple[Tensor, Tensor]:
         """Return a batch as tensors.
 
         Args:
-            images: the samples of a split.
+            samples: those of a split.
             indices: which samples, [b].
             key: for a training step: seed, client, round and step, which key the augmentation.
 
@@ -69,7 +69,7 @@ class ImageProblem(SampleProblem[Images]):
             Inputs, and labels int64 [b]. Images are float32 [b, channels, height, width] in channels_last order, and
             texts int64 [b, length].
         """
-        stored = images.pick(indices)
+        stored = samples.pick(indices)
         inputs = torch.from_numpy(self.task.inputs(self.task.augmented(stored, **key) if key else stored))
         inputs = inputs.permute(0, 3, 1, 2) if inputs.ndim == 4 else inputs
-        return moved((inputs, torch.from_numpy(images.labels[indices])), self.flat.device)
+        return moved((inputs, torch.from_numpy(samples.labels[indices])), self.flat.device)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from seedbus.models.errors import DataError
 from seedbus.models.parameters.flat import FlatModule
 from seedbus.models.task import Vector
 
@@ -41,7 +42,7 @@ Criterion = Callable[[Outputs], Tensor]
 
 
 def outputs(flat: FlatModule, inputs: Tensor, labels: Tensor) -> Outputs:
-    """Return the outputs at the module's point. Raises `TypeError` for a network that is not a sequence of layers."""
+    """Return the outputs at the module's point. Raises `DataError` for a network that is not a sequence of layers."""
     hidden = [inputs]
     for block in blocks(flat.module):
         hidden.append(block(hidden[-1]))
@@ -79,14 +80,15 @@ def backward(flat: FlatModule, loss: Callable[[], Tensor]) -> Vector:
 
 
 def blocks(module: nn.Module) -> list[nn.Sequential]:
-    """Return the blocks of a network. Raises `TypeError` if it is not a sequence of layers."""
+    """Return the blocks of a network. Raises `DataError` if it is not a sequence of layers."""
     parts: list[list[nn.Module]] = []
     for layer in module if isinstance(module, nn.Sequential) else ():
         if not parts or (any(True for _ in layer.parameters()) and _has_parameters(parts[-1])):
             parts.append([])
         parts[-1].append(layer)
     if not parts:
-        raise TypeError(f"{type(module).__name__} is not a sequence of layers (nn.Sequential), so it has no blocks")
+        found = f"{type(module).__name__}, which is not a sequence of layers"
+        raise DataError("task.network", found, "nn.Sequential, or a method that needs no blocks of layers")
     return [nn.Sequential(*part) for part in parts]
 
 

@@ -21,6 +21,7 @@ from seedbus.bus.network import Constant
 from seedbus.models.partition import PARTITIONS, Partition, without_owners
 from seedbus.models.partitions.iid import Iid
 from seedbus.models.task import TASKS, NoTask, Task
+from seedbus.models.tasks.torch_task import TorchTask as TorchTask  # for programs, which put their own objects in it
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.faults.base import FAULTS, Fault
 from seedbus.scenarios.schema.discovery import ALGORITHMS
@@ -215,7 +216,7 @@ class Scenario(BaseModel):
 
     def resolved(self) -> dict[str, Any]:
         """Return all fields with their values, as plain data for YAML or JSON."""
-        fields = self.model_dump(mode="json", by_alias=True)
+        fields = self.model_dump(mode="json", by_alias=True, exclude=None if self.has_task else {"task"})
         return fields if self.plugins else {name: value for name, value in fields.items() if name != "plugins"}
 
 

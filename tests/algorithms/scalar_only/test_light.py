@@ -328,7 +328,7 @@ def test_a_forward_pass_that_fails_leaves_a_module_that_can_be_used() -> None:
 
 
 def test_light_and_compiled_cannot_be_combined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seedbus.models.images.problem.compiled", lambda loss, *_: loss)
+    monkeypatch.setattr("seedbus.models.images.sample_problem.compiled", lambda loss, *_: loss)
     what = scenario(task={"name": "digits", "forward": "compiled"}, algorithm={"name": "decomfl", "revert": "light"})
     with pytest.raises(DataError, match=r"expected task\.forward: eager, or algorithm\.revert: copy"):
         go(tmp_path / "run", what)

@@ -73,9 +73,9 @@ class TensorDirections:
 def on_device(kind: Kind, device_type: str) -> TensorDirections:
     """Return directions for vectors on a kind of device: Triton's on CUDA if it is installed, else torch's own."""
     if device_type == "cuda" and find_spec("triton") is not None:
-        from seedbus.algorithms.directions.triton_backend import TritonDirections
+        from seedbus.algorithms.directions.triton_fold import TritonReplay
 
-        return TensorDirections(TritonDirections(kind))
+        return TensorDirections(TritonReplay(kind))
     from seedbus.algorithms.directions.torch_backend import TorchDirections
 
     return TensorDirections(TorchDirections(kind))

@@ -13,7 +13,6 @@ raises ImportError.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
@@ -26,7 +25,6 @@ from torch import Tensor
 
 from seedbus.algorithms.directions import triton_kernels as kernels
 from seedbus.algorithms.directions.contract import Kind, check_stream
-from seedbus.algorithms.directions.folding import ReplaySteps, UpdateRule
 from seedbus.algorithms.directions.philox import key_words
 from seedbus.algorithms.directions.quantiles import SIZE, quantiles
 
@@ -87,12 +85,6 @@ class TritonDirections:
         words = (start, *_signed(step, perturbation, *key_words(seed)))
         vectors = (as_stored(out), as_stored(x), as_stored(divisor))
         launch(kernels.perturb, self.kind, out, *vectors, float32(scale), table(out.device), len(out), *words)
-
-    def fold(self, rule: UpdateRule, fields: Mapping[str, Tensor], steps: ReplaySteps, *, start: int = 0) -> None:
-        """Fold steps into a span of a replica's fields; see `triton_fold.fold`."""
-        from seedbus.algorithms.directions.triton_fold import fold
-
-        fold(self.kind, rule, fields, steps, start=start)
 
 
 def launch(kernel: Any, kind: Kind, out: Tensor, *arguments: Any, **options: Any) -> None:

@@ -23,7 +23,13 @@ from torch import Tensor
 
 from seedbus.algorithms.directions.contract import Kind
 from seedbus.algorithms.directions.folding import ReplaySteps, UpdateRule
-from seedbus.algorithms.directions.triton_backend import as_stored, check_tensors, float32, launch, table
+from seedbus.algorithms.directions.triton_backend import (
+    as_stored,
+    check_tensors,
+    float32,
+    launch,
+    table,
+)
 from seedbus.algorithms.directions.triton_kernels import direction, read, stored, unsigned, write
 
 IS_FIRST: Final = tl.constexpr(1)  # of its term; the directions of a term have one divisor

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -36,6 +37,15 @@ IS_FIRST: Final = tl.constexpr(1)  # of its term; the directions of a term have 
 IS_OWN: Final = tl.constexpr(2)  # of the commit's own round, not of a late report
 LEARNS: Final = tl.constexpr(4)  # updates H, if the replica has it
 COLUMNS: Final = tl.constexpr(6)  # words of a step
+
+
+@dataclass(frozen=True)
+class TritonReplay(TritonDirections):
+    """Directions that also fold many commits in one call."""
+
+    def fold(self, rule: UpdateRule, fields: Mapping[str, Tensor], steps: ReplaySteps, *, start: int = 0) -> None:
+        """Fold steps into a span of a replica's fields; see `fold`."""
+        fold(self.kind, rule, fields, steps, start=start)
 
 
 def fold(kind: Kind, rule: UpdateRule, fields: Mapping[str, Tensor], steps: ReplaySteps, *, start: int = 0) -> None:

@@ -25,6 +25,7 @@ from torch import Tensor
 from seedbus.algorithms.directions.contract import Kind
 from seedbus.algorithms.directions.folding import ReplaySteps, UpdateRule
 from seedbus.algorithms.directions.triton_backend import (
+    TritonDirections,
     as_stored,
     check_tensors,
     float32,

@@ -5,6 +5,7 @@ Doors: `data`, `errors`, `partition`, `partitions`, `streams`, `task`, `text`.
 
 from seedbus.models.errors import DataError
 from seedbus.models.partition import Partition
+from seedbus.models.partitions.by_column import ByColumn
 from seedbus.models.partitions.dirichlet import Dirichlet
 from seedbus.models.partitions.file import File
 from seedbus.models.partitions.iid import Iid
@@ -16,6 +17,7 @@ from seedbus.models.task import SPLITS, ClientLoss, Problem, Task
 
 __all__ = [
     "SPLITS",
+    "ByColumn",
     "ClientLoss",
     "DataError",
     "Dirichlet",

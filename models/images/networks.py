@@ -12,6 +12,7 @@ values. ReLU works in place, because new pages of memory cost more than the comp
 from __future__ import annotations
 
 from collections import OrderedDict
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +22,19 @@ from torch.nn.functional import max_pool2d
 def softmax(pixels: int, classes: int) -> nn.Module:
     """Softmax regression: (pixels + 1) × classes parameters, and a convex loss."""
     return nn.Sequential(OrderedDict(flatten=nn.Flatten(), head=nn.Linear(pixels, classes)))
+
+
+def perceptron(*widths: int) -> nn.Module:
+    """A multilayer perceptron with ReLU, for inputs [b, numbers].
+
+    Args:
+        widths: of the inputs, the hidden layers and the outputs.
+    """
+    *hidden, outputs = widths
+    layers: OrderedDict[str, nn.Module] = OrderedDict()
+    for number, (before, after) in enumerate(pairwise(hidden), start=1):
+        layers |= {f"hidden{number}": nn.Linear(before, after), f"relu{number}": nn.ReLU()}
+    return nn.Sequential(layers | {"head": nn.Linear(hidden[-1], outputs)})
 
 
 def digits_cnn() -> nn.Module:

@@ -35,6 +35,8 @@ class ClassifierSettings(Task, frozen=True):
 
     metrics: ClassVar[tuple[str, ...]] = ("loss", "accuracy")
     has_outputs: ClassVar[bool] = True
+    is_proven: ClassVar[bool] = False
+    """Whether processes prove their samples to be the same: those of the user's own files, which no digest pins."""
 
     @abstractmethod
     def load(self) -> tuple[Images, Images]:

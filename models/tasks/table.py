@@ -7,7 +7,7 @@ its samples, and who holds them, when it joins.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,7 +57,7 @@ class Table(TableSettings, frozen=True):
         encoded = encode(self)
         return encoded.train, encoded.test
 
-    def inputs(self, stored: NDArray[np.float32]) -> NDArray[np.float32]:
+    def inputs(self, stored: NDArray[Any]) -> NDArray[np.float32]:
         """Return the numbers as they are stored, [b, f]."""
         return stored
 

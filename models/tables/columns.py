@@ -83,9 +83,7 @@ class TableFile:
         Raises:
             DataError: the file has no such column, or a cell is neither a text nor a finite number.
         """
-        if name not in self.names:
-            hint = "" if len(self.names) > 1 else ", or task.separator: the character between its cells"
-            raise DataError(self.path, f"no column {name} for {field}", f"one of {_listed(self.names)}{hint}")
+        self.check(name, field)
         import pyarrow
         import pyarrow.compute as compute
 
@@ -109,6 +107,12 @@ class TableFile:
             raise DataError(where, f"cells of the type {cells.type}", "texts or numbers, or other task.features")
         self._refuse(~(np.abs(values) <= LARGEST), texts, name, kind)
         return values
+
+    def check(self, name: str, field: str) -> None:
+        """Raise `DataError` if there is no such column; the arguments are those of `column`."""
+        if name not in self.names:
+            hint = "" if len(self.names) > 1 else ", or task.separator: the character between its cells"
+            raise DataError(self.path, f"no column {name} for {field}", f"one of {_listed(self.names)}{hint}")
 
     def where(self, row: int, name: str) -> str:
         """Return the place of a cell in words.

@@ -117,9 +117,16 @@ class _Table:
     def __post_init__(self) -> None:
         self.files = [TableFile(path, self.task.separator) for path in self.paths]
         self.names = self.files[0].names
-        for name in self.task.categorical:
-            if name not in self.names:
-                self.files[0].column(name, "task.categorical")  # raises
+        task = self.task
+        fields = {
+            "target": [task.target],
+            "owner": [task.owner],
+            "features": task.features,
+            "categorical": task.categorical,
+        }
+        for field, names in fields.items():
+            for name in filter(None, names or []):
+                self.files[0].check(name, f"task.{field}")
         counts = [len(file) for file in self.files]
         self.is_test = np.zeros(sum(counts), dtype=bool)
         if len(self.files) == 2:

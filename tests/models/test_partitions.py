@@ -161,7 +161,11 @@ def test_one_sample_and_one_client_is_enough() -> None:
 
 def test_kind_chooses_the_partition_and_unknown_words_are_refused() -> None:
     assert adapter.validate_python({"kind": "dirichlet", "alpha": 0.3}) == Dirichlet(alpha=0.3)
-    assert {type(each).model_fields["kind"].default for each in KINDS} | {"file", "natural"} == PARTITIONS.all().keys()
+    assert {type(each).model_fields["kind"].default for each in KINDS} | {
+        "by-column",
+        "file",
+        "natural",
+    } == PARTITIONS.all().keys()
     for wrong in ({"kind": "iid", "alpha": 1}, {"kind": "dirichlet", "alpha": 0}, {"kind": "nature"}, {}):
         with pytest.raises(ValidationError):
             adapter.validate_python(wrong)

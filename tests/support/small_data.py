@@ -17,8 +17,9 @@ SMALLER: dict[str, dict[str, Any]] = {
     "cifar-10": {"model": "softmax"},
     "cifar-100": {"model": "softmax"},
     "femnist": {"model": "softmax"},
+    "table": {"file": "small-table/people.csv", "target": "city", "owner": "person", "hidden": [4]},
 }
-"""Task name → fields that make the task cheap."""
+"""Task name → fields that make the task cheap, and those that it must have."""
 
 SAMPLES = {"train": 60, "test": 10}
 TEXT = "To be, or not to be, that is the question: Whether 'tis nobler in the mind to suffer the slings and arrows"
@@ -85,9 +86,22 @@ def leaf_sets(root: Path, people: int = 4) -> None:
         leaf_file(root / "leaf-shakespeare", split, "all_data.json", roles)
 
 
+def people_table(path: Path, rows: int = 48) -> None:
+    """Write a table of heights, ages, pets, cities and persons; a city's people are of about one height."""
+    rng = stream("people")
+    cities, pets = ("Aarhus", "Bergen", "Cork"), ("cat", "dog", "")
+    lines = ["height,age,pet,city,person"]
+    for row in range(rows):
+        height = 150 + 20 * (row % 3) + rng.integers(0, 100) / 10
+        lines.append(f"{height},{rng.integers(1, 99)},{pets[rng.integers(3)]},{cities[row % 3]},{row % 5}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
 def all_sets(root: Path) -> None:
     """Write every data set that a task may look for in the folder."""
     mnist(root / "mnist")
     mnist(root / "fashion-mnist")
     cifar_sets(root)
     leaf_sets(root)
+    people_table(root / "small-table" / "people.csv")

@@ -53,18 +53,18 @@ def digits_cnn() -> nn.Module:
     )
 
 
-def mnist_cnn() -> nn.Module:
-    """For 28×28 images and ten classes: 28,938 parameters."""
+def mnist_cnn(channels: int = 1, side: int = 28, classes: int = 10) -> nn.Module:
+    """For square images; 28,938 parameters for 28×28 pixels in one channel and ten classes."""
     return nn.Sequential(
         OrderedDict(
-            conv1=nn.Conv2d(1, 16, 5, padding=2),
+            conv1=nn.Conv2d(channels, 16, 5, padding=2),
             pool1=MaxPool2x2(),
             relu1=nn.ReLU(inplace=True),
             conv2=nn.Conv2d(16, 32, 5, padding=2),
             pool2=MaxPool2x2(),
             relu2=nn.ReLU(inplace=True),
             flatten=nn.Flatten(),
-            head=nn.Linear(32 * 7 * 7, 10),
+            head=nn.Linear(32 * (side // 4) ** 2, classes),
         )
     )
 
@@ -86,20 +86,20 @@ def fashion_cnn() -> nn.Module:
     )
 
 
-def leaf_cnn() -> nn.Module:
-    """For 28×28 images and 62 classes, LEAF's CNN of two layers (Caldas et al. 2019): 6,603,710 parameters."""
+def leaf_cnn(channels: int = 1, side: int = 28, classes: int = 62) -> nn.Module:
+    """LEAF's CNN of two layers (Caldas et al. 2019): 6,603,710 parameters for 28×28 pixels, one channel, 62 classes."""
     return nn.Sequential(
         OrderedDict(
-            conv1=nn.Conv2d(1, 32, 5, padding=2),
+            conv1=nn.Conv2d(channels, 32, 5, padding=2),
             relu1=nn.ReLU(),
             pool1=MaxPool2x2(),
             conv2=nn.Conv2d(32, 64, 5, padding=2),
             relu2=nn.ReLU(),
             pool2=MaxPool2x2(),
             flatten=nn.Flatten(),
-            hidden=nn.Linear(64 * 7 * 7, 2048),
+            hidden=nn.Linear(64 * (side // 4) ** 2, 2048),
             relu3=nn.ReLU(),
-            head=nn.Linear(2048, 62),
+            head=nn.Linear(2048, classes),
         )
     )
 

@@ -61,11 +61,14 @@ class Table(TableSettings, frozen=True):
         """Return the numbers as they are stored, [b, f]."""
         return stored
 
+    def class_names(self) -> list[str]:
+        """Return the classes, or for a regression the groups that partitions divide by. Raises `DataError`."""
+        return encode(self).facts.classes
+
     def division(self, *, seed: int, clients: int, partition: Partition) -> Division:
         """See `task.Task`. Raises `DataError`."""
         self._check(partition)
-        division = super().division(seed=seed, clients=clients, partition=partition)
-        return division._replace(names=encode(self).facts.classes)
+        return super().division(seed=seed, clients=clients, partition=partition)
 
     def bind(self, *, seed: int, clients: int, partition: Partition) -> Problem:
         """Read the table and divide the training samples among the clients. Raises `DataError`."""

@@ -47,6 +47,7 @@ def test_tasks_are_found_by_their_names() -> None:
         "digits",
         "fashion-mnist",
         "femnist",
+        "image-folder",
         "language-model",
         "mnist",
         "null",

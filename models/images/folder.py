@@ -118,7 +118,7 @@ def _pillow_version() -> str:
         import PIL
     except ImportError:
         raise DataError("task image-folder", "no package pillow", 'pip install "seedbus[images]"') from None
-    return PIL.__version__
+    return str(PIL.__version__)
 
 
 def _decoded(files: Sequence[Path], size: int, channels: int) -> Arrays:

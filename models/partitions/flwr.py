@@ -8,6 +8,9 @@ and column. Versions of the package may divide in other ways, so processes prove
 from __future__ import annotations
 
 import inspect
+import warnings
+from contextlib import redirect_stderr
+from io import StringIO
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -20,6 +23,9 @@ from seedbus.models.partition import Divisible, Indices, Partition
 
 _OF_SAMPLES = {"label": "labels", "owner": "owners"}
 """What `partition_by` may name besides a column of a table, and the attribute of `Divisible` that it is."""
+
+_NOT_FROM_YAML = ("Partitioner", "IdToSizeFnc", "Vertical")
+"""The beginnings of names of partitioners that are abstract, take a function, or divide columns and not samples."""
 
 
 class Flwr(Partition, frozen=True, extra="allow"):
@@ -57,25 +63,25 @@ class Flwr(Partition, frozen=True, extra="allow"):
         kind = self._kind()
         if not 1 <= clients <= values.size:
             found = f"{clients} clients and {values.size} training samples"
-            raise DataError(f"partition {self.kind}", found, "one client at least, and a training sample for every client")
-        import datasets
-
+            raise DataError(
+                f"partition {self.kind}", found, "one client at least, and a training sample for every client"
+            )
         accepted = inspect.signature(kind.__init__).parameters.keys() - {"self"}
         given = {"num_partitions": clients, "partition_by": self._column, "seed": keyed_bits("flwr", seed) % 2**32}
         unknown = sorted(self.arguments.keys() - accepted | self.arguments.keys() & {"num_partitions"})
         if unknown:
             own = ", ".join(sorted(accepted - {"num_partitions"})) or "none"
-            raise DataError(f"partition.{unknown[0]}", f"no such argument of {self.partitioner}", f"arguments of it: {own}")
+            raise DataError(
+                f"partition.{unknown[0]}", f"no such argument of {self.partitioner}", f"arguments of it: {own}"
+            )
         arguments = {name: value for name, value in given.items() if name in accepted} | self.arguments
         try:
-            partitioner = kind(**arguments)
-            partitioner.dataset = datasets.Dataset.from_dict({"row": np.arange(values.size), self._column: values})
-            count = partitioner.num_partitions
-            parts = [np.sort(np.array(partitioner.load_partition(client)["row"])) for client in range(count)]
+            parts = _partitions(kind, {name: _array(value) for name, value in arguments.items()}, self._column, values)
         except Exception as error:  # partitioners check their arguments as they use them, and raise any type
             why = " ".join(str(error).split())[:300]
-            raise DataError(f"partition {self.partitioner}", f"{type(error).__name__}: {why}", "other arguments") from error
-        return [part.astype(np.int64) for part in self._checked(parts, clients, values.size)]
+            found = f"{type(error).__name__}: {why}"
+            raise DataError(f"partition {self.partitioner}", found, "other arguments, clients or samples") from error
+        return self._checked(parts, clients, values.size)
 
     def _checked(self, parts: list[Indices], clients: int, samples: int) -> list[Indices]:
         """Return the parts if they are a division: as many as clients, none empty, no sample twice."""
@@ -99,8 +105,25 @@ class Flwr(Partition, frozen=True, extra="allow"):
             from flwr_datasets import partitioner
         except ImportError:
             raise DataError("partition flwr", "no package flwr-datasets", 'pip install "seedbus[flwr]"') from None
-        kinds = [name for name in partitioner.__all__ if name != "Partitioner" and not name.startswith("Vertical")]
+        kinds = [name for name in partitioner.__all__ if not name.startswith(_NOT_FROM_YAML)]
         if self.partitioner not in kinds:
             raise DataError("partition.partitioner", self.partitioner, f"one of {', '.join(kinds)}")
         kind: type[Any] = getattr(partitioner, self.partitioner)
         return kind
+
+
+def _partitions(kind: type[Any], arguments: dict[str, Any], column: str, values: NDArray[Any]) -> list[Indices]:
+    """Return the sorted rows of each partition, without the progress bars and warnings of the packages."""
+    import datasets
+
+    with redirect_stderr(StringIO()), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        partitioner = kind(**arguments)
+        partitioner.dataset = datasets.Dataset.from_dict({"row": np.arange(values.size), column: values})
+        loaded = (partitioner.load_partition(number) for number in range(partitioner.num_partitions))
+        return [np.sort(np.array(each["row"], dtype=np.int64)) for each in loaded]
+
+
+def _array(value: Any) -> Any:
+    """Return a table of numbers (`distribution_array`) as an array; anything else as it is."""
+    return np.array(value) if isinstance(value, list) and value and isinstance(value[0], list) else value

@@ -118,14 +118,9 @@ class _Table:
         self.files = [TableFile(path, self.task.separator) for path in self.paths]
         self.names = self.files[0].names
         task = self.task
-        fields = {
-            "target": [task.target],
-            "owner": [task.owner],
-            "features": task.features,
-            "categorical": task.categorical,
-        }
-        for field, names in fields.items():
-            for name in filter(None, names or []):
+        named = {"target": (task.target,), "features": task.features, "categorical": task.categorical}
+        for field, names in (named | {"owner": None if task.owner is None else (task.owner,)}).items():
+            for name in names or ():
                 self.files[0].check(name, f"task.{field}")
         counts = [len(file) for file in self.files]
         self.is_test = np.zeros(sum(counts), dtype=bool)

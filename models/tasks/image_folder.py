@@ -39,7 +39,7 @@ class ImageFolder(ImageTask, frozen=True):
     colours: Literal["grey", "rgb"] = Field("rgb", description="grey: one channel; rgb: three")
     model: Literal["softmax", "mnist-cnn", "leaf-cnn", "resnet-18"] = Field(
         "mnist-cnn",
-        description="softmax regression, a small or a large CNN of two layers (mnist-cnn, leaf-cnn), or ResNet-18",
+        description="softmax regression, a small or large CNN of two layers (mnist-cnn, leaf-cnn), ResNet-18",
     )
 
     @field_validator("folder")

@@ -37,6 +37,7 @@ def test_pixels_and_classes_are_those_of_the_files_and_a_fifth_is_the_test_set(p
     expected = np.stack([stream(file.parent.name, int(file.stem)).integers(
         0, 256 if file.parent.name == "day" else 100, (12, 12, 3), dtype=np.uint8) for file in files])  # fmt: skip
     for part in (train, test):
+        assert part.rows is not None
         assert np.array_equal(part.pixels, expected[part.rows])
         assert [("day", "night")[label] for label in part.labels] == [files[row].parent.name for row in part.rows]
     inputs = task(pictures).inputs(train.pixels)
@@ -116,7 +117,7 @@ MISTAKES: dict[str, tuple[Callable[[Path], object], str]] = {
     "damaged": (_damage, r"004.png: found an image that cannot be read \(.*\); expected an image as PNG or JPEG$"),
     "text": (
         lambda folder: (folder / "day" / "x.jpg").write_text("hello"),
-        r"x.jpg: found an image that cannot be read \(cannot identify image file.*\); expected an image as PNG or JPEG$",
+        r"x.jpg: found an image that cannot be read \(cannot identify image file.*\); expected an image as PNG",
     ),
     "deep": (
         lambda folder: Image.fromarray(np.full((4, 4), 900, np.uint16)).save(folder / "day" / "x.png"),

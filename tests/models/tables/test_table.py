@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 import pandas
 import pytest
+from numpy.typing import NDArray
 from pydantic import ValidationError
 from sklearn import datasets
 from small_data import people_table
 
 from seedbus.models import ByColumn, DataError, Dirichlet, Iid, Natural, Shards
+from seedbus.models.data.samples import Images
 from seedbus.models.tables.encoding import encode
 from seedbus.models.tasks.table import Table
 
@@ -34,12 +36,17 @@ def people(folder: Path, **fields: Any) -> Table:
     return Table(**{"file": str(folder / "people.csv"), "target": "city", "owner": "person", **fields})
 
 
+def rows_of(part: Images) -> NDArray[np.int64]:
+    assert part.rows is not None
+    return part.rows
+
+
 def test_numbers_are_standardised_on_the_training_part_and_texts_are_one_hot(tmp_path: Path) -> None:
     encoded = encode(people(tmp_path))
     assert encoded.facts.inputs == ["height", "age", "pet=", "pet=cat", "pet=dog"]
     assert encoded.facts.classes == ["Aarhus", "Bergen", "Cork"]
     frame = pandas.read_csv(tmp_path / "people.csv", keep_default_na=False)
-    train, test = (frame.iloc[part.rows] for part in (encoded.train, encoded.test))
+    train, test = (frame.iloc[rows_of(part)] for part in (encoded.train, encoded.test))
     assert sorted([*train.index, *test.index]) == list(range(48)) and len(test) == 10
     for part, rows in ((encoded.train, train), (encoded.test, test)):
         numbers = (rows[["height", "age"]] - train[["height", "age"]].mean()) / train[["height", "age"]].std(ddof=0)
@@ -146,7 +153,7 @@ def test_a_regression_is_divided_by_the_tenths_of_its_target(tmp_path: Path) -> 
 
 def test_a_client_is_a_value_of_a_column_that_need_not_be_a_feature(tmp_path: Path) -> None:
     task = people(tmp_path, features=["height"], validation=0)
-    frame = pandas.read_csv(tmp_path / "people.csv", keep_default_na=False).iloc[encode(task).train.rows]
+    frame = pandas.read_csv(tmp_path / "people.csv", keep_default_na=False).iloc[rows_of(encode(task).train)]
     division = task.division(seed=3, clients=3, partition=ByColumn(column="pet"))
     for pet, part in zip(("", "cat", "dog"), division.parts, strict=True):
         assert np.array_equal(part, np.flatnonzero(frame["pet"] == pet))

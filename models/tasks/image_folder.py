@@ -30,7 +30,7 @@ class ImageFolder(ImageTask, frozen=True):
     name: Literal["image-folder"] = "image-folder"
     folder: str = Field(
         min_length=1,
-        description="with train/CLASS/ and test/CLASS/, or CLASS/ alone: beside the scenario's file, or in SEEDBUS_DATA",
+        description="with train/CLASS/ and test/CLASS/, or CLASS/ alone: beside the scenario, or in SEEDBUS_DATA",
     )
     test: float = Field(
         0.2, gt=0, lt=1, description="fraction of the images that are the test set, if there are no train/ and test/"

@@ -8,6 +8,7 @@ from seedbus.models.partition import Partition
 from seedbus.models.partitions.by_column import ByColumn
 from seedbus.models.partitions.dirichlet import Dirichlet
 from seedbus.models.partitions.file import File
+from seedbus.models.partitions.flwr import Flwr
 from seedbus.models.partitions.iid import Iid
 from seedbus.models.partitions.natural import Natural
 from seedbus.models.partitions.pathological import Pathological
@@ -22,6 +23,7 @@ __all__ = [
     "DataError",
     "Dirichlet",
     "File",
+    "Flwr",
     "Iid",
     "Natural",
     "Partition",

@@ -27,6 +27,7 @@ ORDER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("run_folder",),
         ("reporting",),
         ("running", "cli_errors"),
+        ("study",),
         ("stress",),
         ("cli",),
     ),

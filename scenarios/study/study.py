@@ -163,6 +163,42 @@ def study(
         return Conduct(plan, Store(Path(folder)), pool, watcher).run()
 
 
+@dataclass(frozen=True)
+class Missing:
+    """What a study has still to make, as far as it is known before anything is tuned.
+
+    Attributes:
+        runs: scenarios of missing runs; with `tune`, all of them, with the values of the base.
+        trials: scenarios of the missing ones among the first trials.
+        all_trials: number of the first trials.
+        most_trials: number of trials at most.
+    """
+
+    runs: list[Scenario]
+    trials: list[Scenario]
+    all_trials: int
+    most_trials: int
+
+
+def missing_runs(plan: Plan, store: Store) -> Missing:
+    """Return what a study has still to make. Raises `ScenarioError` or `DataError` for what cannot be run."""
+    study, trials = plan.study, list[StoredRun]()
+    seeds = study.tuning.seeds or study.seeds[:1]
+    if study.tune:
+        points = [dict(zip(study.tune, values, strict=True)) for values in itertools.product(*study.tune.values())]
+        trials = [
+            store.stored(trial_of(plan, cell, values, seed))
+            for cell, values, seed in itertools.product(plan.cells, points, seeds)
+        ]
+    runs = [run for _, run in wanted_runs(plan, store, {})]
+    return Missing(
+        [run.scenario for run in runs if study.tune or not run.is_finished],
+        [run.scenario for run in trials if not run.is_finished],
+        len(trials),
+        max(len(trials), len(plan.cells) * len(seeds) * study.tuning.most),
+    )
+
+
 def wanted_runs(
     plan: Plan, store: Store, chosen: dict[str, Values]
 ) -> Iterator[tuple[tuple[str, int], StoredRun]]:

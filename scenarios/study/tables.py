@@ -34,12 +34,14 @@ class Column(NamedTuple):
         head: its heading.
         figure: the figure's name.
         unit: how its values are written.
+        stack: columns of one stack are one column on a terminal, a line each.
         has_interval: whether the bootstrap interval is shown too.
     """
 
     head: str
     figure: str
     unit: Unit
+    stack: str
     has_interval: bool = False
 
 
@@ -48,23 +50,24 @@ def columns(results: StudyResults) -> list[Column]:
     ask, metric = results.plan.study.ask, shown(results.metric)
     unit = _share if metric.startswith("accuracy") else _number
     found = [
-        Column(f"{metric}, average at the end", FINAL, unit, has_interval=True),
-        Column("last value", "last", unit),
-        *(Column(f"last model on {split}", f"{split}_{results.metric}", unit) for split in ask.splits),
+        Column(f"{metric}, average at the end", FINAL, unit, "final", has_interval=True),
+        Column("last value", "last", unit, "last"),
+        *(Column(f"last model on {split}", f"{split}_{results.metric}", unit, "last") for split in ask.splits),
     ]
     for round in ask.at:
-        found += [Column(f"at {round:,}", f"at_{round}", unit), Column(f"average at {round:,}", f"at_{round}_ema", unit)]
+        found.append(Column(f"at {round:,}", f"at_{round}", unit, f"at {round}"))
+        found.append(Column(f"average at {round:,}", f"at_{round}_ema", unit, f"at {round}"))
     if ask.target is not None:
         found += [
-            Column(f"rounds to {ask.target:g}", "rounds_to_target", _count),
-            Column("bytes to it", "bytes_to_target", _size),
-            Column("simulated time to it", "simulated_s_to_target", _seconds),
+            Column(f"rounds to {ask.target:g}", "rounds_to_target", _count, "target"),
+            Column("bytes to it", "bytes_to_target", _size, "target"),
+            Column("simulated time to it", "simulated_s_to_target", _seconds, "target"),
         ]
     return [
         *found,
-        Column("bytes", "bytes", _size),
-        Column("simulated time", "simulated_s", _seconds),
-        Column("forward passes", "forward_passes", _count),
+        Column("bytes", "bytes", _size, "cost"),
+        Column("simulated time", "simulated_s", _seconds, "cost"),
+        Column("forward passes", "forward_passes", _count, "cost"),
     ]
 
 
@@ -86,16 +89,26 @@ def cells(results: StudyResults) -> tuple[list[str], list[list[str]]]:
 def show(results: StudyResults) -> None:
     """Print the table and the sentences to stdout. If stdout is not a terminal, it is as wide as its content needs."""
     heads, rows = cells(results)
+    first = len(heads) - len(columns(results))
+    stacks = [*(str(number) for number in range(first)), *(each.stack for each in columns(results))]
     table = Table(title=title(results), title_justify="left", show_lines=True)
-    for number, head in enumerate(heads):
+    for number, head in enumerate(_stacked(heads, stacks)):
         table.add_column(head, justify="right" if number else "left", overflow="fold")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*_stacked(row, stacks))
     out = console()
     needed = console(width=MAX_WIDTH).measure(table).maximum
     (out if out.is_terminal else console(width=needed)).print(table)
     for sentence in sentences(results):
         out.print(shown(sentence), soft_wrap=True, highlight=False)
+
+
+def _stacked(row: list[str], stacks: list[str]) -> list[str]:
+    """Return a row with the columns of each stack as one."""
+    lines: dict[str, list[str]] = {}
+    for stack, text in zip(stacks, row, strict=True):
+        lines.setdefault(stack, []).append(text)
+    return ["\n".join(each) for each in lines.values()]
 
 
 def markdown(results: StudyResults) -> str:

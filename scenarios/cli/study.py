@@ -42,6 +42,7 @@ def study(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be run, and roughly its time and bytes; run nothing.")
     ] = False,
+    so_far: Annotated[bool, typer.Option("--so-far", help="Report the runs that are finished; run nothing.")] = False,
     output: Annotated[
         StudyFormat, typer.Option("--format", help="The table on stdout; all of them are in the study's folder.")
     ] = StudyFormat.text,
@@ -55,6 +56,7 @@ def study(
         from seedbus.scenarios.study.cells import plan_of
         from seedbus.scenarios.study.pool import Pool
         from seedbus.scenarios.study.progress import StudyProgress
+        from seedbus.scenarios.study.results import metric_of
         from seedbus.scenarios.study.store import Store
         from seedbus.scenarios.study.study import Conduct
         from seedbus.scenarios.study.study_page import write_report
@@ -63,12 +65,13 @@ def study(
             raise ScenarioError("--format parquet", ["it is not text; expected stdout to be a file or a pipe"])
         plan = plan_of(file, settings)
         with Pool(jobs) as pool:
-            conduct = Conduct(plan, Store(folder), pool)
-            if dry_run or not quiet:
+            conduct = Conduct(plan, Store(folder), pool, is_idle=so_far)
+            metric_of(plan)  # a mistake in it is told before anything is run
+            if dry_run or not (quiet or so_far):
                 _announce(conduct, jobs)
             if dry_run:
                 return
-            progress = None if quiet else StudyProgress(plan.study.name)
+            progress = None if quiet or so_far else StudyProgress(plan.study.name)
             conduct.watcher = progress
             try:
                 results = conduct.run()
@@ -96,9 +99,11 @@ def _announce(conduct: Conduct, jobs: int) -> None:
     study, rows = conduct.plan.study, conduct.plan.cells
     missing = missing_runs(conduct.plan, conduct.store)
     runs = len(rows) * len(study.seeds)
-    said = f"{study.name}: {len(rows):,} rows, {len(study.seeds):,} seeds: {runs:,} runs"
+    said = (
+        f"{study.name}: {_counted(len(rows), 'row')} × {_counted(len(study.seeds), 'seed')} = {_counted(runs, 'run')}"
+    )
     if missing.trials:
-        said += f", after {missing.all_trials:,} trials or more (at most {missing.most_trials:,})"
+        said += f", after {missing.all_trials:,} to {missing.most_trials:,} trials"
     scenarios = [*missing.trials, *missing.runs]
     if not scenarios:
         say(f"{said}; all are there already", to_stderr=True)
@@ -106,10 +111,14 @@ def _announce(conduct: Conduct, jobs: int) -> None:
     cost = estimate(scenarios, conduct.pool)
     minutes = cost.seconds / 60 / jobs
     time = f"{minutes:.0f} min" if minutes >= 2 else f"{60 * minutes:.0f} s"
-    processes = "1 process" if jobs == 1 else f"{jobs} processes"
-    what = f"{len(scenarios):,} to make: about {time} in {processes}, about {readable(cost.bytes)} sent"
+    where = _counted(jobs, "process", "processes")
+    what = f"{len(scenarios):,} to make: about {time} in {where}, about {readable(cost.bytes)} sent"
     unknown = f" (without {cost.unknown:,} runs that fail at once)" if cost.unknown else ""
     say(f"{said}; {what}{unknown}", to_stderr=True)
+
+
+def _counted(count: int, noun: str, nouns: str = "") -> str:
+    return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"
 
 
 def _print(results: StudyResults, output: StudyFormat) -> None:

@@ -58,7 +58,9 @@ def cells(comparison: Compared) -> tuple[list[str], Cells]:
     columns: list[tuple[str, list[tuple[str, Formatter]]]] = [("rounds", [("rounds", _count)])]
     formatter = _share if metric.startswith("accuracy") else _number
     for round in comparison.at:
-        columns.append((f"{metric} at {round:,}\nits average", [(f"at_{round}{end}", formatter) for end in ("", "_ema")]))
+        columns.append(
+            (f"{metric} at {round:,}\nits average", [(f"at_{round}{end}", formatter) for end in ("", "_ema")])
+        )
     columns.append((f"{metric}: last\nbest", [("last", formatter), ("best", formatter)]))
     columns.append((f"average at the end\nmean of last {ENDING}", [("ema", formatter), ("end", formatter)]))
     if comparison.target is not None:

@@ -85,7 +85,9 @@ def lines_file(title: str, x_name: str, y_name: str, drawn: Sequence[Line], *, i
     for number, line in enumerate(drawn):
         (colour, dashes), y = _look(number), HEIGHT + 12 + 16 * number
         dashed = f' stroke-dasharray="{dashes}"' if dashes else ""
-        parts.append(f'<line stroke="{colour}" stroke-width="1.6"{dashed} x1="{LEFT}" x2="{LEFT + 24}" y1="{y}" y2="{y}"/>')
+        parts.append(
+            f'<line stroke="{colour}" stroke-width="1.6"{dashed} x1="{LEFT}" x2="{LEFT + 24}" y1="{y}" y2="{y}"/>'
+        )
         parts.append(_text(LEFT + 30, y + 4, line.name, "start"))
     return _file(HEIGHT + 16 * len(drawn) + 8, parts)
 
@@ -130,7 +132,10 @@ def _marks(frame: _Frame, line: Line, x: NDArray[np.float64], y: NDArray[np.floa
     for start, end in _segments(np.isfinite(x) & np.isfinite(y)):
         points = list(zip(frame.horizontal(x[start:end]), frame.vertical(y[start:end]), strict=True))
         if line.is_dotted or len(points) == 1:
-            parts += [f'<circle fill="{colour}" cx="{px:.1f}" cy="{py:.1f}" r="{2 if line.is_dotted else 3}"/>' for px, py in points]
+            parts += [
+                f'<circle fill="{colour}" cx="{px:.1f}" cy="{py:.1f}" r="{2 if line.is_dotted else 3}"/>'
+                for px, py in points
+            ]
         else:
             path = " ".join(f"{px:.1f},{py:.1f}" for px, py in points)
             dashed = f' stroke-dasharray="{dashes}"' if dashes else ""

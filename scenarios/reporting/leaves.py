@@ -53,7 +53,10 @@ def names(scenarios: Sequence[dict[str, Any]], ignored: Sequence[str] = ()) -> l
     return [
         ", ".join(
             [
-                *(leaf.named(2 if leaf.parts and len(paths[leaf.parts[-1]]) > 1 else 1) for leaf in leaves[:MAX_LEAVES]),
+                *(
+                    leaf.named(2 if leaf.parts and len(paths[leaf.parts[-1]]) > 1 else 1)
+                    for leaf in leaves[:MAX_LEAVES]
+                ),
                 *(["…"] if len(leaves) > MAX_LEAVES else []),
             ]
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -136,7 +136,7 @@ class StudyResults:
 
     @cached_property
     def compared(self) -> list[tuple[str, str, Difference]]:
-        """Pairs of rows with the difference of their final moving averages."""
+        """Pairs of rows with the difference of their final moving averages; without rows that have diverged."""
         ask, rows = self.plan.study.ask, [cell.name for cell in self.plan.cells]
         pairs = (
             list(itertools.combinations(rows, 2))
@@ -145,11 +145,18 @@ class StudyResults:
         )
         found = []
         for row, other in pairs:
+            if {row, other} & set(self.diverged):
+                continue
             values, others = self._finals(row), self._finals(other)
             paired = [values[seed] - others[seed] for seed in values if seed in others]
             if paired:
                 found.append((row, other, Difference.of(paired, ask.confidence, len(pairs))))
         return found
+
+    @cached_property
+    def diverged(self) -> list[str]:
+        """The rows with a run whose final moving average is not finite: a mean over the others would flatter them."""
+        return [row for row, runs in self.members.items() if any(member.figures[FINAL] is None for member in runs)]
 
     def better(self, row: str, other: str, difference: Difference) -> str:
         """Return which of two rows is better; "" if no difference is seen."""
@@ -207,7 +214,9 @@ class StudyResults:
         import pandas as pd
 
         columns = ["row", "other", "mean", "low", "high", "seeds", "better"]
-        rows = [(row, other, d.mean, d.low, d.high, d.seeds, self.better(row, other, d)) for row, other, d in self.compared]
+        rows = [
+            (row, other, d.mean, d.low, d.high, d.seeds, self.better(row, other, d)) for row, other, d in self.compared
+        ]
         return pd.DataFrame(rows, columns=columns)
 
     @cached_property
@@ -265,7 +274,9 @@ class StudyResults:
 
     def _settings(self, cell: Cell) -> dict[str, Any]:
         chosen = self.tuned[cell.name].chosen if cell.name in self.tuned else {}
-        point = {path: value if isinstance(value, int | float | str) else str(value) for path, value in cell.point.items()}
+        point = {
+            path: value if isinstance(value, int | float | str) else str(value) for path, value in cell.point.items()
+        }
         return {"row": cell.name, "variant": cell.variant} | point | chosen
 
     def _finals(self, row: str) -> dict[int, float]:
@@ -283,12 +294,8 @@ def read_run(stored: StoredRun, metric: str, plan: Plan) -> RowRun:
 
     Raises:
         RunFolderError, JournalDamaged: it cannot be read.
-        ScenarioError: it does not measure the metric.
     """
     ask, run = plan.study.ask, Run.read(stored.folder)
-    if metric not in run.metrics:
-        what = f"ask.metric: {quoted(metric)} is not measured in these runs; {nearest(metric, run.metrics)}"
-        raise ScenarioError(plan.source, [what])
     figures = run.figures(metric, ask.target, ask.at)
     final = {FINAL: figures.pop("ema"), "last": figures.pop("last"), "best": figures.pop("best")}
     del figures["end"]
@@ -304,12 +311,20 @@ def read_run(stored: StoredRun, metric: str, plan: Plan) -> RowRun:
     return RowRun(stored.scenario.seed, stored, run, final | on_splits | figures | {"bytes": up + down})
 
 
-def metric_of(plan: Plan, scenarios: Sequence[Any]) -> str:
-    """Return the metric of a study: the one that it asks for, or accuracy, or loss where one has no accuracy."""
-    asked = plan.study.ask.metric
-    if asked is not None:
-        return asked
-    return "accuracy" if all("accuracy" in scenario.metrics for scenario in scenarios) else "loss"
+def metric_of(plan: Plan) -> str:
+    """Return the metric of a study: the one that it asks for, or accuracy, or loss where one has no accuracy.
+
+    Raises:
+        ScenarioError: a row does not measure it.
+    """
+    measured = [cell.scenario.metrics for cell in plan.cells]
+    default = "accuracy" if all("accuracy" in names for names in measured) else "loss"
+    metric = plan.study.ask.metric or default
+    for cell, names in zip(plan.cells, measured, strict=True):
+        if metric not in names:
+            what = f"ask.metric: {quoted(metric)} is not measured in {cell.name}; {nearest(metric, names)}"
+            raise ScenarioError(plan.source, [what])
+    return metric
 
 
 def _plain(mean: Mean | None) -> dict[str, Any] | None:

@@ -55,7 +55,9 @@ class Tuning(BaseModel):
 
     rounds: int | None = Field(default=None, ge=1, description="rounds of a trial; none: a quarter of the run's")
     seeds: list[Seed] = Field(default=[], description="seeds of a trial; none: the first of the study")
-    most: int = Field(default=8, ge=1, le=100, description="values tried at most, the same number for every row")
+    further: int = Field(
+        default=5, ge=0, le=100, description="values tried after the first ones at most, the same number for every row"
+    )
 
 
 class Study(BaseModel):
@@ -122,7 +124,9 @@ def load_study(source: str | Path | dict[str, Any]) -> tuple[Study, str, Path | 
     except UnicodeDecodeError:
         raise ScenarioError(str(path), ["it is not UTF-8 text"]) from None
     except OSError as error:
-        raise ScenarioError(str(path), [f"it cannot be read ({error.strerror}); expected the file of a study"]) from None
+        raise ScenarioError(
+            str(path), [f"it cannot be read ({error.strerror}); expected the file of a study"]
+        ) from None
     except NotPlain as error:
         raise ScenarioError(str(path), [str(error)]) from None
     if not isinstance(document, dict):

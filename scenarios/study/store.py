@@ -1,8 +1,8 @@
 """The folder of studies: runs by their content, so that no run is made twice, and each study's report.
 
-    studies/runs/KEY/          a run, as `seedbus run --out` writes it
-    studies/runs/KEY.json      metrics of its final model on further splits
-    studies/NAME/              the report of the study NAME
+studies/runs/KEY/          a run, as `seedbus run --out` writes it
+studies/runs/KEY.json      metrics of its final model on further splits
+studies/NAME/              the report of the study NAME
 """
 
 from __future__ import annotations

@@ -69,6 +69,7 @@ class Conduct:
         store: the folder of studies.
         pool: the processes that make the runs.
         watcher: is told how it goes on; may be None.
+        is_idle: make nothing, and return what is there.
         failures: runs that could not be made.
     """
 
@@ -76,6 +77,7 @@ class Conduct:
     store: Store
     pool: Pool
     watcher: Watcher | None = None
+    is_idle: bool = False
     failures: list[Failure] = field(default_factory=list)
 
     def run(self) -> StudyResults:
@@ -85,7 +87,7 @@ class Conduct:
             ScenarioError, DataError: a scenario, or a file that it names, is not valid.
             RunFolderError, JournalDamaged: a finished run cannot be read.
         """
-        metric = metric_of(self.plan, [cell.scenario for cell in self.plan.cells])
+        metric = metric_of(self.plan)
         values = self._tuned(metric) if self.plan.study.tune else {}
         wanted = dict(wanted_runs(self.plan, self.store, {row: each.chosen for row, each in values.items()}))
         self._make("runs", [_Subject(row, run) for (row, _), run in wanted.items()], self.plan.study.ask.splits)
@@ -95,8 +97,11 @@ class Conduct:
         seeds = self.plan.study.tuning.seeds or self.plan.study.seeds[:1]
 
         def score(batch: list[tuple[Cell, Values]]) -> list[float]:
-            trials = [[self.store.stored(trial_of(self.plan, cell, values, seed)) for seed in seeds] for cell, values in batch]
-            subjects = [_Subject(cell.name, run) for (cell, _), runs in zip(batch, trials, strict=True) for run in runs]
+            trials = [
+                [self.store.stored(trial_of(self.plan, cell, values, seed)) for seed in seeds] for cell, values in batch
+            ]
+            named = [f"{cell.name}, {_told(values)}" for cell, values in batch]
+            subjects = [_Subject(name, run) for name, runs in zip(named, trials, strict=True) for run in runs]
             self._make("trials", subjects, [])
             return [_score(runs, metric) for runs in trials]
 
@@ -104,6 +109,8 @@ class Conduct:
 
     def _make(self, what: str, subjects: list[_Subject], splits: list[str]) -> None:
         """Make those of the runs that are missing, each once."""
+        if self.is_idle:
+            return
         missing: dict[Path, _Subject] = {}
         for subject in subjects:
             if not subject.stored.is_finished or set(splits) - subject.stored.splits().keys():
@@ -116,7 +123,11 @@ class Conduct:
             Job(
                 "run",
                 subject,
-                {"scenario": subject.stored.scenario.resolved(), "folder": str(subject.stored.folder), "splits": splits},
+                {
+                    "scenario": subject.stored.scenario.resolved(),
+                    "folder": str(subject.stored.folder),
+                    "splits": splits,
+                },
             )
             for subject in missing.values()
         ]
@@ -195,13 +206,11 @@ def missing_runs(plan: Plan, store: Store) -> Missing:
         [run.scenario for run in runs if study.tune or not run.is_finished],
         [run.scenario for run in trials if not run.is_finished],
         len(trials),
-        max(len(trials), len(plan.cells) * len(seeds) * study.tuning.most),
+        len(trials) + len(plan.cells) * len(seeds) * study.tuning.further,
     )
 
 
-def wanted_runs(
-    plan: Plan, store: Store, chosen: dict[str, Values]
-) -> Iterator[tuple[tuple[str, int], StoredRun]]:
+def wanted_runs(plan: Plan, store: Store, chosen: dict[str, Values]) -> Iterator[tuple[tuple[str, int], StoredRun]]:
     """Yield the runs of a study by row and seed, all rows with the first seed first.
 
     Args:
@@ -243,6 +252,10 @@ def trial_of(plan: Plan, cell: Cell, values: Values, seed: int) -> Scenario:
     rounds = plan.study.tuning.rounds or max(1, cell.scenario.stop.rounds // 4)
     short = {"stop.rounds": rounds, "evaluation.split": "validation"}
     return with_seed(cell.with_settings("tune", values | short).scenario, seed)
+
+
+def _told(values: Values) -> str:
+    return ", ".join(f"{path.rpartition('.')[2]} {value}" for path, value in values.items())
 
 
 def _score(runs: list[StoredRun], metric: str) -> float:

@@ -68,7 +68,12 @@ def write_report(results: StudyResults) -> Path:
     write(folder / PAGE, page(results, all_plots))
     write(folder / "table.md", markdown(results) + "\n")
     write(folder / "table.tex", latex(results) + "\n")
-    frames = {"table": results.table, "runs": results.runs, "curves": results.curves, "differences": results.differences}
+    frames = {
+        "table": results.table,
+        "runs": results.runs,
+        "curves": results.curves,
+        "differences": results.differences,
+    }
     for name, frame in (frames | ({"trials": results.trials} if results.tuned else {})).items():
         write(folder / f"{name}.csv", frame.to_csv(index=False))
         with atomic_write(folder / f"{name}.parquet") as file:

@@ -145,13 +145,21 @@ def sentences(results: StudyResults) -> list[str]:
     found = []
     if pairs:
         share = f"{ask.confidence:.0%}".replace("%", " %")
-        which = f"{len(pairs):,} pairs, all intervals hold together with {share}" if len(pairs) > 1 else f"one pair, {share}"
+        which = (
+            f"{len(pairs):,} pairs, all intervals hold together with {share}"
+            if len(pairs) > 1
+            else f"one pair, {share}"
+        )
         found.append(f"Differences in {metric} (average at the end), paired over seeds; {which}:")
     ordered = sorted(seen, key=lambda each: -abs(each[2].mean))
     found += [f"{_verdict(results, *each)}" for each in ordered[:MAX_SENTENCES]]
     if len(seen) > MAX_SENTENCES:
         found.append(f"and {len(seen) - MAX_SENTENCES:,} more pairs differ (differences.csv)")
     found += _unseen(pairs)
+    found += [
+        f"{shown(row)}: the {metric} of a run is not finite at the end, so this row is compared with none"
+        for row in results.diverged
+    ]
     if results.front:
         found.append(f"Pareto front of {metric} against bytes: {'; '.join(map(shown, results.front))}")
     for row, tuned in results.tuned.items():

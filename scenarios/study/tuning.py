@@ -1,6 +1,6 @@
 """Choosing values for every row by short runs that are measured on the validation split.
 
-Every row tries all combinations of the values that the study names. While the best value of any row is the lowest or
+Every row tries all combinations of the values that the study names. After that, while the best value of any row is the lowest or
 the highest that it tried, every row tries one more value: one whose best lies at an edge goes on beyond it, by the
 ratio of the best value to its neighbour; one whose best lies inside looks between the best value and a neighbour, at
 their geometric mean. So all rows spend the same number of trials, and none of them wins by a finer grid.
@@ -40,11 +40,13 @@ def tuned(plan: Plan, is_rising: bool, score: Batch) -> dict[str, Tuned]:
         cell.with_settings("tune", values)
     trials: dict[str, list[Trial]] = {cell.name: [] for cell in plan.cells}
     batch = [(cell, values) for cell in plan.cells for values in first]
+    further = study.tuning.further
     while batch:
         for (cell, values), found in zip(batch, score(batch), strict=True):
             trials[cell.name].append(Trial(values, found))
         batch = []
-        if max(map(len, trials.values())) < study.tuning.most:
+        if further:
+            further -= 1
             steps = {cell.name: next_values(cell, trials[cell.name], is_rising) for cell in plan.cells}
             if any(is_beyond for _, is_beyond in steps.values()):
                 batch = [(cell, step) for cell in plan.cells if (step := steps[cell.name][0]) is not None]
@@ -68,7 +70,9 @@ def _chosen(trials: list[Trial], is_rising: bool) -> Tuned:
     best = _best(trials, is_rising)
     if best is None:
         return Tuned(trials, {}, [])
-    axes = [path for path in best.values if (axis := _axis(best, trials, path)) and best.values[path] in (axis[0], axis[-1])]
+    axes = [
+        path for path in best.values if (axis := _axis(best, trials, path)) and best.values[path] in (axis[0], axis[-1])
+    ]
     return Tuned(trials, best.values, axes)
 
 
@@ -81,9 +85,7 @@ def _best(trials: Sequence[Trial], is_rising: bool) -> Trial | None:
 def _axis(best: Trial, trials: Sequence[Trial], path: str) -> list[float]:
     """Return the tried values of a field, sorted, with the best values of the others; [] if it has no edges."""
     others = {name: value for name, value in best.values.items() if name != path}
-    values = [
-        trial.values[path] for trial in trials if {n: v for n, v in trial.values.items() if n != path} == others
-    ]
+    values = [trial.values[path] for trial in trials if {n: v for n, v in trial.values.items() if n != path} == others]
     is_numeric = all(isinstance(value, int | float) and not isinstance(value, bool) and value > 0 for value in values)
     return sorted(set(values)) if is_numeric and len(set(values)) > 1 else []
 

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seedbus.scenarios.cli.options import Quiet, Set
+from seedbus.scenarios.cli.options import Plugins, Quiet, Set
 from seedbus.scenarios.cli_errors import cli_errors
 from seedbus.scenarios.errors import Exit, ScenarioError
 from seedbus.scenarios.reporting.progress import readable
 from seedbus.scenarios.reporting.terminal import say
 
 if TYPE_CHECKING:
-    from seedbus.scenarios.study.study import Conduct, StudyResults
+    from seedbus.scenarios.study.results import StudyResults
+    from seedbus.scenarios.study.study import Conduct
 
 
 class StudyFormat(StrEnum):
@@ -46,6 +47,7 @@ def study(
     output: Annotated[
         StudyFormat, typer.Option("--format", help="The table on stdout; all of them are in the study's folder.")
     ] = StudyFormat.text,
+    plugin: Plugins = None,
     quiet: Quiet = False,
 ) -> None:
     """Run a scenario with many settings and seeds, and compare them: a table with intervals, curves, a Pareto front.
@@ -133,9 +135,9 @@ def _print(results: StudyResults, output: StudyFormat) -> None:
         stdout.write(buffer.getvalue())
     else:
         texts = {
-            StudyFormat.markdown: tables.markdown,
-            StudyFormat.latex: tables.latex,
-            StudyFormat.csv: lambda found: found.table.to_csv(index=False).rstrip(),
-            StudyFormat.json: lambda found: json.dumps(found.json()),
+            StudyFormat.markdown: tables.markdown(results),
+            StudyFormat.latex: tables.latex(results),
+            StudyFormat.csv: results.table.to_csv(index=False).rstrip(),
+            StudyFormat.json: json.dumps(results.json()),
         }
-        typer.echo(texts[output](results))
+        typer.echo(texts[output])

@@ -35,7 +35,7 @@ class Leaf(NamedTuple):
 
     def named(self, count: int) -> str:
         """Return the setting's name of at most `count` words, and its value."""
-        return " ".join([*self.parts[len(self.parts) - count if len(self.parts) > count else 0 :], self.value])
+        return " ".join([*self.parts[-count:], self.value])
 
 
 def names(scenarios: Sequence[dict[str, Any]], ignored: Sequence[str] = ()) -> list[str]:
@@ -50,18 +50,14 @@ def names(scenarios: Sequence[dict[str, Any]], ignored: Sequence[str] = ()) -> l
     paths: dict[str, set[str]] = {}
     for leaf in (leaf for leaves in found for leaf in leaves if leaf.parts):
         paths.setdefault(leaf.parts[-1], set()).add(leaf.path)
-    return [
-        ", ".join(
-            [
-                *(
-                    leaf.named(2 if leaf.parts and len(paths[leaf.parts[-1]]) > 1 else 1)
-                    for leaf in leaves[:MAX_LEAVES]
-                ),
-                *(["…"] if len(leaves) > MAX_LEAVES else []),
-            ]
-        )
-        for leaves in found
-    ]
+    scenario_names = []
+    for leaves in found:
+        # a last part that stands for two fields is named with the part before it
+        counts = [2 if leaf.parts and len(paths[leaf.parts[-1]]) > 1 else 1 for leaf in leaves]
+        settings = [leaf.named(count) for leaf, count in zip(leaves, counts, strict=True)]
+        more = ["…"] if len(leaves) > MAX_LEAVES else []
+        scenario_names.append(", ".join([*settings[:MAX_LEAVES], *more]))
+    return scenario_names
 
 
 def differences(scenarios: Sequence[Any]) -> list[list[Leaf]]:
@@ -105,15 +101,18 @@ def _of_lists(values: list[tuple[int, Any]], path: str, parts: tuple[str, ...]) 
     for index, value in values:
         alike.setdefault(tuple(map(_tag, value)), []).append((index, value))
     for tags, group in alike.items():
-        if len(alike) > 1:
+        entries = [[(index, value[number]) for index, value in group] for number in range(len(tags))]
+        inner = [
+            list(_differing(entry, f"{path}.{number}", (str(tag),)))
+            for number, (tag, entry) in enumerate(zip(tags, entries, strict=True))
+        ]
+        if len(alike) > 1 and not (inner and all(inner)):  # an entry that differs is named by its differences
             for index, _ in group:
                 yield index, Leaf(path, (), " + ".join(map(str, tags)) or f"no {parts[-1] if parts else path}")
-        for number, tag in enumerate(tags):
-            entries = [(index, value[number]) for index, value in group]
-            inner = list(_differing(entries, f"{path}.{number}", (str(tag),)))
-            is_only = len({leaf.path for _, leaf in inner}) == 1
-            for index, leaf in inner:
-                yield index, leaf._replace(parts=(str(tag),)) if is_only else leaf._replace(parts=leaf.parts[-2:])
+        for tag, leaves in zip(tags, inner, strict=True):
+            is_only = len({leaf.path for _, leaf in leaves}) == 1
+            for index, leaf in leaves:
+                yield index, leaf._replace(parts=(str(tag),)) if is_only else leaf
 
 
 def _tag(value: Any) -> str | None:

@@ -12,6 +12,7 @@ from typing import Any
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.leaves import names
 from seedbus.scenarios.schema.loading import library, load_document, read_document
+from seedbus.scenarios.schema.plugin_use import refuse_local
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.study.schema import Study, load_study
 
@@ -99,6 +100,8 @@ def plan_of(source: str | Path | dict[str, Any], settings: list[str] | None = No
         raise ScenarioError(name, [f"two rows are the same ({twice}); expected values that differ"])
     if study.ask.against is not None and study.ask.against not in rows:
         raise ScenarioError(name, [f"ask.against: there is no row {study.ask.against}; there are {', '.join(rows)}"])
+    for cell in named:
+        refuse_local(cell.scenario.plugins)
     return Plan(study, name, named)
 
 

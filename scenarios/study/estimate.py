@@ -1,7 +1,7 @@
 """How long the missing runs of a study will take, and how many bytes they will send, roughly and beforehand.
 
 Time is that of a few rounds of one run for each algorithm and task. The bytes of a dense algorithm are those of these
-rounds; a scalar-only algorithm sends more as clients miss more commits, but its bytes do not depend on the model, so they
+rounds. A scalar-only algorithm sends more as clients miss more commits, but its bytes do not depend on the model: they
 are counted in a run of the null task with the same clients, faults and algorithm.
 """
 

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
+from seedbus.discovery import PLUGINS
+
 WORKER = "seedbus.scenarios.study.worker"
 
 
@@ -126,7 +128,7 @@ class Pool:
     def _spawn(self, number: int) -> subprocess.Popen[str]:
         # a process group of its own: Ctrl-C reaches this process only
         child = subprocess.Popen(
-            [sys.executable, "-m", WORKER],
+            [sys.executable, "-m", WORKER, *(plugin.path for plugin in PLUGINS.values() if plugin.path)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

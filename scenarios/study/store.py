@@ -16,7 +16,6 @@ from pathlib import Path
 from seedbus.agents.errors import RunFolderError
 from seedbus.agents.journal.file import FILE
 from seedbus.bus.files import make_folder, read
-from seedbus.discovery import PLUGINS
 from seedbus.scenarios.reporting.results import RESULTS, write
 from seedbus.scenarios.schema.scenario import Scenario
 
@@ -86,11 +85,10 @@ class Store:
 
 
 def key(scenario: Scenario) -> str:
-    """Return 16 hexadecimal digits of a run's content: its scenario with the seed, files, version and plug-ins."""
+    """Return 16 hexadecimal digits of a run's content: its scenario with seed and plug-ins, files, and version."""
     content = {
         "scenario": {name: value for name, value in scenario.resolved().items() if name not in NOT_IN_KEY},
         "files": scenario.check(),
         "version": metadata.version("seedbus"),
-        "plugins": {name: plugin.digest for name, plugin in sorted(PLUGINS.items())},
     }
     return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=8).hexdigest()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -107,7 +107,7 @@ class Conduct:
 
         return tuned(self.plan, metric in RISING, score)
 
-    def _make(self, what: str, subjects: list[_Subject], splits: list[str]) -> None:
+    def _make(self, what: str, subjects: list[_Subject], splits: Sequence[str]) -> None:
         """Make those of the runs that are missing, each once."""
         if self.is_idle:
             return
@@ -119,18 +119,10 @@ class Conduct:
         count = len({subject.stored.folder for subject in subjects})
         if self.watcher is not None:
             self.watcher.begins(self.plan, what, count, rounds, count - len(missing))
-        jobs = [
-            Job(
-                "run",
-                subject,
-                {
-                    "scenario": subject.stored.scenario.resolved(),
-                    "folder": str(subject.stored.folder),
-                    "splits": splits,
-                },
-            )
-            for subject in missing.values()
-        ]
+        jobs = []
+        for folder, subject in missing.items():
+            facts = {"scenario": subject.stored.scenario.resolved(), "folder": str(folder), "splits": list(splits)}
+            jobs.append(Job("run", subject, facts))
         for answer in self.pool.do(jobs):
             self._note(answer)
 

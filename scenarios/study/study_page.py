@@ -1,7 +1,7 @@
 """A study's report: one page with table, verdicts and plots, and the same as files that papers and programs read.
 
-Plots show the mean over seeds, at the rounds after which all of a row's runs were evaluated, with a band of one standard
-deviation on each side.
+Plots show the mean over seeds, at the rounds after which all of a row's runs were evaluated, with a band of one
+standard deviation on each side.
 """
 
 from __future__ import annotations

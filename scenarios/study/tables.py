@@ -16,6 +16,7 @@ from seedbus.scenarios.study.results import FINAL, StudyResults
 Unit = Callable[[float], tuple[float, str, int]]
 """Value → factor by which values are multiplied, the unit, and the decimal places."""
 MAX_SENTENCES = 20
+MAX_PLAIN = 1e9  # larger numbers are written with an exponent
 MAX_WIDTH = 10_000
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -123,10 +124,8 @@ def latex(results: StudyResults) -> str:
     """Return the table in LaTeX, for the package booktabs; mean ± standard deviation without the intervals."""
     heads, rows = cells(results)
     body = [" & ".join(_latex(each.split("\n")[0]) for each in row) + r" \\" for row in [heads, *rows]]
-    return "\n".join(
-        [rf"\begin{{tabular}}{{l{'r' * (len(heads) - 1)}}}", r"\toprule", body[0], r"\midrule", *body[1:]]
-        + [r"\bottomrule", r"\end{tabular}"]
-    )
+    begin = rf"\begin{{tabular}}{{l{'r' * (len(heads) - 1)}}}"
+    return "\n".join([begin, r"\toprule", body[0], r"\midrule", *body[1:], r"\bottomrule", r"\end{tabular}"])
 
 
 def title(results: StudyResults) -> str:
@@ -204,7 +203,7 @@ def _cell(mean: Mean | None, column: Column, runs: int) -> str:
     factor, unit, places = column.unit(mean.mean)
 
     def written(value: float) -> str:
-        return f"{factor * value:,.{places}f}"
+        return f"{factor * value:,.{places}f}" if abs(value) < MAX_PLAIN else f"{value:.3g}"
 
     text = written(mean.mean)
     if mean.deviation:

@@ -1,9 +1,9 @@
 """Choosing values for every row by short runs that are measured on the validation split.
 
-Every row tries all combinations of the values that the study names. After that, while the best value of any row is the lowest or
-the highest that it tried, every row tries one more value: one whose best lies at an edge goes on beyond it, by the
-ratio of the best value to its neighbour; one whose best lies inside looks between the best value and a neighbour, at
-their geometric mean. So all rows spend the same number of trials, and none of them wins by a finer grid.
+Every row tries all combinations of the values that the study names. After that, while the best value of any row is the
+lowest or the highest that it tried, every row tries one more value: one whose best lies at an edge goes on beyond it,
+by the ratio of the best value to its neighbour; one whose best lies inside looks between the best value and a
+neighbour, at their geometric mean. So all rows spend the same number of trials, and none of them wins by a finer grid.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _between(best: Trial, trials: Sequence[Trial]) -> Iterator[Values]:
         index = axis.index(value) if axis else 0
         for neighbour in (*axis[max(index - 1, 0) : index], *axis[index + 1 : index + 2]):
             middle = best.values | {path: _rounded(math.sqrt(value * neighbour), value)}
-            found.append((-abs(math.log(neighbour / value)), middle))
+            found.append((-round(abs(math.log(neighbour / value)), 6), middle))
     yield from (values for _, values in sorted(found, key=lambda each: each[0]))
 
 

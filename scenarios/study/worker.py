@@ -1,4 +1,4 @@
-"""A process that makes runs for a study: `python -m seedbus.scenarios.study.worker`.
+"""A process that makes runs for a study: `python -m seedbus.scenarios.study.worker PLUGIN…`.
 
 It reads jobs from its standard input and answers on its standard output, an object of JSON a line, and ends when its
 input does. Runs are durable round by round, so it may be killed at any moment.
@@ -117,7 +117,9 @@ def done(job: dict[str, Any], answer: Answer) -> dict[str, Any]:
 def main() -> None:
     """Answer jobs until standard input ends."""
     from seedbus.algorithms.directions import set_threads
+    from seedbus.scenarios.schema.plugins import load_plugins
 
+    load_plugins(sys.argv[1:])
     set_threads(1)  # the study's other processes use the other cores
     channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # nothing else may be written on the channel

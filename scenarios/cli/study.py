@@ -14,7 +14,6 @@ import typer
 from seedbus.scenarios.cli.options import Plugins, Quiet, Set
 from seedbus.scenarios.cli_errors import cli_errors
 from seedbus.scenarios.errors import Exit, ScenarioError
-from seedbus.scenarios.reporting.progress import readable
 from seedbus.scenarios.reporting.terminal import say
 
 if TYPE_CHECKING:
@@ -95,6 +94,7 @@ def study(
 
 def _announce(conduct: Conduct, jobs: int) -> None:
     """Say how many runs there are, how many are missing, and what these will cost."""
+    from seedbus.scenarios.reporting.progress import readable
     from seedbus.scenarios.study.estimate import estimate
     from seedbus.scenarios.study.study import missing_runs
 

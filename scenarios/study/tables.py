@@ -169,6 +169,12 @@ def sentences(results: StudyResults) -> list[str]:
         ]
         if not tuned.chosen:
             found.append(f"{shown(row)}: nothing could be chosen, because no trial has a finite {metric}")
+    found += [
+        f"{shown(row)}, seed {member.seed}: `verify` found replicas that hold other bits"
+        for row, members in results.members.items()
+        for member in members
+        if member.run.results is not None and "diverged" in member.run.results.summary["refusals"]
+    ]
     return [*found, *(f"failed: {failure}" for failure in results.failures)]
 
 

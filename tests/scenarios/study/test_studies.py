@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from commands import Command
+from processes import hears_ctrl_c
 from worlds import HISO, lossy, outcome
 
 import seedbus
@@ -26,10 +27,12 @@ from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.yaml_text import dump
 from seedbus.scenarios.study.cells import plan_of
 from seedbus.scenarios.study.results import StudyResults
+from seedbus.scenarios.study.schema import Ask, Study, Tuning
 from seedbus.scenarios.study.store import Store, key
 from seedbus.scenarios.study.study_page import write_report
 from seedbus.scenarios.study.tables import cells, latex, markdown, sentences
 
+ROOT = Path(__file__).resolve().parents[3]
 BASE = lossy(0.1).resolved()
 STUDY: dict[str, Any] = {
     "name": "small",
@@ -192,7 +195,8 @@ def test_a_study_that_is_stopped_goes_on_where_it_was(tmp_path: Path, how: signa
     study = STUDY | {"base": BASE | {"stop": {"rounds": 60}, "verify": False}, "variants": {}, "ask": {}}
     (tmp_path / "study.yaml").write_text(dump(study))
     command = [sys.executable, "-m", "seedbus", "study", "study.yaml", "--quiet", "--format", "json"]
-    child = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    child = subprocess.Popen(command, cwd=tmp_path, preexec_fn=hears_ctrl_c, **pipes)
     folder = tmp_path / "studies" / "runs"
     deadline = time.monotonic() + 60
     while len(list(folder.glob("*/results.json"))) < 2 and time.monotonic() < deadline:
@@ -284,6 +288,15 @@ def test_a_mistake_in_the_file_is_one_sentence_before_anything_is_run(
     assert (result.code, result.out, result.err.count("\n")) == (Exit.USAGE, "", 1)
     assert result.err.startswith("seedbus: wrong.yaml: ") and sentence in result.err, result.err
     assert not Path("studies").exists()
+
+
+def test_the_page_about_studies_names_every_field_and_its_example_is_valid() -> None:
+    page = (ROOT / "docs" / "studies.md").read_text(encoding="utf-8")
+    fields = [*Study.model_fields, *Ask.model_fields, *(f"tuning.{name}" for name in Tuning.model_fields)]
+    assert not [name for name in fields if f"`{name}`" not in page]
+    example = ROOT / "examples" / "dropout.yaml"
+    assert len(plan_of(example).cells) == 9
+    assert example.read_text(encoding="utf-8").partition("\n")[2] in page
 
 
 def test_a_base_file_is_looked_for_beside_the_study(tmp_path: Path) -> None:

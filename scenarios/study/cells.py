@@ -40,6 +40,11 @@ class Cell:
     _folder: Path | None
     _settings: tuple[tuple[str, str], ...]
 
+    def is_one_apart(self, other: Cell) -> bool:
+        """Whether two rows differ in one thing: the variant, or one field of the grid."""
+        differing = sum(value != other.point[path] for path, value in self.point.items())
+        return bool(differing + (self.variant != other.variant) == 1)
+
     def with_settings(self, where: str, settings: Mapping[str, Any]) -> Cell:
         """Return the row with further settings.
 

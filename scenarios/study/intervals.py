@@ -6,8 +6,8 @@ far the seeds lie apart, and decides nothing by itself.
 
 Two rows are compared by the differences of runs with the same seed. Both have the same clients, data and faults then,
 so most of what a seed changes cancels out. One row is better if two intervals of the mean difference exclude 0: the
-bootstrap's, and Student's, which is right for few seeds. Student's interval is the wider, the more pairs of rows are
-compared (Bonferroni): with the confidence asked for, no pair of equal rows is told apart.
+bootstrap's, and Student's, which is right for few seeds. Where the intervals of many pairs are to hold together,
+Student's is the wider, the more pairs there are (Bonferroni).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Difference:
 
     Attributes:
         mean: mean of the differences.
-        low: lower end of Student's interval, which holds for all pairs together; −∞ for less than two seeds.
+        low: lower end of Student's interval; −∞ for less than two seeds.
         high: upper end.
         seeds: number of seeds that both have.
         is_seen: whether this interval and the bootstrap's exclude 0.
@@ -77,8 +77,8 @@ class Difference:
 
         Args:
             differences: a difference for each seed.
-            confidence: probability with which all intervals hold together.
-            pairs: number of pairs of rows that are compared.
+            confidence: probability with which the interval holds.
+            pairs: number of pairs whose intervals hold together with that probability.
         """
         seeds, mean = len(differences), float(np.mean(differences))
         if seeds < 2:

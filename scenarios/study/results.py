@@ -136,12 +136,15 @@ class StudyResults:
 
     @cached_property
     def compared(self) -> list[tuple[str, str, Difference]]:
-        """Pairs of rows with the difference of their final moving averages; without rows that have diverged."""
-        ask, rows = self.plan.study.ask, [cell.name for cell in self.plan.cells]
+        """Pairs of rows with the difference of their final moving averages; without rows that have diverged.
+
+        Rows are compared that differ in one thing, the variant or one field of the grid, or all with the row `against`.
+        """
+        ask, rows = self.plan.study.ask, self.plan.cells
         pairs = (
-            list(itertools.combinations(rows, 2))
+            [(row.name, other.name) for row, other in itertools.combinations(rows, 2) if row.is_one_apart(other)]
             if ask.against is None
-            else [(row, ask.against) for row in rows if row != ask.against]
+            else [(row.name, ask.against) for row in rows if row.name != ask.against]
         )
         found = []
         for row, other in pairs:
@@ -150,7 +153,7 @@ class StudyResults:
             values, others = self._finals(row), self._finals(other)
             paired = [values[seed] - others[seed] for seed in values if seed in others]
             if paired:
-                found.append((row, other, Difference.of(paired, ask.confidence, len(pairs))))
+                found.append((row, other, Difference.of(paired, ask.confidence, len(pairs) if ask.together else 1)))
         return found
 
     @cached_property

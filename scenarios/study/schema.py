@@ -41,11 +41,10 @@ class Ask(BaseModel):
         default=[], description="splits on which the final model is measured too"
     )
     against: str | None = Field(
-        default=None, description="the row that the others are compared with; none: each with each"
+        default=None, description="the row that the others are compared with; none: rows that differ in one thing"
     )
-    confidence: float = Field(
-        default=0.95, ge=0.5, lt=1, description="probability with which all intervals of differences hold together"
-    )
+    confidence: float = Field(default=0.95, ge=0.5, lt=1, description="of the intervals of differences")
+    together: bool = Field(default=False, description="whether all intervals hold together with that confidence")
 
 
 class Tuning(BaseModel):

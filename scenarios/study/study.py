@@ -11,11 +11,12 @@ from typing import Any, Protocol
 
 from seedbus.scenarios.reporting.compared import RISING, Run
 from seedbus.scenarios.schema.scenario import Scenario
+from seedbus.scenarios.study import tuning
 from seedbus.scenarios.study.cells import Cell, Plan, plan_of
 from seedbus.scenarios.study.pool import Answer, Job, Pool
 from seedbus.scenarios.study.results import Failure, RowRun, StudyResults, Tuned, metric_of, read_run
 from seedbus.scenarios.study.store import Store, StoredRun
-from seedbus.scenarios.study.tuning import Values, tuned
+from seedbus.scenarios.study.tuning import Values
 
 STUDIES = "studies"
 
@@ -88,12 +89,13 @@ class Conduct:
             RunFolderError, JournalDamaged: a finished run cannot be read.
         """
         metric = metric_of(self.plan)
-        values = self._tuned(metric) if self.plan.study.tune else {}
+        values = self.tuned(metric) if self.plan.study.tune else {}
         wanted = dict(wanted_runs(self.plan, self.store, {row: each.chosen for row, each in values.items()}))
         self._make("runs", [_Subject(row, run) for (row, _), run in wanted.items()], self.plan.study.ask.splits)
         return results_of(self.plan, self.store, metric, wanted, values, self.failures)
 
-    def _tuned(self, metric: str) -> dict[str, Tuned]:
+    def tuned(self, metric: str) -> dict[str, Tuned]:
+        """Choose the values of every row by trials, which are made if they are missing."""
         seeds = self.plan.study.tuning.seeds or self.plan.study.seeds[:1]
 
         def score(batch: list[tuple[Cell, Values]]) -> list[float]:
@@ -105,7 +107,7 @@ class Conduct:
             self._make("trials", subjects, [])
             return [_score(runs, metric) for runs in trials]
 
-        return tuned(self.plan, metric in RISING, score)
+        return tuning.tuned(self.plan, metric in RISING, score)
 
     def _make(self, what: str, subjects: list[_Subject], splits: Sequence[str]) -> None:
         """Make those of the runs that are missing, each once."""
@@ -171,7 +173,7 @@ class Missing:
     """What a study has still to make, as far as it is known before anything is tuned.
 
     Attributes:
-        runs: scenarios of missing runs; with `tune`, all of them, with the values of the base.
+        runs: scenarios of missing runs, with the values that the finished trials would choose.
         trials: scenarios of the missing ones among the first trials.
         all_trials: number of the first trials.
         most_trials: number of trials at most.
@@ -185,7 +187,7 @@ class Missing:
 
 def missing_runs(plan: Plan, store: Store) -> Missing:
     """Return what a study has still to make. Raises `ScenarioError` or `DataError` for what cannot be run."""
-    study, trials = plan.study, list[StoredRun]()
+    study, trials, chosen = plan.study, list[StoredRun](), dict[str, Values]()
     seeds = study.tuning.seeds or study.seeds[:1]
     if study.tune:
         points = [dict(zip(study.tune, values, strict=True)) for values in itertools.product(*study.tune.values())]
@@ -193,9 +195,10 @@ def missing_runs(plan: Plan, store: Store) -> Missing:
             store.stored(trial_of(plan, cell, values, seed))
             for cell, values, seed in itertools.product(plan.cells, points, seeds)
         ]
-    runs = [run for _, run in wanted_runs(plan, store, {})]
+        so_far = Conduct(plan, store, Pool(0), is_idle=True).tuned(metric_of(plan))
+        chosen = {row: each.chosen for row, each in so_far.items()}
     return Missing(
-        [run.scenario for run in runs if study.tune or not run.is_finished],
+        [run.scenario for _, run in wanted_runs(plan, store, chosen) if not run.is_finished],
         [run.scenario for run in trials if not run.is_finished],
         len(trials),
         len(trials) + len(plan.cells) * len(seeds) * study.tuning.further,

@@ -144,11 +144,9 @@ def sentences(results: StudyResults) -> list[str]:
     found = []
     if pairs:
         share = f"{ask.confidence:.0%}".replace("%", " %")
-        which = (
-            f"{len(pairs):,} pairs, all intervals hold together with {share}"
-            if len(pairs) > 1
-            else f"one pair, {share}"
-        )
+        pair = "pair" if len(pairs) == 1 else "pairs"
+        chance = f"each, so that {(1 - ask.confidence) * len(pairs):.1g} of them may seem to differ by chance"
+        which = f"{len(pairs):,} {pair} at {share} {'together' if ask.together else chance}"
         found.append(f"Differences in {metric} (average at the end), paired over seeds; {which}:")
     ordered = sorted(seen, key=lambda each: -abs(each[2].mean))
     found += [f"{_verdict(results, *each)}" for each in ordered[:MAX_SENTENCES]]

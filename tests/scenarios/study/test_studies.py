@@ -83,11 +83,18 @@ def test_figures_are_those_of_the_runs(found: StudyResults) -> None:
 
 def test_differences_are_paired_over_seeds(found: StudyResults) -> None:
     finals = found.runs.pivot(index="seed", columns="row", values="final")
-    for each in found.differences.itertuples():
-        assert each.mean == pytest.approx((finals[each.row] - finals[each.other]).mean()) and each.seeds == 3
-        assert (each.better == "") or each.low > 0 or each.high < 0
-        assert each.better in ("", each.row if each.mean < 0 else each.other), "less loss is better"
-    assert len(found.differences) == 6
+    for row, other, each in found.compared:
+        assert each.mean == pytest.approx((finals[row] - finals[other]).mean()) and each.seeds == 3
+        better = found.better(row, other, each)
+        assert not better or each.low > 0 or each.high < 0
+        assert better in ("", row if each.mean < 0 else other), "less loss is better"
+    assert {(row, other) for row, other, _ in found.compared} == {
+        ("decomfl, drop 0.1", "decomfl, drop 0.3"),
+        ("decomfl, drop 0.1", "hiso, drop 0.1"),
+        ("decomfl, drop 0.3", "hiso, drop 0.3"),
+        ("hiso, drop 0.1", "hiso, drop 0.3"),
+    }, "rows that differ in one thing"
+    assert len(found.differences) == 4
 
 
 def test_a_curve_counts_rounds_bytes_time_and_forward_passes(found: StudyResults) -> None:

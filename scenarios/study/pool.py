@@ -66,6 +66,8 @@ class Pool:
         """Args: count: number of processes."""
         self._count = count
         self._children: list[subprocess.Popen[str] | None] = [None] * count
+        self._threads: list[threading.Thread] = []
+        self._lock = threading.Lock()  # no process is started once all are being ended
         self._is_closing = False
 
     def __enter__(self) -> Pool:
@@ -74,15 +76,17 @@ class Pool:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._is_closing = True
+        with self._lock:
+            self._is_closing = True
         for child in self._children:
             if child is not None:
                 child.kill()  # runs are durable round by round
                 child.wait()
-                for stream in (child.stdin, child.stdout):
-                    if stream is not None:
-                        with suppress(OSError):
-                            stream.close()
+        for thread in self._threads:
+            thread.join()
+        for child in self._children:
+            if child is not None:
+                _close(child)
 
     def do(self, jobs: Sequence[Job]) -> Iterator[Answer]:
         """Do all jobs, and yield the answers as they come. Jobs begin in the order in which they are given."""
@@ -96,8 +100,11 @@ class Pool:
             answers.put(None)
 
         threads = min(self._count, len(jobs))
-        for number in range(threads):
-            threading.Thread(target=work, args=(number,), name="study", daemon=True).start()
+        self._threads = [
+            threading.Thread(target=work, args=(number,), name="study", daemon=True) for number in range(threads)
+        ]
+        for thread in self._threads:
+            thread.start()
         while threads:
             answer = answers.get()
             if answer is None:
@@ -119,6 +126,7 @@ class Pool:
                 if answer.is_last:
                     return
             self._children[number] = None
+            _close(child)
             failed = _ended(child.wait())
         except (OSError, ValueError) as error:  # closed by __exit__, or it cannot be started
             failed = f"its process cannot be used ({error})"
@@ -126,17 +134,28 @@ class Pool:
             answers.put(Answer(job, {"failed": failed, "code": 1}))
 
     def _spawn(self, number: int) -> subprocess.Popen[str]:
-        # a process group of its own: Ctrl-C reaches this process only
-        child = subprocess.Popen(
-            [sys.executable, "-m", WORKER, *(plugin.path for plugin in PLUGINS.values() if plugin.path)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            start_new_session=True,
-        )
-        self._children[number] = child
+        command = [sys.executable, "-m", WORKER, *(plugin.path for plugin in PLUGINS.values() if plugin.path)]
+        with self._lock:
+            if self._is_closing:
+                raise OSError("the study is over")
+            # a process group of its own: Ctrl-C reaches this process only
+            child = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+                start_new_session=True,
+            )
+            self._children[number] = child
         return child
+
+
+def _close(child: subprocess.Popen[str]) -> None:
+    for stream in (child.stdin, child.stdout):
+        if stream is not None:
+            with suppress(OSError):  # what was not sent cannot be sent any more
+                stream.close()
 
 
 def _ended(code: int) -> str:

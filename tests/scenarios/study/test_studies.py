@@ -162,7 +162,7 @@ def test_a_run_that_fails_is_told_and_the_others_go_on(seedbus: Command, monkeyp
     variants = {"bad": ["task=femnist"], "good": []}
     study = STUDY | {"variants": variants, "grid": {}, "seeds": [1], "ask": {"metric": "loss"}}
     Path("failing.yaml").write_text(dump(study))
-    result = seedbus("study", "failing.yaml", "--format", "json")
+    result = seedbus("study", "failing.yaml", "--quiet", "--format", "json")
     assert result.code == Exit.INCOMPLETE
     assert re.search(r"seedbus: a run failed: bad, seed 1: .*femnist", result.err)
     report = json.loads(result.out)
@@ -197,6 +197,7 @@ def test_a_killed_worker_costs_its_run_alone(tmp_path: Path) -> None:
     assert again.is_complete and not again.failures
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_a_study_that_is_stopped_goes_on_where_it_was(tmp_path: Path, how: signal.Signals) -> None:
     study = STUDY | {"base": BASE | {"stop": {"rounds": 60}, "verify": False}, "variants": {}, "ask": {}}

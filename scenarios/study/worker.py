@@ -30,6 +30,7 @@ from seedbus.scenarios.schema.loading import validate
 Answer = Callable[[dict[str, Any]], None]
 EVERY_S = 0.1  # between two answers about rounds
 TRIAL_S = 0.5  # seconds of rounds after which a trial's speed is believed
+COLD_S = 10.0  # a first trial that is shorter only warms up
 
 
 class _Rounds(NullObserver):
@@ -74,14 +75,15 @@ def try_out(job: dict[str, Any], answer: Answer) -> dict[str, Any]:
     """
     from seedbus.scenarios.running.run import run
 
-    most, count = job["scenario"]["stop"]["rounds"], 1
+    most, count, is_first = job["scenario"]["stop"]["rounds"], 1, True
     while True:
         count = min(count, most)
         began_s = wall_seconds()
         with TemporaryDirectory(prefix="study-") as folder:
             short = job["scenario"] | {"stop": {"rounds": count}, "expect": {}}
             summary = run(validate(short, "a trial"), Path(folder) / "run").summary
-        if summary["wall_s"] >= TRIAL_S or count == most:
+        is_cold, is_first = is_first and summary["wall_s"] < COLD_S, False  # libraries may have been loaded meanwhile
+        if not is_cold and (summary["wall_s"] >= TRIAL_S or count == most):
             start_s = wall_seconds() - began_s - summary["wall_s"]
             return {
                 "start_s": start_s,

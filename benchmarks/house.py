@@ -29,6 +29,7 @@ ORDER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("run_folder",),
         ("reporting",),
         ("running", "cli_errors"),
+        ("study",),
         ("stress", "operations"),
         ("cli",),
     ),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -14,9 +17,9 @@ from seedbus.models.errors import DataError
 from seedbus.models.images.sample_problem import EVALUATION_BATCH, SampleProblem
 from seedbus.models.images.settings import ClassifierSettings
 from seedbus.models.parameters.flat import FlatModule, initial_values
-from seedbus.models.partition import Partition
+from seedbus.models.partition import Indices, Partition, digest
 from seedbus.models.streams import stream
-from seedbus.models.task import Vector, check_split
+from seedbus.models.task import SPLITS, Vector, check_split
 
 
 class ImageProblem(SampleProblem[Images]):
@@ -26,6 +29,8 @@ class ImageProblem(SampleProblem[Images]):
         flat = FlatModule(task.network())
         super().__init__(task, flat, task.splits(), seed=seed, clients=clients, partition=partition)
         self.task = task
+        if task.is_proven:
+            self._identity = samples_identity(self.splits, self.parts)
 
     def x0(self) -> NDArray[np.float32]:
         """PyTorch's default initial distribution, float32 [d]."""
@@ -73,3 +78,10 @@ class ImageProblem(SampleProblem[Images]):
         inputs = torch.from_numpy(self.task.inputs(self.task.augmented(stored, **key) if key else stored))
         inputs = inputs.permute(0, 3, 1, 2) if inputs.ndim == 4 else inputs
         return moved((inputs, torch.from_numpy(samples.labels[indices])), self.flat.device)
+
+
+def samples_identity(splits: Mapping[str, Images], parts: Sequence[Indices]) -> bytes:
+    """Return a digest of the samples of all splits and of who holds which, 16 bytes."""
+    return hashlib.blake2b(
+        b"".join([*(splits[name].digest() for name in SPLITS), digest(parts)]), digest_size=16
+    ).digest()

@@ -131,7 +131,10 @@ class SampleProblem(ABC, Generic[S]):
             self._compiled = compiled(self.mean_loss, *self.tensors(self.splits["train"], first))
 
     def identity(self) -> bytes:
-        """Return a digest of who holds what if a file says so, or b"": then samples and seed decide it."""
+        """Return a digest of what a process must prove, or b"": samples if they are the user's own, and their holders.
+
+        The holders of published samples need a proof only if more than samples and seed decides them.
+        """
         return self._identity
 
     def probe(self) -> bytes:

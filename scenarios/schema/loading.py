@@ -53,6 +53,16 @@ def load(
     """
     if isinstance(source, Mapping):
         return _from_fields(source, settings or [], needs_task)
+    document, name, folder = read_document(source)
+    return load_document(document, name, settings, folder, needs_task=needs_task)
+
+
+def read_document(source: str | Path) -> tuple[dict[str, Any], str, Path | None]:
+    """Return the fields of a scenario's file, how error messages name it, and its folder (None for the library's).
+
+    Raises:
+        ScenarioError: there is no such scenario, or it is no mapping of fields.
+    """
     text, name, default_name = _find(source)
     # unlike Path.is_file, os.path.isfile is False for a name too long for a file
     folder = Path(source).parent if os.path.isfile(source) else None
@@ -60,7 +70,7 @@ def load(
     if not isinstance(document, dict):
         raise ScenarioError(name, [f"{quoted(document)} is not a scenario; expected a mapping of fields"])
     document.setdefault("name", default_name)
-    return _validated(document, name, settings or [], folder, needs_task)
+    return document, name, folder
 
 
 def _from_fields(fields: Mapping[str, Any], settings: list[str], needs_task: bool) -> Scenario:
@@ -73,7 +83,7 @@ def _from_fields(fields: Mapping[str, Any], settings: list[str], needs_task: boo
         document = json.loads(json.dumps(others, default=_plain))
     except (TypeError, ValueError) as error:
         raise ScenarioError(name, [f"it holds a value that no scenario has ({error})"]) from None
-    scenario = _validated(document, name, settings, None, needs_task and given is None)
+    scenario = load_document(document, name, settings, needs_task=needs_task and given is None)
     return scenario.with_task(given)
 
 
@@ -83,9 +93,27 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"a {type(value).__name__}")
 
 
-def _validated(
-    document: dict[str, Any], name: str, settings: list[str], folder: Path | None, needs_task: bool
+def load_document(
+    document: dict[str, Any],
+    name: str,
+    settings: list[str] | None = None,
+    folder: Path | None = None,
+    *,
+    needs_task: bool = False,
 ) -> Scenario:
+    """Create a scenario from the fields of a file and the settings that override them.
+
+    Args:
+        document: the fields, with names that stand for sections.
+        name: how error messages name the scenario.
+        settings: `field.field=value` entries.
+        folder: the folder to which the file names in the scenario are relative.
+        needs_task: whether it must have a task.
+
+    Raises:
+        ScenarioError: the scenario is not valid; its `settings` say which of them is at fault.
+    """
+    settings = settings or []
     changed = _changed(document, settings)
     try:
         return validate(changed, name, folder, needs_task=needs_task)

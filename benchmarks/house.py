@@ -34,7 +34,7 @@ ORDER: dict[str, tuple[tuple[str, ...], ...]] = {
     "bus": ((FLOOR,), ("zeromq",)),
     "bus/zeromq": ((FLOOR,), ("server", "worker")),
     "algorithms": ((FLOOR,), ("aggregation", "directions"), ("scalar_only", "dense")),
-    "models": ((FLOOR,), ("data",), ("parameters", "partitions"), ("images", "text"), ("tasks",)),
+    "models": ((FLOOR,), ("data",), ("parameters", "partitions"), ("images", "text"), ("hub",), ("tasks",)),
 }
 """For each room with sub-rooms, the levels of its content (sub-rooms and single files), from the lowest up.
 

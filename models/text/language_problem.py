@@ -111,10 +111,7 @@ class LanguageProblem(PretrainedProblem[Sample, tuple[Batch, Tensor]]):
 
     def scores(self, batch: Batch) -> Tensor:
         """Return the mean log-likelihood of each pair's answer, float32 [pairs]."""
-        logits = self.network.logits(batch.ids, batch.rows, batch.columns)
-        by_token = -cross_entropy(logits, batch.targets, reduction="none")
-        sums = torch.zeros(len(batch.lengths)).index_add(0, batch.owners, by_token)
-        return sums / batch.lengths
+        return self.network.scores(batch)
 
     def losses(self, scores: Tensor, labels: Tensor) -> Tensor:
         """Return the loss of each sample, [n].

@@ -7,9 +7,9 @@ that is tuned on the validation split with one seed was never tuned on training 
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from abc import abstractmethod
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np

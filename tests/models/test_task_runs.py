@@ -10,7 +10,7 @@ from small_data import SMALLER, all_sets
 from worlds import scenario
 
 from seedbus.models.task import TASKS
-from seedbus.models.text.task import TextTask
+from seedbus.models.text.task import PretrainedTask
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.transports.placement import Placement
 
@@ -38,7 +38,7 @@ def world(name: str, kind: Any) -> Any:
 
 
 # text tasks need pretrained weights; separate tests train them
-KINDS = {name: kind for name, kind in TASKS.all().items() if not issubclass(kind, TextTask)}
+KINDS = {name: kind for name, kind in TASKS.all().items() if not issubclass(kind, PretrainedTask)}
 
 
 @pytest.mark.parametrize(("name", "kind"), KINDS.items(), ids=list(KINDS))

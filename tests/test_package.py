@@ -14,7 +14,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 SOURCES = [
     path for room in ("agents", "algorithms", "bus", "models", "scenarios") for path in (ROOT / room).rglob("*.py")
 ]
-DISTRIBUTIONS = {"yaml": "pyyaml", "zmq": "pyzmq"}
+DISTRIBUTIONS = {"PIL": "pillow", "yaml": "pyyaml", "zmq": "pyzmq"}
 BROUGHT_BY = {
     "huggingface_hub": "transformers",
     "llvmlite": "numba",
@@ -40,9 +40,9 @@ def test_every_package_that_the_code_imports_is_required_by_the_package_or_by_an
     foreign = imported - sys.stdlib_module_names - {"seedbus"}
     extras = PROJECT["optional-dependencies"]
     offered = required(PROJECT["dependencies"] + extras["gpu"] + extras["hub"])
-    assert {BROUGHT_BY.get(name, DISTRIBUTIONS.get(name, name)) for name in foreign} <= offered
-    assert required(extras["hub"]) - {"pillow"} <= foreign  # datasets decodes images with pillow
-    assert required(extras["gpu"]) <= foreign
+    used = {DISTRIBUTIONS.get(name, name) for name in foreign}
+    assert {BROUGHT_BY.get(name, name) for name in used} <= offered
+    assert required(extras["hub"] + extras["gpu"]) <= used
 
 
 def test_every_extra_that_is_spoken_of_is_there() -> None:

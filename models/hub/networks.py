@@ -60,7 +60,7 @@ def _name_in_file(model: Any, name: str, parameter: Tensor) -> str:
     """Return a parameter's name in the model's file; transformers renames some when it loads them."""
     from transformers.core_model_loading import revert_weight_conversion
 
-    return next(iter(revert_weight_conversion(model, {name: parameter.data})))
+    return str(next(iter(revert_weight_conversion(model, {name: parameter.data}))))
 
 
 def _with_lora(model: Any, train: Any, names: dict[str, str], body: set[str], *key: int | str) -> Any:

@@ -27,6 +27,7 @@ from seedbus.models.text.weights import inspect_pretrained
 
 EVALUATION_TOKENS = 8_192  # of one forward pass
 EVALUATION_IMAGES = 128
+KEPT_PIXELS = 2**26  # numbers of 4 bytes: 446 images of 3×224×224, and all of a small set
 Batch = tuple[list[Any], Tensor]
 
 
@@ -40,6 +41,7 @@ class HubProblem(PretrainedProblem[Row, Batch]):
         self.network = NETWORKS[task.head](task, seed)
         self.set_trained(self.network.trained, expected)
         self._encoded: dict[tuple[str, int], Any] = {}
+        self._kept_pixels = 0
 
     def load(self) -> TrainedVector:
         """See `text.problem`. Raises `DataError`."""
@@ -100,11 +102,13 @@ class HubProblem(PretrainedProblem[Row, Batch]):
             return {self.network.training.name(name): tensor for name, tensor in self.trained.tensors().items()}
 
     def _item(self, split: str, index: int) -> Any:
-        """Return a sample, encoded; tokens are kept, pixels are too large."""
+        """Return a sample, encoded: tokens are kept, and pixels as long as they are less than `KEPT_PIXELS`."""
         key = split, index
         if key in self._encoded:
             return self._encoded[key]
         item = self.network.encode(self.splits[split][index])
-        if self.task.columns.image is None:
+        size = item.numel() if isinstance(item, Tensor) else 0
+        if self._kept_pixels + size <= KEPT_PIXELS:
+            self._kept_pixels += size
             self._encoded[key] = item
         return item

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,8 +28,6 @@ _COLUMNS = {  # the columns that a head reads, besides the owner's, and whether 
 
 class HuggingFaceSettings(PretrainedTask, frozen=True):
     """The fields of a task on any data set and model of the Hugging Face libraries."""
-
-    dtype: ClassVar[Literal["float32"]] = "float32"
 
     model: str = Field(
         min_length=1,
@@ -97,6 +95,11 @@ class HuggingFaceSettings(PretrainedTask, frozen=True):
     def has_owners(self) -> bool:  # type: ignore[override]  # a class variable of Task; here it depends on the columns
         """Whether a column says whose a sample is."""
         return self.columns.owner is not None
+
+    @property
+    def dtype(self) -> str:
+        """The type of all weights."""
+        return "float32"
 
     @property
     def draws(self) -> str:

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -39,14 +39,26 @@ from seedbus.models.text.weights import (
     written_by,
 )
 
-if TYPE_CHECKING:
-    from seedbus.models.text.language_settings import LanguageModelSettings
+
+class NetworkSettings(Protocol):
+    """What a causal model needs of a task."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def model(self) -> str: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def max_length(self) -> int | None: ...
+    @property
+    def train(self) -> Any: ...
 
 
 class Network:
     """A causal language model that computes logits at given positions only. Not thread-safe."""
 
-    def __init__(self, task: LanguageModelSettings, seed: int) -> None:
+    def __init__(self, task: NetworkSettings, seed: int) -> None:
         model, self.tokenizer = load(task.model, task.dtype, "AutoModelForCausalLM")
         self._model = model.eval().requires_grad_(False)
         self._check_tokenizer(task.model)
@@ -55,7 +67,7 @@ class Network:
         widen_frozen(self._outer)
         self.trained = TrainedVector(self._outer)
 
-    def with_training(self, task: LanguageModelSettings, seed: int) -> Any:
+    def with_training(self, task: NetworkSettings, seed: int) -> Any:
         """Return the model to call, with `requires_grad` set on the trained parameters."""
         return _with_training(self._model, task, seed)
 
@@ -123,7 +135,7 @@ class Network:
         if tokens > rows:
             raise DataError(model, f"a tokenizer of {tokens} tokens and embeddings for {rows}", "a tokenizer that fits")
 
-    def _context(self, task: LanguageModelSettings) -> int | None:
+    def _context(self, task: NetworkSettings) -> int | None:
         """The largest number of tokens of prompt and answer together; None: unlimited."""
         most = getattr(self._model.config, "max_position_embeddings", None)
         if most is not None and isinstance(task.train, Prefix):
@@ -214,7 +226,7 @@ def draw_lora(module: nn.Module, *key: int | str) -> None:
             layer.weight.data = torch.from_numpy(drawn).view(layer.weight.shape)
 
 
-def _with_training(model: Any, task: LanguageModelSettings, seed: int) -> Any:
+def _with_training(model: Any, task: NetworkSettings, seed: int) -> Any:
     """Return the model to call, with `requires_grad` set on the trained parameters."""
     train = task.train
     if isinstance(train, Lora):

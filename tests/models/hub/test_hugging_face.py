@@ -21,7 +21,7 @@ TARGETS = {"vit": ["query"], "resnet": None, "bert": ["query", "value"], "distil
 KINDS = ("full", "head", "last-blocks", "layernorm", "lora")
 
 
-def two_clients(task: Any) -> HubProblem:
+def two_clients(task: Any) -> Any:
     problem = bind(task, clients=2)
     assert isinstance(problem, HubProblem)
     return problem
@@ -187,13 +187,13 @@ def test_images_in_folders_and_in_parquet_are_the_same_problem(make_hub: Any, tm
 
 def test_names_of_classes_are_the_models_own_if_it_knows_them_and_else_in_order(make_hub: Any, tmp_path: Path) -> None:
     columns = {"text": "sentence", "label": "word"}
-    known = {"id2label": {0: "good", 1: "bad"}, "label2id": {"good": 0, "bad": 1}}
+    known: dict[str, Any] = {"id2label": {0: "good", 1: "bad"}, "label2id": {"good": 0, "bad": 1}}
     folder = str(write_hub_model(tmp_path / "model", "bert", **known))
     sorted_names = two_clients(make_hub("bert", columns=columns, validation=0)).splits["train"]
     own_names = two_clients(make_hub("bert", columns=columns, validation=0, model=folder)).splits["train"]
     right = [row["label"] for row in texts(24)]  # 1 is good, and "bad" is before "good"
     assert [row.label for row in sorted_names] == right and [row.label for row in own_names] == [1 - r for r in right]
-    reordered = {
+    reordered: dict[str, Any] = {
         "id2label": dict(enumerate(reversed(CLASSES))),
         "label2id": {n: i for i, n in enumerate(CLASSES[::-1])},
     }

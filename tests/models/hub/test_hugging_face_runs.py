@@ -80,4 +80,4 @@ def test_model_and_data_set_may_lie_beside_the_scenarios_file(tmp_path: Path, fi
     (tmp_path / "tiny.yaml").write_text(dump(document), encoding="utf-8")
     loaded = load(tmp_path / "tiny.yaml")
     assert loaded.task.dimension == fine_tuning("bert").task.dimension
-    assert loaded.task.dataset == str(tmp_path / "dataset")
+    assert loaded.resolved()["task"]["dataset"] == str(tmp_path / "dataset")

@@ -46,6 +46,7 @@ soak: install
 docs: install
 	$(BIN)/python -m seedbus.scenarios.reporting.reference docs/reference.md
 	$(BIN)/python benchmarks/architecture.py --write docs
+	$(BIN)/python benchmarks/help_texts.py --write docs
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -49,6 +49,10 @@ def false_proof(join: Join, proofs: Mapping[str, bytes]) -> tuple[str, str] | No
         return "losses", "it shows no compiled losses, and the run's are compiled"
     if "losses" in join.proofs and "x0" in proofs and "losses" not in proofs:
         return "losses", "it shows compiled losses, and the run's are not compiled"
+    if "plugins" in proofs and "plugins" not in join.proofs:
+        return "plugins", "it shows no plug-ins, and the run's scenario needs some"
+    if "plugins" in join.proofs and "plugins" not in proofs:
+        return "plugins", "it shows plug-ins, and the run's scenario needs none"
     return None
 
 
@@ -87,5 +91,6 @@ _PROOFS = {
     "selftest": "its directions or arithmetic differ (self-test {theirs}, the run's {ours}): another build",
     "losses": "its compiled losses have other bits (digest {theirs}, the run's {ours}): another processor, compiler or "
     "torch; with task.forward: eager nothing is compiled",
+    "plugins": "its plug-ins have digest {theirs}, the run's {ours}: another source of the scenario's plug-ins",
     "x0": "its x₀ has digest {theirs}, the run's {ours}: another task, seed or set of weights",
 }

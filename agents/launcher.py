@@ -71,6 +71,7 @@ class Setup:
         lag: when clients get snapshots; None: never.
         x0: makes x₀, float32 [d]; needed if the algorithm is dense.
         report_limit: how many bytes a REPORT may have.
+        plugins: the digest of the plug-ins that processes must show; empty if the scenario needs none.
     """
 
     seed: int
@@ -89,6 +90,7 @@ class Setup:
     lag: Lag | None = None
     x0: Callable[[], Vector] | None = None
     report_limit: int = SHORT
+    plugins: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +216,7 @@ class _ServerRun:
             evaluation=setup.evaluation,
             verify_every=setup.verify_every,
             proofs={"selftest": own_selftest}
+            | ({"plugins": setup.plugins} if setup.plugins else {})
             | {name: journal.proof(name) for name in ("x0", "losses") if name in facts},
             believes=not setup.is_virtual,
             apart=self.availability.at_start if setup.is_virtual else self.availability.away,

@@ -51,7 +51,8 @@ class Join:
         spans: the clients and their versions, ascending.
         selftest: the self-test of the process's directions and arithmetic.
         x0: the digest of its x₀.
-        losses: the digest of compiled losses; b"" if they are not compiled: then the message leaves it out.
+        losses: the digest of compiled losses; b"" if they are not compiled.
+        plugins: the digest of the plug-ins that the scenario needs; b"" if it needs none.
     """
 
     sender: int
@@ -59,22 +60,26 @@ class Join:
     selftest: bytes
     x0: bytes
     losses: bytes = b""
+    plugins: bytes = b""
 
     @property
     def proofs(self) -> dict[str, bytes]:
-        """name → proof, without "losses" if there is none."""
-        return {"selftest": self.selftest, "x0": self.x0} | ({"losses": self.losses} if self.losses else {})
+        """name → proof, without those of "losses" and "plugins" that are empty."""
+        optional = {"losses": self.losses, "plugins": self.plugins}
+        return {"selftest": self.selftest, "x0": self.x0} | {name: proof for name, proof in optional.items() if proof}
 
     def pack(self) -> Envelope:
-        """Return the message."""
+        """Return the message, without empty proofs at its end."""
         spans = [[span.first, span.last, span.version] for span in self.spans]
-        return Envelope(Kind.JOIN, self.sender, 0, 0, [spans, *self.proofs.values()])
+        proofs = [self.selftest, self.x0, self.losses, self.plugins]
+        while len(proofs) > 2 and not proofs[-1]:
+            proofs.pop()
+        return Envelope(Kind.JOIN, self.sender, 0, 0, [spans, *proofs])
 
     @staticmethod
     def unpack(envelope: Envelope) -> Join:
         """Raises `BadPayload`."""
-        types = (list, bytes, bytes, bytes) if len(envelope.body) == 4 else (list, bytes, bytes)
-        spans, *proofs = _fields(envelope, *types)
+        spans, *proofs = _fields(envelope, list, *[bytes] * min(max(len(envelope.body) - 1, 2), 4))
         if max(map(len, proofs)) > PROOF_BYTES:
             sizes = " and ".join(str(len(proof)) for proof in proofs)
             raise BadPayload(f"a JOIN's proofs have {sizes} bytes; at most {PROOF_BYTES} each")

@@ -62,6 +62,7 @@ class Reason(StrEnum):
     NOT_FINITE = "not-finite", Mark.BAD_ANSWER
     NOT_OFFERED = "not-offered"
     OVERFLOW = "overflow"
+    PLUGINS = "plugins", Mark.BAD_ANSWER | Mark.DISHONEST
     PULLS_AGAIN = "pulls-again"
     SELFTEST = "selftest", Mark.BAD_ANSWER | Mark.DISHONEST
     SHAPE = "shape", Mark.BAD_ANSWER

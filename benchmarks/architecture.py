@@ -14,7 +14,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from house import GROUND, ORDER, PACKAGE, House, dotted, place, read
+from house import GROUND, ORDER, PACKAGE, SURFACE, House, dotted, place, read
 
 
 def table(house: House) -> str:
@@ -166,7 +166,7 @@ def draw(house: House) -> str:
     inside: Counter[tuple[str, str, str]] = Counter()
     across: Counter[tuple[str, str]] = Counter()
     for importer, imported in house.arrows:
-        if imported.name in {f"{PACKAGE}.{name}" for name in GROUND}:
+        if imported.name in {f"{PACKAGE}.{name}" for name in GROUND} or importer.name == f"{PACKAGE}.{SURFACE}":
             continue
         layer, other = importer.room.partition("/")[0], imported.room.partition("/")[0]
         above, below = place(importer, layer), place(imported, other)
@@ -200,7 +200,8 @@ def draw(house: House) -> str:
     parts.append(
         f'<text class="small" x="{WIDTH // 2}" y="{HEIGHT - 10}">'
         "arrows: imports, from importer to imported, by pairs of files; red: against the declared order; "
-        f"not drawn: {' and '.join(f'{PACKAGE}/{name}.py' for name in GROUND)}, which every layer may import</text>"
+        f"not drawn: {' and '.join(f'{PACKAGE}/{name}.py' for name in GROUND)}, "
+        f"which every layer may import, and {PACKAGE}/{SURFACE}.py, which collects what plug-ins need</text>"
     )
     return "\n".join([*parts, "</svg>", ""])
 

@@ -16,6 +16,8 @@ PACKAGE = "seedbus"
 LAYERS = ("seedbus", "scenarios", "agents", "bus", "algorithms", "models")
 GROUND = ("discovery", "keyed", "vector")
 """Files of the package's own folder that every layer may import, and that import none of ours."""
+SURFACE = "plugin"
+"""The file of the package's own folder that collects base classes from all layers, for plug-ins alone."""
 FLOOR = ""
 """The name in ORDER of those of a room's own files that ORDER does not list."""
 

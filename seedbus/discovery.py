@@ -26,15 +26,27 @@ class Plugin:
 
     Attributes:
         name: by which scenarios name it.
-        source: its file or folder, for messages; "" if it has none.
+        path: the file or folder that other processes can load; "" if it is installed, or defined in this process alone.
         digest: hexadecimal digest of its source.
         classes: the models that it defines.
+        module: its module; None for a class that was defined in this process alone.
     """
 
     name: str
-    source: str
+    path: str
     digest: str
     classes: Sequence[type[BaseModel]]
+    module: ModuleType | None = None
+
+    @property
+    def functions(self) -> dict[str, Callable[..., Any]]:
+        """The plug-in's own public functions and classes by name."""
+        values = {} if self.module is None else vars(self.module)
+        return {
+            name: each
+            for name, each in values.items()
+            if callable(each) and not name.startswith("_") and getattr(each, "__module__", "") == values["__name__"]
+        }
 
 
 def classes_in(module: ModuleType) -> list[type[BaseModel]]:
@@ -83,6 +95,12 @@ class Variants:
         self.accepts = (lambda each: issubclass(each, base)) if isinstance(base, type) else base
         self._package, self._derived, self._is_short = package, derived, is_short
         KINDS.append(self)
+
+    @property
+    def plural(self) -> str:
+        """What several of them are called."""
+        noun = self.noun.replace(" ", "-")
+        return f"{noun.removesuffix('y')}ies" if noun.endswith("y") else f"{noun}s"
 
     def all(self) -> dict[str, type[Any]]:
         """Return all of them by name, sorted."""

@@ -145,3 +145,12 @@ def seedbus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
         return CommandResult(int(raised.value.code or 0), captured.out, captured.err)
 
     return call
+
+
+@pytest.fixture
+def no_plugins() -> Iterator[None]:
+    """Forget after the test the plug-ins that it loaded."""
+    from plugin_files import forget
+
+    yield
+    forget()

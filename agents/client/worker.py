@@ -27,18 +27,24 @@ MAX_TOGETHER = 64
 """How many clients work together at most: each has a batch in memory, and more of them would save little."""
 
 
-def prove(algorithm: AnyAlgorithm, problem: ClientProblem) -> dict[str, bytes]:
+def prove(algorithm: AnyAlgorithm, problem: ClientProblem, plugins: bytes = b"") -> dict[str, bytes]:
     """Return what a process shows of itself: the self-test of its directions and arithmetic, and the digest of its x₀.
 
     If more than x₀ decides a problem, such as frozen weights or a partition's file, the digest "x0" covers both. If its
     losses were compiled, "losses" is a digest of some of them.
+
+    Args:
+        algorithm: the run's.
+        problem: the task with its data.
+        plugins: the digest of the plug-ins that the scenario needs; empty if it needs none.
     """
     digest = Replica(0, {"x": problem.x0()}).digests()["x"]
     identity = problem.identity() if isinstance(problem, Identified) else b""
     if identity:
         digest = hashlib.blake2b(digest + identity, digest_size=len(digest)).digest()
     losses = problem.probe() if isinstance(problem, Probed) else b""
-    return {"selftest": selftest(), "x0": digest} | ({"losses": losses} if losses else {})
+    optional = {"losses": losses, "plugins": plugins}
+    return {"selftest": selftest(), "x0": digest} | {name: proof for name, proof in optional.items() if proof}
 
 
 def build_facts(proofs: Mapping[str, bytes]) -> dict[str, str]:
@@ -66,6 +72,7 @@ class Followers:
         tampering: Tampering = HONEST,
         memories: ClientStateStore | None = None,
         gathers: bool = False,
+        plugins: bytes = b"",
     ) -> None:
         """Create the followers that an offer names.
 
@@ -80,6 +87,7 @@ class Followers:
             memories: where clients keep their own state; None: in this object.
             gathers: whether clients with the same plan work together. They answer when the last of them is done, which
                 in simulated time delays nothing.
+            plugins: the digest of the plug-ins that the scenario needs; empty if it needs none.
         """
         self._algorithm = algorithm
         self._observer = observer
@@ -87,7 +95,7 @@ class Followers:
         self._addresses = addresses(offer.spans, offer.evaluates)
         clients = [address for address in self._addresses if address != EVALUATOR]
         replicas = Replicas(algorithm, lambda: algorithm.replica(problem.x0()), private=verify_every > 0)
-        proof = prove(algorithm, problem)
+        proof = prove(algorithm, problem, plugins)
         self.host = Host(
             clients,
             algorithm,

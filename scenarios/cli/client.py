@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from seedbus.scenarios.cli.options import Patience, Quiet
+from seedbus.scenarios.cli.options import Patience, Plugins, Quiet
 from seedbus.scenarios.cli_errors import cli_errors
 from seedbus.scenarios.reporting.terminal import say
 
@@ -60,6 +60,7 @@ def client(
     max_clients: Annotated[
         int, typer.Option(min=1, max=2**24, help="Clients that a share may have, where --clients does not say.")
     ] = 1_000_000,
+    plugin: Plugins = None,
     parent_pipe: Annotated[bool, typer.Option("--parent-pipe", hidden=True)] = False,
     quiet: Quiet = False,
 ) -> None:

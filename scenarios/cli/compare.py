@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from seedbus.scenarios.cli.options import TableFormat
+from seedbus.scenarios.cli.options import Plugins, TableFormat
 from seedbus.scenarios.cli_errors import cli_errors
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.terminal import say
@@ -24,6 +24,7 @@ def compare(
     ] = "",
     at: Annotated[str, typer.Option(metavar="ROUNDS", help="Show the metric at these rounds too, e.g. 50,100.")] = "",
     out: Annotated[Path | None, typer.Option(help="Write the table and its plots to this HTML file.")] = None,
+    plugin: Plugins = None,
     output: Annotated[
         TableFormat, typer.Option("--format", help="text, a table in Markdown, or one JSON object on stdout.")
     ] = TableFormat.text,

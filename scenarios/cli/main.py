@@ -20,6 +20,7 @@ import typer
 from seedbus.scenarios.cli.client import client
 from seedbus.scenarios.cli.compare import compare
 from seedbus.scenarios.cli.keys import keys as keys_app
+from seedbus.scenarios.cli.listing import list_command
 from seedbus.scenarios.cli.options import (
     AnswerWithin,
     EvaluatorHost,
@@ -28,6 +29,7 @@ from seedbus.scenarios.cli.options import (
     Out,
     Output,
     Patience,
+    Plugins,
     Quiet,
     Resume,
     RunFolder,
@@ -91,6 +93,7 @@ def run_command(
     ] = 0,
     patience: Patience = 60.0,
     join_within: JoinWithin = 300.0,
+    plugin: Plugins = None,
     output: Output = Format.text,
     quiet: Quiet = False,
 ) -> None:
@@ -127,6 +130,7 @@ def server_command(
         EvaluatorHost,
         typer.Option(help="Who evaluates: a process of this server's own, or a key that is authorised for it."),
     ] = EvaluatorHost.own,
+    plugin: Plugins = None,
     output: Output = Format.text,
     quiet: Quiet = False,
 ) -> None:
@@ -155,7 +159,9 @@ app.command("client")(client)
 
 
 @app.command("check")
-def check_command(scenario: ScenarioArgument, settings: Set = None, output: Output = Format.text) -> None:
+def check_command(
+    scenario: ScenarioArgument, settings: Set = None, plugin: Plugins = None, output: Output = Format.text
+) -> None:
     """Check a scenario without running it, and show it with every default filled in."""
     with cli_errors():
         from seedbus.scenarios.schema.loading import load
@@ -168,24 +174,11 @@ def check_command(scenario: ScenarioArgument, settings: Set = None, output: Outp
         typer.echo(json.dumps(resolved) if output is Format.json else dump(resolved).rstrip())
 
 
-@app.command("list")
-def list_command(output: Output = Format.text) -> None:
-    """List the scenarios that come with Seedbus."""
-    with cli_errors():
-        from seedbus.scenarios.schema.loading import library
-        from seedbus.scenarios.schema.yaml_text import parse
-
-        descriptions = {name: parse(item.read_text("utf-8"))["description"] for name, item in library().items()}
-        if output is Format.json:
-            typer.echo(json.dumps(descriptions, ensure_ascii=False))
-            return
-        width = max(map(len, descriptions))
-        for name, description in descriptions.items():
-            say(f"{name:<{width}}  {description}")
+app.command("list")(list_command)
 
 
 @app.command("schema")
-def schema_command() -> None:
+def schema_command(plugin: Plugins = None) -> None:
     """Print the JSON Schema of scenario files, for editors."""
     with cli_errors():
         from seedbus.scenarios.schema.scenario import json_schema
@@ -198,6 +191,7 @@ def replay_command(
     run: RunFolder,
     round: Annotated[int | None, typer.Option(help="The model after so many rounds; default: the last.")] = None,
     out: Annotated[Path | None, typer.Option(help="Write the model here, as safetensors.")] = None,
+    plugin: Plugins = None,
     output: Output = Format.text,
 ) -> None:
     """Rebuild the model of any round from a run's journal, and print its digest."""
@@ -217,7 +211,7 @@ def replay_command(
 
 
 @app.command("report")
-def report_command(run: RunFolder, output: Output = Format.text) -> None:
+def report_command(run: RunFolder, plugin: Plugins = None, output: Output = Format.text) -> None:
     """Show the closing table of a finished run again, and write its plots to RUN/report.html."""
     with cli_errors():
         from seedbus.scenarios.reporting.page import PAGE, write_page

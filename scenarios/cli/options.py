@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from enum import Enum, StrEnum
+from importlib import metadata
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from seedbus.scenarios.cli_errors import cli_errors
 from seedbus.scenarios.transports.transports import TRANSPORTS
 
 TransportName = Enum("TransportName", {name: name for name in TRANSPORTS}, type=str)  # type: ignore[misc]
@@ -35,6 +38,26 @@ class TableFormat(StrEnum):
     json = "json"
 
 
+def _load_plugins(paths: list[Path] | None) -> list[Path] | None:
+    """Load the plug-ins of this process before a command begins."""
+    if paths or os.environ.get("SEEDBUS_PLUGINS") or metadata.entry_points(group="seedbus.plugins"):
+        with cli_errors():
+            from seedbus.scenarios.schema.plugins import load_plugins
+
+            load_plugins(paths or [])
+    return paths
+
+
+Plugins = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--plugin",
+        metavar="FILE",
+        callback=_load_plugins,
+        is_eager=True,
+        help="A Python file with algorithms, tasks, faults, … of your own; may be given again.",
+    ),
+]
 Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Change a field, e.g. algorithm.momentum=0.5.")
 ]

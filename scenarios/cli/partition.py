@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from seedbus.scenarios.cli.options import Format, Output, ScenarioArgument, Set
+from seedbus.scenarios.cli.options import Format, Output, Plugins, ScenarioArgument, Set
 from seedbus.scenarios.cli_errors import cli_errors
 from seedbus.scenarios.errors import ScenarioError
 
@@ -19,6 +19,7 @@ def partition(
     svg: Annotated[
         Path | None, typer.Option(metavar="PATH", help="Draw the first 100 clients' classes into this SVG file.")
     ] = None,
+    plugin: Plugins = None,
     output: Output = Format.text,
 ) -> None:
     """Show who holds what before any run: samples by client and class, and how much the clients differ."""

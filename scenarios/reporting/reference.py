@@ -13,12 +13,13 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
+from seedbus.discovery import KINDS
 from seedbus.scenarios.reporting.results import write
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.sentences import models_in, words_of
 
 BEGIN, END = "<!-- fields: generated -->", "<!-- fields: end -->"
-_TAGS = ("name", "kind", "distribution", "fault", "rule")
+_TAGS = (*dict.fromkeys(kind.tag for kind in KINDS), "distribution")
 _TYPES = {"integer": "whole number", "number": "number", "string": "text", "boolean": "`true` or `false`"}
 _BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
 

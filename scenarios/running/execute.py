@@ -6,12 +6,12 @@ import json
 from dataclasses import replace
 
 from seedbus.agents import launcher
-from seedbus.agents.client.worker import build_facts, prove
 from seedbus.agents.launcher import Outcome, Setup, check_build
 from seedbus.bus.envelope import SHORT
 from seedbus.bus.files import check_folder
 from seedbus.scenarios.running.open_run import OpenRun
-from seedbus.scenarios.running.prepare import Prepared, recruit
+from seedbus.scenarios.running.prepare import Prepared, build_of, recruit
+from seedbus.scenarios.schema.plugin_use import proof
 from seedbus.scenarios.transports import transports
 from seedbus.scenarios.transports.contract import Hosting
 
@@ -33,7 +33,7 @@ def execute(prepared: Prepared, run: OpenRun) -> Outcome:
     memory = run.folder / MEMORY
     check_folder(memory)  # refuses links; the files in it are checked when they are opened
     if problem is not None:
-        check_build(run.folder, run.journal.facts(), build_facts(prove(scenario.algorithm, problem)))
+        check_build(run.folder, run.journal.facts(), build_of(scenario, problem))
     is_here = problem is not None and prepared.placement.is_here
     setup = _setup(prepared)
     hosting = Hosting(
@@ -67,4 +67,5 @@ def _setup(prepared: Prepared) -> Setup:
         lag=None if scenario.lag is None else scenario.lag.commits(scenario.replay_s),
         x0=None if problem is None else problem.x0,
         report_limit=SHORT + scenario.algorithm.report_bytes(scenario.task.dimension),
+        plugins=proof(scenario.plugins),
     )

@@ -9,11 +9,12 @@ from pathlib import Path
 from seedbus.agents.client.client_state import ClientStateStore
 from seedbus.agents.client.forging import Forging, forges
 from seedbus.agents.client.tampering import Tampering
-from seedbus.agents.client.worker import Followers
+from seedbus.agents.client.worker import Followers, build_facts, prove
 from seedbus.agents.observer import Observer
 from seedbus.algorithms.directions.warm import warm
 from seedbus.bus import Follower, Offer, Recruit
 from seedbus.models.task import NeedsPreparation, Note, Problem
+from seedbus.scenarios.schema.plugin_use import proof, refuse_local
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.transports import transports
 from seedbus.scenarios.transports.placement import Placement
@@ -46,6 +47,8 @@ def prepare(scenario: Scenario, placement: Placement, note: Note) -> Prepared:
         ScenarioError, DataError, BadEndpoint: the scenario cannot run here as it is.
     """
     transports.check(placement, scenario.participation.clients)
+    if not placement.is_here:
+        refuse_local(scenario.plugins)
     files = scenario.check()
     problem = None
     if placement.is_here:
@@ -85,6 +88,11 @@ def bind_for_clients(scenario: Scenario, note: Note) -> Problem:
     return problem
 
 
+def build_of(scenario: Scenario, problem: Problem) -> dict[str, str]:
+    """Return the facts that decide a run's bits in this process, by name."""
+    return build_facts(prove(scenario.algorithm, problem, proof(scenario.plugins)))
+
+
 def recruit(scenario: Scenario, problem: Problem, observer: Observer, memory: Path | None = None) -> Recruit:
     """Return the function that creates a scenario's clients.
 
@@ -111,6 +119,7 @@ def recruit(scenario: Scenario, problem: Problem, observer: Observer, memory: Pa
             tampering=tampering,
             memories=in_process if memory is None else ClientStateStore(memory),
             gathers=scenario.clock == "virtual",
+            plugins=proof(scenario.plugins),
         )
         if not forges(faults):
             return honest

@@ -6,7 +6,6 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from seedbus.agents.client.worker import build_facts, prove
 from seedbus.agents.errors import JournalDamaged, RunFolderError
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.journal.reader import KEPT_EVERY
@@ -17,7 +16,7 @@ from seedbus.bus.files import atomic_write
 from seedbus.models.task import Problem
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.run_folder import scenario_of
-from seedbus.scenarios.running.prepare import bind
+from seedbus.scenarios.running.prepare import bind, build_of
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,7 @@ def replay(run: str | Path, round: int | None = None) -> Replayed:
             f"--round {last}", [f"the run in {run} has {len(rounds)} rounds; expected 0 to {len(rounds)}"]
         )
     problem = bind(scenario)
-    check_build(Path(run), facts, build_facts(prove(scenario.algorithm, problem)))
+    check_build(Path(run), facts, build_of(scenario, problem))
     algorithm = scenario.algorithm.sized(problem.dimension)
     replica = algorithm.replica(problem.x0())
     packed = [stored.commit for stored in rounds[:last] if stored.commit is not None]

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from seedbus.bus.text import printable
 from seedbus.models.data.roots import Roots
 from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.schema.plugin_use import refuse_missing
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.schema.yaml_text import MAX_CHARACTERS, NotPlain, parse
 from seedbus.scenarios.sentences import expanded, quoted, sentences
@@ -75,6 +76,7 @@ def validate(
         ScenarioError: the scenario is not valid.
         NotAllowed: a folder lies outside of the roots.
     """
+    _check_plugins(document, source)
     try:
         # JSON mode: even if strict, it accepts a list for a tuple, and text for the round numbers of a schedule
         return Scenario.model_validate_json(
@@ -82,6 +84,20 @@ def validate(
         )
     except ValidationError as error:
         raise ScenarioError(source, sentences(error, Scenario, document)) from None
+
+
+def _check_plugins(document: dict[str, Any], source: str) -> None:
+    """Check that this process has the plug-ins that a document names, before its fields, which may need them.
+
+    Raises:
+        ScenarioError: a plug-in is not loaded, or has another source.
+    """
+    plugins = document.get("plugins")
+    if isinstance(plugins, dict) and all(isinstance(digest, str) for digest in plugins.values()):
+        try:
+            refuse_missing(plugins)
+        except ValueError as error:
+            raise ScenarioError(source, [str(error)]) from None
 
 
 def _find(source: str | Path) -> tuple[str, str, str]:

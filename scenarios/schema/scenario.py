@@ -24,6 +24,7 @@ from seedbus.models.task import TASKS, Task
 from seedbus.scenarios.faults.base import FAULTS, Fault
 from seedbus.scenarios.schema.discovery import ALGORITHMS
 from seedbus.scenarios.schema.expectations import REFUSED_PREFIX, Bounds, known_names
+from seedbus.scenarios.schema.plugin_use import needed, refuse_missing
 from seedbus.scenarios.sentences import nearest, quoted
 from seedbus.scenarios.transports.transports import TRANSPORTS
 
@@ -73,6 +74,18 @@ class Scenario(BaseModel):
     expect: dict[str, Bounds] = Field(default={}, description="expected results, by name")
     verify: bool = Field(default=False, description="compare the digests of the replicas")
     verify_every: int = Field(default=1, ge=1, description="with verify: versions from one comparison to the next")
+    plugins: dict[str, str] = Field(
+        default={},
+        description="plug-ins that the scenario needs, by the digests of their sources; each process is given them by "
+        "its own user, with --plugin",
+    )
+
+    @model_validator(mode="after")
+    def _name_plugins(self) -> Scenario:
+        """Name the plug-ins whose classes are used; those that are named must be there."""
+        refuse_missing(self.plugins)
+        self.__dict__["plugins"] = self.plugins | needed(self)
+        return self
 
     @model_validator(mode="after")
     def _consistent(self) -> Scenario:
@@ -181,7 +194,8 @@ class Scenario(BaseModel):
 
     def resolved(self) -> dict[str, Any]:
         """Return all fields with their values, as plain data for YAML or JSON."""
-        return self.model_dump(mode="json")
+        fields = self.model_dump(mode="json")
+        return fields if self.plugins else {name: value for name, value in fields.items() if name != "plugins"}
 
 
 def json_schema() -> dict[str, Any]:

@@ -20,6 +20,7 @@ from seedbus.agents.observer import Observer
 from seedbus.bus import Registration
 from seedbus.bus.clock import wall_seconds
 from seedbus.bus.zeromq.keys import Identity
+from seedbus.discovery import PLUGINS
 from seedbus.scenarios.errors import WorkerFailed
 
 MAX_DEATHS = 5  # deaths of one worker in a row, without a closed round between them
@@ -121,6 +122,7 @@ class WorkerProcesses:
 
     def _spawn(self, number: int) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "seedbus", "client", "--connect", self._endpoint, "--parent-pipe", "--quiet"]
+        command += [option for plugin in PLUGINS.values() if plugin.path for option in ("--plugin", plugin.path)]
         command += [*self._shares[number], "--patience", str(max(self._patience_s, MIN_PATIENCE_S)), *self._memory]
         # a process group of its own: Ctrl-C reaches this process only, which then tells its workers
         try:

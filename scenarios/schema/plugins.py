@@ -1,0 +1,215 @@
+"""Loads plug-ins: modules from outside the package whose algorithms, tasks, faults and so on scenarios may name.
+
+A plug-in is code, so only the user of a process loads one into it: by `--plugin`, by SEEDBUS_PLUGINS, as an installed
+package with an entry point in the group `seedbus.plugins`, or in Python by `seedbus.plugin`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import inspect
+import os
+import re
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from importlib import metadata
+from pathlib import Path
+from types import ModuleType
+from typing import TypeVar, get_args
+
+from pydantic import BaseModel
+
+from seedbus.discovery import KINDS, PLUGINS, Plugin, classes_in
+from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.schema.scenario import Scenario
+from seedbus.scenarios.sentences import models_in
+
+VARIABLE = "SEEDBUS_PLUGINS"
+GROUP = "seedbus.plugins"
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+_FILE = "expected a Python file, or a folder with an __init__.py"
+
+ClassT = TypeVar("ClassT", bound=type[BaseModel])
+
+
+def load_plugins(paths: Iterable[str | Path] = ()) -> None:
+    """Load the plug-ins of this process's user: of installed packages, of SEEDBUS_PLUGINS, and these files.
+
+    Raises:
+        ScenarioError: a plug-in does not import, defines nothing, or clashes with another name.
+    """
+    for point in metadata.entry_points(group=GROUP):
+        load_module(point.value, f"the plug-in {point.name} of {point.dist.name if point.dist else 'a package'}")
+    for named in filter(None, os.environ.get(VARIABLE, "").split(os.pathsep)):
+        load_plugin(named, f"{VARIABLE}, {named}")
+    for path in paths:
+        load_plugin(path, f"--plugin {path}")
+
+
+def load_plugin(path: str | Path, source: str = "") -> None:
+    """Load a plug-in, unless it has been loaded already.
+
+    Args:
+        path: a Python file, or a folder with an `__init__.py`; its name without the suffix is the plug-in's.
+        source: how error messages name it; default: by its path.
+
+    Raises:
+        ScenarioError: it does not import, defines nothing, or clashes with another name.
+    """
+    place, source = Path(path), source or str(path)
+    file = place / "__init__.py" if place.is_dir() else place
+    name = place.stem
+    if not file.is_file():
+        raise ScenarioError(source, [f"there is no such file; {_FILE}"])
+    if file.suffix != ".py":
+        raise ScenarioError(source, [f"it is not Python; {_FILE}"])
+    if not _NAME.fullmatch(name):
+        raise ScenarioError(
+            source, [f"{name!r} cannot name a plug-in; expected a letter, then letters, digits, _ and -"]
+        )
+    digest = _digest(sorted(place.rglob("*.py")) if place.is_dir() else [place], place.parent)
+    loaded = PLUGINS.get(name)
+    if loaded is not None and (loaded.path, loaded.digest) == (str(place.resolve()), digest):
+        return
+    spec = importlib.util.spec_from_file_location(f"seedbus_plugin_{name}", file)  # so no file hides a module of others
+    if spec is None or spec.loader is None:
+        raise ScenarioError(source, [f"it cannot be imported; {_FILE}"])
+    module, loader = importlib.util.module_from_spec(spec), spec.loader
+    before = sys.modules.get(module.__name__)
+    sys.modules[module.__name__] = module
+    try:
+        _run(lambda: loader.exec_module(module), source)
+        _add([Plugin(name, str(place.resolve()), digest, _classes(module), module)], source)
+    except BaseException:
+        del sys.modules[module.__name__]
+        if before is not None:
+            sys.modules[module.__name__] = before
+        raise
+
+
+def load_module(name: str, source: str = "") -> None:
+    """Load a plug-in that is installed, unless it has been loaded; name: its module. Raises `ScenarioError`."""
+    source = source or f"the module {name}"
+    if name in PLUGINS:
+        return
+    _run(lambda: importlib.import_module(name), source)
+    module = sys.modules[name]
+    file = Path(module.__file__ or "")
+    digest = _digest(sorted(file.parent.rglob("*.py")) if hasattr(module, "__path__") else [file], file.parent)
+    _add([Plugin(name, "", digest, _classes(module), module)], source)
+
+
+def register(kind: ClassT) -> ClassT:
+    """Make a class known that lies in no plug-in file, as in a notebook; a decorator.
+
+    The class is a plug-in of its own. It replaces an earlier one of its name, so that a notebook's cell may be run
+    again. Worker processes cannot have it: runs with those need a file.
+
+    Raises:
+        ScenarioError: the class is of no kind, or clashes with a name of another plug-in or of Seedbus.
+    """
+    try:
+        text = inspect.getsource(kind)
+    except (OSError, TypeError):
+        text = repr(kind.model_json_schema())
+    digest = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    before = PLUGINS.pop(kind.__name__, None)
+    if before is not None and before.module is not None:
+        PLUGINS[before.name] = before
+    _add([Plugin(kind.__name__, "", digest, [kind])], f"the class {kind.__name__}")
+    return kind
+
+
+def _digest(paths: Sequence[Path], folder: Path) -> str:
+    """Return a digest of sources and their names, 32 hexadecimal digits."""
+    state = hashlib.blake2b(digest_size=16)
+    for path in paths:
+        content = path.read_bytes()
+        state.update(f"{path.relative_to(folder).as_posix()} {len(content)}\n".encode() + content)
+    return state.hexdigest()
+
+
+def _classes(module: ModuleType) -> list[type[BaseModel]]:
+    """Return the models that a module or one of its package's modules defines."""
+    inner = [each for name, each in sys.modules.items() if name.startswith(f"{module.__name__}.")]
+    return [kind for each in (module, *inner) for kind in classes_in(each)]
+
+
+def _run(load: Callable[[], object], source: str) -> None:
+    """Import a module; an error in it is one sentence that names its line. Raises `ScenarioError`."""
+    try:
+        load()
+    except ScenarioError:
+        raise
+    except SyntaxError as error:
+        raise ScenarioError(source, [f"line {error.lineno}: it is not Python ({error.msg})"]) from error
+    except (Exception, SystemExit) as error:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        raise ScenarioError(
+            source, [f"it cannot be imported: {frame.filename}, line {frame.lineno}: {what}"]
+        ) from error
+
+
+def _add(plugins: Sequence[Plugin], source: str) -> None:
+    """Make plug-ins known, all or none. Raises `ScenarioError`."""
+    for plugin in plugins:
+        problems = [] if plugin.name not in PLUGINS else [f"another plug-in has the name {plugin.name}"]
+        problems = problems or _clashes(plugin) or _flaws(plugin)
+        if problems:
+            raise ScenarioError(source, problems)
+        PLUGINS[plugin.name] = plugin
+    try:
+        _rebuild(Scenario, set())
+    except Exception as error:
+        for plugin in plugins:
+            del PLUGINS[plugin.name]
+        _rebuild(Scenario, set())
+        raise ScenarioError(source, [f"its classes have no schema: {str(error).partition(chr(10))[0]}"]) from error
+
+
+def _clashes(plugin: Plugin) -> list[str]:
+    """Return a sentence for each name of a plug-in that something else has already."""
+    taken = {kind.noun: {name: owner(found) for name, found in kind.all().items()} for kind in KINDS}
+    taken["method"] |= taken["algorithm"]  # each method is also an algorithm
+    return [
+        f"the {kind.noun} {name} clashes with that of {taken[kind.noun][name]}; give it another name"
+        for kind in KINDS
+        for name in kind.of(plugin)
+        if name in taken[kind.noun]
+    ]
+
+
+def owner(kind: type[BaseModel]) -> str:
+    """Return whose a class is: a plug-in's name, or Seedbus."""
+    classes = {kind, getattr(kind, "method", kind)}
+    return next((plugin.name for plugin in PLUGINS.values() if not classes.isdisjoint(plugin.classes)), "Seedbus")
+
+
+def _flaws(plugin: Plugin) -> list[str]:
+    """Return what keeps a plug-in's classes from being used."""
+    found = [(kind, name, each) for kind in KINDS for name, each in kind.of(plugin).items()]
+    flaws = []
+    for kind, name, each in found:
+        missing: frozenset[str] = getattr(each, "__abstractmethods__", frozenset())
+        if missing:
+            flaws.append(f"the {kind.noun} {name} does not define {', '.join(sorted(missing))}")
+        if get_args(each.model_fields[kind.tag].annotation) != (name,):
+            field = f'{kind.tag}: Literal["{name}"] = "{name}"'
+            flaws.append(f"the {kind.noun} {name} does not have its name as its only one; expected the field {field}")
+    if not found and not plugin.functions:
+        nouns = ", ".join(sorted(kind.noun for kind in KINDS))
+        flaws.append(f"it defines nothing that a scenario could name; expected a class of one of these kinds: {nouns}")
+    return flaws
+
+
+def _rebuild(model: type[BaseModel], done: set[type[BaseModel]]) -> None:
+    """Build the schemas of a model and of all models in its fields anew, the inner ones first."""
+    done.add(model)
+    for field in model.model_fields.values():
+        for nested in models_in(field):
+            if nested not in done:
+                _rebuild(nested, done)
+    model.model_rebuild(force=True)

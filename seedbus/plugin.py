@@ -1,0 +1,97 @@
+"""What plug-ins are written against: the base classes of everything that a scenario can name.
+
+A plug-in is a Python file with classes of its own, each a frozen pydantic model that extends one of these and has its
+name as the default of one field:
+
+    class Signs(ScalarOnly):
+        name: Literal["signs"] = "signs"
+
+It is loaded by `--plugin FILE.py`, by SEEDBUS_PLUGINS (files, separated as in PATH), as an installed package with an
+entry point in the group `seedbus.plugins`, or in Python by `load`; `register` takes a class of a notebook.
+
+    algorithm    name      DeComFL, ScalarOnly, FedAvg, or anything that has all of Algorithm
+    method       name      Method, which makes FedAvg a dense algorithm of that name
+    codec        kind      Compression
+    channel      kind      Channel
+    rule         rule      Rule
+    task         name      Task, whose `bind` returns a Problem
+    partition    kind      Partition
+    policy       policy    Selection
+    fault        fault     MessageSelector, TrafficSelector, RoundSelector, ClientSelector, or Fault
+
+Names in `__all__` change only with VERSION.
+"""
+
+from __future__ import annotations
+
+from seedbus.agents.availability import AvailabilityFault
+from seedbus.agents.policies.selection.known import Known
+from seedbus.agents.policies.selection.selection import Selection
+from seedbus.algorithms.aggregation.rules import Rule
+from seedbus.algorithms.contract import Algorithm, BadPayload, Replica, ReportRefused
+from seedbus.algorithms.dense.base import FedAvg
+from seedbus.algorithms.dense.channels.contract import Channel
+from seedbus.algorithms.dense.compression.contract import Compression
+from seedbus.algorithms.dense.methods.method import Local, Method, Server
+from seedbus.algorithms.directions import UpdateRule
+from seedbus.algorithms.objective import Differentiable, Objective
+from seedbus.algorithms.scalar_only.base import ScalarOnly
+from seedbus.algorithms.scalar_only.block import Block, descend
+from seedbus.algorithms.scalar_only.decomfl import DeComFL
+from seedbus.algorithms.scalar_only.hiso import HiSo
+from seedbus.bus import PASS, KeyedRandom, Passage, Verdict
+from seedbus.models.errors import DataError
+from seedbus.models.partition import Divisible, Division, Partition, divide
+from seedbus.models.task import ClientLoss, Problem, Task
+from seedbus.scenarios.faults.base import ClientSelector, Fault, MessageSelector, RoundSelector, TrafficSelector
+from seedbus.scenarios.schema.plugins import load_module, load_plugin, register
+from seedbus.vector import Vector
+
+VERSION = 1
+
+__all__ = [
+    "PASS",
+    "VERSION",
+    "Algorithm",
+    "AvailabilityFault",
+    "BadPayload",
+    "Block",
+    "Channel",
+    "ClientLoss",
+    "ClientSelector",
+    "Compression",
+    "DataError",
+    "DeComFL",
+    "Differentiable",
+    "Divisible",
+    "Division",
+    "Fault",
+    "FedAvg",
+    "HiSo",
+    "KeyedRandom",
+    "Known",
+    "Local",
+    "MessageSelector",
+    "Method",
+    "Objective",
+    "Partition",
+    "Passage",
+    "Problem",
+    "Replica",
+    "ReportRefused",
+    "RoundSelector",
+    "Rule",
+    "ScalarOnly",
+    "Selection",
+    "Server",
+    "Task",
+    "TrafficSelector",
+    "UpdateRule",
+    "Vector",
+    "Verdict",
+    "descend",
+    "divide",
+    "load_module",
+    "load_plugin",
+    "register",
+]

@@ -1,0 +1,127 @@
+"""Runs with plug-ins: the same bits in one process and in several, and every process proves that it has the source."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from commands import Command
+from plugin_files import SIGNS, forget
+from worlds import go, outcome, scenario
+
+from seedbus.agents.admission import MEMBER, bound, false_proof
+from seedbus.agents.messages import Join
+from seedbus.bus import Offer
+from seedbus.discovery import PLUGINS
+from seedbus.plugin import ScalarOnly, load_plugin, register
+from seedbus.scenarios.errors import Exit, ScenarioError, WorkerFailed
+from seedbus.scenarios.running.limits import Limits, read_scenario
+from seedbus.scenarios.running.replay import replay
+from seedbus.scenarios.schema.scenario import Scenario
+from seedbus.scenarios.transports.placement import Placement
+
+PROOF = {"selftest": b"s" * 8, "x0": b"x" * 8}
+TWO_WORKERS = Placement("tcp", workers=2)
+
+
+pytestmark = pytest.mark.usefixtures("no_plugins")
+
+
+def own() -> Scenario:
+    """Return a scenario with a class of the plug-in for every kind that a scalar-only run has."""
+    load_plugin(SIGNS)
+    return scenario(
+        task={"name": "bowl"},
+        algorithm={"name": "signs", "learning_rate": 0.01, "aggregation": "first"},
+        participation={"clients": 8, "cohort": 3, "selection": {"policy": "lowest"}},
+        faults=[{"fault": "deaf"}],
+        stop={"rounds": 6},
+    )
+
+
+def test_a_run_with_a_plug_in_has_the_same_bits_in_one_process_and_in_two_workers(tmp_path: Path) -> None:
+    what = own()
+    here = go(tmp_path / "here", what)
+    there = go(tmp_path / "there", what, placement=TWO_WORKERS)
+    assert outcome(here) == outcome(there) and here.summary["version"] == 6 and not here.summary["refusals"]
+    assert replay(tmp_path / "there").digest == here.summary["digest"]
+
+
+def test_a_run_is_resumed_and_replayed_with_the_source_that_began_it_alone(tmp_path: Path, seedbus: Command) -> None:
+    plugin = tmp_path / "signs.py"
+    shutil.copy(SIGNS, plugin)
+    folder = tmp_path / "run"
+    settings = ["--set", "algorithm=signs", "--set", "stop.rounds=4", "--out", str(folder), "-q", "--format", "json"]
+    ended = seedbus("run", "quickstart", "--plugin", str(plugin), *settings)
+    assert ended.code == 0 and json.loads(ended.out)["rounds"] == 4
+    forget()
+    without = seedbus("replay", str(folder))
+    assert without.code == Exit.USAGE and "plugins.signs: this process has not loaded that plug-in" in without.err
+    assert "damaged" not in without.err and without.err.count("\n") == 1
+    again = seedbus("run", "--resume", str(folder), "--plugin", str(plugin), "-q", "--format", "json")
+    assert again.code == 0 and json.loads(again.out)["digest"] == json.loads(ended.out)["digest"]
+    forget()
+    plugin.write_text(SIGNS.read_text().replace("np.sign(scalars)", "-np.sign(scalars)"))
+    changed = seedbus("run", "--resume", str(folder), "--plugin", str(plugin), "-q")
+    assert changed.code == Exit.USAGE and "another source is needed than" in changed.err
+
+
+def test_a_worker_whose_file_has_changed_does_not_take_part(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    plugin = tmp_path / "signs.py"
+    shutil.copy(SIGNS, plugin)
+    load_plugin(plugin)
+    what = scenario(algorithm={"name": "signs"}, stop={"rounds": 2})
+    plugin.write_text(SIGNS.read_text() + "# changed\n")
+    with pytest.raises(WorkerFailed):
+        go(tmp_path / "run", what, placement=TWO_WORKERS)
+    assert "plugins.signs: another source is needed than" in capfd.readouterr().err
+
+
+def test_a_class_of_a_notebook_runs_in_one_process_and_is_refused_for_several(tmp_path: Path) -> None:
+    @register
+    class Mine(ScalarOnly):
+        """Mine."""
+
+        name: Literal["mine"] = "mine"
+
+    what = scenario(algorithm={"name": "mine"}, stop={"rounds": 2})
+    assert go(tmp_path / "here", what).summary["version"] == 2
+    with pytest.raises(ScenarioError, match="the class Mine: it is known in this process alone; run in one process"):
+        go(tmp_path / "there", what, placement=TWO_WORKERS)
+
+
+def test_a_server_can_name_a_plug_in_and_never_has_one_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even one that lies where the client works, on its path, or under the name of an installed module."""
+    what = own().resolved()
+    forget()
+    trap = tmp_path / "signs.py"
+    trap.write_text("raise SystemError('loaded')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in ("signs", "signs.py", "../signs", str(trap), "json", "sys.path"):
+        document = what | {"plugins": {name: "0" * 32}}
+        offer = Offer(-2, ((0, 3),), evaluates=False, scenario=json.dumps(document).encode())
+        with pytest.raises(ScenarioError, match="plugins") as raised:
+            read_scenario(offer, "tcp://127.0.0.1:1", Limits())
+        assert all(problem.isprintable() for problem in raised.value.problems)
+    assert not PLUGINS
+
+
+@pytest.mark.parametrize(
+    ("shown", "run", "sentence"),
+    [
+        (b"", b"p" * 16, "it shows no plug-ins, and the run's scenario needs some"),
+        (b"p" * 16, b"", "it shows plug-ins, and the run's scenario needs none"),
+        (b"q" * 16, b"p" * 16, f"its plug-ins have digest {(b'q' * 16).hex()}, the run's {(b'p' * 16).hex()}"),
+    ],
+)
+def test_a_join_that_shows_another_plug_in_is_refused_by_name(shown: bytes, run: bytes, sentence: str) -> None:
+    proofs = PROOF | ({"plugins": run} if run else {})
+    reason, detail = false_proof(Join(-2, (), **PROOF, plugins=shown), proofs) or ("", "")
+    assert reason == "plugins" and detail.startswith(sentence)
+    for nonce in (b"", b"nonce", MEMBER):
+        honest = Join(-2, (), **bound(proofs, nonce))
+        assert Join.unpack(honest.pack()) == honest and false_proof(honest, bound(proofs, nonce)) is None

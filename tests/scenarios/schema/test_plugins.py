@@ -1,0 +1,205 @@
+"""Plug-ins: what they define is known everywhere by existing, and what is wrong with one is one sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from plugin_files import SIGNS, forget
+
+from seedbus.discovery import KINDS, PLUGINS
+from seedbus.plugin import ScalarOnly, load_plugin, register
+from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.reporting.reference import tables
+from seedbus.scenarios.schema.loading import load, validate
+from seedbus.scenarios.schema.scenario import json_schema
+
+DOCUMENT: dict[str, Any] = {
+    "name": "with-plug-ins",
+    "task": "bowl",
+    "partition": "alternating",
+    "algorithm": {"name": "signs", "aggregation": "first"},
+    "participation": {"clients": 4, "cohort": 2, "selection": "lowest"},
+    "faults": [{"fault": "deaf"}],
+    "stop": {"rounds": 3},
+}
+
+
+pytestmark = pytest.mark.usefixtures("no_plugins")
+
+
+def file(folder: Path, text: str, name: str = "mine.py") -> Path:
+    path = folder / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def test_everything_that_a_plug_in_defines_is_in_the_schema_the_reference_and_the_sentences() -> None:
+    before = {kind.noun: set(kind.all()) for kind in KINDS}
+    load_plugin(SIGNS)
+    new = {kind.noun: set(kind.all()) - before[kind.noun] for kind in KINDS}
+    assert new == {
+        "algorithm": {"signs", "damped"},
+        "method": {"damped"},
+        "codec": {"halves"},
+        "channel": {"quiet"},
+        "rule": {"first"},
+        "selection policy": {"lowest"},
+        "partition": {"alternating"},
+        "fault": {"deaf"},
+        "task": {"bowl"},
+    }
+    text, schema = tables(), str(json_schema())
+    for name in set.union(*new.values()):
+        assert f": {name}\n" in text and f"'{name}'" in schema
+    with pytest.raises(ScenarioError, match=r"algorithm.name: \"sings\" is not known; did you mean signs\?"):
+        load("quickstart", ["algorithm=sings"])
+    with pytest.raises(ScenarioError, match=r"algorithm.factor: 0 is not accepted; expected more than 0"):
+        load("quickstart", ["algorithm=damped", "algorithm.factor=0"])
+
+
+def test_a_scenario_that_uses_plug_ins_names_them_with_their_digests_and_no_other_does() -> None:
+    load_plugin(SIGNS)
+    what = validate({**DOCUMENT, "partition": {"kind": "iid"}, "task": {"name": "bowl"}} | _expanded(), "a test")
+    assert what.plugins == {"signs": PLUGINS["signs"].digest}
+    assert validate(what.resolved(), "again") == what
+    for algorithm in (
+        {"name": "damped"},
+        {"name": "fedavg", "compression": "halves"},
+        {"name": "fedavg", "channel": "quiet"},
+    ):
+        assert load("fashion/fedavg", [f"algorithm={algorithm}"]).plugins
+    assert "plugins" not in load("quickstart").resolved()
+
+
+def _expanded() -> dict[str, Any]:
+    participation = {"clients": 4, "cohort": 2, "selection": {"policy": "lowest"}}
+    return {"participation": participation}
+
+
+def test_a_scenario_that_needs_a_plug_in_is_refused_where_it_is_missing_or_differs(tmp_path: Path) -> None:
+    load_plugin(SIGNS)
+    resolved = load("quickstart", ["algorithm=signs"]).resolved()
+    digest = PLUGINS["signs"].digest
+    forget()
+    with pytest.raises(ScenarioError) as missing:
+        validate(resolved, "it")
+    assert missing.value.problems == [
+        f"plugins.signs: this process has not loaded that plug-in (source digest {digest}); give it with --plugin "
+        "signs.py, or name its file in SEEDBUS_PLUGINS"
+    ]
+    other = file(tmp_path, SIGNS.read_text() + "\n", "signs.py")
+    load_plugin(other)
+    with pytest.raises(ScenarioError) as differs:
+        validate(resolved, "it")
+    assert differs.value.problems == [
+        f"plugins.signs: another source is needed than {other}: digest {digest}, and this one's is "
+        f"{PLUGINS['signs'].digest}"
+    ]
+    with pytest.raises(ScenarioError, match=r'plugins: \{"signs": "3"\} is not accepted; expected'):
+        validate(resolved | {"plugins": {"signs": "3"}}, "it")
+
+
+HEAD = "from typing import Literal\nfrom seedbus.plugin import *\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("import nothing_of_that_name", "it cannot be imported: {path}, line 1: ModuleNotFoundError: No module named"),
+        ("x = (", "line 1: it is not Python"),
+        ("raise SystemExit(3)", "it cannot be imported: {path}, line 1: SystemExit: 3"),
+        ("x = 1", "it defines nothing that a scenario could name; expected a class of one of these kinds: algorithm,"),
+        (
+            HEAD + 'class A(ScalarOnly):\n    name: Literal["hiso"] = "hiso"',
+            "the algorithm hiso clashes with that of Seedbus; give it another name",
+        ),
+        (
+            HEAD + 'class A(Method):\n    name: Literal["decomfl"] = "decomfl"',
+            "the method decomfl clashes with that of Seedbus; give it another name",
+        ),
+        (
+            HEAD + 'class A(ScalarOnly):\n    name: str = "a"',
+            'the algorithm a does not have its name as its only one; expected the field name: Literal["a"] = "a"',
+        ),
+        (
+            HEAD + 'class A(ScalarOnly):\n    name: Literal["a"] = "a"\n    x: "Nothing" = 1',
+            "its classes have no schema: name 'Nothing' is not defined",
+        ),
+        (HEAD + 'class A(Partition):\n    kind: Literal["a"] = "a"', "the partition a does not define split"),
+    ],
+)
+def test_a_plug_in_that_cannot_be_used_is_one_sentence_and_leaves_nothing(
+    tmp_path: Path, text: str, sentence: str
+) -> None:
+    path = file(tmp_path, text)
+    with pytest.raises(ScenarioError) as raised:
+        load_plugin(path)
+    (problem,) = raised.value.problems
+    assert problem.startswith(sentence.format(path=path)) and raised.value.source == str(path) and "\n" not in problem
+    assert not PLUGINS and load("quickstart")
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("absent.py", "there is no such file; expected a Python file, or a folder with an __init__.py"),
+        ("text.txt", "it is not Python; expected a Python file, or a folder with an __init__.py"),
+        ("3rd.py", "'3rd' cannot name a plug-in; expected a letter, then letters, digits, _ and -"),
+    ],
+)
+def test_a_path_that_is_no_plug_in_is_refused(tmp_path: Path, name: str, sentence: str) -> None:
+    if name != "absent.py":
+        file(tmp_path, "", name)
+    with pytest.raises(ScenarioError) as raised:
+        load_plugin(tmp_path / name)
+    assert raised.value.problems == [sentence]
+
+
+def test_a_plug_in_may_be_a_folder_whose_every_file_counts_and_is_loaded_once(tmp_path: Path) -> None:
+    folder = tmp_path / "whole"
+    file(folder, "from .inner import Mine", "__init__.py")
+    inner = HEAD + 'class Mine(ScalarOnly):\n    """Mine."""\n    name: Literal["mine"] = "mine"'
+    file(folder, inner, "inner.py")
+    load_plugin(folder)
+    load_plugin(folder)
+    digest = PLUGINS["whole"].digest
+    assert load("quickstart", ["algorithm=mine"]).plugins == {"whole": digest}
+    other = tmp_path / "other"
+    file(other, "", "__init__.py")
+    with pytest.raises(ScenarioError, match="defines nothing"):
+        load_plugin(other)
+    with pytest.raises(ScenarioError, match="another plug-in has the name whole"):
+        (tmp_path / "b").mkdir()
+        load_plugin(file(tmp_path / "b", "x = 1", "whole.py"))
+    forget()
+    file(folder, inner + "\n", "inner.py")
+    load_plugin(folder)
+    assert PLUGINS["whole"].digest != digest
+
+
+def test_a_class_of_a_notebook_is_known_once_registered_and_may_be_defined_again() -> None:
+    def cell(rate: float) -> type[Any]:
+        @register
+        class Mine(ScalarOnly):
+            """Mine."""
+
+            name: Literal["mine"] = "mine"
+            learning_rate: float = rate
+
+        return Mine
+
+    for rate in (0.5, 0.25):
+        mine = cell(rate)
+        what = load("quickstart", ["algorithm=mine"])
+        algorithm: Any = what.algorithm
+        assert type(algorithm) is mine and algorithm.learning_rate == rate and list(what.plugins) == ["Mine"]
+    with pytest.raises(ScenarioError, match="the class Other: the algorithm mine clashes with that of Mine"):
+
+        @register
+        class Other(ScalarOnly):
+            """Other."""
+
+            name: Literal["mine"] = "mine"

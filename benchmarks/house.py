@@ -37,7 +37,14 @@ ORDER: dict[str, tuple[tuple[str, ...], ...]] = {
     "bus": ((FLOOR,), ("zeromq",)),
     "bus/zeromq": ((FLOOR,), ("server", "worker")),
     "algorithms": ((FLOOR,), ("aggregation", "directions"), ("scalar_only", "dense")),
-    "models": ((FLOOR,), ("data",), ("parameters", "partitions"), ("images", "text"), ("tables", "custom"), ("tasks",)),
+    "models": (
+        (FLOOR,),
+        ("data",),
+        ("parameters", "partitions"),
+        ("images", "text"),
+        ("tables", "custom", "hub"),
+        ("tasks",),
+    ),
 }
 """For each room with sub-rooms, the levels of its content (sub-rooms and single files), from the lowest up.
 

@@ -25,14 +25,14 @@ from seedbus.models.text.answers import f1, is_exact
 from seedbus.models.text.files import Sample
 from seedbus.models.text.language_network import Network
 from seedbus.models.text.language_settings import LanguageModelSettings
-from seedbus.models.text.problem import TextProblem, explain_out_of_memory, identity
+from seedbus.models.text.problem import PretrainedProblem, explain_out_of_memory, identity
 from seedbus.models.text.prompts import PROMPTS
 from seedbus.models.text.tokens import Batch, Encoder, Pair, chunks, collate
 
 EVALUATION_TOKENS = 8_192  # of one forward pass; more are not faster and need more memory
 
 
-class LanguageProblem(TextProblem[tuple[Batch, Tensor]]):
+class LanguageProblem(PretrainedProblem[Sample, tuple[Batch, Tensor]]):
     """Implements `task.Problem`. Not thread-safe."""
 
     def __init__(self, task: LanguageModelSettings, *, seed: int, clients: int, partition: Partition) -> None:
@@ -45,7 +45,7 @@ class LanguageProblem(TextProblem[tuple[Batch, Tensor]]):
         self._encoded: dict[tuple[str, int], list[Pair]] = {}
 
     def load(self) -> TrainedVector:
-        """See `problem.TextProblem`. Raises `DataError`."""
+        """See `problem.PretrainedProblem`. Raises `DataError`."""
         return Network(self.task, self.seed).trained
 
     def identity(self) -> bytes:
@@ -112,10 +112,7 @@ class LanguageProblem(TextProblem[tuple[Batch, Tensor]]):
 
     def scores(self, batch: Batch) -> Tensor:
         """Return the mean log-likelihood of each pair's answer, float32 [pairs]."""
-        logits = self.network.logits(batch.ids, batch.rows, batch.columns)
-        by_token = -cross_entropy(logits, batch.targets, reduction="none")
-        sums = by_token.new_zeros(len(batch.lengths)).index_add(0, batch.owners, by_token)
-        return sums / batch.lengths
+        return self.network.scores(batch)
 
     def losses(self, scores: Tensor, labels: Tensor) -> Tensor:
         """Return the loss of each sample, [n].

@@ -20,8 +20,9 @@ from seedbus.models.parameters.trained_vector import TrainedVector
 from seedbus.models.partition import Partition
 from seedbus.models.streams import stream
 from seedbus.models.task import Vector
+from seedbus.models.text.files import Sample
 from seedbus.models.text.language_network import draw_lora, load, peft_model
-from seedbus.models.text.problem import TextProblem, explain_out_of_memory, identity
+from seedbus.models.text.problem import PretrainedProblem, explain_out_of_memory, identity
 from seedbus.models.text.sentence_settings import TEXTS, SentenceEncoderSettings
 from seedbus.models.text.tokens import chunks
 from seedbus.models.text.training import Full, Lora
@@ -30,7 +31,7 @@ EVALUATION_TOKENS = 8_192  # of one forward pass
 SentenceBatch = tuple[list[tuple[str, int]], Tensor]
 
 
-class SentenceProblem(TextProblem[SentenceBatch]):
+class SentenceProblem(PretrainedProblem[Sample, SentenceBatch]):
     """Implements `task.Problem`. Not thread-safe. A batch is (split, index) of each sample, and the labels [b]."""
 
     def __init__(self, task: SentenceEncoderSettings, *, seed: int, clients: int, partition: Partition) -> None:
@@ -44,7 +45,7 @@ class SentenceProblem(TextProblem[SentenceBatch]):
         self._tokens: dict[str, list[int]] = {}
 
     def load(self) -> TrainedVector:
-        """See `problem.TextProblem`. Raises `DataError`."""
+        """See `problem.PretrainedProblem`. Raises `DataError`."""
         return TrainedVector(_network(self.task, self.seed)[0])
 
     def identity(self) -> bytes:

@@ -47,6 +47,7 @@ def test_tasks_are_found_by_their_names() -> None:
         "digits",
         "fashion-mnist",
         "femnist",
+        "hugging-face",
         "image-folder",
         "language-model",
         "mnist",
@@ -69,7 +70,7 @@ def test_every_field_has_a_description() -> None:
 def test_listing_the_tasks_imports_neither_torch_nor_data_libraries() -> None:
     script = (
         f"import sys; from seedbus.models.task import TASKS; smaller = {SMALLER!r}; "
-        "[task(**smaller.get(name, {})).dimension for name, task in TASKS.all().items() if name != 'torch']; "
+        "[task(**smaller.get(name, {})).dimension for name, task in TASKS.all().items() if name not in ('hugging-face', 'torch')]; "
         "heavy = {'torch', 'sklearn', 'datasets', 'transformers', 'huggingface_hub', 'scipy'}; "
         "assert not heavy & set(sys.modules), 'heavy imports'"
     )

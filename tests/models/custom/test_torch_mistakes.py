@@ -57,6 +57,8 @@ class Noisy(nn.Linear):
 
 
 class Counting(nn.Linear):
+    calls: torch.Tensor
+
     def __init__(self) -> None:
         super().__init__(4, 3)
         self.register_buffer("calls", torch.zeros(1))

@@ -43,6 +43,7 @@ from seedbus.bus import PASS, KeyedRandom, Passage, Verdict
 from seedbus.models.errors import DataError
 from seedbus.models.partition import Divisible, Division, Partition, divide
 from seedbus.models.task import ClientLoss, Problem, Task
+from seedbus.scenarios.conformance.check import check
 from seedbus.scenarios.faults.base import ClientSelector, Fault, MessageSelector, RoundSelector, TrafficSelector
 from seedbus.scenarios.schema.plugins import load_module, load_plugin, register
 from seedbus.vector import Vector
@@ -89,6 +90,7 @@ __all__ = [
     "UpdateRule",
     "Vector",
     "Verdict",
+    "check",
     "descend",
     "divide",
     "load_module",

@@ -28,7 +28,7 @@ from seedbus.agents.availability import AvailabilityFault
 from seedbus.agents.policies.selection.known import Known
 from seedbus.agents.policies.selection.selection import Selection
 from seedbus.algorithms.aggregation.rules import Rule
-from seedbus.algorithms.contract import Algorithm, BadPayload, Replica, ReportRefused
+from seedbus.algorithms.contract import Algorithm, BadPayload, Declined, Packed, Replica, ReportRefused
 from seedbus.algorithms.dense.base import FedAvg
 from seedbus.algorithms.dense.channels.contract import Channel
 from seedbus.algorithms.dense.compression.contract import Compression
@@ -63,6 +63,7 @@ __all__ = [
     "Compression",
     "DataError",
     "DeComFL",
+    "Declined",
     "Differentiable",
     "Divisible",
     "Division",
@@ -75,6 +76,7 @@ __all__ = [
     "MessageSelector",
     "Method",
     "Objective",
+    "Packed",
     "Partition",
     "Passage",
     "Problem",

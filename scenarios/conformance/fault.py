@@ -6,8 +6,8 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from seedbus.agents.errors import Unfinishable
 from seedbus.bus import Kind
-from seedbus.bus.errors import Deadlock, EndOfTime
 from seedbus.bus.fault_hooks import Passage, Rule
 from seedbus.bus.keyed_random import KeyedRandom
 from seedbus.scenarios.conformance import runs
@@ -166,7 +166,7 @@ def what_loses_messages_says_so(trial: Trial) -> None:
         return
     try:
         summary = ended(what)[0]
-    except (Deadlock, EndOfTime) as error:
+    except Unfinishable as error:
         raise AssertionError(f"a round waits for ever ({error}); its property may_lose has to be True") from None
     require(summary["rounds"] == what.stop.rounds, f"{summary['rounds']} of {what.stop.rounds} rounds were closed")
 

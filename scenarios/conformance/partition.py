@@ -67,7 +67,7 @@ def every_sample_goes_to_exactly_one_client_and_nobody_is_empty(partition: Any) 
 def the_seed_alone_decides_who_holds_what(partition: Any) -> None:
     """The same samples, clients and seed give the same division, whatever was divided in between."""
     first = partition.split(_EVEN, 8, 5)
-    partition.split(_EVEN[:500], 3, 9)
+    partition.split(_EVEN[:1_000], 8, 9)
     require_same(partition.split(_EVEN, 8, 5), first, "the second division", "and the first")
 
 

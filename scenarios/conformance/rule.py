@@ -67,10 +67,10 @@ def rows_and_state_alone_decide(rule: Any) -> None:
 
 
 def f_byzantine_clients_do_not_move_it_beyond_honest_values(rule: Any) -> None:
-    """A rule with a field `f` keeps within the honest clients' values, whatever f clients send."""
+    """A rule whose field `f` is a number keeps within the honest clients' values, whatever f clients send."""
     f = getattr(rule, "f", None)
-    if "f" in type(rule).model_fields:
-        keeps_out(type(rule)(**rule.model_dump() | {"f": f or 2}), f or 2)
+    if f:
+        keeps_out(rule, f)
 
 
 def keeps_out(rule: Any, f: int, slack: float = 0.0) -> None:

@@ -52,7 +52,7 @@ def the_schema_knows_the_dimension_that_the_problem_has(task: Any) -> None:
 def the_initial_point_is_the_same_bits_whatever_clients_there_are_and_a_new_array(task: Any) -> None:
     """x₀ has the same bits in every problem, whatever clients there are, and is a new array each time."""
     problem = bind(task)
-    first = problem.x0()
+    first = problem.x0().copy()
     require_same(bind(task, clients=2).x0(), first, "with 2 clients x₀", "with 6")
     require_same(bind(task).x0(), first, "bound again x₀", "and before")
     problem.x0()[:] = 7

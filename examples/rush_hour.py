@@ -40,7 +40,7 @@ def main() -> None:
         settings = ["participation.deadline_s=6", "participation.cohort=5", "stop.rounds=100"]
         scenario = seedbus.load("quickstart", [*settings, f"faults=[{fault}]"])
         summary = seedbus.run(scenario).summary
-        delayed, late = summary["faults"][0].get("delayed", 0), summary["refusals"].get("late", 0)
+        delayed, late = summary["faults"][0].get("delayed", 0), sum(summary["refusals"].get("late", {}).values())
         seconds = summary["simulated_s"] / summary["rounds"]
         print(f"{mean_s:>8.1f} s  {delayed:>9}{late:>14}{seconds:>17.2f}")
 

@@ -29,7 +29,7 @@ ORDER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("run_folder",),
         ("reporting",),
         ("running", "cli_errors"),
-        ("conformance", "stress"),
+        ("conformance", "stress", "operations"),
         ("cli",),
     ),
     "agents": ((FLOOR,), ("policies",), ("journal",), ("client",), ("server",), ("launcher",)),

@@ -1,4 +1,4 @@
-"""What every algorithm promises: of its rounds in a rehearsal (`CONTRACT`), and of whole runs (`RUNS`)."""
+"""What every algorithm promises: of its rounds in a rehearsal (`CONTRACT`), and of whole runs (`RUNS`, `WORKERS`)."""
 
 from __future__ import annotations
 
@@ -390,5 +390,5 @@ CONTRACT: Sequence[Any] = [
 RUNS: Sequence[Any] = [
     a_run_with_losses_and_laggards_ends_with_the_same_bits_everywhere,
     a_run_that_is_interrupted_and_resumed_ends_alike,
-    two_worker_processes_give_the_same_bits_as_one,
 ]
+WORKERS: Sequence[Any] = [two_worker_processes_give_the_same_bits_as_one]

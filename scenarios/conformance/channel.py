@@ -67,4 +67,4 @@ CONTRACT: Sequence[Any] = [
     noise_is_a_finite_vector_that_its_arguments_decide,
     fedavg_keeps_its_contract_with_it,
 ]
-RUNS: Sequence[Any] = [two_worker_processes_give_the_same_bits_as_one]
+WORKERS: Sequence[Any] = [two_worker_processes_give_the_same_bits_as_one]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import traceback
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,12 +15,11 @@ from pydantic import BaseModel, ValidationError
 from seedbus.discovery import KINDS, PLUGINS, Variants
 from seedbus.scenarios.conformance.kinds import HOMES, home
 from seedbus.scenarios.errors import ScenarioError
-from seedbus.scenarios.schema.plugins import load_plugin
+from seedbus.scenarios.schema.plugins import load_plugin, owner
 from seedbus.scenarios.sentences import sentences
 
 _ROOM = Path(__file__).parent
 _PACKAGE = _ROOM.parent.parent
-_ELSEWHERE = "Another process finds the same bits"
 
 
 class Checked(NamedTuple):
@@ -120,27 +120,14 @@ def _of(kind: Variants, name: str, model: BaseModel, fields: dict[str, Any]) -> 
         (elsewhere,) = found_elsewhere([(kind.noun, model)])
         require_same(elsewhere, found_of(kind.noun, made[0]), "the digest of what another process finds", "and here")
 
-    for promise in module.CONTRACT:
-        problem = _problem(lambda promise=promise: promise(made[0]), model)  # type: ignore[misc]
-        yield Checked(kind.noun, name, fields, promise_of(promise), problem)
-    is_in_a_file = any(type(model) in _classes(plugin) and plugin.path for plugin in PLUGINS.values())
-    if is_in_a_file:
-        yield Checked(kind.noun, name, fields, _ELSEWHERE, _problem(agrees, model))
-    for promise in getattr(module, "RUNS", ()):
-        if is_in_a_file or "two_worker" not in promise.__name__:
-            problem = _problem(lambda promise=promise: promise(made[0]), model)  # type: ignore[misc]
-            yield Checked(kind.noun, name, fields, promise_of(promise), problem)
-
-
-def _classes(plugin: Any) -> set[type[Any]]:
-    return {found for kind in KINDS for found in kind.of(plugin).values()} | {
-        kind.all()[name]
-        for kind in KINDS
-        for method in KINDS
-        if method.noun == "method"
-        for name in method.of(plugin)
-        if kind.noun == "algorithm"
-    }
+    plugin = PLUGINS.get(owner(type(model)))
+    is_here_alone = plugin is not None and plugin.module is None
+    runs = [*getattr(module, "RUNS", ()), *(() if is_here_alone else getattr(module, "WORKERS", ()))]
+    attempts = [(promise_of(promise), partial(promise, made[0])) for promise in (*module.CONTRACT, *runs)]
+    if not is_here_alone:
+        attempts.insert(len(module.CONTRACT), ("Another process finds the same bits", agrees))
+    for promise, attempt in attempts:
+        yield Checked(kind.noun, name, fields, promise, _problem(attempt, model))
 
 
 def _problem(attempt: Callable[[], object], model: BaseModel) -> str:
@@ -174,4 +161,5 @@ def _place(error: BaseException | None, model: BaseModel) -> str:
     users = [frame for frame in frames if own is not None and Path(frame.filename).resolve() == own]
     foreign = [frame for frame in frames if not Path(frame.filename).resolve().is_relative_to(_PACKAGE)]
     frame = (users or foreign or frames)[-1]
-    return f"{frame.filename}, line {frame.lineno}"
+    path = Path(frame.filename)
+    return f"{path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}, line {frame.lineno}"

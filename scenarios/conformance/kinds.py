@@ -21,7 +21,7 @@ HOMES = {
 def home(noun: str) -> ModuleType:
     """Return the module with the promises of a kind.
 
-    It has `CONTRACT`, and it may have `RUNS`: functions of what `subject` makes of a model. `results` of that is what
-    another process has to find, too.
+    It has `CONTRACT`, and it may have `RUNS`, and `WORKERS`, which need worker processes: functions of what `subject`
+    makes of a model. `results` of that is what another process has to find, too.
     """
     return import_module(f"seedbus.scenarios.conformance.{HOMES[noun]}")

@@ -153,4 +153,4 @@ CONTRACT: Sequence[Any] = [
     a_gradient_is_that_of_the_loss,
     named_tensors_hold_every_coordinate_and_share_nothing,
 ]
-RUNS: Sequence[Any] = [a_run_in_two_worker_processes_ends_as_in_one]
+WORKERS: Sequence[Any] = [a_run_in_two_worker_processes_ends_as_in_one]

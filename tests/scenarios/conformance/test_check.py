@@ -44,10 +44,14 @@ def broken() -> Iterator[Any]:
     yield {(kind.noun, name): found for kind in KINDS for name, found in kind.of(plugin).items()}
 
 
+def all_of(module: Any) -> list[Any]:
+    return [promise for name in ("CONTRACT", "RUNS", "WORKERS") for promise in getattr(module, name, ())]
+
+
 @pytest.mark.parametrize(("noun", "name"), NAMES)
 def test_what_breaks_a_promise_is_caught_by_it(broken: Any, noun: str, name: str) -> None:
     found, module = broken[noun, name], home(noun)
-    promises = {promise.__name__: promise for promise in (*module.CONTRACT, *getattr(module, "RUNS", ()))}
+    promises = {promise.__name__: promise for promise in all_of(module)}
     with pytest.raises(AssertionError) as raised:
         promises[found.breaks](module.subject(found()))
     assert str(raised.value)
@@ -56,11 +60,7 @@ def test_what_breaks_a_promise_is_caught_by_it(broken: Any, noun: str, name: str
 def test_every_promise_of_every_kind_is_broken_by_somebody_but_those_of_whole_contracts(broken: Any) -> None:
     assert {pair for pair in broken if hasattr(broken[pair], "breaks")} == {*NAMES, *HASHING.items()}
     caught = {(noun, broken[noun, name].breaks) for noun, name in NAMES}
-    promises = {
-        (noun, promise.__name__)
-        for noun in HOMES
-        for promise in (*home(noun).CONTRACT, *getattr(home(noun), "RUNS", ()))
-    }
+    promises = {(noun, promise.__name__) for noun in HOMES for promise in all_of(home(noun))}
     assert {name for _, name in promises - caught} == {
         "fields_survive_a_round_trip_as_text",
         "a_run_with_losses_and_laggards_ends_with_the_same_bits_everywhere",
@@ -115,7 +115,7 @@ def test_an_error_in_the_plug_in_is_one_sentence_with_its_line(tmp_path: Path, s
     path = file(tmp_path, RULE.format(factor="[][len(rows)]"))
     answer = seedbus("check-plugin", path)
     assert answer.code == Exit.BROKEN and "Traceback" not in answer.out + answer.err
-    assert f": {path}, line 7: IndexError: list index out of range\n" in answer.out
+    assert f": {path.name}, line 7: IndexError: list index out of range\n" in answer.out
 
 
 def test_a_class_is_checked_with_its_examples_and_told_if_it_cannot_be_made(tmp_path: Path) -> None:

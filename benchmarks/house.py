@@ -29,6 +29,7 @@ ORDER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("run_folder",),
         ("reporting",),
         ("running", "cli_errors"),
+        ("study",),
         ("conformance", "stress", "operations"),
         ("cli",),
     ),
@@ -36,7 +37,7 @@ ORDER: dict[str, tuple[tuple[str, ...], ...]] = {
     "bus": ((FLOOR,), ("zeromq",)),
     "bus/zeromq": ((FLOOR,), ("server", "worker")),
     "algorithms": ((FLOOR,), ("aggregation", "directions"), ("scalar_only", "dense")),
-    "models": ((FLOOR,), ("data",), ("parameters", "partitions"), ("images", "text"), ("tasks",)),
+    "models": ((FLOOR,), ("data",), ("parameters", "partitions"), ("images", "text"), ("tables",), ("tasks",)),
 }
 """For each room with sub-rooms, the levels of its content (sub-rooms and single files), from the lowest up.
 

@@ -21,7 +21,8 @@ class Exit(IntEnum):
     PEER = 7
     MISSED = 8
     LIMITS = 9
-    BROKEN = 10
+    INCOMPLETE = 10
+    BROKEN = 11
     INTERRUPTED = 130
 
 

@@ -63,7 +63,7 @@ def test_the_cells_of_the_notebook_run_and_print_what_they_show(tmp_path: Path) 
             if cell["cell_type"] == "code":
                 printed = io.StringIO()
                 with contextlib.redirect_stdout(printed):
-                    exec(compile("".join(cell["source"]), cell["id"], "exec"), space)
+                    exec(compile("".join(cell["source"]), cell["id"], "exec", dont_inherit=True), space)
                 shown = "".join(line for output in cell["outputs"] for line in output["text"])
                 assert figureless(printed.getvalue()) == figureless(shown)
     finally:

@@ -24,7 +24,7 @@ def check_plugin(
 ) -> None:
     """Check that what a plug-in defines keeps the contract of its kind, by the tests of our own algorithms, faults, …
 
-    Ends with code 10 if a promise is broken.
+    Ends with code 11 if a promise is broken.
     """
     with cli_errors():
         from seedbus.scenarios.conformance.check import check

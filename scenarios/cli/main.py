@@ -1,5 +1,5 @@
 """The command line: `seedbus run`, `server`, `client`, `check`, `check-plugin`, `list`, `schema`, `replay`, `report`,
-`compare`, `partition`, `stress`, `top`, `runs`, `stop`.
+`compare`, `partition`, `stress`, `study`, `top`, `runs`, `stop`.
 
 Errors that the user can fix are one sentence on stderr and an exit code (`Exit`); a traceback is always a bug of ours.
 Commands import heavy modules only when they need them. The docstring of a command is its help text.
@@ -44,6 +44,7 @@ from seedbus.scenarios.cli.options import (
 )
 from seedbus.scenarios.cli.partition import partition
 from seedbus.scenarios.cli.stress import stress
+from seedbus.scenarios.cli.study import study
 from seedbus.scenarios.cli_errors import cli_errors
 from seedbus.scenarios.errors import Exit, ScenarioError
 from seedbus.scenarios.reporting.terminal import accept_all_text, note, say
@@ -79,6 +80,7 @@ app.command("check-plugin")(check_plugin)
 app.command("compare")(compare)
 app.command("partition")(partition)
 app.command("stress")(stress)
+app.command("study")(study)
 app.command("top")(top)
 app.command("runs")(runs)
 app.command("stop")(stop)

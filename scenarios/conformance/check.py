@@ -13,6 +13,7 @@ import numpy as np
 from pydantic import BaseModel, ValidationError
 
 from seedbus.discovery import KINDS, PLUGINS, Variants
+from seedbus.scenarios.cli_errors import exit_code
 from seedbus.scenarios.conformance.kinds import HOMES, home
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.schema.plugins import load_plugin, owner
@@ -143,7 +144,8 @@ def _problem(attempt: Callable[[], object], model: BaseModel) -> str:
 def _sentence(error: BaseException, model: BaseModel) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     is_ours = isinstance(error, AssertionError) and Path(frames[-1].filename).parent == _ROOM
-    if is_ours and error.__cause__ is None:
+    is_known = isinstance(error, Exception) and exit_code(error) is not None  # a sentence of its own
+    if is_known or (is_ours and error.__cause__ is None):
         return str(error)
     if is_ours:
         return f"{error} ({_place(error.__cause__, model)})"

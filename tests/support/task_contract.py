@@ -30,6 +30,12 @@ BOUND = [
 ]
 
 
+def skip_without_packages(name: str) -> None:
+    """Skip a test of a task that needs an optional package that is not installed."""
+    if name == "image-folder":
+        pytest.importorskip("PIL", reason="image-folder decodes with pillow, which is not installed")
+
+
 def another_seed_gives_another_initial_point(task: Any) -> None:
     """But for tasks that start at zero or pretrained, whatever the seed."""
     if task.name not in ("null", "blackbox-attack", "language-model"):

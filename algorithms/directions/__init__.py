@@ -8,7 +8,7 @@ from __future__ import annotations
 from seedbus.algorithms.directions.blocks import for_blocks, set_threads
 from seedbus.algorithms.directions.contract import ALIGNMENT, Directions, Folding, Kind, check_stream
 from seedbus.algorithms.directions.folding import STEP, Hessian, Momentum, ReplaySteps, UpdateRule
-from seedbus.algorithms.directions.selection import compiled, directions, reference
+from seedbus.algorithms.directions.selection import compiled, directions, directions_for, reference
 from seedbus.algorithms.directions.selftest import selftest
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "check_stream",
     "compiled",
     "directions",
+    "directions_for",
     "for_blocks",
     "reference",
     "selftest",

@@ -29,7 +29,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from seedbus.algorithms.aggregation.rules import Aggregation, Mean
 from seedbus.algorithms.contract import Declined, LateReports, Packed, Replica, ReportRefused, commits_after
-from seedbus.algorithms.directions import Directions, UpdateRule, directions, for_blocks, reference
+from seedbus.algorithms.directions import Directions, UpdateRule, directions_for, for_blocks
 from seedbus.algorithms.numbers import ABSURD, Positive
 from seedbus.algorithms.objective import PASSES, Objective
 from seedbus.algorithms.scalar_only import payloads as wire
@@ -254,7 +254,7 @@ class ScalarOnly(BaseModel):
                     for term in commit.terms:
                         self._fold(block, backend, commit, term)
 
-        for_blocks(replica.dimension, fused(self, backend, replica, pending) or fold)
+        for_blocks(replica.dimension, fused(self, backend, replica, pending) or fold, like=replica.x)
         replica.version = pending[-1].version
 
     @property
@@ -304,7 +304,7 @@ class ScalarOnly(BaseModel):
         return FORMATS[self.precision]
 
     def _backend(self, x: Vector) -> Directions:
-        return directions(self.directions) if x.dtype == np.float32 else reference(self.directions)
+        return directions_for(self.directions, x)
 
     def _fold(self, block: Block, backend: Directions, commit: ScalarCommit, term: Term) -> None:
         if not term.weight:

@@ -100,7 +100,7 @@ class Copying(PerturbedModel):
                 )
 
             if scale:
-                for_blocks(x.size, shift)
+                for_blocks(x.size, shift, like=x)
             else:
                 np.copyto(point, x)
             return [objective.loss(self._k) for objective in objectives]
@@ -130,7 +130,7 @@ class Copying(PerturbedModel):
             self._move(block, None if sqrt_hessian is None else sqrt_hessian[span], self._k, scalars)
 
         with np.errstate(over="ignore", invalid="ignore"):
-            for_blocks(fields["x"].size, move)
+            for_blocks(fields["x"].size, move, like=fields["x"])
         self._fields = fields
         self._k += 1
 
@@ -168,7 +168,7 @@ class Layerwise(PerturbedModel):
                 values = self._perturbed(block, p, scale)
                 out[begin - span.start : block.stop - span.start] = values[begin - block.start :]
 
-            for_blocks(span.stop - first, write)
+            for_blocks(span.stop - first, write, like=out)
 
         return fill
 

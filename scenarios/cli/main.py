@@ -25,10 +25,12 @@ from seedbus.scenarios.cli.listing import list_command
 from seedbus.scenarios.cli.operations import runs, stop, top
 from seedbus.scenarios.cli.options import (
     AnswerWithin,
+    Devices,
     EvaluatorHost,
     Format,
     JoinWithin,
     Metrics,
+    OtherDevice,
     Out,
     Output,
     Patience,
@@ -102,6 +104,8 @@ def run_command(
     ] = 0,
     patience: Patience = 60.0,
     join_within: JoinWithin = 300.0,
+    device: Devices = "",
+    other_device: OtherDevice = False,
     metrics: Metrics = None,
     plugin: Plugins = None,
     output: Output = Format.text,
@@ -115,7 +119,16 @@ def run_command(
             if transport is not None:
                 raise ScenarioError(f"--transport {name}", ["worker processes need ipc or tcp"])
             name = FOR_WORKERS
-        placement = Placement(name, workers, patience_s=patience, join_s=join_within)
+        from seedbus.models.device import devices_of
+
+        placement = Placement(
+            name,
+            workers,
+            patience_s=patience,
+            join_s=join_within,
+            devices=devices_of(device),
+            other_device=other_device,
+        )
         _run(requested, out, resume, placement, metrics, output, quiet)
 
 
@@ -140,6 +153,8 @@ def server_command(
         EvaluatorHost,
         typer.Option(help="Who evaluates: a process of this server's own, or a key that is authorised for it."),
     ] = EvaluatorHost.own,
+    device: Devices = "",
+    other_device: OtherDevice = False,
     metrics: Metrics = None,
     plugin: Plugins = None,
     output: Output = Format.text,
@@ -150,6 +165,7 @@ def server_command(
     Where other machines can reach it, only keys come in that were authorised (`seedbus keys`).
     """
     with cli_errors():
+        from seedbus.models.device import devices_of
         from seedbus.scenarios.cli.keys import server_keys
 
         requested = _requested("seedbus server", scenario, settings, out, resume)
@@ -162,6 +178,8 @@ def server_command(
             answer_s=answer_within,
             keys=server_keys(bind, keys, insecure),
             evaluator=evaluator.value,
+            devices=devices_of(device),
+            other_device=other_device,
         )
         _run(requested, out, resume, placement, metrics, output, quiet)
 
@@ -178,7 +196,7 @@ def check_command(
         from seedbus.scenarios.schema.loading import load
         from seedbus.scenarios.schema.yaml_text import dump
 
-        loaded = load(scenario, settings)
+        loaded = load(scenario, settings, needs_task=True)
         loaded.check()
         _print_caveats(loaded)
         resolved = loaded.resolved()
@@ -264,7 +282,9 @@ def _requested(
     from seedbus.scenarios.run_folder import scenario_of
     from seedbus.scenarios.schema.loading import load
 
-    return scenario_of(resume) if resume is not None and scenario is None else load(str(scenario), settings)
+    if resume is not None and scenario is None:
+        return scenario_of(resume)
+    return load(str(scenario), settings, needs_task=True)
 
 
 def _run(

@@ -90,10 +90,13 @@ class Classifier(Quadratic):
     def gradient(self, step: int, criterion: Any = None) -> Vector:
         from torch.nn.functional import cross_entropy
 
-        from seedbus.models.parameters.gradients import backward
+        from seedbus.models.parameters.gradients import backward, outputs
 
         self.evaluations += 3
-        return backward(self._flat, *self._drawn(step), cross_entropy, criterion)
+        inputs, labels = self._drawn(step)
+        if criterion is None:
+            return backward(self._flat, lambda: cross_entropy(self._flat.module(inputs), labels))
+        return backward(self._flat, lambda: criterion(outputs(self._flat, inputs, labels)))
 
     def outputs(self, step: int, at: Vector) -> Any:
         from seedbus.models.parameters.gradients import Outputs, through

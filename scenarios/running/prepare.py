@@ -13,6 +13,7 @@ from seedbus.agents.client.worker import Followers, build_facts, prove
 from seedbus.agents.observer import Observer
 from seedbus.algorithms.directions.warm import warm
 from seedbus.bus import Follower, Offer, Recruit
+from seedbus.models.device import placed_beside
 from seedbus.models.task import NeedsPreparation, Note, Problem
 from seedbus.scenarios.schema.plugin_use import proof, refuse_local
 from seedbus.scenarios.schema.scenario import Scenario
@@ -49,6 +50,7 @@ def prepare(scenario: Scenario, placement: Placement, note: Note) -> Prepared:
     transports.check(placement, scenario.participation.clients)
     if not placement.is_here:
         refuse_local(scenario.plugins)
+        scenario.task.check_elsewhere()
     files = scenario.check()
     problem = None
     if placement.is_here:
@@ -90,7 +92,7 @@ def bind_for_clients(scenario: Scenario, note: Note) -> Problem:
 
 def build_of(scenario: Scenario, problem: Problem) -> dict[str, str]:
     """Return the facts that decide a run's bits in this process, by name."""
-    return build_facts(prove(scenario.algorithm, problem, proof(scenario.plugins)))
+    return build_facts(prove(scenario.algorithm, problem, proof(scenario.plugins), placed_beside(problem)))
 
 
 def recruit(scenario: Scenario, problem: Problem, observer: Observer, memory: Path | None = None) -> Recruit:
@@ -120,6 +122,7 @@ def recruit(scenario: Scenario, problem: Problem, observer: Observer, memory: Pa
             memories=in_process if memory is None else ClientStateStore(memory),
             gathers=scenario.clock == "virtual",
             plugins=proof(scenario.plugins),
+            place=placed_beside(problem),
         )
         if not forges(faults):
             return honest

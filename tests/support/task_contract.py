@@ -13,16 +13,23 @@ from seedbus.models.tasks.digits import Digits
 from seedbus.models.tasks.mnist import Mnist
 from seedbus.models.tasks.null import Null
 from seedbus.models.tasks.quadratic import Quadratic
-from seedbus.models.text.task import TextTask
+from seedbus.models.tasks.torch_task import TorchTask
+from seedbus.models.text.task import PretrainedTask
 from seedbus.scenarios.conformance.task import CONTRACT as PROMISES
 from seedbus.scenarios.conformance.task import bind, losses
 
-__all__ = ["BOUND", "CONTRACT", "KINDS", "bind", "losses"]
+__all__ = ["BOUND", "CONTRACT", "KINDS", "STARTS", "bind", "losses"]
 
 KINDS: dict[str, Any] = dict(TASKS.all())
+STARTS = ("null", "blackbox-attack", "language-model", "hugging-face")
+"""Tasks that start at zero or at pretrained weights, whatever the seed."""
 BOUND = [
-    # a new task is tested without a change here; text tasks, which need weights, have tests of their own
-    *(task(**SMALLER.get(name, {})) for name, task in KINDS.items() if not issubclass(task, TextTask)),
+    # a new task is tested without a change here; those that need weights or code have tests of their own
+    *(
+        task(**SMALLER.get(name, {}))
+        for name, task in KINDS.items()
+        if not issubclass(task, PretrainedTask | TorchTask)
+    ),
     Digits(model="softmax", batch_size=7),
     Mnist(model="softmax"),
     Quadratic(dimension=5, noise=0.5),
@@ -37,8 +44,7 @@ def skip_without_packages(name: str) -> None:
 
 
 def another_seed_gives_another_initial_point(task: Any) -> None:
-    """But for tasks that start at zero or pretrained, whatever the seed."""
-    if task.name not in ("null", "blackbox-attack", "language-model"):
+    if task.name not in STARTS:
         assert bind(task, seed=2).x0().tobytes() != bind(task).x0().tobytes()
 
 

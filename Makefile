@@ -34,7 +34,7 @@ lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	cd tests && ../$(BIN)/mypy --config-file ../pyproject.toml --package seedbus
-	cd tests && ../$(BIN)/mypy --config-file ../pyproject.toml . ../benchmarks
+	cd tests && ../$(BIN)/mypy --config-file ../pyproject.toml . ../benchmarks ../examples/*.py
 
 bench: install
 	$(BIN)/python benchmarks/bench.py $(BENCH)

@@ -30,7 +30,7 @@ ORDER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("reporting",),
         ("running", "cli_errors"),
         ("study",),
-        ("stress", "operations"),
+        ("conformance", "stress", "operations"),
         ("cli",),
     ),
     "agents": ((FLOOR,), ("policies",), ("journal",), ("client",), ("server",), ("launcher",)),

@@ -1,4 +1,4 @@
-"""The command line: `seedbus run`, `server`, `client`, `check`, `list`, `schema`, `replay`, `report`,
+"""The command line: `seedbus run`, `server`, `client`, `check`, `check-plugin`, `list`, `schema`, `replay`, `report`,
 `compare`, `partition`, `stress`, `study`, `top`, `runs`, `stop`.
 
 Errors that the user can fix are one sentence on stderr and an exit code (`Exit`); a traceback is always a bug of ours.
@@ -17,6 +17,7 @@ from typing import Annotated, Any
 
 import typer
 
+from seedbus.scenarios.cli.check_plugin import check_plugin
 from seedbus.scenarios.cli.client import client
 from seedbus.scenarios.cli.compare import compare
 from seedbus.scenarios.cli.keys import keys as keys_app
@@ -77,6 +78,7 @@ def options(
     """Options of `seedbus` itself."""
 
 
+app.command("check-plugin")(check_plugin)
 app.command("compare")(compare)
 app.command("partition")(partition)
 app.command("stress")(stress)

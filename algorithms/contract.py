@@ -87,7 +87,8 @@ class Replica:
 
     Attributes:
         version: number of commits folded.
-        fields: name → vector [d]; always "x"; HiSo adds "hessian", momentum adds "momentum".
+        fields: name → vector [d]; always "x"; HiSo adds "hessian", momentum adds "momentum". Fields are float32, but
+            with `arithmetic: integer` x is int64, the sums that the algorithm's `point` makes coordinates from.
     """
 
     version: int
@@ -251,6 +252,10 @@ class Algorithm(Payloads[PlanT, ReportT, CommitT], Protocol[PlanT, ReportT, Comm
         """Return version 0: a copy of x₀, and the algorithm's own fields at their initial values."""
         ...
 
+    def point(self, replica: Replica) -> Vector:
+        """Return the coordinates of a replica's model, float32 [d]; not to be written to."""
+        ...
+
     def plan(self, round: int, version: int, seed: int) -> PlanT:
         """Server: return the plan for the cohort of a round.
 
@@ -324,6 +329,9 @@ class Algorithm(Payloads[PlanT, ReportT, CommitT], Protocol[PlanT, ReportT, Comm
             share: weight of this round's own reports, all together, when late reports are aggregated too.
             late: reports of earlier rounds to aggregate too.
             members: number of clients from which the cohort was drawn.
+
+        Raises:
+            OverflowError: the model would leave the range of its numbers.
         """
         ...
 

@@ -14,7 +14,7 @@ Scalars are in the run's format (scalar_only.precision). It is not sent, because
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -61,13 +61,13 @@ class Term:
 
     Attributes:
         seed: 64 bits that key the directions.
-        scalars: float32 [K, P], rounded to the run's format.
+        scalars: float32 [K, P], rounded to the run's format; with `arithmetic: integer` the numbers n, int32 [K, P].
         weight: their weight in the commit.
     """
 
     round: int
     seed: int
-    scalars: Scalars
+    scalars: NDArray[Any]
     weight: float = 1.0
 
 
@@ -88,6 +88,12 @@ class ScalarCommit:
         if term.round == self.round:
             return True, term.weight, self.learning_rate
         return False, 1.0, float(np.float32(self.learning_rate * term.weight))
+
+
+def rows(reports: Mapping[int, Scalars]) -> NDArray[np.float64]:
+    """Return reports as rows, float64 [clients, K·P], clients in ascending order."""
+    stacked = np.stack([reports[client] for client in sorted(reports)]).reshape(len(reports), -1)
+    return stacked.astype(np.float64)
 
 
 def pack_plan(plan: ScalarPlan) -> Packed:

@@ -86,6 +86,8 @@ def fold_tensors(fields: Mapping[str, Tensor], algorithm: Any, commits: Sequence
     from seedbus.algorithms.directions.triton_fold import fold
 
     rule = rule_of(algorithm)
+    if algorithm.grid is not None:
+        raise TypeError("arithmetic: integer has no replay on a GPU")
     if rule is None:
         raise TypeError(f"{type(algorithm).__name__} has no replay on a GPU: it gives no UpdateRule for its update")
     expected = {"x", *algorithm.companions()}

@@ -3,8 +3,8 @@
     x ← x + 2⁻ˢ · Σ_j n_j · z_j,    z = q · 2⁻¹²
 
 `gaussian`: q is a quantile of the table in `quantiles`, rounded to a multiple of 2⁻¹²: int16, |q| ≤ 17,715.
-`rademacher`: q = ±2¹². The stream of bits is that of `contract`. The mean of q is exactly 0, because the table is antisymmetric, and
-its variance differs from the float table's by less than 1e−8.
+`rademacher`: q = ±2¹². The stream of bits is that of `contract`. The mean of q is exactly 0, because the table is
+antisymmetric; its variance is 0.999979, less than the float table's by 8e−7.
 
 A vector of sums is int64 [d], in multiples of 2⁻⁽ˢ⁺¹²⁾. Addition of integers is associative and commutative, so the
 order, the grouping and partial sums of the terms n_j · q_j change no bit. Products and sums are taken modulo 2⁶⁴. That

@@ -47,8 +47,10 @@ PRECISION_BITS = 18
 MOST_UNIT_BITS = 36
 """The largest default of s: x may then reach ±2¹⁴."""
 MOST_NUMBER = 2**31 - 1
+MOST_START = 2**62
+"""What a coordinate of x₀ may hold, in multiples of 2⁻⁽ˢ⁺¹²⁾."""
 BUDGET = 2**62
-"""What all commits may add to a coordinate, and what x₀ may hold, in multiples of 2⁻⁽ˢ⁺¹²⁾."""
+"""What all commits may add to a coordinate, in the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +90,8 @@ class Grid:
 
         def convert(span: slice) -> None:
             scaled = np.rint(x[span].astype(np.float64) * 2.0 ** (self.unit_bits + FRACTION))
-            if not (np.abs(scaled) < BUDGET).all():
-                most = BUDGET * 2.0 ** -(self.unit_bits + FRACTION)
+            if not (np.abs(scaled) < MOST_START).all():
+                most = MOST_START * 2.0 ** -(self.unit_bits + FRACTION)
                 raise OverflowError(f"x₀ holds {np.abs(x).max()}, and unit_bits: {self.unit_bits} less than {most:.6g}")
             sums[span] = scaled
 

@@ -79,15 +79,15 @@ def fold_tensors(fields: Mapping[str, Tensor], algorithm: Any, commits: Sequence
 
     Raises:
         ValueError: the fields are not the algorithm's.
-        TypeError: the algorithm's update is not available as data.
+        TypeError: the algorithm's update is not available as data, or its arithmetic is integer.
         CommitGap: a commit does not follow the one before it.
         ImportError: Triton is not installed.
     """
+    if algorithm.grid is not None:
+        raise TypeError("arithmetic: integer has no replay on a GPU")
     from seedbus.algorithms.directions.triton_fold import fold
 
     rule = rule_of(algorithm)
-    if algorithm.grid is not None:
-        raise TypeError("arithmetic: integer has no replay on a GPU")
     if rule is None:
         raise TypeError(f"{type(algorithm).__name__} has no replay on a GPU: it gives no UpdateRule for its update")
     expected = {"x", *algorithm.companions()}

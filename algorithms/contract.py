@@ -33,12 +33,15 @@ class CommitGap(ValueError):
 
     Attributes:
         version: the version of the replica.
-        offered: the version of the commit.
+        offered: the version of the commit; of a sum of commits, that of its first.
     """
 
     def __init__(self, version: int, offered: int) -> None:
-        missing = version + 1
-        super().__init__(f"a replica at version {version} cannot fold commit {offered}: commit {missing} is missing")
+        if offered > version:
+            why = f"commit {offered}: commit {version + 1} is missing"
+        else:
+            why = f"a sum of commits from {offered} on: it holds some of them already"
+        super().__init__(f"a replica at version {version} cannot fold {why}")
         self.version = version
         self.offered = offered
 
@@ -371,6 +374,11 @@ class Algorithm(Payloads[PlanT, ReportT, CommitT], Protocol[PlanT, ReportT, Comm
         Raises:
             CommitGap: a version is missing.
         """
+        ...
+
+    @property
+    def most_catch_up_bytes(self) -> int | None:
+        """The most bytes that `pack_commits` takes for any number of commits; None if they grow with the number."""
         ...
 
     def evaluation_point(self, replica: Replica, newest: CommitT | None) -> Vector:

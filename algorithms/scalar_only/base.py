@@ -308,6 +308,10 @@ class ScalarOnly(BaseModel):
     def pending(self, version: int, commits: Sequence[ScalarCommit]) -> Sequence[ScalarCommit]:
         return commits_after(version, commits)
 
+    @property
+    def most_catch_up_bytes(self) -> int | None:
+        return None
+
     def evaluation_point(self, replica: Replica, newest: ScalarCommit | None) -> Vector:
         return self.point(replica)
 
@@ -349,9 +353,7 @@ class ScalarOnly(BaseModel):
     @property
     def grid(self) -> Grid | None:
         """The whole numbers of `arithmetic: integer`; None: float."""
-        if self.arithmetic == "float":
-            return None
-        return Grid(exact.default_unit_bits(self.learning_rate) if self.unit_bits is None else self.unit_bits)
+        return None if self.arithmetic == "float" else exact.grid_of(self.learning_rate, self.unit_bits)
 
     def coordinates(self, x: Any) -> Vector:
         """Return the coordinates that a replica's x, or a span of it, stands for; not to be written to."""

@@ -105,6 +105,11 @@ class Grid:
         return x
 
 
+def grid_of(learning_rate: Any, unit_bits: int | None) -> Grid:
+    """Return the whole numbers for a learning rate, or schedule of it; unit_bits: s, or None for its default."""
+    return Grid(default_unit_bits(learning_rate) if unit_bits is None else unit_bits)
+
+
 def default_unit_bits(learning_rate: Any) -> int:
     """Return s for a learning rate, or the largest of a schedule."""
     _, exponent = math.frexp(max(values(learning_rate)))

@@ -99,12 +99,16 @@ def least_memory(scenario: Scenario, clients: int) -> int:
         clients: number of clients in this process.
     """
     dimension, participation = scenario.task.dimension, scenario.participation
-    fields = scenario.algorithm.replica(np.zeros(1, np.float32)).fields.values()
-    coordinate = sum(field.itemsize for field in fields)
     asked = (participation.cohort or participation.clients) * scenario.stop.rounds
     replicas = max(1, min(clients, asked)) if scenario.verify else 1
     frozen = max(0, scenario.task.pretrained_size() - dimension)
-    return dimension * coordinate * replicas + 2 * frozen + CLIENT_BYTES * (clients + participation.clients)
+    return replica_bytes(scenario) * replicas + 2 * frozen + CLIENT_BYTES * (clients + participation.clients)
+
+
+def replica_bytes(scenario: Scenario) -> int:
+    """Return the bytes of a replica, or of a snapshot, which holds its fields."""
+    fields = scenario.algorithm.replica(np.zeros(1, np.float32)).fields.values()
+    return scenario.task.dimension * sum(field.itemsize for field in fields)
 
 
 def installed_memory() -> int:

@@ -61,8 +61,9 @@ def spoiled(algorithm: Any, report: Any, value: float) -> Any:
 
 
 def of_shape(report: Any, values: Any) -> Any:
-    is_scalars = isinstance(report, np.ndarray)
-    return values if is_scalars else dataclasses.replace(report, vectors=values)
+    if isinstance(report, np.ndarray):
+        return values
+    return dataclasses.replace(report, **{"scalars" if hasattr(report, "scalars") else "vectors": values})
 
 
 # description and fields
@@ -71,7 +72,9 @@ def of_shape(report: Any, values: Any) -> Any:
 def test_every_algorithm_of_the_papers_is_discovered() -> None:
     averaging = {"fedavg", "fedavgm", "fedprox", "fedacg", "feddyn", "fedcm", "feddc", "scaffold"}
     adaptive = {"fedadam", "fedyogi", "fedadagrad"}
-    assert {"decomfl", "hiso", "mezo", "fedzo", "dzopa", "zone-s"} | averaging | adaptive <= set(ALGORITHMS.all())
+    assert {"decomfl", "hiso", "mezo", "fedkseed", "fedzo", "dzopa", "zone-s"} | averaging | adaptive <= set(
+        ALGORITHMS.all()
+    )
     assert set(CONFIGURATIONS) <= set(ALGORITHMS.all())
 
 
@@ -276,11 +279,14 @@ def test_scalars_are_rounded_to_the_wire_format_everywhere(run: Rehearsal) -> No
         assert [bits(report.vectors) for report in received] == [bits(report.vectors) for report in sent]
         return
     form = FORMATS[run.algorithm.precision]
-    sent = [report for reports in run.reports for report in reports.values()]
-    committed = [term.scalars for commit in run.commits for term in commit.terms]
+    sent = [run.algorithm.values(report) for reports in run.reports for report in reports.values()]
     if run.algorithm.arithmetic == "integer":
-        assert {numbers.dtype for numbers in committed} == {np.dtype(np.int32)}
         committed = []
+        for commit in run.commits:
+            numbers = [commit.numbers] if hasattr(commit, "numbers") else [term.scalars for term in commit.terms]
+            assert {each.dtype.kind for each in numbers} == {"i"}
+    else:
+        committed = [term.scalars for commit in run.commits for term in commit.terms]
     for scalars in sent + committed:
         assert bits(form.widen(form.narrow(scalars))) == bits(scalars)
 

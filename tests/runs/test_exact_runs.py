@@ -100,7 +100,9 @@ def test_sums_that_may_overflow_end_the_run_in_a_sentence(tmp_path: Path, monkey
 
 def test_the_least_memory_counts_eight_bytes_a_coordinate() -> None:
     def of(algorithm: dict[str, Any], dimension: int) -> int:
-        return least_memory(scenario(algorithm=algorithm, task={"name": "null", "dimension": dimension}), 3)
+        return least_memory(
+            scenario(algorithm=algorithm, task={"name": "null", "dimension": dimension}, verify=False), 3
+        )
 
     for algorithm, width in ((INTEGER, 8), (FLOAT, 4)):
         assert of(algorithm, 10**6) - of(algorithm, 10**5) == width * 9 * 10**5

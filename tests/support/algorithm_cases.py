@@ -70,6 +70,10 @@ CONFIGURATIONS: dict[str, dict[str, dict[str, Any]]] = {
         "clipped-float16": {"aggregation": "clipped", "precision": "float16"},
         "bfloat16": {"precision": "bfloat16", "local_steps": 2, "perturbations": 3},
     },
+    "fedkseed": {
+        "crowded": {"pool": 7, "local_steps": 3, "perturbations": {0: 4, 3: 2}, "learning_rate": 0.5},
+        "rademacher": {"pool": 300, "directions": "rademacher", "perturbations": 40, "precision": "bfloat16"},
+    },
     "mezo": {"several": {"perturbations": 3}, "integer": {"arithmetic": "integer", "perturbations": 2}},
     "fedavg": {
         "one-step": {"local_steps": 1},

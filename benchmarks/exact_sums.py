@@ -92,7 +92,8 @@ def sizes(algorithm: Any, commits: list[Any], lags: Iterable[int]) -> list[int]:
 def catch_up(rounds: int) -> None:
     """Print bytes against lag, what a snapshot has, and where one takes fewer."""
     lags = [lag for lag in LAGS if lag <= rounds]
-    kinds = {"DeComFL, float32": {"name": "decomfl"}, "DeComFL, integer": {"name": "decomfl", "arithmetic": "integer"}}
+    kinds: dict[str, dict[str, Any]] = {"DeComFL, float32": {"name": "decomfl"}}
+    kinds["DeComFL, integer"] = {"name": "decomfl", "arithmetic": "integer"}
     for pool in POOLS:
         kinds[f"FedKSeed, S {pool:,}"] = {"name": "fedkseed", "pool": pool}
     table = {name: sizes(*commits_of(algorithm, rounds), lags) for name, algorithm in kinds.items()}

@@ -76,7 +76,7 @@ def test_any_order_any_grouping_and_any_partial_sums_give_the_same_bits(
 @each_kind
 def test_the_direction_that_is_measured_along_is_the_one_that_is_added(kind: Kind) -> None:
     """z = q · 2⁻¹², to the last bit, in both backends."""
-    where = {"seed": 5 << 40 | 3, "step": 2, "perturbation": 9, "start": 256}
+    where: dict[str, Any] = {"seed": 5 << 40 | 3, "step": 2, "perturbation": 9, "start": 256}
     term = np.array([(3, 5 << 8, 2, 9, 1)], TERM)
     for of in (exact_compiled, exact_reference):
         source, z, moved = of(kind), np.empty(1_003, np.float32), np.empty(1_003, np.float32)

@@ -103,7 +103,7 @@ def test_the_model_is_that_of_the_equation(kind: Any) -> None:
     run = rehearse(integers(directions=kind), ROUNDS)
     source, expected = exact_reference(kind), x0().astype(np.float64)
     for plan, reports in zip(run.plans, run.reports, strict=True):
-        mean = np.mean([reports[client] for client in sorted(reports)], axis=0, dtype=np.float64)
+        mean: Any = np.mean([reports[client] for client in sorted(reports)], axis=0, dtype=np.float64)
         for p, scalar_ in enumerate(mean[0]):
             z = np.empty(DIMENSION, np.float32)
             source.fill(z, seed=plan.seed, step=0, perturbation=p)

@@ -5,6 +5,7 @@ AgentError
 ├── JournalDamaged   a journal whose records do not verify; states how many rounds do
 ├── Forgotten        a client is to repeat work from a memory that is not kept any more
 ├── JoinRefused      the server refused this process
+├── StopRequested    the run was asked to stop after the round in progress, and has
 └── Unfinishable     the next commit cannot be made
     └── TooFew       because the clients of a quorum are never available together
 """
@@ -84,6 +85,10 @@ class JoinRefused(AgentError):
 
     def __str__(self) -> str:
         return f"the server refused to let this process join ({self.reason}): {self.detail}"
+
+
+class StopRequested(AgentError):
+    """The run was asked to stop after the round in progress, and has; every closed round is kept."""
 
 
 class Unfinishable(AgentError):

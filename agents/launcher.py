@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from collections import Counter
@@ -18,6 +19,7 @@ from seedbus.agents.errors import JournalDamaged, RunFolderError, Unfinishable
 from seedbus.agents.journal.file import FILE
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.messages import AnyAlgorithm, tally
+from seedbus.agents.monitor import Monitor
 from seedbus.agents.observer import Observer
 from seedbus.agents.policies.participation import Participation
 from seedbus.agents.policies.snapshot_budget import Lag
@@ -26,6 +28,7 @@ from seedbus.agents.server.follower_positions import FollowerPositions
 from seedbus.agents.server.outages import Outage, Outages
 from seedbus.agents.server.server import Server
 from seedbus.agents.server.stopping import Cadence, Stop
+from seedbus.agents.stop_request import StopRequest
 from seedbus.algorithms.contract import Vector
 from seedbus.algorithms.directions import reference, selftest, set_threads
 from seedbus.bus import (
@@ -117,7 +120,13 @@ class Outcome:
 
 
 def run(
-    setup: Setup, folder: Path, journal: Journal, observer: Observer, connect: Callable[[bytes], Transport]
+    setup: Setup,
+    folder: Path,
+    journal: Journal,
+    observer: Observer,
+    connect: Callable[[bytes], Transport],
+    stop: StopRequest,
+    monitor: Monitor | None = None,
 ) -> Outcome:
     """Execute a run from its beginning, or from the last durable round of its journal.
 
@@ -129,8 +138,11 @@ def run(
         journal: its journal, open for writing.
         observer: is called with what happens.
         connect: makes the transport to its followers, from the run's identifier.
+        stop: asks the run to stop after the round in progress.
+        monitor: takes readings of the server; None: nobody does.
 
     Raises:
+        StopRequested: it was asked to stop, and has.
         Unfinishable: the next commit cannot be made.
         RunFolderError: the folder cannot be written, or belongs to another build or x₀.
         KeyboardInterrupt: on Ctrl-C.
@@ -139,9 +151,9 @@ def run(
     if ended is not None:
         return _outcome(ended, folder / FILE)
     set_threads(os.cpu_count() or 1)  # for replay only; it changes no bit
-    server_run = _ServerRun(setup, folder, journal, observer, connect)
+    server_run = _ServerRun(setup, folder, journal, observer, connect, stop)
     try:
-        reason = server_run.clock.run(server_run.work())
+        reason = server_run.clock.run(server_run.work(monitor))
     except (Deadlock, EndOfTime) as error:
         server_run.tidy()
         raise Unfinishable(server_run.why_stuck(error)) from None
@@ -192,7 +204,13 @@ class _ServerRun:
     """A run's server, with its clock, ledger, bus and transport."""
 
     def __init__(
-        self, setup: Setup, folder: Path, journal: Journal, observer: Observer, connect: Callable[[bytes], Transport]
+        self,
+        setup: Setup,
+        folder: Path,
+        journal: Journal,
+        observer: Observer,
+        connect: Callable[[bytes], Transport],
+        stop: StopRequest,
     ) -> None:
         # with the reference backend: all have the same self-test, and this one need not be compiled
         facts, own_selftest = journal.facts(), selftest(reference)
@@ -240,12 +258,12 @@ class _ServerRun:
             report_limit=setup.report_limit,
             on_answer=positions.answered,
         )
-        self.server = Server(self.bus, self.coordinator, positions, self.availability, outages, journal, observer)
+        self.server = Server(self.bus, self.coordinator, positions, self.availability, outages, journal, observer, stop)
         # its own connection: the journal's may be in use on the journal's thread
         self.archive = Journal.open(folder, for_writing=False)
         self.archive.facts()  # the files are opened now, not when a client needs them
 
-    async def work(self) -> str:
+    async def work(self, monitor: Monitor | None) -> str:
         """Execute the run; returns why it ended."""
         try:
             checkpoint = self.journal.checkpoint()
@@ -253,9 +271,14 @@ class _ServerRun:
                 self.ledger.restore(0, b"")
             else:
                 self.server.restore(checkpoint, history(self.setup.algorithm, self.journal))
-            self.transport.start(self.server.registration(self.setup.scenario, self.setup.processes))
+            registration = self.server.registration(self.setup.scenario, self.setup.processes)
+            if monitor is not None:
+                monitor.attach(asyncio.get_running_loop(), self.server.instruments().read)
+            self.transport.start(registration)
             return await self.server.run()
         finally:
+            if monitor is not None:
+                monitor.detach()
             await self.transport.close()
 
     def finish(self, reason: str) -> Outcome:

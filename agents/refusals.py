@@ -102,17 +102,25 @@ class Refusals:
     Attributes:
         clients: (client or host, reason) → count.
         peers: (address, reason) → count, of strangers.
+        reasons: reason → count, of all of them.
     """
 
     def __init__(self) -> None:
         self.clients: Counter[tuple[int, str]] = Counter()
         self.peers: Counter[tuple[str, str]] = Counter()
+        self.reasons: Counter[str] = Counter()
+
+    def of_client(self, client: int, reason: str) -> None:
+        """Count a refusal of a client or host."""
+        self.clients[client, reason] += 1
+        self.reasons[reason] += 1
 
     def of_peer(self, peer: str, reason: str) -> bool:
         """Count a refusal of a stranger. Returns whether observers are to be told of it."""
         is_counted_alone = (peer, reason) in self.peers or len(self.peers) < MAX_PEERS
         sender = peer if is_counted_alone else "others"
         self.peers[sender, reason] += 1
+        self.reasons[reason] += 1
         return self.peers[sender, reason] <= MAX_NOTED
 
     def by_reason(self) -> dict[str, dict[str, int]]:
@@ -130,6 +138,7 @@ class Refusals:
     def unpack(self, packed: list[list[Any]]) -> None:
         """Go on from what `pack` returned."""
         for sender, reason, count in packed:
+            self.reasons[reason] += count
             if isinstance(sender, int):
                 self.clients[sender, reason] = count
             else:

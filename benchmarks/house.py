@@ -29,14 +29,15 @@ ORDER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("run_folder",),
         ("reporting",),
         ("running", "cli_errors"),
-        ("stress",),
+        ("study",),
+        ("stress", "operations"),
         ("cli",),
     ),
     "agents": ((FLOOR,), ("policies",), ("journal",), ("client",), ("server",), ("launcher",)),
     "bus": ((FLOOR,), ("zeromq",)),
     "bus/zeromq": ((FLOOR,), ("server", "worker")),
     "algorithms": ((FLOOR,), ("aggregation", "directions"), ("scalar_only", "dense")),
-    "models": ((FLOOR,), ("data",), ("parameters", "partitions"), ("images", "text"), ("tasks",)),
+    "models": ((FLOOR,), ("data",), ("parameters", "partitions"), ("images", "text"), ("tables",), ("tasks",)),
 }
 """For each room with sub-rooms, the levels of its content (sub-rooms and single files), from the lowest up.
 

@@ -132,6 +132,11 @@ class Bus:
         self.transport.deliver(client, frame, answered)
         self._record_bytes(SERVER, client, len(frame) + self.transport.framing_bytes(len(frame)))
 
+    @property
+    def queues(self) -> dict[str, int]:
+        """Number of messages in flight, and of answers that followers owe or that are not due yet."""
+        return {"in_flight": len(self._in_flight), "answers": len(self.answers)}
+
     def sent_bytes(self, kind: Kind) -> int:
         """Return the bytes of one kind sent to or by clients so far, without digests for verification."""
         totals = self.ledger.totals

@@ -258,6 +258,11 @@ def wall_seconds() -> float:
     return time.perf_counter()
 
 
+def calendar_seconds() -> float:
+    """Return the seconds since 1970, to be compared with dates of files and of logs; no result depends on it."""
+    return time.time()
+
+
 def cpu_seconds() -> float:
     """Return the CPU time of this process in seconds, for reporting."""
     return time.process_time()

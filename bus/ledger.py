@@ -200,6 +200,23 @@ def read_ledger(folder: Path) -> Columns:
     return {name: np.concatenate([part[name] for part in parts] or [np.empty(0, np.int64)]) for name in COLUMNS}
 
 
+def newest_rows(folder: Path, rows: bytes) -> Columns:
+    """Return the rows of a ledger's last segment, and those that no segment contains yet, as `read_ledger` does.
+
+    Args:
+        folder: the ledger's.
+        rows: what `take_new` returned since the last segment, concatenated.
+
+    Raises:
+        LedgerDamaged: the segment cannot be read.
+    """
+    number = len(list(folder.glob("*.parquet")))
+    new = array("q")
+    new.frombytes(rows[: len(rows) - len(rows) % (8 * len(COLUMNS))])
+    parts = [*([_read(_path(folder, number - 1))] if number else []), _columns(new)]
+    return {name: np.concatenate([part[name] for part in parts]) for name in COLUMNS}
+
+
 def is_canonical(columns: Columns) -> NDArray[np.bool_]:
     """Return a mask [rows] of the messages that the scenario determines.
 

@@ -35,6 +35,9 @@ class Mailbox:
         else:
             self._dispatch(self._handler, reader)
 
+    def __len__(self) -> int:
+        return len(self._messages)
+
     async def get(self) -> Any:
         """Return the next message; wait if there is none."""
         while not self._messages:

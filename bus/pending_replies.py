@@ -85,6 +85,9 @@ class PendingReplies:
                 self._clock.release()
                 self._all_here = None
 
+    def __len__(self) -> int:
+        return len(self._unsent)
+
     @property
     def awaited(self) -> list[int]:
         """Addresses of the followers for which simulated time stands still, in ascending order."""

@@ -5,8 +5,10 @@ Doors: `data`, `errors`, `partition`, `partitions`, `streams`, `task`, `text`.
 
 from seedbus.models.errors import DataError
 from seedbus.models.partition import Partition
+from seedbus.models.partitions.by_column import ByColumn
 from seedbus.models.partitions.dirichlet import Dirichlet
 from seedbus.models.partitions.file import File
+from seedbus.models.partitions.flwr import Flwr
 from seedbus.models.partitions.iid import Iid
 from seedbus.models.partitions.natural import Natural
 from seedbus.models.partitions.pathological import Pathological
@@ -16,10 +18,12 @@ from seedbus.models.task import SPLITS, ClientLoss, Problem, Task
 
 __all__ = [
     "SPLITS",
+    "ByColumn",
     "ClientLoss",
     "DataError",
     "Dirichlet",
     "File",
+    "Flwr",
     "Iid",
     "Natural",
     "Partition",

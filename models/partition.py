@@ -3,15 +3,16 @@
 A kind is a file of `models/partitions`: a frozen pydantic model whose fields are those of a scenario's `partition:`,
 and whose `kind` selects it there. The invariant: no sample goes to two clients, every client has at least one, and the
 division depends only on the samples, the number of clients and the seed. No sample is dropped to make sizes equal, so
-equal sizes may differ by one. (Only `natural` and `file` leave samples out: those of nobody who is a client.)
+equal sizes may differ by one. (Only `natural`, `by-column` and `file` leave samples out, those of nobody who is a
+client, and some partitioners of `flwr`.)
 """
 
 from __future__ import annotations
 
 import hashlib
 from abc import abstractmethod
-from collections.abc import Sequence
-from typing import ClassVar, Literal, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,11 +31,14 @@ class Divisible(NamedTuple):
         labels: the class of each sample, [n].
         rows: the sample at each row of the data set, an index below n, int64 [rows]; −1: a row that is held out.
         owners: the owner of each sample, [n]; None: samples have no owners.
+        column: returns the values of a column by its name, float64 or object (texts) [n]; None: samples have no
+            columns. Raises `DataError` if there is no such column.
     """
 
     labels: NDArray[np.integer]
     rows: Indices
     owners: NDArray[np.integer] | None = None
+    column: Callable[[str], NDArray[Any]] | None = None
 
 
 class Division(NamedTuple):
@@ -43,23 +47,32 @@ class Division(NamedTuple):
     Attributes:
         labels: the class of each sample, [n].
         parts: for each client the sorted indices of its samples.
+        names: the names of classes 0, 1, …; empty: they have none but their numbers.
     """
 
     labels: NDArray[np.integer]
     parts: list[Indices]
+    names: Sequence[str] = ()
 
 
 class Partition(BaseModel, frozen=True, extra="forbid"):
     """The schema of `partition:`; a subclass narrows `kind` to one literal and adds its own fields."""
 
-    by: ClassVar[Literal["labels", "rows", "owners"]] = "labels"
+    by: ClassVar[Literal["labels", "rows", "owners", "column"]] = "labels"
     """The attribute of `Divisible` that it divides by."""
+    is_proven: ClassVar[bool] = False
+    """Whether processes prove their divisions to be the same, because more than samples and seed decides them."""
 
     kind: str = Field(description="which division it is")
 
     @abstractmethod
-    def split(self, column: NDArray[np.integer], clients: int, seed: int) -> list[Indices]:
-        """Return for each client the sorted indices of its samples, from the attribute `by`. Raises `DataError`."""
+    def split(self, column: NDArray[Any], clients: int, seed: int) -> list[Indices]:
+        """Return for each client the sorted indices of its samples, from `values_of` them. Raises `DataError`."""
+
+    def values_of(self, samples: Divisible) -> NDArray[Any] | None:
+        """Return what it divides samples by, [n] (`rows`: see `Divisible`); None if they do not have it."""
+        values: NDArray[Any] | None = getattr(samples, self.by)
+        return values
 
     def file_digest(self, clients: int) -> str:
         """Return the digest of the file that the partition reads, or "" if it reads none.
@@ -88,21 +101,22 @@ def divide(partition: Partition, samples: Divisible, clients: int, seed: int) ->
     Raises:
         DataError: the samples cannot be divided so.
     """
-    column: NDArray[np.integer] | None = getattr(samples, partition.by)
-    if column is None:
-        raise DataError(f"partition {partition.kind}", "samples that are nobody's", f"kind: {without_owners()}")
-    return partition.split(column, clients, seed)
+    values = partition.values_of(samples)
+    if values is None:
+        found = "samples that are nobody's" if partition.by == "owners" else "samples without columns"
+        raise DataError(f"partition {partition.kind}", found, f"kind: {for_any_samples()}")
+    return partition.split(values, clients, seed)
 
 
-def without_owners() -> str:
-    """Return the kinds that divide samples of nobody, as words of a sentence."""
-    kinds = [kind for kind, each in PARTITIONS.all().items() if each.by != "owners"]
+def for_any_samples() -> str:
+    """Return the kinds that need neither owners nor columns, as words of a sentence."""
+    kinds = [kind for kind, each in PARTITIONS.all().items() if each.by in ("labels", "rows")]
     return f"{', '.join(kinds[:-1])} or {kinds[-1]}"
 
 
 def division_identity(partition: Partition, parts: Sequence[Indices]) -> bytes:
-    """Return a digest of a division that a file decides; empty if samples and seed alone decide it."""
-    return digest(parts) if partition.by == "rows" else b""
+    """Return a digest of a division that must be proven; empty if samples and seed alone decide it."""
+    return digest(parts) if partition.is_proven else b""
 
 
 def digest(parts: Sequence[Indices]) -> bytes:

@@ -92,7 +92,9 @@ class Task(BaseModel, frozen=True, extra="forbid"):
     has_outputs: ClassVar[bool] = False
     """Whether it has a classifier, for methods that use its outputs."""
     has_owners: ClassVar[bool] = False
-    """Whether its samples have owners, so that `partition: natural` can divide them."""
+    """Whether its samples may have owners, so that `partition: natural` can divide them."""
+    has_columns: ClassVar[bool] = False
+    """Whether its samples have columns with names, so that `partition: by-column` can divide them."""
 
     name: str = Field(description="which task is trained")
 

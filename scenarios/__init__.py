@@ -1,4 +1,4 @@
-"""Scenario files, faults, runs, reports and the command line.
+"""Scenario files, faults, runs, studies, reports and the command line.
 
-Doors: `cli`, `reporting`, `running`, `schema`.
+Doors: `cli`, `reporting`, `running`, `schema`, `study`.
 """

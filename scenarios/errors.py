@@ -21,6 +21,7 @@ class Exit(IntEnum):
     PEER = 7
     MISSED = 8
     LIMITS = 9
+    INCOMPLETE = 10
     INTERRUPTED = 130
 
 

@@ -9,6 +9,7 @@
     results.expectations                        # what the scenario expects, and what was found
     seedbus.replay(results.folder, round=20)    # the model as it stood, bit for bit
     print(seedbus.compare(["runs/a-1", "runs/b-1"]))    # runs side by side
+    seedbus.study("dropout.yaml", jobs=4).table         # many settings and seeds: a data frame with a row for each
 
 Importing this loads nothing: no torch, no scenario. A name is imported when it is first used.
 """
@@ -32,19 +33,34 @@ if TYPE_CHECKING:
     from seedbus.scenarios.running.run import run
     from seedbus.scenarios.schema.loading import load
     from seedbus.scenarios.schema.scenario import Scenario
+    from seedbus.scenarios.study.results import StudyResults
+    from seedbus.scenarios.study.study import study
 
 _HOMES = {
     "Comparison": "reporting.compare",
     "Replayed": "running.replay",
     "Results": "reporting.results",
     "Scenario": "schema.scenario",
+    "StudyResults": "study.results",
     "compare": "reporting.compare",
     "load": "schema.loading",
     "replay": "running.replay",
     "run": "running.run",
+    "study": "study.study",
 }
 
-__all__ = ["Comparison", "Replayed", "Results", "Scenario", "compare", "load", "replay", "run"]
+__all__ = [
+    "Comparison",
+    "Replayed",
+    "Results",
+    "Scenario",
+    "StudyResults",
+    "compare",
+    "load",
+    "replay",
+    "run",
+    "study",
+]
 
 
 def __getattr__(name: str) -> Any:

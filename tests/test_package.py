@@ -14,7 +14,8 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 SOURCES = [
     path for room in ("agents", "algorithms", "bus", "models", "scenarios") for path in (ROOT / room).rglob("*.py")
 ]
-DISTRIBUTIONS = {"yaml": "pyyaml", "zmq": "pyzmq"}
+DISTRIBUTIONS = {"PIL": "pillow", "flwr_datasets": "flwr-datasets", "yaml": "pyyaml", "zmq": "pyzmq"}
+EXTRAS = {"flwr", "gpu", "hub", "images"}
 BROUGHT_BY = {
     "huggingface_hub": "transformers",
     "llvmlite": "numba",
@@ -37,15 +38,14 @@ def required(requirements: list[str]) -> set[str]:
 
 def test_every_package_that_the_code_imports_is_required_by_the_package_or_by_an_extra_for_users() -> None:
     imported = {module.partition(".")[0] for path in SOURCES for module in modules(path)}
-    foreign = imported - sys.stdlib_module_names - {"seedbus"}
-    extras = PROJECT["optional-dependencies"]
-    offered = required(PROJECT["dependencies"] + extras["gpu"] + extras["hub"])
-    assert {BROUGHT_BY.get(name, DISTRIBUTIONS.get(name, name)) for name in foreign} <= offered
-    assert required(extras["hub"]) - {"pillow"} <= foreign  # datasets decodes images with pillow
-    assert required(extras["gpu"]) <= foreign
+    foreign = {DISTRIBUTIONS.get(name, name) for name in imported - sys.stdlib_module_names - {"seedbus"}}
+    extras = [PROJECT["optional-dependencies"][name] for name in EXTRAS]
+    offered = required(sum(extras, PROJECT["dependencies"]))
+    assert {BROUGHT_BY.get(name, name) for name in foreign} <= offered
+    assert all(required(extra) <= foreign for extra in extras)
 
 
 def test_every_extra_that_is_spoken_of_is_there() -> None:
     pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *SOURCES]
     named = {name for page in pages for name in re.findall(r"seedbus\[(\w+)\]", page.read_text(encoding="utf-8"))}
-    assert named == {"gpu", "hub"} <= PROJECT["optional-dependencies"].keys()
+    assert named == EXTRAS <= PROJECT["optional-dependencies"].keys()

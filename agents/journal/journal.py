@@ -41,7 +41,7 @@ from seedbus.agents.journal.file import (
 )
 from seedbus.agents.journal.head import HEAD, Head, HeadWriter, read_head
 from seedbus.agents.journal.reader import KEPT_EVERY, MEMBERS, JournalReader, checkpoint_digest, link
-from seedbus.agents.journal.records import JournalEnd, LastRound, MemberPosition, StoredRound
+from seedbus.agents.journal.records import Glance, JournalEnd, LastRound, MemberPosition, StoredRound
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,6 +294,12 @@ class Journal:
             partial_downloads=partial_downloads,
             snapshot=self._reader.snapshot(),
         )
+
+    def glance(self) -> Glance:
+        """Return what the journal holds now, unverified but for its head. Raises `JournalDamaged`."""
+        with self._plain_errors():
+            self._refuse_lost()
+            return self._reader.glance()
 
     def metrics(self) -> list[dict[str, Any]]:
         """Return all lines of metrics, oldest first. Raises `JournalDamaged`."""

@@ -13,7 +13,7 @@ import msgpack
 from seedbus.agents.errors import JournalDamaged
 from seedbus.agents.journal.digests import TableDigests, digest
 from seedbus.agents.journal.file import LONGEST
-from seedbus.agents.journal.records import JournalEnd, StoredRound
+from seedbus.agents.journal.records import Glance, JournalEnd, MemberPosition, StoredRound
 
 KEPT_EVERY = 50
 """Dense commits, each a whole model, are kept of every version that this divides; the newest is kept too."""
@@ -77,6 +77,22 @@ class JournalReader:
         for table in MEMBERS:
             tables = tables.moved(table, {}, self.members(table))
         return JournalEnd(chain, tables.grown(metrics=self.metrics(), rows=self.rows()))
+
+    def glance(self) -> Glance:
+        """Return what the tables hold at one moment, even while another process writes them."""
+        self._database.execute("BEGIN")
+        try:
+            (version,) = self.select("version FROM rounds ORDER BY round DESC LIMIT 1").fetchone() or (0,)
+            (state,) = self.select("state FROM checkpoint").fetchone() or (None,)
+            return Glance(
+                self.length(),
+                version,
+                {client: MemberPosition.unpack(number) for client, number in self.members("known")},
+                b"".join(self.rows()),
+                None if state is None else msgpack.unpackb(state, strict_map_key=False),
+            )
+        finally:
+            self._database.execute("ROLLBACK")
 
     def length(self) -> int:
         """Return the number of rounds, provided that none is missing between two others."""

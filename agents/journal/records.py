@@ -67,6 +67,24 @@ class MemberPosition(NamedTuple):
         return MemberPosition(max(stored, ~stored), stored >= 0)
 
 
+class Glance(NamedTuple):
+    """What a journal holds at one moment, unverified; enough to show how a run goes.
+
+    Attributes:
+        rounds: number of closed rounds.
+        version: the newest version.
+        positions: the newest position of each client that ever joined.
+        rows: the rows of the ledger that are in none of its files yet, packed.
+        state: the checkpoint's; None before the first round is closed.
+    """
+
+    rounds: int
+    version: int
+    positions: dict[int, MemberPosition]
+    rows: bytes
+    state: list[Any] | None
+
+
 class JournalEnd(NamedTuple):
     """What the next round is appended to.
 

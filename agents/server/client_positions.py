@@ -55,6 +55,11 @@ class ClientPositions:
         """Return the lowest version of a member; `default` if there are no members."""
         return self._lowest.get(default)
 
+    @property
+    def by_version(self) -> Mapping[int, int]:
+        """Version → number of members at it."""
+        return self._lowest.counts
+
     def take_moved(self) -> list[tuple[int, MemberPosition]]:
         """Return the clients that joined, moved or left since the last call, ascending."""
         moved = [(each, MemberPosition(self.versions[each], each in self.members)) for each in sorted(self._moved)]

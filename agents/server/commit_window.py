@@ -116,6 +116,11 @@ class LowestVersion:
         if not self._counts[version]:
             del self._counts[version]
 
+    @property
+    def counts(self) -> dict[int, int]:
+        """Version → how often it is in the multiset."""
+        return dict(self._counts)
+
     def get(self, default: int) -> int:
         """Return the lowest version; `default` if there are none."""
         while self._heap and self._heap[0] not in self._counts:

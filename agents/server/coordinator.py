@@ -193,6 +193,11 @@ class Coordinator:
         return len(self._positions.members)
 
     @property
+    def replicas(self) -> Mapping[int, int]:
+        """Version → number of members that the server believes to be at it."""
+        return self._positions.by_version
+
+    @property
     def has_members(self) -> bool:
         """True when there are enough members for a commit."""
         return self.members >= self.participation.quorum
@@ -226,7 +231,7 @@ class Coordinator:
 
     def refused(self, client: int, reason: str, detail: str, round: int | None = None) -> Refusal:
         """Count a refusal. A bad answer is an answer: neither the round nor a measurement waits for another."""
-        self.refusals.clients[client, reason] += 1
+        self.refusals.of_client(client, reason)
         if client == EVALUATOR and reason != "not-fetched":  # which is about a snapshot
             self.progress.answered()
         answered = self._rounds.get(round)
@@ -249,6 +254,10 @@ class Coordinator:
     def deadline_ns(self) -> int | None:
         """How long the open round may take; None: until its cohort has answered."""
         return self._rounds.deadline_ns
+
+    @property
+    def is_round_open(self) -> bool:
+        return self._rounds.current is not None
 
     @property
     def is_round_over(self) -> bool:

@@ -5,21 +5,26 @@ Recovery depends on the order in which a round ends: aggregate → journal (dura
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from seedbus.agents import messages
 from seedbus.agents.availability import Availability
 from seedbus.agents.client.worker import build_facts
+from seedbus.agents.errors import StopRequested
 from seedbus.agents.journal.journal import Checkpoint, Entry, Journal
 from seedbus.agents.observer import Observer
 from seedbus.agents.round_record import ClosedRound
 from seedbus.agents.server.arrivals import Arrivals
 from seedbus.agents.server.coordinator import Coordinator
 from seedbus.agents.server.follower_positions import FollowerPositions
+from seedbus.agents.server.instruments import Instruments
 from seedbus.agents.server.outages import Outages, Phase
 from seedbus.agents.server.registration import Registration
+from seedbus.agents.stop_request import StopRequest
 from seedbus.algorithms.contract import BadPayload
 from seedbus.bus import EVALUATOR, SERVER, Bus, Envelope, Kind, MalformedEnvelope
 from seedbus.bus.envelope import DOWN, UP
@@ -58,6 +63,7 @@ class Server:
         outages: Outages,
         journal: Journal,
         observer: Observer,
+        stop: StopRequest,
     ) -> None:
         self.bus = bus
         self.coordinator = coordinator
@@ -66,10 +72,12 @@ class Server:
         self._positions = positions
         self._availability = availability
         self._outages = outages
+        self._stop = stop
         self._arrivals = Arrivals(bus, coordinator, availability, observer, self._until, self._until_time)
         self._mailbox = bus.open(SERVER, "the server")
         self.unsaved_metrics: list[dict[str, Any]] = []
         self._unpublished: ClosedRound | None = None
+        self._instruments: Instruments | None = None
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="journal")
 
     def registration(self, scenario: bytes, processes: int) -> Registration:
@@ -90,6 +98,11 @@ class Server:
             on_change=self._came,
         )
         return self._registration
+
+    def instruments(self) -> Instruments:
+        """Return the server's instruments, which are kept from now on; to be called after `registration`."""
+        self._instruments = Instruments(self.bus, self._mailbox, self.coordinator, self._registration)
+        return self._instruments
 
     def restore(self, checkpoint: Checkpoint, log: Iterable[Any]) -> None:
         """Continue from a checkpoint; to be called before `run`.
@@ -118,17 +131,33 @@ class Server:
 
         Only then are the client processes told that the run is over. A run that is interrupted or fails may be resumed,
         so its clients keep calling.
+
+        Raises:
+            StopRequested: it was asked to stop; no round is open, and all closed ones are durable.
         """
+        loop = asyncio.get_running_loop()
+        self._stop.wakes(lambda: self._wake(loop))
         try:
             await self._assemble()
             while (reason := self.coordinator.finished()) is None:
+                self._stop_if_asked()
                 await self._round()
             await self._until(lambda: self.coordinator.progress.awaited == 0)
             for host in self._registration.hosts:
                 self.bus.transport.post(host, self.bus.record(messages.bye(host)))
             return reason
         finally:
+            self._stop.wakes(lambda: None)
             self._disk.shutdown()
+
+    def _wake(self, loop: asyncio.AbstractEventLoop) -> None:
+        with suppress(RuntimeError):  # the loop is closed: the run is over
+            loop.call_soon_threadsafe(self._mailbox.put, None)
+
+    def _stop_if_asked(self) -> None:
+        """Raise `StopRequested` if the run is to stop, unless a round is open, which is closed first."""
+        if self._stop.is_made and not self.coordinator.is_round_open:
+            raise StopRequested
 
     async def _assemble(self) -> None:
         """Wait until all clients have processes; then evaluate x₀, or publish a resumed run's last durable round."""
@@ -214,6 +243,8 @@ class Server:
         await self._crashes("publishing", closed.round)
         self.coordinator.published(closed, sum(self._bytes()))
         self.observer.round_closed(closed, self.bus.clock.now_ns, self.coordinator.progress.bytes)
+        if self._instruments is not None:
+            self._instruments.closed(closed.record.opened_ns)
         await self._until(lambda: not self.coordinator.awaits_metric)
 
     async def _keep(self, closed: ClosedRound) -> None:
@@ -262,6 +293,7 @@ class Server:
         def act(letter: Envelope | MalformedEnvelope | int | None) -> bool:
             self._read(letter)
             self._send_all()
+            self._stop_if_asked()
             return is_done()
 
         if not is_done():
@@ -271,7 +303,7 @@ class Server:
         """Act upon one letter. If anything is wrong with it, it is counted as refused, and the run goes on."""
         coordinator = self.coordinator
         if letter is None:
-            return  # a process has joined or is gone: `_until` looks again
+            return  # a process has joined or is gone, or the run is to stop: `_until` looks again
         if isinstance(letter, int):
             coordinator.deadline_passed(letter)
         elif isinstance(letter, MalformedEnvelope):
@@ -282,6 +314,8 @@ class Server:
             refusal = coordinator.reported(letter, self.bus.clock.now_ns)
             if refusal is not None:
                 self.observer.refused(refusal)
+            elif self._instruments is not None and letter.kind is Kind.REPORT:
+                self._instruments.reported(letter, self.bus.clock.now_ns)
         else:
             try:
                 self._read_other(letter)

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from seedbus.models.errors import NotAllowed
 
@@ -36,6 +37,37 @@ def searched(name: str) -> str:
     missing = [str(root) for root in roots if not os.path.isdir(root)]
     absent = f" (SEEDBUS_DATA names {' and '.join(missing)}, and there is no such folder)" if missing else ""
     return f"no folder {', '.join(str(root / name) for root in roots)}{absent}"
+
+
+def locate(named: str, context: Mapping[str, Any] | None, is_there: Callable[[str], bool] = os.path.isdir) -> str:
+    """Return the path of a file or folder that a scenario names: absolute if it is beside the scenario's file.
+
+    Args:
+        named: its path, as the scenario has it.
+        context: of the scenario's validation: `folder`, in which the scenario's file is; and `roots`, in which the
+            path must lie because the scenario was sent by a server.
+        is_there: whether a path is what is looked for; `os.path.isfile` for a file.
+
+    Raises:
+        NotAllowed: the server names a path outside of the roots.
+        ValueError: there is nothing of that name inside the roots.
+    """
+    roots: Roots | None = (context or {}).get("roots")
+    if roots is not None:
+        located = roots.locate(named, is_there)
+        if located is None:
+            noun = "file" if is_there is os.path.isfile else "folder"
+            raise ValueError(f"there is no such {noun} in {', '.join(map(str, roots.folders))}")
+        return str(located)
+    folder = (context or {}).get("folder")
+    beside = None if folder is None else Path(folder, named)
+    return str(beside.absolute()) if beside is not None and is_there(str(beside)) else named
+
+
+def find(named: str, is_there: Callable[[str], bool] = os.path.isdir) -> Path | None:
+    """Return the path of what `locate` returned: in a directory of SEEDBUS_DATA, or as it is; None if nowhere."""
+    candidates = [*(root / named for root in own_roots()), Path(named)]
+    return next((path for path in candidates if is_there(str(path))), None)
 
 
 @dataclass(frozen=True, slots=True)

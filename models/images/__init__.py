@@ -1,4 +1,4 @@
 """Problems that classify images or other samples, and their networks.
 
-Doors: `attack_problem`, `classifier`, `mnist_task`, `networks`, `resnet`, `task`.
+Doors: `attack_problem`, `classifier`, `folder`, `mnist_task`, `networks`, `problem`, `resnet`, `task`.
 """

@@ -12,6 +12,7 @@ values. ReLU works in place, because new pages of memory cost more than the comp
 from __future__ import annotations
 
 from collections import OrderedDict
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +22,19 @@ from torch.nn.functional import max_pool2d
 def softmax(pixels: int, classes: int) -> nn.Module:
     """Softmax regression: (pixels + 1) × classes parameters, and a convex loss."""
     return nn.Sequential(OrderedDict(flatten=nn.Flatten(), head=nn.Linear(pixels, classes)))
+
+
+def perceptron(*widths: int) -> nn.Module:
+    """A multilayer perceptron with ReLU, for inputs [b, numbers].
+
+    Args:
+        widths: of the inputs, the hidden layers and the outputs.
+    """
+    *hidden, outputs = widths
+    layers: OrderedDict[str, nn.Module] = OrderedDict()
+    for number, (before, after) in enumerate(pairwise(hidden), start=1):
+        layers |= {f"hidden{number}": nn.Linear(before, after), f"relu{number}": nn.ReLU()}
+    return nn.Sequential(layers | {"head": nn.Linear(hidden[-1], outputs)})
 
 
 def digits_cnn() -> nn.Module:
@@ -39,18 +53,18 @@ def digits_cnn() -> nn.Module:
     )
 
 
-def mnist_cnn() -> nn.Module:
-    """For 28×28 images and ten classes: 28,938 parameters."""
+def mnist_cnn(channels: int = 1, side: int = 28, classes: int = 10) -> nn.Module:
+    """For square images; 28,938 parameters for 28×28 pixels in one channel and ten classes."""
     return nn.Sequential(
         OrderedDict(
-            conv1=nn.Conv2d(1, 16, 5, padding=2),
+            conv1=nn.Conv2d(channels, 16, 5, padding=2),
             pool1=MaxPool2x2(),
             relu1=nn.ReLU(inplace=True),
             conv2=nn.Conv2d(16, 32, 5, padding=2),
             pool2=MaxPool2x2(),
             relu2=nn.ReLU(inplace=True),
             flatten=nn.Flatten(),
-            head=nn.Linear(32 * 7 * 7, 10),
+            head=nn.Linear(32 * (side // 4) ** 2, classes),
         )
     )
 
@@ -72,20 +86,20 @@ def fashion_cnn() -> nn.Module:
     )
 
 
-def leaf_cnn() -> nn.Module:
-    """For 28×28 images and 62 classes, LEAF's CNN of two layers (Caldas et al. 2019): 6,603,710 parameters."""
+def leaf_cnn(channels: int = 1, side: int = 28, classes: int = 62) -> nn.Module:
+    """LEAF's CNN of two layers (Caldas et al. 2019): 6,603,710 parameters for 28×28 pixels, one channel, 62 classes."""
     return nn.Sequential(
         OrderedDict(
-            conv1=nn.Conv2d(1, 32, 5, padding=2),
+            conv1=nn.Conv2d(channels, 32, 5, padding=2),
             relu1=nn.ReLU(),
             pool1=MaxPool2x2(),
             conv2=nn.Conv2d(32, 64, 5, padding=2),
             relu2=nn.ReLU(),
             pool2=MaxPool2x2(),
             flatten=nn.Flatten(),
-            hidden=nn.Linear(64 * 7 * 7, 2048),
+            hidden=nn.Linear(64 * (side // 4) ** 2, 2048),
             relu3=nn.ReLU(),
-            head=nn.Linear(2048, 62),
+            head=nn.Linear(2048, classes),
         )
     )
 

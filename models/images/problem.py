@@ -7,6 +7,7 @@ forward pass, because a matrix product's rounding depends on its number of rows.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -21,9 +22,9 @@ from seedbus.models.images.settings import ClassifierSettings
 from seedbus.models.parameters.compiled import Loss, compiled
 from seedbus.models.parameters.flat import FlatModule, initial_values
 from seedbus.models.parameters.gradients import Criterion, Outputs, backward, through
-from seedbus.models.partition import Partition, divide, division_identity
+from seedbus.models.partition import Indices, Partition, digest, divide, division_identity
 from seedbus.models.streams import private_key, stream
-from seedbus.models.task import Fill, Note, Vector, check_split
+from seedbus.models.task import SPLITS, Fill, Note, Vector, check_split
 
 PROBED = 16  # batches whose losses distinguish two compilations
 EVALUATION_BATCH = 128  # samples; the fastest of 32 to 512 on one core, by a factor of two for the Fashion CNN
@@ -39,6 +40,8 @@ class ImageProblem:
         self.splits = task.splits()
         self.parts = divide(partition, self.splits["train"].divisible, clients, seed)
         self._identity = division_identity(partition, self.parts)
+        if task.is_proven:
+            self._identity = samples_identity(self.splits, self.parts)
         self._compiled: Loss | None = None
 
     @property
@@ -67,7 +70,10 @@ class ImageProblem:
             self._compiled = compiled(self.mean_loss, *self.tensors(self.splits["train"], first))
 
     def identity(self) -> bytes:
-        """Return a digest of who holds what if a file says so, or b"": then samples and seed decide it."""
+        """Return a digest of what a process must prove, or b"": samples if they are the user's own, and their holders.
+
+        The holders of published samples need a proof only if more than samples and seed decides them.
+        """
         return self._identity
 
     def probe(self) -> bytes:
@@ -145,6 +151,13 @@ class ImageProblem:
         inputs = torch.from_numpy(self.task.inputs(self.task.augmented(stored, **key) if key else stored))
         inputs = inputs.permute(0, 3, 1, 2) if inputs.ndim == 4 else inputs
         return inputs, torch.from_numpy(images.labels[indices])
+
+
+def samples_identity(splits: Mapping[str, Images], parts: Sequence[Indices]) -> bytes:
+    """Return a digest of the samples of all splits and of who holds which, 16 bytes."""
+    return hashlib.blake2b(
+        b"".join([*(splits[name].digest() for name in SPLITS), digest(parts)]), digest_size=16
+    ).digest()
 
 
 class ImageObjective:

@@ -34,12 +34,12 @@ class Block(nn.Module):
         return relu(residual + self.shortcut(inputs))
 
 
-def resnet18(classes: int) -> nn.Module:
-    """Return a network of 11,168,832 + 513 × classes parameters."""
+def resnet18(classes: int, channels: int = 3) -> nn.Module:
+    """Return a network of 11,168,832 + 513 × classes parameters; 576 fewer for each channel less."""
     return nn.Sequential(
         OrderedDict(
             stem=nn.Sequential(
-                OrderedDict(conv=_conv(3, 64, 3, 1), norm=nn.GroupNorm(_GROUPS, 64), relu=nn.ReLU()),
+                OrderedDict(conv=_conv(channels, 64, 3, 1), norm=nn.GroupNorm(_GROUPS, 64), relu=nn.ReLU()),
             ),
             layer1=nn.Sequential(Block(64, 64, 1), Block(64, 64, 1)),
             layer2=nn.Sequential(Block(64, 128, 2), Block(128, 128, 1)),

@@ -35,6 +35,8 @@ class ClassifierSettings(Task, frozen=True):
 
     metrics: ClassVar[tuple[str, ...]] = ("loss", "accuracy")
     has_outputs: ClassVar[bool] = True
+    is_proven: ClassVar[bool] = False
+    """Whether processes prove their samples to be the same: those of the user's own files, which no digest pins."""
 
     @abstractmethod
     def load(self) -> tuple[Images, Images]:
@@ -54,6 +56,10 @@ class ClassifierSettings(Task, frozen=True):
         """Return a training batch after random augmentation, if the task has one; the arguments key the draws."""
         return stored
 
+    def class_names(self) -> list[str]:
+        """Return the names of classes 0, 1, …, or none if their numbers are their names. Raises `DataError`."""
+        return []
+
     def splits(self) -> dict[str, Images]:
         """Return the samples of "train", "validation" and "test". Raises `DataError`."""
         samples, test = self.load()
@@ -63,7 +69,7 @@ class ClassifierSettings(Task, frozen=True):
     def division(self, *, seed: int, clients: int, partition: Partition) -> Division:
         """See `task.Task`. Raises `DataError`."""
         train = self.splits()["train"]
-        return Division(train.labels, divide(partition, train.divisible, clients, seed))
+        return Division(train.labels, divide(partition, train.divisible, clients, seed), self.class_names())
 
     def hold_out(self, samples: Images) -> tuple[Images, Images]:
         """Split samples into training and validation, independently of the scenario's seed."""

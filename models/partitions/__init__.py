@@ -1,4 +1,4 @@
 """The partitions: one file for each kind of a scenario's `partition:`.
 
-Doors: `dirichlet`, `file`, `iid`, `natural`, `pathological`, `quantity`, `shards`.
+Doors: `by_column`, `dirichlet`, `file`, `flwr`, `iid`, `natural`, `pathological`, `quantity`, `shards`.
 """

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, ValidationInfo, field_validator
 
-from seedbus.models.data.roots import Roots, own_roots
+from seedbus.models.data.roots import find, locate
 from seedbus.models.errors import DataError
 from seedbus.models.partition import Indices, Partition, digest
 
@@ -28,6 +28,7 @@ class File(Partition, frozen=True):
     """
 
     by: ClassVar[Literal["rows"]] = "rows"
+    is_proven: ClassVar[bool] = True
 
     kind: Literal["file"] = "file"
     file: str = Field(
@@ -37,22 +38,8 @@ class File(Partition, frozen=True):
     @field_validator("file")
     @classmethod
     def _locate(cls, value: str, info: ValidationInfo) -> str:
-        """Make the path of a file beside the scenario's file absolute.
-
-        If the scenario was sent by a server, the context has the `roots` in which the file must lie.
-
-        Raises:
-            NotAllowed: the server names a file outside of them.
-        """
-        context = info.context or {}
-        roots: Roots | None = context.get("roots")
-        if roots is not None:
-            located = roots.locate(value, is_there=os.path.isfile)
-            if located is None:
-                raise ValueError(f"there is no such file in {', '.join(map(str, roots.folders))}")
-            return str(located)
-        beside = None if context.get("folder") is None else Path(context["folder"], value)
-        return str(beside.absolute()) if beside is not None and os.path.isfile(beside) else value
+        """Make the path of a file beside the scenario's file absolute. Raises as `roots.locate` does."""
+        return locate(value, info.context, os.path.isfile)
 
     def split(self, rows: NDArray[np.integer], clients: int, seed: int) -> list[Indices]:
         """Return for each client the sorted indices of its samples, from the sample at each row, −1 if held out.
@@ -84,8 +71,7 @@ class File(Partition, frozen=True):
 
     def _path(self) -> Path:
         """Return the file, which may lie in a directory of SEEDBUS_DATA. Raises `DataError`."""
-        candidates = [*(root / self.file for root in own_roots()), Path(self.file)]
-        found = next((path for path in candidates if os.path.isfile(path)), None)
+        found = find(self.file, os.path.isfile)
         if found is None:
             where = "beside the scenario's file, or in a directory that SEEDBUS_DATA names"
             raise DataError("partition.file", f"no file {self.file}", f"a CSV file with client,row {where}")

@@ -6,15 +6,13 @@ that is tuned on the validation split with one seed was never tuned on training 
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, ValidationInfo, field_validator
 
-from seedbus.models.data.roots import Roots
+from seedbus.models.data.roots import Roots, locate
 from seedbus.models.partition import Divisible, Division, Partition, divide
 from seedbus.models.streams import stream
 from seedbus.models.task import Task
@@ -56,16 +54,9 @@ class TextTask(Task, frozen=True):
             NotAllowed: the server names a folder or a model that this process does not allow.
         """
         roots: Roots | None = (info.context or {}).get("roots")
-        if roots is not None and value is not None:
-            if info.field_name == "model":
-                return roots.model(value)
-            located = roots.locate(value)
-            if located is None:
-                raise ValueError(f"there is no such folder in {', '.join(map(str, roots.folders))}")
-            return str(located)
-        folder = (info.context or {}).get("folder")
-        beside = None if folder is None or value is None else Path(folder, value)
-        return str(beside.absolute()) if beside is not None and os.path.isdir(beside) else value
+        if roots is not None and value is not None and info.field_name == "model":
+            return roots.model(value)
+        return None if value is None else locate(value, info.context)
 
     def load(self, seed: int) -> tuple[dict[str, list[Sample]], Divisible]:
         """Return the samples of "train", "validation" and "test", and what those of "train" can be divided by.

@@ -1,5 +1,5 @@
 """The command line: `seedbus run`, `server`, `client`, `check`, `list`, `schema`, `replay`, `report`,
-`compare`, `partition`, `stress`.
+`compare`, `partition`, `stress`, `study`, `top`, `runs`, `stop`.
 
 Errors that the user can fix are one sentence on stderr and an exit code (`Exit`); a traceback is always a bug of ours.
 Commands import heavy modules only when they need them. The docstring of a command is its help text.
@@ -21,11 +21,13 @@ from seedbus.scenarios.cli.client import client
 from seedbus.scenarios.cli.compare import compare
 from seedbus.scenarios.cli.keys import keys as keys_app
 from seedbus.scenarios.cli.listing import list_command
+from seedbus.scenarios.cli.operations import runs, stop, top
 from seedbus.scenarios.cli.options import (
     AnswerWithin,
     EvaluatorHost,
     Format,
     JoinWithin,
+    Metrics,
     Out,
     Output,
     Patience,
@@ -41,6 +43,7 @@ from seedbus.scenarios.cli.options import (
 )
 from seedbus.scenarios.cli.partition import partition
 from seedbus.scenarios.cli.stress import stress
+from seedbus.scenarios.cli.study import study
 from seedbus.scenarios.cli_errors import cli_errors
 from seedbus.scenarios.errors import Exit, ScenarioError
 from seedbus.scenarios.reporting.terminal import accept_all_text, note, say
@@ -75,6 +78,10 @@ def options(
 app.command("compare")(compare)
 app.command("partition")(partition)
 app.command("stress")(stress)
+app.command("study")(study)
+app.command("top")(top)
+app.command("runs")(runs)
+app.command("stop")(stop)
 app.add_typer(keys_app, name="keys")
 
 
@@ -93,6 +100,7 @@ def run_command(
     ] = 0,
     patience: Patience = 60.0,
     join_within: JoinWithin = 300.0,
+    metrics: Metrics = None,
     plugin: Plugins = None,
     output: Output = Format.text,
     quiet: Quiet = False,
@@ -106,7 +114,7 @@ def run_command(
                 raise ScenarioError(f"--transport {name}", ["worker processes need ipc or tcp"])
             name = FOR_WORKERS
         placement = Placement(name, workers, patience_s=patience, join_s=join_within)
-        _run(requested, out, resume, placement, output, quiet)
+        _run(requested, out, resume, placement, metrics, output, quiet)
 
 
 @app.command("server")
@@ -130,6 +138,7 @@ def server_command(
         EvaluatorHost,
         typer.Option(help="Who evaluates: a process of this server's own, or a key that is authorised for it."),
     ] = EvaluatorHost.own,
+    metrics: Metrics = None,
     plugin: Plugins = None,
     output: Output = Format.text,
     quiet: Quiet = False,
@@ -152,7 +161,7 @@ def server_command(
             keys=server_keys(bind, keys, insecure),
             evaluator=evaluator.value,
         )
-        _run(requested, out, resume, placement, output, quiet)
+        _run(requested, out, resume, placement, metrics, output, quiet)
 
 
 app.command("client")(client)
@@ -256,13 +265,27 @@ def _requested(
     return scenario_of(resume) if resume is not None and scenario is None else load(str(scenario), settings)
 
 
-def _run(scenario: Any, out: Path | None, resume: Path | None, placement: Any, output: Format, quiet: bool) -> None:
+def _run(
+    scenario: Any,
+    out: Path | None,
+    resume: Path | None,
+    placement: Placement,
+    metrics: str | None,
+    output: Format,
+    quiet: bool,
+) -> None:
+    from seedbus.scenarios.operations.endpoint import served
     from seedbus.scenarios.reporting.report import found_and_expected, show
     from seedbus.scenarios.running.run import run
 
     _print_caveats(scenario)
-    with _progress(scenario, quiet) as observer:
-        results = run(scenario, resume or out, resume=resume is not None, observer=observer, placement=placement)
+    with served(metrics, computes_here=placement.is_here) as endpoint, _progress(scenario, quiet) as observer:
+        if endpoint is not None:
+            note(f"metrics are at {endpoint.url}")
+        is_resumed = resume is not None
+        results = run(
+            scenario, resume or out, resume=is_resumed, observer=observer, placement=placement, monitor=endpoint
+        )
     show(results.summary, as_json=output is Format.json)
     for name in results.missed:
         missed = found_and_expected(results.expectations[name])

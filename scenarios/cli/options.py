@@ -64,6 +64,12 @@ Set = Annotated[
 Output = Annotated[Format, typer.Option("--format", help="text, or one JSON object on stdout.")]
 Resume = Annotated[Path | None, typer.Option(metavar="RUN", help="Go on with the run in this folder.")]
 Out = Annotated[Path | None, typer.Option(help="The run's folder; default: runs/NAME-1, -2, …")]
+Metrics = Annotated[
+    str | None,
+    typer.Option(
+        metavar="[HOST:]PORT", help="Serve metrics and health over HTTP there; without HOST on this machine only."
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the results.")]
 Patience = Annotated[
     float,

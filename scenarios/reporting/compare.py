@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from seedbus.bus.text import printable
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.compare_page import markdown
 from seedbus.scenarios.reporting.compared import RISING, Compared, Row, Run, Spread
+from seedbus.scenarios.reporting.leaves import names
 from seedbus.scenarios.sentences import nearest, quoted
 
 _SAME_RUN = ("seed", "description", "transport", "expect", "verify", "verify_every")
-_MAX_SETTINGS = 3  # in a row's name
-_MAX_CHARACTERS = 30  # of a setting's value
 
 
 @dataclass(frozen=True)
@@ -55,9 +53,9 @@ def compare(
     groups: dict[str, list[Run]] = {}
     for run in runs:
         groups.setdefault(json.dumps(_identity(run)), []).append(run)
-    names = _names([_identity(members[0]) for members in groups.values()])
+    row_names = _names([_identity(members[0]) for members in groups.values()])
     rows = []
-    for name, members in zip(names, groups.values(), strict=True):
+    for name, members in zip(row_names, groups.values(), strict=True):
         each = [run.figures(metric, target, at) for run in members]
         rows.append(Row(name, members, {key: Spread.of(figures[key] for figures in each) for key in each[0]}))
     return Comparison(metric, target, list(at), sorted(rows, key=lambda row: _rank(row, metric)), notes)
@@ -98,30 +96,14 @@ def _identity(run: Run) -> dict[str, Any]:
     return {name: value for name, value in run.scenario.resolved().items() if name not in _SAME_RUN}
 
 
-def _names(scenarios: Sequence[Mapping[str, Any]]) -> list[str]:
+def _names(scenarios: Sequence[dict[str, Any]]) -> list[str]:
     """Return the scenarios' names. Where several have the same name, the settings in which they differ are added."""
-    names = []
-    flat = [dict(_flat(scenario)) for scenario in scenarios]
-    for scenario, fields in zip(scenarios, flat, strict=True):
-        namesakes = [other for other in flat if other["name"] == fields["name"]]
-        differing = [path for path in fields if any(other.get(path) != fields[path] for other in namesakes)]
-        settings = [f"{path}={_shortened(fields[path])}" for path in differing[:_MAX_SETTINGS]]
-        more = ["…"] if len(differing) > _MAX_SETTINGS else []
-        names.append(" ".join([scenario["name"], *settings, *more]))
-    return names
-
-
-def _shortened(text: str) -> str:
-    return printable(text, _MAX_CHARACTERS + 1)
-
-
-def _flat(value: Any, path: str = "") -> Iterable[tuple[str, str]]:
-    """Yield the path and the value of every field; paths as `--set` takes them."""
-    if isinstance(value, dict) and value:
-        for key, each in value.items():
-            yield from _flat(each, f"{path}.{key}" if path else key)
-    else:
-        yield path, value if isinstance(value, str) else json.dumps(value)
+    found = [scenario["name"] for scenario in scenarios]
+    for name in {name for name in found if found.count(name) > 1}:
+        indices = [index for index, other in enumerate(found) if other == name]
+        for index, settings in zip(indices, names([scenarios[index] for index in indices]), strict=True):
+            found[index] = f"{name}, {settings}"
+    return found
 
 
 def _rank(row: Row, metric: str) -> tuple[Any, ...]:

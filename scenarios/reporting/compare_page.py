@@ -57,9 +57,12 @@ def cells(comparison: Compared) -> tuple[list[str], Cells]:
     metric = shown(comparison.metric)
     columns: list[tuple[str, list[tuple[str, Formatter]]]] = [("rounds", [("rounds", _count)])]
     formatter = _share if metric.startswith("accuracy") else _number
-    columns += [(f"{metric}\nat {round:,}", [(f"at_{round}", formatter)]) for round in comparison.at]
+    for round in comparison.at:
+        columns.append(
+            (f"{metric} at {round:,}\nits average", [(f"at_{round}{end}", formatter) for end in ("", "_ema")])
+        )
     columns.append((f"{metric}: last\nbest", [("last", formatter), ("best", formatter)]))
-    columns.append((f"mean of\nlast {ENDING}", [("end", formatter)]))
+    columns.append((f"average at the end\nmean of last {ENDING}", [("ema", formatter), ("end", formatter)]))
     if comparison.target is not None:
         to_target: list[tuple[str, Formatter]] = [("rounds_to_target", _count), ("bytes_to_target", _size)]
         columns.append((f"rounds to {comparison.target:g}\nbytes to it", to_target))

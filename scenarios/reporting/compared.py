@@ -31,7 +31,7 @@ from seedbus.scenarios.schema.scenario import Scenario
 RISING = ("accuracy", "success", "f1")
 """Metrics for which larger is better; for every other metric smaller is better."""
 ENDING = 10
-"""Number of last evaluations that are averaged, since single evaluations are noisy."""
+"""Number of last evaluations whose plain mean is reported, however many rounds they span."""
 
 Figures = dict[str, float | None]
 
@@ -111,7 +111,14 @@ class Run:
 
     @property
     def _evaluations(self) -> float | None:
-        """Forward passes computed for the reports that arrived; a backward pass counts as two. None if unknown."""
+        return None if self.passes is None else self.passes[-1]
+
+    @cached_property
+    def passes(self) -> list[float] | None:
+        """Forward passes behind the reports that arrived, of the rounds before each evaluation, and of all rounds.
+
+        A backward pass counts as two. None if they are not known.
+        """
         algorithm = self.scenario.algorithm
         if self.results is None or not algorithm.knows_evaluations:  # only the clients know how long an epoch is
             return None
@@ -121,7 +128,9 @@ class Run:
             return None
         rounds, reports = np.unique(arrived.keys // self.scenario.participation.clients, return_counts=True)
         pairs = zip(rounds.tolist(), reports.tolist(), strict=True)
-        return float(sum(count * algorithm.evaluations(round) for round, count in pairs))
+        so_far = np.cumsum([0.0, *(count * algorithm.evaluations(round) for round, count in pairs)])
+        before = so_far[np.searchsorted(rounds, self.rounds)]
+        return [*before.tolist(), float(so_far[-1])]
 
     def first_met(self, metric: str, target: float) -> int | None:
         """Return the index of the first evaluation whose moving average meets the target; None if none does."""
@@ -130,9 +139,16 @@ class Run:
                 return index
         return None
 
-    def at(self, metric: str, round: int) -> float | None:
-        """Return the newest value after a number of rounds; None if the run has fewer, or the value is not finite."""
-        values = [value for done, value in zip(self.rounds, self.values(metric), strict=True) if done <= round]
+    def at(self, metric: str, round: int, *, is_average: bool = False) -> float | None:
+        """Return the newest value after a number of rounds; None if the run has fewer, or the value is not finite.
+
+        Args:
+            metric: the metric's name.
+            round: number of rounds.
+            is_average: return the moving average instead.
+        """
+        all_values = averages(self.lines, metric) if is_average else self.values(metric)
+        values = [value for done, value in zip(self.rounds, all_values, strict=True) if done <= round]
         return None if self.rounds[-1] < round else _finite(values[-1])
 
     def figures(self, metric: str, target: float | None, at: Sequence[int]) -> Figures:
@@ -144,13 +160,16 @@ class Run:
         """
         values = [value for value in self.values(metric) if math.isfinite(value)]
         figures: Figures = {f"at_{round}": self.at(metric, round) for round in at}
+        figures |= {f"at_{round}_ema": self.at(metric, round, is_average=True) for round in at}
         figures["last"] = _finite(self.values(metric)[-1])
         figures["best"] = None if not values else max(values) if metric in RISING else min(values)
         figures["end"] = float(np.mean(values[-ENDING:])) if values else None
+        figures["ema"] = _finite(averages(self.lines, metric)[-1])
         if target is not None:
             index = self.first_met(metric, target)
             figures["rounds_to_target"] = None if index is None else self.rounds[index]
             figures["bytes_to_target"] = None if index is None else self.sent[index]
+            figures["simulated_s_to_target"] = None if index is None else float(self.lines[index]["time_s"])
         return figures | self.costs
 
 

@@ -34,7 +34,7 @@ def summary(scenario: Scenario, division: Division) -> dict[str, Any]:
     Returns:
         scenario, partition and seed: what was divided, and how.
         samples, held: number of training samples, and of those that clients hold.
-        labels: the classes, ascending.
+        labels: the classes, ascending: their names if they have some, else their numbers.
         counts: samples by client and class.
         sizes, classes: {min, median, max} over the clients, of their samples and of the classes they hold.
         total_variation: {mean, by_chance}; see the module.
@@ -50,7 +50,7 @@ def summary(scenario: Scenario, division: Division) -> dict[str, Any]:
         "seed": scenario.seed,
         "samples": int(classes.size),
         "held": int(held.size),
-        "labels": labels.tolist(),
+        "labels": [division.names[label] for label in labels] if division.names else labels.tolist(),
         "sizes": _spread(sizes),
         "classes": _spread((counts > 0).sum(axis=1)),
         "total_variation": {"mean": mean_distance(counts), "by_chance": mean_distance(drawn)},

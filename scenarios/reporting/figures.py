@@ -15,6 +15,7 @@ LEFT, RIGHT, TOP, BOTTOM = 72, 16, 28, 48
 COLOURS = ("#1f5fa8", "#c8641b", "#2f7d4f", "#8c3fa0", "#b02a37", "#117a8b", "#8a6d1b", "#d0478f", "#5b6470", "#6aa121")
 DASHES = ("", "7 3", "2 3")  # the second is used when all colours have been used once
 NAMED_INSIDE = 3  # with more lines than this, the legend is below the plot
+MAX_NAME = 22  # characters; with a longer name too
 MAX_POINTS = 400
 _BYTES = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
 
@@ -27,12 +28,21 @@ class Line(NamedTuple):
         x: [n]; values need not be finite.
         y: [n]; values need not be finite.
         is_dotted: draw only the points.
+        low: [n], the lower edge of a band around the line; None: no band.
+        high: [n], its upper edge.
     """
 
     name: str
     x: ArrayLike
     y: ArrayLike
     is_dotted: bool = False
+    low: ArrayLike | None = None
+    high: ArrayLike | None = None
+
+    @property
+    def edges(self) -> list[NDArray[np.float64]]:
+        """The edges of the band, [n] each; none without a band."""
+        return [np.asarray(edge, float) for edge in (self.low, self.high) if edge is not None]
 
 
 class _Frame:
@@ -60,19 +70,59 @@ def lines(title: str, x_name: str, y_name: str, drawn: Sequence[Line], *, is_log
         drawn: the lines.
         is_log: draw x on a logarithmic axis; points with x ≤ 0 are left out.
     """
+    parts = _line_parts(x_name, y_name, drawn, is_log=is_log)
+    is_inside = len(drawn) <= NAMED_INSIDE and all(len(line.name) <= MAX_NAME for line in drawn)
+    if is_inside and len(drawn) > 1:
+        for number, line in enumerate(drawn):
+            parts.append(_text(LEFT + 8 + 160 * number, TOP - 10, line.name, "start", "name", COLOURS[number]))
+    return _figure(title, parts, "" if is_inside else _legend([line.name for line in drawn]))
+
+
+def lines_file(title: str, x_name: str, y_name: str, drawn: Sequence[Line], *, is_log: bool = False) -> str:
+    """Return the plot of `lines` as the text of an SVG file, with the title and a legend."""
+    parts = _line_parts(x_name, y_name, drawn, is_log=is_log)
+    parts.append(_text((LEFT + WIDTH - RIGHT) / 2, 16, title, "middle", "name"))
+    for number, line in enumerate(drawn):
+        (colour, dashes), y = _look(number), HEIGHT + 12 + 16 * number
+        dashed = f' stroke-dasharray="{dashes}"' if dashes else ""
+        parts.append(
+            f'<line stroke="{colour}" stroke-width="1.6"{dashed} x1="{LEFT}" x2="{LEFT + 24}" y1="{y}" y2="{y}"/>'
+        )
+        parts.append(_text(LEFT + 30, y + 4, line.name, "start"))
+    return _file(HEIGHT + 16 * len(drawn) + 8, parts)
+
+
+def _line_parts(x_name: str, y_name: str, drawn: Sequence[Line], *, is_log: bool) -> list[str]:
+    """Return the SVG elements of a plot of lines: axes, bands, and lines."""
     columns = [(np.asarray(line.x, float), np.asarray(line.y, float)) for line in drawn]
     if is_log:
         columns = [(np.log10(np.where(x > 0, x, np.nan)), y) for x, y in columns]
-    frame = _Frame(_limits((x for x, _ in columns), from_0=not is_log), _limits(y for _, y in columns), is_log=is_log)
+    heights = [*(y for _, y in columns), *(edge for line in drawn for edge in line.edges)]
+    frame = _Frame(_limits((x for x, _ in columns), from_0=not is_log), _limits(heights), is_log=is_log)
     parts = [_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, x_name, "middle", "name"), _y_axis(frame, y_name)]
     for tick in frame.x_ticks:
         value = 10**tick if is_log else tick
         parts.append(_text(frame.horizontal(tick), HEIGHT - BOTTOM + 16, _number(value), "middle"))
+    for number, (line, (x, _)) in enumerate(zip(drawn, columns, strict=True)):
+        parts += _band(frame, line, x, number)
     for number, (line, (x, y)) in enumerate(zip(drawn, columns, strict=True)):
         parts += _marks(frame, line, x, y, number)
-        if 1 < len(columns) <= NAMED_INSIDE:
-            parts.append(_text(LEFT + 8 + 160 * number, TOP - 10, line.name, "start", "name", COLOURS[number]))
-    return _figure(title, parts, _legend([line.name for line in drawn]) if len(columns) > NAMED_INSIDE else "")
+    return parts
+
+
+def _band(frame: _Frame, line: Line, x: NDArray[np.float64], number: int) -> list[str]:
+    """Return the SVG elements of the band around a line; `number` is the line's index in the plot."""
+    if len(line.edges) < 2:
+        return []
+    low, high = line.edges
+    parts = []
+    for start, end in _segments(np.isfinite(x) & np.isfinite(low) & np.isfinite(high)):
+        across = np.concatenate([x[start:end], x[start:end][::-1]])
+        along = np.concatenate([low[start:end], high[start:end][::-1]])
+        pairs = zip(frame.horizontal(across), frame.vertical(along), strict=True)
+        points = " ".join(f"{px:.1f},{py:.1f}" for px, py in pairs)
+        parts.append(f'<polygon fill="{_look(number)[0]}" fill-opacity="0.14" points="{points}"/>')
+    return parts
 
 
 def _marks(frame: _Frame, line: Line, x: NDArray[np.float64], y: NDArray[np.float64], number: int) -> list[str]:
@@ -82,7 +132,10 @@ def _marks(frame: _Frame, line: Line, x: NDArray[np.float64], y: NDArray[np.floa
     for start, end in _segments(np.isfinite(x) & np.isfinite(y)):
         points = list(zip(frame.horizontal(x[start:end]), frame.vertical(y[start:end]), strict=True))
         if line.is_dotted or len(points) == 1:
-            parts += [f'<circle fill="{colour}" cx="{px:.1f}" cy="{py:.1f}" r="2"/>' for px, py in points]
+            parts += [
+                f'<circle fill="{colour}" cx="{px:.1f}" cy="{py:.1f}" r="{2 if line.is_dotted else 3}"/>'
+                for px, py in points
+            ]
         else:
             path = " ".join(f"{px:.1f},{py:.1f}" for px, py in points)
             dashed = f' stroke-dasharray="{dashes}"' if dashes else ""
@@ -145,7 +198,11 @@ def stacked(title: str, x_name: str, y_name: str, heights: NDArray[np.integer], 
         x, y = LEFT + 30 * (number % 16), HEIGHT + 12 + 16 * (number // 16)
         parts.append(f'<rect fill="{colours[number]}" x="{x}" y="{y - 9}" width="10" height="10"/>')
         parts.append(_text(x + 13, y, name, "start"))
-    height = HEIGHT + 16 * math.ceil(len(names) / 16) + 8
+    return _file(HEIGHT + 16 * math.ceil(len(names) / 16) + 8, parts)
+
+
+def _file(height: int, parts: Sequence[str]) -> str:
+    """Return the text of an SVG file."""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif">\n'
         "<style>text { font-size: 11px; fill: #3c4654; } .grid { stroke: #e2e6ec; }</style>\n"

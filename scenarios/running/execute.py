@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from seedbus.agents import launcher
 from seedbus.agents.launcher import Outcome, Setup, check_build
+from seedbus.agents.monitor import Monitor
 from seedbus.bus.envelope import SHORT
 from seedbus.bus.files import check_folder
 from seedbus.scenarios.running.limits import replica_bytes
@@ -19,12 +20,13 @@ from seedbus.scenarios.transports.contract import Hosting
 MEMORY = "clients"  # the folder, inside the run's, for the state that clients keep between rounds
 
 
-def execute(prepared: Prepared, run: OpenRun) -> Outcome:
+def execute(prepared: Prepared, run: OpenRun, monitor: Monitor | None = None) -> Outcome:
     """Run the scenario's server until the run is over, with its clients where the placement puts them.
 
     Args:
         prepared: the checked scenario with its data.
         run: the open folder of the run.
+        monitor: takes readings of the server; None: nobody does.
 
     Raises:
         RunFolderError: the run in the folder was begun by another build, or with another x₀.
@@ -46,7 +48,7 @@ def execute(prepared: Prepared, run: OpenRun) -> Outcome:
         report_limit=setup.report_limit,
     )
     with transports.connected(hosting) as connect:
-        return launcher.run(setup, run.folder, run.journal, run.recorder, connect)
+        return launcher.run(setup, run.folder, run.journal, run.recorder, connect, run.stop, monitor)
 
 
 def _setup(prepared: Prepared) -> Setup:

@@ -8,8 +8,11 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from seedbus.agents.errors import StopRequested
+from seedbus.agents.journal.holder import held
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.observer import Observer
+from seedbus.agents.stop_request import StopRequest
 from seedbus.bus.errors import BadEndpoint, TooFewFiles
 from seedbus.scenarios.errors import Interrupted, WorkerFailed
 from seedbus.scenarios.run_folder import journal_in, lost_rounds, next_folder, writable
@@ -24,20 +27,22 @@ class OpenRun:
     Attributes:
         recorder: writes the log and the measurements, and passes them on.
         was_resumed: whether the run had closed rounds before.
+        stop: asks the run to stop after the round in progress.
     """
 
     folder: Path
     journal: Journal
     recorder: Recorder
     was_resumed: bool
+    stop: StopRequest
 
 
 @contextmanager
 def opened(prepared: Prepared, out: str | Path | None, resume: bool, observer: Observer) -> Iterator[OpenRun]:
     """Create a run's folder, or open an existing one.
 
-    A new folder is removed again if the run could not begin. Ctrl-C becomes `Interrupted`, with the command that
-    continues the run.
+    A new folder is removed again if the run could not begin. Ctrl-C, and a request to stop,
+    become `Interrupted`, with the command that continues the run.
 
     Args:
         prepared: the checked scenario with its data.
@@ -47,7 +52,7 @@ def opened(prepared: Prepared, out: str | Path | None, resume: bool, observer: O
 
     Raises:
         RunFolderError, JournalDamaged: the folder cannot be used.
-        Interrupted: on Ctrl-C; every closed round is kept.
+        Interrupted: on Ctrl-C or a request to stop; every closed round is kept.
     """
     scenario = prepared.scenario
     folder = Path(out) if out is not None else next_folder(scenario.name)
@@ -58,11 +63,20 @@ def opened(prepared: Prepared, out: str | Path | None, resume: bool, observer: O
             try:
                 checkpoint = journal.checkpoint()  # a damaged one is refused before anything is written
                 lines = checkpoint.metrics if checkpoint is not None else journal.metrics()
-                with writable(folder), closing(Recorder(folder, lines, observer)) as recorder:
+                stop = StopRequest()
+                opens = 0 if checkpoint is None else checkpoint.last.round + 1
+                run_id = journal.run_id.hex()
+                with (
+                    writable(folder),
+                    closing(Recorder(folder, lines, observer, run=run_id, round=opens)) as recorder,
+                    stop.by_signal() as listens,
+                    held(folder, listens=listens),
+                ):
+                    recorder.opened()
                     for event, what in losses.items():
                         recorder.noted(event, what=what)
-                    yield OpenRun(folder, journal, recorder, was_resumed=checkpoint is not None)
-            except KeyboardInterrupt:
+                    yield OpenRun(folder, journal, recorder, checkpoint is not None, stop)
+            except (KeyboardInterrupt, StopRequested):
                 raise Interrupted(folder, prepared.placement.command) from None
             except (BadEndpoint, TooFewFiles, WorkerFailed):
                 is_unused = not resume and journal.checkpoint() is None

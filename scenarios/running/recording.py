@@ -32,13 +32,17 @@ class Recorder:
     The number of log lines that strangers and faulty clients can cause is limited; the results hold the exact counts.
     """
 
-    def __init__(self, folder: Path, lines: Iterable[dict[str, Any]], observer: Observer) -> None:
+    def __init__(
+        self, folder: Path, lines: Iterable[dict[str, Any]], observer: Observer, *, run: str = "", round: int = 0
+    ) -> None:
         """Open both files for writing.
 
         Args:
             folder: the run's folder.
             lines: the measurements that a resumed run starts with; the file begins with exactly these.
             observer: receives everything that is recorded.
+            run: identifies the run in every line of the log.
+            round: the round that is open, or opens next.
         """
         self._observer = observer
         self._rate_limit = RateLimit(SERVER_BURSTS)
@@ -56,7 +60,11 @@ class Recorder:
             structlog.WriteLogger(log_file),
             processors=[_flat, structlog.processors.TimeStamper(fmt="iso"), structlog.processors.JSONRenderer()],
             wrapper_class=structlog.BoundLogger,
-        )
+        ).bind(run=run, round=round)
+
+    def opened(self) -> None:
+        """Log that this process writes the run from now on."""
+        self._log_one("opened", {"pid": os.getpid()})
 
     def round_closed(self, closed: ClosedRound, now_ns: int, bytes_so_far: int) -> None:
         facts = {
@@ -69,6 +77,7 @@ class Recorder:
             "bytes": bytes_so_far,
         }
         self._log.info("round", facts=facts)
+        self._log = self._log.bind(round=closed.round + 1)
         self._observer.round_closed(closed, now_ns, bytes_so_far)
 
     def measured(self, line: dict[str, Any]) -> None:
@@ -118,8 +127,11 @@ class Recorder:
 
 
 def _flat(_logger: Any, _method: str, record: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Move the facts beside `event`. They come as one mapping, so that no metric's name becomes a keyword argument."""
-    return {**record.pop("facts"), **record}
+    """Move the facts beside `event`, `run` and `round`. A fact named `round` is about another round than the open one.
+
+    The facts come as one mapping, so that no metric's name becomes a keyword argument or replaces `event` or `run`.
+    """
+    return {"round": record.pop("round"), **record.pop("facts"), **record}
 
 
 def _shortened(value: Any) -> Any:

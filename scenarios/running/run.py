@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from seedbus.agents.monitor import Monitor
 from seedbus.agents.observer import NullObserver, Observer
 from seedbus.bus.clock import cpu_seconds, wall_seconds
 from seedbus.scenarios.errors import ScenarioError
@@ -28,6 +29,7 @@ def run(
     resume: bool = False,
     observer: Observer | None = None,
     placement: Placement | None = None,
+    monitor: Monitor | None = None,
 ) -> Results:
     """Run a scenario to its end and return its results.
 
@@ -40,6 +42,7 @@ def run(
         resume: continue the run in `out`.
         observer: is told of rounds, measurements and refusals.
         placement: where the clients are; None: in this process.
+        monitor: takes readings of the run's server; None: nobody does.
 
     Raises:
         ScenarioError, DataError, BadEndpoint, TooFewFiles: the scenario cannot run here as it is.
@@ -61,7 +64,7 @@ def run(
         prepared = prepare(scenario, placement or Placement(scenario.transport), observer.noted)
         with opened(prepared, out, resume, observer) as running, _own_loop():
             wall_s, cpu_s = wall_seconds(), cpu_seconds()
-            outcome = execute(prepared, running)
+            outcome = execute(prepared, running, monitor)
             running.recorder.sync()
             return report(
                 scenario,

@@ -47,6 +47,16 @@ def load(source: str | Path, settings: list[str] | None = None) -> Scenario:
     Raises:
         ScenarioError: there is no such scenario, or it is not valid.
     """
+    document, name, folder = read_document(source)
+    return load_document(document, name, settings, folder)
+
+
+def read_document(source: str | Path) -> tuple[dict[str, Any], str, Path | None]:
+    """Return the fields of a scenario's file, how error messages name it, and its folder (None for the library's).
+
+    Raises:
+        ScenarioError: there is no such scenario, or it is no mapping of fields.
+    """
     text, name, default_name = _find(source)
     # unlike Path.is_file, os.path.isfile is False for a name too long for a file
     folder = Path(source).parent if os.path.isfile(source) else None
@@ -54,6 +64,23 @@ def load(source: str | Path, settings: list[str] | None = None) -> Scenario:
     if not isinstance(document, dict):
         raise ScenarioError(name, [f"{quoted(document)} is not a scenario; expected a mapping of fields"])
     document.setdefault("name", default_name)
+    return document, name, folder
+
+
+def load_document(
+    document: dict[str, Any], name: str, settings: list[str] | None = None, folder: Path | None = None
+) -> Scenario:
+    """Create a scenario from the fields of a file and the settings that override them.
+
+    Args:
+        document: the fields, with names that stand for sections.
+        name: how error messages name the scenario.
+        settings: `field.field=value` entries.
+        folder: the folder to which the file names in the scenario are relative.
+
+    Raises:
+        ScenarioError: the scenario is not valid; its `settings` say which of them is at fault.
+    """
     changed = _changed(document, settings or [])
     try:
         return validate(changed, name, folder)

@@ -18,7 +18,7 @@ from seedbus.agents.server.stopping import Cadence, Stop
 from seedbus.algorithms.contract import Algorithm
 from seedbus.bus import Compute, Network
 from seedbus.bus.network import Constant
-from seedbus.models.partition import PARTITIONS, Partition, without_owners
+from seedbus.models.partition import PARTITIONS, Partition, for_any_samples
 from seedbus.models.partitions.iid import Iid
 from seedbus.models.task import TASKS, Task
 from seedbus.scenarios.faults.base import FAULTS, Fault
@@ -113,12 +113,13 @@ class Scenario(BaseModel):
             raise ValueError(
                 f"task.dimension is {self.task.dimension}; at most {MAX_DIMENSION} coordinates are accepted"
             )
-        if self.partition.by == "owners" and not self.task.has_owners:
-            with_owners = ", ".join(name for name, task in TASKS.all().items() if task.has_owners)
-            raise ValueError(
-                f"partition.kind is natural, but the samples of task {self.task.name} have no owners; "
-                f"{without_owners()} are accepted, and natural for {with_owners}"
-            )
+        for by, what, flag in (("owners", "owners", "has_owners"), ("column", "columns", "has_columns")):
+            if self.partition.by == by and not getattr(self.task, flag):
+                kind, having = self.partition.kind, [name for name, task in TASKS.all().items() if getattr(task, flag)]
+                raise ValueError(
+                    f"partition.kind is {kind}, but the samples of task {self.task.name} have no {what}; "
+                    f"{for_any_samples()} are accepted, and {kind} for {', '.join(having)}"
+                )
         if self.participation.late is not None and not self.algorithm.takes_late:
             reason = (
                 "its channel sums all reports of a round at once"

@@ -144,7 +144,8 @@ def test_the_seed_draws_who_takes_part_among_more_people_than_clients() -> None:
 
 def test_samples_that_are_nobodys_cannot_be_divided_by_person() -> None:
     with pytest.raises(
-        DataError, match="partition natural: found samples that are nobody's; expected kind: dirichlet, file, iid, "
+        DataError,
+        match="partition natural: found samples that are nobody's; expected kind: dirichlet, file, flwr, iid, ",
     ):
         divide(Natural(), Divisible(np.arange(10), np.arange(10)), 2, 0)
     with pytest.raises(DataError, match="0 clients and 10 people"):
@@ -161,7 +162,12 @@ def test_one_sample_and_one_client_is_enough() -> None:
 
 def test_kind_chooses_the_partition_and_unknown_words_are_refused() -> None:
     assert adapter.validate_python({"kind": "dirichlet", "alpha": 0.3}) == Dirichlet(alpha=0.3)
-    assert {type(each).model_fields["kind"].default for each in KINDS} | {"file", "natural"} == PARTITIONS.all().keys()
+    assert {type(each).model_fields["kind"].default for each in KINDS} | {
+        "by-column",
+        "flwr",
+        "file",
+        "natural",
+    } == PARTITIONS.all().keys()
     for wrong in ({"kind": "iid", "alpha": 1}, {"kind": "dirichlet", "alpha": 0}, {"kind": "nature"}, {}):
         with pytest.raises(ValidationError):
             adapter.validate_python(wrong)

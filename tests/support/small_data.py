@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import struct
+import zlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from seedbus.models.data import idx
 from seedbus.models.data.image_files import STEMS
@@ -17,8 +20,10 @@ SMALLER: dict[str, dict[str, Any]] = {
     "cifar-10": {"model": "softmax"},
     "cifar-100": {"model": "softmax"},
     "femnist": {"model": "softmax"},
+    "image-folder": {"folder": "small-pictures", "size": 8, "model": "softmax"},
+    "table": {"file": "small-table/people.csv", "target": "city", "owner": "person", "hidden": [4]},
 }
-"""Task name → fields that make the task cheap."""
+"""Task name → fields that make the task cheap, and those that it must have."""
 
 SAMPLES = {"train": 60, "test": 10}
 TEXT = "To be, or not to be, that is the question: Whether 'tis nobler in the mind to suffer the slings and arrows"
@@ -85,9 +90,45 @@ def leaf_sets(root: Path, people: int = 4) -> None:
         leaf_file(root / "leaf-shakespeare", split, "all_data.json", roles)
 
 
+def people_table(path: Path, rows: int = 48) -> None:
+    """Write a table of heights, ages, pets, cities and persons; a city's people are of about one height."""
+    rng = stream("people")
+    cities, pets = ("Aarhus", "Bergen", "Cork"), ("cat", "dog", "")
+    lines = ["height,age,pet,city,person"]
+    for row in range(rows):
+        height = 150 + 20 * (row % 3) + rng.integers(0, 100) / 10
+        lines.append(f"{height},{rng.integers(1, 99)},{pets[rng.integers(3)]},{cities[row % 3]},{row % 5}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def png(pixels: NDArray[np.uint8]) -> bytes:
+    """Return an image [height, width, 3] as a PNG file."""
+
+    def chunk(name: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+
+    height, width, _ = pixels.shape
+    rows = np.concatenate([np.zeros((height, 1), np.uint8), pixels.reshape(height, -1)], axis=1)
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    body = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows.tobytes())) + chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + body
+
+
+def picture_folder(folder: Path, images: int = 20, side: int = 12) -> None:
+    """Write pictures of two classes, day and night, into a folder for each."""
+    for name, brightest in (("day", 256), ("night", 100)):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        for number in range(images):
+            pixels = stream(name, number).integers(0, brightest, (side, side, 3), dtype=np.uint8)
+            (folder / name / f"{number:03}.png").write_bytes(png(pixels))
+
+
 def all_sets(root: Path) -> None:
     """Write every data set that a task may look for in the folder."""
     mnist(root / "mnist")
     mnist(root / "fashion-mnist")
     cifar_sets(root)
     leaf_sets(root)
+    people_table(root / "small-table" / "people.csv")
+    picture_folder(root / "small-pictures")

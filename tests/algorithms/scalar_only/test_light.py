@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_data import all_sets, mnist
 from small_language import write_model
-from task_contract import BOUND
+from task_contract import BOUND, skip_without_packages
 from torch import nn
 from worlds import go, scenario
 
@@ -202,6 +202,7 @@ def test_the_trained_part_of_a_frozen_model_is_perturbed_layer_by_layer(opt: Pat
 @pytest.mark.few(6)
 @pytest.mark.parametrize("task", BOUND, ids=repr)
 def test_every_task_works_with_and_without_copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: Any) -> None:
+    skip_without_packages(task.name)
     all_sets(tmp_path)
     monkeypatch.setenv("SEEDBUS_DATA", str(tmp_path))
     copied, light, _ = copied_and_layerwise(

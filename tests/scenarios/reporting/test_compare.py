@@ -135,16 +135,17 @@ def test_scenarios_of_one_name_are_told_apart_by_their_settings(runs: dict[str, 
     algorithm = scenario().resolved()["algorithm"] | {"learning_rate": 0.02}
     other = go(tmp_path / "other", scenario(algorithm=algorithm))
     rows = compare([runs["one"].folder, other.folder]).rows
-    assert sorted(row.name for row in rows) == ["small algorithm.learning_rate=" + rate for rate in ("0.01", "0.02")]
+    assert sorted(row.name for row in rows) == ["small, learning_rate 0.01", "small, learning_rate 0.02"]
 
 
 def test_what_looks_like_markup_is_shown_as_it_is_and_a_long_setting_is_cut(
     seedbus: Command, runs: dict[str, Results], tmp_path: Path
 ) -> None:
     go(tmp_path / "other", scenario(faults=[{"fault": "straggler", "clients": [0, 1], "pause_s": 1}]))
-    result = seedbus("compare", "other", runs["one"].folder).out
-    assert re.search(r'faults=\[{"\S[^…]{26}…', result.replace("\n", "")), result
-    assert "faults=[]" in result
+    go(tmp_path / "weighted", scenario(faults=[{"fault": "straggler", "clients": [*range(8)], "pause_s": 1}]))
+    result = seedbus("compare", "other", "weighted", runs["one"].folder, "--format", "markdown").out
+    assert "| small, straggler \\[0, 1], " in result, result
+    assert "| small, straggler \\[0, 1, 2, 3, 4, 5, 6, 7], " in result and "| small, no faults, " in result
 
 
 def test_one_run_is_counted_once(runs: dict[str, Results], tmp_path: Path) -> None:

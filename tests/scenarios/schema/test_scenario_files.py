@@ -108,8 +108,8 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
         ("partition.alpha=3", "partition.kind: this field is required; there are " + ", ".join(PARTITIONS.all())),
         (
             "partition={kind: natural}",
-            "partition.kind is natural, but the samples of task quadratic have no owners; dirichlet, file, iid, "
-            "pathological, quantity or shards are accepted, and natural for femnist, shakespeare",
+            "partition.kind is natural, but the samples of task quadratic have no owners; dirichlet, file, flwr, iid, "
+            "pathological, quantity or shards are accepted, and natural for femnist, shakespeare, table",
         ),
         ("faults=[{fault: drp}]", 'faults.0.fault: "drp" is not known; did you mean drop?'),
         ("faults=[{}]", "faults.0.fault: this field is required; there are " + ", ".join(FAULTS.all())),

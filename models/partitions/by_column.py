@@ -1,0 +1,42 @@
+"""A client is a value of a column: a hospital, a shop, a sensor."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from seedbus.models.errors import DataError
+from seedbus.models.partition import Divisible, Indices, Partition
+from seedbus.models.streams import stream
+
+
+class ByColumn(Partition, frozen=True):
+    """Each client holds the rows of a table that have one value in a column.
+
+    If there are more values than clients, the seed draws those that take part; clients keep the order of the values.
+    """
+
+    by: ClassVar[Literal["column"]] = "column"
+
+    kind: Literal["by-column"] = "by-column"
+    column: str = Field(min_length=1, description="the column's name; it need not be among the features")
+
+    def values_of(self, samples: Divisible) -> NDArray[Any] | None:
+        """Return the column's cells [n], or None if samples have no columns. Raises `DataError`."""
+        return None if samples.column is None else samples.column(self.column)
+
+    def split(self, cells: NDArray[Any], clients: int, seed: int) -> list[Indices]:
+        """Return for each client the sorted indices of its samples, from their cells [n]. Raises `DataError`."""
+        values, held = np.unique(cells, return_inverse=True)
+        if not 1 <= clients <= values.size:
+            raise DataError(
+                f"partition {self.kind}",
+                f"{clients} clients and {values.size} values of {self.column} in the training samples",
+                f"1 to {values.size} clients",
+            )
+        drawn = np.sort(stream("partition", self.kind, seed).permutation(values.size)[:clients])
+        parts = np.split(np.argsort(held, kind="stable"), np.cumsum(np.bincount(held))[:-1])
+        return [parts[value] for value in drawn]

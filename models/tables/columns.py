@@ -1,0 +1,232 @@
+"""Columns of a table in a CSV or Parquet file, as numbers or as texts.
+
+What a file is, is seen from its first bytes: Parquet, CSV, or CSV that was packed with gzip. In a CSV file a column is
+one of numbers if more than half of its cells are numbers, and then all must be; otherwise it is one of texts. Spaces
+around a cell do not count. A mistake is named with the line of the file, or in a Parquet file with the row, from 1.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seedbus.models.errors import DataError
+
+if TYPE_CHECKING:
+    import pyarrow
+
+Kind = Literal["numbers", "texts"]
+Values = NDArray[Any]
+"""The cells of a column: float64 [n], or texts as objects [n]."""
+
+LARGEST = 1e100
+_NUMBER = (
+    r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$|^[+-]?([nN][aA][nN]|[iI][nN][fF]([iI][nN][iI][tT][yY])?)$"
+)
+_SHOWN = 60  # characters of a cell in a sentence
+_FORMATS = "a table as CSV text in UTF-8 (.gz is unpacked), or as Parquet"
+
+
+def kind_of(values: Values) -> Kind:
+    """Return whether cells are numbers or texts."""
+    return "numbers" if values.dtype.kind == "f" else "texts"
+
+
+class TableFile:
+    """A file with a table. It is read when a column is first asked for.
+
+    Attributes:
+        path: the file.
+    """
+
+    def __init__(self, path: Path, separator: str = ",") -> None:
+        """Name a table.
+
+        Args:
+            path: the file.
+            separator: the character between the cells of a CSV file.
+        """
+        self.path = path
+        self._separator = separator
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The names of the columns. Raises `DataError`."""
+        names = [str(name).strip() for name in self._table.column_names]
+        twice = next((name for number, name in enumerate(names) if name in names[:number]), None)
+        if twice is not None:
+            raise DataError(self.path, f"two columns {twice}", "columns with different names")
+        return names
+
+    def __len__(self) -> int:
+        """Return the number of rows. Raises `DataError`."""
+        return int(self._table.num_rows)
+
+    def column(self, name: str, field: str, kind: Kind | None = None) -> Values:
+        """Return the cells of a column.
+
+        Args:
+            name: the column's name.
+            field: the scenario's field that names it, for the sentence if there is no such column.
+            kind: what its cells must be; None: what they are.
+
+        Raises:
+            DataError: the file has no such column, or a cell is neither a text nor a finite number.
+        """
+        self.check(name, field)
+        import pyarrow
+        import pyarrow.compute as compute
+
+        cells = self._table.column(self.names.index(name))
+        if pyarrow.types.is_dictionary(cells.type):
+            cells = cells.cast(cells.type.value_type)
+        if pyarrow.types.is_string(cells.type) or pyarrow.types.is_large_string(cells.type):
+            texts = compute.utf8_trim_whitespace(compute.fill_null(cells, ""))
+            is_number = np.asarray(compute.match_substring_regex(texts, _NUMBER))
+            if kind == "texts" or (kind is None and 2 * np.count_nonzero(is_number) <= is_number.size):
+                return np.array(texts.to_pylist(), dtype=object)
+            self._refuse(~is_number, texts, name, kind)
+            values = np.array([float(text) for text in texts.to_pylist()])
+        elif any(is_of(cells.type) for is_of in _numeric()):
+            values = np.asarray(cells.cast(pyarrow.float64(), safe=False).fill_null(float("nan")))
+            texts = cells
+            if kind == "texts":
+                return np.array([spelled(value) for value in values], dtype=object)
+        else:
+            where = f"{self.path}, column {name}"
+            raise DataError(where, f"cells of the type {cells.type}", "texts or numbers, or other task.features")
+        self._refuse(~(np.abs(values) <= LARGEST), texts, name, kind)
+        return values
+
+    def check(self, name: str, field: str) -> None:
+        """Raise `DataError` if there is no such column; the arguments are those of `column`."""
+        if name not in self.names:
+            hint = "" if len(self.names) > 1 else ", or task.separator: the character between its cells"
+            raise DataError(self.path, f"no column {name} for {field}", f"one of {_listed(self.names)}{hint}")
+
+    def where(self, row: int, name: str) -> str:
+        """Return the place of a cell in words.
+
+        Args:
+            row: the number of its row, from 0.
+            name: the name of its column.
+        """
+        if self._is_parquet:
+            return f"{self.path}, row {row + 1}, column {name}"
+        lines = (line for line, cells in self._lines() if cells)
+        next(lines)  # the header
+        return f"{self.path}, line {next(line for number, line in enumerate(lines) if number == row)}, column {name}"
+
+    def _refuse(self, is_wrong: NDArray[np.bool_], cells: Any, name: str, kind: Kind | None) -> None:
+        """Raise `DataError` for the first cell that is wrong in a column of numbers."""
+        wrong = np.flatnonzero(is_wrong)
+        if wrong.size:
+            cell = cells[int(wrong[0])].as_py()
+            found = "an empty cell" if cell is None or cell == "" else repr(cell)[:_SHOWN]
+            remedy = "" if kind else f", or {name} among task.categorical, which takes all its cells as texts"
+            expected = f"a number from -{LARGEST:g} to {LARGEST:g} in every row{remedy}"
+            raise DataError(self.where(int(wrong[0]), name), f"{found} in a column of numbers", expected)
+
+    @cached_property
+    def _is_parquet(self) -> bool:
+        with self._explained(), self.path.open("rb") as file:
+            return file.read(4) == b"PAR1"
+
+    @cached_property
+    def _table(self) -> pyarrow.Table:
+        """The file's table, in which all columns of CSV are texts. Raises `DataError`."""
+        with self._explained():
+            table = self._read_parquet() if self._is_parquet else self._read_csv()
+        if table.num_rows == 0:
+            raise DataError(self.path, "no rows", "a row at least below the names of the columns")
+        return table
+
+    def _read_parquet(self) -> pyarrow.Table:
+        import pyarrow.parquet
+
+        return pyarrow.parquet.read_table(self.path)
+
+    def _read_csv(self) -> pyarrow.Table:
+        import pyarrow
+        from pyarrow import csv as arrow
+
+        line, names = next(self._lines(), (0, []))
+        if not names or "\0" in "".join(names):
+            raise DataError(self.path, "no names of columns in the first line", _FORMATS)
+        unique = [str(number) for number in range(len(names))]
+        try:
+            with self._opened() as file:
+                table = arrow.read_csv(
+                    file,
+                    arrow.ReadOptions(column_names=unique, skip_rows=line),
+                    arrow.ParseOptions(delimiter=self._separator, newlines_in_values=True),
+                    arrow.ConvertOptions(column_types=dict.fromkeys(unique, pyarrow.string())),
+                )
+        except pyarrow.ArrowInvalid:
+            self._check_widths(len(names))
+            raise
+        return table.rename_columns(names)
+
+    def _check_widths(self, width: int) -> None:
+        """Raise `DataError` for the first row that has another number of cells than the header."""
+        for line, cells in self._lines():
+            if cells and len(cells) != width:
+                found = f"{len(cells)} cells" if len(cells) != 1 else "1 cell"
+                raise DataError(f"{self.path}, line {line}", found, f"{width}, as in the first line")
+
+    def _opened(self) -> IO[bytes]:
+        with self.path.open("rb") as file:
+            is_packed = file.read(2) == b"\x1f\x8b"
+        return gzip.open(self.path) if is_packed else self.path.open("rb")  # type: ignore[return-value]
+
+    def _lines(self) -> Iterator[tuple[int, list[str]]]:
+        """Yield the number of each line, from 1, and its cells; of a row of several lines the last one's."""
+        with self._opened() as file, io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as text:
+            reader = csv.reader(text, delimiter=self._separator)
+            for cells in reader:
+                yield reader.line_num, cells
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Turn what readers raise into `DataError`."""
+        try:
+            yield
+        except DataError:
+            raise
+        except (OSError, EOFError, ValueError, csv.Error) as error:  # pyarrow's errors are ValueErrors
+            why = getattr(error, "strerror", None) or str(error).splitlines()[0][:200]
+            raise DataError(self.path, f"a file that cannot be read ({why})", _FORMATS) from None
+
+
+def spelled(value: float) -> str:
+    """Return a number as text; a whole number without a point."""
+    return str(int(value)) if value.is_integer() else repr(float(value))
+
+
+def state_of(paths: Sequence[Path]) -> tuple[tuple[str, int, int], ...]:
+    """Return path, size and modification time of files; it changes when they do. Raises `DataError`."""
+    try:
+        return tuple((str(path), (status := os.stat(path)).st_size, status.st_mtime_ns) for path in paths)
+    except OSError as error:
+        raise DataError(error.filename, f"a file that cannot be read ({error.strerror})", _FORMATS) from None
+
+
+def _numeric() -> list[Any]:
+    from pyarrow import types
+
+    return [types.is_integer, types.is_floating, types.is_boolean, types.is_decimal]
+
+
+def _listed(names: Sequence[str], most: int = 20) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

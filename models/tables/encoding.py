@@ -1,0 +1,246 @@
+"""A table as the numbers that a network reads.
+
+Columns of numbers are standardised, (value − mean) / deviation over the training part (validation included); a column
+with one value only becomes zeros. Columns of texts become one number for each text of the training part, 1 for the
+cell's own and 0 for the others, so a text that occurs only in the test set is all zeros. Means and deviations are sums
+rounded once (`math.fsum`), so they have the same bits on every processor.
+
+The target of a classification is the number of a class: classes are the sorted texts or numbers of the training part.
+The target of a regression is standardised, too, and stands as the last number of a stored row; its labels, which
+partitions divide by, are the tenths of the training part in the order of the target.
+
+The first process that needs a table writes it into the cache in this form, and all processes map it from there.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seedbus.models.data.prepared import Arrays, prepared
+from seedbus.models.data.samples import Images
+from seedbus.models.errors import DataError
+from seedbus.models.streams import stream
+from seedbus.models.tables.columns import Kind, TableFile, Values, kind_of, spelled, state_of
+from seedbus.models.tables.settings import TableSettings
+
+MOST_TEXTS = 1000  # different texts of a column, and classes
+_MOST_WHOLE = 20  # different whole numbers of a target that are classes
+_GROUPS = 10
+_SHAPES = {"stored": 2, "labels": 2, "owners": 2, "is_test": 1, "facts": 1}
+
+
+class Facts(NamedTuple):
+    """What is known of a table without its rows.
+
+    Attributes:
+        kind: classification or regression.
+        inputs: the numbers that the network reads for a row, by name.
+        classes: the names of the classes, or of the groups that a regression's rows are divided by.
+        mean: of the target of a regression over the training part; 0 for a classification.
+        deviation: of the same; 1 for a classification.
+    """
+
+    kind: str
+    inputs: list[str]
+    classes: list[str]
+    mean: float
+    deviation: float
+
+
+class Encoded(NamedTuple):
+    """A table as numbers.
+
+    Attributes:
+        facts: what is known without the rows.
+        train: the training samples, validation included.
+        test: the test samples.
+    """
+
+    facts: Facts
+    train: Images
+    test: Images
+
+
+def encode(task: TableSettings) -> Encoded:
+    """Return the table of a task. Raises `DataError`."""
+    paths = task.paths()
+    fields = task.model_dump(mode="json", include=_FIELDS)
+    return _encoded(json.dumps(fields, sort_keys=True), task.model_copy(update=_ANY), state_of(paths))
+
+
+_FIELDS = {"target", "features", "categorical", "owner", "kind", "test", "separator"}
+_ANY = {"batch_size": 1, "hidden": (), "validation": 0.0}  # fields that change nothing here
+
+
+@lru_cache(maxsize=4)
+def _encoded(recipe: str, task: TableSettings, state: tuple[tuple[str, int, int], ...]) -> Encoded:
+    paths = [Path(path) for path, _, _ in state]
+    arrays = prepared(f"table 1 {recipe}", paths, _SHAPES, lambda: _Table(task, paths).arrays())
+    facts = Facts(**json.loads(arrays["facts"].tobytes()))
+    stored = np.ascontiguousarray(arrays["stored"]).view("<f4")
+    labels, owners = (
+        np.ascontiguousarray(arrays[name]).view("<u4")[:, 0].astype(np.int64) for name in ("labels", "owners")
+    )
+    files = [TableFile(path, task.separator) for path in paths]
+
+    def column(name: str) -> Values:
+        return _joined(files, name, "partition.column", "texts" if name in task.categorical else None)
+
+    parts = []
+    for rows in (np.flatnonzero(arrays["is_test"] == 0), np.flatnonzero(arrays["is_test"])):
+        owned = None if task.owner is None else owners[rows]
+        parts.append(Images(stored, labels[rows], rows, owned, column))
+    return Encoded(facts, parts[0], parts[1])
+
+
+def _joined(files: list[TableFile], name: str, field: str, kind: Kind | None = None) -> Values:
+    """Return a column of all files together; the first file decides whether it is numbers or texts."""
+    first = files[0].column(name, field, kind)
+    return np.concatenate([first, *(file.column(name, field, kind_of(first)) for file in files[1:])])
+
+
+@dataclass
+class _Table:
+    """A table while it is encoded."""
+
+    task: TableSettings
+    paths: list[Path]
+
+    def __post_init__(self) -> None:
+        self.files = [TableFile(path, self.task.separator) for path in self.paths]
+        self.names = self.files[0].names
+        task = self.task
+        named = {"target": (task.target,), "features": task.features, "categorical": task.categorical}
+        for field, names in (named | {"owner": None if task.owner is None else (task.owner,)}).items():
+            for name in names or ():
+                self.files[0].check(name, f"task.{field}")
+        counts = [len(file) for file in self.files]
+        self.is_test = np.zeros(sum(counts), dtype=bool)
+        if len(self.files) == 2:
+            self.is_test[counts[0] :] = True
+        else:
+            held = max(1, round(self.task.test * counts[0]))
+            self.is_test[stream("test", self.task.name).permutation(counts[0])[:held]] = True
+        if self.is_test.all():
+            raise DataError(
+                self.paths[0], f"{counts[0]} rows, all of them for testing", "more rows, or a task.test_file"
+            )
+
+    def arrays(self) -> Arrays:
+        """Return the table as the arrays of bytes that the cache keeps. Raises `DataError`."""
+        task = self.task
+        target = self._column(task.target, "task.target", "numbers" if task.kind == "regression" else None)
+        kind = task.kind or self._default_kind(target)
+        blocks, inputs = [], []
+        taken = {task.target, task.owner}
+        for name in task.features or [name for name in self.names if name not in taken]:
+            block, columns = self._encode(name)
+            blocks.append(block)
+            inputs += columns
+        if not blocks:
+            raise DataError(
+                self.paths[0], f"no column but the target {task.target}", "a column at least to learn it from"
+            )
+        mean, deviation = 0.0, 1.0
+        if kind == "regression":
+            mean, deviation = _moments(target[~self.is_test])
+            if deviation == 0:
+                where = f"{self.paths[0]}, column {task.target}"
+                raise DataError(where, f"{target[0]:g} in every row of the training part", "a target that varies")
+            blocks.append(self._finite((target - mean) / deviation, task.target)[:, None])
+            labels, classes = _grouped(target, ~self.is_test)
+        else:
+            labels, classes = self._classified(target)
+        owners = np.zeros(labels.size, dtype=np.int64)
+        if task.owner is not None:
+            owners = np.unique(self._column(task.owner, "task.owner"), return_inverse=True)[1]
+        facts = Facts(kind, inputs, classes, mean, deviation)
+        return {
+            "stored": np.concatenate(blocks, axis=1).astype("<f4").view(np.uint8),
+            "labels": labels.astype("<u4")[:, None].view(np.uint8),
+            "owners": owners.astype("<u4")[:, None].view(np.uint8),
+            "is_test": self.is_test.astype(np.uint8),
+            "facts": np.frombuffer(json.dumps(facts._asdict()).encode(), dtype=np.uint8).copy(),
+        }
+
+    def _column(self, name: str, field: str, kind: Kind | None = None) -> Values:
+        return _joined(self.files, name, field, "texts" if name in self.task.categorical else kind)
+
+    def _default_kind(self, target: Values) -> str:
+        if kind_of(target) == "texts":
+            return "classification"
+        different = np.unique(target)
+        is_few = different.size <= _MOST_WHOLE and all(value.is_integer() for value in different)
+        return "classification" if is_few else "regression"
+
+    def _encode(self, name: str) -> tuple[NDArray[np.float32], list[str]]:
+        """Return a column's numbers [n, width], and their names."""
+        values = self._column(name, "task.features")
+        if kind_of(values) == "numbers":
+            mean, deviation = _moments(values[~self.is_test])
+            return self._finite((values - mean) / (deviation or 1.0), name)[:, None], [name]
+        texts, codes = self._numbered(values, name, "task.features without it")
+        block = np.zeros((values.size, len(texts)), dtype=np.float32)
+        known = np.flatnonzero(codes >= 0)
+        block[known, codes[known]] = 1
+        return block, [f"{name}={text}" for text in texts]
+
+    def _numbered(self, values: Values, name: str, remedy: str) -> tuple[list[Any], NDArray[np.int64]]:
+        """Return the sorted values of the training part, and for each row the number of its value, −1 if new."""
+        found = sorted(set(values[~self.is_test].tolist()))
+        if len(found) > MOST_TEXTS:
+            where = f"{self.paths[0]}, column {name}"
+            raise DataError(where, f"{len(found)} different values", f"at most {MOST_TEXTS}, or {remedy}")
+        number = {value: index for index, value in enumerate(found)}
+        return found, np.array([number.get(value, -1) for value in values.tolist()], dtype=np.int64)
+
+    def _classified(self, target: Values) -> tuple[NDArray[np.int64], list[str]]:
+        """Return the class of each row, and the names of the classes."""
+        name = self.task.target
+        found, labels = self._numbered(target, name, "task.kind: regression")
+        classes = [value if isinstance(value, str) else spelled(value) for value in found]
+        if len(found) < 2:
+            where = f"{self.paths[0]}, column {name}"
+            raise DataError(where, f"the class {classes[0]!r} alone", "two classes at least in the training part")
+        for row in np.flatnonzero(labels < 0)[:1]:
+            value = target[row] if isinstance(target[row], str) else spelled(target[row])
+            raise DataError(
+                self._where(int(row), name),
+                f"the class {value!r}, which no row of the training part has",
+                f"one of {', '.join(map(repr, classes[:10]))}{', …' if len(classes) > 10 else ''}, or more rows of it",
+            )
+        return labels, classes
+
+    def _finite(self, values: NDArray[np.float64], name: str) -> NDArray[np.float32]:
+        with np.errstate(over="ignore"):
+            numbers = values.astype(np.float32)
+        for row in np.flatnonzero(~np.isfinite(numbers))[:1]:
+            found = f"a number {values[row]:g} standard deviations from the mean of the training part"
+            raise DataError(self._where(int(row), name), found, "one that float32 can hold")
+        return numbers
+
+    def _where(self, row: int, name: str) -> str:
+        first = len(self.files[0])
+        return self.files[0].where(row, name) if row < first else self.files[1].where(row - first, name)
+
+
+def _moments(values: NDArray[np.float64]) -> tuple[float, float]:
+    """Return mean and standard deviation, each sum rounded once."""
+    mean = math.fsum(values.tolist()) / values.size
+    return mean, math.sqrt(math.fsum(((values - mean) ** 2).tolist()) / values.size)
+
+
+def _grouped(target: NDArray[np.float64], is_train: NDArray[np.bool_]) -> tuple[NDArray[np.int64], list[str]]:
+    """Return the tenth of the training part in which each target lies, and what these tenths are from."""
+    ordered = np.sort(target[is_train])
+    edges = np.unique(ordered[np.arange(_GROUPS) * ordered.size // _GROUPS])
+    groups = np.maximum(np.searchsorted(edges, target, side="right") - 1, 0)
+    return groups, [f"from {edge:g}" for edge in edges]

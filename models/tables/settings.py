@@ -1,0 +1,70 @@
+"""The settings of a task on a table: the fields of `task:`, and where its files are."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+
+from seedbus.models.data.roots import find, locate
+from seedbus.models.errors import DataError
+from seedbus.models.images.task import ClassifierTask
+
+Width = Annotated[int, Field(ge=1, le=2**20)]
+_PLACES = "beside the scenario's file, or in a directory that SEEDBUS_DATA names"
+
+
+class TableSettings(ClassifierTask, frozen=True):
+    """The fields of a task that learns one column of a table from others."""
+
+    file: str = Field(
+        min_length=1, description="CSV or Parquet: beside the scenario's file, or in a directory of SEEDBUS_DATA"
+    )
+    target: str = Field(min_length=1, description="the column that is learnt")
+    features: tuple[str, ...] | None = Field(
+        None, min_length=1, description="the columns that it is learnt from; none: all but target and owner"
+    )
+    categorical: tuple[str, ...] = Field((), description="columns of numbers whose cells are taken as texts")
+    owner: str | None = Field(None, description="the column that says whose a row is, for `partition: natural`")
+    kind: Literal["classification", "regression"] | None = Field(
+        None,
+        description="none: classification if the target is texts, or at most 20 different whole numbers; otherwise "
+        "regression",
+    )
+    test: float = Field(
+        0.2, gt=0, lt=1, description="fraction of the rows that are the test set, for any seed the same"
+    )
+    test_file: str | None = Field(
+        None, min_length=1, description="a file whose rows are the test set, instead of `test`"
+    )
+    separator: str = Field(",", min_length=1, max_length=1, description="the character between the cells of CSV")
+    hidden: tuple[Width, ...] = Field(
+        (64, 32), description="widths of hidden layers with ReLU; []: softmax or linear regression"
+    )
+
+    @field_validator("file", "test_file")
+    @classmethod
+    def _locate(cls, value: str | None, info: ValidationInfo) -> str | None:
+        """Make the path of a file beside the scenario's file absolute. Raises as `roots.locate` does."""
+        return None if value is None else locate(value, info.context, os.path.isfile)
+
+    @model_validator(mode="after")
+    def _check_columns(self) -> Self:
+        for field, name in (("target", self.target), ("owner", self.owner)):
+            if name is not None and self.features is not None and name in self.features:
+                raise ValueError(f"features has {name}, which is the {field}; leave it out of features")
+        if self.owner == self.target:
+            raise ValueError(f"owner is {self.owner}, which is the target; expected another column")
+        return self
+
+    def paths(self) -> list[Path]:
+        """Return the file and, if there is one, the test file. Raises `DataError`."""
+        paths = []
+        for field, named in (("file", self.file), ("test_file", self.test_file)):
+            path = None if named is None else find(named, os.path.isfile)
+            if named is not None and path is None:
+                raise DataError(f"task.{field}", f"no file {named}", f"a CSV or Parquet file {_PLACES}")
+            paths += [] if path is None else [path]
+        return paths

@@ -1,0 +1,116 @@
+"""Images of the user's own, in a folder for each class: see `images/folder.py`.
+
+Pixels are normalised by mean and deviation of the training images, by channel. A process proves its pixels, and who
+holds them, when it joins.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from seedbus.models.data.roots import find, locate
+from seedbus.models.data.samples import Images
+from seedbus.models.errors import DataError
+from seedbus.models.images.folder import Folder, classes_in, read_folder
+from seedbus.models.images.task import ImageTask
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+class ImageFolder(ImageTask, frozen=True):
+    """Images of the user's own: PNG or JPEG files, in a folder for each class."""
+
+    is_proven: ClassVar[bool] = True
+
+    name: Literal["image-folder"] = "image-folder"
+    folder: str = Field(
+        min_length=1,
+        description="with train/CLASS/ and test/CLASS/, or CLASS/ alone: beside the scenario, or in SEEDBUS_DATA",
+    )
+    test: float = Field(
+        0.2, gt=0, lt=1, description="fraction of the images that are the test set, if there are no train/ and test/"
+    )
+    size: int = Field(32, ge=4, le=1024, description="height and width that images are resized to, in pixels")
+    colours: Literal["grey", "rgb"] = Field("rgb", description="grey: one channel; rgb: three")
+    model: Literal["softmax", "mnist-cnn", "leaf-cnn", "resnet-18"] = Field(
+        "mnist-cnn",
+        description="softmax regression, a small or large CNN of two layers (mnist-cnn, leaf-cnn), ResNet-18",
+    )
+
+    @field_validator("folder")
+    @classmethod
+    def _locate(cls, value: str, info: ValidationInfo) -> str:
+        """Make the path of a folder beside the scenario's file absolute. Raises as `roots.locate` does."""
+        return locate(value, info.context)
+
+    @property
+    def dimension(self) -> int:
+        """d, from the names of the classes' folders. Raises `DataError`."""
+        classes, channels, pooled = len(self._classes), self._channels, (self.size // 4) ** 2
+        match self.model:
+            case "softmax":
+                return (channels * self.size**2 + 1) * classes
+            case "mnist-cnn":
+                return (channels * 25 + 1) * 16 + (16 * 25 + 1) * 32 + (32 * pooled + 1) * classes
+            case "leaf-cnn":
+                convolutions = (channels * 25 + 1) * 32 + (32 * 25 + 1) * 64
+                return convolutions + (64 * pooled + 1) * 2048 + 2049 * classes
+            case "resnet-18":
+                return 11_168_832 - 64 * 9 * (3 - channels) + 513 * classes
+
+    def network(self) -> nn.Module:
+        from seedbus.models.images import networks, resnet
+
+        classes, channels = len(self._classes), self._channels
+        match self.model:
+            case "softmax":
+                return networks.softmax(channels * self.size**2, classes)
+            case "mnist-cnn":
+                return networks.mnist_cnn(channels, self.size, classes)
+            case "leaf-cnn":
+                return networks.leaf_cnn(channels, self.size, classes)
+            case "resnet-18":
+                return resnet.resnet18(classes, channels)
+
+    def load(self) -> tuple[Images, Images]:
+        """Return the training images (validation included) and the test images. Raises `DataError`."""
+        return self._read.train, self._read.test
+
+    def class_names(self) -> list[str]:
+        """Return the names of the classes' folders. Raises `DataError`."""
+        return self._classes
+
+    @property
+    def mean(self) -> tuple[float, ...]:  # type: ignore[override]  # a class variable of ImageTask; here the data decides
+        """Of the training images, by channel. Raises `DataError`."""
+        return self._read.mean
+
+    @property
+    def deviation(self) -> tuple[float, ...]:  # type: ignore[override]  # as mean
+        """Of the training images, by channel. Raises `DataError`."""
+        return self._read.deviation
+
+    @property
+    def _channels(self) -> int:
+        return 1 if self.colours == "grey" else 3
+
+    @property
+    def _path(self) -> Path:
+        found = find(self.folder)
+        if found is None:
+            where = "beside the scenario's file, or in a directory that SEEDBUS_DATA names"
+            raise DataError("task.folder", f"no folder {self.folder}", f"a folder of images {where}")
+        return found
+
+    @cached_property
+    def _classes(self) -> list[str]:
+        return classes_in(self._path)
+
+    @cached_property
+    def _read(self) -> Folder:
+        return read_folder(self._path, size=self.size, channels=self._channels, test=self.test, name=self.name)

@@ -1,0 +1,96 @@
+"""One column of a table of the user's own, learnt from others: a CSV or Parquet file, and no code.
+
+See `tables/columns.py` for what a file may hold, and `tables/encoding.py` for what a network reads. A process proves
+its samples, and who holds them, when it joins.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seedbus.models.data.samples import Images
+from seedbus.models.errors import DataError
+from seedbus.models.partition import Division, Partition
+from seedbus.models.tables.encoding import encode
+from seedbus.models.tables.settings import TableSettings
+from seedbus.models.task import Problem
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+class Table(TableSettings, frozen=True):
+    """A column of a CSV or Parquet file, learnt from the others: a perceptron for classes or a number."""
+
+    has_owners: ClassVar[bool] = True
+    has_columns: ClassVar[bool] = True
+    is_proven: ClassVar[bool] = True
+
+    name: Literal["table"] = "table"
+
+    @property
+    def metrics(self) -> tuple[str, ...]:  # type: ignore[override]  # a class variable of Task; here the target decides
+        """The metrics of an evaluation. Raises `DataError`."""
+        return ("loss", "mae") if self._is_regression else ("loss", "accuracy")
+
+    @property
+    def has_outputs(self) -> bool:  # type: ignore[override]  # as metrics
+        """Whether it is a classifier. Raises `DataError`."""
+        return not self._is_regression
+
+    @property
+    def dimension(self) -> int:
+        """d, from the columns of the file. Raises `DataError`."""
+        return sum((inputs + 1) * outputs for inputs, outputs in pairwise(self._widths))
+
+    def network(self) -> nn.Module:
+        from seedbus.models.images import networks
+
+        return networks.perceptron(*self._widths)
+
+    def load(self) -> tuple[Images, Images]:
+        """Return the training (validation included) and test samples. Raises `DataError`."""
+        encoded = encode(self)
+        return encoded.train, encoded.test
+
+    def inputs(self, stored: NDArray[Any]) -> NDArray[np.float32]:
+        """Return the numbers as they are stored, [b, f]."""
+        return stored
+
+    def class_names(self) -> list[str]:
+        """Return the classes, or for a regression the groups that partitions divide by. Raises `DataError`."""
+        return encode(self).facts.classes
+
+    def division(self, *, seed: int, clients: int, partition: Partition) -> Division:
+        """See `task.Task`. Raises `DataError`."""
+        self._check(partition)
+        return super().division(seed=seed, clients=clients, partition=partition)
+
+    def bind(self, *, seed: int, clients: int, partition: Partition) -> Problem:
+        """Read the table and divide the training samples among the clients. Raises `DataError`."""
+        self._check(partition)
+        if not self._is_regression:
+            return super().bind(seed=seed, clients=clients, partition=partition)
+        from seedbus.models.tables.problem import RegressionProblem
+
+        deviation = encode(self).facts.deviation
+        return RegressionProblem(self, deviation=deviation, seed=seed, clients=clients, partition=partition)
+
+    @property
+    def _is_regression(self) -> bool:
+        return (self.kind or encode(self).facts.kind) == "regression"
+
+    @property
+    def _widths(self) -> list[int]:
+        """The widths of the network's layers, from the inputs to the outputs."""
+        facts = encode(self).facts
+        return [len(facts.inputs), *self.hidden, 1 if self._is_regression else len(facts.classes)]
+
+    def _check(self, partition: Partition) -> None:
+        if partition.by == "owners" and self.owner is None:
+            found = f"task {self.name} without an owner"
+            raise DataError(f"partition {partition.kind}", found, "task.owner: the column that says whose a row is")

@@ -1,0 +1,143 @@
+"""`seedbus study` on the command line."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from seedbus.scenarios.cli.options import Plugins, Quiet, Set
+from seedbus.scenarios.cli_errors import cli_errors
+from seedbus.scenarios.errors import Exit, ScenarioError
+from seedbus.scenarios.reporting.terminal import say
+
+if TYPE_CHECKING:
+    from seedbus.scenarios.study.results import StudyResults
+    from seedbus.scenarios.study.study import Conduct
+
+
+class StudyFormat(StrEnum):
+    """Output formats of a study's table."""
+
+    text = "text"
+    markdown = "markdown"
+    latex = "latex"
+    csv = "csv"
+    parquet = "parquet"
+    json = "json"
+
+
+def study(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file of a study.")],
+    settings: Set = None,
+    folder: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="Where runs are kept, and looked for before they are made.")
+    ] = Path("studies"),
+    jobs: Annotated[int, typer.Option(min=1, max=1024, help="Processes that make runs.")] = 1,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be run, and roughly its time and bytes; run nothing.")
+    ] = False,
+    so_far: Annotated[bool, typer.Option("--so-far", help="Report the runs that are finished; run nothing.")] = False,
+    output: Annotated[
+        StudyFormat, typer.Option("--format", help="The table on stdout; all of them are in the study's folder.")
+    ] = StudyFormat.text,
+    plugin: Plugins = None,
+    quiet: Quiet = False,
+) -> None:
+    """Run a scenario with many settings and seeds, and compare them: a table with intervals, curves, a Pareto front.
+
+    Every run is kept by its content, so nothing is run twice: after Ctrl-C, the same command goes on.
+    """
+    with cli_errors():
+        from seedbus.scenarios.study.cells import plan_of
+        from seedbus.scenarios.study.pool import Pool
+        from seedbus.scenarios.study.progress import StudyProgress
+        from seedbus.scenarios.study.results import metric_of
+        from seedbus.scenarios.study.store import Store
+        from seedbus.scenarios.study.study import Conduct
+        from seedbus.scenarios.study.study_page import write_report
+
+        if output is StudyFormat.parquet and sys.stdout.isatty():
+            raise ScenarioError("--format parquet", ["it is not text; expected stdout to be a file or a pipe"])
+        plan = plan_of(file, settings)
+        with Pool(jobs) as pool:
+            conduct = Conduct(plan, Store(folder), pool, is_idle=so_far)
+            metric_of(plan)  # a mistake in it is told before anything is run
+            if dry_run or not (quiet or so_far):
+                _announce(conduct, jobs)
+            if dry_run:
+                return
+            progress = None if quiet or so_far else StudyProgress(plan.study.name)
+            conduct.watcher = progress
+            try:
+                results = conduct.run()
+            except KeyboardInterrupt:
+                kept = f"stopped; every closed round is kept: go on with `seedbus study {file} --folder {folder}`"
+                raise KeyboardInterrupt(kept) from None
+            finally:
+                if progress is not None:
+                    progress.close()
+        page = write_report(results)
+        _print(results, output)
+        if not quiet:
+            say(f"written: {page}, and tables and figures beside it", to_stderr=True)
+        for failure in results.failures:
+            say(f"seedbus: a run failed: {failure}", to_stderr=True)
+    if results.failures:
+        raise typer.Exit(Exit.INCOMPLETE)
+
+
+def _announce(conduct: Conduct, jobs: int) -> None:
+    """Say how many runs there are, how many are missing, and what these will cost."""
+    from seedbus.scenarios.reporting.progress import readable
+    from seedbus.scenarios.study.estimate import estimate
+    from seedbus.scenarios.study.study import missing_runs
+
+    study, rows = conduct.plan.study, conduct.plan.cells
+    missing = missing_runs(conduct.plan, conduct.store)
+    runs = len(rows) * len(study.seeds)
+    said = (
+        f"{study.name}: {_counted(len(rows), 'row')} × {_counted(len(study.seeds), 'seed')} = {_counted(runs, 'run')}"
+    )
+    if missing.trials:
+        said += f", after {missing.all_trials:,} to {missing.most_trials:,} trials"
+    scenarios = [*missing.trials, *missing.runs]
+    if not scenarios:
+        say(f"{said}; all are there already", to_stderr=True)
+        return
+    cost = estimate(scenarios, conduct.pool)
+    minutes = cost.seconds / 60 / jobs
+    time = f"{minutes:.0f} min" if minutes >= 2 else f"{60 * minutes:.0f} s"
+    where = _counted(jobs, "process", "processes")
+    what = f"{len(scenarios):,} to make: about {time} in {where}, about {readable(cost.bytes)} sent"
+    unknown = f" (without {cost.unknown:,} runs that fail at once)" if cost.unknown else ""
+    say(f"{said}; {what}{unknown}", to_stderr=True)
+
+
+def _counted(count: int, noun: str, nouns: str = "") -> str:
+    return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"
+
+
+def _print(results: StudyResults, output: StudyFormat) -> None:
+    from seedbus.scenarios.study import tables
+
+    if output is StudyFormat.text:
+        tables.show(results)
+    elif output is StudyFormat.parquet:
+        buffer = io.BytesIO()
+        results.table.to_parquet(buffer, index=False)
+        stdout: Any = sys.stdout.buffer
+        stdout.write(buffer.getvalue())
+    else:
+        texts = {
+            StudyFormat.markdown: tables.markdown(results),
+            StudyFormat.latex: tables.latex(results),
+            StudyFormat.csv: results.table.to_csv(index=False).rstrip(),
+            StudyFormat.json: json.dumps(results.json()),
+        }
+        typer.echo(texts[output])

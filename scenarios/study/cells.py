@@ -1,0 +1,162 @@
+"""The rows of a study: each variant at each point of the grid is a cell, which is run with every seed."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.reporting.leaves import names
+from seedbus.scenarios.schema.loading import library, load_document, read_document
+from seedbus.scenarios.schema.plugin_use import refuse_local
+from seedbus.scenarios.schema.scenario import Scenario
+from seedbus.scenarios.study.schema import Study, load_study
+
+UNNAMED = ("name", "description", "seed", "transport", "expect")
+"""Fields of a scenario that do not tell rows apart."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A row of a study.
+
+    Attributes:
+        name: tells it from the other rows.
+        variant: the variant's name; "" without variants.
+        point: field → value, of the grid.
+        scenario: with the study's first seed, before anything is tuned.
+    """
+
+    name: str
+    variant: str
+    point: dict[str, Any]
+    scenario: Scenario
+    _document: dict[str, Any]
+    _source: str
+    _folder: Path | None
+    _settings: tuple[tuple[str, str], ...]
+
+    def is_one_apart(self, other: Cell) -> bool:
+        """Whether two rows differ in one thing: the variant, or one field of the grid."""
+        differing = sum(value != other.point[path] for path, value in self.point.items())
+        return bool(differing + (self.variant != other.variant) == 1)
+
+    def with_settings(self, where: str, settings: Mapping[str, Any]) -> Cell:
+        """Return the row with further settings.
+
+        Args:
+            where: the section of the study that has them, for messages.
+            settings: field → value.
+
+        Raises:
+            ScenarioError: the scenario does not accept them.
+        """
+        more = tuple((f"{path}={json.dumps(value)}", f"{where}.{path}") for path, value in settings.items())
+        return _cell(
+            self.name, self.variant, self.point, self._document, self._source, self._folder, self._settings + more
+        )
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A study and its rows.
+
+    Attributes:
+        study: the study's fields.
+        source: how messages name it.
+        cells: its rows, in the order of the file.
+    """
+
+    study: Study
+    source: str
+    cells: list[Cell]
+
+
+def plan_of(source: str | Path | dict[str, Any], settings: list[str] | None = None) -> Plan:
+    """Read a study and expand it into its rows.
+
+    Args:
+        source: the file of a study, or its fields.
+        settings: `field=value` entries that change the scenario of every row.
+
+    Raises:
+        ScenarioError: the study, or the scenario of a row, is not valid.
+    """
+    study, name, folder = load_study(source)
+    common = [(setting, f"--set {setting}") for setting in settings or []]
+    cells = list(_cells(study, name, folder, common))
+    fields = [cell.scenario.resolved() for cell in cells]
+    by_variant: dict[str, list[int]] = {}
+    for index, cell in enumerate(cells):
+        by_variant.setdefault(cell.variant, []).append(index)
+    named = list(cells)
+    for variant, indices in by_variant.items():
+        leaves = names([fields[index] for index in indices], UNNAMED)
+        for index, leaf in zip(indices, leaves, strict=True):
+            row = ", ".join(filter(None, [variant, leaf])) or cells[index].scenario.name
+            named[index] = Cell(**(vars(cells[index]) | {"name": row}))
+    rows = [cell.name for cell in named]
+    twice = next((row for row in rows if rows.count(row) > 1), None)
+    if twice is not None:
+        raise ScenarioError(name, [f"two rows are the same ({twice}); expected values that differ"])
+    if study.ask.against is not None and study.ask.against not in rows:
+        raise ScenarioError(name, [f"ask.against: there is no row {study.ask.against}; there are {', '.join(rows)}"])
+    for cell in named:
+        refuse_local(cell.scenario.plugins)
+    return Plan(study, name, named)
+
+
+def _cells(study: Study, source: str, folder: Path | None, common: list[tuple[str, str]]) -> Iterator[Cell]:
+    variants = study.variants or {"": {}}
+    for variant, fields in variants.items():
+        base = fields.get("base", study.base)
+        document, base_name, base_folder = _base(base, source, folder)
+        own = {path: value for path, value in fields.items() if path != "base"}
+        for values in itertools.product(*study.grid.values()):
+            point = dict(zip(study.grid, values, strict=True))
+            settings = [
+                *common,
+                *((f"{path}={json.dumps(value)}", f"variants.{variant}.{path}") for path, value in own.items()),
+                *((f"{path}={json.dumps(value)}", f"grid.{path}") for path, value in point.items()),
+                (f"seed={study.seeds[0]}", "seeds"),
+            ]
+            yield _cell("", variant, point, document, f"{source}: {base_name}", base_folder, tuple(settings))
+
+
+def _base(base: Any, source: str, folder: Path | None) -> tuple[dict[str, Any], str, Path | None]:
+    """Return the fields of a base scenario, its name in messages, and its folder."""
+    if isinstance(base, dict):
+        return {"name": "study"} | base, "base", folder
+    if not isinstance(base, str):
+        raise ScenarioError(source, [f"base: {json.dumps(base)} is not accepted; expected a file, a name or fields"])
+    beside = None if folder is None or base in library() else folder / base
+    try:
+        return read_document(beside if beside is not None and beside.is_file() else base)
+    except ScenarioError as error:
+        raise ScenarioError(source, [f"base: {sentence}" for sentence in error.sentences]) from None
+
+
+def _cell(
+    name: str,
+    variant: str,
+    point: dict[str, Any],
+    document: dict[str, Any],
+    source: str,
+    folder: Path | None,
+    settings: tuple[tuple[str, str], ...],
+) -> Cell:
+    where = dict(settings)
+    try:
+        scenario = load_document(document, source, [setting for setting, _ in settings], folder)
+    except ScenarioError as error:
+        if error.source != source:  # a setting cannot be applied at all
+            setting = error.source.removeprefix("--set ")
+            raise ScenarioError(source, [f"{where.get(setting, setting)}: {each}" for each in error.problems]) from None
+        at_fault = [where.get(setting, "") for setting in error.settings] or [""] * len(error.problems)
+        problems = [f"{w}: {each}" if w else each for w, each in zip(at_fault, error.problems, strict=True)]
+        raise ScenarioError(source, problems) from None
+    return Cell(name, variant, point, scenario, document, source, folder, settings)

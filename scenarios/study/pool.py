@@ -1,0 +1,165 @@
+"""Worker processes of a study. A job that fails, or whose process dies, is told and does not stop the others."""
+
+from __future__ import annotations
+
+import json
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+from seedbus.discovery import PLUGINS
+
+WORKER = "seedbus.scenarios.study.worker"
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """What a worker is to do.
+
+    Attributes:
+        do: "run" or "trial", see `worker`.
+        subject: what the job is about; it stays in this process.
+        facts: what the worker is sent.
+    """
+
+    do: str
+    subject: Any
+    facts: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a worker said about a job.
+
+    Attributes:
+        facts: `rounds` while it runs; in the end `is_done` with results, or what `failed`.
+    """
+
+    job: Job
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_last(self) -> bool:
+        return "rounds" not in self.facts
+
+    @property
+    def failure(self) -> str | None:
+        failed: str | None = self.facts.get("failed")
+        return failed
+
+
+class Pool:
+    """Processes that do jobs; all of them end with the block, or when this process ends.
+
+    A process is started when there is a job for it, and kept for later jobs.
+    """
+
+    def __init__(self, count: int) -> None:
+        """Args: count: number of processes."""
+        self._count = count
+        self._children: list[subprocess.Popen[str] | None] = [None] * count
+        self._threads: list[threading.Thread] = []
+        self._lock = threading.Lock()  # no process is started once all are being ended
+        self._is_closing = False
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._lock:
+            self._is_closing = True
+        for child in self._children:
+            if child is not None:
+                child.kill()  # runs are durable round by round
+                child.wait()
+        for thread in self._threads:
+            thread.join()
+        for child in self._children:
+            if child is not None:
+                _close(child)
+
+    def do(self, jobs: Sequence[Job]) -> Iterator[Answer]:
+        """Do all jobs, and yield the answers as they come. Jobs begin in the order in which they are given."""
+        waiting = deque(jobs)
+        answers: queue.SimpleQueue[Answer | None] = queue.SimpleQueue()
+
+        def work(number: int) -> None:
+            with suppress(IndexError):
+                while not self._is_closing:
+                    self._do(number, waiting.popleft(), answers)
+            answers.put(None)
+
+        threads = min(self._count, len(jobs))
+        self._threads = [
+            threading.Thread(target=work, args=(number,), name="study", daemon=True) for number in range(threads)
+        ]
+        for thread in self._threads:
+            thread.start()
+        while threads:
+            answer = answers.get()
+            if answer is None:
+                threads -= 1
+            else:
+                yield answer
+
+    def _do(self, number: int, job: Job, answers: queue.SimpleQueue[Answer | None]) -> None:
+        """Give a job to a process, and pass on its answers until the last one."""
+        try:
+            child = self._children[number] or self._spawn(number)
+            if child.stdin is None or child.stdout is None:
+                raise OSError("its pipes are closed")
+            child.stdin.write(json.dumps({"do": job.do} | job.facts) + "\n")
+            child.stdin.flush()
+            for line in child.stdout:
+                answer = Answer(job, json.loads(line))
+                answers.put(answer)
+                if answer.is_last:
+                    return
+            self._children[number] = None
+            _close(child)
+            failed = _ended(child.wait())
+        except (OSError, ValueError) as error:  # closed by __exit__, or it cannot be started
+            failed = f"its process cannot be used ({error})"
+        if not self._is_closing:
+            answers.put(Answer(job, {"failed": failed, "code": 1}))
+
+    def _spawn(self, number: int) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", WORKER, *(plugin.path for plugin in PLUGINS.values() if plugin.path)]
+        with self._lock:
+            if self._is_closing:
+                raise OSError("the study is over")
+            # a process group of its own: Ctrl-C reaches this process only
+            child = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+                start_new_session=True,
+            )
+            self._children[number] = child
+        return child
+
+
+def _close(child: subprocess.Popen[str]) -> None:
+    for stream in (child.stdin, child.stdout):
+        if stream is not None:
+            with suppress(OSError):  # what was not sent cannot be sent any more
+                stream.close()
+
+
+def _ended(code: int) -> str:
+    if code >= 0:
+        return f"its process ended with exit code {code}"
+    name = signal.Signals(-code).name if -code in list(signal.Signals) else str(-code)
+    return f"its process was killed by {name}" + (", perhaps for want of memory" if name == "SIGKILL" else "")

@@ -1,0 +1,341 @@
+"""What a study found, as data frames: runs, rows, differences between rows, curves, and what was tuned."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from seedbus.agents.server.stopping import averages
+from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.reporting.compared import RISING, Run
+from seedbus.scenarios.sentences import nearest, quoted
+from seedbus.scenarios.study.cells import Cell, Plan
+from seedbus.scenarios.study.intervals import Difference, Mean
+from seedbus.scenarios.study.store import StoredRun
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FINAL = "final"
+"""The figure by which rows are compared: the moving average of the metric, 0.9 per round, at the end of a run."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A value that was tried for a row.
+
+    Attributes:
+        values: field → value.
+        score: the metric's moving average on the validation split, mean over the trials' seeds; NaN if a run failed.
+    """
+
+    values: dict[str, Any]
+    score: float
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """How a row's values were chosen.
+
+    Attributes:
+        trials: in the order in which they were run.
+        chosen: field → value; empty if no trial has a finite score.
+        at_edge: fields whose chosen value is the lowest or the highest that was tried.
+    """
+
+    trials: list[Trial]
+    chosen: dict[str, Any]
+    at_edge: list[str]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A run that could not be made.
+
+    Attributes:
+        row: the row's name.
+        seed: the run's seed.
+        reason: a sentence.
+    """
+
+    row: str
+    seed: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.row}, seed {self.seed}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class RowRun:
+    """A finished run of a row.
+
+    Attributes:
+        seed: the run's seed.
+        stored: where it lies.
+        run: its evaluations and costs.
+        figures: name → value; see `StudyResults.runs`.
+    """
+
+    seed: int
+    stored: StoredRun
+    run: Run
+    figures: dict[str, float | None]
+
+
+@dataclass(frozen=True)
+class StudyResults:
+    """What a study found.
+
+    Attributes:
+        folder: of the report.
+        plan: the study and its rows.
+        metric: the metric that is reported.
+        members: row → its finished runs, by seed.
+        tuned: row → how its values were chosen.
+        failures: runs that could not be made.
+        runs: data frame with a row for every finished run: `row`, `variant`, the fields of the grid and of `tune`,
+            `seed`, `run` (its folder), and the figures.
+        table: data frame with a row for every row of the study; each figure with its mean, `_sd` (standard deviation),
+            `_low` and `_high` (95 % bootstrap interval) and `_seeds` (runs that have it).
+        differences: data frame with a row for every pair of rows that is compared: mean of `row` − `other` in the final
+            moving average, paired over seeds, the interval, and the `better` row if the interval says so.
+        curves: data frame with a row for every evaluation of every run.
+        trials: data frame with a row for every value that was tried.
+    """
+
+    folder: Path
+    plan: Plan
+    metric: str
+    members: dict[str, list[RowRun]]
+    tuned: dict[str, Tuned] = field(default_factory=dict)
+    failures: list[Failure] = field(default_factory=list)
+
+    @property
+    def is_complete(self) -> bool:
+        return all(len(self.members[cell.name]) == len(self.plan.study.seeds) for cell in self.plan.cells)
+
+    @property
+    def is_rising(self) -> bool:
+        """Whether more of the metric is better."""
+        return self.metric in RISING
+
+    def mean(self, row: str, figure: str) -> Mean | None:
+        """Return a figure of a row over its seeds; None if no run has it."""
+        return Mean.of([member.figures.get(figure) for member in self.members[row]])
+
+    @cached_property
+    def figures(self) -> list[str]:
+        """The names of all figures, in the order of the runs' own."""
+        return list(dict.fromkeys(name for runs in self.members.values() for run in runs for name in run.figures))
+
+    @cached_property
+    def compared(self) -> list[tuple[str, str, Difference]]:
+        """Pairs of rows with the difference of their final moving averages; without rows that have diverged.
+
+        Rows are compared that differ in one thing, the variant or one field of the grid, or all with the row `against`.
+        """
+        ask, rows = self.plan.study.ask, self.plan.cells
+        pairs = (
+            [(row.name, other.name) for row, other in itertools.combinations(rows, 2) if row.is_one_apart(other)]
+            if ask.against is None
+            else [(row.name, ask.against) for row in rows if row.name != ask.against]
+        )
+        found = []
+        for row, other in pairs:
+            if {row, other} & set(self.diverged):
+                continue
+            values, others = self._finals(row), self._finals(other)
+            paired = [values[seed] - others[seed] for seed in values if seed in others]
+            if paired:
+                found.append((row, other, Difference.of(paired, ask.confidence, len(pairs) if ask.together else 1)))
+        return found
+
+    @cached_property
+    def diverged(self) -> list[str]:
+        """The rows with a run whose final moving average is not finite: a mean over the others would flatter them."""
+        return [row for row, runs in self.members.items() if any(member.figures[FINAL] is None for member in runs)]
+
+    def better(self, row: str, other: str, difference: Difference) -> str:
+        """Return which of two rows is better; "" if no difference is seen."""
+        if not difference.is_seen:
+            return ""
+        return row if (difference.mean > 0) == self.is_rising else other
+
+    @cached_property
+    def front(self) -> list[str]:
+        """The rows of the Pareto front of the final moving average against bytes, fewest bytes first."""
+        sign = 1.0 if self.is_rising else -1.0
+        points = []
+        for row in self.members:
+            value, sent = self.mean(row, FINAL), self.mean(row, "bytes")
+            if value is not None and sent is not None:
+                points.append((sent.mean, -sign * value.mean, row))
+        front, best = [], math.inf
+        for _, negated, row in sorted(points):
+            if negated < best:
+                front.append(row)
+                best = negated
+        return front
+
+    @cached_property
+    def runs(self) -> pd.DataFrame:
+        import pandas as pd
+
+        return pd.DataFrame(
+            [
+                self._settings(cell) | {"seed": member.seed, "run": str(member.stored.folder)} | member.figures
+                for cell in self.plan.cells
+                for member in self.members[cell.name]
+            ]
+        )
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        import pandas as pd
+
+        rows = []
+        for cell in self.plan.cells:
+            row: dict[str, Any] = self._settings(cell) | {"seeds": len(self.members[cell.name])}
+            for name in self.figures:
+                found = self.mean(cell.name, name)
+                row[name] = None if found is None else found.mean
+                row[f"{name}_sd"] = None if found is None else found.deviation
+                row[f"{name}_low"] = None if found is None else found.low
+                row[f"{name}_high"] = None if found is None else found.high
+                row[f"{name}_seeds"] = 0 if found is None else found.seeds
+            rows.append(row | {"is_on_front": cell.name in self.front})
+        return pd.DataFrame(rows)
+
+    @cached_property
+    def differences(self) -> pd.DataFrame:
+        import pandas as pd
+
+        columns = ["row", "other", "mean", "low", "high", "seeds", "better"]
+        rows = [
+            (row, other, d.mean, d.low, d.high, d.seeds, self.better(row, other, d)) for row, other, d in self.compared
+        ]
+        return pd.DataFrame(rows, columns=columns)
+
+    @cached_property
+    def curves(self) -> pd.DataFrame:
+        import pandas as pd
+
+        parts = []
+        for row, members in self.members.items():
+            for member in members:
+                run = member.run
+                columns = {
+                    "rounds": run.rounds,
+                    "bytes": run.sent,
+                    "simulated_s": [float(line["time_s"]) for line in run.lines],
+                    "forward_passes": [math.nan] * len(run.lines) if run.passes is None else run.passes[:-1],
+                    self.metric: run.values(self.metric),
+                    f"{self.metric}_ema": averages(run.lines, self.metric),
+                }
+                parts.append(pd.DataFrame({"row": row, "seed": member.seed} | columns))
+        return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+
+    @cached_property
+    def trials(self) -> pd.DataFrame:
+        import pandas as pd
+
+        return pd.DataFrame(
+            [
+                {"row": row} | trial.values | {"score": trial.score, "is_chosen": trial.values == tuned.chosen}
+                for row, tuned in self.tuned.items()
+                for trial in tuned.trials
+            ]
+        )
+
+    def json(self) -> dict[str, Any]:
+        """Return all of it as plain data."""
+        rows = [
+            self._settings(cell)
+            | {"seeds": [member.seed for member in self.members[cell.name]]}
+            | {"runs": [str(member.stored.folder) for member in self.members[cell.name]]}
+            | {"is_on_front": cell.name in self.front}
+            | {"figures": {name: _plain(self.mean(cell.name, name)) for name in self.figures}}
+            for cell in self.plan.cells
+        ]
+        differences = [
+            {"row": row, "other": other, **_finite(vars(each)), "better": self.better(row, other, each) or None}
+            for row, other, each in self.compared
+        ]
+        tuned = {
+            row: {"chosen": each.chosen, "at_edge": each.at_edge, "trials": [_finite(vars(t)) for t in each.trials]}
+            for row, each in self.tuned.items()
+        }
+        study = {"study": self.plan.study.name, "metric": self.metric, "is_complete": self.is_complete}
+        failures = [vars(each) for each in self.failures]
+        return study | {"rows": rows, "differences": differences, "tuned": tuned, "failures": failures}
+
+    def _settings(self, cell: Cell) -> dict[str, Any]:
+        chosen = self.tuned[cell.name].chosen if cell.name in self.tuned else {}
+        point = {
+            path: value if isinstance(value, int | float | str) else str(value) for path, value in cell.point.items()
+        }
+        return {"row": cell.name, "variant": cell.variant} | point | chosen
+
+    def _finals(self, row: str) -> dict[int, float]:
+        found = {member.seed: member.figures[FINAL] for member in self.members[row]}
+        return {seed: value for seed, value in found.items() if value is not None}
+
+
+def read_run(stored: StoredRun, metric: str, plan: Plan) -> RowRun:
+    """Read a finished run and compute its figures.
+
+    Args:
+        stored: where it lies.
+        metric: the metric that is reported.
+        plan: says at which rounds, for which target, and on which splits.
+
+    Raises:
+        RunFolderError, JournalDamaged: it cannot be read.
+    """
+    ask, run = plan.study.ask, Run.read(stored.folder)
+    figures = run.figures(metric, ask.target, ask.at)
+    final = {FINAL: figures.pop("ema"), "last": figures.pop("last"), "best": figures.pop("best")}
+    del figures["end"]
+    up, down = figures["bytes_up"] or 0.0, figures["bytes_down"] or 0.0
+    on_splits = {
+        f"{split}_{name}": value
+        for split, measured in stored.splits().items()
+        if split in ask.splits
+        for name, value in measured.items()
+        if name == metric
+    }
+    figures["forward_passes"] = figures.pop("evaluations")
+    return RowRun(stored.scenario.seed, stored, run, final | on_splits | figures | {"bytes": up + down})
+
+
+def metric_of(plan: Plan) -> str:
+    """Return the metric of a study: the one that it asks for, or accuracy, or loss where one has no accuracy.
+
+    Raises:
+        ScenarioError: a row does not measure it.
+    """
+    measured = [cell.scenario.metrics for cell in plan.cells]
+    default = "accuracy" if all("accuracy" in names for names in measured) else "loss"
+    metric = plan.study.ask.metric or default
+    for cell, names in zip(plan.cells, measured, strict=True):
+        if metric not in names:
+            what = f"ask.metric: {quoted(metric)} is not measured in {cell.name}; {nearest(metric, names)}"
+            raise ScenarioError(plan.source, [what])
+    return metric
+
+
+def _plain(mean: Mean | None) -> dict[str, Any] | None:
+    return None if mean is None else vars(mean)
+
+
+def _finite(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the facts with None for what JSON has no word for."""
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in facts.items()
+    }

@@ -1,0 +1,141 @@
+"""The file of a study: a scenario, the settings and seeds that it is run with, and what is asked of the runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.schema.yaml_text import MAX_CHARACTERS, NotPlain, parse
+from seedbus.scenarios.sentences import quoted, sentences
+
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+MAX_CELLS = 10_000
+
+
+def _as_mapping(settings: Any) -> Any:
+    """Return a list of `field=value` as a mapping from field to value; anything else as it is."""
+    if not (isinstance(settings, list) and all(isinstance(each, str) and "=" in each for each in settings)):
+        return settings
+    try:
+        return {path: parse(text) for path, _, text in (each.partition("=") for each in settings)}
+    except NotPlain as error:
+        raise ValueError(str(error)) from None
+
+
+Settings = Annotated[dict[str, Any], BeforeValidator(_as_mapping)]
+
+
+class Ask(BaseModel):
+    """What is reported of the runs, and when one counts as better than another."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    metric: str | None = Field(default=None, description="the metric; none: accuracy, or loss where there is none")
+    at: list[Annotated[int, Field(ge=0)]] = Field(default=[], description="rounds after which the metric is reported")
+    target: float | None = Field(default=None, description="value that the moving average is to reach")
+    splits: list[Literal["train", "validation", "test"]] = Field(
+        default=[], description="splits on which the final model is measured too"
+    )
+    against: str | None = Field(
+        default=None, description="the row that the others are compared with; none: rows that differ in one thing"
+    )
+    confidence: float = Field(default=0.95, ge=0.5, lt=1, description="of the intervals of differences")
+    together: bool = Field(default=False, description="whether all intervals hold together with that confidence")
+
+
+class Tuning(BaseModel):
+    """How the values under `tune` are chosen: short runs measured on the validation split."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    rounds: int | None = Field(default=None, ge=1, description="rounds of a trial; none: a quarter of the run's")
+    seeds: list[Seed] = Field(default=[], description="seeds of a trial; none: the first of the study")
+    further: int = Field(
+        default=5, ge=0, le=100, description="values tried after the first ones at most, the same number for every row"
+    )
+
+
+class Study(BaseModel):
+    """Runs of one scenario with different settings and seeds, and what is asked of them."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", title="Seedbus study")
+
+    name: str = Field(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
+        description="at most 64 of A-Z a-z 0-9 . _ -, the first a letter or digit; it names the study's folder",
+    )
+    description: str = Field(default="", description="one line, the title of the report")
+    base: str | dict[str, Any] | None = Field(
+        default=None, description="a scenario file, a name from `seedbus list`, or the fields of a scenario"
+    )
+    variants: dict[str, Settings] = Field(
+        default={}, description="rows by name, each a list of settings, or fields and values; `base` may be one"
+    )
+    grid: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(
+        default={}, description="fields and the values of each; every combination is a row"
+    )
+    seeds: list[Seed] = Field(default=[1, 2, 3], min_length=1, description="seeds of every row")
+    tune: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(
+        default={}, description="fields whose values are chosen for every row, and the first values to try"
+    )
+    tuning: Tuning = Field(default=Tuning(), description="how they are chosen")
+    ask: Ask = Field(default=Ask(), description="what is reported")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Study:
+        if self.base is None and not (self.variants and all("base" in each for each in self.variants.values())):
+            raise ValueError("base: this field is required (a scenario file, a name from `seedbus list`, or fields)")
+        if len(set(self.seeds)) < len(self.seeds):
+            raise ValueError(f"seeds: {quoted(self.seeds)} is not accepted; expected every seed once")
+        for path in ("seed", "name"):
+            if path in self.grid or path in self.tune or any(path in each for each in self.variants.values()):
+                raise ValueError(f"{path} cannot vary between rows; `seeds` are the seeds of every row")
+        both = sorted(self.grid.keys() & self.tune.keys())
+        if both:
+            raise ValueError(f"tune.{both[0]}: the grid sets this field already; expected it in one of them")
+        count = max(1, len(self.variants))
+        for values in self.grid.values():
+            count *= len(values)
+        if count > MAX_CELLS:
+            raise ValueError(f"grid: these are {count:,} rows; at most {MAX_CELLS:,} are accepted")
+        return self
+
+
+def load_study(source: str | Path | dict[str, Any]) -> tuple[Study, str, Path | None]:
+    """Return a study, how error messages name it, and the folder to which its file names are relative.
+
+    Args:
+        source: the file of a study, or its fields.
+
+    Raises:
+        ScenarioError: there is no such file, or it is not a valid study.
+    """
+    if isinstance(source, dict):
+        return _validated(source, "the study"), "the study", None
+    path = Path(source)
+    try:
+        with path.open(encoding="utf-8") as file:
+            document = parse(file.read(MAX_CHARACTERS + 1))
+    except UnicodeDecodeError:
+        raise ScenarioError(str(path), ["it is not UTF-8 text"]) from None
+    except OSError as error:
+        raise ScenarioError(
+            str(path), [f"it cannot be read ({error.strerror}); expected the file of a study"]
+        ) from None
+    except NotPlain as error:
+        raise ScenarioError(str(path), [str(error)]) from None
+    if not isinstance(document, dict):
+        raise ScenarioError(str(path), [f"{quoted(document)} is not a study; expected a mapping of fields"])
+    document.setdefault("name", path.stem)
+    return _validated(document, str(path)), str(path), path.parent
+
+
+def _validated(document: dict[str, Any], source: str) -> Study:
+    try:
+        return Study.model_validate_json(json.dumps({"name": "study"} | document), strict=True)
+    except ValidationError as error:
+        raise ScenarioError(source, sentences(error, Study, document)) from None

@@ -1,0 +1,261 @@
+"""A study: runs of one scenario with many settings and seeds, made once, kept, and compared."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from seedbus.scenarios.reporting.compared import RISING, Run
+from seedbus.scenarios.schema.scenario import Scenario
+from seedbus.scenarios.study import tuning
+from seedbus.scenarios.study.cells import Cell, Plan, plan_of
+from seedbus.scenarios.study.pool import Answer, Job, Pool
+from seedbus.scenarios.study.results import Failure, RowRun, StudyResults, Tuned, metric_of, read_run
+from seedbus.scenarios.study.store import Store, StoredRun
+from seedbus.scenarios.study.tuning import Values
+
+STUDIES = "studies"
+
+
+class Watcher(Protocol):
+    """Is told how a study goes on."""
+
+    def begins(self, plan: Plan, what: str, runs: int, rounds: int, finished: int) -> None:
+        """Runs begin.
+
+        Args:
+            plan: the study.
+            what: the kind of runs.
+            runs: their number, with those that are finished already.
+            rounds: rounds of the runs that are to be made.
+            finished: number of runs that are finished already.
+        """
+        ...
+
+    def advanced(self, row: str, seed: int, rounds: int) -> None:
+        """A run has closed rounds."""
+        ...
+
+    def ended(self, row: str, seed: int, rounds: int, failure: str | None) -> None:
+        """A run has ended."""
+        ...
+
+
+@dataclass(frozen=True)
+class _Subject:
+    """The run that a job makes."""
+
+    row: str
+    stored: StoredRun
+
+    @property
+    def seed(self) -> int:
+        return self.stored.scenario.seed
+
+    @property
+    def rounds(self) -> int:
+        return self.stored.scenario.stop.rounds
+
+
+@dataclass
+class Conduct:
+    """Carries out a study.
+
+    Attributes:
+        plan: the study and its rows.
+        store: the folder of studies.
+        pool: the processes that make the runs.
+        watcher: is told how it goes on; may be None.
+        is_idle: make nothing, and return what is there.
+        failures: runs that could not be made.
+    """
+
+    plan: Plan
+    store: Store
+    pool: Pool
+    watcher: Watcher | None = None
+    is_idle: bool = False
+    failures: list[Failure] = field(default_factory=list)
+
+    def run(self) -> StudyResults:
+        """Tune if asked for, make all runs that are missing, and return what was found.
+
+        Raises:
+            ScenarioError, DataError: a scenario, or a file that it names, is not valid.
+            RunFolderError, JournalDamaged: a finished run cannot be read.
+        """
+        metric = metric_of(self.plan)
+        values = self.tuned(metric) if self.plan.study.tune else {}
+        wanted = dict(wanted_runs(self.plan, self.store, {row: each.chosen for row, each in values.items()}))
+        self._make("runs", [_Subject(row, run) for (row, _), run in wanted.items()], self.plan.study.ask.splits)
+        return results_of(self.plan, self.store, metric, wanted, values, self.failures)
+
+    def tuned(self, metric: str) -> dict[str, Tuned]:
+        """Choose the values of every row by trials, which are made if they are missing."""
+        seeds = self.plan.study.tuning.seeds or self.plan.study.seeds[:1]
+
+        def score(batch: list[tuple[Cell, Values]]) -> list[float]:
+            trials = [
+                [self.store.stored(trial_of(self.plan, cell, values, seed)) for seed in seeds] for cell, values in batch
+            ]
+            named = [f"{cell.name}, {_told(values)}" for cell, values in batch]
+            subjects = [_Subject(name, run) for name, runs in zip(named, trials, strict=True) for run in runs]
+            self._make("trials", subjects, [])
+            return [_score(runs, metric) for runs in trials]
+
+        return tuning.tuned(self.plan, metric in RISING, score)
+
+    def _make(self, what: str, subjects: list[_Subject], splits: Sequence[str]) -> None:
+        """Make those of the runs that are missing, each once."""
+        if self.is_idle:
+            return
+        missing: dict[Path, _Subject] = {}
+        for subject in subjects:
+            if not subject.stored.is_finished or set(splits) - subject.stored.splits().keys():
+                missing.setdefault(subject.stored.folder, subject)
+        rounds = sum(subject.rounds for subject in missing.values())
+        count = len({subject.stored.folder for subject in subjects})
+        if self.watcher is not None:
+            self.watcher.begins(self.plan, what, count, rounds, count - len(missing))
+        jobs = []
+        for folder, subject in missing.items():
+            facts = {"scenario": subject.stored.scenario.resolved(), "folder": str(folder), "splits": list(splits)}
+            jobs.append(Job("run", subject, facts))
+        for answer in self.pool.do(jobs):
+            self._note(answer)
+
+    def _note(self, answer: Answer) -> None:
+        subject: _Subject = answer.job.subject
+        if not answer.is_last:
+            if self.watcher is not None:
+                self.watcher.advanced(subject.row, subject.seed, answer.facts["rounds"])
+            return
+        if answer.failure is not None:
+            self.failures.append(Failure(subject.row, subject.seed, answer.failure))
+        elif answer.facts["splits"]:
+            subject.stored.add_splits(answer.facts["splits"])
+        if self.watcher is not None:
+            self.watcher.ended(subject.row, subject.seed, subject.rounds, answer.failure)
+
+
+def study(
+    source: str | Path | dict[str, Any],
+    folder: str | Path = STUDIES,
+    *,
+    jobs: int = 1,
+    settings: list[str] | None = None,
+    watcher: Watcher | None = None,
+) -> StudyResults:
+    """Make all runs of a study that are missing, and return what was found.
+
+    Args:
+        source: the file of a study, or its fields.
+        folder: the folder of studies, where runs are kept and looked for.
+        jobs: number of processes.
+        settings: `field=value` entries that change the scenario of every row.
+        watcher: is told how it goes on.
+
+    Raises:
+        ScenarioError, DataError: the study, a scenario of it, or a file that one names, is not valid.
+        RunFolderError, JournalDamaged: a finished run cannot be read.
+    """
+    plan = plan_of(source, settings)
+    with Pool(jobs) as pool:
+        return Conduct(plan, Store(Path(folder)), pool, watcher).run()
+
+
+@dataclass(frozen=True)
+class Missing:
+    """What a study has still to make, as far as it is known before anything is tuned.
+
+    Attributes:
+        runs: scenarios of missing runs, with the values that the finished trials would choose.
+        trials: scenarios of the missing ones among the first trials.
+        all_trials: number of the first trials.
+        most_trials: number of trials at most.
+    """
+
+    runs: list[Scenario]
+    trials: list[Scenario]
+    all_trials: int
+    most_trials: int
+
+
+def missing_runs(plan: Plan, store: Store) -> Missing:
+    """Return what a study has still to make. Raises `ScenarioError` or `DataError` for what cannot be run."""
+    study, trials, chosen = plan.study, list[StoredRun](), dict[str, Values]()
+    seeds = study.tuning.seeds or study.seeds[:1]
+    if study.tune:
+        points = [dict(zip(study.tune, values, strict=True)) for values in itertools.product(*study.tune.values())]
+        trials = [
+            store.stored(trial_of(plan, cell, values, seed))
+            for cell, values, seed in itertools.product(plan.cells, points, seeds)
+        ]
+        so_far = Conduct(plan, store, Pool(0), is_idle=True).tuned(metric_of(plan))
+        chosen = {row: each.chosen for row, each in so_far.items()}
+    return Missing(
+        [run.scenario for _, run in wanted_runs(plan, store, chosen) if not run.is_finished],
+        [run.scenario for run in trials if not run.is_finished],
+        len(trials),
+        len(trials) + len(plan.cells) * len(seeds) * study.tuning.further,
+    )
+
+
+def wanted_runs(plan: Plan, store: Store, chosen: dict[str, Values]) -> Iterator[tuple[tuple[str, int], StoredRun]]:
+    """Yield the runs of a study by row and seed, all rows with the first seed first.
+
+    Args:
+        plan: the study.
+        store: the folder of studies.
+        chosen: row → the values that were chosen for it.
+    """
+    cells = [cell.with_settings("tune", chosen[cell.name]) if chosen.get(cell.name) else cell for cell in plan.cells]
+    for seed, cell in itertools.product(plan.study.seeds, cells):
+        yield (cell.name, seed), store.stored(with_seed(cell.scenario, seed))
+
+
+def results_of(
+    plan: Plan,
+    store: Store,
+    metric: str,
+    wanted: dict[tuple[str, int], StoredRun],
+    values: dict[str, Tuned],
+    failures: list[Failure],
+) -> StudyResults:
+    """Return what the finished ones of the wanted runs say."""
+    members: dict[str, list[RowRun]] = {cell.name: [] for cell in plan.cells}
+    for (row, _), stored in wanted.items():
+        if stored.is_finished:
+            members[row].append(read_run(stored, metric, plan))
+    return StudyResults(store.folder / plan.study.name, plan, metric, members, values, failures)
+
+
+def with_seed(scenario: Scenario, seed: int) -> Scenario:
+    return scenario.model_copy(update={"seed": seed})
+
+
+def trial_of(plan: Plan, cell: Cell, values: Values, seed: int) -> Scenario:
+    """Return the scenario of a trial: short, and measured on the validation split.
+
+    Raises:
+        ScenarioError: the row does not accept the values.
+    """
+    rounds = plan.study.tuning.rounds or max(1, cell.scenario.stop.rounds // 4)
+    short = {"stop.rounds": rounds, "evaluation.split": "validation"}
+    return with_seed(cell.with_settings("tune", values | short).scenario, seed)
+
+
+def _told(values: Values) -> str:
+    return ", ".join(f"{path.rpartition('.')[2]} {value}" for path, value in values.items())
+
+
+def _score(runs: list[StoredRun], metric: str) -> float:
+    """Return the mean of the final moving averages; NaN unless all runs are finished and measured it."""
+    if not all(run.is_finished for run in runs):
+        return math.nan
+    finals = [Run.read(run.folder).figures(metric, None, [])["ema"] for run in runs]
+    return math.nan if None in finals else sum(value for value in finals if value is not None) / len(finals)

@@ -1,0 +1,175 @@
+"""A study's report: one page with table, verdicts and plots, and the same as files that papers and programs read.
+
+Plots show the mean over seeds, at the rounds after which all of a row's runs were evaluated, with a band of one
+standard deviation on each side.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from html import escape
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seedbus.bus.files import atomic_write, make_folder
+from seedbus.scenarios.reporting.figures import Line, byte_unit, lines, lines_file, sample_indices
+from seedbus.scenarios.reporting.page import document
+from seedbus.scenarios.reporting.results import write
+from seedbus.scenarios.reporting.terminal import shown
+from seedbus.scenarios.study.results import FINAL, RowRun, StudyResults
+from seedbus.scenarios.study.tables import cells, latex, markdown, sentences, title
+
+PAGE = "report.html"
+FIGURES = "figures"
+Column = NDArray[np.float64]
+_AXES = (
+    ("rounds", "rounds"),
+    ("bytes", "plans and reports sent, all clients ({unit}, log scale)"),
+    ("simulated time", "simulated seconds"),
+    ("forward passes", "forward passes, a backward pass counted as two"),
+)
+
+
+class Plot(NamedTuple):
+    """A plot, as `figures.lines` takes it.
+
+    Attributes:
+        name: of its file, without suffix.
+        title: its title.
+        x_name: the name of the x axis.
+        y_name: the name of the y axis.
+        drawn: its lines.
+        is_log: whether x is logarithmic.
+    """
+
+    name: str
+    title: str
+    x_name: str
+    y_name: str
+    drawn: list[Line]
+    is_log: bool
+
+
+def write_report(results: StudyResults) -> Path:
+    """Write the page, the figures and the tables into the study's folder, and return the page's path.
+
+    Raises:
+        OSError: a file cannot be written.
+    """
+    folder, figures = results.folder, results.folder / FIGURES
+    make_folder(figures)
+    all_plots = list(plots(results))
+    for plot in all_plots:
+        write(figures / f"{plot.name}.svg", lines_file(*plot[1:5], is_log=plot.is_log))
+    write(folder / PAGE, page(results, all_plots))
+    write(folder / "table.md", markdown(results) + "\n")
+    write(folder / "table.tex", latex(results) + "\n")
+    frames = {
+        "table": results.table,
+        "runs": results.runs,
+        "curves": results.curves,
+        "differences": results.differences,
+    }
+    for name, frame in (frames | ({"trials": results.trials} if results.tuned else {})).items():
+        write(folder / f"{name}.csv", frame.to_csv(index=False))
+        with atomic_write(folder / f"{name}.parquet") as file:
+            file.write(frame.to_parquet(index=False))
+    return folder / PAGE
+
+
+def page(results: StudyResults, all_plots: list[Plot]) -> str:
+    """Return the report as HTML."""
+    heads, rows = cells(results)
+    head = "".join(f"<th>{escape(each)}</th>" for each in heads)
+    body = "".join(f"<tr>{''.join(f'<td>{_html(each)}</td>' for each in row)}</tr>\n" for row in rows)
+    table = f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n</table>\n"
+    told = "".join(f"<p>{escape(shown(sentence))}</p>\n" for sentence in sentences(results))
+    figures = [lines(*plot[1:5], is_log=plot.is_log) for plot in all_plots]
+    return document(title(results), table + told, figures)
+
+
+def plots(results: StudyResults) -> Iterator[Plot]:
+    """Yield the plots: the metric over each kind of cost, its Pareto front against bytes, and what was tuned."""
+    metric = shown(results.metric)
+    y_name = "accuracy (share of samples)" if metric == "accuracy" else metric
+    curves = {shown(row): _curve(runs, results.metric) for row, runs in results.members.items() if runs}
+    unit, unit_name = byte_unit(max((float(np.max(curve[1], initial=0)) for curve in curves.values()), default=1.0))
+    for number, (what, x_name) in enumerate(_AXES):
+        drawn = []
+        for row, curve in curves.items():
+            x, mean, deviation = curve[number], curve[4], curve[5]
+            if what == "bytes":  # x₀ costs next to none; it would stretch the axis by decades
+                x = np.where(curve[0] > 0, x / unit, np.nan)
+            if np.isfinite(x).any():
+                drawn.append(Line(row, x, mean, low=mean - deviation, high=mean + deviation))
+        if drawn:
+            name = f"{results.metric}-over-{what.replace(' ', '-')}"
+            heading = f"{metric.capitalize()} over {what}"
+            yield Plot(_safe(name), heading, x_name.format(unit=unit_name), y_name, drawn, what == "bytes")
+    if results.front:
+        yield _pareto(results, y_name)
+    yield from _tuning(results)
+
+
+def _pareto(results: StudyResults, y_name: str) -> Plot:
+    points = {}
+    for row in results.members:
+        value, sent = results.mean(row, FINAL), results.mean(row, "bytes")
+        if value is not None and sent is not None:
+            points[row] = (sent.mean, value.mean)
+    unit, unit_name = byte_unit(max(x for x, _ in points.values()))
+    front = [points[row] for row in results.front]
+    drawn = [Line("Pareto front", [x / unit for x, _ in front], [y for _, y in front])]
+    drawn += [Line(shown(row), [x / unit], [y]) for row, (x, y) in points.items()]
+    heading = f"{shown(results.metric).capitalize()} at the end against bytes"
+    return Plot("pareto", heading, f"plans and reports sent, all clients ({unit_name}, log scale)", y_name, drawn, True)
+
+
+def _tuning(results: StudyResults) -> Iterator[Plot]:
+    """For each tuned field: the scores of its values, with the other fields at their chosen values."""
+    for path in results.plan.study.tune:
+        drawn = []
+        for row, tuned in results.tuned.items():
+            others = {name: value for name, value in tuned.chosen.items() if name != path}
+            pairs = sorted(
+                (float(trial.values[path]), trial.score)
+                for trial in tuned.trials
+                if isinstance(trial.values[path], int | float)
+                and {name: value for name, value in trial.values.items() if name != path} == others
+            )
+            if pairs:
+                drawn.append(Line(shown(row), [x for x, _ in pairs], [y for _, y in pairs]))
+        if drawn:
+            y_name = f"{shown(results.metric)}, validation"
+            heading = f"What was tried for {path}"
+            yield Plot(_safe(f"tuning-{path}"), heading, f"{path} (log scale)", y_name, drawn, True)
+
+
+def _curve(runs: list[RowRun], metric: str) -> list[Column]:
+    """Return rounds, bytes, simulated seconds, forward passes, mean and deviation of the metric, [n] each."""
+    common = sorted(set.intersection(*(set(member.run.rounds) for member in runs)))
+    at = [common[index] for index in sample_indices(len(common)).tolist()] if common else []
+    tables = []
+    for member in runs:
+        run = member.run
+        passes = [math.nan] * len(run.lines) if run.passes is None else run.passes[:-1]
+        times = [float(line["time_s"]) for line in run.lines]
+        columns: Any = zip(run.sent, times, passes, run.values(metric), strict=True)
+        table = dict(zip(run.rounds, columns, strict=True))
+        tables.append([table[round] for round in at])
+    values = np.array(tables, float).reshape(len(runs), len(at), 4)
+    deviation = values[:, :, 3].std(axis=0, ddof=1) if len(runs) > 1 else np.zeros(len(at))
+    mean = values.mean(axis=0)
+    return [np.array(at, float), mean[:, 0], mean[:, 1], mean[:, 2], mean[:, 3], deviation]
+
+
+def _html(text: str) -> str:
+    return "<br>".join(map(escape, text.split("\n")))
+
+
+def _safe(name: str) -> str:
+    return "".join(character if character.isalnum() or character in "._-" else "-" for character in name)

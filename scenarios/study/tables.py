@@ -1,0 +1,249 @@
+"""A study's table on a terminal, as Markdown and as LaTeX, and sentences about which rows are better."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+from rich.table import Table
+
+from seedbus.scenarios.reporting.figures import byte_unit
+from seedbus.scenarios.reporting.terminal import console, shown
+from seedbus.scenarios.study.intervals import Difference, Mean
+from seedbus.scenarios.study.results import FINAL, StudyResults
+
+Unit = Callable[[float], tuple[float, str, int]]
+"""Value → factor by which values are multiplied, the unit, and the decimal places."""
+MAX_SENTENCES = 20
+MAX_PLAIN = 1e9  # larger numbers are written with an exponent
+MAX_WIDTH = 10_000
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    **{each: f"\\{each}" for each in "&%$#_{}"},
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "±": r"$\pm$",
+    "–": "--",
+}
+
+
+class Column(NamedTuple):
+    """A column of the table.
+
+    Attributes:
+        head: its heading.
+        figure: the figure's name.
+        unit: how its values are written.
+        stack: columns of one stack are one column on a terminal, a line each.
+        has_interval: whether the bootstrap interval is shown too.
+    """
+
+    head: str
+    figure: str
+    unit: Unit
+    stack: str
+    has_interval: bool = False
+
+
+def columns(results: StudyResults) -> list[Column]:
+    """Return the columns of figures."""
+    ask, metric = results.plan.study.ask, shown(results.metric)
+    unit = _share if metric.startswith("accuracy") else _number
+    found = [
+        Column(f"{metric}, average at the end", FINAL, unit, "final", has_interval=True),
+        Column("last value", "last", unit, "last"),
+        *(Column(f"last model on {split}", f"{split}_{results.metric}", unit, "last") for split in ask.splits),
+    ]
+    for round in ask.at:
+        found.append(Column(f"at {round:,}", f"at_{round}", unit, f"at {round}"))
+        found.append(Column(f"average at {round:,}", f"at_{round}_ema", unit, f"at {round}"))
+    if ask.target is not None:
+        found += [
+            Column(f"rounds to {ask.target:g}", "rounds_to_target", _count, "target"),
+            Column("bytes to it", "bytes_to_target", _size, "target"),
+            Column("simulated time to it", "simulated_s_to_target", _seconds, "target"),
+        ]
+    return [
+        *found,
+        Column("bytes", "bytes", _size, "cost"),
+        Column("simulated time", "simulated_s", _seconds, "cost"),
+        Column("forward passes", "forward_passes", _count, "cost"),
+    ]
+
+
+def cells(results: StudyResults) -> tuple[list[str], list[list[str]]]:
+    """Return headings and rows. A cell may have a second line, with the interval."""
+    chosen = list(results.plan.study.tune)
+    heads = ["row", "seeds", *(path.rpartition(".")[2] for path in chosen), *(each.head for each in columns(results))]
+    rows = []
+    for cell in results.plan.cells:
+        values = results.tuned[cell.name].chosen if cell.name in results.tuned else {}
+        count = len(results.members[cell.name])
+        of = f" of {len(results.plan.study.seeds)}" if count < len(results.plan.study.seeds) else ""
+        tuned = [f"{values[path]}" if path in values else "–" for path in chosen]
+        figures = [_cell(results.mean(cell.name, each.figure), each, count) for each in columns(results)]
+        rows.append([shown(cell.name), f"{count}{of}", *tuned, *figures])
+    return heads, rows
+
+
+def show(results: StudyResults) -> None:
+    """Print the table and the sentences to stdout. If stdout is not a terminal, it is as wide as its content needs."""
+    heads, rows = cells(results)
+    first = len(heads) - len(columns(results))
+    stacks = [*(str(number) for number in range(first)), *(each.stack for each in columns(results))]
+    table = Table(title=title(results), title_justify="left", show_lines=True)
+    for number, head in enumerate(_stacked(heads, stacks)):
+        table.add_column(head, justify="right" if number else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*_stacked(row, stacks))
+    out = console()
+    needed = console(width=MAX_WIDTH).measure(table).maximum
+    (out if out.is_terminal else console(width=needed)).print(table)
+    for sentence in sentences(results):
+        out.print(shown(sentence), soft_wrap=True, highlight=False)
+
+
+def _stacked(row: list[str], stacks: list[str]) -> list[str]:
+    """Return a row with the columns of each stack as one."""
+    lines: dict[str, list[str]] = {}
+    for stack, text in zip(stacks, row, strict=True):
+        lines.setdefault(stack, []).append(text)
+    return ["\n".join(each) for each in lines.values()]
+
+
+def markdown(results: StudyResults) -> str:
+    """Return the table in Markdown, with the sentences below it."""
+    heads, rows = cells(results)
+    lines = [heads, ["---", *["---:"] * (len(heads) - 1)], *rows]
+    table = ["| " + " | ".join(_markdown(each) for each in row) + " |" for row in lines]
+    return "\n".join([*table, "", *(f"- {_markdown(sentence)}" for sentence in sentences(results))])
+
+
+def latex(results: StudyResults) -> str:
+    """Return the table in LaTeX, for the package booktabs; mean ± standard deviation without the intervals."""
+    heads, rows = cells(results)
+    body = [" & ".join(_latex(each.split("\n")[0]) for each in row) + r" \\" for row in [heads, *rows]]
+    begin = rf"\begin{{tabular}}{{l{'r' * (len(heads) - 1)}}}"
+    return "\n".join([begin, r"\toprule", body[0], r"\midrule", *body[1:], r"\bottomrule", r"\end{tabular}"])
+
+
+def title(results: StudyResults) -> str:
+    """Return the table's title."""
+    study = results.plan.study
+    runs = sum(map(len, results.members.values()))
+    what = study.description or study.name
+    return shown(f"{what}: {runs:,} runs; mean ± standard deviation over seeds, [95 % bootstrap interval of the mean]")
+
+
+def sentences(results: StudyResults) -> list[str]:
+    """Return what can be said about pairs of rows, about values at the edge of their grid, and about failed runs."""
+    ask, metric = results.plan.study.ask, shown(results.metric)
+    pairs = results.compared
+    seen = [(row, other, each) for row, other, each in pairs if each.is_seen]
+    found = []
+    if pairs:
+        share = f"{ask.confidence:.0%}".replace("%", " %")
+        pair = "pair" if len(pairs) == 1 else "pairs"
+        chance = f"each, so that {(1 - ask.confidence) * len(pairs):.1g} of them may seem to differ by chance"
+        which = f"{len(pairs):,} {pair} at {share} {'together' if ask.together else chance}"
+        found.append(f"Differences in {metric} (average at the end), paired over seeds; {which}:")
+    ordered = sorted(seen, key=lambda each: -abs(each[2].mean))
+    found += [f"{_verdict(results, *each)}" for each in ordered[:MAX_SENTENCES]]
+    if len(seen) > MAX_SENTENCES:
+        found.append(f"and {len(seen) - MAX_SENTENCES:,} more pairs differ (differences.csv)")
+    found += _unseen(pairs)
+    found += [
+        f"{shown(row)}: the {metric} of a run is not finite at the end, so this row is compared with none"
+        for row in results.diverged
+    ]
+    if results.front:
+        found.append(f"Pareto front of {metric} against bytes: {'; '.join(map(shown, results.front))}")
+    for row, tuned in results.tuned.items():
+        found += [
+            f"{shown(row)}: {path} {tuned.chosen[path]} is at the edge of what was tried "
+            f"({len(tuned.trials)} values); a better one may lie beyond it"
+            for path in tuned.at_edge
+        ]
+        if not tuned.chosen:
+            found.append(f"{shown(row)}: nothing could be chosen, because no trial has a finite {metric}")
+    found += [
+        f"{shown(row)}, seed {member.seed}: `verify` found replicas that hold other bits"
+        for row, members in results.members.items()
+        for member in members
+        if member.run.results is not None and "diverged" in member.run.results.summary["refusals"]
+    ]
+    return [*found, *(f"failed: {failure}" for failure in results.failures)]
+
+
+def _verdict(results: StudyResults, row: str, other: str, difference: Difference) -> str:
+    better = results.better(row, other, difference)
+    worse = other if better == row else row
+    ends = sorted((abs(difference.low), abs(difference.high)))
+    factor, unit = (100, " points") if results.metric.startswith("accuracy") else (1, "")
+    by = f"{factor * abs(difference.mean):.4g}{unit} [{factor * ends[0]:.4g}, {factor * ends[1]:.4g}]"
+    return f"{shown(better)} is better than {shown(worse)} by {by}"
+
+
+def _unseen(pairs: list[tuple[str, str, Difference]]) -> list[str]:
+    """Return the sentences about pairs without a difference, a sentence for each number of seeds."""
+    by_seeds: dict[int, list[str]] = {}
+    for row, other, each in pairs:
+        if not each.is_seen:
+            by_seeds.setdefault(each.seeds, []).append(f"{shown(row)} and {shown(other)}")
+    found = []
+    for seeds, named in by_seeds.items():
+        more = f"; and {len(named) - MAX_SENTENCES:,} more pairs" if len(named) > MAX_SENTENCES else ""
+        between = "; ".join(named[:MAX_SENTENCES]) + more
+        found.append(f"no difference seen at {seeds} seed{'s' if seeds != 1 else ''}: {between}")
+    return found
+
+
+def _cell(mean: Mean | None, column: Column, runs: int) -> str:
+    if mean is None:
+        return "–"
+    if mean.seeds < runs:  # a mean over only some of the runs would mislead
+        return f"{mean.seeds} of {runs} runs"
+    factor, unit, places = column.unit(mean.mean)
+
+    def written(value: float) -> str:
+        return f"{factor * value:,.{places}f}" if abs(value) < MAX_PLAIN else f"{value:.3g}"
+
+    text = written(mean.mean)
+    if mean.deviation:
+        text += f" ± {written(mean.deviation)}"
+    text += f" {unit}" if unit else ""
+    if column.has_interval and mean.low is not None and mean.high is not None and mean.low < mean.high:
+        text += f"\n[{written(mean.low)}, {written(mean.high)}]"
+    return text
+
+
+def _share(value: float) -> tuple[float, str, int]:
+    return 100, "%", 2
+
+
+def _number(value: float) -> tuple[float, str, int]:
+    return 1, "", max(0, 3 - math.floor(math.log10(abs(value)))) if value else 1
+
+
+def _count(value: float) -> tuple[float, str, int]:
+    return 1, "", 0 if value >= 100 else 1
+
+
+def _size(value: float) -> tuple[float, str, int]:
+    unit, name = byte_unit(value)
+    return 1 / unit, name, 0 if name == "B" else 2
+
+
+def _seconds(value: float) -> tuple[float, str, int]:
+    return 1, "s", 1
+
+
+def _markdown(text: str) -> str:
+    for character, escaped in (("\\", "\\\\"), ("|", "\\|"), ("<", "&lt;"), ("[", "\\[")):
+        text = text.replace(character, escaped)
+    return " ".join(text.split("\n"))
+
+
+def _latex(text: str) -> str:
+    return "".join(_LATEX.get(character, character) for character in text)

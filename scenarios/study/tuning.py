@@ -1,0 +1,123 @@
+"""Choosing values for every row by short runs that are measured on the validation split.
+
+Every row tries all combinations of the values that the study names. After that, while the best value of any row is the
+lowest or the highest that it tried, every row tries one more value: one whose best lies at an edge goes on beyond it,
+by the ratio of the best value to its neighbour; one whose best lies inside looks between the best value and a
+neighbour, at their geometric mean. So all rows spend the same number of trials, and none of them wins by a finer grid.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.study.cells import Cell, Plan
+from seedbus.scenarios.study.results import Trial, Tuned
+
+Values = dict[str, Any]
+"""Field → value."""
+Batch = Callable[[list[tuple[Cell, Values]]], list[float]]
+"""Makes the trials of (row, values) and returns their scores, NaN for one that failed."""
+
+
+def tuned(plan: Plan, is_rising: bool, score: Batch) -> dict[str, Tuned]:
+    """Choose the values of every row.
+
+    Args:
+        plan: the study.
+        is_rising: whether a higher score is better.
+        score: makes trials.
+
+    Raises:
+        ScenarioError: a row does not accept one of the study's values.
+    """
+    study = plan.study
+    first = [dict(zip(study.tune, values, strict=True)) for values in itertools.product(*study.tune.values())]
+    for cell, values in itertools.product(plan.cells, first):
+        cell.with_settings("tune", values)
+    trials: dict[str, list[Trial]] = {cell.name: [] for cell in plan.cells}
+    batch = [(cell, values) for cell in plan.cells for values in first]
+    further = study.tuning.further
+    while batch:
+        for (cell, values), found in zip(batch, score(batch), strict=True):
+            trials[cell.name].append(Trial(values, found))
+        batch = []
+        if further:
+            further -= 1
+            steps = {cell.name: next_values(cell, trials[cell.name], is_rising) for cell in plan.cells}
+            if any(is_beyond for _, is_beyond in steps.values()):
+                batch = [(cell, step) for cell in plan.cells if (step := steps[cell.name][0]) is not None]
+    return {row: _chosen(found, is_rising) for row, found in trials.items()}
+
+
+def next_values(cell: Cell, trials: Sequence[Trial], is_rising: bool) -> tuple[Values | None, bool]:
+    """Return what a row tries next, None if there is nothing, and whether that lies beyond an edge of its grid."""
+    best = _best(trials, is_rising)
+    if best is None:
+        return None, False
+    tried = [trial.values for trial in trials]
+    beyond = [values for values in _beyond(best, trials) if values not in tried and _is_accepted(cell, values)]
+    if beyond:
+        return beyond[0], True
+    between = [values for values in _between(best, trials) if values not in tried and _is_accepted(cell, values)]
+    return (between[0] if between else None), False
+
+
+def _chosen(trials: list[Trial], is_rising: bool) -> Tuned:
+    best = _best(trials, is_rising)
+    if best is None:
+        return Tuned(trials, {}, [])
+    axes = [
+        path for path in best.values if (axis := _axis(best, trials, path)) and best.values[path] in (axis[0], axis[-1])
+    ]
+    return Tuned(trials, best.values, axes)
+
+
+def _best(trials: Sequence[Trial], is_rising: bool) -> Trial | None:
+    """Return the trial with the best score, the first of equals; None if no score is finite."""
+    finite = [trial for trial in trials if math.isfinite(trial.score)]
+    return (max if is_rising else min)(finite, key=lambda trial: trial.score, default=None)
+
+
+def _axis(best: Trial, trials: Sequence[Trial], path: str) -> list[float]:
+    """Return the tried values of a field, sorted, with the best values of the others; [] if it has no edges."""
+    others = {name: value for name, value in best.values.items() if name != path}
+    values = [trial.values[path] for trial in trials if {n: v for n, v in trial.values.items() if n != path} == others]
+    is_numeric = all(isinstance(value, int | float) and not isinstance(value, bool) and value > 0 for value in values)
+    return sorted(set(values)) if is_numeric and len(set(values)) > 1 else []
+
+
+def _beyond(best: Trial, trials: Sequence[Trial]) -> Iterator[Values]:
+    for path, value in best.values.items():
+        axis = _axis(best, trials, path)
+        for edge, neighbour in ((axis[0], axis[1]), (axis[-1], axis[-2])) if axis else ():
+            if value == edge:
+                yield best.values | {path: _rounded(edge * edge / neighbour, edge)}
+
+
+def _between(best: Trial, trials: Sequence[Trial]) -> Iterator[Values]:
+    """Yield the geometric means of the best value and its neighbours, those of the widest gap first."""
+    found = []
+    for path, value in best.values.items():
+        axis = _axis(best, trials, path)
+        index = axis.index(value) if axis else 0
+        for neighbour in (*axis[max(index - 1, 0) : index], *axis[index + 1 : index + 2]):
+            middle = best.values | {path: _rounded(math.sqrt(value * neighbour), value)}
+            found.append((-round(abs(math.log(neighbour / value)), 6), middle))
+    yield from (values for _, values in sorted(found, key=lambda each: each[0]))
+
+
+def _rounded(value: float, like: Any) -> Any:
+    """Return a value with four digits, or a whole number if `like` is one."""
+    return max(1, round(value)) if isinstance(like, int) else float(f"{value:.4g}")
+
+
+def _is_accepted(cell: Cell, values: Values) -> bool:
+    try:
+        cell.with_settings("tune", values)
+    except ScenarioError:
+        return False
+    return True

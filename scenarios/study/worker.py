@@ -1,0 +1,145 @@
+"""A process that makes runs for a study: `python -m seedbus.scenarios.study.worker PLUGIN…`.
+
+It reads jobs from its standard input and answers on its standard output, an object of JSON a line, and ends when its
+input does. Runs are durable round by round, so it may be killed at any moment.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from seedbus.agents.journal.file import FILE
+from seedbus.agents.observer import NullObserver
+from seedbus.agents.round_record import ClosedRound
+from seedbus.bus.clock import wall_seconds
+from seedbus.scenarios.cli_errors import exit_code
+from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.reporting.results import RESULTS, Results, strict
+from seedbus.scenarios.run_folder import scenario_of
+from seedbus.scenarios.schema.loading import validate
+
+Answer = Callable[[dict[str, Any]], None]
+EVERY_S = 0.1  # between two answers about rounds
+TRIAL_S = 0.5  # seconds of rounds after which a trial's speed is believed
+COLD_S = 10.0  # a first trial that is shorter only warms up
+
+
+class _Rounds(NullObserver):
+    """Answers how many rounds a run has closed."""
+
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
+        self._next_s = 0.0
+
+    def round_closed(self, closed: ClosedRound, now_ns: int, bytes_so_far: int) -> None:
+        if wall_seconds() >= self._next_s:
+            self._next_s = wall_seconds() + EVERY_S
+            self._answer({"rounds": closed.round + 1})
+
+
+def make_run(job: dict[str, Any], answer: Answer) -> dict[str, Any]:
+    """Make a run, or go on with it, and measure its final model on further splits.
+
+    Args:
+        job: `scenario`, `folder`, and the `splits` to measure.
+        answer: is given the number of closed rounds now and then.
+
+    Returns:
+        `splits`: split → metrics of the final model.
+    """
+    from seedbus.scenarios.running.run import run
+
+    folder = Path(job["folder"])
+    if not (folder / RESULTS).is_file():
+        has_begun = (folder / FILE).is_file()
+        # another study may have begun it under another name
+        scenario = scenario_of(folder) if has_begun else validate(job["scenario"], str(folder))
+        run(scenario, folder, resume=has_begun, observer=_Rounds(answer))
+    return {"splits": _on_splits(folder, job["splits"])}
+
+
+def try_out(job: dict[str, Any], answer: Answer) -> dict[str, Any]:
+    """Run a scenario's first rounds in a folder that is thrown away.
+
+    Returns:
+        `start_s`: seconds before the first round; `round_s`: seconds of a round; `round_bytes`: bytes of a round.
+    """
+    from seedbus.scenarios.running.run import run
+
+    most, count, is_first = job["scenario"]["stop"]["rounds"], 1, True
+    while True:
+        count = min(count, most)
+        began_s = wall_seconds()
+        with TemporaryDirectory(prefix="study-") as folder:
+            short = job["scenario"] | {"stop": {"rounds": count}, "expect": {}}
+            summary = run(validate(short, "a trial"), Path(folder) / "run").summary
+        is_cold, is_first = is_first and summary["wall_s"] < COLD_S, False  # libraries may have been loaded meanwhile
+        if not is_cold and (summary["wall_s"] >= TRIAL_S or count == most):
+            start_s = wall_seconds() - began_s - summary["wall_s"]
+            return {
+                "start_s": start_s,
+                "round_s": summary["wall_s"] / count,
+                "round_bytes": summary["traffic"]["bytes"] / count,
+            }
+        count *= 4
+
+
+def _on_splits(folder: Path, splits: list[str]) -> dict[str, Any]:
+    if not splits:
+        return {}
+    from seedbus.scenarios.running.replay import replay
+
+    final = replay(folder, Results.read(folder).summary["rounds"])
+    return {split: strict(final.problem.evaluate(final.replica.x, split)) for split in splits}
+
+
+JOBS = {"run": make_run, "trial": try_out}
+
+
+def done(job: dict[str, Any], answer: Answer) -> dict[str, Any]:
+    """Return the last answer to a job: `is_done`, or what `failed` and the exit code of that error."""
+    try:
+        return {"is_done": True} | JOBS[job["do"]](job, answer)
+    except Exception as error:
+        code = exit_code(error)
+        sentences = error.sentences if isinstance(error, ScenarioError) else [str(error)]
+        text = "; ".join(sentences) if code is not None else traceback.format_exc()
+        return {"failed": text, "code": 1 if code is None else int(code)}
+
+
+def main() -> None:
+    """Answer jobs until standard input ends."""
+    from seedbus.algorithms.directions import set_threads
+    from seedbus.scenarios.schema.plugins import load_plugins
+
+    load_plugins(sys.argv[1:])
+    set_threads(1)  # the study's other processes use the other cores
+    channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # nothing else may be written on the channel
+    jobs: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def listen() -> None:
+        for line in sys.stdin:
+            jobs.put(line)
+        os._exit(0)  # the study's process has ended, perhaps in the middle of a run
+
+    def answer(facts: dict[str, Any]) -> None:
+        channel.write(json.dumps(facts) + "\n")
+        channel.flush()
+
+    threading.Thread(target=listen, name="stdin", daemon=True).start()
+    while True:
+        answer(done(json.loads(jobs.get()), answer))
+
+
+if __name__ == "__main__":
+    main()

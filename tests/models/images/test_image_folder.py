@@ -1,0 +1,162 @@
+"""Images in a user's own folders: classes, sizes, channels, networks, proofs, and a sentence for every bad image."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from small_data import picture_folder, png
+
+from seedbus.models import DataError, Iid
+from seedbus.models.streams import stream
+from seedbus.models.tasks.image_folder import ImageFolder
+
+Image = pytest.importorskip("PIL.Image", reason="image-folder decodes with pillow, which is not installed")
+
+
+@pytest.fixture(autouse=True)
+def pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with two classes of twenty pictures, and an empty cache."""
+    monkeypatch.setenv("SEEDBUS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("SEEDBUS_DATA", raising=False)
+    picture_folder(tmp_path / "pictures")
+    return tmp_path / "pictures"
+
+
+def task(folder: Path, **fields: Any) -> ImageFolder:
+    return ImageFolder(**{"folder": str(folder), "size": 12, "model": "softmax", **fields})
+
+
+def test_pixels_and_classes_are_those_of_the_files_and_a_fifth_is_the_test_set(pictures: Path) -> None:
+    train, test = task(pictures).load()
+    assert train.labels.size == 32 and test.labels.size == 8
+    files = sorted(pictures.rglob("*.png"))
+    expected = np.stack([stream(file.parent.name, int(file.stem)).integers(
+        0, 256 if file.parent.name == "day" else 100, (12, 12, 3), dtype=np.uint8) for file in files])  # fmt: skip
+    for part in (train, test):
+        assert part.rows is not None
+        assert np.array_equal(part.pixels, expected[part.rows])
+        assert [("day", "night")[label] for label in part.labels] == [files[row].parent.name for row in part.rows]
+    inputs = task(pictures).inputs(train.pixels)
+    assert np.allclose(inputs.mean(axis=(0, 1, 2)), 0, atol=1e-5) and np.allclose(
+        inputs.std(axis=(0, 1, 2)), 1, atol=1e-5
+    )
+
+
+def test_train_and_test_folders_are_kept_apart_and_test_may_lack_a_class(tmp_path: Path) -> None:
+    picture_folder(tmp_path / "own" / "train", images=3)
+    picture_folder(tmp_path / "own" / "test", images=2)
+    for file in (tmp_path / "own" / "test" / "night").iterdir():
+        file.unlink()
+    (tmp_path / "own" / "test" / "night").rmdir()
+    (tmp_path / "own" / "train" / ".hidden").mkdir()
+    (tmp_path / "own" / "train" / "day" / "notes.txt").write_text("not an image")
+    train, test = task(tmp_path / "own").load()
+    assert train.labels.tolist() == [0, 0, 0, 1, 1, 1] and test.labels.tolist() == [0, 0]
+    assert task(tmp_path / "own").division(seed=1, clients=2, partition=Iid()).names == ["day", "night"]
+
+
+def test_images_of_any_size_kind_and_turn_become_squares_of_grey_or_colour(pictures: Path) -> None:
+    wide = np.zeros((40, 80, 3), dtype=np.uint8)
+    wide[:, :40] = 255  # the left half is white
+    exif = Image.Exif()
+    exif[0x0112] = 6  # the camera was held upright: what is left in the file is above in the picture
+    Image.fromarray(wide).save(pictures / "day" / "0.JPG", format="JPEG", quality=95, exif=exif)
+    Image.fromarray(wide).convert("P").save(pictures / "day" / "1.png")
+    Image.fromarray(wide).convert("1").save(pictures / "day" / "2.png")
+    grey = task(pictures, colours="grey", size=8)
+    train, _ = grey.load()
+    assert train.stored.shape == (43, 8, 8, 1)
+    files = sorted((pictures / "day").iterdir())
+    turned, palette, one_bit = (
+        train.stored[[file.name for file in files].index(name), ..., 0] for name in ("0.JPG", "1.png", "2.png")
+    )
+    assert turned[:3].min() > 240 and turned[-3:].max() < 15
+    for flat in (palette, one_bit):
+        assert flat[:, :3].min() == 255 and flat[:, -3:].max() == 0
+
+
+@pytest.mark.parametrize("colours", ["grey", "rgb"])
+@pytest.mark.parametrize("model", ["softmax", "mnist-cnn", "leaf-cnn", "resnet-18"])
+def test_every_network_takes_the_size_the_channels_and_the_classes(pictures: Path, model: str, colours: str) -> None:
+    what = task(pictures, model=model, colours=colours, size=11, batch_size=4)
+    problem: Any = what.bind(seed=1, clients=2, partition=Iid())
+    assert problem.dimension == what.dimension
+    objective = problem.objective(0, 0)
+    objective.point[:] = problem.x0()
+    assert np.isfinite(objective.loss(0)) and np.isfinite(objective.gradient(0)).all()
+
+
+def test_another_pixel_gives_another_proof(pictures: Path) -> None:
+    def proof() -> bytes:
+        problem: Any = task(pictures).bind(seed=1, clients=2, partition=Iid())
+        identity: bytes = problem.identity()
+        return identity
+
+    first = proof()
+    assert proof() == first
+    pixels = np.asarray(Image.open(pictures / "day" / "003.png")).copy()
+    pixels[0, 0, 0] ^= 1
+    (pictures / "day" / "003.png").write_bytes(png(pixels))
+    assert proof() != first
+
+
+def _damage(pictures: Path) -> None:
+    file = pictures / "night" / "004.png"
+    file.write_bytes(file.read_bytes()[:120])
+
+
+def _empty(pictures: Path) -> None:
+    (pictures / "dusk").mkdir()
+
+
+MISTAKES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "damaged": (_damage, r"004.png: found an image that cannot be read \(.*\); expected an image as PNG or JPEG$"),
+    "text": (
+        lambda folder: (folder / "day" / "x.jpg").write_text("hello"),
+        r"x.jpg: found an image that cannot be read \(cannot identify image file.*\); expected an image as PNG",
+    ),
+    "deep": (
+        lambda folder: Image.fromarray(np.full((4, 4), 900, np.uint16)).save(folder / "day" / "x.png"),
+        r"x.png: found pixels of Pillow's mode I;16; expected an image of eight bits a channel$",
+    ),
+    "empty class": (_empty, r"dusk: found no images; expected a file at least that ends in .png, .jpg, .jpeg$"),
+    "alone": (
+        lambda folder: (folder / "night").rename(folder.parent / "away"),
+        r"pictures: found 1 folders of classes; expected two classes at least: folders train/ and test/",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("mistake", "sentence"), MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_in_a_folder_is_one_sentence(pictures: Path, mistake: Any, sentence: str) -> None:
+    mistake(pictures)
+    with pytest.raises(DataError, match=sentence) as raised:
+        task(pictures).load()
+    assert "\n" not in str(raised.value)
+
+
+def test_a_folder_that_is_not_there_and_a_test_class_that_is_new_are_named(tmp_path: Path) -> None:
+    with pytest.raises(
+        DataError, match=r"task.folder: found no folder nowhere; expected a folder of images beside the"
+    ):
+        ImageFolder(folder="nowhere").load()
+    picture_folder(tmp_path / "own" / "train", images=1)
+    picture_folder(tmp_path / "own" / "test", images=1)
+    (tmp_path / "own" / "test" / "night").rename(tmp_path / "own" / "test" / "dusk")
+    with pytest.raises(
+        DataError, match="dusk: found a class that the training images do not have; expected one of day"
+    ):
+        task(tmp_path / "own").load()
+
+
+def test_a_class_that_only_the_test_part_has_is_named(pictures: Path) -> None:
+    for file in sorted((pictures / "night").iterdir())[1:]:
+        file.unlink()
+    with pytest.raises(
+        DataError, match=r"night: found no image of the class in the training part; expected more images"
+    ):
+        task(pictures, test=0.9).load()

@@ -1,0 +1,276 @@
+"""A table as a task: how its columns become numbers, what it is divided by, and a sentence for every mistake in it."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+import pytest
+from numpy.typing import NDArray
+from pydantic import ValidationError
+from sklearn import datasets
+from small_data import people_table
+
+from seedbus.models import ByColumn, DataError, Dirichlet, Iid, Natural, Shards
+from seedbus.models.data.samples import Images
+from seedbus.models.tables.encoding import encode
+from seedbus.models.tasks.table import Table
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEEDBUS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("SEEDBUS_DATA", raising=False)
+
+
+def written(path: Path, text: str | bytes) -> str:
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return str(path)
+
+
+def people(folder: Path, **fields: Any) -> Table:
+    people_table(folder / "people.csv")
+    return Table(**{"file": str(folder / "people.csv"), "target": "city", "owner": "person", **fields})
+
+
+def rows_of(part: Images) -> NDArray[np.int64]:
+    assert part.rows is not None
+    return part.rows
+
+
+def test_numbers_are_standardised_on_the_training_part_and_texts_are_one_hot(tmp_path: Path) -> None:
+    encoded = encode(people(tmp_path))
+    assert encoded.facts.inputs == ["height", "age", "pet=", "pet=cat", "pet=dog"]
+    assert encoded.facts.classes == ["Aarhus", "Bergen", "Cork"]
+    frame = pandas.read_csv(tmp_path / "people.csv", keep_default_na=False)
+    train, test = (frame.iloc[rows_of(part)] for part in (encoded.train, encoded.test))
+    assert sorted([*train.index, *test.index]) == list(range(48)) and len(test) == 10
+    for part, rows in ((encoded.train, train), (encoded.test, test)):
+        numbers = (rows[["height", "age"]] - train[["height", "age"]].mean()) / train[["height", "age"]].std(ddof=0)
+        assert np.allclose(part.pixels[:, :2], numbers, atol=1e-6)
+        assert np.array_equal(part.pixels[:, 2:], np.stack([rows["pet"] == pet for pet in ("", "cat", "dog")], axis=1))
+        assert [encoded.facts.classes[label] for label in part.labels] == rows["city"].tolist()
+        assert part.owners is not None and part.owners.tolist() == rows["person"].tolist()
+
+
+def test_csv_packed_csv_other_separators_and_parquet_give_the_same_bits(tmp_path: Path) -> None:
+    plain = people(tmp_path)
+    text = (tmp_path / "people.csv").read_bytes()
+    frame = pandas.read_csv(tmp_path / "people.csv", keep_default_na=False)
+    frame["pet"] = frame["pet"].astype("category")
+    frame.to_parquet(tmp_path / "people.parquet")
+    same = [
+        plain.model_copy(update={"file": written(tmp_path / "people.csv.gz", gzip.compress(text))}),
+        plain.model_copy(
+            update={"file": written(tmp_path / "bom.csv", b"\xef\xbb\xbf" + text.replace(b"\n", b"\r\n"))}
+        ),
+        plain.model_copy(
+            update={"file": written(tmp_path / "tab.tsv", text.replace(b",", b" \t ")), "separator": "\t"}
+        ),
+        plain.model_copy(update={"file": str(tmp_path / "people.parquet")}),
+    ]
+    digests = {encode(task).train.digest() + encode(task).test.digest() for task in (plain, *same)}
+    assert len(digests) == 1
+
+
+def test_another_cell_gives_another_proof_and_so_does_another_holder(tmp_path: Path) -> None:
+    task = people(tmp_path)
+
+    def proof(task: Table, partition: Any = Iid()) -> bytes:  # noqa: B008
+        problem: Any = task.bind(seed=1, clients=3, partition=partition)
+        identity: bytes = problem.identity()
+        return identity
+
+    first, natural = proof(task), proof(task, Natural())
+    assert proof(task) == first != natural
+    text = (tmp_path / "people.csv").read_text()
+    height = text.split("\n")[7].split(",")[0]
+    written(tmp_path / "people.csv", text.replace(height, "151.5", 1))
+    assert proof(task) != first
+    written(tmp_path / "people.csv", text.replace(",0\n", ",1\n"))  # one person's rows are another's
+    assert proof(task) == first and proof(task, Natural()) != natural
+
+
+def test_a_test_file_is_the_test_set_and_a_text_that_only_it_has_is_zeros(tmp_path: Path) -> None:
+    train = written(tmp_path / "train.csv", "a,b,y\n1,u,p\n3,v,q\n5,u,q\n")
+    test = written(tmp_path / "test.csv", "y,b,a\nq,w,7\n")
+    encoded = encode(Table(file=train, test_file=test, target="y"))
+    assert encoded.train.labels.tolist() == [0, 1, 1] and encoded.test.labels.tolist() == [1]
+    assert encoded.test.pixels.tolist() == [[pytest.approx(4 / np.sqrt(8 / 3)), 0, 0]]
+    assert encoded.train.pixels[1].tolist() == [0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("cells", "kind"),
+    [
+        ("1 2 3", "classification"),
+        ("1 2 2.5", "regression"),
+        ("x y x", "classification"),
+        ("0.0 1.0 1e0", "classification"),
+    ],
+)
+def test_the_target_decides_what_is_learnt(tmp_path: Path, cells: str, kind: str) -> None:
+    rows = "".join(f"{row},{cell}\n" for row, cell in enumerate(cells.split() * 9))
+    task = Table(file=written(tmp_path / "t.csv", "a,y\n" + rows), target="y", hidden=[])
+    assert encode(task).facts.kind == kind and task.has_outputs == (kind == "classification")
+    assert task.metrics == (("loss", "accuracy") if kind == "classification" else ("loss", "mae"))
+    with pytest.raises(ValidationError):
+        Table(file="t.csv", target="y", hidden=[0])
+
+
+def test_regression_finds_the_least_squares_of_a_real_table_and_measures_in_its_own_unit(tmp_path: Path) -> None:
+    frame = datasets.load_diabetes(as_frame=True, scaled=False).frame  # 442 patients
+    frame.to_csv(tmp_path / "diabetes.csv", index=False)
+    task = Table(file=str(tmp_path / "diabetes.csv"), target="target", hidden=[], validation=0, batch_size=1000)
+    problem: Any = task.bind(seed=1, clients=4, partition=Iid())
+    rows = problem.splits["train"].pixels.astype(np.float64)
+    design = np.c_[rows[:, :-1], np.ones(len(rows))]
+    best, residual, _, _ = np.linalg.lstsq(design, rows[:, -1])
+    metrics = problem.evaluate(best.astype(np.float32), "train")
+    assert metrics["loss"] == pytest.approx(residual[0] / len(rows), rel=1e-5)
+    target = frame["target"].iloc[problem.splits["train"].rows]
+    mae = np.abs(design @ best * target.std(ddof=0) + target.mean() - target).mean()
+    assert metrics["mae"] == pytest.approx(mae, rel=1e-5) and 40 < mae < 50
+    assert problem.evaluate(np.zeros(11, np.float32), "train")["loss"] == pytest.approx(1, rel=1e-6)
+    objectives = [problem.objective(client, 0) for client in range(4)]
+    objectives[0].point[:] = best
+    gradients = [each.gradient(0).copy() for each in objectives]
+    assert np.abs(np.average(gradients, axis=0, weights=[each.samples for each in objectives])).max() < 1e-5
+    assert np.abs(gradients).max() > 0.01
+
+
+def test_a_regression_is_divided_by_the_tenths_of_its_target(tmp_path: Path) -> None:
+    rows = "".join(f"{row % 7},{row * row / 7}\n" for row in range(500))
+    task = Table(file=written(tmp_path / "t.csv", "a,y\n" + rows), target="y", validation=0)
+    division = task.division(seed=1, clients=10, partition=Shards(shards_per_client=1))
+    assert len(division.names) == 10 and division.names[0].startswith("from ")
+    assert all(np.ptp(division.labels[part]) <= 1 for part in division.parts)
+    assert np.ptp(np.bincount(division.labels)) <= 1
+
+
+def test_a_client_is_a_value_of_a_column_that_need_not_be_a_feature(tmp_path: Path) -> None:
+    task = people(tmp_path, features=["height"], validation=0)
+    frame = pandas.read_csv(tmp_path / "people.csv", keep_default_na=False).iloc[rows_of(encode(task).train)]
+    division = task.division(seed=3, clients=3, partition=ByColumn(column="pet"))
+    for pet, part in zip(("", "cat", "dog"), division.parts, strict=True):
+        assert np.array_equal(part, np.flatnonzero(frame["pet"] == pet))
+    by_owner = task.division(seed=3, clients=5, partition=Natural()).parts
+    by_column = task.division(seed=3, clients=5, partition=ByColumn(column="person")).parts
+    assert all(np.array_equal(one, other) for one, other in zip(by_owner, by_column, strict=True))
+    drawn = [task.division(seed=seed, clients=2, partition=ByColumn(column="person")).parts for seed in range(60)]
+    assert len({tuple(map(bytes, parts)) for parts in drawn}) == 10, "every pair of persons has a chance"
+
+
+MISTAKES: dict[str, tuple[str | bytes, dict[str, Any], str]] = {
+    "empty cell": (
+        "a,y\n1,p\n,q\n3,p\n",
+        {},
+        r"t.csv, line 3, column a: found an empty cell in a column of numbers; exp",
+    ),
+    "text": (
+        "a,y\n1,p\n2,q\nx,p\n",
+        {},
+        r"line 4, column a: found 'x' in .*; expected a number .*, or a among task.cat",
+    ),
+    "nan": (
+        "a,y\n1,p\nNaN,q\n3,p\n",
+        {},
+        r"line 3, column a: found 'NaN' in a column of numbers; expected a number from",
+    ),
+    "infinite": ("a,y\n1,p\n2,q\n-inf,p\n", {}, r"line 4, column a: found '-inf' in a column of numbers"),
+    "line": ('a,y\n"\n1",p\n\nx,q\n2,p\n', {}, r"line 5, column a: found 'x' in a column of numbers"),
+    "short": ("a,y\n1,p\n2\n3,p\n", {}, r"t.csv, line 3: found 1 cell; expected 2, as in the first line$"),
+    "target": ("a,b\n1,2\n", {}, r"t.csv: found no column y for task.target; expected one of a, b$"),
+    "separator": ("a;y\n1;p\n", {}, r"found no column y for task.target; expected one of a;y, or task.separator: the"),
+    "feature": ("a,y\n1,p\n", {"features": ["b"]}, r"found no column b for task.features; expected one of a, y$"),
+    "owner": ("a,y\n1,p\n2,q\n3,p\n", {"owner": "o"}, r"found no column o for task.owner; expected one of a, y$"),
+    "categorical": ("a,y\n1,p\n", {"categorical": ["b"]}, r"found no column b for task.categorical; expected one of a"),
+    "one class": ("a,y\n1,p\n2,p\n3,p\n", {}, r"t.csv, column y: found the class 'p' alone; expected two classes"),
+    "one value": (
+        "a,y\n1,.5\n2,.5\n",
+        {},
+        r"column y: found 0.5 in every row of the training part; expected a target that",
+    ),
+    "regression": (
+        "a,y\n1,p\n2,q\n",
+        {"kind": "regression"},
+        r"line 2, column y: found 'p' in a column of numbers; exp",
+    ),
+    "twice": ("a,a,y\n1,2,p\n", {}, r"t.csv: found two columns a; expected columns with different names$"),
+    "no rows": ("a,y\n", {}, r"t.csv: found no rows; expected a row at least"),
+    "nothing": ("", {}, r"t.csv: found no names of columns in the first line; expected a table as CSV text"),
+    "image": (
+        b"\x89PNG\r\n\x1a\n\0\0",
+        {},
+        r"t.csv: found a file that cannot be read \(.*\); expected a table as CSV text",
+    ),
+    "parquet": (
+        b"PAR1 and no more",
+        {},
+        r"t.csv: found a file that cannot be read \(.*Parquet.*\); expected a table as",
+    ),
+    "gzip": (
+        gzip.compress(bytes(range(1, 127)))[:90],
+        {},
+        r"t.csv: found a file that cannot be read .*; expected a table",
+    ),
+    "one row": (
+        "a,y\n1,p\n",
+        {},
+        r"t.csv: found 1 rows, all of them for testing; expected more rows, or a task.test_file",
+    ),
+    "no feature": ("y\np\nq\np\n", {}, r"t.csv: found no column but the target y; expected a column at least"),
+}
+
+
+@pytest.mark.parametrize(("text", "fields", "sentence"), MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_in_a_table_is_one_sentence(tmp_path: Path, text: Any, fields: Any, sentence: str) -> None:
+    file = written(tmp_path / "t.csv", text)
+    with pytest.raises(DataError, match=sentence) as raised:
+        encode(Table(**{"file": file, "target": "y", **fields}))
+    assert "\n" not in str(raised.value)
+
+
+def test_a_class_without_training_rows_and_a_kind_of_cells_that_a_test_file_changes_are_named(tmp_path: Path) -> None:
+    train = written(tmp_path / "train.csv", "a,y\n1,p\n3,q\n")
+    test = written(tmp_path / "test.csv", "a,y\n1,p\n2,r\n")
+    with pytest.raises(
+        DataError, match=r"test.csv, line 3, column y: found the class 'r', .*; expected one of 'p', 'q'"
+    ):
+        encode(Table(file=train, test_file=test, target="y"))
+    written(tmp_path / "test.csv", "a,y\n1,p\nu,q\nv,q\n")
+    with pytest.raises(DataError, match=r"test.csv, line 3, column a: found 'u' in a column of numbers"):
+        encode(Table(file=train, test_file=test, target="y"))
+
+
+def test_parquet_names_the_row_and_the_type(tmp_path: Path) -> None:
+    path = str(tmp_path / "t.parquet")
+    pandas.DataFrame({"a": [1, None, 3.0], "y": ["p", "q", "p"]}).to_parquet(path)
+    with pytest.raises(DataError, match=r"t.parquet, row 2, column a: found an empty cell in a column of numbers"):
+        encode(Table(file=path, target="y"))
+    pandas.DataFrame({"a": pandas.to_datetime(["2026-01-01"] * 3), "y": ["p", "q", "p"]}).to_parquet(path)
+    with pytest.raises(
+        DataError, match=r"t.parquet, column a: found cells of the type timestamp.*; expected texts or num"
+    ):
+        encode(Table(file=path, target="y"))
+
+
+def test_a_partition_that_a_table_cannot_have_is_one_sentence(tmp_path: Path) -> None:
+    task = people(tmp_path)
+    with pytest.raises(DataError, match=r"partition natural: found task table without an owner; expected task.owner"):
+        people(tmp_path, owner=None).bind(seed=1, clients=2, partition=Natural())
+    with pytest.raises(
+        DataError, match=r"people.csv: found no column pets for partition.column; expected one of height"
+    ):
+        task.division(seed=1, clients=2, partition=ByColumn(column="pets"))
+    with pytest.raises(
+        DataError, match=r"found 4 clients and 3 values of pet in the training samples; expected 1 to 3"
+    ):
+        task.division(seed=1, clients=4, partition=ByColumn(column="pet"))
+    with pytest.raises(DataError, match=r"no samples for clients .*; expected a sample for every client"):
+        task.division(seed=1, clients=9, partition=Dirichlet(alpha=0.01, balanced=False))
+    with pytest.raises(ValidationError, match="features has city, which is the target; leave it out of features"):
+        people(tmp_path, features=["city", "age"])

@@ -1,0 +1,47 @@
+"""Rows are named by the settings in which they differ."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from worlds import HISO, lossy, scenario
+
+from seedbus.scenarios.reporting.leaves import names
+
+
+def of(*scenarios: Any) -> list[str]:
+    return names([each.resolved() for each in scenarios])
+
+
+def test_a_fault_with_one_setting_is_named_by_its_name_and_value() -> None:
+    assert of(*(lossy(rate) for rate in (0.1, 0.3, 0.5))) == ["drop 0.1", "drop 0.3", "drop 0.5"]
+    assert of(lossy(0.1), lossy(0.3), lossy(faults=[])) == ["drop 0.1", "drop 0.3", "no faults"]
+
+
+def test_two_settings_of_one_fault_are_named_each() -> None:
+    faults = [
+        {"fault": "straggler", "pause_s": pause, "probability": share} for pause, share in ((1, 0.5), (2, 0.5), (2, 1))
+    ]
+    found = of(*(lossy(faults=[fault]) for fault in faults))
+    assert found == ["probability 0.5, pause_s 1.0", "probability 0.5, pause_s 2.0", "probability 1.0, pause_s 2.0"]
+
+
+def test_other_algorithms_are_named_by_name_and_compared_with_their_own_kind_only() -> None:
+    hisos = [scenario(algorithm=HISO | {"learning_rate": rate}) for rate in (0.001, 0.002)]
+    assert of(scenario(), *hisos) == ["decomfl", "hiso, learning_rate 0.001", "hiso, learning_rate 0.002"]
+    assert of(scenario(), hisos[0]) == ["decomfl", "hiso"]
+
+
+def test_fields_with_one_last_part_are_told_apart_by_the_part_before() -> None:
+    links = [
+        scenario(network={"latency": {"distribution": "constant", "value": value}}, compute={"evaluation": other})
+        for value, other in (
+            (1, {"distribution": "constant", "value": 3}),
+            (2, {"distribution": "constant", "value": 4}),
+        )
+    ]
+    assert of(*links) == ["latency value 1.0, evaluation value 3.0", "latency value 2.0, evaluation value 4.0"]
+
+
+def test_equal_scenarios_have_no_name() -> None:
+    assert of(scenario(), scenario()) == ["", ""]

@@ -1,0 +1,57 @@
+"""Intervals hold as often as they say, and a difference is seen only where they say so."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from seedbus.scenarios.study.intervals import Difference, Mean, bootstrap
+
+DRAWS = 300
+
+
+def test_a_mean_has_the_samples_deviation_and_an_interval_within_its_range() -> None:
+    mean = Mean.of([0.9, None, 0.91, math.nan, 0.93])
+    assert mean is not None and mean.seeds == 3
+    assert mean.mean == pytest.approx(0.9133333)
+    assert mean.deviation == pytest.approx(np.std([0.9, 0.91, 0.93], ddof=1))
+    assert mean.low is not None and mean.high is not None and 0.9 <= mean.low < mean.mean < mean.high <= 0.93
+    assert Mean.of([5.0]) == Mean(5.0, None, None, None, 1) and Mean.of([None]) is None
+
+
+def test_the_bootstrap_is_the_same_every_time_and_narrows_with_more_values() -> None:
+    values = np.random.default_rng(1).normal(size=40).tolist()
+    assert bootstrap(values, 0.95) == bootstrap(values, 0.95)
+    widths = [high - low for low, high in (bootstrap(values[:n], 0.95) for n in (5, 10, 40))]
+    assert widths == sorted(widths, reverse=True)
+    low, high = bootstrap(values, 0.95)
+    assert high - low == pytest.approx(2 * 1.96 * np.std(values, ddof=1) / math.sqrt(40), rel=0.1)
+
+
+@pytest.mark.parametrize("seeds", [3, 5])
+def test_rows_without_a_difference_are_told_apart_no_more_often_than_the_confidence_allows(seeds: int) -> None:
+    """The bootstrap alone would tell them apart in a fifth of all cases, so it does not decide alone."""
+    draws = np.random.default_rng(2).normal(size=(DRAWS, seeds)).tolist()
+    seen = sum(Difference.of(draw).is_seen for draw in draws) / DRAWS
+    by_bootstrap = sum(min(ends := bootstrap(draw, 0.95)) > 0 or max(ends) < 0 for draw in draws) / DRAWS
+    print(f"{seeds} seeds: seen {seen:.3f}, by the bootstrap alone {by_bootstrap:.3f}")
+    assert seen < 0.05 + 3 * math.sqrt(0.05 * 0.95 / DRAWS) < by_bootstrap
+
+
+def test_all_pairs_of_many_equal_rows_hold_together() -> None:
+    generator, wrong = np.random.default_rng(3), 0
+    for _ in range(100):
+        rows = generator.normal(size=(5, 4))
+        pairs = [(a, b) for a in range(5) for b in range(a)]
+        wrong += any(Difference.of((rows[a] - rows[b]).tolist(), pairs=len(pairs)).is_seen for a, b in pairs)
+    assert wrong / 100 < 0.05 + 3 * math.sqrt(0.05 * 0.95 / 100)
+
+
+def test_a_difference_of_many_deviations_is_seen_and_one_seed_shows_none() -> None:
+    clear = Difference.of([0.20, 0.21, 0.19])
+    assert clear.is_seen and 0 < clear.low < clear.mean == pytest.approx(0.2) and clear.seeds == 3
+    assert not Difference.of([0.2, -0.1, 0.3]).is_seen
+    assert Difference.of([5.0]) == Difference(5.0, -math.inf, math.inf, 1, False)
+    assert Difference.of([0.20, 0.21, 0.19], pairs=36).low < clear.low

@@ -1,0 +1,318 @@
+"""A study expands into rows, makes every run once, survives whatever stops it, and reports what its runs say."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as Xml
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from commands import Command
+from processes import hears_ctrl_c
+from worlds import HISO, lossy, outcome
+
+import seedbus
+from seedbus.scenarios.errors import Exit, ScenarioError
+from seedbus.scenarios.reporting.results import Results
+from seedbus.scenarios.running.run import run
+from seedbus.scenarios.schema.yaml_text import dump
+from seedbus.scenarios.study.cells import plan_of
+from seedbus.scenarios.study.results import StudyResults
+from seedbus.scenarios.study.schema import Ask, Study, Tuning
+from seedbus.scenarios.study.store import Store, key
+from seedbus.scenarios.study.study_page import write_report
+from seedbus.scenarios.study.tables import cells, latex, markdown, sentences
+
+ROOT = Path(__file__).resolve().parents[3]
+BASE = lossy(0.1).resolved()
+STUDY: dict[str, Any] = {
+    "name": "small",
+    "base": BASE,
+    "variants": {"decomfl": [], "hiso": {"algorithm": HISO}},
+    "grid": {"faults.0.probability": [0.1, 0.3]},
+    "seeds": [1, 2, 3],
+    "ask": {"at": [10], "target": 60.0, "splits": ["train"]},
+}
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> StudyResults:
+    return seedbus.study(STUDY, tmp_path_factory.mktemp("studies"), jobs=2)
+
+
+def test_every_variant_at_every_point_of_the_grid_is_a_row_with_all_seeds(found: StudyResults) -> None:
+    assert list(found.table["row"]) == [f"{name}, drop {rate}" for name in ("decomfl", "hiso") for rate in (0.1, 0.3)]
+    assert list(found.table["faults.0.probability"]) == [0.1, 0.3] * 2 and found.is_complete
+    assert len(found.runs) == 12 and set(found.runs["seed"]) == {1, 2, 3}
+
+
+def test_a_run_of_a_study_has_the_bits_of_the_same_scenario_run_alone(found: StudyResults, tmp_path: Path) -> None:
+    one = found.members["hiso, drop 0.3"][1]
+    alone = run(lossy(0.3, algorithm=HISO, seed=2), tmp_path / "alone")
+    assert outcome(Results.read(one.stored.folder)) == outcome(alone)
+
+
+def test_figures_are_those_of_the_runs(found: StudyResults) -> None:
+    row = found.table.iloc[0]
+    members = [Results.read(member.stored.folder) for member in found.members[row["row"]]]
+    losses = [list(each.metrics["loss"]) for each in members]
+    assert row["last"] == pytest.approx(np.mean([values[-1] for values in losses]))
+    assert row["last_sd"] == pytest.approx(np.std([values[-1] for values in losses], ddof=1))
+    ends = []
+    for values in losses:  # x₀, and after every fifth round
+        average = values[0]
+        for value in values[1:]:
+            average = 0.9**5 * average + (1 - 0.9**5) * value
+        ends.append(average)
+    assert row["final"] == pytest.approx(np.mean(ends)) and row["final_low"] <= np.mean(ends) <= row["final_high"]
+    assert row["bytes"] == np.mean([each.summary["traffic"]["bytes"] for each in members])
+    assert row["at_10"] == pytest.approx(np.mean([values[2] for values in losses]))
+    model = seedbus.replay(members[0].folder)
+    on_train = model.problem.evaluate(model.replica.x, "train")["loss"]
+    assert found.runs["train_loss"][0] == pytest.approx(on_train)
+
+
+def test_differences_are_paired_over_seeds(found: StudyResults) -> None:
+    finals = found.runs.pivot(index="seed", columns="row", values="final")
+    for row, other, each in found.compared:
+        assert each.mean == pytest.approx((finals[row] - finals[other]).mean()) and each.seeds == 3
+        better = found.better(row, other, each)
+        assert not better or each.low > 0 or each.high < 0
+        assert better in ("", row if each.mean < 0 else other), "less loss is better"
+    assert {(row, other) for row, other, _ in found.compared} == {
+        ("decomfl, drop 0.1", "decomfl, drop 0.3"),
+        ("decomfl, drop 0.1", "hiso, drop 0.1"),
+        ("decomfl, drop 0.3", "hiso, drop 0.3"),
+        ("hiso, drop 0.1", "hiso, drop 0.3"),
+    }, "rows that differ in one thing"
+    assert len(found.differences) == 4
+
+
+def test_a_curve_counts_rounds_bytes_time_and_forward_passes(found: StudyResults) -> None:
+    curve = found.curves.query("row == 'decomfl, drop 0.1' and seed == 1")
+    assert list(curve["rounds"]) == [0, 5, 10, 15, 20]
+    for name in ("bytes", "simulated_s", "forward_passes"):
+        assert curve[name].is_monotonic_increasing
+    assert curve["forward_passes"].iloc[-1] == found.runs["forward_passes"][0]
+    counted = Results.read(Path(found.runs["run"][0])).clients["answered"].sum()
+    assert found.runs["forward_passes"][0] == 4 * counted, "three perturbations and the unperturbed point"
+
+
+def test_nothing_is_run_twice_also_by_another_study_with_another_name(
+    found: StudyResults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subprocess, "Popen", None)  # no process can be started
+    folder = found.folder.parent
+    other = STUDY | {"name": "other", "base": BASE | {"name": "renamed", "description": "too"}, "seeds": [3, 1]}
+    again = seedbus.study(other, folder)
+    assert again.is_complete and set(again.runs["run"]) < set(found.runs["run"])
+    assert len(list((folder / "runs").glob("*/results.json"))) == 12
+
+
+def test_the_key_is_that_of_what_is_computed() -> None:
+    scenario = lossy(0.1)
+    same = [lossy(0.1, name="other"), lossy(0.1, description="it"), lossy(0.1, expect={"loss": {"at_most": 1}})]
+    others = [lossy(0.1, seed=2), lossy(0.2), lossy(0.1, stop={"rounds": 21}), lossy(0.1, verify=False)]
+    assert {key(each) for each in same} == {key(scenario)}
+    assert len({key(each) for each in [scenario, *others]}) == 5
+
+
+def test_the_report_has_all_tables_and_plots_with_bands(found: StudyResults) -> None:
+    html = write_report(found).read_text()
+    assert "http" not in html and "<script" not in html and "decomfl, drop 0.1" in html
+    figures = {path.name: Xml.parse(path).getroot() for path in (found.folder / "figures").iterdir()}
+    axes = ("rounds", "bytes", "simulated-time", "forward-passes")
+    assert set(figures) == {"pareto.svg", *(f"loss-over-{axis}.svg" for axis in axes)}
+    for name, figure in figures.items():
+        bands = [each for each in figure.iter("{http://www.w3.org/2000/svg}polygon")]
+        assert len(bands) == (0 if name == "pareto.svg" else 4)
+    for name in ("table", "runs", "curves", "differences"):
+        frame = getattr(found, name)
+        pd.testing.assert_frame_equal(pd.read_parquet(found.folder / f"{name}.parquet"), frame)
+        assert list(pd.read_csv(found.folder / f"{name}.csv").columns) == list(frame.columns)
+
+
+def test_the_table_is_one_in_all_formats(found: StudyResults) -> None:
+    heads, rows = cells(found)
+    lines = markdown(found).splitlines()
+    assert [len(line.split(" | ")) for line in lines[:6]] == [len(heads)] * 6
+    tabular = latex(found).splitlines()
+    assert [line.count("&") for line in tabular if "&" in line] == [len(heads) - 1] * 5
+    assert r"$\pm$" in tabular[4] and r"\%" not in tabular[4] and "drop 0.1" in tabular[4]
+    assert rows[0][2].startswith(f"{found.table['final'][0]:.2f}"[:3])
+
+
+def test_pairs_without_a_difference_are_told_with_the_number_of_seeds(tmp_path: Path) -> None:
+    few = STUDY | {"variants": {}, "seeds": [1, 2], "grid": {"faults.0.probability": [0.1, 0.11]}, "ask": {}}
+    found = seedbus.study(few, tmp_path)
+    assert "no difference seen at 2 seeds: drop 0.1 and drop 0.11" in sentences(found)
+
+
+def test_a_run_that_fails_is_told_and_the_others_go_on(seedbus: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEEDBUS_DATA", str(Path.cwd()))
+    variants = {"bad": ["task=femnist"], "good": []}
+    study = STUDY | {"variants": variants, "grid": {}, "seeds": [1], "ask": {"metric": "loss"}}
+    Path("failing.yaml").write_text(dump(study))
+    result = seedbus("study", "failing.yaml", "--quiet", "--format", "json")
+    assert result.code == Exit.INCOMPLETE
+    assert re.search(r"seedbus: a run failed: bad, seed 1: .*femnist", result.err)
+    report = json.loads(result.out)
+    assert [len(row["runs"]) for row in report["rows"]] == [0, 1] and not report["is_complete"]
+
+
+def test_a_killed_worker_costs_its_run_alone(tmp_path: Path) -> None:
+    """The worker that makes the first run is killed as soon as the run has closed a round."""
+
+    class Killer:
+        killed = 0
+
+        def begins(self, *_: Any) -> None: ...
+
+        def advanced(self, row: str, seed: int, rounds: int) -> None:
+            if not self.killed:
+                self.killed += 1
+                children = [
+                    pid for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()
+                ]
+                workers = [pid for pid in children if b"study.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+                os.kill(int(workers[0]), signal.SIGKILL)
+
+        def ended(self, *_: Any) -> None: ...
+
+    long = BASE | {"stop": {"rounds": 200}, "verify": False}
+    study = STUDY | {"base": long, "variants": {}, "seeds": [1], "ask": {}}
+    first = seedbus.study(study, tmp_path, watcher=Killer())
+    assert len(first.failures) == 1 and "was killed by SIGKILL" in str(first.failures[0])
+    assert len(first.runs) == 1 and not first.is_complete
+    again = seedbus.study(study, tmp_path)
+    assert again.is_complete and not again.failures
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_a_study_that_is_stopped_goes_on_where_it_was(tmp_path: Path, how: signal.Signals) -> None:
+    study = STUDY | {"base": BASE | {"stop": {"rounds": 60}, "verify": False}, "variants": {}, "ask": {}}
+    (tmp_path / "study.yaml").write_text(dump(study))
+    command = [sys.executable, "-m", "seedbus", "study", "study.yaml", "--quiet", "--format", "json"]
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    child = subprocess.Popen(command, cwd=tmp_path, preexec_fn=hears_ctrl_c, **pipes)
+    folder = tmp_path / "studies" / "runs"
+    deadline = time.monotonic() + 60
+    while len(list(folder.glob("*/results.json"))) < 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    child.send_signal(how)
+    _, err = child.communicate(timeout=30)
+    assert child.returncode == (Exit.INTERRUPTED if how is signal.SIGINT else -how)
+    if how is signal.SIGINT:
+        assert err == (
+            "seedbus: stopped; every closed round is kept: go on with `seedbus study study.yaml --folder studies`\n"
+        )
+    before = {path: path.stat().st_mtime_ns for path in folder.glob("*/results.json")}
+    assert 2 <= len(before) < 6
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["is_complete"]
+    assert all(path.stat().st_mtime_ns == made for path, made in before.items()), "finished runs are not made again"
+    whole = seedbus.study(study, tmp_path / "whole", jobs=2)
+    for member in whole.members["drop 0.1"]:
+        other = Results.read(folder / member.stored.folder.name)
+        assert other.digest == Results.read(member.stored.folder).digest
+        assert other.lines == Results.read(member.stored.folder).lines
+
+
+def test_a_dry_run_says_what_it_would_cost_and_writes_nothing(seedbus: Command) -> None:
+    Path("small.yaml").write_text(dump(STUDY))
+    before = sorted(Path().iterdir())
+    result = seedbus("study", "small.yaml", "--dry-run")
+    assert (result.code, result.out, sorted(Path().iterdir())) == (Exit.OK, "", before)
+    said = re.fullmatch(
+        r"small: 4 rows × 3 seeds = 12 runs; 12 to make: about \d+ s in 1 process, about ([\d.]+) kB sent\n", result.err
+    )
+    assert said is not None, result.err
+    seedbus("study", "small.yaml", "--quiet")
+    sent = pd.read_csv("studies/small/runs.csv")["bytes"].sum()
+    assert float(said[1]) * 1000 == pytest.approx(sent, rel=0.1)
+    assert seedbus("study", "small.yaml", "--dry-run").err.endswith("= 12 runs; all are there already\n")
+
+
+def test_tuned_values_are_in_the_report_with_the_trials_behind_them(seedbus: Command) -> None:
+    rates = [0.001, 0.01]
+    tuned = {"tune": {"algorithm.learning_rate": rates}, "tuning": {"rounds": 10, "further": 3}, "variants": {}}
+    Path("tuned.yaml").write_text(dump(STUDY | tuned | {"seeds": [1], "ask": {}}))
+    result = seedbus("study", "tuned.yaml", "--quiet", "--format", "json")
+    assert result.code == Exit.OK, result.err
+    report = json.loads(result.out)
+    trials = pd.read_csv("studies/small/trials.csv")
+    assert set(trials["row"]) == {"drop 0.1", "drop 0.3"} and trials.groupby("row").size().nunique() == 1
+    for row in report["rows"]:
+        best = min(report["tuned"][row["row"]]["trials"], key=lambda trial: trial["score"])
+        assert row["algorithm.learning_rate"] == best["values"]["algorithm.learning_rate"]
+        assert (
+            f"learning_rate: {row['algorithm.learning_rate']}" in (Path(row["runs"][0]) / "scenario.yaml").read_text()
+        )
+    assert Path("studies/small/figures/tuning-algorithm.learning_rate.svg").is_file()
+    assert "What was tried" in Path("studies/small/report.html").read_text()
+    splits = {
+        path.read_text().partition("split: ")[2].split()[0] for path in Path("studies/runs").glob("*/scenario.yaml")
+    }
+    assert splits == {"validation", "test"}
+
+
+MISTAKES: list[tuple[dict[str, Any], str]] = [
+    ({"sead": 1}, "sead: no such field; did you mean seeds?"),
+    ({"base": None}, "base: this field is required"),
+    (
+        {"base": "quickstrat"},
+        "base: quickstrat: there is no such file and no scenario of that name; did you mean quick",
+    ),
+    ({"seeds": [1, 1]}, "seeds: [1, 1] is not accepted; expected every seed once"),
+    ({"grid": {"faults.0.probability": [1.3]}}, "grid.faults.0.probability: faults.0.probability: 1.3 is not accepted"),
+    ({"grid": {"faults.4.probability": [1]}}, "grid.faults.4.probability: faults is "),
+    ({"grid": {"faults.0.probability": []}}, "grid.faults.0.probability: [] is not accepted; expected 1 or more"),
+    ({"grid": {"seed": [1]}}, "seed cannot vary between rows"),
+    ({"grid": {"stop.rounds": [5, 5]}, "variants": {}}, "two rows are the same (small)"),
+    ({"variants": {"a": ["algorithm=hizo"]}}, 'variants.a.algorithm: algorithm.name: "hizo" is not known; did you'),
+    ({"ask": {"metric": "los"}}, 'ask.metric: "los" is not measured in decomfl, drop 0.1; did you mean loss?'),
+    ({"ask": {"splits": ["tset"]}}, "ask.splits.0: \"tset\" is not accepted; expected 'train', 'validation' or"),
+    ({"ask": {"against": "me"}}, "ask.against: there is no row me; there are decomfl, drop 0.1, "),
+    ({"tune": {"algorithm.momentum": [7]}}, "tune.algorithm.momentum: algorithm.momentum: 7 is not accepted"),
+]
+
+
+@pytest.mark.parametrize(("changes", "sentence"), MISTAKES, ids=lambda value: str(value)[:40])
+def test_a_mistake_in_the_file_is_one_sentence_before_anything_is_run(
+    seedbus: Command, changes: dict[str, Any], sentence: str
+) -> None:
+    Path("wrong.yaml").write_text(dump({k: v for k, v in (STUDY | changes).items() if v is not None}))
+    result = seedbus("study", "wrong.yaml")
+    assert (result.code, result.out, result.err.count("\n")) == (Exit.USAGE, "", 1)
+    assert result.err.startswith("seedbus: wrong.yaml: ") and sentence in result.err, result.err
+    assert not Path("studies").exists()
+
+
+def test_the_page_about_studies_names_every_field_and_its_example_is_valid() -> None:
+    page = (ROOT / "docs" / "studies.md").read_text(encoding="utf-8")
+    fields = [*Study.model_fields, *Ask.model_fields, *(f"tuning.{name}" for name in Tuning.model_fields)]
+    assert not [name for name in fields if f"`{name}`" not in page]
+    example = ROOT / "examples" / "dropout.yaml"
+    assert len(plan_of(example).cells) == 9
+    assert example.read_text(encoding="utf-8").partition("\n")[2] in page
+
+
+def test_a_base_file_is_looked_for_beside_the_study(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "mine.yaml").write_text(dump(BASE))
+    (tmp_path / "there" / "study.yaml").write_text("base: mine.yaml\nseeds: [4]\n")
+    (cell,) = plan_of(tmp_path / "there" / "study.yaml").cells
+    assert (cell.name, cell.scenario.seed) == (BASE["name"], 4)
+    assert Store(tmp_path).stored(cell.scenario).folder == tmp_path / "runs" / key(cell.scenario)
+    with pytest.raises(ScenarioError, match="there is no such file"):
+        plan_of({"base": "mine.yaml"})

@@ -1,0 +1,71 @@
+"""Tuning goes on beyond an edge until the best value lies inside, within its bound, with one budget for all rows."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from worlds import scenario
+
+from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.study.cells import Cell, plan_of
+from seedbus.scenarios.study.results import Tuned
+from seedbus.scenarios.study.tuning import tuned
+
+RATE = "algorithm.learning_rate"
+BEST = {"easy": 1e-2, "far": 10.0}
+
+
+def chosen(best: dict[str, float], values: list[Any], path: str = RATE, **tuning: Any) -> dict[str, Tuned]:
+    """Tune rows whose score is the closer to 0, the nearer a value is to the best by its logarithm."""
+    rows = {name: {"description": name} for name in best}
+    document = {"base": scenario().resolved(), "variants": rows, "tune": {path: values}, "tuning": tuning}
+    plan = plan_of(document)
+
+    def score(batch: list[tuple[Cell, dict[str, Any]]]) -> list[float]:
+        return [abs(math.log(values[path]) - math.log(best[cell.name])) for cell, values in batch]
+
+    return tuned(plan, False, score)
+
+
+def tried(found: Tuned, path: str = RATE) -> list[Any]:
+    return [trial.values[path] for trial in found.trials]
+
+
+def test_a_grid_extends_by_the_ratio_of_its_neighbours_until_the_best_is_inside() -> None:
+    found = chosen({"far": 10.0}, [1e-3, 1e-2])["far"]
+    assert tried(found) == [1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0]
+    assert (found.chosen, found.at_edge) == ({RATE: 10.0}, [])
+    low = chosen({"low": 1e-4}, [1e-3, 1e-2])["low"]
+    assert tried(low) == [1e-3, 1e-2, 1e-4, 1e-5] and low.chosen == {RATE: 1e-4}
+
+
+def test_it_ends_at_its_bound_and_says_that_the_best_lies_at_the_edge() -> None:
+    found = chosen({"far": 1e6}, [1e-3, 1e-2], further=2)["far"]
+    assert tried(found) == [1e-3, 1e-2, 0.1, 1.0]
+    assert (found.chosen, found.at_edge) == ({RATE: 1.0}, [RATE])
+
+
+def test_every_row_spends_the_same_number_of_trials() -> None:
+    found = chosen(BEST, [1e-3, 1e-2, 1e-1])
+    assert len(found["easy"].trials) == len(found["far"].trials) == 6
+    assert tried(found["easy"]) == [1e-3, 1e-2, 0.1, 0.003162, 0.03162, pytest.approx(0.005623, abs=1e-5)]
+    assert found["easy"].chosen == {RATE: 1e-2} and found["far"].chosen == {RATE: 10.0}
+
+
+def test_what_the_scenario_does_not_accept_is_no_value_and_bounds_the_grid() -> None:
+    found = chosen({"a": 4.0}, [0.5, 0.7], "algorithm.momentum")["a"]
+    assert tried(found, "algorithm.momentum") == [0.5, 0.7, 0.98]
+    with pytest.raises(ScenarioError, match=r"tune.algorithm.momentum: algorithm.momentum: 7 is not accepted"):
+        chosen({"a": 4.0}, [0.5, 7], "algorithm.momentum")
+
+
+def test_whole_numbers_stay_whole() -> None:
+    found = chosen({"a": 20.0}, [5, 10], "algorithm.perturbations")["a"]
+    assert tried(found, "algorithm.perturbations") == [5, 10, 20, 40]
+
+
+def test_without_a_finite_score_nothing_is_chosen() -> None:
+    found = chosen({"a": math.inf}, [1e-3, 1e-2])["a"]
+    assert (found.chosen, len(found.trials)) == ({}, 2)

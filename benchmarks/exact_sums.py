@@ -1,7 +1,7 @@
 """Exact sums (docs/exact-sums.md): accuracy beside float32, and the bytes that catching up takes by lag.
 
     python benchmarks/exact_sums.py accuracy [--rounds 300]     digits, three seeds: float, integer, a pool of seeds
-    python benchmarks/exact_sums.py catch-up [--rounds 10000]   bytes against lag, counted on the commits of real runs
+    python benchmarks/exact_sums.py catch-up [--rounds 10000]   bytes against lag, counted on real commits
 
 Rates of replay in both arithmetics are rows of `python benchmarks/replay.py`.
 """
@@ -11,15 +11,17 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Iterable
-from contextlib import closing
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import msgpack
 
-from seedbus.agents.journal.journal import Journal
-from seedbus.agents.launcher import history
+from seedbus.agents.seeds import of_directions
+from seedbus.algorithms.scalar_only.decomfl import DeComFL
+from seedbus.algorithms.scalar_only.fedkseed import FedKSeed
+from seedbus.models.partitions.iid import Iid
+from seedbus.models.tasks.quadratic import Quadratic
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.scenario import Scenario
 
@@ -66,22 +68,18 @@ def accuracy(rounds: int) -> None:
         print(f"{name:38}" + "".join(f"{percent:8.2f} % {loss:8.5f}" for percent, loss in cells), flush=True)
 
 
-def commits_of(algorithm: dict[str, Any], rounds: int) -> tuple[Any, list[Any]]:
-    """Return an algorithm and the commits of a real run of it: its journal, read back."""
-    what = Scenario.model_validate(
-        {
-            "name": "lag",
-            "task": {"name": "quadratic", "dimension": 1000},
-            "algorithm": {"perturbations": PAIRS, "learning_rate": 0.01, **algorithm},
-            "participation": {"clients": COHORT, "cohort": COHORT},
-            "evaluation": {"every": rounds},
-            "stop": {"rounds": rounds},
-        }
-    )
-    with tempfile.TemporaryDirectory() as folder:
-        run(what, Path(folder) / "run")
-        with closing(Journal.open(Path(folder) / "run", for_writing=False)) as journal:
-            return what.algorithm, list(history(what.algorithm, journal))
+def commits_of(algorithm: Any, rounds: int) -> list[Any]:
+    """Return the commits of a run of the algorithm on a quadratic, with no bus between clients and server."""
+    problem = Quadratic(dimension=100).bind(seed=1, clients=COHORT, partition=Iid())
+    replica, state, commits = algorithm.replica(problem.x0()), algorithm.first_state(problem.x0), []
+    for round in range(rounds):
+        plan = algorithm.plan(round, replica.version, of_directions(1, round))
+        objectives = [problem.objective(client, round) for client in range(COHORT)]
+        reports = [report for report, _ in algorithm.local_together(replica, [None] * COHORT, plan, objectives)]
+        commit, state = algorithm.aggregate(state, plan, dict(enumerate(reports)))
+        algorithm.apply(replica, [commit])
+        commits.append(commit)
+    return commits
 
 
 def sizes(algorithm: Any, commits: list[Any], lags: Iterable[int]) -> list[int]:
@@ -92,24 +90,24 @@ def sizes(algorithm: Any, commits: list[Any], lags: Iterable[int]) -> list[int]:
 def catch_up(rounds: int) -> None:
     """Print bytes against lag, what a snapshot has, and where one takes fewer."""
     lags = [lag for lag in LAGS if lag <= rounds]
-    kinds: dict[str, dict[str, Any]] = {"DeComFL, float32": {"name": "decomfl"}}
-    kinds["DeComFL, integer"] = {"name": "decomfl", "arithmetic": "integer"}
-    for pool in POOLS:
-        kinds[f"FedKSeed, S {pool:,}"] = {"name": "fedkseed", "pool": pool}
-    table = {name: sizes(*commits_of(algorithm, rounds), lags) for name, algorithm in kinds.items()}
-    print(f"K·P {PAIRS}, {COHORT} clients a round; bytes by lag" + "".join(f"{lag:>10,}" for lag in lags))
-    for name, row in table.items():
-        print(f"{name:42}" + "".join(f"{size:>10,}" for size in row))
+    settings: dict[str, Any] = {"perturbations": PAIRS, "learning_rate": 0.01}
+    kinds: dict[str, Any] = {"DeComFL, float32 or integer": DeComFL(arithmetic="integer", **settings)}
+    kinds |= {f"FedKSeed, S {pool:,}": FedKSeed(pool=pool, **settings) for pool in POOLS}
+    print(f"{f'K·P {PAIRS}, {COHORT} clients a round; lag':38}" + "".join(f"{lag:>9,}" for lag in lags))
+    table = {}
+    for name, algorithm in kinds.items():
+        table[name] = sizes(algorithm, commits_of(algorithm, rounds), lags)
+        print(f"{name:38}" + "".join(f"{size:>9,}" for size in table[name]), flush=True)
     print()
     for model, dimension in MODELS.items():
         where = f"a snapshot of {model}, d {dimension:,}"
         print(f"{where:42}{4 * dimension:>14,} float32{8 * dimension:>16,} integer")
     print()
     for name, row in table.items():
-        width = 4 if "float" in name else 8
         for lag in (100, lags[-1]):
-            least = row[lags.index(lag)] // width
-            print(f"{name:28} lag {lag:>6,}: a snapshot takes fewer bytes below d = {least:,}")
+            most = row[lags.index(lag)]
+            print(f"{name:28} lag {lag:>6,}: fewer bytes than a snapshot from d = {most // 4 + 1:,} (float32),", end="")
+            print(f" {most // 8 + 1:,} (integer) on")
 
 
 def main() -> None:

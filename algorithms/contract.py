@@ -33,12 +33,15 @@ class CommitGap(ValueError):
 
     Attributes:
         version: the version of the replica.
-        offered: the version of the commit.
+        offered: the version of the commit; of a sum of commits, that of its first.
     """
 
     def __init__(self, version: int, offered: int) -> None:
-        missing = version + 1
-        super().__init__(f"a replica at version {version} cannot fold commit {offered}: commit {missing} is missing")
+        if offered > version:
+            why = f"commit {offered}: commit {version + 1} is missing"
+        else:
+            why = f"a sum of commits from {offered} on: it holds some of them already"
+        super().__init__(f"a replica at version {version} cannot fold {why}")
         self.version = version
         self.offered = offered
 
@@ -87,7 +90,8 @@ class Replica:
 
     Attributes:
         version: number of commits folded.
-        fields: name → vector [d]; always "x"; HiSo adds "hessian", momentum adds "momentum".
+        fields: name → vector [d]; always "x"; HiSo adds "hessian", momentum adds "momentum". Fields are float32, but
+            with `arithmetic: integer` x is int64, the sums that the algorithm's `point` makes coordinates from.
     """
 
     version: int
@@ -251,6 +255,10 @@ class Algorithm(Payloads[PlanT, ReportT, CommitT], Protocol[PlanT, ReportT, Comm
         """Return version 0: a copy of x₀, and the algorithm's own fields at their initial values."""
         ...
 
+    def point(self, replica: Replica) -> Vector:
+        """Return the coordinates of a replica's model, float32 [d]; not to be written to."""
+        ...
+
     def plan(self, round: int, version: int, seed: int) -> PlanT:
         """Server: return the plan for the cohort of a round.
 
@@ -324,6 +332,9 @@ class Algorithm(Payloads[PlanT, ReportT, CommitT], Protocol[PlanT, ReportT, Comm
             share: weight of this round's own reports, all together, when late reports are aggregated too.
             late: reports of earlier rounds to aggregate too.
             members: number of clients from which the cohort was drawn.
+
+        Raises:
+            OverflowError: the model would leave the range of its numbers.
         """
         ...
 
@@ -363,6 +374,11 @@ class Algorithm(Payloads[PlanT, ReportT, CommitT], Protocol[PlanT, ReportT, Comm
         Raises:
             CommitGap: a version is missing.
         """
+        ...
+
+    @property
+    def most_catch_up_bytes(self) -> int | None:
+        """The most bytes that `pack_commits` takes for any number of commits; None if they grow with the number."""
         ...
 
     def evaluation_point(self, replica: Replica, newest: CommitT | None) -> Vector:

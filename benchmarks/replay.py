@@ -37,6 +37,7 @@ RATE = 2.0**-10
 KINDS: tuple[Kind, ...] = ("gaussian", "rademacher")
 LAWS: Mapping[str, tuple[Recipe, type[ScalarOnly], dict[str, Any]]] = {
     "DeComFL": (Recipe(RATE), DeComFL, {}),
+    "DeComFL, integer": (Recipe(RATE), DeComFL, {"arithmetic": "integer"}),
     "DeComFL, momentum": (Recipe(RATE, momentum=0.9), DeComFL, {"momentum": 0.9}),
     "HiSo": (Recipe(RATE, nu=0.05), HiSo, {"nu": 0.05}),
 }
@@ -55,9 +56,10 @@ def scalars() -> np.ndarray[Any, np.dtype[np.float32]]:
 
 
 def ours(algorithm: ScalarOnly, dimension: int) -> Work:
+    rows = scalars() if algorithm.grid is None else algorithm.grid.numbers(scalars(), RATE)
     log = [
         ScalarCommit(version + 1, version, RATE, (Term(version, 7 << 32 | version, row[None]),))
-        for version, row in enumerate(scalars())
+        for version, row in enumerate(rows)
     ]
     start = algorithm.replica(np.zeros(dimension, np.float32))
 

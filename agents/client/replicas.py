@@ -121,8 +121,8 @@ class Replicas:
             return replica
         self._release(client)
         # the replica nearest to the new version has folded most of the commits already, to the same bits
-        between = (other for other in self._by_version if replica.version < other <= version)
-        nearest = max(between, default=replica.version)
+        between = [other for other in self._by_version if replica.version < other <= version]
+        nearest = next((other for other in sorted(between, reverse=True) if self._leads(other, fresh)), replica.version)
         replica = self._by_version.get(nearest, replica)
         if nearest < version:
             if self._algorithm.is_dense:
@@ -132,6 +132,14 @@ class Replicas:
             self._algorithm.apply(replica, fresh)
         self._hold(client, replica)
         return replica
+
+    def _leads(self, version: int, commits: Sequence[Any]) -> bool:
+        """Return whether commits can be folded from a version; a sum of commits only from the one before it."""
+        try:
+            self._algorithm.pending(version, commits)
+        except CommitGap:
+            return False
+        return True
 
     def at(self, version: int) -> Replica:
         """Return the replica of a version that the log reaches; not to be written to.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -19,8 +19,10 @@ class Lag(BaseModel):
     snapshot_after_commits: int | None = Field(
         default=None, ge=1, lt=2**32, description="a client that misses more commits than this gets a snapshot"
     )
-    snapshot_after_bytes: int | None = Field(
-        default=None, ge=1, lt=2**60, description="… that misses more bytes of commits, each packed alone"
+    snapshot_after_bytes: Annotated[int, Field(ge=1, lt=2**60)] | Literal["snapshot"] | None = Field(
+        default=None,
+        description="… that misses more bytes of commits, each packed alone, or of their sum if the algorithm sends "
+        "sums; snapshot: more bytes than a snapshot has",
     )
     snapshot_after_s: float | None = Field(
         default=None,
@@ -55,10 +57,22 @@ class Lag(BaseModel):
             raise ValueError("give snapshot_after_commits, _bytes or _s; or leave lag out, for no snapshots")
         return self
 
-    def commits(self, replay_s: float) -> Lag:
-        """Return the same with the budget of time as one of commits; replay_s: seconds to replay one commit."""
-        if self.snapshot_after_s is None:
-            return self
-        affordable = max(1, int(min(self.snapshot_after_s / replay_s, 2**32 - 1)))
-        most = min(affordable, self.snapshot_after_commits or affordable)
-        return self.model_copy(update={"snapshot_after_commits": most})
+    def resolved(self, replay_s: float, snapshot_bytes: int) -> Lag:
+        """Return the same with the budget of time as one of commits, and `snapshot` as one of bytes.
+
+        Args:
+            replay_s: seconds to replay one commit.
+            snapshot_bytes: bytes of a snapshot.
+        """
+        update: dict[str, int] = {}
+        if self.snapshot_after_s is not None:
+            affordable = max(1, int(min(self.snapshot_after_s / replay_s, 2**32 - 1)))
+            update["snapshot_after_commits"] = min(affordable, self.snapshot_after_commits or affordable)
+        if self.snapshot_after_bytes == "snapshot":
+            update["snapshot_after_bytes"] = snapshot_bytes
+        return self.model_copy(update=update)
+
+    @property
+    def bytes_of_commits(self) -> int | None:
+        """`snapshot_after_bytes` as a number, which `resolved` makes it."""
+        return None if self.snapshot_after_bytes is None else int(self.snapshot_after_bytes)

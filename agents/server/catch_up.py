@@ -49,15 +49,17 @@ class CatchUp:
         self._algorithm = algorithm
         self._versions = versions
         self._outbox = outbox
-        budget = (lag.snapshot_after_commits, lag.snapshot_after_bytes) if lag else (None, None)
+        budget = (lag.snapshot_after_commits, lag.bytes_of_commits) if lag else (None, None)
         self.history = CommitWindow(reload, *budget, is_dense=algorithm.is_dense)
         self.snapshots = Snapshots(lag, outbox)
+        self._most_bytes = None if algorithm.most_catch_up_bytes is None or budget[0] is not None else budget[1]
+        self._catch_up_bytes: dict[tuple[int, int], int] = {}
 
     def plan_for(self, client: int, now: Round) -> list[Outgoing]:
         """The open round's plan for a client, or nothing if it lags so far that it is to get a snapshot first."""
         version = self._versions[client]
-        if self.history.is_beyond(version) and not self.snapshots.replays(client):
-            self.snapshots.request_snapshot(client, lambda version: not self.history.is_beyond(version))
+        if self._is_beyond(version) and not self.snapshots.replays(client):
+            self.snapshots.request_snapshot(client, lambda version: not self._is_beyond(version))
             return []
         if version not in now.cached_plans:  # clients at one version get the same plan
             # of a dense algorithm every plan has the model: a process that took over a client may not have it
@@ -65,6 +67,20 @@ class CatchUp:
             now.cached_plans[version] = messages.pack_plan(self._algorithm, client, now.plan, missed)
         (kind, _, round, base, body), tally = now.cached_plans[version]
         return [(Envelope(kind, client, round, base, body), tally)]
+
+    def _is_beyond(self, version: int) -> bool:
+        """Return whether a client at `version` misses more than it is sent: commits, or their sum if that is sent."""
+        if not self.history.is_beyond(version):
+            return False
+        if self._most_bytes is None:
+            return True
+        where = version, self.history.version
+        if where not in self._catch_up_bytes:
+            if any(newest != self.history.version for _, newest in self._catch_up_bytes):
+                self._catch_up_bytes.clear()
+            missed = self._algorithm.pack_commits(self.history.since(version))
+            self._catch_up_bytes[where] = len(msgpack.packb(missed.body))
+        return self._catch_up_bytes[where] > self._most_bytes
 
     def remember(self, commit: Any, slowest: int) -> None:
         """Add a new commit. slowest: the lowest version of a member."""

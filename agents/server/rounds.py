@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+from seedbus.agents.errors import Unfinishable
 from seedbus.agents.messages import AnyAlgorithm
 from seedbus.agents.policies.participation import Late, Participation
 from seedbus.agents.policies.selection.known import Known
@@ -215,7 +216,10 @@ class Rounds:
 
         share = 1.0 if policy.buffer is None else fresh_count / total
         overdue = self._overdue.take(partial(weight, policy.late)) if late_count and policy.late is not None else []
-        commit, self._state = self.algorithm.aggregate(
-            self._state, current.plan, current.reports, share=share, late=overdue, members=current.members
-        )
+        try:
+            commit, self._state = self.algorithm.aggregate(
+                self._state, current.plan, current.reports, share=share, late=overdue, members=current.members
+            )
+        except OverflowError as error:
+            raise Unfinishable(f"round {current.plan.round} can make no commit: {error}") from None
         return commit, late

@@ -152,6 +152,13 @@ class FedAvg(BaseModel):
                 np.copyto(field, value)
             replica.version = commit.version
 
+    def point(self, replica: Replica) -> Vector:
+        return replica.x
+
+    @property
+    def most_catch_up_bytes(self) -> int | None:
+        return None
+
     def evaluation_point(self, replica: Replica, newest: DenseCommit | None) -> Vector:
         if newest is None or newest.version != replica.version or newest.model is None:
             return replica.x

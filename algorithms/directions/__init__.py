@@ -7,26 +7,55 @@ from __future__ import annotations
 
 from seedbus.algorithms.directions.blocks import for_blocks, set_threads
 from seedbus.algorithms.directions.contract import ALIGNMENT, Directions, Folding, Kind, check_stream
+from seedbus.algorithms.directions.exact import (
+    FRACTION,
+    MOST_Q,
+    TERM,
+    ExactDirections,
+    Sums,
+    Terms,
+    merged,
+    without_zeros,
+)
 from seedbus.algorithms.directions.folding import STEP, Hessian, Momentum, ReplaySteps, UpdateRule
-from seedbus.algorithms.directions.selection import compiled, directions, directions_for, reference
+from seedbus.algorithms.directions.selection import (
+    compiled,
+    directions,
+    directions_for,
+    exact_compiled,
+    exact_directions,
+    exact_reference,
+    reference,
+)
 from seedbus.algorithms.directions.selftest import selftest
 
 __all__ = [
     "ALIGNMENT",
+    "FRACTION",
+    "MOST_Q",
     "STEP",
+    "TERM",
     "Directions",
+    "ExactDirections",
     "Folding",
     "Hessian",
     "Kind",
     "Momentum",
     "ReplaySteps",
+    "Sums",
+    "Terms",
     "UpdateRule",
     "check_stream",
     "compiled",
     "directions",
     "directions_for",
+    "exact_compiled",
+    "exact_directions",
+    "exact_reference",
     "for_blocks",
+    "merged",
     "reference",
     "selftest",
     "set_threads",
+    "without_zeros",
 ]

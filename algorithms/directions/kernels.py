@@ -174,6 +174,6 @@ def groups(start: int, *vectors: Vector | None, written: int = 1) -> Iterator[tu
 
 
 def _padded(end: Vector) -> Vector:
-    group = np.ones(ALIGNMENT, np.float32)
+    group = np.ones(ALIGNMENT, end.dtype)
     group[: end.size] = end
     return group

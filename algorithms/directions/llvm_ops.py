@@ -74,7 +74,7 @@ def add_signs(typing, out, x, scale, words, factor, i, w):  # type: ignore[no-un
 
 @_operation
 def sum_signs(typing, out, scales, first, count, words, stride, i, w):  # type: ignore[no-untyped-def]
-    """Add Σ_p ±scales[first + p], p < count, to out[i : i + 128].
+    """Add Σ_p ±scales[first + p], p < count, to out[i : i + 128]; out and scales are both float32 or both int32.
 
     The sign is + where the bit of words[p · stride + w : … + 4] is 1. The sums stay in registers from the
     first p to the last.
@@ -82,20 +82,24 @@ def sum_signs(typing, out, scales, first, count, words, stride, i, w):  # type: 
 
     def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
         code = _Code(context, builder, signature, arguments, SIGNS)
+        is_whole = isinstance(signature.args[0].dtype, types.Integer)
+        element, plus_sum, negative = (
+            (I32, builder.add, builder.neg) if is_whole else (FLOAT, builder.fadd, builder.fneg)
+        )
         offset, count, stride, at, word = (arguments[number] for number in (2, 3, 5, 6, 7))
         parts = range(WORDS)
         places = [builder.add(at, ir.Constant(at.type, SIGNS * part)) for part in parts]
-        sums = [code.variable(code.load(0, place, FLOAT)) for place in places]
+        sums = [code.variable(code.load(0, place, element)) for place in places]
         with cgutils.for_range(builder, count) as loop:
             scale = builder.load(builder.gep(code.pointer(1), [builder.add(offset, loop.index)]))
-            plus, minus = code.splat(scale), code.splat(builder.fneg(scale))
+            plus, minus = code.splat(scale), code.splat(negative(scale))
             begin = builder.add(builder.mul(loop.index, stride), word)
             for part in parts:
                 where = builder.gep(code.pointer(4), [builder.add(begin, ir.Constant(begin.type, part))])
                 z = builder.select(builder.bitcast(builder.load(where), ir.VectorType(I1, SIGNS)), plus, minus)
-                builder.store(builder.fadd(builder.load(sums[part]), z), sums[part])
+                builder.store(plus_sum(builder.load(sums[part]), z), sums[part])
         for place, total in zip(places, sums, strict=True):
-            code.store(builder.load(total), place)
+            code.store(builder.load(total), place, element)
         return context.get_dummy_value()
 
     return types.void(out, scales, first, count, words, stride, i, w), generate
@@ -132,9 +136,9 @@ class _Code:
         product = z if factor is None else self._builder.fmul(factor, z)
         self.store(self._builder.fadd(self.load(1, at, FLOAT), product), at)
 
-    def store(self, vector: Any, at: Any) -> None:
-        """Write a vector to out from element `at` on."""
-        self._builder.store(vector, self._place(0, at, FLOAT), align=4)
+    def store(self, vector: Any, at: Any, element: Any = FLOAT) -> None:
+        """Write a vector of such elements to out from element `at` on."""
+        self._builder.store(vector, self._place(0, at, element), align=4)
 
     def variable(self, first: Any) -> Any:
         """Return a variable that a loop may change; LLVM keeps it in a register."""

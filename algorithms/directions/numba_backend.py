@@ -9,8 +9,9 @@ import numpy as np
 from numba import float32
 from numpy.typing import ArrayLike, NDArray
 
-from seedbus.algorithms.directions import numba_fold
+from seedbus.algorithms.directions import numba_exact, numba_fold
 from seedbus.algorithms.directions.contract import Kind, check_stream
+from seedbus.algorithms.directions.exact import Sums, Terms, check_terms, rounded_quantiles
 from seedbus.algorithms.directions.folding import ReplaySteps, UpdateRule
 from seedbus.algorithms.directions.kernels import (
     BLOCKS,
@@ -108,3 +109,15 @@ class NumbaDirections:
     @property
     def _table(self) -> NDArray[np.float32]:
         return quantiles()[SIZE // 2 if self.kind == "gaussian" else SIZE :]
+
+
+class NumbaExactDirections(NumbaDirections):
+    """`ExactDirections` compiled by Numba."""
+
+    def add_terms(self, sums: Sums, terms: Terms, *, start: int = 0) -> None:
+        check_terms(self.kind, sums, terms, start)
+        numba_exact.add_terms(self.kind, sums, terms, start)
+
+    @property
+    def _table(self) -> NDArray[np.float32]:
+        return rounded_quantiles()[SIZE // 2 if self.kind == "gaussian" else SIZE :]

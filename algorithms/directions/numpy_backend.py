@@ -13,6 +13,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from seedbus.algorithms.directions.contract import DOMAIN, PER_BLOCK, Kind, check_stream, check_vectors
+from seedbus.algorithms.directions.exact import (
+    FRACTION,
+    Sums,
+    Terms,
+    check_terms,
+    rounded_quantiles,
+    whole_quantiles,
+)
 from seedbus.algorithms.directions.philox import key_words, philox4x32
 from seedbus.algorithms.directions.quantiles import quantiles
 from seedbus.vector import Vector
@@ -71,11 +79,33 @@ class NumpyDirections:
     ) -> Vector:
         """Return z(step, perturbation)[start : start + size]."""
         words = _words(self.kind, size, seed, step, perturbation, start)
-        if self.kind == "gaussian":
-            z: Vector = quantiles()[words.view("<u2")]
-        else:
-            z = np.unpackbits(words.view(np.uint8), bitorder="little") * np.float32(2) - np.float32(1)
+        z: Vector = self._table[words.view("<u2")] if self.kind == "gaussian" else _signs(words).astype(np.float32)
         return z[:size].astype(dtype)
+
+    @property
+    def _table(self) -> NDArray[np.float32]:
+        return quantiles()
+
+
+class NumpyExactDirections(NumpyDirections):
+    """The reference of `ExactDirections`."""
+
+    def add_terms(self, sums: Sums, terms: Terms, *, start: int = 0) -> None:
+        check_terms(self.kind, sums, terms, start)
+        for low, high, step, perturbation, number in terms.tolist():
+            words = _words(self.kind, sums.size, high << 32 | low, step, perturbation, start)
+            gaussian = self.kind == "gaussian"
+            q = whole_quantiles()[words.view("<u2")] if gaussian else _signs(words) << FRACTION
+            sums += np.int64(number) * q[: sums.size].astype(np.int64)
+
+    @property
+    def _table(self) -> NDArray[np.float32]:
+        return rounded_quantiles()
+
+
+def _signs(words: NDArray[np.uint32]) -> NDArray[np.int64]:
+    """Return ±1 for each bit."""
+    return np.unpackbits(words.view(np.uint8), bitorder="little") * np.int64(2) - np.int64(1)
 
 
 def _words(kind: Kind, size: int, seed: int, step: int, perturbation: int, start: int) -> NDArray[np.uint32]:

@@ -7,7 +7,8 @@ from functools import lru_cache
 import numpy as np
 
 from seedbus.algorithms.directions.contract import Directions, Folding, Kind
-from seedbus.algorithms.directions.numpy_backend import NumpyDirections
+from seedbus.algorithms.directions.exact import ExactDirections
+from seedbus.algorithms.directions.numpy_backend import NumpyDirections, NumpyExactDirections
 from seedbus.vector import Vector, is_on_host
 
 
@@ -43,3 +44,28 @@ def directions(kind: Kind) -> Directions:
         return compiled(kind)
     except ImportError:
         return reference(kind)
+
+
+def exact_reference(kind: Kind) -> ExactDirections:
+    """Return exact directions in plain NumPy."""
+    return NumpyExactDirections(kind)
+
+
+def exact_compiled(kind: Kind) -> ExactDirections:
+    """Return exact directions compiled by Numba. Numba is imported only here.
+
+    Raises:
+        ImportError: Numba is not installed.
+    """
+    from seedbus.algorithms.directions.numba_backend import NumbaExactDirections
+
+    return NumbaExactDirections(kind)
+
+
+@lru_cache(maxsize=2)
+def exact_directions(kind: Kind) -> ExactDirections:
+    """Return the fastest exact directions that this machine has."""
+    try:
+        return exact_compiled(kind)
+    except ImportError:
+        return exact_reference(kind)

@@ -13,8 +13,9 @@ from collections.abc import Callable
 import numpy as np
 
 from seedbus.algorithms.directions.contract import ALIGNMENT
+from seedbus.algorithms.directions.exact import TERM
 from seedbus.algorithms.directions.folding import STEP, ReplaySteps, UpdateRule
-from seedbus.algorithms.directions.selection import compiled
+from seedbus.algorithms.directions.selection import compiled, exact_compiled
 from seedbus.algorithms.directions.selftest import selftest
 
 COMPILING = "numba:compile"  # the event that Numba sends before it compiles, but not when it loads from the disk
@@ -54,6 +55,7 @@ def use() -> None:
     backend = compiled("gaussian")
     steps = ReplaySteps(np.array([(0, 0, 0, 0, 1, 0.0, True, True, True)], STEP), np.zeros(1, np.float32))
     backend.fold(UpdateRule(), {"x": np.zeros(ALIGNMENT, np.float32)}, steps)
+    exact_compiled("gaussian").add_terms(np.zeros(ALIGNMENT, np.int64), np.zeros(1, TERM))
 
 
 def main() -> None:

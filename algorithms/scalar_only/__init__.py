@@ -1,6 +1,7 @@
 """The scalar-only family: algorithms whose rounds send one seed and K·P gradient scalars.
 
-One paper per file (DeComFL, HiSo, MeZO). Their shared code is in `base`, `local`, `payloads` and `replay`.
+One paper per file (DeComFL, HiSo, MeZO, FedKSeed). Their shared code is in `base`, `local`, `payloads`, `replay` and
+`exact`.
 
 Doors: `base`.
 """

@@ -24,20 +24,29 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from seedbus.algorithms.aggregation.rules import Aggregation, Mean
-from seedbus.algorithms.contract import Declined, LateReports, Packed, Replica, ReportRefused, commits_after
-from seedbus.algorithms.directions import Directions, UpdateRule, directions_for, for_blocks
+from seedbus.algorithms.contract import (
+    BadPayload,
+    Declined,
+    LateReports,
+    Packed,
+    Replica,
+    ReportRefused,
+    commits_after,
+)
+from seedbus.algorithms.directions import Directions, UpdateRule, directions_for, exact_directions, for_blocks
 from seedbus.algorithms.numbers import ABSURD, Positive
 from seedbus.algorithms.objective import PASSES, Objective
+from seedbus.algorithms.scalar_only import exact
 from seedbus.algorithms.scalar_only import payloads as wire
 from seedbus.algorithms.scalar_only.block import Block, coefficients_of, descend
+from seedbus.algorithms.scalar_only.exact import Grid
 from seedbus.algorithms.scalar_only.local import measure
 from seedbus.algorithms.scalar_only.payloads import ScalarCommit, ScalarPlan, Scalars, Term
 from seedbus.algorithms.scalar_only.perturbed import PERTURBED_MODELS
-from seedbus.algorithms.scalar_only.precision import FORMATS, Format, Precision
+from seedbus.algorithms.scalar_only.precision import FORMATS, INT32, Format, Precision
 from seedbus.algorithms.scalar_only.replay import fused
 from seedbus.algorithms.schedule import Scheduled, at, values
 from seedbus.vector import Vector
@@ -73,6 +82,18 @@ class ScalarOnly(BaseModel):
         "only, but more work; the same bits",
     )
     precision: Precision = Field(default="float32", description="format of scalars on the wire; bytes: 4, 2 and 2")
+    arithmetic: Literal["float", "integer"] = Field(
+        default="float",
+        description="float: x is float32 and commits are folded in order; integer: commits hold whole numbers, x is "
+        "their exact sum, and no order or grouping of commits changes a bit (docs/exact-sums.md)",
+    )
+    unit_bits: int | None = Field(
+        default=None,
+        ge=0,
+        le=40,
+        description="s: with arithmetic: integer commits are multiples of 2^-s; default: by the largest learning rate, "
+        "28 at 1e-3, at most 36",
+    )
 
     @model_validator(mode="after")
     def _reportable(self) -> Self:
@@ -81,6 +102,11 @@ class ScalarOnly(BaseModel):
             raise ValueError(f"local_steps × perturbations is {most}; a report holds at most {wire.REPORTABLE} scalars")
         if self.revert == "light" and "projection" in values(self.estimator):
             raise ValueError("revert: light makes no gradients; estimator: projection needs revert: copy")
+        if self.arithmetic == "float" and self.unit_bits is not None:
+            raise ValueError(f"unit_bits: {self.unit_bits} is for arithmetic: integer; leave it out with float")
+        reason = exact.why_not(self) if self.arithmetic == "integer" else None
+        if reason is not None:
+            raise ValueError(f"arithmetic: integer is not possible here: {reason}; arithmetic: float is accepted")
         return self
 
     # -- what an algorithm of the family defines
@@ -128,9 +154,11 @@ class ScalarOnly(BaseModel):
         return False
 
     def replica(self, x0: Vector) -> Replica:
-        return Replica(
-            0, {"x": x0.copy(), **{name: np.full_like(x0, value) for name, value in self.companions().items()}}
-        )
+        x: Any = x0.copy() if self.grid is None else self.grid.fixed(x0)
+        return Replica(0, {"x": x, **{name: np.full_like(x0, value) for name, value in self.companions().items()}})
+
+    def point(self, replica: Replica) -> Vector:
+        return self.coordinates(replica.x)
 
     def plan(self, round: int, version: int, seed: int) -> ScalarPlan:
         steps, perturbations = at(self.local_steps, round), at(self.perturbations, round)
@@ -182,6 +210,8 @@ class ScalarOnly(BaseModel):
         """
         start = PERTURBED_MODELS[self.revert](self, self._backend(replica.x), replica, plan)
         reports = measure(self, start, plan, objectives)
+        if self.grid is not None:
+            reports = [exact.sendable(self.grid, self._largest_rate, report) for report in reports]
         return [
             report if isinstance(report, Declined) else (report, memory)
             for report, memory in zip(reports, memories, strict=True)
@@ -197,6 +227,11 @@ class ScalarOnly(BaseModel):
             raise ReportRefused(
                 "absurd", f"it holds a scalar of magnitude {largest:.3g}; at most {ABSURD:.0g} is accepted"
             )
+        if self.grid is not None:
+            try:
+                self.grid.numbers(report, self._largest_rate)
+            except OverflowError as error:
+                raise ReportRefused("absurd", str(error)) from None
 
     def first_state(self, x0: Callable[[], Vector]) -> None:
         """Return None: a server of scalars has no model."""
@@ -214,15 +249,20 @@ class ScalarOnly(BaseModel):
         """Return the commit of ḡ: the cohort's scalars in client order, combined in float64 and rounded for the wire.
 
         Each late round becomes a term of its own: for n reports, Σ_i w·Δ(g_i) is Δ(mean g) with the weight n·w.
+
+        Raises:
+            OverflowError: with `arithmetic: integer`, the sums of all commits might overflow.
         """
+        if self.grid is not None:
+            return exact.aggregate(self.grid, self.aggregation, state, plan, reports, share, late)
         own = Term(plan.round, plan.seed, np.zeros((1, 1), np.float32), 0.0)
         if reports:
-            combined, state = self.aggregation.combine(_rows(reports), state)
+            combined, state = self.aggregation.combine(wire.rows(reports), state)
             scalars = self._format.rounded(combined).reshape(plan.shape)
             own = Term(plan.round, plan.seed, scalars, float(np.float32(share)))
         terms = [own]
         for group in late:
-            mean = self._format.rounded(Mean().combine(_rows(group.reports), None)[0]).reshape(group.plan.shape)
+            mean = self._format.rounded(Mean().combine(wire.rows(group.reports), None)[0]).reshape(group.plan.shape)
             weight = float(np.float32(group.weight * len(group.reports)))
             terms.append(Term(group.plan.round, group.plan.seed, mean, weight))
         return ScalarCommit(plan.version + 1, plan.round, plan.learning_rate, tuple(terms)), state
@@ -246,6 +286,10 @@ class ScalarOnly(BaseModel):
         if not pending:
             return
         backend = self._backend(replica.x)
+        if self.grid is not None:
+            exact.add(replica.fields["x"], backend, pending)
+            replica.version = pending[-1].version
+            return
 
         def fold(span: slice) -> None:
             block = Block(replica.fields, span)
@@ -264,8 +308,12 @@ class ScalarOnly(BaseModel):
     def pending(self, version: int, commits: Sequence[ScalarCommit]) -> Sequence[ScalarCommit]:
         return commits_after(version, commits)
 
+    @property
+    def most_catch_up_bytes(self) -> int | None:
+        return None
+
     def evaluation_point(self, replica: Replica, newest: ScalarCommit | None) -> Vector:
-        return replica.x
+        return self.point(replica)
 
     def diagnostics(self, replica: Replica) -> dict[str, float]:
         return {}
@@ -289,21 +337,68 @@ class ScalarOnly(BaseModel):
         return wire.unpack_report(body, plan, self._format)
 
     def pack_commits(self, commits: Sequence[ScalarCommit]) -> Packed:
-        return wire.pack_commits(commits, self._format)
+        return wire.pack_commits(commits, self._commit_format)
 
     def pack_log(self, commits: Sequence[ScalarCommit]) -> Packed:
         return self.pack_commits(commits)
 
     def unpack_commits(self, body: Any) -> list[ScalarCommit]:
-        return wire.unpack_commits(body, self._format)
+        commits = wire.unpack_commits(body, self._commit_format)
+        if self.grid is not None and any(term.weight != 1 for commit in commits for term in commit.terms):
+            raise BadPayload("whole numbers with weights, which they contain already")
+        return commits
 
     # -- the mathematics
+
+    @property
+    def grid(self) -> Grid | None:
+        """The whole numbers of `arithmetic: integer`; None: float."""
+        return None if self.arithmetic == "float" else exact.grid_of(self.learning_rate, self.unit_bits)
+
+    def coordinates(self, x: Any) -> Vector:
+        """Return the coordinates that a replica's x, or a span of it, stands for; not to be written to."""
+        return x if self.grid is None else self.grid.coordinates(x)
+
+    def move(
+        self, block: Block, source: Any, divisor: Vector | None, plan: ScalarPlan, k: int, scalars: Scalars
+    ) -> None:
+        """Take a local step: x ← x − η·Σ_p (g[p]/P) z(k, p).
+
+        Args:
+            block: the block, whose fields are written to.
+            source: the directions, exact ones with `arithmetic: integer`.
+            divisor: what divides the directions in the block, or None.
+            plan: the client's plan.
+            k: the local step.
+            scalars: its gradient scalars, float32 [P].
+
+        Raises:
+            Declined: with `arithmetic: integer`, a step is too large.
+        """
+        if self.grid is not None:
+            terms = exact.local_terms(self.grid, plan, k, scalars)
+            source.add_terms(block.fields["x"], terms, start=block.start)
+            return
+        coefficients = coefficients_of(scalars, 1.0, block.delta.dtype.type)
+        source.accumulate(block.delta, coefficients, divisor=divisor, seed=plan.seed, step=k, start=block.start)
+        self.step(block, plan.learning_rate)
 
     @property
     def _format(self) -> Format:
         return FORMATS[self.precision]
 
-    def _backend(self, x: Vector) -> Directions:
+    @property
+    def _commit_format(self) -> Format:
+        return self._format if self.grid is None else INT32
+
+    @property
+    def _largest_rate(self) -> float:
+        return float(np.float32(max(values(self.learning_rate))))
+
+    def _backend(self, x: Any) -> Any:
+        """Return the directions for a replica's x: `Directions`, or `ExactDirections` if it holds sums."""
+        if self.grid is not None:
+            return exact_directions(self.directions)
         return directions_for(self.directions, x)
 
     def _fold(self, block: Block, backend: Directions, commit: ScalarCommit, term: Term) -> None:
@@ -318,9 +413,3 @@ class ScalarOnly(BaseModel):
                 self.learn(block, k + 1 == len(term.scalars))
             else:
                 descend(block, block.delta, rate)
-
-
-def _rows(reports: Mapping[int, Scalars]) -> NDArray[np.float64]:
-    """Return reports as rows, float64 [clients, K·P], clients in ascending order."""
-    rows = np.stack([reports[client] for client in sorted(reports)]).reshape(len(reports), -1)
-    return rows.astype(np.float64)

@@ -14,7 +14,7 @@ Scalars are in the run's format (scalar_only.precision). It is not sent, because
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -61,13 +61,13 @@ class Term:
 
     Attributes:
         seed: 64 bits that key the directions.
-        scalars: float32 [K, P], rounded to the run's format.
+        scalars: float32 [K, P], rounded to the run's format; with `arithmetic: integer` the numbers n, int32 [K, P].
         weight: their weight in the commit.
     """
 
     round: int
     seed: int
-    scalars: Scalars
+    scalars: NDArray[Any]
     weight: float = 1.0
 
 
@@ -90,21 +90,27 @@ class ScalarCommit:
         return False, 1.0, float(np.float32(self.learning_rate * term.weight))
 
 
+def rows(reports: Mapping[int, Scalars]) -> NDArray[np.float64]:
+    """Return reports as rows, float64 [clients, K·P], clients in ascending order."""
+    stacked = np.stack([reports[client] for client in sorted(reports)]).reshape(len(reports), -1)
+    return stacked.astype(np.float64)
+
+
 def pack_plan(plan: ScalarPlan) -> Packed:
-    return Packed([plan.seed, plan.steps, plan.perturbations, _column([plan.learning_rate], "<f4")], seeds=1)
+    return Packed([plan.seed, plan.steps, plan.perturbations, column([plan.learning_rate], "<f4")], seeds=1)
 
 
 def unpack_plan(body: Any, round: int, version: int) -> ScalarPlan:
-    seed, steps, perturbations, rate = _fields(body, 4, "a plan")
-    _whole(seed, "a seed", 0, 2**64)
-    if _whole(steps, "K", 1, 2**16) * _whole(perturbations, "P", 1, 2**16) > REPORTABLE:
+    seed, steps, perturbations, rate = fields(body, 4, "a plan")
+    whole(seed, "a seed", 0, 2**64)
+    if whole(steps, "K", 1, 2**16) * whole(perturbations, "P", 1, 2**16) > REPORTABLE:
         raise BadPayload(f"K × P is {steps} × {perturbations}; a report holds at most {REPORTABLE} scalars")
-    learning_rate = float(_finite(_read(rate, "<f4", 1, "η"), "η")[0])
+    learning_rate = float(_finite(read(rate, "<f4", 1, "η"), "η")[0])
     return ScalarPlan(round, version, seed, steps, perturbations, learning_rate)
 
 
 def pack_report(scalars: Scalars, form: Format = FLOAT32) -> Packed:
-    return Packed([_column(form.narrow(scalars), form.dtype)], scalars=scalars.size)
+    return Packed([column(form.narrow(scalars), form.dtype)], scalars=scalars.size)
 
 
 def count_scalars(body: Any, form: Format = FLOAT32) -> int:
@@ -113,8 +119,8 @@ def count_scalars(body: Any, form: Format = FLOAT32) -> int:
 
 def unpack_report(body: Any, plan: ScalarPlan, form: Format = FLOAT32) -> Scalars:
     """Unpack a report. NaN and Inf pass here: `check` refuses them, with a reason that is counted."""
-    (scalars,) = _fields(body, 1, "a report")
-    return form.widen(_read(scalars, form.dtype, plan.steps * plan.perturbations, "scalars")).reshape(plan.shape)
+    (scalars,) = fields(body, 1, "a report")
+    return form.widen(read(scalars, form.dtype, plan.steps * plan.perturbations, "scalars")).reshape(plan.shape)
 
 
 def pack_commits(commits: Sequence[ScalarCommit], form: Format = FLOAT32) -> Packed:
@@ -142,41 +148,41 @@ def _pack_segment(commits: Sequence[ScalarCommit], form: Format) -> list[Any]:
     weights = [term.weight for term in terms]
     return [
         commits[0].version,
-        b"" if set(counts) == {1} else _column(counts, "<u2"),
-        rounds[0] if is_consecutive else _column(rounds, "<u4"),
+        b"" if set(counts) == {1} else column(counts, "<u2"),
+        rounds[0] if is_consecutive else column(rounds, "<u4"),
         _once([commit.learning_rate for commit in commits], "<f4"),
-        b"" if set(weights) == {1.0} else _column(weights, "<f4"),
+        b"" if set(weights) == {1.0} else column(weights, "<f4"),
         _once([number for term in terms for number in term.scalars.shape], "<u2", width=2),
-        _column([term.seed for term in terms], "<u8"),
-        b"".join(_column(form.narrow(term.scalars), form.dtype) for term in terms),
+        column([term.seed for term in terms], "<u8"),
+        b"".join(column(form.narrow(term.scalars), form.dtype) for term in terms),
     ]
 
 
 def _unpack_segment(segment: Any, form: Format) -> Iterator[ScalarCommit]:
-    version, counts, rounds, rates, weights, shapes, seeds, scalars = _fields(segment, 8, "a segment")
+    version, counts, rounds, rates, weights, shapes, seeds, scalars = fields(segment, 8, "a segment")
     if not isinstance(seeds, bytes) or not seeds or len(seeds) % 8:
         raise BadPayload("a segment's seeds are not a column of 64-bit numbers")
     total = len(seeds) // 8
-    per_commit = [1] * total if counts == b"" else _read(counts, "<u2", None, "terms per commit").tolist()
+    per_commit = [1] * total if counts == b"" else read(counts, "<u2", None, "terms per commit").tolist()
     if sum(per_commit) != total or 0 in per_commit or len(per_commit) > SEGMENT:
         raise BadPayload(f"a segment's {total} terms do not divide into its {len(per_commit)} commits")
     if isinstance(rounds, bytes):
-        of_round = _read(rounds, "<u4", total, "rounds").tolist()
+        of_round = read(rounds, "<u4", total, "rounds").tolist()
     else:
-        of_round = list(range(_whole(rounds, "a round", 0, 2**32 - total + 1), rounds + total))
+        of_round = list(range(whole(rounds, "a round", 0, 2**32 - total + 1), rounds + total))
     rate = _finite(_spread(rates, "<f4", len(per_commit), "η"), "η").tolist()
-    weight = [1.0] * total if weights == b"" else _finite(_read(weights, "<f4", total, "weights"), "weights").tolist()
+    weight = [1.0] * total if weights == b"" else _finite(read(weights, "<f4", total, "weights"), "weights").tolist()
     shape = _spread(shapes, "<u2", total, "shapes", width=2).reshape(total, 2).tolist()
     if min(map(min, shape)) == 0:
         raise BadPayload("shapes: a term without scalars")
-    seed = _read(seeds, "<u8", total, "seeds").tolist()
-    flat = _finite(form.widen(_read(scalars, form.dtype, sum(k * p for k, p in shape), "scalars")), "scalars")
+    seed = read(seeds, "<u8", total, "seeds").tolist()
+    flat = _finite(form.widen(read(scalars, form.dtype, sum(k * p for k, p in shape), "scalars")), "scalars")
     ends = np.cumsum([k * p for k, p in shape]).tolist()
     terms = [
         Term(of_round[i], seed[i], flat[ends[i] - k * p : ends[i]].reshape(k, p), weight[i])
         for i, (k, p) in enumerate(shape)
     ]
-    _whole(version, "a version", 1, 2**32 - len(per_commit) + 1)
+    whole(version, "a version", 1, 2**32 - len(per_commit) + 1)
     first = 0
     for number, count in enumerate(per_commit):
         terms_of_commit = tuple(terms[first : first + count])
@@ -184,25 +190,25 @@ def _unpack_segment(segment: Any, form: Format) -> Iterator[ScalarCommit]:
         first += count
 
 
-def _column(values: Any, dtype: str) -> bytes:
+def column(values: Any, dtype: str) -> bytes:
     return np.ascontiguousarray(values, dtype=dtype).tobytes()
 
 
 def _once(values: Sequence[float], dtype: str, width: int = 1) -> bytes:
     """Return a column, or only its first row of `width` numbers if all its rows are equal."""
-    column = _column(values, dtype)
-    row = column[: np.dtype(dtype).itemsize * width]
-    return row if column == row * (len(values) // width) else column
+    rows = column(values, dtype)
+    row = rows[: np.dtype(dtype).itemsize * width]
+    return row if rows == row * (len(values) // width) else rows
 
 
 def _spread(column: Any, dtype: str, rows: int, what: str, width: int = 1) -> NDArray[Any]:
     """Return all rows of a column, flat, that `_once` may have shortened to one."""
     row_bytes = np.dtype(dtype).itemsize * width
     repeated = column * rows if isinstance(column, bytes) and len(column) == row_bytes else column
-    return _read(repeated, dtype, rows * width, what)
+    return read(repeated, dtype, rows * width, what)
 
 
-def _read(column: Any, dtype: str, count: int | None, what: str) -> NDArray[Any]:
+def read(column: Any, dtype: str, count: int | None, what: str) -> NDArray[Any]:
     if not isinstance(column, bytes):
         raise BadPayload(f"{what}: {type(column).__name__} where a byte string belongs")
     size, native = _types(dtype)
@@ -224,14 +230,14 @@ def _finite(numbers: NDArray[Any], what: str) -> NDArray[Any]:
     return numbers
 
 
-def _fields(body: Any, count: int, what: str) -> list[Any]:
+def fields(body: Any, count: int, what: str) -> list[Any]:
     if not isinstance(body, list) or len(body) != count:
         size = len(body) if isinstance(body, list) else type(body).__name__
         raise BadPayload(f"{what} has {count} fields, not {size}")
     return body
 
 
-def _whole(value: Any, what: str, lowest: int, limit: int) -> int:
+def whole(value: Any, what: str, lowest: int, limit: int) -> int:
     if type(value) is not int:
         raise BadPayload(f"{what} is {type(value).__name__}, not a whole number")
     if not lowest <= value < limit:

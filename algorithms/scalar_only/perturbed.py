@@ -14,14 +14,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 
 from seedbus.algorithms.contract import Replica
 from seedbus.algorithms.directions import ALIGNMENT, Directions, for_blocks
 from seedbus.algorithms.objective import Layered, Objective
-from seedbus.algorithms.scalar_only.block import Block, coefficients_of
+from seedbus.algorithms.scalar_only.block import Block
 from seedbus.algorithms.scalar_only.differences import Losses, projections
 from seedbus.algorithms.scalar_only.payloads import ScalarPlan, Scalars
 from seedbus.vector import Vector
@@ -31,7 +31,10 @@ class Steps(Protocol):
     """The parts of an algorithm that a local step uses; see `ScalarOnly`."""
 
     def divisor(self, fields: Mapping[str, Vector], out: Vector) -> Vector | None: ...
-    def step(self, block: Block, learning_rate: float) -> None: ...
+    def coordinates(self, x: Any) -> Vector: ...
+    def move(
+        self, block: Block, source: Directions, divisor: Vector | None, plan: ScalarPlan, k: int, scalars: Scalars
+    ) -> None: ...
 
 
 class PerturbedModel(ABC):
@@ -60,20 +63,6 @@ class PerturbedModel(ABC):
     def advance(self, scalars: Scalars) -> None:
         """Take local step k with the gradient scalars that were measured, float32 [P]."""
 
-    def _move(self, block: Block, sqrt_hessian: Vector | None, k: int, scalars: Scalars) -> None:
-        """Apply local step k to a block.
-
-        Args:
-            block: the block, whose fields are written to.
-            sqrt_hessian: what divides the directions in the block, or None.
-            k: the local step.
-            scalars: its gradient scalars, float32 [P].
-        """
-        where = {"seed": self._plan.seed, "step": k, "start": block.start}
-        coefficients = coefficients_of(scalars, 1.0, block.delta.dtype.type)
-        self._directions.accumulate(block.delta, coefficients, divisor=sqrt_hessian, **where)
-        self._steps.step(block, self._plan.learning_rate)
-
     def _perturb(self, out: Vector, x: Vector, sqrt_hessian: Vector | None, p: int, scale: float, start: int) -> None:
         where = {"seed": self._plan.seed, "step": self._k, "perturbation": p, "start": start}
         self._directions.perturb(out, x, scale, divisor=sqrt_hessian, **where)
@@ -91,18 +80,19 @@ class Copying(PerturbedModel):
         return copy(self)  # forks share √H; the first `advance` copies the fields
 
     def losses(self, objectives: Sequence[Objective]) -> Losses:
-        point, x, sqrt_hessian = objectives[0].point, self._fields["x"], self._sqrt_hessian
+        point, sqrt_hessian = objectives[0].point, self._sqrt_hessian
 
         def losses(p: int, scale: float) -> list[float]:
             def shift(span: slice) -> None:
+                x = self._coordinates(span)
                 self._perturb(
-                    point[span], x[span], None if sqrt_hessian is None else sqrt_hessian[span], p, scale, span.start
+                    point[span], x, None if sqrt_hessian is None else sqrt_hessian[span], p, scale, span.start
                 )
 
             if scale:
-                for_blocks(x.size, shift, like=x)
+                for_blocks(point.size, shift, like=point)
             else:
-                np.copyto(point, x)
+                self._copy_to(point)
             return [objective.loss(self._k) for objective in objectives]
 
         return losses
@@ -117,7 +107,7 @@ class Copying(PerturbedModel):
 
         results = []
         for objective in objectives:
-            np.copyto(objective.point, self._fields["x"])
+            self._copy_to(objective.point)
             results.append(projections(_gradient(objective)(self._k), write, perturbations))
         return results
 
@@ -127,12 +117,22 @@ class Copying(PerturbedModel):
 
         def move(span: slice) -> None:
             block = Block(fields, span)
-            self._move(block, None if sqrt_hessian is None else sqrt_hessian[span], self._k, scalars)
+            divisor = None if sqrt_hessian is None else sqrt_hessian[span]
+            self._steps.move(block, self._directions, divisor, self._plan, self._k, scalars)
 
         with np.errstate(over="ignore", invalid="ignore"):
             for_blocks(fields["x"].size, move, like=fields["x"])
         self._fields = fields
         self._k += 1
+
+    def _coordinates(self, span: slice) -> Vector:
+        return self._steps.coordinates(self._fields["x"][span])
+
+    def _copy_to(self, point: Vector) -> None:
+        def copy_span(span: slice) -> None:
+            point[span] = self._coordinates(span)
+
+        for_blocks(point.size, copy_span)
 
 
 class Layerwise(PerturbedModel):
@@ -180,11 +180,13 @@ class Layerwise(PerturbedModel):
             block.fields = {name: field.copy() for name, field in block.fields.items()}
         with np.errstate(over="ignore", invalid="ignore"):
             for k, scalars in enumerate(self._earlier):
-                self._move(block, sqrt_hessian, k, scalars)
-        x = block.fields["x"]
-        if scale:
-            self._perturb(block.spare, x, sqrt_hessian, p, scale, span.start)
-        return block.spare if scale else x
+                self._steps.move(block, self._directions, sqrt_hessian, self._plan, k, scalars)
+        x = self._steps.coordinates(block.fields["x"])
+        if not scale:
+            return x
+        out = np.empty_like(x)
+        self._perturb(out, x, sqrt_hessian, p, scale, span.start)
+        return out
 
 
 PERTURBED_MODELS: Mapping[str, type[PerturbedModel]] = {"copy": Copying, "light": Layerwise}

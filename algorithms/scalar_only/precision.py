@@ -33,7 +33,7 @@ class Format:
         largest: the largest finite value.
     """
 
-    name: Precision
+    name: str
     dtype: str
     largest: float
 
@@ -74,6 +74,19 @@ FORMATS: dict[Precision, Format] = {
     "bfloat16": Format("bfloat16", "<u2", float.fromhex("0x1.fep127")),
 }
 FLOAT32 = FORMATS["float32"]
+
+
+class _WholeNumbers(Format):
+    """int32, the format of commits with `arithmetic: integer`; nothing is rounded."""
+
+    def narrow(self, values: NDArray[Any]) -> NDArray[Any]:
+        return values
+
+    def widen(self, stored: NDArray[Any]) -> NDArray[Any]:
+        return stored
+
+
+INT32 = _WholeNumbers("int32", "<i4", float(2**31 - 1))
 
 
 def _upper_half(values: NDArray[np.floating[Any]]) -> NDArray[np.uint16]:

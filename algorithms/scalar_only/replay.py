@@ -79,10 +79,12 @@ def fold_tensors(fields: Mapping[str, Tensor], algorithm: Any, commits: Sequence
 
     Raises:
         ValueError: the fields are not the algorithm's.
-        TypeError: the algorithm's update is not available as data.
+        TypeError: the algorithm's update is not available as data, or its arithmetic is integer.
         CommitGap: a commit does not follow the one before it.
         ImportError: Triton is not installed.
     """
+    if algorithm.grid is not None:
+        raise TypeError("arithmetic: integer has no replay on a GPU")
     from seedbus.algorithms.directions.triton_fold import fold
 
     rule = rule_of(algorithm)

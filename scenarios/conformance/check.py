@@ -124,7 +124,9 @@ def _of(kind: Variants, name: str, model: BaseModel, fields: dict[str, Any]) -> 
     plugin = PLUGINS.get(owner(type(model)))
     is_here_alone = plugin is not None and plugin.module is None
     runs = [*getattr(module, "RUNS", ()), *(() if is_here_alone else getattr(module, "WORKERS", ()))]
-    attempts = [(promise_of(promise), partial(promise, made[0])) for promise in (*module.CONTRACT, *runs)]
+    attempts: list[tuple[str, Callable[[], object]]] = [
+        (promise_of(promise), partial(promise, made[0])) for promise in (*module.CONTRACT, *runs)
+    ]
     if not is_here_alone:
         attempts.insert(len(module.CONTRACT), ("Another process finds the same bits", agrees))
     for promise, attempt in attempts:

@@ -10,6 +10,7 @@ from seedbus.agents.launcher import Outcome, Setup, check_build
 from seedbus.agents.monitor import Monitor
 from seedbus.bus.envelope import SHORT
 from seedbus.bus.files import check_folder
+from seedbus.scenarios.running.limits import replica_bytes
 from seedbus.scenarios.running.open_run import OpenRun
 from seedbus.scenarios.running.prepare import Prepared, build_of, recruit
 from seedbus.scenarios.schema.plugin_use import proof
@@ -66,7 +67,7 @@ def _setup(prepared: Prepared) -> Setup:
         is_virtual=scenario.clock == "virtual",
         scenario=json.dumps(scenario.resolved()).encode(),
         processes=prepared.placement.expect,
-        lag=None if scenario.lag is None else scenario.lag.commits(scenario.replay_s),
+        lag=None if scenario.lag is None else scenario.lag.resolved(scenario.replay_s, replica_bytes(scenario)),
         x0=None if problem is None else problem.x0,
         report_limit=SHORT + scenario.algorithm.report_bytes(scenario.task.dimension),
         plugins=proof(scenario.plugins),

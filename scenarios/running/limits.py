@@ -90,7 +90,7 @@ class Limits:
 def least_memory(scenario: Scenario, clients: int) -> int:
     """Return a lower bound on the bytes of memory that a process with this many clients needs.
 
-    The bound is calculated, not measured. It counts one replica (the algorithm's float32 fields), or with `verify` one
+    The bound is calculated, not measured. It counts one replica (the algorithm's fields), or with `verify` one
     for each client that may be asked; pretrained weights outside x, in 16 bits; and `CLIENT_BYTES` for each client of
     the run and of this process.
 
@@ -99,11 +99,16 @@ def least_memory(scenario: Scenario, clients: int) -> int:
         clients: number of clients in this process.
     """
     dimension, participation = scenario.task.dimension, scenario.participation
-    fields = len(scenario.algorithm.replica(np.zeros(1, np.float32)).fields)
     asked = (participation.cohort or participation.clients) * scenario.stop.rounds
     replicas = max(1, min(clients, asked)) if scenario.verify else 1
     frozen = max(0, scenario.task.pretrained_size() - dimension)
-    return 4 * dimension * fields * replicas + 2 * frozen + CLIENT_BYTES * (clients + participation.clients)
+    return replica_bytes(scenario) * replicas + 2 * frozen + CLIENT_BYTES * (clients + participation.clients)
+
+
+def replica_bytes(scenario: Scenario) -> int:
+    """Return the bytes of a replica, or of a snapshot, which holds its fields."""
+    fields = scenario.algorithm.replica(np.zeros(1, np.float32)).fields.values()
+    return scenario.task.dimension * sum(field.itemsize for field in fields)
 
 
 def installed_memory() -> int:

@@ -13,8 +13,9 @@ from seedbus.agents.client.worker import Followers, build_facts, prove
 from seedbus.agents.observer import Observer
 from seedbus.algorithms.directions.warm import warm
 from seedbus.bus import Follower, Offer, Recruit
-from seedbus.models.device import placed_beside
+from seedbus.models.device import HOST, placed_beside
 from seedbus.models.task import NeedsPreparation, Note, Problem
+from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.schema.plugin_use import proof, refuse_local
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.transports import transports
@@ -51,6 +52,9 @@ def prepare(scenario: Scenario, placement: Placement, note: Note) -> Prepared:
     if not placement.is_here:
         refuse_local(scenario.plugins)
         scenario.task.check_elsewhere()
+    if set(placement.devices) != {HOST} and getattr(scenario.algorithm, "arithmetic", "float") == "integer":
+        problem_here = "algorithm.arithmetic: integer is not folded there yet; expected cpu, or arithmetic: float"
+        raise ScenarioError(f"--device {','.join(placement.devices)}", [problem_here])
     files = scenario.check()
     problem = None
     if placement.is_here:

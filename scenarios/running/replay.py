@@ -11,7 +11,7 @@ from seedbus.agents.journal.journal import Journal
 from seedbus.agents.journal.reader import KEPT_EVERY
 from seedbus.agents.journal.records import StoredRound
 from seedbus.agents.launcher import check_build
-from seedbus.algorithms.contract import Replica
+from seedbus.algorithms.contract import Replica, Vector
 from seedbus.bus.files import atomic_write
 from seedbus.models.task import Problem, Task
 from seedbus.scenarios.errors import ScenarioError
@@ -27,11 +27,13 @@ class Replayed:
         round: number of rounds that it has gone through.
         replica: the model, with the algorithm's own fields.
         problem: the task, which names the model's tensors.
+        point: the model's coordinates, float32 [d].
     """
 
     round: int
     replica: Replica
     problem: Problem
+    point: Vector
 
     @property
     def digest(self) -> str:
@@ -40,13 +42,16 @@ class Replayed:
     def save(self, path: str | Path) -> None:
         """Write the model's tensors, and the algorithm's own fields, as safetensors.
 
+        The sums of `arithmetic: integer` are such a field.
+
         Raises:
             RunFolderError: the file cannot be written.
         """
         from safetensors.numpy import save
 
-        tensors = dict(self.problem.state_dict(self.replica.x))
-        tensors |= {f"seedbus.{name}": field for name, field in self.replica.fields.items() if name != "x"}
+        tensors = dict(self.problem.state_dict(self.point))
+        own = {name: field for name, field in self.replica.fields.items() if field is not self.point}
+        tensors |= {f"seedbus.{name}": field for name, field in own.items()}
         facts = {"round": str(self.round), "version": str(self.replica.version), "digest": self.digest}
         path = Path(path)
         if path.is_dir():
@@ -91,7 +96,7 @@ def replay(run: str | Path, round: int | None = None, *, task: Task | None = Non
     if packed and not packed[-1]:
         raise ScenarioError(f"--round {last}", [_kept_models(run, rounds)])
     algorithm.apply(replica, [commit for body in packed for commit in algorithm.unpack_commits(body)])
-    return Replayed(last, replica, problem)
+    return Replayed(last, replica, problem, algorithm.point(replica))
 
 
 def _kept_models(run: str | Path, rounds: list[StoredRound]) -> str:

@@ -119,6 +119,10 @@ def _algorithm(choose: Chooser) -> dict[str, Any]:
         drawn["perturbations"] = {0: choose.whole(2, 5), choose.whole(1, 20): choose.whole(2, 5)}
     if drawn["name"] == "decomfl":
         drawn |= {"momentum": choose.one((0.0, 0.5, 0.9)), "directions": choose.one(("gaussian", "rademacher"))}
+        if not drawn["momentum"]:
+            drawn["arithmetic"] = choose.one(("float", "integer"))
+    if drawn["name"] == "fedkseed":
+        drawn["pool"] = choose.one((1, 7, 64, 4096))
     return drawn
 
 
@@ -166,7 +170,7 @@ def _lag(choose: Chooser) -> dict[str, Any]:
     if choose.chance(0.7):
         drawn["snapshot_after_commits"] = choose.whole(1, 20)
     if choose.chance(0.3) or "snapshot_after_commits" not in drawn:
-        drawn["snapshot_after_bytes"] = choose.whole(1, 2000)
+        drawn["snapshot_after_bytes"] = choose.one(("snapshot", choose.whole(1, 2000)))
     return drawn
 
 

@@ -99,7 +99,7 @@ def _on_splits(folder: Path, splits: list[str]) -> dict[str, Any]:
     from seedbus.scenarios.running.replay import replay
 
     final = replay(folder, Results.read(folder).summary["rounds"])
-    return {split: strict(final.problem.evaluate(final.replica.x, split)) for split in splits}
+    return {split: strict(final.problem.evaluate(final.point, split)) for split in splits}
 
 
 JOBS = {"run": make_run, "trial": try_out}

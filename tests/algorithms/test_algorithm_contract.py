@@ -61,7 +61,9 @@ def test_whole_runs_keep_their_promises(name: str, promise: Promise) -> None:
 def test_every_algorithm_of_the_papers_is_discovered() -> None:
     averaging = {"fedavg", "fedavgm", "fedprox", "fedacg", "feddyn", "fedcm", "feddc", "scaffold"}
     adaptive = {"fedadam", "fedyogi", "fedadagrad"}
-    assert {"decomfl", "hiso", "mezo", "fedzo", "dzopa", "zone-s"} | averaging | adaptive <= set(ALGORITHMS.all())
+    assert {"decomfl", "hiso", "mezo", "fedkseed", "fedzo", "dzopa", "zone-s"} | averaging | adaptive <= set(
+        ALGORITHMS.all()
+    )
     assert set(CONFIGURATIONS) <= set(ALGORITHMS.all())
 
 
@@ -127,8 +129,15 @@ def test_scalars_are_rounded_to_the_wire_format_everywhere(run: Rehearsal) -> No
         assert [bits(report.vectors) for report in received] == [bits(report.vectors) for report in sent]
         return
     form = FORMATS[run.algorithm.precision]
-    sent = [report for reports in run.reports for report in reports.values()]
-    for scalars in sent + [term.scalars for commit in run.commits for term in commit.terms]:
+    sent = [run.algorithm.values(report) for reports in run.reports for report in reports.values()]
+    if run.algorithm.arithmetic == "integer":
+        committed = []
+        for commit in run.commits:
+            numbers = [commit.numbers] if hasattr(commit, "numbers") else [term.scalars for term in commit.terms]
+            assert {each.dtype.kind for each in numbers} == {"i"}
+    else:
+        committed = [term.scalars for commit in run.commits for term in commit.terms]
+    for scalars in sent + committed:
         assert bits(form.widen(form.narrow(scalars))) == bits(scalars)
 
 

@@ -61,6 +61,16 @@ CONFIGURATIONS: dict[str, dict[str, dict[str, Any]]] = {
         "clipped": {"aggregation": {"rule": "clipped", "quantile": 0.5, "window": 3}, "local_steps": 2},
         "float16": {"precision": "float16", "local_steps": 3, "perturbations": 2},
         "bfloat16": {"precision": "bfloat16", "momentum": 0.5, "local_steps": 2},
+        "integer": {"arithmetic": "integer", "local_steps": 3, "perturbations": 4, "learning_rate": {0: 0.01, 3: 0.5}},
+        "integer-rademacher": {
+            "arithmetic": "integer",
+            "directions": "rademacher",
+            "aggregation": "clipped",
+            "precision": "float16",
+            "perturbations": 19,
+            "local_steps": 2,
+        },
+        "integer-projection": {"arithmetic": "integer", "estimator": "projection", "unit_bits": 20},
     },
     "hiso": {
         "several": {"local_steps": 2, "perturbations": 5},
@@ -76,7 +86,11 @@ CONFIGURATIONS: dict[str, dict[str, dict[str, Any]]] = {
         "clipped-float16": {"aggregation": "clipped", "precision": "float16"},
         "bfloat16": {"precision": "bfloat16", "local_steps": 2, "perturbations": 3},
     },
-    "mezo": {"several": {"perturbations": 3}},
+    "fedkseed": {
+        "crowded": {"pool": 7, "local_steps": 3, "perturbations": {0: 4, 3: 2}, "learning_rate": 0.5},
+        "rademacher": {"pool": 300, "directions": "rademacher", "perturbations": 40, "precision": "bfloat16"},
+    },
+    "mezo": {"several": {"perturbations": 3}, "integer": {"arithmetic": "integer", "perturbations": 2}},
     "fedavg": {
         "one-step": {"local_steps": 1},
         "epochs": {"epochs": 2, "momentum": 0.9, "weight_decay": 1e-3, "clip": 0.1, "decay": 0.9},

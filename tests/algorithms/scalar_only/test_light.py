@@ -32,9 +32,9 @@ from seedbus.models.tasks.digits import Digits
 from seedbus.models.tasks.language_model import LanguageModel
 from seedbus.models.tasks.mnist import Mnist
 
-SCALAR = ("decomfl", "hiso", "mezo")
+SCALAR = ("decomfl", "hiso", "mezo", "fedkseed")
 # a projection needs a gradient, which is as long as x
-CASES = [(name, case) for name in SCALAR for case in CONFIGURATIONS[name] if case != "projection"]
+CASES = [(name, case) for name in SCALAR for case in CONFIGURATIONS[name] if "projection" not in case]
 NETWORKS: dict[str, dict[str, Any]] = {
     "decomfl-forward": {"name": "decomfl", "perturbations": 2},
     "decomfl-central": {"name": "decomfl", "perturbations": 2, "estimator": "central"},

@@ -1,0 +1,228 @@
+"""`arithmetic: integer`: commits hold whole numbers, and a replica their exact sum, which depends on no order.
+
+    x = x₀ + 2⁻ˢ · Σ_j n_j · z_j,     n = −η·ḡ·w/P in multiples of 2⁻ˢ, rounded once, to nearest even
+
+z is exact (directions.exact), n has 32 bits and is rounded by the server that commits. A replica's x is int64 [d], in
+multiples of 2⁻⁽ˢ⁺¹²⁾: the sum begins at x₀, rounded to such a multiple, so x₀ is kept nowhere else. Float32 coordinates
+are made from it where a loss is taken: one conversion of an int64, rounded to nearest even, and a product with a power
+of two, which is exact.
+
+Invariant: x is a function of x₀ and the multiset of terms. Any order, any grouping and any partial sums of the commits
+lead to the same bits. That holds only if the update is linear in what is sent: `why_not` names what is not.
+
+Nothing overflows. A scalar whose n needs more than 32 bits is declined by its client, and refused by the server. The
+server adds up Σ|n|·max|q| of all commits, and makes none that would bring a coordinate beyond 2⁶³ in any order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seedbus.algorithms.aggregation.rules import Mean, Rule
+from seedbus.algorithms.contract import Declined, LateReports
+from seedbus.algorithms.directions import (
+    FRACTION,
+    MOST_Q,
+    TERM,
+    ExactDirections,
+    Sums,
+    Terms,
+    UpdateRule,
+    for_blocks,
+    without_zeros,
+)
+from seedbus.algorithms.scalar_only.payloads import ScalarCommit, ScalarPlan, Scalars, Term, rows
+from seedbus.algorithms.scalar_only.replay import COMMITS_PER_CALL, rule_of
+from seedbus.algorithms.schedule import values
+from seedbus.vector import Vector
+
+PRECISION_BITS = 18
+"""η is at least 2¹⁸ units, by default."""
+MOST_UNIT_BITS = 36
+"""The largest default of s: x may then reach ±2¹⁴."""
+MOST_NUMBER = 2**31 - 1
+MOST_START = 2**62
+"""What a coordinate of x₀ may hold, in multiples of 2⁻⁽ˢ⁺¹²⁾."""
+BUDGET = 2**62
+"""What all commits may add to a coordinate, in the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """The whole numbers of a run.
+
+    Attributes:
+        unit_bits: s.
+    """
+
+    unit_bits: int
+
+    def numbers(self, scalars: NDArray[Any], learning_rate: float, weight: float = 1.0) -> NDArray[np.int32]:
+        """Return n = −η·g·w/P in units, for scalars [K, P] or [P], in their shape.
+
+        Raises:
+            OverflowError: one is not finite, or needs more than 32 bits.
+        """
+        scale = -learning_rate * weight / scalars.shape[-1] * 2.0**self.unit_bits
+        rounded: NDArray[Any] = np.rint(scalars.astype(np.float64) * scale)
+        if not (np.abs(rounded) <= MOST_NUMBER).all():
+            largest = float(scalars.flat[int(np.abs(scalars).argmax())])
+            raise OverflowError(
+                f"a scalar of {largest:.6g} makes a step beyond 32 bits of units of 2^-{self.unit_bits}, of which "
+                f"{MOST_NUMBER / abs(scale):.6g} makes the largest; a smaller unit_bits has a larger unit"
+            )
+        numbers: NDArray[np.int32] = rounded.astype(np.int32)
+        return numbers
+
+    def fixed(self, x: Vector) -> Sums:
+        """Return float32 coordinates as multiples of 2⁻⁽ˢ⁺¹²⁾, rounded to nearest even, int64 [d].
+
+        Raises:
+            OverflowError: one is not finite, or beyond the range.
+        """
+        sums = np.empty(x.size, np.int64)
+
+        def convert(span: slice) -> None:
+            scaled = np.rint(x[span].astype(np.float64) * 2.0 ** (self.unit_bits + FRACTION))
+            if not (np.abs(scaled) < MOST_START).all():
+                most = MOST_START * 2.0 ** -(self.unit_bits + FRACTION)
+                raise OverflowError(f"x₀ holds {np.abs(x).max()}, and unit_bits: {self.unit_bits} less than {most:.6g}")
+            sums[span] = scaled
+
+        for_blocks(x.size, convert)
+        return sums
+
+    def coordinates(self, sums: Sums) -> Vector:
+        """Return the coordinates that a replica's x, or a span of it, stands for, float32."""
+        x: Vector = sums.astype(np.float32)
+        x *= np.float32(2.0 ** -(self.unit_bits + FRACTION))
+        return x
+
+
+def grid_of(learning_rate: Any, unit_bits: int | None) -> Grid:
+    """Return the whole numbers for a learning rate, or schedule of it; unit_bits: s, or None for its default."""
+    return Grid(default_unit_bits(learning_rate) if unit_bits is None else unit_bits)
+
+
+def default_unit_bits(learning_rate: Any) -> int:
+    """Return s for a learning rate, or the largest of a schedule."""
+    _, exponent = math.frexp(max(values(learning_rate)))
+    return min(max(PRECISION_BITS + 1 - exponent, 0), MOST_UNIT_BITS)
+
+
+def why_not(algorithm: Any) -> str | None:
+    """Return why an algorithm's update is not linear in what is sent; None if it is."""
+    rule = rule_of(algorithm)
+    if rule is None:
+        return "its update is its own, and only that of UpdateRule() is known to be a sum"
+    if rule.hessian is not None:
+        return "H divides its directions, so a commit's effect depends on the commits before it"
+    if rule.momentum is not None:
+        return "momentum weighs a commit by what came after it, so the order of commits matters; use momentum: 0"
+    return None if rule == UpdateRule() else "its update is not a sum of what is sent"
+
+
+def aggregate(
+    grid: Grid,
+    rule: Rule,
+    state: Any,
+    plan: ScalarPlan,
+    reports: Mapping[int, Scalars],
+    share: float,
+    late: Sequence[LateReports],
+) -> tuple[ScalarCommit, list[Any]]:
+    """Return the commit of the reports, and the state [that of the rule, the budget that commits have used].
+
+    See `ScalarOnly.aggregate`. Weights are part of the numbers, which are rounded once.
+
+    Raises:
+        OverflowError: the budget is used up.
+    """
+    of_rule, spent = state or (None, 0)
+    numbers, rate = np.zeros((1, 1), np.int32), plan.learning_rate
+    if reports:
+        combined, of_rule = rule.combine(rows(reports), of_rule)
+        numbers = grid.numbers(combined.reshape(plan.shape), rate, share)
+    terms = [Term(plan.round, plan.seed, numbers)]
+    for group in late:
+        mean = Mean().combine(rows(group.reports), None)[0].reshape(group.plan.shape)
+        numbers = grid.numbers(mean, rate, group.weight * len(group.reports))
+        terms.append(Term(group.plan.round, group.plan.seed, numbers))
+    spent = spend(spent, (term.scalars for term in terms))
+    return ScalarCommit(plan.version + 1, plan.round, rate, tuple(terms)), [of_rule, spent]
+
+
+def sendable(grid: Grid, learning_rate: float, report: Scalars | Declined) -> Scalars | Declined:
+    """Return a client's report, or that it declines because a step would be too large.
+
+    Scalars that are infinite or NaN are kept, and the server refuses them.
+    """
+    if not isinstance(report, Declined) and np.isfinite(report).all():
+        try:
+            grid.numbers(report, learning_rate)
+        except OverflowError as error:
+            return Declined("overflow", str(error))
+    return report
+
+
+def local_terms(grid: Grid, plan: ScalarPlan, k: int, scalars: Scalars) -> Terms:
+    """Return the terms of a client's own local step. Raises `Declined` if it is too large."""
+    try:
+        return step_terms(plan.seed, k, grid.numbers(scalars, plan.learning_rate))
+    except OverflowError as error:
+        raise Declined("overflow", str(error)) from None
+
+
+def terms_of(commits: Iterable[ScalarCommit]) -> Terms:
+    """Return the terms of commits, without those whose n is 0."""
+    parts = [
+        step_terms(term.seed, k, numbers)
+        for commit in commits
+        for term in commit.terms
+        for k, numbers in enumerate(term.scalars)
+    ]
+    return without_zeros(np.concatenate([np.empty(0, TERM), *parts]))
+
+
+def step_terms(seed: int, k: int, numbers: NDArray[np.int32]) -> Terms:
+    """Return the terms of one step: numbers [P] times z(seed, k, p)."""
+    terms = np.empty(numbers.size, TERM)
+    terms["low"], terms["high"], terms["step"] = seed & 0xFFFFFFFF, seed >> 32, k
+    terms["perturbation"], terms["number"] = np.arange(numbers.size), numbers
+    return terms
+
+
+def add(sums: Sums, backend: ExactDirections, commits: Sequence[ScalarCommit]) -> None:
+    """Add commits to a replica's x, [d]."""
+    parts = [terms_of(commits[at : at + COMMITS_PER_CALL]) for at in range(0, len(commits), COMMITS_PER_CALL)]
+    add_terms(sums, backend, parts)
+
+
+def add_terms(sums: Sums, backend: ExactDirections, parts: Sequence[Terms]) -> None:
+    """Add terms to a replica's x, [d], block by block."""
+
+    def fold(span: slice) -> None:
+        for part in parts:
+            backend.add_terms(sums[span], part, start=span.start)
+
+    for_blocks(sums.size, fold)
+
+
+def spend(spent: int, numbers: Iterable[NDArray[Any]]) -> int:
+    """Return the budget that all commits have used, with these numbers.
+
+    Raises:
+        OverflowError: it is used up.
+    """
+    spent += sum(MOST_Q * int(np.abs(part.astype(np.int64)).sum()) for part in numbers)
+    if spent >= BUDGET:
+        raise OverflowError(
+            "the sums of all commits could exceed 63 bits with this one; a smaller algorithm.unit_bits gives them room"
+        )
+    return spent

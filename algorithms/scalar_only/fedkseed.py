@@ -1,0 +1,280 @@
+"""FedKSeed: a pool of S seeds, so that what a client missed is a sum of at most S numbers, however long it was away.
+
+Qin, Chen, Qian, Ding, Li, Deng. "Federated Full-Parameter Tuning of Billion-Sized Language Models with Communication
+Cost under 18 Kilobytes", ICML 2024, arXiv:2312.06353, Algorithm 1 (without the Pro variant's probabilities).
+
+    pool              z_1 … z_S, fixed for the run
+    client, step k    draws P indices i of the pool, g = (f(x+μz_i) − f(x−μz_i)) / 2μ,  x ← x − (η/P) Σ g z_i
+    report            K·P pairs (i, g)
+    server            n_i = −η·w/P · Σ g of all pairs with index i, in units, rounded once; commits are pairs (i, n_i)
+    follower          x ← x + 2⁻ˢ · Σ_i n_i z_i
+
+The paper's server keeps one coefficient per seed and its clients rebuild x from x₀ in 16-bit floats, in every round.
+Here the arithmetic is that of `scalar_only.exact`, so a client adds the *difference* of the coefficients since its own
+version, and holds the bits of one that folded every commit: one to eight bytes a number, exactly. What is sent is the
+commits or their sum, whichever takes fewer bytes.
+
+**Ours**: a client draws indices with replacement, keyed by client and round; direction i of the pool is
+z(pool_seed, 0, i) of the run's own stream; clients weigh the same. Since each client has directions of its own, their
+scalars cannot be compared, and the only rule is the mean.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+import msgpack
+import numpy as np
+from numpy.typing import ArrayLike
+from pydantic import Field, model_validator
+
+from seedbus.algorithms.contract import CommitGap, Declined, LateReports, Packed, Replica, ReportRefused
+from seedbus.algorithms.directions import TERM, ExactDirections, Kind, Sums, Terms
+from seedbus.algorithms.objective import Objective
+from seedbus.algorithms.scalar_only import exact, pool
+from seedbus.algorithms.scalar_only.base import Count, Estimator, ScalarOnly
+from seedbus.algorithms.scalar_only.local import measure
+from seedbus.algorithms.scalar_only.payloads import ScalarPlan
+from seedbus.algorithms.scalar_only.perturbed import PERTURBED_MODELS
+from seedbus.algorithms.scalar_only.pool import Indices, PoolCommit, PoolReport
+from seedbus.algorithms.schedule import Scheduled, values
+from seedbus.keyed import keyed_bits
+from seedbus.vector import Vector
+
+REPORTABLE = 10_000  # pairs in a report at most: they fit the 64 KiB that a server accepts from a client
+SUM_OVERHEAD = 32  # bytes of a packed sum besides its indices and numbers, at most
+
+
+class FedKSeed(ScalarOnly):
+    """FedKSeed (arXiv:2312.06353): directions from a pool; catching up takes at most a number for each of them."""
+
+    name: Literal["fedkseed"] = "fedkseed"
+    arithmetic: Literal["integer"] = Field(default="integer", description="x is an exact sum (docs/exact-sums.md)")
+    pool: Count = Field(default=4096, description="S, number of directions in the pool (the paper: 1,024 to 4,096)")
+    pool_seed: int = Field(default=0, ge=0, lt=2**64, description="keys the directions of the pool")
+    perturbations: Scheduled[Count] = Field(default=1, description="P, directions per local step; may change by round")
+    estimator: Scheduled[Estimator] = Field(
+        default="central", description="as for DeComFL; the paper's is central; may change by round"
+    )
+
+    @model_validator(mode="after")
+    def _of_pairs(self) -> Self:
+        pairs = max(values(self.local_steps)) * max(values(self.perturbations))
+        if pairs > REPORTABLE:
+            raise ValueError(f"local_steps × perturbations is {pairs}; a report holds at most {REPORTABLE} pairs")
+        if self.aggregation.rule != "mean":
+            raise ValueError(
+                f"aggregation: {self.aggregation.rule} compares the scalars of clients, and each client of fedkseed "
+                "has directions of its own; mean is accepted"
+            )
+        return self
+
+    # -- the client
+
+    def local_together(
+        self, replica: Replica, memories: Sequence[Any], plan: ScalarPlan, objectives: Sequence[Objective]
+    ) -> list[Any]:
+        """Run the local steps of several clients, one after the other: they have no direction in common."""
+        return [
+            report if isinstance(report, Declined) else (report, memory)
+            for report, memory in zip(
+                (self._measured(replica, plan, each) for each in objectives), memories, strict=True
+            )
+        ]
+
+    def _measured(self, replica: Replica, plan: ScalarPlan, objective: Any) -> PoolReport | Declined:
+        indices = drawn(objective.key, plan.shape, self.pool)
+        source = _PoolDirections(self._backend(replica.x), self.pool_seed, indices)
+        start = PERTURBED_MODELS[self.revert](self, source, replica, plan)
+        (scalars,) = measure(self, start, plan, [objective])
+        scalars = exact.sendable(self._exact, self._largest_rate, scalars)
+        return scalars if isinstance(scalars, Declined) else PoolReport(indices, scalars)
+
+    # -- the server
+
+    def check(self, plan: ScalarPlan, report: PoolReport) -> None:  # type: ignore[override]
+        super().check(plan, report.scalars)
+        if report.indices.shape != plan.shape:
+            raise ReportRefused("shape", f"its indices have shape {report.indices.shape}, not K × P = {plan.shape}")
+        if int(report.indices.max()) >= self.pool:
+            raise ReportRefused("absurd", f"it holds the index {report.indices.max()} into a pool of {self.pool}")
+
+    def aggregate(  # type: ignore[override]
+        self,
+        state: Any,
+        plan: ScalarPlan,
+        reports: Mapping[int, PoolReport],
+        *,
+        share: float = 1.0,
+        late: Sequence[LateReports] = (),
+        members: int = 0,
+    ) -> tuple[PoolCommit, Any]:
+        """Return the commit of n; late reports are more pairs.
+
+        Raises:
+            OverflowError: the sums of all commits might overflow.
+        """
+        moves = defaultdict[int, list[float]](list)
+        groups = [*((group.reports, group.weight) for group in late)]
+        groups = [(reports, share / len(reports)), *groups] if reports else groups
+        for those, weight in groups:
+            for _, report in sorted(those.items()):
+                scale = -plan.learning_rate * weight / report.scalars.shape[-1]
+                for index, scalar in zip(report.indices.flat, report.scalars.flat, strict=True):
+                    moves[int(index)].append(scale * float(scalar))
+        unit = 2.0**self._exact.unit_bits
+        rounded = {index: round(math.fsum(moves[index]) * unit) for index in sorted(moves)}
+        found = {index: number for index, number in rounded.items() if number}
+        if any(abs(number) >= exact.BUDGET for number in found.values()):
+            raise OverflowError("a step beyond 62 bits; a smaller algorithm.unit_bits has a larger unit")
+        numbers = np.array(list(found.values()), np.int64)
+        spent = exact.spend(state or 0, [numbers])
+        indices = np.array(list(found), np.uint16)
+        return PoolCommit(plan.version, plan.version + 1, plan.round, indices, numbers), spent
+
+    def values(self, report: PoolReport) -> Vector:  # type: ignore[override]
+        return report.scalars
+
+    def with_values(self, report: PoolReport, values: Vector) -> PoolReport:  # type: ignore[override]
+        return PoolReport(report.indices, values.astype(np.float32, copy=False))
+
+    # -- every follower
+
+    def pending(self, version: int, commits: Sequence[PoolCommit]) -> Sequence[PoolCommit]:  # type: ignore[override]
+        newer = []
+        for commit in commits:
+            if commit.version <= version:
+                continue
+            if commit.base != version:
+                raise CommitGap(version, commit.base + 1)
+            newer.append(commit)
+            version = commit.version
+        return newer
+
+    def apply(self, replica: Replica, commits: Sequence[PoolCommit]) -> None:  # type: ignore[override]
+        """Add commits to x, as one sum."""
+        pending = self.pending(replica.version, commits)
+        if not pending:
+            return
+        total = pool.summed(pending)
+        terms = pool_terms(self.pool_seed, total.indices, total.numbers)
+        exact.add_terms(replica.fields["x"], self._backend(replica.x), [terms])
+        replica.version = total.version
+
+    # -- the wire
+
+    @property
+    def most_catch_up_bytes(self) -> int:
+        return -(-self.pool // 8) + 8 * self.pool + SUM_OVERHEAD
+
+    def count_scalars(self, body: Any) -> int:
+        is_report = isinstance(body, list) and len(body) == 2 and isinstance(body[1], bytes)
+        return len(body[1]) // self._format.width if is_report else 0
+
+    def pack_report(self, plan: ScalarPlan, report: PoolReport) -> Packed:  # type: ignore[override]
+        return Packed(pool.pack_report(report, self._format), scalars=report.scalars.size)
+
+    def unpack_report(self, body: Any, plan: ScalarPlan) -> PoolReport:  # type: ignore[override]
+        return pool.unpack_report(body, plan.shape, self._format)
+
+    def pack_commits(self, commits: Sequence[PoolCommit]) -> Packed:  # type: ignore[override]
+        """Pack commits, or their sum if that takes fewer bytes.
+
+        A sum counts as so many seeds as commits have directions as many as the sum.
+        """
+        whole = self.pack_log(commits)
+        if len(commits) < 2:
+            return whole
+        total = pool.summed(commits)
+        body = pool.pack_sum(total, self.pool)
+        if len(msgpack.packb(whole.body)) <= len(msgpack.packb(body)):
+            return whole
+        work = -(-len(commits) * total.numbers.size // max(1, whole.scalars))
+        return Packed(body, scalars=total.numbers.size, seeds=max(1, work))
+
+    def pack_log(self, commits: Sequence[PoolCommit]) -> Packed:  # type: ignore[override]
+        """Pack every commit, which counts as one seed."""
+        return Packed(
+            pool.pack_commits(commits), scalars=sum(commit.numbers.size for commit in commits), seeds=len(commits)
+        )
+
+    def unpack_commits(self, body: Any) -> list[PoolCommit]:  # type: ignore[override]
+        return pool.unpack_commits(body, self.pool)
+
+    @property
+    def _exact(self) -> exact.Grid:
+        return exact.grid_of(self.learning_rate, self.unit_bits)
+
+
+def drawn(key: int, shape: tuple[int, int], size: int) -> Indices:
+    """Return the indices into a pool of `size` that a client draws in a round, uint16 [K, P].
+
+    Args:
+        key: 64 bits of the client in the round.
+        shape: K, P.
+        size: number of directions in the pool.
+    """
+    generator = np.random.Philox(key=np.array([key, keyed_bits("pool")], np.uint64))
+    bits = generator.random_raw(shape[0] * shape[1]) >> np.uint64(32)
+    return (bits * np.uint64(size) >> np.uint64(32)).astype(np.uint16).reshape(shape)
+
+
+def pool_terms(seed: int, indices: Indices, numbers: Any) -> Terms:
+    """Return the terms of numbers [n] along directions of the pool [n]."""
+    terms = np.zeros(indices.size, TERM)
+    terms["low"], terms["high"] = seed & 0xFFFFFFFF, seed >> 32
+    terms["perturbation"], terms["number"] = indices, numbers
+    return terms
+
+
+@dataclass(frozen=True)
+class _PoolDirections:
+    """A client's directions in a round: (k, p) is the direction of the pool that it drew."""
+
+    source: ExactDirections
+    seed: int
+    indices: Indices
+
+    @property
+    def kind(self) -> Kind:
+        return self.source.kind
+
+    def fill(self, out: Vector, *, seed: int, step: int, perturbation: int, start: int = 0) -> None:
+        self.source.fill(out, **self._where(step, perturbation), start=start)
+
+    def perturb(
+        self,
+        out: Vector,
+        x: Vector,
+        scale: float,
+        *,
+        seed: int,
+        step: int,
+        perturbation: int,
+        start: int = 0,
+        divisor: Vector | None = None,
+    ) -> None:
+        self.source.perturb(out, x, scale, **self._where(step, perturbation), start=start, divisor=divisor)
+
+    def accumulate(
+        self,
+        out: Vector,
+        coefficients: ArrayLike,
+        *,
+        seed: int,
+        step: int,
+        start: int = 0,
+        divisor: Vector | None = None,
+    ) -> None:
+        raise TypeError("directions of a pool are added by add_terms")
+
+    def add_terms(self, sums: Sums, terms: Terms, *, start: int = 0) -> None:
+        indices = self.indices[terms["step"], terms["perturbation"]]
+        self.source.add_terms(sums, pool_terms(self.seed, indices, terms["number"]), start=start)
+
+    def _where(self, step: int, perturbation: int) -> dict[str, int]:
+        return {"seed": self.seed, "step": 0, "perturbation": int(self.indices[step, perturbation])}

@@ -1,0 +1,125 @@
+"""Exact sums (docs/exact-sums.md): accuracy beside float32, and the bytes that catching up takes by lag.
+
+    python benchmarks/exact_sums.py accuracy [--rounds 300]     digits, three seeds: float, integer, a pool of seeds
+    python benchmarks/exact_sums.py catch-up [--rounds 10000]   bytes against lag, counted on real commits
+
+Rates of replay in both arithmetics are rows of `python benchmarks/replay.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import msgpack
+
+from seedbus.agents.seeds import of_directions
+from seedbus.algorithms.scalar_only.decomfl import DeComFL
+from seedbus.algorithms.scalar_only.fedkseed import FedKSeed
+from seedbus.models.partitions.iid import Iid
+from seedbus.models.tasks.quadratic import Quadratic
+from seedbus.scenarios.running.run import run
+from seedbus.scenarios.schema.scenario import Scenario
+
+SEEDS = (1, 2, 3)
+LAGS = (1, 3, 10, 30, 100, 300, 1_000, 3_000, 10_000)
+POOLS = (1024, 4096)
+MODELS = {"MNIST CNN": 28_938, "Fashion CNN": 1_206_590, "OPT-125M": 125_239_296}
+COHORT, PAIRS = 5, 10
+
+
+def digits(algorithm: dict[str, Any], seed: int, rounds: int) -> Scenario:
+    """Return DeComFL's quickstart without losses and momentum: 50 clients, 5 a round, Dirichlet(1)."""
+    return Scenario.model_validate(
+        {
+            "name": "digits",
+            "seed": seed,
+            "task": {"name": "digits", "model": "softmax"},
+            "partition": {"kind": "dirichlet", "alpha": 1.0},
+            "algorithm": {"perturbations": 20, "learning_rate": 0.02, **algorithm},
+            "participation": {"clients": 50, "cohort": 5},
+            "evaluation": {"every": rounds},
+            "stop": {"rounds": rounds},
+        }
+    )
+
+
+def accuracy(rounds: int) -> None:
+    """Print accuracy and loss after the last round, for each seed and their mean."""
+    kinds: dict[str, dict[str, Any]] = {}
+    for directions in ("gaussian", "rademacher"):
+        decomfl = {"name": "decomfl", "directions": directions}
+        kinds[f"DeComFL, {directions}, float32"] = decomfl
+        kinds[f"DeComFL, {directions}, integer"] = decomfl | {"arithmetic": "integer"}
+    for pool in POOLS:
+        kinds[f"FedKSeed, S {pool:,}, gaussian"] = {"name": "fedkseed", "pool": pool, "estimator": "forward"}
+    print(f"digits, {rounds} rounds{'':20}" + "".join(f"{f'seed {seed}':>19}" for seed in SEEDS) + f"{'mean':>19}")
+    for name, algorithm in kinds.items():
+        found = []
+        for seed in SEEDS:
+            with tempfile.TemporaryDirectory() as folder:
+                last = run(digits(algorithm, seed, rounds), Path(folder) / "run").metrics.iloc[-1]
+            found.append((100 * float(last["accuracy"]), float(last["loss"])))
+        cells = [*found, (fmean(each for each, _ in found), fmean(each for _, each in found))]
+        print(f"{name:38}" + "".join(f"{percent:8.2f} % {loss:8.5f}" for percent, loss in cells), flush=True)
+
+
+def commits_of(algorithm: Any, rounds: int) -> list[Any]:
+    """Return the commits of a run of the algorithm on a quadratic, with no bus between clients and server."""
+    problem = Quadratic(dimension=100).bind(seed=1, clients=COHORT, partition=Iid())
+    replica, state, commits = algorithm.replica(problem.x0()), algorithm.first_state(problem.x0), []
+    for round in range(rounds):
+        plan = algorithm.plan(round, replica.version, of_directions(1, round))
+        objectives = [problem.objective(client, round) for client in range(COHORT)]
+        reports = [report for report, _ in algorithm.local_together(replica, [None] * COHORT, plan, objectives)]
+        commit, state = algorithm.aggregate(state, plan, dict(enumerate(reports)))
+        algorithm.apply(replica, [commit])
+        commits.append(commit)
+    return commits
+
+
+def sizes(algorithm: Any, commits: list[Any], lags: Iterable[int]) -> list[int]:
+    """Return the bytes of what a client is sent that missed the last commits, as the ledger counts them."""
+    return [len(msgpack.packb(algorithm.pack_commits(commits[-lag:]).body)) for lag in lags]
+
+
+def catch_up(rounds: int) -> None:
+    """Print bytes against lag, what a snapshot has, and where one takes fewer."""
+    lags = [lag for lag in LAGS if lag <= rounds]
+    settings: dict[str, Any] = {"perturbations": PAIRS, "learning_rate": 0.01}
+    kinds: dict[str, Any] = {"DeComFL, float32 or integer": DeComFL(arithmetic="integer", **settings)}
+    kinds |= {f"FedKSeed, S {pool:,}": FedKSeed(pool=pool, **settings) for pool in POOLS}
+    print(f"{f'K·P {PAIRS}, {COHORT} clients a round; lag':38}" + "".join(f"{lag:>9,}" for lag in lags))
+    table = {}
+    for name, algorithm in kinds.items():
+        table[name] = sizes(algorithm, commits_of(algorithm, rounds), lags)
+        print(f"{name:38}" + "".join(f"{size:>9,}" for size in table[name]), flush=True)
+    print()
+    for model, dimension in MODELS.items():
+        where = f"a snapshot of {model}, d {dimension:,}"
+        print(f"{where:42}{4 * dimension:>14,} float32{8 * dimension:>16,} integer")
+    print()
+    for name, row in table.items():
+        for lag in (100, lags[-1]):
+            most = row[lags.index(lag)]
+            print(f"{name:28} lag {lag:>6,}: fewer bytes than a snapshot from d = {most // 4 + 1:,} (float32),", end="")
+            print(f" {most // 8 + 1:,} (integer) on")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("accuracy", "catch-up"))
+    parser.add_argument("--rounds", type=int, help="default: 300 for accuracy, 10,000 for catch-up")
+    arguments = parser.parse_args()
+    if arguments.what == "accuracy":
+        accuracy(arguments.rounds or 300)
+    else:
+        catch_up(arguments.rounds or LAGS[-1])
+
+
+if __name__ == "__main__":
+    main()

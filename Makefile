@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PARALLEL := -n 2 --dist loadfile
 FOLDERS := $(shell find agents algorithms bus models scenarios seedbus -type d -not -name __pycache__)
 
-.PHONY: install demo test slow lint bench soak docs clean
+.PHONY: install demo test slow lint bench gpu soak docs clean
 
 install: $(VENV)/.installed
 
@@ -34,10 +34,17 @@ lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	cd tests && ../$(BIN)/mypy --config-file ../pyproject.toml --package seedbus
-	cd tests && ../$(BIN)/mypy --config-file ../pyproject.toml . ../benchmarks
+	cd tests && ../$(BIN)/mypy --config-file ../pyproject.toml . ../benchmarks ../examples/*.py
 
 bench: install
 	$(BIN)/python benchmarks/bench.py $(BENCH)
+
+# on a machine with an NVIDIA GPU; elsewhere it says so and ends with exit code 3
+gpu: install
+	$(BIN)/python benchmarks/gpu.py --is-there
+	SEEDBUS_TEST_DEVICE=cuda $(BIN)/pytest -q tests/test_tensors.py tests/algorithms/test_on_devices.py \
+		tests/algorithms/directions/test_triton.py tests/runs/test_device_runs.py
+	$(BIN)/python benchmarks/gpu.py
 
 soak: install
 	$(BIN)/pytest -m soak

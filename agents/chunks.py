@@ -159,9 +159,12 @@ def cut(replica: Replica, title: Title, index: int, chunk_bytes: int) -> Chunk:
     """Return one chunk of a replica, at a cost that grows with the size of the chunk only."""
     first, parts, before = index * chunk_bytes, [], 0
     for _, field in sorted(replica.fields.items()):
-        raw = memoryview(_little(field)).cast("B")
-        parts.append(bytes(raw[max(0, first - before) : max(0, first + chunk_bytes - before)]))
-        before += len(raw)
+        begin, end = max(0, first - before), max(0, first + chunk_bytes - before)
+        width = field.dtype.itemsize
+        part = field[begin // width : -(-end // width)]  # of a vector on a device, only this is copied to the host
+        raw = memoryview(_little(part)).cast("B")
+        parts.append(bytes(raw[begin % width : begin % width + end - begin]))
+        before += field.nbytes
     return Chunk(title, index, b"".join(parts))
 
 

@@ -1,6 +1,7 @@
 """Directions and replay on a GPU, compared with torch's own generator: coordinates and bytes per second, and memory.
 
     python benchmarks/gpu.py [--rounds 7] [--json]
+    python benchmarks/gpu.py --is-there          (exit code 3 and a sentence if there is none)
 
 Vectors are synthetic, with as many coordinates as OPT's smaller models have parameters. Contenders take turns, and the
 best round of each counts. `torch` is `torch.randn` into an allocated vector, then `add_`, for every direction.
@@ -185,8 +186,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+    parser.add_argument("--is-there", action="store_true", help="only tell whether there is a GPU that can be used")
     arguments = parser.parse_args()
     reason = obstacle()
+    if arguments.is_there:
+        print(f"gpu: {reason}" if reason is not None else torch.cuda.get_device_name())
+        raise SystemExit(0 if reason is None else 3)
     if reason is not None:
         print(reason)
         return

@@ -14,7 +14,7 @@ from pathlib import Path
 
 PACKAGE = "seedbus"
 LAYERS = ("seedbus", "scenarios", "agents", "bus", "algorithms", "models")
-GROUND = ("discovery", "keyed", "vector")
+GROUND = ("discovery", "keyed", "tensors", "vector")
 """Files of the package's own folder that every layer may import, and that import none of ours."""
 SURFACE = "plugin"
 """The file of the package's own folder that collects base classes from all layers, for plug-ins alone."""
@@ -30,14 +30,21 @@ ORDER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("reporting",),
         ("running", "cli_errors"),
         ("study",),
-        ("stress", "operations"),
+        ("conformance", "stress", "operations"),
         ("cli",),
     ),
     "agents": ((FLOOR,), ("policies",), ("journal",), ("client",), ("server",), ("launcher",)),
     "bus": ((FLOOR,), ("zeromq",)),
     "bus/zeromq": ((FLOOR,), ("server", "worker")),
     "algorithms": ((FLOOR,), ("aggregation", "directions"), ("scalar_only", "dense")),
-    "models": ((FLOOR,), ("data",), ("parameters", "partitions"), ("images", "text"), ("tables",), ("tasks",)),
+    "models": (
+        (FLOOR,),
+        ("data",),
+        ("parameters", "partitions"),
+        ("images", "text"),
+        ("tables", "custom", "hub"),
+        ("tasks",),
+    ),
 }
 """For each room with sub-rooms, the levels of its content (sub-rooms and single files), from the lowest up.
 

@@ -160,7 +160,7 @@ def ours(model: str, algorithm: str, rounds: int, forward: str) -> dict[str, flo
     from seedbus.agents.client.replicas import Replicas
     from seedbus.agents.observer import NullObserver
     from seedbus.algorithms.directions.numba_backend import NumbaDirections
-    from seedbus.models.images.problem import ImageObjective
+    from seedbus.models.images.sample_problem import SampleObjective
     from seedbus.scenarios.running.run import run
     from seedbus.scenarios.schema.loading import validate
 
@@ -171,7 +171,7 @@ def ours(model: str, algorithm: str, rounds: int, forward: str) -> dict[str, flo
             meter.end()
 
     for owner, name, what in (
-        (ImageObjective, "loss", "forward"),
+        (SampleObjective, "loss", "forward"),
         (NumbaDirections, "perturb", "perturb"),
         (Replicas, "advance", "replay"),
         (Evaluator, "on_commit", "replay"),

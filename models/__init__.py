@@ -1,6 +1,6 @@
 """What is trained: tasks (network, data, loss, metrics), and the division of their data among clients.
 
-Doors: `data`, `errors`, `partition`, `partitions`, `streams`, `task`, `text`.
+Doors: `data`, `device`, `errors`, `parameters`, `partition`, `partitions`, `streams`, `task`, `tasks`, `text`.
 """
 
 from seedbus.models.errors import DataError

@@ -60,6 +60,8 @@ class Partition(BaseModel, frozen=True, extra="forbid"):
 
     by: ClassVar[Literal["labels", "rows", "owners", "column"]] = "labels"
     """The attribute of `Divisible` that it divides by."""
+    by_class: ClassVar[bool] = True
+    """For those that divide by labels: whether it looks at the labels, and not only at their number."""
     is_proven: ClassVar[bool] = False
     """Whether processes prove their divisions to be the same, because more than samples and seed decides them."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field
@@ -105,6 +105,14 @@ class Task(BaseModel, frozen=True, extra="forbid"):
             """d, the number of coordinates, known without torch and without the data."""
             ...
 
+    @property
+    def declared_dimension(self) -> int | None:
+        """d, if the scenario alone decides it; None if it takes code or data of the user."""
+        return self.dimension
+
+    def check_elsewhere(self) -> None:
+        """Raise `DataError` if another process could not make this task from the scenario."""
+
     def memory_saving_settings(self) -> list[str]:
         """Return settings that would need less memory, in the spelling of a scenario."""
         size = getattr(self, "batch_size", 1)
@@ -139,6 +147,30 @@ class Task(BaseModel, frozen=True, extra="forbid"):
         Raises:
             DataError: data is missing or damaged, or cannot be divided so.
         """
+
+
+class NoTask(Task, frozen=True):
+    """Stands in a scenario that gets its task when it is run; everything that needs a task refuses it.
+
+    What does not fit a task is found when there is one.
+    """
+
+    has_outputs: ClassVar[bool] = True
+    has_owners: ClassVar[bool] = True
+
+    name: Literal["none"] = "none"
+
+    @property
+    def declared_dimension(self) -> None:
+        return None
+
+    @property
+    def dimension(self) -> int:
+        raise DataError("task", "none", "the model and its data, in the scenario or as `task`")
+
+    def bind(self, *, seed: int, clients: int, partition: Partition) -> Problem:
+        """Raise `DataError`."""
+        raise DataError("task", "none", "the model and its data, in the scenario or as `task`")
 
 
 TASKS = Variants("task", "name", "seedbus.models.tasks", Task)

@@ -22,6 +22,7 @@ class Exit(IntEnum):
     MISSED = 8
     LIMITS = 9
     INCOMPLETE = 10
+    BROKEN = 11
     INTERRUPTED = 130
 
 

@@ -16,6 +16,7 @@ from seedbus.agents.journal.head import HEAD
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.launcher import check_build
 from seedbus.bus.files import WrongFileType, descriptor
+from seedbus.models.device import HOST
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.schema.loading import validate
 from seedbus.scenarios.schema.scenario import Scenario
@@ -95,22 +96,34 @@ def lost_rounds(folder: Path, scenario: Scenario) -> dict[str, str]:
     return {"lost": f"{lost}; the run goes on after them, and makes the same ones again"}
 
 
-def journal_in(folder: Path, scenario: Scenario, files: dict[str, str], *, resume: bool) -> Journal:
+def journal_in(
+    folder: Path,
+    scenario: Scenario,
+    files: dict[str, str],
+    *,
+    resume: bool,
+    device: str = HOST,
+    other_device: bool = False,
+) -> Journal:
     """Create a journal in a folder, or open the existing one, and write the resolved scenario beside it.
 
     Args:
         files: digests of the files that the scenario names.
         resume: open the existing journal.
+        device: where clients compute.
+        other_device: whether a run that was begun on another device may go on.
 
     Raises:
         RunFolderError: the folder cannot be written, is in use, or its run was made with another build or other files.
         JournalDamaged: the journal cannot be read.
     """
     resolved = scenario.resolved()
-    facts = {"scenario": json.dumps(resolved)} | files
+    facts = {"scenario": json.dumps(resolved)} | files | ({"device": device} if device != HOST else {})
     journal = Journal.open(folder) if resume else Journal.create(folder, facts)
     try:
         check_build(folder, journal.facts(), files)
+        if not other_device:
+            _check_device(folder, journal.facts().get("device", HOST), device)
         with writable(folder):
             written = descriptor(folder / SCENARIO, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             with open(written, "w", encoding="utf-8") as file:
@@ -119,6 +132,12 @@ def journal_in(folder: Path, scenario: Scenario, files: dict[str, str], *, resum
         journal.close()
         raise
     return journal
+
+
+def _check_device(folder: Path, before: str, now: str) -> None:
+    if before != now:
+        what = f"it was begun on {before}, and this is {now}: clients would measure other bits"
+        raise RunFolderError(folder, f"{what}; --other-device goes on nevertheless")
 
 
 def refuse_another(scenario: Scenario, before: Scenario, folder: Path) -> None:
@@ -132,8 +151,9 @@ def refuse_another(scenario: Scenario, before: Scenario, folder: Path) -> None:
     """
     # transport and expectations do not change the bits of a run
     before = before.model_copy(update={"transport": scenario.transport, "expect": scenario.expect})
-    if before != scenario:
-        difference = _first_difference(before.resolved(), scenario.resolved())
+    was, now = before.resolved(), scenario.resolved()  # functions are compared by their names
+    if was != now:
+        difference = _first_difference(was, now)
         raise RunFolderError(folder, f"it holds another scenario's run: {difference}")
 
 

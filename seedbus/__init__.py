@@ -1,8 +1,9 @@
 """Seedbus: federated learning as messages, with every byte counted.
 
     import seedbus
-    scenario = seedbus.load("quickstart", ["stop.rounds=50"])
-    results = seedbus.run(scenario)
+    scenario = seedbus.load("quickstart", ["stop.rounds=50"])    # or from a dict of fields
+    task = seedbus.TorchTask(network=build, train=train_set, test=test_set)    # your own model and data
+    results = seedbus.run(scenario)             # or seedbus.run(scenario, task=task)
     results.metrics                             # a data frame with a row for every evaluation
     results.messages                            # a data frame with a row for every message
     results.clients                             # a data frame with a row for every client
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from seedbus.scenarios.running.replay import Replayed, replay
     from seedbus.scenarios.running.run import run
     from seedbus.scenarios.schema.loading import load
-    from seedbus.scenarios.schema.scenario import Scenario
+    from seedbus.scenarios.schema.scenario import Scenario, TorchTask
     from seedbus.scenarios.study.results import StudyResults
     from seedbus.scenarios.study.study import study
 
@@ -42,6 +43,7 @@ _HOMES = {
     "Results": "reporting.results",
     "Scenario": "schema.scenario",
     "StudyResults": "study.results",
+    "TorchTask": "schema.scenario",
     "compare": "reporting.compare",
     "load": "schema.loading",
     "replay": "running.replay",
@@ -55,6 +57,7 @@ __all__ = [
     "Results",
     "Scenario",
     "StudyResults",
+    "TorchTask",
     "compare",
     "load",
     "replay",

@@ -28,7 +28,7 @@ from seedbus.agents.availability import AvailabilityFault
 from seedbus.agents.policies.selection.known import Known
 from seedbus.agents.policies.selection.selection import Selection
 from seedbus.algorithms.aggregation.rules import Rule
-from seedbus.algorithms.contract import Algorithm, BadPayload, Replica, ReportRefused
+from seedbus.algorithms.contract import Algorithm, BadPayload, Declined, Packed, Replica, ReportRefused
 from seedbus.algorithms.dense.base import FedAvg
 from seedbus.algorithms.dense.channels.contract import Channel
 from seedbus.algorithms.dense.compression.contract import Compression
@@ -43,6 +43,7 @@ from seedbus.bus import PASS, KeyedRandom, Passage, Verdict
 from seedbus.models.errors import DataError
 from seedbus.models.partition import Divisible, Division, Partition, divide
 from seedbus.models.task import ClientLoss, Problem, Task
+from seedbus.scenarios.conformance.check import check
 from seedbus.scenarios.faults.base import ClientSelector, Fault, MessageSelector, RoundSelector, TrafficSelector
 from seedbus.scenarios.schema.plugins import load_module, load_plugin, register
 from seedbus.vector import Vector
@@ -62,6 +63,7 @@ __all__ = [
     "Compression",
     "DataError",
     "DeComFL",
+    "Declined",
     "Differentiable",
     "Divisible",
     "Division",
@@ -74,6 +76,7 @@ __all__ = [
     "MessageSelector",
     "Method",
     "Objective",
+    "Packed",
     "Partition",
     "Passage",
     "Problem",
@@ -89,6 +92,7 @@ __all__ = [
     "UpdateRule",
     "Vector",
     "Verdict",
+    "check",
     "descend",
     "divide",
     "load_module",

@@ -12,7 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 Vector = NDArray[np.floating[Any]]
-"""Coordinates, shape [d] unless said otherwise; float32 in every run, float64 only in the theory tests' reference."""
+"""Coordinates, shape [d] unless said otherwise; float32 in every run, float64 only in the theory tests' reference.
+
+On a device a `seedbus.tensors.TensorVector` stands in its place, on which NumPy's functions operate too.
+"""
+
+
+def is_on_host(vector: object) -> bool:
+    """Whether a vector is a NumPy array, and not on a device (`seedbus.tensors`)."""
+    return isinstance(vector, np.ndarray)
 
 
 def inner(first: Vector, second: Vector) -> float:

@@ -15,6 +15,7 @@ import numpy as np
 
 from seedbus.agents.messages import AnyAlgorithm
 from seedbus.algorithms.contract import CommitGap, Replica, Vector
+from seedbus.vector import is_on_host
 
 
 class Replicas:
@@ -26,6 +27,7 @@ class Replicas:
         x0: Callable[[], Replica],
         *,
         private: bool = False,
+        place: Callable[[Vector], Vector] = lambda vector: vector,
     ) -> None:
         """Begin with no replica in memory.
 
@@ -33,10 +35,12 @@ class Replicas:
             algorithm: the run's.
             x0: makes a replica at version 0.
             private: whether each client has a replica of its own.
+            place: moves a vector into the memory in which this process computes.
         """
         self._algorithm = algorithm
         self._x0 = x0
         self._private = private
+        self._place = place
         self._start: dict[int, int] = {}
         self._log: Sequence[Any] = ()
         self._by_client: dict[int, Replica] = {}
@@ -59,7 +63,7 @@ class Replicas:
 
     def first(self) -> Replica:
         """Return a new replica at version 0, which belongs to no client."""
-        replica = self._x0()
+        replica = self._placed(self._x0())
         if not self._algorithm.is_dense:
             return replica
         # Nothing is folded from an old version of a dense model, yet there may be one for each client: as a file's
@@ -90,7 +94,8 @@ class Replicas:
         """Give a client a whole replica in the place of its own."""
         if client in self._by_client:
             self._release(client)
-        self._hold(client, replica if self._private else self._by_version.get(replica.version, replica))
+        placed = self._placed(replica)
+        self._hold(client, placed if self._private else self._by_version.get(replica.version, placed))
 
     def advance(self, client: int, commits: Sequence[Any], version: int) -> Replica:
         """Fold the commits that the client missed, and return its replica, which is then at `version`.
@@ -153,6 +158,9 @@ class Replicas:
             raise CommitGap(replica.version, version)
         return replica
 
+    def _placed(self, replica: Replica) -> Replica:
+        return Replica(replica.version, {name: self._place(field) for name, field in replica.fields.items()})
+
     def _hold(self, client: int, replica: Replica) -> None:
         self._by_client[client] = replica
         if not self._private:
@@ -170,7 +178,9 @@ class Replicas:
 
 
 def _in_file(field: Vector) -> Vector:
-    """Return a copy whose memory is a file without a name."""
+    """Return a copy whose memory is a file without a name; a vector on a device as it is."""
+    if not is_on_host(field):
+        return field
     with TemporaryFile() as file:
         copy: Vector = np.memmap(file, field.dtype, "w+", shape=field.shape)
     copy[:] = field

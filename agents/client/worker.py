@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 
 from seedbus.agents import messages
@@ -17,7 +17,7 @@ from seedbus.agents.errors import JoinRefused
 from seedbus.agents.messages import AnyAlgorithm
 from seedbus.agents.observer import Observer
 from seedbus.agents.problem import ClientProblem, Identified, Probed
-from seedbus.algorithms.contract import BadPayload, Replica
+from seedbus.algorithms.contract import BadPayload, Replica, Vector
 from seedbus.algorithms.directions import selftest
 from seedbus.bus import EVALUATOR, Envelope, Kind, MalformedEnvelope, Offer, decode, encode
 from seedbus.bus.envelope import PLAN
@@ -27,7 +27,12 @@ MAX_TOGETHER = 64
 """How many clients work together at most: each has a batch in memory, and more of them would save little."""
 
 
-def prove(algorithm: AnyAlgorithm, problem: ClientProblem, plugins: bytes = b"") -> dict[str, bytes]:
+def prove(
+    algorithm: AnyAlgorithm,
+    problem: ClientProblem,
+    plugins: bytes = b"",
+    place: Callable[[Vector], Vector] = lambda vector: vector,
+) -> dict[str, bytes]:
     """Return what a process shows of itself: the self-test of its directions and arithmetic, and the digest of its x₀.
 
     If more than x₀ decides a problem, such as frozen weights or a partition's file, the digest "x0" covers both. If its
@@ -37,14 +42,15 @@ def prove(algorithm: AnyAlgorithm, problem: ClientProblem, plugins: bytes = b"")
         algorithm: the run's.
         problem: the task with its data.
         plugins: the digest of the plug-ins that the scenario needs; empty if it needs none.
+        place: moves a vector into the memory in which the problem computes.
     """
     digest = Replica(0, {"x": problem.x0()}).digests()["x"]
     identity = problem.identity() if isinstance(problem, Identified) else b""
     if identity:
         digest = hashlib.blake2b(digest + identity, digest_size=len(digest)).digest()
     losses = problem.probe() if isinstance(problem, Probed) else b""
-    optional = {"losses": losses, "plugins": plugins}
-    return {"selftest": selftest(), "x0": digest} | {name: proof for name, proof in optional.items() if proof}
+    always = {"selftest": selftest(place=place), "x0": digest}
+    return always | {name: proof for name, proof in (("losses", losses), ("plugins", plugins)) if proof}
 
 
 def build_facts(proofs: Mapping[str, bytes]) -> dict[str, str]:
@@ -73,6 +79,7 @@ class Followers:
         memories: ClientStateStore | None = None,
         gathers: bool = False,
         plugins: bytes = b"",
+        place: Callable[[Vector], Vector] = lambda vector: vector,
     ) -> None:
         """Create the followers that an offer names.
 
@@ -88,14 +95,16 @@ class Followers:
             gathers: whether clients with the same plan work together. They answer when the last of them is done, which
                 in simulated time delays nothing.
             plugins: the digest of the plug-ins that the scenario needs; empty if it needs none.
+            place: moves a vector into the memory in which the problem computes.
         """
         self._algorithm = algorithm
         self._observer = observer
         self._max_together = MAX_TOGETHER if gathers else 1
         self._addresses = addresses(offer.spans, offer.evaluates)
         clients = [address for address in self._addresses if address != EVALUATOR]
-        replicas = Replicas(algorithm, lambda: algorithm.replica(problem.x0()), private=verify_every > 0)
-        proof = prove(algorithm, problem, plugins)
+        private = verify_every > 0
+        replicas = Replicas(algorithm, lambda: algorithm.replica(problem.x0()), private=private, place=place)
+        proof = prove(algorithm, problem, plugins, place)
         self.host = Host(
             clients,
             algorithm,

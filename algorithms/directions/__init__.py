@@ -21,6 +21,7 @@ from seedbus.algorithms.directions.folding import STEP, Hessian, Momentum, Repla
 from seedbus.algorithms.directions.selection import (
     compiled,
     directions,
+    directions_for,
     exact_compiled,
     exact_directions,
     exact_reference,
@@ -47,6 +48,7 @@ __all__ = [
     "check_stream",
     "compiled",
     "directions",
+    "directions_for",
     "exact_compiled",
     "exact_directions",
     "exact_reference",

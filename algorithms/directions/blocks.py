@@ -14,9 +14,13 @@ from functools import lru_cache
 from typing import Final
 
 from seedbus.algorithms.directions.contract import ALIGNMENT
+from seedbus.vector import Vector, is_on_host
 
 BLOCK: Final = 16_384
 """Coordinates in a block: 64 KiB per vector, so that x, Δ, H, m and the table fit into the second-level cache."""
+
+DEVICE_BLOCK: Final = 1 << 22
+"""Coordinates in a block on a device: enough to use all of it, and 16 MiB for a temporary vector."""
 
 _threads = 1
 
@@ -30,7 +34,12 @@ def set_threads(threads: int) -> None:
 
 
 def for_blocks(
-    dimension: int, work: Callable[[slice], None], *, threads: int | None = None, block: int = BLOCK
+    dimension: int,
+    work: Callable[[slice], None],
+    *,
+    like: Vector | None = None,
+    threads: int | None = None,
+    block: int = BLOCK,
 ) -> None:
     """Call `work` once for each block of coordinates, and return when all calls have ended.
 
@@ -39,12 +48,15 @@ def for_blocks(
     Args:
         dimension: number of coordinates, d.
         work: called with the span of a block.
+        like: a vector of the kind that `work` works on; one on a device is processed in long blocks, on this thread.
         threads: the most threads to use, including this one; None for the number given to `set_threads`.
         block: coordinates per block; a multiple of `ALIGNMENT`.
 
     Raises:
         ValueError: the block is not a multiple of `ALIGNMENT`.
     """
+    if like is not None and not is_on_host(like):
+        threads, block = 1, DEVICE_BLOCK
     if block < ALIGNMENT or block % ALIGNMENT:
         raise ValueError(f"block = {block}: a block is a multiple of {ALIGNMENT} coordinates")
     pending = deque(slice(first, min(first + block, dimension)) for first in range(0, dimension, block))

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+import numpy as np
+
 from seedbus.algorithms.directions.contract import Directions, Folding, Kind
 from seedbus.algorithms.directions.exact import ExactDirections
 from seedbus.algorithms.directions.numpy_backend import NumpyDirections, NumpyExactDirections
+from seedbus.vector import Vector, is_on_host
 
 
 def reference(kind: Kind) -> Directions:
@@ -23,6 +26,15 @@ def compiled(kind: Kind) -> Folding:
     from seedbus.algorithms.directions.numba_backend import NumbaDirections
 
     return NumbaDirections(kind)
+
+
+def directions_for(kind: Kind, x: Vector) -> Directions:
+    """Return the fastest directions for vectors of a type, in a processor's memory or on a device."""
+    if not is_on_host(x):
+        from seedbus.algorithms.directions.tensor_directions import on_device_of
+
+        return on_device_of(kind, x)
+    return directions(kind) if x.dtype == np.float32 else reference(kind)
 
 
 @lru_cache(maxsize=2)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from seedbus.algorithms.directions.contract import Directions, Kind
-from seedbus.algorithms.directions.selection import directions
+from seedbus.algorithms.directions.selection import directions_for
 from seedbus.vector import Vector
 
 KINDS: tuple[Kind, ...] = ("gaussian", "rademacher")
@@ -17,21 +17,29 @@ SEED = 0x0123_4567_89AB_CDEF
 FAR_START = 7 << 32  # its block number needs all 32 bits
 
 
-def selftest(backend: Callable[[Kind], Directions] = directions) -> bytes:
+def selftest(
+    backend: Callable[[Kind], Directions] | None = None, place: Callable[[Vector], Vector] = lambda vector: vector
+) -> bytes:
     """Return a digest, 16 bytes, that is equal if directions, rounding, order of operations and subnormals are equal.
 
     Clients send it when they join. So a machine whose replicas would diverge is refused at once and not noticed later.
+
+    Args:
+        backend: returns the directions of a kind; None: the fastest for vectors where they are placed.
+        place: moves a vector into the memory in which the process computes.
     """
     digest = hashlib.blake2b(digest_size=16)
+    x = place(np.zeros(DIMENSION, np.float32))
     for kind in KINDS:
-        for vector in _replay(backend(kind)):
-            digest.update(vector.astype("<f4").tobytes())
+        source = directions_for(kind, x) if backend is None else backend(kind)
+        for vector in _replay(source, np.zeros_like(x)):
+            digest.update(np.asarray(vector).astype("<f4").tobytes())
     return digest.digest()
 
 
-def _replay(source: Directions) -> tuple[Vector, ...]:
+def _replay(source: Directions, x: Vector) -> tuple[Vector, ...]:
     """Return x, H and a subnormal perturbation after three steps of a HiSo round, in the order of every backend."""
-    x, tiny, delta = (np.empty(DIMENSION, np.float32) for _ in range(3))
+    tiny, delta = np.empty_like(x), np.empty_like(x)
     source.fill(x, seed=SEED, step=0, perturbation=2**32 - 1, start=FAR_START)
     hessian = np.float32(1) + x * x
     rate, keep, mix = np.float32(0.01), np.float32(0.95), np.float32(0.05)

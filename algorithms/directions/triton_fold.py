@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -23,7 +24,14 @@ from torch import Tensor
 
 from seedbus.algorithms.directions.contract import Kind
 from seedbus.algorithms.directions.folding import ReplaySteps, UpdateRule
-from seedbus.algorithms.directions.triton_backend import as_stored, check_tensors, float32, launch, table
+from seedbus.algorithms.directions.triton_backend import (
+    TritonDirections,
+    as_stored,
+    check_tensors,
+    float32,
+    launch,
+    table,
+)
 from seedbus.algorithms.directions.triton_kernels import direction, read, stored, unsigned, write
 
 IS_FIRST: Final = tl.constexpr(1)  # of its term; the directions of a term have one divisor
@@ -32,8 +40,17 @@ LEARNS: Final = tl.constexpr(4)  # updates H, if the replica has it
 COLUMNS: Final = tl.constexpr(6)  # words of a step
 
 
-def fold(kind: Kind, rule: UpdateRule, fields: Mapping[str, Tensor], steps: ReplaySteps) -> None:
-    """Fold steps into the fields of a whole replica.
+@dataclass(frozen=True)
+class TritonReplay(TritonDirections):
+    """Directions that also fold many commits in one call."""
+
+    def fold(self, rule: UpdateRule, fields: Mapping[str, Tensor], steps: ReplaySteps, *, start: int = 0) -> None:
+        """Fold steps into a span of a replica's fields; see `fold`."""
+        fold(self.kind, rule, fields, steps, start=start)
+
+
+def fold(kind: Kind, rule: UpdateRule, fields: Mapping[str, Tensor], steps: ReplaySteps, *, start: int = 0) -> None:
+    """Fold steps into a span of a replica's fields.
 
     Args:
         kind: the distribution of the directions' coordinates.
@@ -41,6 +58,7 @@ def fold(kind: Kind, rule: UpdateRule, fields: Mapping[str, Tensor], steps: Repl
         fields: name → tensor [d], float32 or bfloat16 each, all on one device: x, and `momentum` and `hessian` if the
             rule has them.
         steps: the steps of the commits, oldest first.
+        start: the first coordinate of the span, a multiple of `ALIGNMENT`.
     """
     x = fields["x"]
     check_tensors(x, *fields.values())
@@ -48,7 +66,9 @@ def fold(kind: Kind, rule: UpdateRule, fields: Mapping[str, Tensor], steps: Repl
         return
     vectors = (as_stored(x), as_stored(fields.get("momentum")), as_stored(fields.get("hessian")))
     inputs = (part.to(x.device) for part in _kernel_steps(steps, rule))
-    launch(_replay, kind, x, *vectors, table(x.device), *inputs, len(steps.steps), len(x), **_hyperparameters(rule))
+    launch(
+        _replay, kind, x, *vectors, table(x.device), *inputs, len(steps.steps), len(x), start, **_hyperparameters(rule)
+    )
 
 
 def _hyperparameters(rule: UpdateRule) -> dict[str, Any]:
@@ -84,7 +104,7 @@ def _kernel_steps(replay: ReplaySteps, rule: UpdateRule) -> tuple[Tensor, Tensor
     )
 
 
-@triton.jit(do_not_specialize=["count"])
+@triton.jit(do_not_specialize=["count", "first"])
 def _replay(  # type: ignore[no-untyped-def]
     x_field,
     m_field,
@@ -95,6 +115,7 @@ def _replay(  # type: ignore[no-untyped-def]
     scalars,
     count,
     size,
+    first,
     beta,
     share,
     nu,
@@ -107,8 +128,8 @@ def _replay(  # type: ignore[no-untyped-def]
     IS_CLIPPED: tl.constexpr,
 ):
     """Fold `count` steps into one block of x, and of m and H unless they are None."""
-    start = tl.program_id(0).to(tl.int64) * COUNT
-    at = start + tl.arange(0, COUNT)
+    at = tl.program_id(0).to(tl.int64) * COUNT + tl.arange(0, COUNT)
+    start = first + tl.program_id(0).to(tl.int64) * COUNT
     x = read(x_field, at, size)
     if m_field is not None:
         m = read(m_field, at, size)

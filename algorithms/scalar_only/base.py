@@ -36,7 +36,7 @@ from seedbus.algorithms.contract import (
     ReportRefused,
     commits_after,
 )
-from seedbus.algorithms.directions import Directions, UpdateRule, directions, exact_directions, for_blocks, reference
+from seedbus.algorithms.directions import Directions, UpdateRule, directions_for, exact_directions, for_blocks
 from seedbus.algorithms.numbers import ABSURD, Positive
 from seedbus.algorithms.objective import PASSES, Objective
 from seedbus.algorithms.scalar_only import exact
@@ -298,7 +298,7 @@ class ScalarOnly(BaseModel):
                     for term in commit.terms:
                         self._fold(block, backend, commit, term)
 
-        for_blocks(replica.dimension, fused(self, backend, replica, pending) or fold)
+        for_blocks(replica.dimension, fused(self, backend, replica, pending) or fold, like=replica.x)
         replica.version = pending[-1].version
 
     @property
@@ -399,7 +399,7 @@ class ScalarOnly(BaseModel):
         """Return the directions for a replica's x: `Directions`, or `ExactDirections` if it holds sums."""
         if self.grid is not None:
             return exact_directions(self.directions)
-        return directions(self.directions) if x.dtype == np.float32 else reference(self.directions)
+        return directions_for(self.directions, x)
 
     def _fold(self, block: Block, backend: Directions, commit: ScalarCommit, term: Term) -> None:
         if not term.weight:

@@ -54,7 +54,7 @@ def projections(gradient: Vector, write: Callable[[Vector, int, slice], None], p
             write(z, perturbation, span)
             parts[span.start] = inner(gradient[span], z)
 
-        for_blocks(gradient.size, part)
+        for_blocks(gradient.size, part, like=gradient)
         return float(sum(parts[start] for start in sorted(parts)))
 
     return tuple(map(along, range(perturbations)))

@@ -90,7 +90,7 @@ class Copying(PerturbedModel):
                 )
 
             if scale:
-                for_blocks(point.size, shift)
+                for_blocks(point.size, shift, like=point)
             else:
                 self._copy_to(point)
             return [objective.loss(self._k) for objective in objectives]
@@ -121,7 +121,7 @@ class Copying(PerturbedModel):
             self._steps.move(block, self._directions, divisor, self._plan, self._k, scalars)
 
         with np.errstate(over="ignore", invalid="ignore"):
-            for_blocks(fields["x"].size, move)
+            for_blocks(fields["x"].size, move, like=fields["x"])
         self._fields = fields
         self._k += 1
 
@@ -130,9 +130,9 @@ class Copying(PerturbedModel):
 
     def _copy_to(self, point: Vector) -> None:
         def copy_span(span: slice) -> None:
-            point[span] = self._coordinates(span)
+            np.copyto(point[span], self._coordinates(span))
 
-        for_blocks(point.size, copy_span)
+        for_blocks(point.size, copy_span, like=point)
 
 
 class Layerwise(PerturbedModel):
@@ -168,7 +168,7 @@ class Layerwise(PerturbedModel):
                 values = self._perturbed(block, p, scale)
                 out[begin - span.start : block.stop - span.start] = values[begin - block.start :]
 
-            for_blocks(span.stop - first, write)
+            for_blocks(span.stop - first, write, like=out)
 
         return fill
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-class ClassifierSettings(Task, frozen=True):
-    """The fields of a task that classifies samples, and what its problem needs."""
+class BatchSettings(Task, frozen=True):
+    """The fields of a task with mini-batches of samples."""
 
     batch_size: int = Field(
         32, ge=1, description="samples of a local step; a client with fewer samples uses all of them"
@@ -32,6 +32,16 @@ class ClassifierSettings(Task, frozen=True):
         "eager", description="compiled: needs a C++ compiler, starts later, and differs from eager in the last bits"
     )
     validation: float = Field(0.1, ge=0, le=0.5, description="fraction of the training samples held out for tuning")
+
+    def held_out(self, count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return which of `count` samples are for training and which for validation, sorted, whatever the seed."""
+        order = stream("validation", self.name).permutation(count)
+        held = round(self.validation * count)
+        return np.sort(order[held:]), np.sort(order[:held])
+
+
+class ClassifierSettings(BatchSettings, frozen=True):
+    """A task that classifies samples, and what its problem needs."""
 
     metrics: ClassVar[tuple[str, ...]] = ("loss", "accuracy")
     has_outputs: ClassVar[bool] = True
@@ -73,6 +83,5 @@ class ClassifierSettings(Task, frozen=True):
 
     def hold_out(self, samples: Images) -> tuple[Images, Images]:
         """Split samples into training and validation, independently of the scenario's seed."""
-        count = round(self.validation * samples.labels.size)
-        order = stream("validation", self.name).permutation(samples.labels.size)
-        return samples.take(np.sort(order[count:])), samples.take(np.sort(order[:count]))
+        train, validation = self.held_out(samples.labels.size)
+        return samples.take(train), samples.take(validation)

@@ -45,7 +45,8 @@ def compiled(loss: Loss, inputs: Tensor, labels: Tensor) -> Loss:
         try:
             compiled_loss(inputs, labels)
         except Exception as error:  # a compiler, a full disk and torch raise unrelated types
-            reason = str(error).strip().partition("\n")[0]
+            lines = [line for line in str(error).strip().splitlines() if not line.endswith("raised:")]
+            reason = lines[0] if lines else type(error).__name__
             raise DataError(
                 "task.forward: compiled", f"a loss that cannot be compiled here ({reason})", expected
             ) from None

@@ -10,6 +10,7 @@ once. The point is allocated on first use. Without it, no parameter uses memory 
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,7 +21,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from seedbus.models.device import torch_device, vector_on
 from seedbus.models.task import Fill, Vector
+from seedbus.tensors import tensor_of
 
 LINE = 16  # floats of a cache line of 64 bytes
 
@@ -32,17 +35,25 @@ def aligned_zeros(count: int) -> NDArray[np.float32]:
     return padded[first : first + count]
 
 
+def add_tensor(state: hashlib.blake2b, name: str, tensor: Tensor) -> None:
+    """Add a tensor's name, shape, type and values to a digest."""
+    state.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
+    state.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+
+
 class Coordinates:
     """A module in evaluation mode, with those of its parameters that are coordinates, all float32.
 
     Attributes:
         module: the module.
         dimension: number of coordinates, d.
+        device: the torch device of the module and its point; None: the point is a NumPy array.
         has_initial_values: whether the parameters certainly hold the values that the module was created with.
     """
 
     def __init__(self, module: nn.Module, parameters: Sequence[nn.Parameter]) -> None:
-        self.module = module.eval()
+        self.device = torch_device()
+        self.module = module.eval() if self.device is None else module.eval().to(self.device)
         self._parameters = list(parameters)
         self._spans: dict[nn.Parameter, slice] = {}
         start = 0
@@ -51,15 +62,15 @@ class Coordinates:
             start += parameter.numel()
         self.dimension = start
         self.has_initial_values = True
-        self._point: NDArray[np.float32] | None = None
+        self._point: Vector | None = None
         self._layers: _Layers | None = None
 
     @property
-    def point(self) -> NDArray[np.float32]:
+    def point(self) -> Vector:
         """The parameters' storage, float32 [d]; it begins with their values."""
         if self._point is None:
-            self._point = self.values()
-            self._bind(self.views(torch.from_numpy(self._point)))
+            self._point = vector_on(self.values(), self.device)
+            self._bind(self.views(self.tensor(self._point)))
             self.has_initial_values = False
         return self._point
 
@@ -70,20 +81,23 @@ class Coordinates:
             view.copy_(parameter.data)
         return copied
 
+    def tensor(self, vector: Vector) -> Tensor:
+        """Return a vector, float32 [d], as a tensor beside the module: its own memory if it lies there."""
+        return tensor_of(vector, self.device or "cpu").to(torch.float32)
+
     def views(self, vector: Tensor) -> list[Tensor]:
         """Return views of a vector, float32 [d], in the shapes and layout of the parameters, in their order."""
-        return [self.shaped(vector[span], parameter.shape) for parameter, span in self._spans.items()]
+        return [self.shaped(vector[span], parameter) for parameter, span in self._spans.items()]
 
-    @staticmethod
-    def shaped(span: Tensor, shape: Any) -> Tensor:
+    def shaped(self, span: Tensor, parameter: nn.Parameter) -> Tensor:
         """Return a view of a parameter's coordinates in its shape."""
-        return span.view(shape)
+        return span.view(parameter.shape)
 
     @contextmanager
     def at(self, x: Vector) -> Iterator[None]:
         """Within this context the parameters are views of x, [d], which must not be changed."""
         before = [parameter.data for parameter in self._parameters]
-        self._bind(self.views(torch.from_numpy(np.require(x, np.float32, ["C", "W"]))))
+        self._bind(self.views(self.tensor(x)))
         try:
             yield
         finally:
@@ -95,23 +109,24 @@ class Coordinates:
         Args:
             fill: writes the coordinates of a span into an array.
             loss: runs the module and returns the loss.
-
-        Raises:
-            TypeError: the loss is NaN and a layer was not called, so its parameters may have been used unfilled.
         """
         if self._layers is None:
-            self._layers = _Layers(self.module, self._spans, self.shaped)
+            self._layers = _Layers(self.module, self._spans, self.shaped, self.device)
         if self._point is None:
             self._free_storage()
         before = [parameter.data for parameter in self._parameters]
         try:
-            with torch.inference_mode(), self._layers.filled_by(fill):
-                value = float(loss())
+            value = self._filled_loss(self._layers, fill, loss)
+            if math.isnan(value) and self._layers.move_uncalled():
+                value = self._filled_loss(self._layers, fill, loss)
         finally:
             self._bind(before)
-        if math.isnan(value):
-            self._layers.check_all_called()
         return value
+
+    @staticmethod
+    def _filled_loss(layers: _Layers, fill: Fill, loss: Callable[[], Tensor]) -> float:
+        with torch.inference_mode(), layers.filled_by(fill):
+            return float(loss())
 
     def _bind(self, tensors: Sequence[Tensor]) -> None:
         for parameter, tensor in zip(self._parameters, tensors, strict=True):
@@ -119,26 +134,35 @@ class Coordinates:
 
     def _free_storage(self) -> None:
         """Free the parameters' storage; a parameter that is used unfilled has its shape, and is NaN."""
-        self._bind([torch.full((1,), math.nan).expand(parameter.shape) for parameter in self._parameters])
+        nothing = torch.full((1,), math.nan, device=self.device or "cpu")
+        self._bind([nothing.expand(parameter.shape) for parameter in self._parameters])
         self.has_initial_values = False
 
 
 class _Layers:
-    """The layers that own parameters, and one scratch array for the parameters of the layers that are running."""
+    """The layers that own parameters, and one scratch array for the parameters of the layers that are running.
+
+    A module may use a layer's parameters without calling the layer, as `nn.MultiheadAttention` does with its output
+    projection. Such parameters are filled with those of the innermost module around the layer that was called.
+    """
 
     def __init__(
-        self, module: nn.Module, spans: dict[nn.Parameter, slice], shaped: Callable[[Tensor, Any], Tensor]
+        self,
+        module: nn.Module,
+        spans: dict[nn.Parameter, slice],
+        shaped: Callable[[Tensor, nn.Parameter], Tensor],
+        device: torch.device | None,
     ) -> None:
+        self._module = module
         self._spans = spans
         self._shaped = shaped
+        self._device = device
         self._owned: dict[nn.Module, list[nn.Parameter]] = {}
-        self._names: dict[nn.Module, str] = {}
-        for name, layer in module.named_modules():
+        for layer in module.modules():
             own = [p for p in layer.parameters(recurse=False) if p in spans]
             if own:
                 self._owned[layer] = own
-                self._names[layer] = name
-        self._scratch = aligned_zeros(self._scratch_size(module))
+        self._scratch = vector_on(aligned_zeros(self._scratch_size(module)), device)
         self._top = 0
         self._called: set[nn.Module] = set()
 
@@ -159,7 +183,7 @@ class _Layers:
                 span = self._spans[parameter]
                 out = self._take(span)
                 fill(span, out)
-                parameter.data = self._shaped(torch.from_numpy(out), parameter.shape)
+                parameter.data = self._shaped(tensor_of(out, self._device or "cpu"), parameter)
 
         def after(layer: nn.Module, _: Any, __: Any) -> None:
             self._top, previous = running.pop()
@@ -176,7 +200,7 @@ class _Layers:
             for hook in hooks:
                 hook.remove()
 
-    def _take(self, span: slice) -> NDArray[np.float32]:
+    def _take(self, span: slice) -> Vector:
         """Return scratch for a span, at its own offset from a cache line: torch then computes the same bits."""
         first = self._top + (span.start - self._top) % LINE
         self._top = first + span.stop - span.start
@@ -186,10 +210,19 @@ class _Layers:
             )
         return self._scratch[first : self._top]
 
-    def check_all_called(self) -> None:
-        """Raise `TypeError` if a layer was not called: its parameters may have been used without being filled."""
-        missed = [name for layer, name in self._names.items() if layer not in self._called]
-        if missed:
-            raise TypeError(
-                f"the loss is NaN, and layer {missed[0]} was not called: its weights may have been used unfilled"
-            )
+    def move_uncalled(self) -> bool:
+        """Give the parameters of layers that were not called to called ones around them; whether there were any."""
+        uncalled = {layer for layer in self._owned if layer not in self._called}
+        for layer, around in list(_inside_out(self._module, ())):
+            if layer in uncalled and around:
+                owner = next((module for module in around if module in self._called), self._module)
+                self._owned[owner] = list(dict.fromkeys([*self._owned.get(owner, ()), *self._owned.pop(layer, ())]))
+        self._scratch = vector_on(aligned_zeros(self._scratch_size(self._module)), self._device)
+        return bool(uncalled)
+
+
+def _inside_out(module: nn.Module, around: tuple[nn.Module, ...]) -> Iterator[tuple[nn.Module, tuple[nn.Module, ...]]]:
+    """Yield a module and all modules inside it, each with the modules around it, from the innermost."""
+    yield module, around
+    for child in module.children():
+        yield from _inside_out(child, (module, *around))

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from seedbus.models.errors import DataError
 from seedbus.models.parameters.flat import FlatModule
 from seedbus.models.task import Vector
 
@@ -42,7 +42,7 @@ Criterion = Callable[[Outputs], Tensor]
 
 
 def outputs(flat: FlatModule, inputs: Tensor, labels: Tensor) -> Outputs:
-    """Return the outputs at the module's point. Raises `TypeError` for a network that is not a sequence of layers."""
+    """Return the outputs at the module's point. Raises `DataError` for a network that is not a sequence of layers."""
     hidden = [inputs]
     for block in blocks(flat.module):
         hidden.append(block(hidden[-1]))
@@ -58,50 +58,37 @@ def through(flat: FlatModule, hidden: Tensor, number: int, at: Vector) -> list[T
         number: index of that block, from 0.
         at: the vector of parameters, float32 [d].
     """
-    views = iter(flat.views(torch.from_numpy(at)))
+    views = flat.by_parameter(flat.tensor(at))
     results = [hidden]
     for index, block in enumerate(blocks(flat.module)):
-        names = [name for name, _ in block.named_parameters()]
-        parameters = {name: next(views) for name in names}
+        parameters = {name: views[p] for name, p in block.named_parameters() if p in views}
         if index > number:
             results.append(functional_call(block, parameters, (results[-1],)))
     return results[1:]
 
 
-def backward(
-    flat: FlatModule,
-    inputs: Tensor,
-    labels: Tensor,
-    loss_of: Callable[[Tensor, Tensor], Tensor],
-    criterion: Criterion | None,
-) -> Vector:
+def backward(flat: FlatModule, loss: Callable[[], Tensor]) -> Vector:
     """Return the gradient of a loss at the module's point, float32 [d]; the next call overwrites it.
 
     Args:
         flat: the module.
-        inputs: the mini-batch, [b, …].
-        labels: its labels, int64 [b].
-        loss_of: the task's loss, from logits and labels.
-        criterion: another loss, from the network's outputs; None: the task's.
+        loss: computes the loss.
     """
     with flat.differentiated() as gradient:
-        if criterion is None:
-            loss = loss_of(flat.module(inputs), labels)
-        else:
-            loss = criterion(outputs(flat, inputs, labels))
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss().backward()  # type: ignore[no-untyped-call]
     return gradient
 
 
 def blocks(module: nn.Module) -> list[nn.Sequential]:
-    """Return the blocks of a network. Raises `TypeError` if it is not a sequence of layers."""
+    """Return the blocks of a network. Raises `DataError` if it is not a sequence of layers."""
     parts: list[list[nn.Module]] = []
     for layer in module if isinstance(module, nn.Sequential) else ():
         if not parts or (any(True for _ in layer.parameters()) and _has_parameters(parts[-1])):
             parts.append([])
         parts[-1].append(layer)
     if not parts:
-        raise TypeError(f"{type(module).__name__} is not a sequence of layers (nn.Sequential), so it has no blocks")
+        found = f"{type(module).__name__}, which is not a sequence of layers"
+        raise DataError("task.network", found, "nn.Sequential, or a method that needs no blocks of layers")
     return [nn.Sequential(*part) for part in parts]
 
 

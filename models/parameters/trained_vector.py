@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from seedbus.models.parameters.coordinates import Coordinates
+from seedbus.models.parameters.coordinates import Coordinates, add_tensor
+from seedbus.models.task import Vector
 
 
 class TrainedVector(Coordinates):
@@ -26,18 +27,18 @@ class TrainedVector(Coordinates):
         if others:
             raise TypeError(f"trained parameters must be float32, and {others[0]} is not")
         super().__init__(module, [p for _, p in self._named])
-        self._gradient: NDArray[np.float32] | None = None
+        self._gradient: Vector | None = None
 
     @property
     def is_whole(self) -> bool:
         """Whether no parameter is frozen."""
         return self.dimension == sum(p.numel() for p in self.module.parameters())
 
-    def gradient(self, loss: Tensor) -> NDArray[np.float32]:
+    def gradient(self, loss: Tensor) -> Vector:
         """Return the gradient of a loss, float32 [d]; the next call overwrites it."""
         if self._gradient is None:
             self._gradient = np.zeros_like(self.point)
-            for (_, parameter), span in zip(self._named, self.views(torch.from_numpy(self._gradient)), strict=True):
+            for (_, parameter), span in zip(self._named, self.views(self.tensor(self._gradient)), strict=True):
                 parameter.grad = span  # backward adds to it in place
         self._gradient[:] = 0
         loss.backward()  # type: ignore[no-untyped-call]
@@ -45,7 +46,7 @@ class TrainedVector(Coordinates):
 
     def tensors(self) -> dict[str, NDArray[np.float32]]:
         """Return copies of the trained parameters by name, in their own shapes."""
-        return {name: p.detach().numpy().copy() for name, p in self._named}
+        return {name: p.detach().cpu().numpy().copy() for name, p in self._named}
 
     def frozen_digest(self, *facts: bytes) -> bytes:
         """Return a digest of what a loss depends on beside x: frozen parameters, persistent buffers and given facts."""
@@ -56,10 +57,10 @@ class TrainedVector(Coordinates):
         persistent = self.module.state_dict()
         for name, parameter in self.module.named_parameters():
             if name not in trained:
-                _add(state, name, parameter)
+                add_tensor(state, name, parameter)
         for name, buffer in self.module.named_buffers():
             if name in persistent:
-                _add(state, name, buffer)
+                add_tensor(state, name, buffer)
         return state.digest()
 
 
@@ -79,8 +80,3 @@ def widen_frozen(module: nn.Module) -> None:
         for name, parameter in list(layer.named_parameters(recurse=False)):
             if parameter.dtype in (torch.bfloat16, torch.float16) and not parameter.requires_grad:
                 parametrize.register_parametrization(layer, name, _Widened(), unsafe=True)
-
-
-def _add(state: hashlib.blake2b, name: str, tensor: Tensor) -> None:
-    state.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
-    state.update(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().data)

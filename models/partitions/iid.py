@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,8 @@ from seedbus.models.streams import stream
 
 class Iid(Partition, frozen=True):
     """A random division into equal parts; sizes differ by at most one."""
+
+    by_class: ClassVar[bool] = False
 
     kind: Literal["iid"] = "iid"
 

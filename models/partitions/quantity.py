@@ -6,7 +6,7 @@ every client has enough. **Ours**: every client first gets `minimum` samples, an
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,8 @@ from seedbus.models.streams import stream
 
 class Quantity(Partition, frozen=True):
     """Sizes drawn from a Dirichlet distribution; which samples a client holds is independent of their labels."""
+
+    by_class: ClassVar[bool] = False
 
     kind: Literal["quantity"] = "quantity"
     beta: float = Field(gt=0, le=1e9, description="concentration: small is a few large clients, large is equal sizes")

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn.functional import mse_loss
 
 from seedbus.models.data.samples import Images
+from seedbus.models.device import moved
 from seedbus.models.images.problem import ImageProblem
 from seedbus.models.partition import Partition
 
@@ -42,7 +43,7 @@ class RegressionProblem(ImageProblem):
         errors = outputs[:, 0] - labels
         return {"loss": errors.square(), "mae": errors.abs() * self._deviation}
 
-    def tensors(self, images: Images, indices: NDArray[np.int64], **key: int) -> tuple[Tensor, Tensor]:
+    def tensors(self, samples: Images, indices: NDArray[np.int64], **key: int) -> tuple[Tensor, Tensor]:
         """Return inputs [b, f], and as labels the standardised targets [b], which are the last number of a row."""
-        rows = torch.from_numpy(images.pick(indices))
-        return rows[:, :-1].contiguous(), rows[:, -1].contiguous()
+        rows = torch.from_numpy(samples.pick(indices))
+        return moved((rows[:, :-1].contiguous(), rows[:, -1].contiguous()), self.flat.device)

@@ -2,5 +2,5 @@
 
 Importing a task needs neither torch nor data; `bind` loads both.
 
-Doors: .
+Doors: `torch_task`.
 """

@@ -13,49 +13,72 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
+from seedbus.models.device import moved
 from seedbus.models.errors import DataError, is_out_of_memory
 from seedbus.models.parameters.flat import initial_values
 from seedbus.models.parameters.trained_vector import TrainedVector, widen_frozen
 from seedbus.models.streams import stream
+from seedbus.models.text.tokens import Batch
 from seedbus.models.text.training import LayerNorm, Lora, Prefix
 from seedbus.models.text.weights import (
     WHAT_A_FOLDER_HOLDS,
     download_command,
     is_norm,
+    missing_processor,
     reason_not_loadable,
     resolve,
     source_options,
     weights_format,
+    written_by,
 )
 
-if TYPE_CHECKING:
-    from seedbus.models.text.language_settings import LanguageModelSettings
 
+class NetworkSettings(Protocol):
+    """What a causal model needs of a task."""
 
-_EXPECTED = (
-    "a model that transformers knows by itself, in model.safetensors: "
-    "`AutoModelForCausalLM.from_pretrained(…).save_pretrained(FOLDER)` writes it"
-)
+    @property
+    def name(self) -> str: ...
+    @property
+    def model(self) -> str: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def max_length(self) -> int | None: ...
+    @property
+    def train(self) -> Any: ...
 
 
 class Network:
     """A causal language model that computes logits at given positions only. Not thread-safe."""
 
-    def __init__(self, task: LanguageModelSettings, seed: int) -> None:
+    def __init__(self, task: NetworkSettings, seed: int) -> None:
         model, self.tokenizer = load(task.model, task.dtype, "AutoModelForCausalLM")
         self._model = model.eval().requires_grad_(False)
         self._check_tokenizer(task.model)
         self.context = self._context(task)
-        self._outer = _with_training(self._model, task, seed)
+        self._outer = self.with_training(task, seed)
         widen_frozen(self._outer)
         self.trained = TrainedVector(self._outer)
+
+    def with_training(self, task: NetworkSettings, seed: int) -> Any:
+        """Return the model to call, with `requires_grad` set on the trained parameters."""
+        return _with_training(self._model, task, seed)
+
+    def scores(self, batch: Batch) -> Tensor:
+        """Return the mean log-likelihood of each pair's answer, float32 [pairs]."""
+        batch = moved(batch, self.trained.device)
+        logits = self.logits(batch.ids, batch.rows, batch.columns)
+        by_token = -cross_entropy(logits, batch.targets, reduction="none")
+        sums = by_token.new_zeros(len(batch.lengths)).index_add(0, batch.owners, by_token)
+        return sums / batch.lengths
 
     def logits(self, ids: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
         """Return the logits after the tokens at given positions.
@@ -86,7 +109,7 @@ class Network:
             length: largest number of tokens to generate.
             ends: tokens that end an answer; the first one generated is included.
         """
-        prompt = torch.tensor([ids])
+        prompt = torch.tensor([ids], device=self._outer.device)
         settings = {"max_new_tokens": length, "do_sample": False, "num_beams": 1, "eos_token_id": ends}
         with torch.inference_mode():
             tokens = self._outer.generate(
@@ -102,7 +125,7 @@ class Network:
     def _head_is_a_product(self) -> bool:
         """True if the logits are the head applied to the hidden states; some models also scale or cap them."""
         with torch.inference_mode():
-            ids = torch.zeros((1, 2), dtype=torch.int64)
+            ids = torch.zeros((1, 2), dtype=torch.int64, device=self._model.device)
             logits = self._model(input_ids=ids, use_cache=False).logits
             hidden = self._model.get_decoder()(input_ids=ids, use_cache=False).last_hidden_state
             head = self._model.get_output_embeddings()
@@ -114,7 +137,7 @@ class Network:
         if tokens > rows:
             raise DataError(model, f"a tokenizer of {tokens} tokens and embeddings for {rows}", "a tokenizer that fits")
 
-    def _context(self, task: LanguageModelSettings) -> int | None:
+    def _context(self, task: NetworkSettings) -> int | None:
         """The largest number of tokens of prompt and answer together; None: unlimited."""
         most = getattr(self._model.config, "max_position_embeddings", None)
         if most is not None and isinstance(task.train, Prefix):
@@ -124,27 +147,35 @@ class Network:
         return most if task.max_length is None else task.max_length
 
 
-def load(model: str, dtype: str, head: str, **settings: Any) -> tuple[Any, Any]:
-    """Load a model and its tokenizer.
+def load(
+    model: str, dtype: str, head: str, processor: tuple[str, dict[str, Any]] = ("AutoTokenizer", {}), **settings: Any
+) -> tuple[Any, Any]:
+    """Load a model and its tokenizer, or another processor of its inputs.
 
     Args:
         model: a folder, or a name on the hub.
         dtype: type of the weights, such as "float32".
         head: the class of transformers that loads the model, such as "AutoModelForCausalLM".
-        settings: further arguments of its `from_pretrained`.
+        processor: the class of transformers that loads the processor, and further arguments of its `from_pretrained`.
+        settings: further arguments of the model's `from_pretrained`.
 
     Returns:
-        The model and the tokenizer.
+        The model and the processor.
 
     Raises:
         DataError: the model cannot be loaded, or its files lack weights.
     """
     model = resolve(model)
-    with _as_data_error(model):
+    missing = missing_processor(model, processor[0]) if os.path.isfile(os.path.join(model, "config.json")) else None
+    if missing is not None:
+        found = f"no {missing} beside config.json"
+        raise DataError(f"task.model {model}", found, f"the model's own: {written_by(processor[0])}")
+    with _as_data_error(model, head):
         import transformers
 
+        kind, options = processor
         with _quiet(transformers):
-            tokenizer = transformers.AutoTokenizer.from_pretrained(model, **source_options(model))
+            inputs = getattr(transformers, kind).from_pretrained(model, **source_options(model), **options)
             network, report = getattr(transformers, head).from_pretrained(
                 model,
                 dtype=getattr(torch, dtype),
@@ -154,18 +185,18 @@ def load(model: str, dtype: str, head: str, **settings: Any) -> tuple[Any, Any]:
                 **weights_format(model),
                 **settings,
             )
-    _refuse_incomplete(model, report)
-    return network, tokenizer
+    _refuse_incomplete(model, head, report)
+    return network, inputs
 
 
-def _refuse_incomplete(model: str, report: dict[str, Any]) -> None:
+def _refuse_incomplete(model: str, head: str, report: dict[str, Any]) -> None:
     """Raise `DataError` for missing weights, which transformers would draw at random."""
     missing = sorted({*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])})
     if missing:
         raise DataError(
             f"task.model {model}",
             f"no weights for {len(missing)} of its parts ({missing[0]}{', …' if len(missing) > 1 else ''})",
-            "a complete file of the model that config.json describes",
+            f"a complete file of the model that config.json describes{_with_head(head)}",
         )
 
 
@@ -197,7 +228,7 @@ def draw_lora(module: nn.Module, *key: int | str) -> None:
             layer.weight.data = torch.from_numpy(drawn).view(layer.weight.shape)
 
 
-def _with_training(model: Any, task: LanguageModelSettings, seed: int) -> Any:
+def _with_training(model: Any, task: NetworkSettings, seed: int) -> Any:
     """Return the model to call, with `requires_grad` set on the trained parameters."""
     train = task.train
     if isinstance(train, Lora):
@@ -235,7 +266,7 @@ def _activations(model: Any, tokens: int, rng: np.random.Generator) -> NDArray[n
 
 
 @contextmanager
-def _as_data_error(model: str) -> Iterator[None]:
+def _as_data_error(model: str, head: str) -> Iterator[None]:
     """Turn all errors of loading into one `DataError` that says what to do."""
     expected = (
         f"a folder with {WHAT_A_FOLDER_HOLDS}, or a name on the hub that `{download_command(model)}` has fetched; "
@@ -248,11 +279,20 @@ def _as_data_error(model: str) -> Iterator[None]:
             raise _too_large(model) from error
         found = reason_not_loadable(model)
         if found is not None:
-            raise DataError(f"task.model {model}", found, _EXPECTED) from error
+            known = f"a model that transformers knows by itself, in model.safetensors: {written_by(head)}"
+            raise DataError(f"task.model {model}", found, known) from error
         reason = next(iter(str(error).strip().splitlines()), "")
         is_offline = os.environ.get("HF_HUB_OFFLINE") not in (None, "", "0")
         where = "nothing that can be loaded, and HF_HUB_OFFLINE is set" if is_offline else "nothing that can be loaded"
         raise DataError(f"task.model {model}", f"{where} ({type(error).__name__}: {reason})", expected) from error
+
+
+def _with_head(head: str) -> str:
+    """Return what a classifier's file must have besides, in words."""
+    if not head.endswith("Classification"):
+        return ""
+    made = f"`{head}.from_pretrained(…, num_labels=CLASSES).save_pretrained(FOLDER)`"
+    return f", with the classes of the data set: {made} adds a new head"
 
 
 def _too_large(model: str) -> DataError:

@@ -25,14 +25,14 @@ from seedbus.models.text.answers import f1, is_exact
 from seedbus.models.text.files import Sample
 from seedbus.models.text.language_network import Network
 from seedbus.models.text.language_settings import LanguageModelSettings
-from seedbus.models.text.problem import TextProblem, explain_out_of_memory, identity
+from seedbus.models.text.problem import PretrainedProblem, explain_out_of_memory, identity
 from seedbus.models.text.prompts import PROMPTS
 from seedbus.models.text.tokens import Batch, Encoder, Pair, chunks, collate
 
 EVALUATION_TOKENS = 8_192  # of one forward pass; more are not faster and need more memory
 
 
-class LanguageProblem(TextProblem[tuple[Batch, Tensor]]):
+class LanguageProblem(PretrainedProblem[Sample, tuple[Batch, Tensor]]):
     """Implements `task.Problem`. Not thread-safe."""
 
     def __init__(self, task: LanguageModelSettings, *, seed: int, clients: int, partition: Partition) -> None:
@@ -45,7 +45,7 @@ class LanguageProblem(TextProblem[tuple[Batch, Tensor]]):
         self._encoded: dict[tuple[str, int], list[Pair]] = {}
 
     def load(self) -> TrainedVector:
-        """See `problem.TextProblem`. Raises `DataError`."""
+        """See `problem.PretrainedProblem`. Raises `DataError`."""
         return Network(self.task, self.seed).trained
 
     def identity(self) -> bytes:
@@ -62,11 +62,11 @@ class LanguageProblem(TextProblem[tuple[Batch, Tensor]]):
         """Evaluate the current parameters."""
         chosen = self.task.evaluated_indices(len(samples))
         encoded = [self.encoded(split, int(index)) for index in chosen]
-        labels = torch.tensor([samples[index].label for index in chosen])
+        labels = self.on_device(torch.tensor([samples[index].label for index in chosen]))
         loss = 0.0
         correct = 0
         for group in chunks([sum(pair.length for pair in pairs) for pairs in encoded], EVALUATION_TOKENS):
-            batch = collate([pair for index in group for pair in encoded[index]])
+            batch = self.on_device(collate([pair for index in group for pair in encoded[index]]))
             with torch.inference_mode(), explain_out_of_memory(batch.ids.shape, "task.max_length"):
                 scores = self.scores(batch).view(len(group), -1)
                 loss += float(self.losses(scores, labels[group]).double().sum())
@@ -101,7 +101,8 @@ class LanguageProblem(TextProblem[tuple[Batch, Tensor]]):
         labels = [self.splits["train"][index].label for index in indices]
         if self.task.loss == "answer":  # the other answers are not needed
             encoded = [[pairs[label % len(pairs)]] for pairs, label in zip(encoded, labels, strict=True)]
-        return collate([pair for pairs in encoded for pair in pairs]), torch.tensor(labels)
+        batch: tuple[Batch, Tensor] = (collate([pair for pairs in encoded for pair in pairs]), torch.tensor(labels))
+        return self.on_device(batch)
 
     def mean_loss(self, batch: tuple[Batch, Tensor]) -> Tensor:
         """Return the mean loss over the samples of a batch."""
@@ -111,10 +112,7 @@ class LanguageProblem(TextProblem[tuple[Batch, Tensor]]):
 
     def scores(self, batch: Batch) -> Tensor:
         """Return the mean log-likelihood of each pair's answer, float32 [pairs]."""
-        logits = self.network.logits(batch.ids, batch.rows, batch.columns)
-        by_token = -cross_entropy(logits, batch.targets, reduction="none")
-        sums = torch.zeros(len(batch.lengths)).index_add(0, batch.owners, by_token)
-        return sums / batch.lengths
+        return self.network.scores(batch)
 
     def losses(self, scores: Tensor, labels: Tensor) -> Tensor:
         """Return the loss of each sample, [n].

@@ -1,4 +1,4 @@
-"""The base of problems on labelled text: samples, one trained vector, and objectives that share its point.
+"""The base of problems with pretrained weights: samples, one trained vector, objectives that share its point.
 
 The invariant: a client's loss is computed on its own batch alone, with float32 arithmetic, by the same operations
 wherever the client is hosted.
@@ -19,24 +19,32 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from seedbus.models.data.batches import batch, batches_per_pass
+from seedbus.models.device import moved
 from seedbus.models.errors import DataError, OutOfMemory, is_out_of_memory
 from seedbus.models.parameters.trained_vector import TrainedVector
 from seedbus.models.partition import Partition, divide, division_identity
 from seedbus.models.streams import private_key
 from seedbus.models.task import Fill, Vector, check_split
 from seedbus.models.text.files import Sample
-from seedbus.models.text.task import TextTask
+from seedbus.models.text.task import PretrainedTask
 
 _PROBE = "The quick brown fox isn't “42” years old; Yes, No, or Maybe?\n  It was great, naïve and terrible."
+SampleT = TypeVar("SampleT")
 BatchT = TypeVar("BatchT")
+ValueT = TypeVar("ValueT")
 
 
-class TextProblem(ABC, Generic[BatchT]):
-    """Implements `task.Problem`. Not thread-safe. BatchT is the type of a mini-batch, ready for the network."""
+class PretrainedProblem(ABC, Generic[SampleT, BatchT]):
+    """Implements `task.Problem`. Not thread-safe. BatchT is the type of a mini-batch, ready for the network.
+
+    Attributes:
+        splits: the samples of "train", "validation" and "test".
+    """
 
     trained: TrainedVector
+    splits: dict[str, list[SampleT]]
 
-    def __init__(self, task: TextTask, *, seed: int, clients: int, partition: Partition) -> None:
+    def __init__(self, task: PretrainedTask, *, seed: int, clients: int, partition: Partition) -> None:
         self.seed = seed
         self.batch_size = task.batch_size
         self._name = task.name
@@ -92,6 +100,10 @@ class TextProblem(ABC, Generic[BatchT]):
         self._x0_digest = digest
         return x0
 
+    def on_device(self, value: ValueT) -> ValueT:
+        """Return tensors beside the network."""
+        return moved(value, self.trained.device)
+
     @property
     def point(self) -> Vector:
         """The point at which losses are computed, float32 [d]. The first access also stores x₀ in memory."""
@@ -103,16 +115,16 @@ class TextProblem(ABC, Generic[BatchT]):
         """The number of the client's training samples."""
         return int(self.parts[client].size)
 
-    def objective(self, client: int, round: int) -> TextObjective[BatchT]:
+    def objective(self, client: int, round: int) -> PretrainedObjective[BatchT]:
         """Return the client's loss in a round. All objectives share the problem's point."""
-        return TextObjective(self, client, round)
+        return PretrainedObjective(self, client, round)
 
     def state_dict(self, x: Vector) -> dict[str, NDArray[np.float32]]:
         """Return x as tensors, by the names under which transformers and peft load them."""
         with self.trained.at(x):
             return {name.replace(".default", ""): tensor for name, tensor in self.trained.tensors().items()}
 
-    def samples_of(self, split: str) -> list[Sample]:
+    def samples_of(self, split: str) -> list[SampleT]:
         """Return the samples of a split. Raises `DataError` if it has none."""
         check_split(split)
         if not self.splits[split]:
@@ -120,10 +132,10 @@ class TextProblem(ABC, Generic[BatchT]):
         return self.splits[split]
 
 
-class TextObjective(Generic[BatchT]):
+class PretrainedObjective(Generic[BatchT]):
     """One client's loss in one round. Keeps only the batch of the current step."""
 
-    def __init__(self, problem: TextProblem[BatchT], client: int, round: int) -> None:
+    def __init__(self, problem: PretrainedProblem[Any, BatchT], client: int, round: int) -> None:
         self._problem = problem
         self._client = client
         self._round = round
@@ -150,12 +162,12 @@ class TextObjective(Generic[BatchT]):
         batch = self.batch(step)
         return self._problem.trained.loss_at(fill, lambda: self._problem.mean_loss(batch))
 
-    def gradient(self, step: int, criterion: None = None) -> NDArray[np.float32]:
+    def gradient(self, step: int, criterion: None = None) -> Vector:
         """Return the gradient of the mean loss over the step's batch, in a buffer that the next call overwrites.
 
         Args:
             step: the local step.
-            criterion: a loss that replaces the task's loss; text tasks accept none.
+            criterion: a loss that replaces the task's loss; pretrained models accept none.
 
         Returns:
             float32 [d].
@@ -164,7 +176,7 @@ class TextObjective(Generic[BatchT]):
             DataError: a criterion is given, or memory runs out.
         """
         if criterion is not None:
-            raise DataError("a task on text", "an algorithm with a loss of its own", "one that takes the task's")
+            raise DataError("a pretrained model", "an algorithm with a loss of its own", "one that takes the task's")
         return self._problem.trained.gradient(self._problem.mean_loss(self.batch(step)))
 
     @property
@@ -193,7 +205,7 @@ class TextObjective(Generic[BatchT]):
         return self._batch
 
 
-def identity(problem: TextProblem[Any], tokenizer: Any, *, special: bool) -> bytes:
+def identity(problem: PretrainedProblem[Sample, Any], tokenizer: Any, *, special: bool) -> bytes:
     """Return a digest of everything that decides a loss and is not part of x₀.
 
     That is frozen weights, tokenizer and samples, and who holds them if a file says so.
@@ -203,14 +215,19 @@ def identity(problem: TextProblem[Any], tokenizer: Any, *, special: bool) -> byt
         tokenizer: its tokenizer.
         special: whether the problem uses the special tokens that the tokenizer adds around a text.
     """
-    vocabulary = sorted(tokenizer.get_vocab().items(), key=lambda entry: entry[1])
-    probe = [tokenizer(_PROBE, add_special_tokens=special)["input_ids"], tokenizer.bos_token_id, tokenizer.eos_token_id]
     samples = hashlib.blake2b()
     for split in problem.splits.values():
         for sample in split:
             samples.update(json.dumps(sample).encode())
     samples.update(problem.division_identity)
-    return problem.trained.frozen_digest(json.dumps([vocabulary, probe]).encode(), samples.digest())
+    return problem.trained.frozen_digest(tokenizer_facts(tokenizer, special=special), samples.digest())
+
+
+def tokenizer_facts(tokenizer: Any, *, special: bool) -> bytes:
+    """Return what a tokenizer does, as text: its vocabulary, and the tokens of a sentence."""
+    vocabulary = sorted(tokenizer.get_vocab().items(), key=lambda entry: entry[1])
+    probe = [tokenizer(_PROBE, add_special_tokens=special)["input_ids"], tokenizer.bos_token_id, tokenizer.eos_token_id]
+    return json.dumps([vocabulary, probe]).encode()
 
 
 @contextmanager

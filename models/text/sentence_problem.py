@@ -20,8 +20,9 @@ from seedbus.models.parameters.trained_vector import TrainedVector
 from seedbus.models.partition import Partition
 from seedbus.models.streams import stream
 from seedbus.models.task import Vector
+from seedbus.models.text.files import Sample
 from seedbus.models.text.language_network import draw_lora, load, peft_model
-from seedbus.models.text.problem import TextProblem, explain_out_of_memory, identity
+from seedbus.models.text.problem import PretrainedProblem, explain_out_of_memory, identity
 from seedbus.models.text.sentence_settings import TEXTS, SentenceEncoderSettings
 from seedbus.models.text.tokens import chunks
 from seedbus.models.text.training import Full, Lora
@@ -30,7 +31,7 @@ EVALUATION_TOKENS = 8_192  # of one forward pass
 SentenceBatch = tuple[list[tuple[str, int]], Tensor]
 
 
-class SentenceProblem(TextProblem[SentenceBatch]):
+class SentenceProblem(PretrainedProblem[Sample, SentenceBatch]):
     """Implements `task.Problem`. Not thread-safe. A batch is (split, index) of each sample, and the labels [b]."""
 
     def __init__(self, task: SentenceEncoderSettings, *, seed: int, clients: int, partition: Partition) -> None:
@@ -44,7 +45,7 @@ class SentenceProblem(TextProblem[SentenceBatch]):
         self._tokens: dict[str, list[int]] = {}
 
     def load(self) -> TrainedVector:
-        """See `problem.TextProblem`. Raises `DataError`."""
+        """See `problem.PretrainedProblem`. Raises `DataError`."""
         return TrainedVector(_network(self.task, self.seed)[0])
 
     def identity(self) -> bytes:
@@ -60,7 +61,7 @@ class SentenceProblem(TextProblem[SentenceBatch]):
         correct = 0
         for group in chunks(lengths, EVALUATION_TOKENS):
             keys = [(split, chosen[position]) for position in group]
-            labels = torch.tensor([samples[index].label for _, index in keys])
+            labels = self.on_device(torch.tensor([samples[index].label for _, index in keys]))
             with torch.inference_mode(), self.trained.at(x):
                 logits = self._logits(keys)
             loss += float(cross_entropy(logits, labels, reduction="none").double().sum())
@@ -70,7 +71,7 @@ class SentenceProblem(TextProblem[SentenceBatch]):
     def training_batch(self, indices: NDArray[np.int64]) -> SentenceBatch:
         """Return the keys of training samples, and their labels."""
         labels = [self.splits["train"][index].label for index in indices]
-        return [("train", int(index)) for index in indices], torch.tensor(labels)
+        return [("train", int(index)) for index in indices], self.on_device(torch.tensor(labels))
 
     def mean_loss(self, batch: SentenceBatch) -> Tensor:
         """Return the mean cross-entropy over the samples of a batch."""
@@ -102,8 +103,8 @@ class SentenceProblem(TextProblem[SentenceBatch]):
     def _forward(self, texts: Sequence[str]) -> Tensor:
         rows = [self._tokenized(text) for text in texts]
         width = max(map(len, rows))
-        ids = torch.tensor([row + [0] * (width - len(row)) for row in rows])
-        mask = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows])
+        ids = self.on_device(torch.tensor([row + [0] * (width - len(row)) for row in rows]))
+        mask = self.on_device(torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows]))
         with explain_out_of_memory(ids.shape, "task.batch_size"):
             states = self.module["encoder"](input_ids=ids, attention_mask=mask).last_hidden_state
             sums = (states * mask[..., None]).sum(dim=1)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from seedbus.models.errors import DataError
 from seedbus.models.text.files import SETS
 from seedbus.models.text.task import TextTask
-from seedbus.models.text.training import Full, Lora
+from seedbus.models.text.training import Full, Head, Lora
 from seedbus.models.text.weights import Pretrained, inspect_pretrained
 
 TEXTS = {  # which fields of a sample are encoded
@@ -18,12 +18,6 @@ TEXTS = {  # which fields of a sample are encoded
     "cb": ("premise", "hypothesis"),
     "qqp": ("question1", "question2"),
 }
-
-
-class Head(BaseModel, frozen=True, extra="forbid"):
-    """Only the classifier is trained; the encoder is frozen."""
-
-    kind: Literal["head"] = "head"
 
 
 class SentenceEncoderSettings(TextTask, frozen=True):

@@ -1,4 +1,4 @@
-"""The base of tasks on labelled text: their common fields, and the division of samples into splits.
+"""The bases of tasks with pretrained weights: their common fields, and the division of samples into splits.
 
 The invariant: which samples are held out depends on the data set and the fraction, not on the seed. So a learning rate
 that is tuned on the validation split with one seed was never tuned on training samples of another seed.
@@ -6,7 +6,9 @@ that is tuned on the validation split with one seed was never tuned on training 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,12 +22,9 @@ from seedbus.models.text.files import Sample, read
 from seedbus.models.text.weights import inspect_pretrained
 
 
-class TextTask(Task, frozen=True):
-    """The base of tasks on labelled text: which samples are used, and how they are held out."""
+class PretrainedTask(Task, frozen=True):
+    """The base of tasks that train pretrained weights: which samples are used, and how they are held out."""
 
-    data: str | None = Field(
-        None, description="a folder with the files of the data set; none: $SEEDBUS_DATA/<dataset>, or the hub"
-    )
     batch_size: int = Field(
         32, ge=1, description="samples of a local step; a client with fewer samples uses all of them"
     )
@@ -39,6 +38,21 @@ class TextTask(Task, frozen=True):
         dataset: str
         model: str
 
+    @abstractmethod
+    def read(self) -> tuple[Sequence[Any], Sequence[Any] | None, Sequence[Any]]:
+        """Return the samples of training, validation (None: held out of the training samples) and test.
+
+        A sample has a `label`.
+
+        Raises:
+            DataError: the samples are missing or not valid.
+        """
+
+    @property
+    def draws(self) -> str:
+        """The name that keys the draws of samples."""
+        return self.dataset
+
     def pretrained_size(self) -> int:
         """See `task.Task`. Raises `DataError`."""
         return inspect_pretrained(self.model).size
@@ -46,19 +60,9 @@ class TextTask(Task, frozen=True):
     @field_validator("model", "data", check_fields=False)
     @classmethod
     def _resolve_folder(cls, value: str | None, info: ValidationInfo) -> str | None:
-        """Make the path of a folder relative to the scenario's file absolute.
+        return folder_of(value, info)
 
-        If the scenario was sent by a server, the context has the `roots` in which folders must lie.
-
-        Raises:
-            NotAllowed: the server names a folder or a model that this process does not allow.
-        """
-        roots: Roots | None = (info.context or {}).get("roots")
-        if roots is not None and value is not None and info.field_name == "model":
-            return roots.model(value)
-        return None if value is None else locate(value, info.context)
-
-    def load(self, seed: int) -> tuple[dict[str, list[Sample]], Divisible]:
+    def load(self, seed: int) -> tuple[dict[str, list[Any]], Divisible]:
         """Return the samples of "train", "validation" and "test", and what those of "train" can be divided by.
 
         Args:
@@ -67,9 +71,9 @@ class TextTask(Task, frozen=True):
         Raises:
             DataError: the files are missing or not valid.
         """
-        samples, test = read(self.dataset, self.data)
-        count = round(self.validation * len(samples))
-        order = stream("validation", self.dataset).permutation(len(samples))
+        samples, apart, test = self.read()
+        count = 0 if apart is not None else round(self.validation * len(samples))
+        order = stream("validation", self.draws).permutation(len(samples))
         validation = np.sort(order[:count])
         train = np.sort(order[count:])
         if self.shots is not None:
@@ -78,23 +82,68 @@ class TextTask(Task, frozen=True):
         rows[train] = np.arange(train.size)
         splits = {
             "train": [samples[index] for index in train],
-            "validation": [samples[index] for index in validation],
-            "test": test,
+            "validation": [samples[index] for index in validation] if apart is None else list(apart),
+            "test": list(test),
         }
-        return splits, Divisible(np.array([each.label for each in splits["train"]]), rows)
+        labels = np.array([each.label for each in splits["train"]], dtype=np.int64)
+        return splits, Divisible(labels, rows, self.owners(splits["train"]))
+
+    def owners(self, samples: Sequence[Any]) -> NDArray[np.int64] | None:
+        """Return the owner of each sample, [n]; None: samples have no owners."""
+        return None
+
+    def class_of(self, sample: Any) -> int:
+        """Return the class of a sample, as `shots` counts classes."""
+        label: int = sample.label
+        return label
 
     def division(self, *, seed: int, clients: int, partition: Partition) -> Division:
         """See `task.Task`. Raises `DataError`."""
         _, divisible = self.load(seed)
         return Division(divisible.labels, divide(partition, divisible, clients, seed))
 
-    def _limit_shots(self, samples: list[Sample], train: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
-        """Draw `shots` training samples of each class, or all if it has fewer. SQuAD counts as one class."""
-        labels = np.array([0 if self.dataset == "squad" else samples[index].label for index in train])
-        shuffled = stream("shots", self.dataset, seed).permutation(train.size)
+    def _limit_shots(self, samples: Sequence[Any], train: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
+        """Draw `shots` training samples of each class, or all if it has fewer."""
+        labels = np.array([self.class_of(samples[index]) for index in train])
+        shuffled = stream("shots", self.draws, seed).permutation(train.size)
         chosen = [shuffled[labels[shuffled] == label][: self.shots] for label in np.unique(labels)]
         return np.sort(train[np.concatenate(chosen)]) if chosen else train
 
     def evaluated_indices(self, count: int) -> NDArray[np.int64]:
         """Return the indices of the samples that are evaluated, ascending, of a split with `count` samples."""
-        return np.sort(stream("evaluated", self.dataset).permutation(count)[: self.evaluated])
+        return np.sort(stream("evaluated", self.draws).permutation(count)[: self.evaluated])
+
+
+class TextTask(PretrainedTask, frozen=True):
+    """The base of tasks on the published sets of labelled text."""
+
+    data: str | None = Field(
+        None, description="a folder with the files of the data set; none: $SEEDBUS_DATA/<dataset>, or the hub"
+    )
+
+    def read(self) -> tuple[list[Sample], None, list[Sample]]:
+        """See `PretrainedTask`. Raises `DataError`."""
+        train, test = read(self.dataset, self.data)
+        return train, None, test
+
+    def class_of(self, sample: Sample) -> int:
+        """See `PretrainedTask`. SQuAD counts as one class."""
+        return 0 if self.dataset == "squad" else sample.label
+
+
+def folder_of(value: str | None, info: ValidationInfo) -> str | None:
+    """Return the path of a folder that a field names, made absolute if it is relative to the scenario's file.
+
+    If the scenario was sent by a server, the context has the `roots` in which folders must lie.
+
+    Args:
+        value: the field's value.
+        info: pydantic's context of the validation; the field "model" may also be a published name.
+
+    Raises:
+        NotAllowed: the server names a folder or a model that this process does not allow.
+    """
+    roots: Roots | None = (info.context or {}).get("roots")
+    if roots is not None and value is not None and info.field_name == "model":
+        return roots.model(value)
+    return None if value is None else locate(value, info.context)

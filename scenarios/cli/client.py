@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from seedbus.scenarios.cli.options import Patience, Plugins, Quiet
+from seedbus.scenarios.cli.options import Devices, Patience, Plugins, Quiet
 from seedbus.scenarios.cli_errors import cli_errors
 from seedbus.scenarios.reporting.terminal import say
 
@@ -60,6 +60,7 @@ def client(
     max_clients: Annotated[
         int, typer.Option(min=1, max=2**24, help="Clients that a share may have, where --clients does not say.")
     ] = 1_000_000,
+    device: Devices = "",
     plugin: Plugins = None,
     parent_pipe: Annotated[bool, typer.Option("--parent-pipe", hidden=True)] = False,
     quiet: Quiet = False,
@@ -70,12 +71,14 @@ def client(
     anything is loaded, with exit code 9, and the server is told no more than that.
     """
     with cli_errors():
+        from seedbus.models.device import devices_of
         from seedbus.scenarios.cli.keys import identity
         from seedbus.scenarios.reporting.rate_limit import CLIENT_BURST, RateLimit
         from seedbus.scenarios.running.limits import Limits, bytes_of, folders_of, tasks_of
         from seedbus.scenarios.running.worker import serve, spans_of
 
         limit = RateLimit({}, CLIENT_BURST)
+        (own_device, *_) = devices_of(device)
 
         def note(event: str, **facts: Any) -> None:
             if not quiet:
@@ -103,6 +106,7 @@ def client(
             limits=None if parent_pipe else limits,  # a process that the server itself started trusts it
             note=note,
             identity=identity(server_key, key),
+            device=own_device,
         )
         if not quiet:
             say("the run is over", to_stderr=True)

@@ -1,4 +1,4 @@
-"""The command line: `seedbus run`, `server`, `client`, `check`, `list`, `schema`, `replay`, `report`,
+"""The command line: `seedbus run`, `server`, `client`, `check`, `check-plugin`, `list`, `schema`, `replay`, `report`,
 `compare`, `partition`, `stress`, `study`, `top`, `runs`, `stop`.
 
 Errors that the user can fix are one sentence on stderr and an exit code (`Exit`); a traceback is always a bug of ours.
@@ -17,6 +17,7 @@ from typing import Annotated, Any
 
 import typer
 
+from seedbus.scenarios.cli.check_plugin import check_plugin
 from seedbus.scenarios.cli.client import client
 from seedbus.scenarios.cli.compare import compare
 from seedbus.scenarios.cli.keys import keys as keys_app
@@ -24,10 +25,12 @@ from seedbus.scenarios.cli.listing import list_command
 from seedbus.scenarios.cli.operations import runs, stop, top
 from seedbus.scenarios.cli.options import (
     AnswerWithin,
+    Devices,
     EvaluatorHost,
     Format,
     JoinWithin,
     Metrics,
+    OtherDevice,
     Out,
     Output,
     Patience,
@@ -75,6 +78,7 @@ def options(
     """Options of `seedbus` itself."""
 
 
+app.command("check-plugin")(check_plugin)
 app.command("compare")(compare)
 app.command("partition")(partition)
 app.command("stress")(stress)
@@ -100,6 +104,8 @@ def run_command(
     ] = 0,
     patience: Patience = 60.0,
     join_within: JoinWithin = 300.0,
+    device: Devices = "",
+    other_device: OtherDevice = False,
     metrics: Metrics = None,
     plugin: Plugins = None,
     output: Output = Format.text,
@@ -113,7 +119,16 @@ def run_command(
             if transport is not None:
                 raise ScenarioError(f"--transport {name}", ["worker processes need ipc or tcp"])
             name = FOR_WORKERS
-        placement = Placement(name, workers, patience_s=patience, join_s=join_within)
+        from seedbus.models.device import devices_of
+
+        placement = Placement(
+            name,
+            workers,
+            patience_s=patience,
+            join_s=join_within,
+            devices=devices_of(device),
+            other_device=other_device,
+        )
         _run(requested, out, resume, placement, metrics, output, quiet)
 
 
@@ -138,6 +153,8 @@ def server_command(
         EvaluatorHost,
         typer.Option(help="Who evaluates: a process of this server's own, or a key that is authorised for it."),
     ] = EvaluatorHost.own,
+    device: Devices = "",
+    other_device: OtherDevice = False,
     metrics: Metrics = None,
     plugin: Plugins = None,
     output: Output = Format.text,
@@ -148,6 +165,7 @@ def server_command(
     Where other machines can reach it, only keys come in that were authorised (`seedbus keys`).
     """
     with cli_errors():
+        from seedbus.models.device import devices_of
         from seedbus.scenarios.cli.keys import server_keys
 
         requested = _requested("seedbus server", scenario, settings, out, resume)
@@ -160,6 +178,8 @@ def server_command(
             answer_s=answer_within,
             keys=server_keys(bind, keys, insecure),
             evaluator=evaluator.value,
+            devices=devices_of(device),
+            other_device=other_device,
         )
         _run(requested, out, resume, placement, metrics, output, quiet)
 
@@ -176,7 +196,7 @@ def check_command(
         from seedbus.scenarios.schema.loading import load
         from seedbus.scenarios.schema.yaml_text import dump
 
-        loaded = load(scenario, settings)
+        loaded = load(scenario, settings, needs_task=True)
         loaded.check()
         _print_caveats(loaded)
         resolved = loaded.resolved()
@@ -262,7 +282,9 @@ def _requested(
     from seedbus.scenarios.run_folder import scenario_of
     from seedbus.scenarios.schema.loading import load
 
-    return scenario_of(resume) if resume is not None and scenario is None else load(str(scenario), settings)
+    if resume is not None and scenario is None:
+        return scenario_of(resume)
+    return load(str(scenario), settings, needs_task=True)
 
 
 def _run(

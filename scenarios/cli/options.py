@@ -58,6 +58,18 @@ Plugins = Annotated[
         help="A Python file with algorithms, tasks, faults, … of your own; may be given again.",
     ),
 ]
+Devices = Annotated[
+    str,
+    typer.Option(
+        "--device",
+        metavar="DEVICE",
+        help="Where networks and vectors lie: cpu, cuda, cuda:1, mps; worker processes take several (cuda:0,cuda:1) in "
+        "turn. Default: SEEDBUS_DEVICE, or cpu.",
+    ),
+]
+OtherDevice = Annotated[
+    bool, typer.Option("--other-device", help="With --resume: go on on another device than the run was begun on.")
+]
 Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Change a field, e.g. algorithm.momentum=0.5.")
 ]

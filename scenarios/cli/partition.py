@@ -30,7 +30,7 @@ def partition(
         from seedbus.scenarios.reporting.results import write
         from seedbus.scenarios.schema.loading import load
 
-        loaded = load(scenario, settings)
+        loaded = load(scenario, settings, needs_task=True)
         clients = loaded.participation.clients
         parts = loaded.task.division(seed=loaded.seed, clients=clients, partition=loaded.partition)
         found = division.summary(loaded, parts)

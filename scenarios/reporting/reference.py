@@ -57,6 +57,7 @@ def _table(model: type[BaseModel], paths: list[str]) -> str:
         "|---|---|---|---|",
     ]
     for name, field in model.model_fields.items():
+        name = field.alias or name
         accepts = _accepts(schema["properties"][name])
         lines.append(f"| `{name}` | {accepts} | {_plain(field.default)} | {field.description or 'which it is'} |")
     return "\n".join([*lines, ""])
@@ -74,6 +75,8 @@ def _accepts(schema: dict[str, Any]) -> str:
         return f"list of {_accepts(schema['items'])}"
     if "$ref" in schema.get("additionalProperties", {}):
         return "a mapping from names, see below"
+    if schema.get("additionalProperties", {}) == {"type": "string"}:
+        return "a mapping from names to text"
     if "additionalProperties" in schema and schema.get("type") == "object":
         return "a schedule, from round to value"
     if schema.get("type") == "null":

@@ -30,6 +30,7 @@ def report(
     wall_s: float,
     cpu_s: float,
     was_resumed: bool,
+    device: str,
 ) -> Results:
     """Write `results.json` and the page of a run that has ended.
 
@@ -41,6 +42,7 @@ def report(
         wall_s: real seconds since the run was started or resumed.
         cpu_s: processor seconds since the run was started or resumed.
         was_resumed: whether the run had closed rounds before.
+        device: where clients computed.
 
     Raises:
         LedgerDamaged: files of the ledger are missing or damaged.
@@ -55,7 +57,7 @@ def report(
     # figures that are not finite become null, as in the files by which a finished run can be judged again
     summary["expectations"] = judged(scenario.expect, summary, [strict(line) for line in lines])
     summary["wall_s"], summary["cpu_s"] = wall_s, cpu_s
-    summary["was_resumed"] = was_resumed
+    summary["was_resumed"], summary["device"] = was_resumed, device
     with writable(folder):
         write(folder / PAGE, page(summary, lines, rounds, clients))
         write(folder / RESULTS, json.dumps(summary, indent=2))

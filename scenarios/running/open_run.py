@@ -14,6 +14,7 @@ from seedbus.agents.journal.journal import Journal
 from seedbus.agents.observer import Observer
 from seedbus.agents.stop_request import StopRequest
 from seedbus.bus.errors import BadEndpoint, TooFewFiles
+from seedbus.models.device import device_text
 from seedbus.scenarios.errors import Interrupted, WorkerFailed
 from seedbus.scenarios.run_folder import journal_in, lost_rounds, next_folder, writable
 from seedbus.scenarios.running.prepare import Prepared
@@ -35,6 +36,14 @@ class OpenRun:
     recorder: Recorder
     was_resumed: bool
     stop: StopRequest
+
+
+def _journal(folder: Path, prepared: Prepared, resume: bool) -> Journal:
+    placement = prepared.placement
+    device, other_device = device_text(placement.devices), placement.other_device
+    return journal_in(
+        folder, prepared.scenario, prepared.files, resume=resume, device=device, other_device=other_device
+    )
 
 
 @contextmanager
@@ -59,7 +68,7 @@ def opened(prepared: Prepared, out: str | Path | None, resume: bool, observer: O
     is_unused = False
     losses = lost_rounds(folder, scenario) if resume else {}
     try:
-        with closing(journal_in(folder, scenario, prepared.files, resume=resume)) as journal:
+        with closing(_journal(folder, prepared, resume)) as journal:
             try:
                 checkpoint = journal.checkpoint()  # a damaged one is refused before anything is written
                 lines = checkpoint.metrics if checkpoint is not None else journal.metrics()

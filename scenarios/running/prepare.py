@@ -13,7 +13,9 @@ from seedbus.agents.client.worker import Followers, build_facts, prove
 from seedbus.agents.observer import Observer
 from seedbus.algorithms.directions.warm import warm
 from seedbus.bus import Follower, Offer, Recruit
+from seedbus.models.device import placed_beside, torch_device
 from seedbus.models.task import NeedsPreparation, Note, Problem
+from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.schema.plugin_use import proof, refuse_local
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.transports import transports
@@ -49,6 +51,7 @@ def prepare(scenario: Scenario, placement: Placement, note: Note) -> Prepared:
     transports.check(placement, scenario.participation.clients)
     if not placement.is_here:
         refuse_local(scenario.plugins)
+        scenario.task.check_elsewhere()
     files = scenario.check()
     problem = None
     if placement.is_here:
@@ -81,6 +84,9 @@ def bind_for_clients(scenario: Scenario, note: Note) -> Problem:
     Raises:
         DataError, ScenarioError: the data is missing or cannot be used.
     """
+    if getattr(scenario.algorithm, "arithmetic", "float") == "integer" and torch_device() is not None:
+        what = f"algorithm {scenario.algorithm.name} with arithmetic: integer adds on the processor; expected cpu"
+        raise ScenarioError("--device", [what])
     problem = bind(scenario)
     if isinstance(problem, NeedsPreparation):
         problem.prepare(note)
@@ -90,7 +96,7 @@ def bind_for_clients(scenario: Scenario, note: Note) -> Problem:
 
 def build_of(scenario: Scenario, problem: Problem) -> dict[str, str]:
     """Return the facts that decide a run's bits in this process, by name."""
-    return build_facts(prove(scenario.algorithm, problem, proof(scenario.plugins)))
+    return build_facts(prove(scenario.algorithm, problem, proof(scenario.plugins), placed_beside(problem)))
 
 
 def recruit(scenario: Scenario, problem: Problem, observer: Observer, memory: Path | None = None) -> Recruit:
@@ -120,6 +126,7 @@ def recruit(scenario: Scenario, problem: Problem, observer: Observer, memory: Pa
             memories=in_process if memory is None else ClientStateStore(memory),
             gathers=scenario.clock == "virtual",
             plugins=proof(scenario.plugins),
+            place=placed_beside(problem),
         )
         if not forges(faults):
             return honest

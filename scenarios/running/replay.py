@@ -13,9 +13,9 @@ from seedbus.agents.journal.records import StoredRound
 from seedbus.agents.launcher import check_build
 from seedbus.algorithms.contract import Replica, Vector
 from seedbus.bus.files import atomic_write
-from seedbus.models.task import Problem
+from seedbus.models.task import Problem, Task
 from seedbus.scenarios.errors import ScenarioError
-from seedbus.scenarios.run_folder import scenario_of
+from seedbus.scenarios.run_folder import refuse_another, scenario_of
 from seedbus.scenarios.running.prepare import bind, build_of
 
 
@@ -63,12 +63,13 @@ class Replayed:
             raise RunFolderError(path, f"the model cannot be written ({error.strerror})") from None
 
 
-def replay(run: str | Path, round: int | None = None) -> Replayed:
+def replay(run: str | Path, round: int | None = None, *, task: Task | None = None) -> Replayed:
     """Rebuild the model of a run from its journal. Damage behind the requested round does no harm.
 
     Args:
         run: the run's folder.
         round: number of rounds to replay; None: all.
+        task: the run's task, if it holds functions or data sets that only a Python program has.
 
     Raises:
         RunFolderError: the folder cannot be used, or its run was begun by another build.
@@ -76,7 +77,9 @@ def replay(run: str | Path, round: int | None = None) -> Replayed:
         DataError: the task's data is missing.
         ScenarioError: the run has no such round, or kept no model of it.
     """
-    scenario = scenario_of(Path(run))
+    own = scenario_of(Path(run))
+    scenario = own.with_task(task)
+    refuse_another(scenario, own, Path(run))
     with closing(Journal.open(Path(run), for_writing=False)) as journal:
         rounds = _undamaged(journal, round)
         facts = journal.facts()

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from seedbus.agents.monitor import Monitor
 from seedbus.agents.observer import NullObserver, Observer
 from seedbus.bus.clock import cpu_seconds, wall_seconds
+from seedbus.models.device import default_device, device_text, on_device
+from seedbus.models.task import Task
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.results import RESULTS, Results
 from seedbus.scenarios.reporting.run_report import judge_again, report
@@ -26,9 +29,11 @@ def run(
     scenario: Scenario,
     out: str | Path | None = None,
     *,
+    task: Task | None = None,
     resume: bool = False,
     observer: Observer | None = None,
     placement: Placement | None = None,
+    device: str | None = None,
     monitor: Monitor | None = None,
 ) -> Results:
     """Run a scenario to its end and return its results.
@@ -39,9 +44,11 @@ def run(
     Args:
         scenario: what to run.
         out: the run's folder; None: the first free one of runs/NAME-1, runs/NAME-2, …
+        task: what is trained, in the place of the scenario's task; None: that one.
         resume: continue the run in `out`.
         observer: is told of rounds, measurements and refusals.
         placement: where the clients are; None: in this process.
+        device: where networks and vectors lie, such as "cuda" (see `models.device`); None: as the placement says.
         monitor: takes readings of the run's server; None: nobody does.
 
     Raises:
@@ -50,6 +57,10 @@ def run(
         Unfinishable, WorkerFailed: the run cannot go on; every closed round is kept.
         Interrupted: on Ctrl-C; every closed round is kept.
     """
+    scenario = scenario.with_task(task)
+    if not scenario.has_task:
+        problem = "task: this field is required (the model and its data); it may also be given as run(…, task=…)"
+        raise ScenarioError(scenario.name, [problem])
     if out is not None:
         check_name(Path(out))
     if resume:
@@ -59,9 +70,12 @@ def run(
         if (Path(out) / RESULTS).exists():
             return judge_again(Results.read(Path(out)), scenario)
     observer = observer or NullObserver()
-    with memory_hints(scenario):
+    placement = placement or Placement(scenario.transport, devices=(default_device(),))
+    if device is not None:
+        placement = replace(placement, devices=(device,))
+    with memory_hints(scenario), on_device(placement.devices[0]):
         # data is loaded before the folder is created, so that a scenario that cannot run leaves no folder
-        prepared = prepare(scenario, placement or Placement(scenario.transport), observer.noted)
+        prepared = prepare(scenario, placement, observer.noted)
         with opened(prepared, out, resume, observer) as running, _own_loop():
             wall_s, cpu_s = wall_seconds(), cpu_seconds()
             outcome = execute(prepared, running, monitor)
@@ -74,6 +88,7 @@ def run(
                 wall_s=wall_seconds() - wall_s,
                 cpu_s=cpu_seconds() - cpu_s,
                 was_resumed=running.was_resumed,
+                device=device_text(placement.devices),
             )
 
 

@@ -19,6 +19,7 @@ from seedbus.bus.transport import MAX_SPANS, MOST_CLIENTS, NO_CLIENTS, Follower,
 from seedbus.bus.zeromq import follow
 from seedbus.bus.zeromq.keys import Identity
 from seedbus.bus.zeromq.sockets import check_files
+from seedbus.models.device import HOST, on_device
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.running.limits import Limits, farewell_code, limit_memory, read_scenario
 from seedbus.scenarios.running.memory_hints import memory_hints
@@ -47,6 +48,7 @@ def serve(
     limits: Limits | None,
     note: Callable[..., None],
     identity: Identity | None = None,
+    device: str = HOST,
 ) -> None:
     """Host clients of the server at `endpoint` until its run is over.
 
@@ -63,6 +65,7 @@ def serve(
         limits: what this process does for a server that its user does not control; None: the server is its parent.
         note: is told of events of this process.
         identity: the keys to show, without a parent pipe.
+        device: where this process computes.
 
     Raises:
         ServerGone, BadServer, SentAway, JoinRefused, BadEndpoint, TooFewFiles: the connection failed or was refused.
@@ -98,7 +101,7 @@ def serve(
     if socket_per_client:
         requests = _one_request_per_client(spans, count, evaluates)
         check_files(len(requests), FILES_EACH)
-    with ExitStack() as stack:
+    with ExitStack() as stack, on_device(device):
         follow(
             endpoint,
             requests,

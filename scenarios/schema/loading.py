@@ -7,16 +7,17 @@ import difflib
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from seedbus.bus.text import printable
 from seedbus.models.data.roots import Roots
+from seedbus.models.task import Task
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.schema.plugin_use import refuse_missing
 from seedbus.scenarios.schema.scenario import Scenario
@@ -37,18 +38,23 @@ def _files(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]
             yield prefix + item.name.removesuffix(".yaml"), item
 
 
-def load(source: str | Path, settings: list[str] | None = None) -> Scenario:
+def load(
+    source: str | Path | Mapping[str, Any], settings: list[str] | None = None, *, needs_task: bool = False
+) -> Scenario:
     """Load a scenario.
 
     Args:
-        source: a file, or the name of a scenario of the library.
-        settings: `field.field=value` entries that override the file.
+        source: a file, the name of a scenario of the library, or the fields of a scenario.
+        settings: `field.field=value` entries that override it.
+        needs_task: whether it must have a task; otherwise it may get one when it is run.
 
     Raises:
         ScenarioError: there is no such scenario, or it is not valid.
     """
+    if isinstance(source, Mapping):
+        return _from_fields(source, settings or [], needs_task)
     document, name, folder = read_document(source)
-    return load_document(document, name, settings, folder)
+    return load_document(document, name, settings, folder, needs_task=needs_task)
 
 
 def read_document(source: str | Path) -> tuple[dict[str, Any], str, Path | None]:
@@ -67,8 +73,33 @@ def read_document(source: str | Path) -> tuple[dict[str, Any], str, Path | None]
     return document, name, folder
 
 
+def _from_fields(fields: Mapping[str, Any], settings: list[str], needs_task: bool) -> Scenario:
+    """Create a scenario from fields that may hold models, such as a task."""
+    task = fields.get("task")
+    given = task if isinstance(task, Task) else None
+    others = {name: value for name, value in fields.items() if name != "task" or given is None}
+    name = str(others.setdefault("name", "scenario"))
+    try:
+        document = json.loads(json.dumps(others, default=_plain))
+    except (TypeError, ValueError) as error:
+        raise ScenarioError(name, [f"it holds a value that no scenario has ({error})"]) from None
+    scenario = load_document(document, name, settings, needs_task=needs_task and given is None)
+    return scenario.with_task(given)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json", by_alias=True)
+    raise TypeError(f"a {type(value).__name__}")
+
+
 def load_document(
-    document: dict[str, Any], name: str, settings: list[str] | None = None, folder: Path | None = None
+    document: dict[str, Any],
+    name: str,
+    settings: list[str] | None = None,
+    folder: Path | None = None,
+    *,
+    needs_task: bool = False,
 ) -> Scenario:
     """Create a scenario from the fields of a file and the settings that override them.
 
@@ -77,19 +108,26 @@ def load_document(
         name: how error messages name the scenario.
         settings: `field.field=value` entries.
         folder: the folder to which the file names in the scenario are relative.
+        needs_task: whether it must have a task.
 
     Raises:
         ScenarioError: the scenario is not valid; its `settings` say which of them is at fault.
     """
-    changed = _changed(document, settings or [])
+    settings = settings or []
+    changed = _changed(document, settings)
     try:
-        return validate(changed, name, folder)
+        return validate(changed, name, folder, needs_task=needs_task)
     except ScenarioError as error:
-        raise ScenarioError(name, error.problems, _at_fault(error.problems, document, settings or [], folder)) from None
+        raise ScenarioError(name, error.problems, _at_fault(error.problems, document, settings, folder)) from None
 
 
 def validate(
-    document: dict[str, Any], source: str, folder: Path | None = None, *, roots: Roots | None = None
+    document: dict[str, Any],
+    source: str,
+    folder: Path | None = None,
+    *,
+    roots: Roots | None = None,
+    needs_task: bool = True,
 ) -> Scenario:
     """Create a scenario from plain data.
 
@@ -98,6 +136,7 @@ def validate(
         source: how error messages name the scenario.
         folder: the folder to which the file names in the scenario are relative.
         roots: for a scenario sent by a server: the folders in which its files may lie.
+        needs_task: whether it must have a task.
 
     Raises:
         ScenarioError: the scenario is not valid.
@@ -106,11 +145,17 @@ def validate(
     _check_plugins(document, source)
     try:
         # JSON mode: even if strict, it accepts a list for a tuple, and text for the round numbers of a schedule
-        return Scenario.model_validate_json(
+        scenario = Scenario.model_validate_json(
             json.dumps(document), strict=True, context={"folder": folder, "roots": roots}
         )
+        problems = []
     except ValidationError as error:
-        raise ScenarioError(source, sentences(error, Scenario, document)) from None
+        problems = sentences(error, Scenario, document)
+    if needs_task and "task" not in document:
+        problems.insert(0, "task: this field is required (the model and its data)")
+    if problems:
+        raise ScenarioError(source, problems)
+    return scenario
 
 
 def _check_plugins(document: dict[str, Any], source: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from seedbus.agents.policies.participation import Participation
 from seedbus.agents.policies.snapshot_budget import Lag
@@ -20,12 +20,14 @@ from seedbus.bus import Compute, Network
 from seedbus.bus.network import Constant
 from seedbus.models.partition import PARTITIONS, Partition, for_any_samples
 from seedbus.models.partitions.iid import Iid
-from seedbus.models.task import TASKS, Task
+from seedbus.models.task import TASKS, NoTask, Task
+from seedbus.models.tasks.torch_task import TorchTask as TorchTask  # for programs, which put their own objects in it
+from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.faults.base import FAULTS, Fault
 from seedbus.scenarios.schema.discovery import ALGORITHMS
 from seedbus.scenarios.schema.expectations import REFUSED_PREFIX, Bounds, known_names
 from seedbus.scenarios.schema.plugin_use import needed, refuse_missing
-from seedbus.scenarios.sentences import nearest, quoted
+from seedbus.scenarios.sentences import nearest, quoted, sentences
 from seedbus.scenarios.transports.transports import TRANSPORTS
 
 AnyTask = Annotated[Task, TASKS]
@@ -52,7 +54,7 @@ class Scenario(BaseModel):
     )
     description: str = Field(default="", description="one line, shown by `seedbus list`")
     seed: int = Field(default=1, ge=0, lt=2**63, description="key of all random draws")
-    task: AnyTask = Field(description="the model and its data")
+    task: AnyTask = Field(default_factory=NoTask, description="the model and its data")
     partition: AnyPartition = Field(default=Iid(), description="how the samples are divided among the clients")
     algorithm: AnyAlgorithm = Field(description="the training algorithm")
     participation: Participation = Field(description="which clients take part in a round, and when it ends")
@@ -109,10 +111,9 @@ class Scenario(BaseModel):
                 f"participation.clients is {clients} and stop.rounds {rounds}; with more than {2**16} clients, "
                 f"rounds are less than {2**16} (an envelope's header is 16 bytes)"
             )
-        if self.task.dimension > MAX_DIMENSION:
-            raise ValueError(
-                f"task.dimension is {self.task.dimension}; at most {MAX_DIMENSION} coordinates are accepted"
-            )
+        dimension = self.task.declared_dimension
+        if dimension is not None and dimension > MAX_DIMENSION:
+            raise ValueError(f"task.dimension is {dimension}; at most {MAX_DIMENSION} coordinates are accepted")
         for by, what, flag in (("owners", "owners", "has_owners"), ("column", "columns", "has_columns")):
             if self.partition.by == by and not getattr(self.task, flag):
                 kind, having = self.partition.kind, [name for name, task in TASKS.all().items() if getattr(task, flag)]
@@ -169,6 +170,8 @@ class Scenario(BaseModel):
     @model_validator(mode="after")
     def _measurable(self) -> Scenario:
         """Check that the run measures what `expect` and `stop.target` name."""
+        if not self.has_task:
+            return self
         known = known_names(self.metrics)
         reasons = [REFUSED_PREFIX + reason for reason in sorted(Reason)]
         target = self.stop.target
@@ -183,6 +186,25 @@ class Scenario(BaseModel):
         return self
 
     @property
+    def has_task(self) -> bool:
+        """Whether it has a task, and does not get one when it is run."""
+        return not isinstance(self.task, NoTask)
+
+    def with_task(self, task: Task | None) -> Scenario:
+        """Return this scenario with a task in the place of its own; None: its own.
+
+        Raises:
+            ScenarioError: the scenario does not fit the task.
+        """
+        if task is None:
+            return self
+        fields = {name: getattr(self, name) for name in self.model_fields_set}
+        try:
+            return Scenario.model_validate(fields | {"task": task})
+        except ValidationError as error:
+            raise ScenarioError(self.name, sentences(error, Scenario, self.resolved())) from None
+
+    @property
     def replay_s(self) -> float:
         """Seconds to fold a missed commit, if constant; 0 if it varies."""
         return self.compute.replay.value if isinstance(self.compute.replay, Constant) else 0.0
@@ -195,13 +217,14 @@ class Scenario(BaseModel):
 
     def resolved(self) -> dict[str, Any]:
         """Return all fields with their values, as plain data for YAML or JSON."""
-        fields = self.model_dump(mode="json")
+        fields = self.model_dump(mode="json", by_alias=True, exclude=None if self.has_task else {"task"})
         return fields if self.plugins else {name: value for name, value in fields.items() if name != "plugins"}
 
 
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of scenario files, for editors."""
     schema: dict[str, Any] = _with_names(Scenario.model_json_schema())
+    schema["required"] = [name for name in schema["properties"] if name == "task" or name in schema["required"]]
     return schema
 
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from seedbus.models.device import HOST
+
 if TYPE_CHECKING:
     from seedbus.bus import Recruit
 
@@ -34,6 +36,8 @@ class Placement:
         keys: the folder with the server's keys and the table of authorised keys; None: no encryption.
         evaluator: the process that evaluates and provides x₀. `own`: one that the server starts; `keys`: one whose key
             is authorised for it; `anybody`: the first one that asks, for tests in which all peers are trusted.
+        devices: where networks and vectors lie; worker processes take them in turn, this process the first.
+        other_device: whether a run that was begun on other devices goes on on these.
     """
 
     transport: str = "memory"
@@ -48,6 +52,8 @@ class Placement:
     wrap: Callable[[Recruit], Recruit] | None = None
     keys: Path | None = None
     evaluator: Literal["own", "keys", "anybody"] = "own"
+    devices: tuple[str, ...] = (HOST,)
+    other_device: bool = False
 
     @property
     def answer_within_s(self) -> float:

@@ -41,6 +41,7 @@ class WorkerProcesses:
         patience_s: float,
         memory: Path | None,
         identity: Identity | None,
+        devices: Sequence[str],
     ) -> None:
         """Prepare the processes, without starting them.
 
@@ -51,7 +52,9 @@ class WorkerProcesses:
             patience_s: how long they wait for a server that does not answer.
             memory: the folder for the state that clients keep between rounds; None: the processes keep it.
             identity: the keys that the server requires; None: it requires none.
+            devices: where the processes compute; they take them in turn.
         """
+        self._devices = devices
         self._shares = shares
         self._endpoint = endpoint
         self._observer = observer
@@ -123,6 +126,7 @@ class WorkerProcesses:
     def _spawn(self, number: int) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "seedbus", "client", "--connect", self._endpoint, "--parent-pipe", "--quiet"]
         command += [option for plugin in PLUGINS.values() if plugin.path for option in ("--plugin", plugin.path)]
+        command += ["--device", self._devices[number % len(self._devices)]]
         command += [*self._shares[number], "--patience", str(max(self._patience_s, MIN_PATIENCE_S)), *self._memory]
         # a process group of its own: Ctrl-C reaches this process only, which then tells its workers
         try:

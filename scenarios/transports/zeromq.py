@@ -151,6 +151,7 @@ class _Connector:
                 patience_s=placement.patience_s,
                 memory=placement.memory if placement.workers else None,
                 identity=self._access.identity,
+                devices=placement.devices,
             )
             processes.start()
         elif hosting.recruit is not None:

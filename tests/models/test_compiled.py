@@ -58,7 +58,7 @@ def test_a_process_compiles_before_its_first_loss_and_says_so(monkeypatch: pytes
         calls.append((tuple(inputs.shape), tuple(labels.shape)))
         return lambda *batch: loss(*batch) * 2
 
-    monkeypatch.setattr("seedbus.models.images.problem.compiled", fake)
+    monkeypatch.setattr("seedbus.models.images.sample_problem.compiled", fake)
     notices: list[Any] = []
     compiled, eager = (
         bind_for_clients(what(forward), lambda event, **facts: notices.append((event, facts)))
@@ -79,7 +79,8 @@ def in_one_place(factor: float) -> ImageProblem:
     """Return a problem as on a machine whose compiled loss is `factor` times as large."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "seedbus.models.images.problem.compiled", lambda loss, *_: lambda *batch: loss(*batch) * np.float32(factor)
+            "seedbus.models.images.sample_problem.compiled",
+            lambda loss, *_: lambda *batch: loss(*batch) * np.float32(factor),
         )
         problem = bind_for_clients(SHARED, lambda event, **facts: None)
     assert isinstance(problem, ImageProblem)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from seedbus.algorithms.aggregation.rules import Clipped, Krum, Mean, Median, TrimmedMean
+from seedbus.scenarios.conformance.rule import Matrix, crowd
 
-Matrix = NDArray[np.float64]
+__all__ = ["ALL", "ROBUST", "Matrix", "crowd", "matrices", "numbers"]
+
 numbers = st.floats(-(2.0**40), 2.0**40, width=32)
 ROBUST = [Median(), TrimmedMean(f=2), TrimmedMean(trim=0.25), Krum(f=2), Krum(f=2, multi=4), Clipped(quantile=0.7)]
 ALL = [Mean(), *ROBUST, Krum(), Krum(multi=3), TrimmedMean()]
@@ -20,10 +21,3 @@ def matrices(draw: st.DrawFn, min_clients: int = 1) -> Matrix:
     clients, values = draw(st.integers(min_clients, 9)), draw(st.integers(1, 4))
     flat = draw(st.lists(numbers, min_size=clients * values, max_size=clients * values))
     return np.array(flat).reshape(clients, values)
-
-
-def crowd(honest: int, liars: int, lie: float, values: int = 6) -> Matrix:
-    """Return honest rows around 1, …, `values` with a standard deviation of 0.1, and rows of `lie` among them."""
-    rows = np.random.default_rng(4).normal(np.arange(1, values + 1), 0.1, (honest + liars, values))
-    rows[:: (honest + liars) // liars][:liars] = lie
-    return rows

@@ -1,29 +1,45 @@
-"""Cases for the tests of algorithms: configurations, losses without a data set, a small federation, and logs.
+"""Cases for the tests of algorithms: configurations, and logs that can be stored. Rehearsals are the package's own.
 
 `python tests/support/algorithm_cases.py THREADS BLOCK LOG…` replays each log from x₀ and prints its digest.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
-import struct
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgpack
-import numpy as np
 
-from seedbus.algorithms.contract import Replica, Vector
-from seedbus.algorithms.directions import for_blocks, reference, set_threads
-from seedbus.bus import Envelope, Kind
-from seedbus.bus.codec import decode, encode
+from seedbus.algorithms.contract import Replica
+from seedbus.algorithms.directions import for_blocks, set_threads
+from seedbus.scenarios.conformance.promises import bits, over_the_wire, seed_of
+from seedbus.scenarios.conformance.rehearsal import (
+    DIMENSION,
+    ROUNDS,
+    Classifier,
+    Quadratic,
+    Rehearsal,
+    objective,
+    rehearse,
+    x0,
+)
 from seedbus.scenarios.schema.discovery import ALGORITHMS
 
-DIMENSION = 1_003
-"""Odd, so that the end of a vector, which does not fill a kernel's step, is always tested."""
+__all__ = [
+    "DIMENSION",
+    "ROUNDS",
+    "Classifier",
+    "Quadratic",
+    "Rehearsal",
+    "bits",
+    "objective",
+    "over_the_wire",
+    "rehearse",
+    "seed_of",
+    "x0",
+]
 
 CONFIGURATIONS: dict[str, dict[str, dict[str, Any]]] = {
     "decomfl": {
@@ -116,182 +132,6 @@ CONFIGURATIONS: dict[str, dict[str, dict[str, Any]]] = {
 def make(name: str, **hyperparameters: Any) -> Any:
     """Return an algorithm by its name in scenarios."""
     return ALGORITHMS.all()[name](**hyperparameters)
-
-
-class Quadratic:
-    """One client's loss in one round, ½ mean_j a_j (x_j − c_j)²; every mini-batch has its own c.
-
-    Args:
-        dimension: d.
-        client: the client.
-        round: the round.
-        dtype: of the point.
-        grain: losses are multiples of it, if it is not 0; with a coarse grain no mean of gradient scalars is rounded.
-
-    Attributes:
-        point: x, [d].
-        evaluations: how many evaluations have been made; a gradient counts as 3.
-    """
-
-    def __init__(self, dimension: int, client: int, round: int, dtype: Any = np.float32, grain: float = 0.0) -> None:
-        self.point: Vector = np.full(dimension, np.nan, dtype)
-        self.evaluations = 0
-        self._indices = np.arange(dimension)
-        self._batch = 10 * client + 3 * round
-        self._grain = grain
-        self._curvature = 1.5 + np.sin(self._indices)
-        self._centres: dict[int, Vector] = {}
-
-    samples, steps_an_epoch = 5, 2
-
-    @property
-    def key(self) -> int:
-        return 2**63 + self._batch
-
-    def gradient(self, step: int, criterion: Any = None) -> Vector:
-        assert criterion is None
-        self.evaluations += 3  # one forward pass, and a backward pass that costs two
-        gradient: Vector = self._curvature * self._difference(step) / self.point.size
-        return gradient.astype(self.point.dtype)
-
-    def _difference(self, step: int) -> Vector:
-        if step not in self._centres:
-            self._centres[step] = np.cos(self._indices + self._batch + step)
-        difference: Vector = self.point - self._centres[step]
-        return difference
-
-    def loss(self, step: int) -> float:
-        self.evaluations += 1
-        difference = self._difference(step)
-        loss = float(self._curvature @ (difference * difference)) / (2 * difference.size)
-        return round(loss / self._grain) * self._grain if self._grain else loss
-
-
-class Classifier(Quadratic):
-    """The loss of a network with three classes and `DIMENSION` parameters, for methods that need its outputs."""
-
-    def __init__(self, dimension: int, client: int, round: int) -> None:
-        super().__init__(dimension, client, round)
-        from torch import nn
-
-        from seedbus.models.parameters.flat import FlatModule
-
-        self._flat = FlatModule(nn.Sequential(nn.Linear(6, 100), nn.Tanh(), nn.Linear(100, 3)))
-        assert self._flat.point.size == dimension
-        self.point = self._flat.point
-
-    def loss(self, step: int) -> float:
-        from torch.nn.functional import cross_entropy
-
-        self.evaluations += 1
-        inputs, labels = self._drawn(step)
-        return float(cross_entropy(self._flat.module(inputs), labels))
-
-    def gradient(self, step: int, criterion: Any = None) -> Vector:
-        from torch.nn.functional import cross_entropy
-
-        from seedbus.models.parameters.gradients import backward
-
-        self.evaluations += 3
-        return backward(self._flat, *self._drawn(step), cross_entropy, criterion)
-
-    def outputs(self, step: int, at: Vector) -> Any:
-        from seedbus.models.parameters.gradients import Outputs, through
-
-        inputs, labels = self._drawn(step)
-        *hidden, logits = through(self._flat, inputs, -1, at)
-        return Outputs(inputs, logits.detach(), tuple(each.detach() for each in hidden), labels)
-
-    def through(self, hidden: Any, number: int, at: Vector) -> Any:
-        from seedbus.models.parameters.gradients import through
-
-        return through(self._flat, hidden, number, at)[-1]
-
-    def counts(self) -> Any:
-        return np.array([3, 2, 1])
-
-    def _drawn(self, step: int) -> tuple[Any, Any]:
-        import torch
-
-        labels = np.arange(5) % 3
-        inputs = np.cos(np.arange(30.0).reshape(5, 6) * (self._batch + step + 1)) + labels[:, None]
-        return torch.from_numpy(inputs.astype(np.float32)), torch.from_numpy(labels)
-
-
-def objective(algorithm: Any, client: int, round: int, dimension: int = DIMENSION) -> Quadratic:
-    """Return a client's objective that the algorithm can work with."""
-    return (Classifier if algorithm.needs_outputs else Quadratic)(dimension, client, round)
-
-
-def x0(dimension: int = DIMENSION, dtype: Any = np.float32) -> Vector:
-    """Return the initial point of every test's federation, a direction divided by ten, [dimension]."""
-    start = np.empty(dimension, np.float32)
-    reference("gaussian").fill(start, seed=2**63 + 1, step=0, perturbation=0)
-    return (start * np.float32(0.1)).astype(dtype)
-
-
-def seed_of(round: int) -> int:
-    return int.from_bytes(hashlib.blake2b(str(round).encode(), digest_size=8).digest(), "little")
-
-
-class Rehearsal(NamedTuple):
-    """A run in which the same clients take part in every round.
-
-    Attributes:
-        algorithm: with its size.
-        plans: one a round.
-        reports: one a round, by client.
-        commits: one a round.
-        states: the server's state before each commit.
-        replica: of a client that folded each commit at once.
-    """
-
-    algorithm: Any
-    plans: list[Any]
-    reports: list[dict[int, Any]]
-    commits: list[Any]
-    states: list[Any]
-    replica: Replica
-
-
-def rehearse(algorithm: Any, rounds: int, *, clients: int = 3, dimension: int = DIMENSION) -> Rehearsal:
-    """Run an algorithm's rounds without a bus."""
-    algorithm = algorithm.sized(dimension)
-    replica, memory = algorithm.replica(x0(dimension)), dict.fromkeys(range(clients))
-    state = algorithm.first_state(lambda: x0(dimension))
-    plans, reports, commits = [], [], []
-    states: list[Any] = []
-    for round in range(rounds):
-        plan = algorithm.plan(round, replica.version, seed_of(round))
-        answers = {}
-        for client in range(clients):
-            own = objective(algorithm, client, round, dimension)
-            answers[client], memory[client] = algorithm.local(replica, memory[client], plan, own)
-        states.append(state)
-        commit, state = algorithm.aggregate(state, plan, answers)
-        algorithm.apply(replica, [commit])
-        plans.append(plan)
-        reports.append(answers)
-        commits.append(commit)
-    return Rehearsal(algorithm, plans, reports, commits, states, replica)
-
-
-def over_the_wire(body: list[Any]) -> Any:
-    """Return a body as the recipient decodes it, within the limits of the bus."""
-    return decode(encode(Envelope(Kind.PLAN, 0, 0, 0, body))[0]).body
-
-
-def bits(value: Any) -> Any:
-    """Return a value that compares bit for bit: 0 and −0 differ, and a NaN equals itself."""
-    if dataclasses.is_dataclass(value):
-        return type(value), [bits(getattr(value, field.name)) for field in dataclasses.fields(value)]
-    if isinstance(value, np.ndarray):
-        return value.dtype.str, value.shape, value.tobytes()
-    if isinstance(value, dict):
-        return {key: bits(element) for key, element in value.items()}
-    if isinstance(value, list | tuple):
-        return [bits(element) for element in value]
-    return (float, struct.pack("<d", value)) if isinstance(value, float) else (type(value), value)
 
 
 class Log(NamedTuple):

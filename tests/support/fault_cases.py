@@ -6,9 +6,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from worlds import HISO, scenario
-
-from seedbus.scenarios.schema.scenario import Scenario
 
 Line = dict[str, Any]
 
@@ -228,17 +225,6 @@ CASES: dict[str, Case] = {
     ),
 }
 """A fault without a case fails the contract's first test."""
-
-
-def world(lines: list[Line], **changes: Any) -> Scenario:
-    """Return a scenario of fifteen rounds of HiSo under these faults, with a deadline that some answers miss."""
-    fields: Line = {
-        "algorithm": HISO,
-        "compute": {"evaluation": {"distribution": "exponential", "mean": 0.01}},
-        "participation": {"clients": 8, "cohort": 4, "deadline_s": 0.6},
-        "stop": {"rounds": 15},
-    }
-    return scenario(**(fields | changes), faults=lines)
 
 
 STRIKING = [

@@ -23,7 +23,7 @@ from pydantic import Field
 from seedbus.algorithms.aggregation.vectors import norms
 from seedbus.algorithms.contract import Vector
 from seedbus.algorithms.dense.methods.method import Local, Method
-from seedbus.algorithms.directions import directions
+from seedbus.algorithms.directions import directions_for
 
 
 class ZerothOrder(Method):
@@ -52,7 +52,7 @@ class ZerothOrder(Method):
         z = np.empty_like(local.x)
         base_loss = _loss(local, x, z, 0.0) if self.estimator == "forward" else 0.0
         for n in range(self.perturbations):
-            directions("gaussian").fill(z, seed=local.objective.key, step=local.step, perturbation=n)
+            directions_for("gaussian", z).fill(z, seed=local.objective.key, step=local.step, perturbation=n)
             length = radius / norms([z])[0]  # v = length·z
             perturbed_loss = _loss(local, x, z, self.smoothing * length)
             if self.estimator == "forward":

@@ -18,17 +18,13 @@ from seedbus.agents.policies.selection.rarest import Rarest
 from seedbus.agents.policies.selection.uniform import Uniform
 from seedbus.agents.server.coordinator import Coordinator
 from seedbus.agents.server.member_index import MemberIndex
+from seedbus.scenarios.conformance import selection as conformance
+from seedbus.scenarios.conformance.promises import Promise
+from seedbus.scenarios.conformance.selection import known
 
 SELECTIONS: list[Any] = [Uniform(), Rarest(), Rarest(candidates=1), PowerOfChoice(), PowerOfChoice(candidates=10)]
 each_selection = pytest.mark.parametrize("selection", SELECTIONS, ids=str)
 EVERYBODY = range(1000)
-
-
-def known(statistics: dict[int, tuple[int, float]]) -> Known:
-    """Return statistics from a mapping client → (number of reports, norm of the latest)."""
-    known_clients = Known()
-    known_clients.unpack([[client, reports, worth] for client, (reports, worth) in statistics.items()])
-    return known_clients
 
 
 # selection
@@ -43,22 +39,23 @@ def known(statistics: dict[int, tuple[int, float]]) -> Known:
 def test_a_policy_fills_the_cohort_with_different_members_in_order(
     selection: Any, members: set[int], statistics: dict[int, tuple[int, float]], data: st.DataObject
 ) -> None:
-    count, present = data.draw(st.integers(0, len(members))), MemberIndex(61)
-    present.update(members)
-    chosen = selection.choose(present, count, known(statistics), 7, 3)
-    assert len(chosen) == count and set(chosen) <= members and chosen == sorted(set(chosen))
+    conformance.fills(selection, members, statistics, data.draw(st.integers(0, len(members))), 3)
+
+
+@pytest.mark.parametrize("promise", [*conformance.CONTRACT, *conformance.RUNS], ids=lambda promise: promise.__name__)
+@each_selection
+def test_a_selection_keeps_its_promises(selection: Any, promise: Promise) -> None:
+    promise(selection)
 
 
 @each_selection
-def test_a_selection_depends_only_on_seed_round_members_and_statistics(selection: Any) -> None:
+def test_a_selection_depends_on_seed_round_and_members_and_if_it_looks_on_statistics(selection: Any) -> None:
     statistics = {client: (1 + client % 3, client / 7) for client in EVERYBODY}
 
     def choose(seed: int = 7, round: int = 3, members: Any = EVERYBODY, statistics_: Any = statistics) -> list[int]:
         chosen: list[int] = selection.choose(members, 30, known(statistics_), seed, round)
         return chosen
 
-    backwards = dict(reversed(statistics.items()))
-    assert choose() == choose() == choose(statistics_=backwards)
     assert choose() not in (choose(seed=8), choose(round=4), choose(members=range(500)))
     turned = {client: (9 - reports, -worth) for client, (reports, worth) in statistics.items()}
     looks = selection.needs_known and selection.candidates > 1

@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from seedbus.algorithms.aggregation.rules import Clipped, Krum, Mean, Median, TrimmedMean
+from seedbus.scenarios.conformance import rule as conformance
+from seedbus.scenarios.conformance.promises import Promise
 
 
 def combined(rule: Any, rows: Any, state: Any = None) -> list[float]:
@@ -101,6 +103,20 @@ def test_clipping_remembers_a_number_for_each_of_the_last_rounds(rounds: list[Ma
 
 
 # properties of all rules
+
+
+@pytest.mark.parametrize("promise", conformance.CONTRACT, ids=lambda promise: str(promise.__name__))
+@pytest.mark.parametrize("rule", ALL, ids=repr)
+def test_a_rule_keeps_its_promises(rule: Any, promise: Promise) -> None:
+    promise(rule)
+
+
+@pytest.mark.parametrize("f", [1, 2, 3])
+@pytest.mark.parametrize("kind", [lambda f: Median(), lambda f: TrimmedMean(f=f), lambda f: Krum(f=f)])
+def test_f_byzantine_clients_do_not_move_a_robust_rule_beyond_honest_values(kind: Any, f: int) -> None:
+    conformance.keeps_out(kind(f), f)
+    with pytest.raises(AssertionError, match=f"with {f} of .* clients that send"):
+        conformance.keeps_out(Mean(), f)
 
 
 @pytest.mark.parametrize("rule", ALL, ids=repr)

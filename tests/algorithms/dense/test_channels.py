@@ -15,6 +15,8 @@ from dense_federation import START, Bowl, D, federate
 from worlds import go, scenario
 
 from seedbus.algorithms.contract import BadPayload, ReportRefused
+from seedbus.scenarios.conformance import channel as conformance
+from seedbus.scenarios.conformance.promises import Promise
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.running.replay import replay
 
@@ -22,7 +24,13 @@ SILENT = {"kind": "aircomp", "snr_db": None, "threshold": 0.0}
 
 
 def channel(**fields: Any) -> Any:
-    return make("fedavg", channel={"kind": "aircomp", **fields}).channel
+    return make("fedavg", channel={"kind": "aircomp"} | fields).channel
+
+
+@pytest.mark.parametrize("promise", [*conformance.CONTRACT, *conformance.WORKERS], ids=lambda promise: promise.__name__)
+@pytest.mark.parametrize("fields", [{}, SILENT], ids=str)
+def test_a_channel_keeps_its_promises(fields: Any, promise: Promise) -> None:
+    promise(channel(**fields))
 
 
 # fading

@@ -306,11 +306,17 @@ def test_weights_outside_layers_and_shared_weights_are_made_when_they_are_used()
         assert loss == float(flat.module(inputs).sum())
 
 
-def test_a_layer_whose_weights_are_used_without_calling_it_is_named() -> None:
-    attention = nn.MultiheadAttention(4, 2).eval()  # it never calls its out_proj
-    flat, x = vector(attention)
-    with pytest.raises(TypeError, match="layer out_proj was not called"):
-        flat.loss_at(lambda span, out: np.copyto(out, x[span]), lambda: attention(*[torch.ones(2, 1, 4)] * 3)[0].sum())
+def test_weights_of_a_layer_that_is_not_called_are_made_with_those_of_the_module_around_it() -> None:
+    attention = nn.MultiheadAttention(4, 2).eval()  # it uses the weights of its out_proj and never calls it
+    flat, x = vector(nn.Sequential(attention))
+
+    def loss() -> torch.Tensor:
+        outputs: torch.Tensor = attention(*[torch.linspace(-1, 1, 8).view(2, 1, 4)] * 3)[0].sum()
+        return outputs
+
+    made = [flat.loss_at(lambda span, out: np.copyto(out, x[span]), loss) for _ in range(2)]
+    with flat.at(x), torch.inference_mode():
+        assert made == [float(loss())] * 2
 
 
 def test_a_forward_pass_that_fails_leaves_a_module_that_can_be_used() -> None:
@@ -323,7 +329,7 @@ def test_a_forward_pass_that_fails_leaves_a_module_that_can_be_used() -> None:
 
 
 def test_light_and_compiled_cannot_be_combined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seedbus.models.images.problem.compiled", lambda loss, *_: loss)
+    monkeypatch.setattr("seedbus.models.images.sample_problem.compiled", lambda loss, *_: loss)
     what = scenario(task={"name": "digits", "forward": "compiled"}, algorithm={"name": "decomfl", "revert": "light"})
     with pytest.raises(DataError, match=r"expected task\.forward: eager, or algorithm\.revert: copy"):
         go(tmp_path / "run", what)

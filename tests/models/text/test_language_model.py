@@ -49,10 +49,6 @@ def hugging_face(folder: Path, pair: Pair) -> float:
     return float(picked[-len(pair.answer) :].mean())
 
 
-def test_there_is_a_contract() -> None:
-    assert len(CONTRACT) == 6
-
-
 @pytest.mark.parametrize("check", CONTRACT, ids=lambda check: str(check.__name__))
 @pytest.mark.parametrize("way", ["full", "lora", "layernorm-float16"])
 def test_a_language_model_keeps_the_contract_of_tasks(make: Any, way: str, check: Any) -> None:

@@ -109,7 +109,7 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
         (
             "partition={kind: natural}",
             "partition.kind is natural, but the samples of task quadratic have no owners; dirichlet, file, flwr, iid, "
-            "pathological, quantity or shards are accepted, and natural for femnist, shakespeare, table",
+            "pathological, quantity or shards are accepted, and natural for femnist, hugging-face, shakespeare, table",
         ),
         ("faults=[{fault: drp}]", 'faults.0.fault: "drp" is not known; did you mean drop?'),
         ("faults=[{}]", "faults.0.fault: this field is required; there are " + ", ".join(FAULTS.all())),

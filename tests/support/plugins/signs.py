@@ -12,6 +12,7 @@ from seedbus.plugin import (
     PASS,
     Channel,
     Compression,
+    DataError,
     Known,
     Local,
     MessageSelector,
@@ -108,6 +109,8 @@ class Alternating(Partition):
     kind: Literal["alternating"] = "alternating"
 
     def split(self, column: Any, clients: int, seed: int) -> list[Any]:
+        if not 1 <= clients <= column.size:
+            raise DataError("partition alternating", f"{clients} clients", f"1 to {column.size}")
         return [np.arange(client, column.size, clients) for client in range(clients)]
 
 

@@ -1,0 +1,90 @@
+"""Directions for vectors on a torch device: the backend for tensors that the device has, behind the common contract."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.util import find_spec
+from typing import Any
+
+from numpy.typing import ArrayLike
+
+from seedbus.algorithms.directions.contract import Kind
+from seedbus.algorithms.directions.folding import ReplaySteps, UpdateRule
+from seedbus.vector import Vector
+
+
+@dataclass(frozen=True)
+class TensorDirections:
+    """Directions of one kind, written to `TensorVector`s.
+
+    Attributes:
+        backend: does the same on their tensors.
+    """
+
+    backend: Any
+
+    @property
+    def kind(self) -> Kind:
+        kind: Kind = self.backend.kind
+        return kind
+
+    def fill(self, out: Vector, *, seed: int, step: int, perturbation: int, start: int = 0) -> None:
+        """See `Directions.fill`."""
+        self.backend.fill(_tensor(out), seed=seed, step=step, perturbation=perturbation, start=start)
+
+    def accumulate(
+        self,
+        out: Vector,
+        coefficients: ArrayLike,
+        *,
+        seed: int,
+        step: int,
+        start: int = 0,
+        divisor: Vector | None = None,
+    ) -> None:
+        """See `Directions.accumulate`."""
+        where = {"seed": seed, "step": step, "start": start, "divisor": _tensor(divisor)}
+        self.backend.accumulate(_tensor(out), coefficients, **where)
+
+    def perturb(
+        self,
+        out: Vector,
+        x: Vector,
+        scale: float,
+        *,
+        seed: int,
+        step: int,
+        perturbation: int,
+        start: int = 0,
+        divisor: Vector | None = None,
+    ) -> None:
+        """See `Directions.perturb`."""
+        where = {"seed": seed, "step": step, "perturbation": perturbation, "start": start, "divisor": _tensor(divisor)}
+        self.backend.perturb(_tensor(out), _tensor(x), scale, **where)
+
+    def fold(self, rule: UpdateRule, fields: Mapping[str, Vector], steps: ReplaySteps, *, start: int = 0) -> None:
+        """See `Folding.fold`."""
+        self.backend.fold(rule, {name: _tensor(field) for name, field in fields.items()}, steps, start=start)
+
+
+@lru_cache(maxsize=8)
+def on_device(kind: Kind, device_type: str) -> TensorDirections:
+    """Return directions for vectors on a kind of device: Triton's on CUDA if it is installed, else torch's own."""
+    if device_type == "cuda" and find_spec("triton") is not None:
+        from seedbus.algorithms.directions.triton_fold import TritonReplay
+
+        return TensorDirections(TritonReplay(kind))
+    from seedbus.algorithms.directions.torch_backend import TorchDirections
+
+    return TensorDirections(TorchDirections(kind))
+
+
+def on_device_of(kind: Kind, vector: Any) -> TensorDirections:
+    """Return directions for vectors that lie where a `TensorVector` does."""
+    return on_device(kind, vector.tensor.device.type)
+
+
+def _tensor(vector: Any) -> Any:
+    return None if vector is None else vector.tensor

@@ -1,0 +1,171 @@
+"""Directions on a torch device in torch's own operations: the same bits as the reference, without a compiler.
+
+Philox runs in 64-bit integers and the quantiles are looked up, so every operation is exact or rounded once. Where
+Triton and a CUDA device are, `triton_backend` is many times as fast; this one runs on every device that torch has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from seedbus.algorithms.directions.contract import ALIGNMENT, DOMAIN, PER_BLOCK, Kind, check_stream
+from seedbus.algorithms.directions.folding import ReplaySteps, UpdateRule
+from seedbus.algorithms.directions.philox import MULTIPLIERS, ROUNDS, WEYL, key_words
+from seedbus.algorithms.directions.quantiles import quantiles
+from seedbus.tensors import sqrt
+
+CHUNK: Final = 2048 * ALIGNMENT
+"""Coordinates that are computed at a time: so many that calls cost little, so few that they take little memory."""
+_LOW: Final = 0xFFFFFFFF
+
+
+@dataclass(frozen=True)
+class TorchDirections:
+    """Directions of one kind on the device of the tensors, which are one-dimensional, contiguous and float32."""
+
+    kind: Kind
+
+    def fill(self, out: Tensor, *, seed: int, step: int, perturbation: int, start: int = 0) -> None:
+        """See `Directions.fill`."""
+        check_stream(self.kind, len(out), seed=seed, step=step, perturbation=perturbation, start=start)
+        for span, first in _chunks(len(out), start):
+            out[span] = self._direction(out[span], seed, step, perturbation, first)
+
+    def accumulate(
+        self,
+        out: Tensor,
+        coefficients: ArrayLike,
+        *,
+        seed: int,
+        step: int,
+        start: int = 0,
+        divisor: Tensor | None = None,
+    ) -> None:
+        """See `Directions.accumulate`."""
+        weights = np.asarray(coefficients, np.float32).tolist()
+        check_tensors(out, divisor)
+        check_stream(self.kind, len(out), seed=seed, step=step, perturbation=len(weights), start=start)
+        for span, first in _chunks(len(out), start):
+            part = out[span].zero_()
+            for p, weight in enumerate(weights):
+                part += self._direction(part, seed, step, p, first) * weight
+            if divisor is not None:
+                part /= divisor[span]
+
+    def perturb(
+        self,
+        out: Tensor,
+        x: Tensor,
+        scale: float,
+        *,
+        seed: int,
+        step: int,
+        perturbation: int,
+        start: int = 0,
+        divisor: Tensor | None = None,
+    ) -> None:
+        """See `Directions.perturb`."""
+        check_tensors(out, x, divisor)
+        check_stream(self.kind, len(out), seed=seed, step=step, perturbation=perturbation, start=start)
+        rounded = float(np.float32(scale))
+        for span, first in _chunks(len(out), start):
+            z = self._direction(out[span], seed, step, perturbation, first)
+            if divisor is not None:
+                z = z / divisor[span]
+            torch.add(x[span], z * rounded, out=out[span])
+
+    def fold(self, rule: UpdateRule, fields: Mapping[str, Tensor], steps: ReplaySteps, *, start: int = 0) -> None:
+        """See `Folding.fold`."""
+        numbers = [
+            (row, steps.coefficients[row["first"] : row["first"] + row["count"]].tolist()) for row in steps.steps
+        ]
+        for span, first in _chunks(len(fields["x"]), start):
+            part = {name: tensor[span] for name, tensor in fields.items()}
+            sqrt_hessian: Tensor | None = None
+            for row, weights in numbers:
+                if rule.hessian is not None and row["is_first"]:
+                    sqrt_hessian = sqrt(part["hessian"])
+                delta = torch.zeros_like(part["x"])
+                seed = int(row["low"]) | int(row["high"]) << 32
+                for p, weight in enumerate(weights):
+                    delta += self._direction(delta, seed, int(row["step"]), p, first) * weight
+                if sqrt_hessian is not None:
+                    delta /= sqrt_hessian
+                _update(rule, part, delta, row)
+
+    def _direction(self, like: Tensor, seed: int, step: int, perturbation: int, start: int) -> Tensor:
+        """Return z(step, perturbation)[start : start + len(like)], float32."""
+        count = -(-len(like) // PER_BLOCK[self.kind])
+        words = _words(self.kind, count, seed, step, perturbation, start // PER_BLOCK[self.kind], like.device)
+        if self.kind == "gaussian":
+            halves = torch.stack((words & 0xFFFF, words >> 16), dim=-1).reshape(-1)[: len(like)]
+            return _table(like.device)[halves]
+        bits = (words.unsqueeze(-1) >> torch.arange(32, device=like.device)) & 1
+        return bits.reshape(-1)[: len(like)].to(torch.float32) * 2 - 1
+
+
+def _update(rule: UpdateRule, fields: Mapping[str, Tensor], delta: Tensor, row: Any) -> None:
+    """Apply one local step with the direction `delta`, which may be overwritten, in the rule's order of operations."""
+    x, update = fields["x"], delta
+    if rule.momentum is not None and row["is_own"]:
+        update = fields["momentum"]
+        update *= _rounded(rule.momentum.keep)
+        update += delta * _rounded(rule.momentum.add)
+    x -= update * float(row["rate"])
+    hessian = rule.hessian
+    if hessian is not None and row["is_own"] and (row["is_last"] or not hessian.is_last_only):
+        h = fields["hessian"]
+        squares = (delta * delta + _rounded(hessian.epsilon)) * _rounded(hessian.add)
+        h *= _rounded(hessian.keep)
+        h += squares
+        if np.isfinite(hessian.lowest) or np.isfinite(hessian.highest):
+            h.clamp_(_rounded(hessian.lowest), _rounded(hessian.highest))
+
+
+def _words(kind: Kind, count: int, seed: int, step: int, perturbation: int, first: int, device: torch.device) -> Tensor:
+    """Return the words of `count` Philox blocks of a stream, in order, as int64 [4·count]."""
+    c0 = torch.arange(first, first + count, dtype=torch.int64, device=device)
+    c1, c2, c3 = (torch.full_like(c0, word) for word in (step, perturbation, DOMAIN[kind]))
+    k0, k1 = key_words(seed)
+    for _ in range(ROUNDS):
+        product0, product1 = c0 * MULTIPLIERS[0], c2 * MULTIPLIERS[1]  # modulo 2⁶⁴: their bits are those of the product
+        high0, high1 = (product0 >> 32) & _LOW, (product1 >> 32) & _LOW
+        c0, c1, c2, c3 = high1 ^ c1 ^ k0, product1 & _LOW, high0 ^ c3 ^ k1, product0 & _LOW
+        k0, k1 = (k0 + WEYL[0]) & _LOW, (k1 + WEYL[1]) & _LOW
+    return torch.stack((c0, c1, c2, c3), dim=-1).reshape(-1)
+
+
+def _chunks(size: int, start: int) -> list[tuple[slice, int]]:
+    """Return the chunks of `size` coordinates, each with its first coordinate in the stream."""
+    return [(slice(at, min(at + CHUNK, size)), start + at) for at in range(0, size, CHUNK)]
+
+
+@lru_cache(maxsize=16)
+def _table(device: torch.device) -> Tensor:
+    return torch.from_numpy(quantiles().copy()).to(device)
+
+
+def _rounded(value: float) -> float:
+    return float(np.float32(value))
+
+
+def check_tensors(out: Tensor, *others: Tensor | None) -> None:
+    """Raise ValueError unless every tensor has the dtype, the shape and the device of `out`, float32 [d]."""
+    for tensor in (out, *others):
+        if tensor is not None and (tensor.dtype, tensor.shape, tensor.device) != (
+            torch.float32,
+            (len(out),),
+            out.device,
+        ):
+            raise ValueError(
+                f"a {tensor.dtype} tensor of shape {tuple(tensor.shape)} on {tensor.device} beside {out.dtype} of "
+                f"({len(out)},) on {out.device}"
+            )

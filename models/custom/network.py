@@ -1,0 +1,131 @@
+"""The user's network: built under torch's generator, which is seeded from the run's seed, and checked.
+
+The invariant: two calls with one seed return the same weights and buffers, in every process.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import traceback
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import nn
+from torch.nn.parameter import is_lazy
+
+from seedbus.keyed import keyed_bits
+from seedbus.models.custom.named import found, name_of
+from seedbus.models.errors import DataError, is_out_of_memory
+from seedbus.models.parameters.coordinates import add_tensor
+from seedbus.models.parameters.flat import running_statistics
+
+FIELD = "task.network"
+_MODELS, _TORCH = (str(Path(file).parent) for file in (Path(__file__).parent, torch.__file__))
+BatchNorm = Literal["refused", "frozen"]
+
+
+def built(network: Any, seed: int, batch_norm: BatchNorm) -> nn.Module:
+    """Return a new module, with the weights that the user's function gave it.
+
+    Args:
+        network: a function that returns a module, a module, or the name of a function.
+        seed: the run's; torch's generator is seeded from it while the function runs, and then as it was before.
+        batch_norm: what to do with running statistics: refuse them, or keep them as they are.
+
+    Raises:
+        DataError: the function fails, or what it returns cannot be trained.
+    """
+    name, given = name_of(network), found(network, FIELD)
+    if isinstance(given, nn.Module):
+        module = copy.deepcopy(given)
+    else:
+        module = called(given, FIELD, name, keyed_bits("network", seed))
+    _check(module, name, batch_norm)
+    return module
+
+
+def built_alike(network: Any, seed: int, batch_norm: BatchNorm) -> nn.Module:
+    """Return a new module, as `built` does, if a second call gives the same one. Raises `DataError`."""
+    module, again = (built(network, seed, batch_norm) for _ in range(2))
+    if digest(module) != digest(again):
+        raise DataError(
+            FIELD,
+            f"other weights at a second call of {name_of(network)}",
+            "the same at each call: loaded, or drawn from torch's generator, which is seeded for the call",
+        )
+    return module
+
+
+def trained_size(module: nn.Module) -> int:
+    """Return the number of parameters that require gradients; a tied parameter counts once."""
+    return sum(parameter.numel() for parameter in module.parameters() if parameter.requires_grad)
+
+
+def digest(module: nn.Module) -> bytes:
+    """Return a digest of a module's parameters and buffers, 16 bytes."""
+    state = hashlib.blake2b(digest_size=16)
+    for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
+        add_tensor(state, name, tensor)
+    return state.digest()
+
+
+def reason(error: BaseException) -> str:
+    """Return the first line of an error's message, or its type; with the line of the user's code that raised it."""
+    text = str(error).strip().partition("\n")[0]
+    frames = [(each.filename, each.lineno) for each in traceback.extract_tb(error.__traceback__)]
+    own = [(file, line) for file, line in frames if not file.startswith((_MODELS, _TORCH))]
+    at = f", {own[-1][0]} line {own[-1][1]}" if own else ""
+    return f"{type(error).__name__}: {text}{at}" if text else f"{type(error).__name__}{at}"
+
+
+def called(function: Any, field: str, name: str, key: int) -> Any:
+    """Return what a function of the user returns, with torch's generator seeded from a key and then as it was before.
+
+    Args:
+        function: takes no arguments.
+        field: the field of the scenario that names it.
+        name: the function's name, for messages.
+        key: 64 bits.
+
+    Raises:
+        DataError: the function fails.
+    """
+    before = torch.default_generator.get_state()
+    torch.default_generator.manual_seed(key)
+    try:
+        return function()
+    except DataError:
+        raise
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        raise DataError(field, f"{name}, which fails ({reason(error)})", "a function without arguments") from error
+    finally:
+        torch.default_generator.set_state(before)
+
+
+def _check(module: Any, name: str, batch_norm: BatchNorm) -> None:
+    if not isinstance(module, nn.Module):
+        raise DataError(FIELD, f"{name}, which returns a {type(module).__name__}", "a torch.nn.Module")
+    named = [*module.named_parameters(), *module.named_buffers()]
+    lazy = [name for name, tensor in named if is_lazy(tensor)]
+    if lazy:
+        raise DataError(FIELD, f"{name} without a shape yet: {lazy[0]}", "layers with all sizes, such as nn.Linear")
+    elsewhere = [f"{each} on {tensor.device}" for each, tensor in named if tensor.device.type != "cpu"]
+    if elsewhere:
+        raise DataError(FIELD, f"{name} with {elsewhere[0]}", "a network on the CPU")
+    trained = {each: parameter for each, parameter in module.named_parameters() if parameter.requires_grad}
+    others = [f"{each} in {p.dtype}".replace("torch.", "") for each, p in trained.items() if p.dtype != torch.float32]
+    if others:
+        raise DataError(FIELD, f"{name} with {others[0]}", "trained parameters in float32 (module.float())")
+    if not trained:
+        raise DataError(FIELD, f"{name} without a parameter that requires gradients", "at least one")
+    layers = running_statistics(module)
+    if layers and batch_norm == "refused":
+        raise DataError(
+            FIELD,
+            f"{name} with running statistics in {layers[0]}: state outside x that no seed and scalar could rebuild",
+            "GroupNorm or LayerNorm instead, or task.batch_norm: frozen to keep the statistics as they are",
+        )

@@ -1,0 +1,236 @@
+"""The user's own network and data, bound: x₀ from the module's own weights, losses and metrics by functions.
+
+The invariant: a loss is a function of x, the batch and constants. Constants (frozen parameters, buffers, the data) are
+digested in `identity`; a forward pass that changes its weights or buffers, or draws at random, is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import cross_entropy, mse_loss
+from torch.utils._pytree import tree_leaves
+
+from seedbus.models.custom.named import found, name_of
+from seedbus.models.custom.network import FIELD, built_alike, digest, reason
+from seedbus.models.custom.samples import Selection, check_divisible
+from seedbus.models.custom.settings import TorchSettings
+from seedbus.models.device import moved
+from seedbus.models.errors import DataError, is_out_of_memory
+from seedbus.models.images.sample_problem import EVALUATION_BATCH, SampleProblem
+from seedbus.models.parameters.coordinates import add_tensor
+from seedbus.models.parameters.flat import FlatModule
+from seedbus.models.partition import Partition
+from seedbus.models.streams import stream
+from seedbus.models.task import Fill, Vector, check_split
+
+_LOSSES: dict[str, Any] = {"cross-entropy": cross_entropy, "mse": mse_loss}
+
+
+class TorchProblem(SampleProblem[Selection]):
+    """Implements `task.Problem`. Not thread-safe."""
+
+    without_gradients = torch.no_grad  # a module may keep a tensor of one pass, such as a mask, for a later gradient
+
+    def __init__(self, task: TorchSettings, *, seed: int, clients: int, partition: Partition) -> None:
+        torch.backends.mha.set_fastpath_enabled(False)  # it rounds differently, and only where there are no gradients
+        module = built_alike(task.network, seed, task.batch_norm)
+        flat = FlatModule(module, frozen_statistics=True)
+        self._x0 = flat.values() if task.initial == "own" else _drawn(flat, seed)
+        splits = task.splits()
+        check_divisible(partition, splits["train"])
+        super().__init__(task, flat, splits, seed=seed, clients=clients, partition=partition)
+        self.task = task
+        named = isinstance(task.loss, str) and task.loss in _LOSSES
+        self._loss = _LOSSES[task.loss] if named else found(task.loss, "task.loss")
+        self._metrics = {
+            name: _accuracy if metric == "accuracy" else found(metric, f"task.metrics.{name}")
+            for name, metric in task.functions.items()
+        }
+        self._is_light_checked = False
+        self._constants = self._digest()
+        self._check_classes()
+        self._try()
+
+    def x0(self) -> NDArray[np.float32]:
+        """Return the weights that the user's function gave the network, or drawn ones, float32 [d]."""
+        return self._x0.copy()
+
+    def identity(self) -> bytes:
+        """Return a digest of what decides losses beside x: frozen parameters, buffers, all samples and who has them."""
+        return self._constants
+
+    def tensors(self, samples: Selection, indices: NDArray[np.int64], **key: int) -> tuple[Any, Tensor]:
+        """Return inputs in the structure of the data set's items, and targets. See `SampleProblem.tensors`."""
+        return moved(samples.batch(indices), self.flat.device)
+
+    def forward(self, inputs: Any) -> Any:
+        """Return the network's outputs: inputs that are a list or mapping are its arguments."""
+        if isinstance(inputs, dict):
+            return self.flat.module(**inputs)
+        return self.flat.module(*inputs) if isinstance(inputs, list | tuple) else self.flat.module(inputs)
+
+    def loss(self, outputs: Any, labels: Tensor) -> Tensor:
+        """Return the mean loss of a batch."""
+        loss: Tensor = self._loss(outputs, labels)
+        return loss
+
+    def evaluate(self, x: Vector, split: str) -> dict[str, float]:
+        """Return the means of loss and metrics over a split, from those of its batches. Raises `DataError`."""
+        check_split(split)
+        samples = self.splits[split]
+        count = samples.rows.size
+        if count == 0:
+            raise DataError(f"task {self.task.name}", f"no samples in the {split} split", "a larger `validation`")
+        sums = dict.fromkeys(self.task.metrics, 0.0)
+        with torch.no_grad(), self.flat.at(x):
+            for start in range(0, count, EVALUATION_BATCH):
+                rows = np.arange(start, min(start + EVALUATION_BATCH, count))
+                inputs, targets = self.tensors(samples, rows)
+                outputs = self.forward(inputs)
+                sums["loss"] += float(self.loss(outputs, targets)) * rows.size
+                for name, metric in self._metrics.items():
+                    sums[name] += _number(metric, name, outputs, targets) * rows.size
+        return {name: total / count for name, total in sums.items()}
+
+    def loss_at(self, fill: Fill, inputs: Any, labels: Tensor) -> float:
+        """See `SampleProblem.loss_at`. Raises `DataError` for a network that cannot be evaluated layer by layer."""
+        if not self._is_light_checked:
+            self._check_layers(inputs, labels)
+        return super().loss_at(fill, inputs, labels)
+
+    def _check_layers(self, inputs: Any, labels: Tensor) -> None:
+        """Compare a loss at x₀, one layer at a time, with that of the whole network."""
+
+        def fill(span: slice, out: Vector) -> None:
+            out[:] = self._x0[span]
+
+        try:
+            by_layer = super().loss_at(fill, inputs, labels)
+        except (TypeError, RuntimeError) as error:
+            if is_out_of_memory(error):
+                raise
+            by_layer = math.nan
+        with torch.no_grad(), self.flat.at(self._x0):
+            whole = float(self.mean_loss(inputs, labels))
+        if by_layer != whole and not (math.isnan(by_layer) and math.isnan(whole)):
+            name = name_of(self.task.network)
+            found_here = f"light, and in {name} a layer's weights are also used outside of that layer"
+            raise DataError("algorithm.revert", found_here, "copy")
+        self._is_light_checked = True
+
+    def _digest(self) -> bytes:
+        state = hashlib.blake2b(self._identity, digest_size=16)
+        for name, constant in self.flat.constants():
+            add_tensor(state, name, constant)
+        for split in self.splits.values():
+            state.update(split.reading.digest + hashlib.blake2b(split.labels.tobytes()).digest())
+        return state.digest()
+
+    def _check_classes(self) -> None:
+        """Check that every target of cross-entropy is a class, for networks with one output a class."""
+        if self._loss is not cross_entropy:
+            return
+        outputs = self._outputs(*self._first())
+        for split in ("train", "test"):
+            classes = self.splits[split].reading.classes
+            if classes is None or not isinstance(outputs, Tensor) or outputs.ndim != 2:
+                continue
+            outside = classes[(classes < 0) | (classes >= outputs.shape[1])]
+            outside = outside[outside != -100]  # the target that torch ignores
+            if outside.size:
+                raise DataError(
+                    f"task.data: the {split} set",
+                    f"the class {outside[0]}, and {outputs.shape[1]} outputs of the network",
+                    f"classes from 0 to {outputs.shape[1] - 1}, or a network with more outputs",
+                )
+
+    def _first(self) -> tuple[Any, Tensor]:
+        samples = self.splits["train"]
+        return self.tensors(samples, np.arange(min(self.task.batch_size, samples.rows.size)))
+
+    def _try(self) -> None:
+        """Compute losses and metrics of the first batch, to find mistakes before the run. Raises `DataError`."""
+        before = digest(self.flat.module)
+        inputs, targets = self._first()
+        outputs = self._outputs(inputs, targets)
+        shapes = f"outputs {_shapes(outputs)} and targets {_shapes(targets)}"
+        self._check_shapes(outputs, targets, shapes)
+        try:
+            with torch.no_grad():
+                loss = self.loss(outputs, targets)
+                is_number = isinstance(loss, Tensor) and loss.numel() == 1
+        except Exception as error:
+            if is_out_of_memory(error):
+                raise
+            expected = "a network and a loss for these targets"
+            raise DataError(
+                "task.loss", f"{shapes}, which {name_of(self.task.loss)} refuses ({reason(error)})", expected
+            ) from error
+        if not is_number:
+            what = f"{_shapes(loss)} from {name_of(self.task.loss)}"
+            raise DataError("task.loss", what, "the mean over the batch, a tensor of one number")
+        for name, metric in self._metrics.items():
+            _number(metric, name, outputs, targets)
+        if not _equal(outputs, self._outputs(inputs, targets)):
+            expected = "a forward pass that draws nothing at random (the network is in evaluation mode)"
+            raise DataError(FIELD, "other outputs for the same inputs at a second call", expected)
+        if digest(self.flat.module) != before:
+            raise DataError(FIELD, "a forward pass that changes parameters or buffers", "one that changes neither")
+
+    def _outputs(self, inputs: Any, targets: Tensor) -> Any:
+        try:
+            with torch.no_grad():
+                return self.forward(inputs)
+        except Exception as error:
+            if is_out_of_memory(error):
+                raise
+            where = f"a forward pass that fails on inputs {_shapes(inputs)} ({reason(error)})"
+            raise DataError(FIELD, where, "a network for the data set's inputs") from error
+
+    def _check_shapes(self, outputs: Any, targets: Tensor, shapes: str) -> None:
+        if self._loss is mse_loss and not (isinstance(outputs, Tensor) and outputs.shape == targets.shape):
+            raise DataError("task.loss", f"mse with {shapes}", "outputs in the shape of the targets")
+        if self._loss is mse_loss and not targets.is_floating_point():
+            raise DataError("task.loss", f"mse with {shapes}", "targets with a fraction, or loss: cross-entropy")
+        if self._loss is cross_entropy and targets.is_floating_point() and _shapes(outputs) != _shapes(targets):
+            raise DataError("task.loss", f"cross-entropy with {shapes}", "loss: mse, or whole numbers as targets")
+
+
+def _drawn(flat: FlatModule, seed: int) -> NDArray[np.float32]:
+    try:
+        return flat.drawn(stream("x0", "torch", seed))
+    except TypeError as error:
+        layer = str(error).partition(" ")[0]
+        raise DataError("task.initial", f"drawn, which is not defined for {layer}", "own") from None
+
+
+def _accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
+    return (outputs.argmax(dim=1) == targets).double().mean()
+
+
+def _number(metric: Any, name: str, outputs: Any, targets: Tensor) -> float:
+    try:
+        return float(metric(outputs, targets))
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        shapes = f"outputs {_shapes(outputs)} and targets {_shapes(targets)}"
+        expected = "a function of outputs and targets that returns one number, the mean over a batch"
+        raise DataError(f"task.metrics.{name}", f"an error with {shapes} ({reason(error)})", expected) from error
+
+
+def _equal(first: Any, second: Any) -> bool:
+    pairs = zip(tree_leaves(first), tree_leaves(second), strict=True)
+    return all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in pairs if isinstance(a, Tensor))
+
+
+def _shapes(value: Any) -> str:
+    tensors = [f"{each.dtype}{list(each.shape)}" for each in tree_leaves(value) if isinstance(each, Tensor)]
+    return ", ".join(tensors).replace("torch.", "") or f"of type {type(value).__name__}"

@@ -1,0 +1,282 @@
+"""Samples of any map-style data set: items (input, target), read once and kept, or read again for each batch.
+
+Items become tensors by torch's default collation. Numbers with a fraction are float32, as the weights are, and whole
+targets int64.
+
+The invariant: an item has the same values whenever it is read. Each is digested at the first reading, and the digest of
+all of them is part of what every process proves of itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch.utils.data import IterableDataset, default_collate
+
+from seedbus.models.custom.network import reason
+from seedbus.models.errors import DataError, is_out_of_memory
+from seedbus.models.partition import Divisible, Indices, Partition
+
+CHUNK = 256  # items read at a time
+READ_AGAIN = 16  # items of a kept data set that are read a second time, to find one that draws at random
+_EXPECTED = "items (input, target) of tensors, arrays or numbers, alike in shape and type"
+
+
+class Reading:
+    """A data set that has been read once.
+
+    Attributes:
+        classes: the target of each item if targets are single whole numbers, int64 [n]; else None.
+        digest: of all items and of their shapes and types.
+    """
+
+    def __init__(self, dataset: Any, what: str, *, keep: bool) -> None:
+        """Read all items.
+
+        Args:
+            dataset: a map-style data set.
+            what: the data set's name in messages.
+            keep: whether to keep the items in memory.
+
+        Raises:
+            DataError: there are no items, or they cannot be samples.
+        """
+        self._dataset, self._what = dataset, what
+        self._spec: Any = None  # the structure of the inputs
+        self._alike: list[tuple[Any, ...]] = []
+        self._kept: list[Tensor] | None = None
+        count = self._count()
+        if count == 0:
+            raise DataError(f"task.data: {what}", "no items", "at least one")
+        chunks = []
+        self._digests = np.zeros(count, np.uint64)
+        classes = []
+        for start in range(0, count, CHUNK):
+            rows = np.arange(start, min(start + CHUNK, count))
+            leaves = self._read(rows)
+            self._check_finite(leaves, rows)
+            self._digests[rows] = _row_digests(leaves)
+            if leaves[-1].ndim == 1 and leaves[-1].dtype == torch.int64:
+                classes.append(leaves[-1])
+            if keep:
+                chunks.append(leaves)
+        self.classes = torch.cat(classes).numpy() if classes else None
+        shapes = repr(self._alike).encode()
+        self.digest = hashlib.blake2b(self._digests.tobytes() + shapes, digest_size=16).digest()
+        again = np.unique(np.linspace(0, count - 1, READ_AGAIN).astype(np.int64))
+        self._check_same(self._read(again), again)
+        if keep:
+            self._kept = [torch.cat(parts) for parts in zip(*chunks, strict=True)]
+
+    @property
+    def count(self) -> int:
+        """Number of items."""
+        return self._digests.size
+
+    def batch(self, rows: Indices) -> tuple[Any, Tensor]:
+        """Return inputs, as tensors [b, …] in the items' structure, and targets [b, …].
+
+        Raises:
+            DataError: an item is gone, or has other values than at first.
+        """
+        if self._kept is not None:
+            index = torch.from_numpy(rows)
+            leaves = [leaf[index] for leaf in self._kept]
+        else:
+            leaves = self._read(rows)
+            self._check_same(leaves, rows)
+        inputs: Any = tree_unflatten(leaves[:-1], self._spec)
+        return inputs, leaves[-1]
+
+    def _count(self) -> int:
+        where, expected = f"task.data: {self._what}", "a map-style data set, with __len__ and __getitem__"
+        if isinstance(self._dataset, IterableDataset) or not hasattr(self._dataset, "__getitem__"):
+            raise DataError(where, f"a {type(self._dataset).__name__}", expected)
+        try:
+            return len(self._dataset)
+        except TypeError:
+            raise DataError(where, f"a {type(self._dataset).__name__} without a length", expected) from None
+
+    def _item(self, row: int) -> Any:
+        try:
+            item = self._dataset[row]
+        except Exception as error:
+            if is_out_of_memory(error):
+                raise
+            was = f"; it had {self.count:,} items at first" if self._spec is not None else ""
+            raise DataError(self._at(row), f"an error when it is read ({reason(error)}){was}", _EXPECTED) from error
+        if not isinstance(item, tuple | list) or len(item) != 2:
+            size = f" of {len(item)}" if isinstance(item, tuple | list | dict) else ""
+            raise DataError(self._at(row), f"a {type(item).__name__}{size}", _EXPECTED)
+        return item
+
+    def _read(self, rows: Indices) -> list[Tensor]:
+        """Return the tensors of some items, [b, …] each: those of the inputs, and last the targets."""
+        items = [self._item(int(row)) for row in rows]
+        try:
+            inputs, targets = default_collate(items)
+        except Exception as error:
+            if is_out_of_memory(error):
+                raise
+            raise DataError(self._unlike(items, rows), _described(error), _EXPECTED) from error
+        leaves, spec = tree_flatten(inputs)
+        for leaf in [*leaves, targets]:
+            if not isinstance(leaf, Tensor):
+                raise DataError(self._at(int(rows[0])), f"a value of type {_type_of(leaf)}", _EXPECTED)
+        leaves = [leaf.float() if leaf.is_floating_point() else leaf for leaf in leaves]
+        whole = not targets.is_floating_point() and not targets.is_complex() and targets.dtype != torch.bool
+        leaves.append(targets.float() if targets.is_floating_point() else targets.long() if whole else targets)
+        alike = [(leaf.dtype, tuple(leaf.shape[1:])) for leaf in leaves]
+        if self._spec is None:
+            self._spec, self._alike = spec, alike
+        elif (spec, alike) != (self._spec, self._alike):
+            found = f"shapes {_shapes(alike)}, while item 0 has {_shapes(self._alike)}"
+            raise DataError(self._at(int(rows[0])), found, _EXPECTED)
+        return leaves
+
+    def _check_finite(self, leaves: Sequence[Tensor], rows: Indices) -> None:
+        for number, leaf in enumerate(leaves):
+            if leaf.is_floating_point() and not leaf.isfinite().all():
+                row = int(rows[int(leaf.isfinite().reshape(len(rows), -1).all(dim=1).int().argmin())])
+                part = "a target" if number == len(leaves) - 1 else "an input"
+                raise DataError(self._at(row), f"{part} that is not finite", "finite numbers")
+
+    def _check_same(self, leaves: Sequence[Tensor], rows: Indices) -> None:
+        changed = np.flatnonzero(_row_digests(leaves) != self._digests[rows])
+        if changed.size:
+            raise DataError(
+                self._at(int(rows[changed[0]])),
+                "other values than when it was read first",
+                "a data set without random transforms, whose files do not change",
+            )
+
+    def _unlike(self, items: Sequence[Any], rows: Indices) -> str:
+        """Name the first item that cannot be collated with the one before it."""
+        for place in range(1, len(items)):
+            try:
+                default_collate([items[0], items[place]])
+            except Exception:
+                return self._at(int(rows[place]))
+        return self._at(int(rows[0]))
+
+    def _at(self, row: int) -> str:
+        return f"task.data: item {row:,} of {self._what}"
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Some samples of a data set.
+
+    Attributes:
+        reading: the data set.
+        labels: the class of each sample, int64 [n]; zeros if samples have no classes.
+        rows: the items that they are, int64 [n].
+        has_classes: whether samples have classes.
+    """
+
+    reading: Reading
+    labels: NDArray[np.int64]
+    rows: Indices
+    has_classes: bool
+
+    @property
+    def divisible(self) -> Divisible:
+        """What these samples can be divided by."""
+        places = np.full(self.reading.count, -1, dtype=np.int64)
+        places[self.rows] = np.arange(self.rows.size)
+        return Divisible(self.labels, places)
+
+    def take(self, indices: Indices) -> Selection:
+        """Return some of these samples."""
+        return Selection(self.reading, self.labels[indices], self.rows[indices], self.has_classes)
+
+    def batch(self, indices: Indices) -> tuple[Any, Tensor]:
+        """Return inputs and targets of some of these samples. Raises `DataError`."""
+        return self.reading.batch(self.rows[indices])
+
+
+def selection(reading: Reading, labels: NDArray[np.int64] | None = None) -> Selection:
+    """Return all samples of a data set; labels: their classes, [n]; None: their targets, if those are classes."""
+    classes = reading.classes if labels is None else labels
+    rows = np.arange(reading.count)
+    return Selection(reading, np.zeros_like(rows) if classes is None else classes, rows, classes is not None)
+
+
+def check_divisible(partition: Partition, train: Selection) -> None:
+    """Raise `DataError` if a partition divides by the classes of samples that have none."""
+    if partition.by == "labels" and partition.by_class and not train.has_classes:
+        expected = "task.labels, a class for each sample, or kind: iid or quantity"
+        raise DataError(f"partition {partition.kind}", "targets that are no classes", expected)
+
+
+def given_labels(labels: Any, dataset: Any, count: int) -> NDArray[np.int64] | None:
+    """Return the class of each training item, if it is given or an attribute of the data set.
+
+    Args:
+        labels: the field's value: an array, or a function that takes the data set; None: the attribute `targets` or
+            `labels` of the data set, if that is a whole number for each item.
+        dataset: the training data set.
+        count: its number of items.
+
+    Raises:
+        DataError: what is given is not one whole number for each item.
+    """
+    if labels is None:
+        offered = next((getattr(dataset, name) for name in ("targets", "labels") if hasattr(dataset, name)), None)
+        array = _whole_numbers(offered, count)
+        return array
+    try:
+        values = labels(dataset) if callable(labels) else labels
+    except Exception as error:
+        raise DataError(
+            "task.labels", f"a function that fails ({reason(error)})", "one that takes the data set"
+        ) from error
+    array = _whole_numbers(values, count)
+    if array is None:
+        shape = getattr(values, "shape", None)
+        found = f"values of shape {tuple(shape)}" if shape is not None else f"a {type(values).__name__}"
+        raise DataError("task.labels", found, f"a whole number for each of the {count:,} training items")
+    return array
+
+
+def _whole_numbers(values: Any, count: int) -> NDArray[np.int64] | None:
+    try:
+        array = np.asarray(values)
+    except (ValueError, TypeError, RuntimeError):
+        return None
+    return array.astype(np.int64) if array.shape == (count,) and array.dtype.kind in "iu" else None
+
+
+def _row_digests(leaves: Sequence[Tensor]) -> NDArray[np.uint64]:
+    """Return a digest of each item, [b], from its tensors [b, …]."""
+    count = leaves[0].shape[0]
+    parts = [leaf.contiguous().reshape(count, -1).view(torch.uint8).numpy() for leaf in leaves]
+    digests = bytearray()
+    for row in range(count):
+        state = hashlib.blake2b(digest_size=8)
+        for part in parts:
+            state.update(part[row].data)
+        digests += state.digest()
+    return np.frombuffer(bytes(digests), np.uint64)
+
+
+def _described(error: BaseException) -> str:
+    text = str(error).strip().partition("\n")[0]
+    return f"what torch cannot put into one batch with the others ({text})"
+
+
+def _type_of(value: Any) -> str:
+    inner = value[0] if isinstance(value, list | tuple) and value else value
+    return type(inner).__name__
+
+
+def _shapes(alike: Sequence[tuple[Any, ...]]) -> str:
+    return ", ".join(f"{dtype}{list(shape)}".replace("torch.", "") for dtype, shape in alike)

@@ -1,0 +1,192 @@
+"""The fields of the task of the user's own network and data.
+
+In Python a field holds the function or data set itself; in a file it names a function of a plug-in. The network is in
+evaluation mode throughout, so that a loss is a function of x and the batch: dropout does nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+import numpy as np
+from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, field_validator, model_validator
+
+from seedbus.keyed import keyed_bits
+from seedbus.models.custom.named import Function, Object, check_named, checked, found, name_of, plugin_of
+from seedbus.models.errors import DataError
+from seedbus.models.images.settings import BatchSettings
+from seedbus.models.partition import Division, Partition, divide
+
+if TYPE_CHECKING:
+    from seedbus.models.custom.samples import Selection
+
+LOSSES = ("cross-entropy", "mse")
+TAKEN = ("bytes_down", "bytes_up", "loss", "round", "time_s", "version")
+"""Columns that an evaluation has without metrics."""
+_METRIC = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}")
+
+
+def _loss(value: Any) -> Any:
+    if isinstance(value, str) and ":" not in value and value not in LOSSES:
+        raise ValueError(f"expected {', '.join(LOSSES)}, or plugin:function")
+    return checked(value)
+
+
+def _metric(value: Any) -> Any:
+    if isinstance(value, str) and ":" not in value and value != "accuracy":
+        raise ValueError("expected accuracy, or plugin:function")
+    return checked(value)
+
+
+_AS_TEXT = (PlainSerializer(name_of, return_type=str), WithJsonSchema({"type": "string"}))
+
+
+class TorchSettings(BatchSettings, frozen=True):
+    """The fields of `TorchTask`, and what they name."""
+
+    network: Function = Field(description="plugin:function that returns a new torch.nn.Module; in Python also a module")
+    data: Function | None = Field(None, description="plugin:function that returns two data sets: training and test")
+    train: Object | None = Field(None, description="in Python, in place of `data`: the training data set")
+    test: Object | None = Field(None, description="in Python, in place of `data`: the test data set")
+    labels: Object | None = Field(
+        None,
+        description="class of each training item, for partitions: plugin:function of the data set, in Python also an "
+        "array; nothing: its attribute `targets` or `labels`, or its targets",
+    )
+    loss: Annotated[Any, BeforeValidator(_loss), *_AS_TEXT] = Field(
+        "cross-entropy",
+        description="`cross-entropy`, `mse`, or plugin:function of outputs and targets that returns the mean over the "
+        "batch; in Python, if left out, `mse` for data sets with fractional targets",
+    )
+    own_metrics: dict[str, Annotated[Any, BeforeValidator(_metric), *_AS_TEXT]] | None = Field(
+        None,
+        alias="metrics",
+        description="name → plugin:function of outputs and targets that returns the mean over the batch; nothing: "
+        "accuracy, with the loss cross-entropy",
+    )
+    initial: Literal["own", "drawn"] = Field(
+        "own",
+        description="x₀. own: the weights that the function returns; drawn: torch's default distributions, by key",
+    )
+    batch_norm: Literal["refused", "frozen"] = Field(
+        "refused", description="running statistics, which no seed and scalar rebuilds; frozen: they stay as they are"
+    )
+    in_memory: bool = Field(True, description="keep all samples in memory; false: read them again for each batch")
+
+    has_outputs: ClassVar[bool] = True
+
+    @model_validator(mode="before")
+    @classmethod
+    def _find_loss(cls, document: Any) -> Any:
+        """Choose the loss by the targets of a data set that is given as an object."""
+        if not isinstance(document, dict) or "loss" in document or isinstance(document.get("train"), str | None):
+            return document
+        return document | {"loss": "mse" if _has_fractions(document["train"]) else "cross-entropy"}
+
+    @field_validator("own_metrics")
+    @classmethod
+    def _check_metric_names(cls, metrics: dict[str, Any] | None) -> dict[str, Any] | None:
+        for name in metrics or ():
+            if not _METRIC.fullmatch(name) or name in TAKEN or name.endswith("_ema"):
+                raise ValueError(f"no metric may be called {name!r}; expected a letter, then letters, digits, _ and -")
+        return metrics
+
+    @model_validator(mode="after")
+    def _complete(self) -> TorchSettings:
+        if (self.data is None) == (self.train is None) or (self.train is None) != (self.test is None):
+            raise ValueError("expected either `data`, or in Python `train` and `test`")
+        return self
+
+    @property
+    def functions(self) -> dict[str, Any]:
+        """The functions of the metrics beside the loss, by the metrics' names."""
+        if self.own_metrics is None:
+            return {"accuracy": "accuracy"} if self.loss == "cross-entropy" else {}
+        return self.own_metrics
+
+    @property
+    def metrics(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The names of the metrics of an evaluation."""
+        return ("loss", *self.functions)
+
+    @cached_property
+    def dimension(self) -> int:
+        """d, from a network that is built for it once. Raises `DataError`."""
+        from seedbus.models.custom.network import built, trained_size
+
+        return trained_size(built(self.network, 0, self.batch_norm))
+
+    @property
+    def declared_dimension(self) -> None:
+        return None
+
+    @property
+    def plugin_names(self) -> list[str]:
+        """The plug-ins that its functions are from."""
+        return sorted({name for _, value in self._named() if (name := plugin_of(value)) is not None})
+
+    def check_elsewhere(self) -> None:
+        """See `Task.check_elsewhere`. Raises `DataError`."""
+        check_named(self._named())
+
+    def memory_saving_settings(self) -> list[str]:
+        """See `Task.memory_saving_settings`."""
+        return [*(["task.in_memory: false"] if self.in_memory else []), *super().memory_saving_settings()]
+
+    def splits(self) -> dict[str, Selection]:
+        """Read the data sets; return the samples of "train", "validation" and "test". Raises `DataError`."""
+        from seedbus.models.custom.samples import Reading, given_labels, selection
+
+        train, test = self._data_sets()
+        reading = Reading(train, "the training set", keep=self.in_memory)
+        labels = None if self.labels is None else found(self.labels, "task.labels")
+        samples = selection(reading, given_labels(labels, train, reading.count))
+        train_rows, validation_rows = self.held_out(reading.count)
+        return {
+            "train": samples.take(train_rows),
+            "validation": samples.take(validation_rows),
+            "test": selection(Reading(test, "the test set", keep=self.in_memory)),
+        }
+
+    def division(self, *, seed: int, clients: int, partition: Partition) -> Division:
+        """See `task.Task`. Raises `DataError`."""
+        from seedbus.models.custom.samples import check_divisible
+
+        train = self.splits()["train"]
+        check_divisible(partition, train)
+        return Division(train.labels, divide(partition, train.divisible, clients, seed))
+
+    def _named(self) -> Iterator[tuple[str, Any]]:
+        """Yield the fields that hold functions or objects of the user, with their values."""
+        fields = {name: getattr(self, name) for name in ("network", "data", "train", "test", "labels", "loss")}
+        fields |= {f"metrics.{name}": metric for name, metric in self.functions.items()}
+        for name, value in fields.items():
+            if value is not None and not (isinstance(value, str) and ":" not in value):
+                yield f"task.{name}", value
+
+    def _data_sets(self) -> tuple[Any, Any]:
+        if self.data is None:
+            for field, dataset in (("train", self.train), ("test", self.test)):
+                if isinstance(dataset, str):
+                    where, expected = f"task.{field}", "the same task in Python: task=seedbus.TorchTask(…)"
+                    raise DataError(where, f"{dataset}, a data set that was given in Python", expected)
+            return self.train, self.test
+        from seedbus.models.custom.network import called
+
+        loaded = called(found(self.data, "task.data"), "task.data", name_of(self.data), keyed_bits("data"))
+        if not isinstance(loaded, tuple | list) or len(loaded) != 2:
+            returned = f"{name_of(self.data)}, which returns a {type(loaded).__name__}"
+            raise DataError("task.data", returned, "two data sets: training and test")
+        return loaded[0], loaded[1]
+
+
+def _has_fractions(dataset: Any) -> bool:
+    """Whether the first item's target has fractions; a data set that cannot be read is refused later."""
+    try:
+        _, target = dataset[0]
+        return np.asarray(target).dtype.kind == "f"
+    except Exception:
+        return False

@@ -1,0 +1,140 @@
+"""The device of this process: where networks, batches and vectors of the problems that it binds lie.
+
+    cpu       NumPy arrays in the processor's memory, folded by Numba; the default
+    torch     tensors in the processor's memory: the path of every other device, without one
+    cuda      the first GPU; cuda:1 the second
+    mps       Apple's GPU
+
+A device is a placement, as a transport is: no scenario names one. x, H and momentum have the same bits on all of them;
+what a client measures there depends on the device, its driver and torch.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from seedbus.models.errors import DataError
+
+if TYPE_CHECKING:
+    import torch
+
+    from seedbus.vector import Vector
+
+VARIABLE = "SEEDBUS_DEVICE"
+HOST = "cpu"
+_ACCEPTED = "cpu, torch (tensors on the processor), cuda, cuda:N or mps"
+
+_current = HOST
+ValueT = TypeVar("ValueT")
+
+
+def default_device() -> str:
+    """Return the device that SEEDBUS_DEVICE names, or "cpu"."""
+    return os.environ.get(VARIABLE) or HOST
+
+
+def check_device(name: str, source: str = "--device") -> None:
+    """Raise `DataError` unless this process can use a device; source: where it was named."""
+    if not re.fullmatch(r"cpu|torch|mps|cuda(:\d{1,3})?", name):
+        raise DataError(source, repr(name), _ACCEPTED)
+    if name in (HOST, "torch"):
+        return
+    import torch
+
+    if name == "mps":
+        if not torch.backends.mps.is_available():
+            raise DataError(source, "mps, which this machine or this torch does not have", _ACCEPTED)
+        return
+    if not torch.cuda.is_available():
+        built = "this torch is built without CUDA" if torch.version.cuda is None else "no NVIDIA GPU can be used here"
+        raise DataError(source, f"{name}, and {built}", "cpu, or a machine with a GPU and torch for CUDA")
+    number, count = int(name.partition(":")[2] or 0), torch.cuda.device_count()
+    if number >= count:
+        raise DataError(source, f"{name}, and there are {count} GPUs here", f"cuda:0 to cuda:{count - 1}")
+
+
+@contextmanager
+def on_device(name: str) -> Iterator[None]:
+    """Within this context problems are bound on a device. Raises `DataError` if it cannot be used."""
+    global _current
+    check_device(name)
+    before, _current = _current, name
+    if name not in (HOST, "torch"):
+        _make_deterministic()
+    try:
+        yield
+    finally:
+        _current = before
+
+
+def device_text(names: Sequence[str]) -> str:
+    """Return what of devices decides the bits of losses, as text; "cpu" for the processor."""
+    if set(names) == {HOST}:
+        return HOST
+    import torch
+
+    def described(name: str) -> str:
+        return f"{name} ({torch.cuda.get_device_name(name)})" if name.startswith("cuda") else name
+
+    cuda = f", CUDA {torch.version.cuda}" if any(name.startswith("cuda") for name in names) else ""
+    return f"{', '.join(map(described, dict.fromkeys(names)))}, torch {torch.__version__}{cuda}"
+
+
+def devices_of(text: str) -> tuple[str, ...]:
+    """Return the devices in the value of an option or of SEEDBUS_DEVICE, which commas separate. Raises `DataError`."""
+    names = tuple(part.strip() for part in (text or default_device()).split(","))
+    for name in names:
+        check_device(name, "--device" if text else VARIABLE)
+    return names
+
+
+def torch_device() -> torch.device | None:
+    """Return the torch device on which this process binds problems; None if they use NumPy arrays."""
+    if _current == HOST:
+        return None
+    import torch
+
+    return torch.device("cpu" if _current == "torch" else _current)
+
+
+def moved(value: ValueT, device: torch.device | None) -> ValueT:
+    """Return a tensor, or a structure of tensors, on a device; None: as it is."""
+    if device is None:
+        return value
+    from torch import Tensor
+    from torch.utils._pytree import tree_map
+
+    on_device: Any = tree_map(lambda each: each.to(device) if isinstance(each, Tensor) else each, value)
+    return on_device  # type: ignore[no-any-return]
+
+
+def vector_on(vector: Vector, device: torch.device | None) -> Vector:
+    """Return a vector in the memory of a device; None: as it is."""
+    if device is None:
+        return vector
+    from seedbus.tensors import TensorVector, tensor_of
+
+    on_device: Any = TensorVector(tensor_of(vector, device))
+    return on_device  # type: ignore[no-any-return]
+
+
+def _make_deterministic() -> None:
+    """Make torch repeat its results on one device: no TF32, no choice of algorithms by time."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when the first product is computed
+    import torch
+
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cudnn.benchmark = False
+
+
+def placed_beside(problem: Any) -> Callable[[Vector], Vector]:
+    """Return a function that moves vectors to where a problem computes, which its point tells."""
+    point: Any = problem.objective(0, 0).point
+    tensor = getattr(point, "tensor", None)
+    return lambda vector: vector_on(vector, None if tensor is None else tensor.device)

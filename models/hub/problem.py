@@ -1,0 +1,115 @@
+"""A model of `transformers`, bound to a data set of `datasets`. All clients share one model and one vector.
+
+The invariant: a client's loss is computed on its own batch alone, by the same operations wherever the client is hosted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from seedbus.models.hub.networks import NETWORKS, ImageClassifier, image_bytes
+from seedbus.models.hub.rows import Row, contents
+from seedbus.models.hub.settings import HuggingFaceSettings
+from seedbus.models.parameters.trained_vector import TrainedVector
+from seedbus.models.partition import Partition
+from seedbus.models.task import Vector
+from seedbus.models.text.problem import PretrainedProblem
+from seedbus.models.text.tokens import chunks
+from seedbus.models.text.weights import inspect_pretrained
+
+EVALUATION_TOKENS = 8_192  # of one forward pass
+EVALUATION_IMAGES = 128
+KEPT_PIXELS = 2**26  # numbers of 4 bytes: 446 images of 3×224×224, and all of a small set
+Batch = tuple[list[Any], Tensor]
+
+
+class HubProblem(PretrainedProblem[Row, Batch]):
+    """Implements `task.Problem`. Not thread-safe. A batch is the encoded rows, and their classes [b]."""
+
+    def __init__(self, task: HuggingFaceSettings, *, seed: int, clients: int, partition: Partition) -> None:
+        expected = task.dimension  # read first, because its errors about a wrong folder are clearer
+        super().__init__(task, seed=seed, clients=clients, partition=partition)
+        self.task = task
+        self.network = NETWORKS[task.head](task, seed)
+        self.set_trained(self.network.trained, expected)
+        self._encoded: dict[tuple[str, int], Any] = {}
+        self._kept_pixels = 0
+
+    def load(self) -> TrainedVector:
+        """See `text.problem`. Raises `DataError`."""
+        return NETWORKS[self.task.head](self.task, self.seed).trained
+
+    def identity(self) -> bytes:
+        """Return a digest of everything that decides a loss and is not part of x₀.
+
+        That is frozen weights, buffers, the model's configuration, what tokenizer or image processor do, the samples,
+        and who holds them if a file says so.
+        """
+        config = json.dumps(inspect_pretrained(self.task.model).config, sort_keys=True).encode()
+        samples = hashlib.blake2b()
+        for split in self.splits.values():
+            for row, content in zip(split, contents(split), strict=True):
+                samples.update(b"%d %d:" % (row.label, row.owner))
+                for name in (self.task.columns.text, self.task.columns.text_pair):
+                    samples.update(b"" if name is None else json.dumps(content[name]).encode())
+                if self.task.columns.image is not None:
+                    samples.update(hashlib.blake2b(image_bytes(content[self.task.columns.image])).digest())
+        samples.update(self.division_identity)
+        facts = self.network.facts(self.splits["train"][0])
+        return self.trained.frozen_digest(config, facts, samples.digest())
+
+    def evaluate(self, x: Vector, split: str) -> dict[str, float]:
+        """Return the task's metrics, means over samples; the perplexity is that of all tokens. Raises `DataError`."""
+        rows = self.samples_of(split)
+        chosen = [int(index) for index in self.task.evaluated_indices(len(rows))]
+        sums: defaultdict[str, float] = defaultdict(float)
+        for group in self._groups(split, chosen):
+            items = [self._item(split, index) for index in group]
+            labels = self.on_device(torch.tensor([rows[index].label for index in group]))
+            with torch.inference_mode(), self.trained.at(x):
+                measures = self.network.measures(items, labels)
+            for name, values in measures.items():
+                sums[name] += float(values.double().sum())
+        return self.network.metrics(sums, len(chosen))
+
+    def _groups(self, split: str, chosen: list[int]) -> list[list[int]]:
+        """Return the indices of an evaluation's forward passes."""
+        if isinstance(self.network, ImageClassifier):
+            return [chosen[at : at + EVALUATION_IMAGES] for at in range(0, len(chosen), EVALUATION_IMAGES)]
+        lengths = [self.network.length(self._item(split, index)) for index in chosen]
+        return [[chosen[position] for position in group] for group in chunks(lengths, EVALUATION_TOKENS)]
+
+    def training_batch(self, indices: NDArray[np.int64]) -> Batch:
+        """Return training samples as encoded rows, and their classes."""
+        rows = self.splits["train"]
+        labels = self.on_device(torch.tensor([rows[i].label for i in indices]))
+        return [self._item("train", int(i)) for i in indices], labels
+
+    def mean_loss(self, batch: Batch) -> Tensor:
+        """Return the mean loss over the samples of a batch."""
+        return self.network.loss(*batch)
+
+    def state_dict(self, x: Vector) -> dict[str, NDArray[np.float32]]:
+        """Return x as tensors, by the names under which transformers and peft load them."""
+        with self.trained.at(x):
+            return {self.network.training.name(name): tensor for name, tensor in self.trained.tensors().items()}
+
+    def _item(self, split: str, index: int) -> Any:
+        """Return a sample, encoded: tokens are kept, and pixels as long as they are less than `KEPT_PIXELS`."""
+        key = split, index
+        if key in self._encoded:
+            return self._encoded[key]
+        item = self.network.encode(self.splits[split][index])
+        size = item.numel() if isinstance(item, Tensor) else 0
+        if self._kept_pixels + size <= KEPT_PIXELS:
+            self._kept_pixels += size
+            self._encoded[key] = item
+        return item

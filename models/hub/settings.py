@@ -1,0 +1,177 @@
+"""The settings of a task on any data set and model of the Hugging Face libraries, and values that need no torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+
+from seedbus.models.errors import DataError
+from seedbus.models.hub.rows import Columns, DataSet, Row, Splits, read_rows
+from seedbus.models.hub.weights import LastBlocks, heads, selected
+from seedbus.models.partition import Divisible
+from seedbus.models.text.task import PretrainedTask, folder_of
+from seedbus.models.text.training import Full, Head, LayerNorm, Lora
+from seedbus.models.text.weights import Pretrained, inspect_pretrained
+
+Training = Annotated[Full | Head | LastBlocks | LayerNorm | Lora, Field(discriminator="kind")]
+_COLUMNS = {  # the columns that a head reads, besides the owner's, and whether they are needed
+    "image-classification": {"image": True, "label": True},
+    "sequence-classification": {"text": True, "text_pair": False, "label": True},
+    "causal-lm": {"text": True},
+}
+
+
+class HuggingFaceSettings(PretrainedTask, frozen=True):
+    """The fields of a task on any data set and model of the Hugging Face libraries."""
+
+    model: str = Field(
+        min_length=1,
+        description="a folder, which may be relative to the scenario's file, or the name of a model in this machine's "
+        "Hugging Face cache",
+    )
+    head: Literal["image-classification", "sequence-classification", "causal-lm"] = Field(
+        description="how the model is loaded: by AutoModelForImageClassification, AutoModelForSequenceClassification "
+        "or AutoModelForCausalLM"
+    )
+    dataset: str = Field(
+        min_length=1,
+        description="a folder (CSV, TSV, JSON, JSON lines, Parquet, images in folders of their classes, or what "
+        "`save_to_disk` writes), beside the scenario's file or in a directory of SEEDBUS_DATA, or a name on the hub",
+    )
+    configuration: str | None = Field(
+        None,
+        pattern=r"^\w[\w.+-]*$",
+        max_length=96,
+        description="the configuration of a data set on the hub; of a folder, a folder in it",
+    )
+    revision: str | None = Field(
+        None, pattern=r"^\w[\w.-]*$", max_length=96, description="the commit of a data set on the hub; none: the newest"
+    )
+    columns: Columns = Field(description="the columns that are read")
+    splits: Splits = Field(Splits(), description="the names of the splits")
+    train: Training = Field(
+        Full(), description="which weights are trained; with last-blocks and lora the head of a classifier as well"
+    )
+    max_length: int | None = Field(
+        None, ge=2, description="most tokens of a text; the end of a longer one is cut; none: the model's context"
+    )
+
+    @field_validator("dataset")
+    @classmethod
+    def _resolve_data(cls, value: str, info: ValidationInfo) -> str:
+        return str(folder_of(value, info))
+
+    @model_validator(mode="after")
+    def _check_columns(self) -> Self:
+        read = _COLUMNS[self.head]
+        example = ", ".join(f"{name}: NAME" for name, is_needed in read.items() if is_needed)
+        for name, is_needed in read.items():
+            if is_needed and getattr(self.columns, name) is None:
+                raise ValueError(
+                    f"columns has no {name}, which head: {self.head} reads; expected columns: {{{example}}}"
+                )
+        for name in ("image", "text", "text_pair", "label"):
+            if name not in read and getattr(self.columns, name) is not None:
+                raise ValueError(
+                    f"columns has {name}, which head: {self.head} does not read; expected columns: {{{example}}}"
+                )
+        if self.head == "causal-lm" and self.train.kind == "head":
+            raise ValueError("train is head, and a causal model's head is its embedding; expected another train")
+        if self.head == "image-classification" and self.max_length is not None:
+            raise ValueError("max_length is given, and images have no tokens; expected no max_length")
+        return self
+
+    @property
+    def metrics(self) -> tuple[str, ...]:  # type: ignore[override]  # a class variable of Task; here it depends on the head
+        """The metrics of an evaluation."""
+        return ("loss", "perplexity") if self.head == "causal-lm" else ("loss", "accuracy")
+
+    @property
+    def has_owners(self) -> bool:  # type: ignore[override]  # a class variable of Task; here it depends on the columns
+        """Whether a column says whose a sample is."""
+        return self.columns.owner is not None
+
+    @property
+    def dtype(self) -> str:
+        """The type of all weights."""
+        return "float32"
+
+    @property
+    def draws(self) -> str:
+        """See `PretrainedTask`. A folder has another path on another machine, so its name keys nothing."""
+        return self.name
+
+    @property
+    def classes(self) -> int:
+        """The number of the model's classes; 0 for a causal model. Raises `DataError` for one class."""
+        if self.head == "causal-lm":
+            return 0
+        count = class_count(inspect_pretrained(self.model).config)
+        if count < 2:
+            raise DataError(
+                f"task.model {self.model}", f"{count} class, as config.json says", "a classifier: two or more"
+            )
+        return count
+
+    @property
+    def dimension(self) -> int:
+        """d, from the model's configuration and header. Raises `DataError` if they are not on this machine."""
+        pretrained = inspect_pretrained(self.model)
+        shapes = pretrained.shapes
+        trained = selected(self.train, shapes, is_classifier=self.classes > 0)
+        count = sum(math.prod(shapes[name]) for name in trained)
+        if not isinstance(self.train, Lora):
+            return count
+        body = {name: shape for name, shape in shapes.items() if not self.classes or name not in heads(shapes)}
+        return count + self.train.count(Pretrained(pretrained.config, body))
+
+    def memory_saving_settings(self) -> list[str]:
+        """See `task.Task`."""
+        least = "head" if self.classes else "lora"
+        is_least = self.train.kind in (least, "lora")
+        return [*([] if is_least else [f"task.train: {{kind: {least}}}"]), *super().memory_saving_settings()]
+
+    def read(self) -> tuple[list[Row], list[Row] | None, list[Row]]:
+        """See `PretrainedTask`. Raises `DataError`."""
+        known = inspect_pretrained(self.model).config.get("label2id") if self.classes else None
+        rows = read_rows(
+            DataSet(
+                self.dataset,
+                self.configuration,
+                self.revision,
+                self.columns,
+                self.splits,
+                self.classes,
+                known if isinstance(known, dict) else {},
+            )
+        )
+        return rows["train"], rows.get("validation"), rows["test"]
+
+    def load(self, seed: int) -> tuple[dict[str, list[Any]], Divisible]:
+        """See `PretrainedTask`. Raises `DataError` also for a class without a training sample."""
+        splits, divisible = super().load(seed)
+        absent = np.setdiff1d(np.arange(self.classes), divisible.labels)
+        if absent.size:
+            raise DataError(
+                f"task.dataset {self.dataset}",
+                f"no training sample of class {absent[0]} of the model's {self.classes}",
+                "at least one of each class: other samples, a smaller task.validation, or a model with fewer classes",
+            )
+        if not splits["train"]:
+            raise DataError(f"task.dataset {self.dataset}", "no training samples", "at least one")
+        return splits, divisible
+
+    def owners(self, samples: Sequence[Row]) -> NDArray[np.int64] | None:
+        """See `PretrainedTask`."""
+        return np.array([row.owner for row in samples], dtype=np.int64) if self.has_owners else None
+
+
+def class_count(config: Any) -> int:
+    """Return the number of classes that a model's configuration states; transformers' default is two."""
+    named = config.get("id2label")
+    return len(named) if isinstance(named, dict) else int(config.get("num_labels") or 2)

@@ -1,0 +1,277 @@
+"""A task with mini-batches of samples, bound to its data. All clients share one network and one vector.
+
+The invariant: a client's loss is computed on its own batch alone. Batches of several clients are never joined into one
+forward pass, because a matrix product's rounding depends on its number of rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from seedbus.models.data.batches import batch, batch_of_pass, batches_per_pass
+from seedbus.models.errors import DataError
+from seedbus.models.images.settings import BatchSettings
+from seedbus.models.parameters.compiled import Loss, compiled
+from seedbus.models.parameters.flat import FlatModule
+from seedbus.models.parameters.gradients import Criterion, Outputs, backward, outputs, through
+from seedbus.models.partition import Divisible, Partition, divide, division_identity
+from seedbus.models.streams import private_key
+from seedbus.models.task import Fill, Note, Vector
+
+PROBED = 16  # batches whose losses distinguish two compilations
+EVALUATION_BATCH = 128  # samples; the fastest of 32 to 512 on one core, by a factor of two for the Fashion CNN
+
+
+class Samples(Protocol):
+    """The samples of a split."""
+
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        """The class of each sample, [n]."""
+        ...
+
+    @property
+    def divisible(self) -> Divisible:
+        """What the samples can be divided by."""
+        ...
+
+
+S = TypeVar("S", bound=Samples)
+
+
+class SampleProblem(ABC, Generic[S]):
+    """Implements `task.Problem`, but for what its samples are. Not thread-safe."""
+
+    without_gradients: type[torch.no_grad | torch.inference_mode] = torch.inference_mode
+    """The context in which losses are computed."""
+
+    def __init__(
+        self,
+        settings: BatchSettings,
+        flat: FlatModule,
+        splits: Mapping[str, S],
+        *,
+        seed: int,
+        clients: int,
+        partition: Partition,
+    ) -> None:
+        """Divide the training samples.
+
+        Args:
+            settings: the task.
+            flat: its network.
+            splits: the samples of "train", "validation" and "test".
+            seed: the run's seed.
+            clients: number of clients.
+            partition: how the training samples are divided.
+
+        Raises:
+            DataError: the samples cannot be divided so.
+        """
+        self.settings = settings
+        self.seed = seed
+        self.flat = flat
+        self.splits = splits
+        self.parts = divide(partition, splits["train"].divisible, clients, seed)
+        self._identity = division_identity(partition, self.parts)
+        self._compiled: Loss | None = None
+
+    @abstractmethod
+    def x0(self) -> NDArray[np.float32]:
+        """Return the initial point, a new array, float32 [d]."""
+
+    @abstractmethod
+    def tensors(self, samples: S, indices: NDArray[np.int64], **key: int) -> tuple[Any, Tensor]:
+        """Return a batch as tensors.
+
+        Args:
+            samples: the samples of a split.
+            indices: which of them, [b].
+            key: for a training step: seed, client, round and step, which key the augmentation.
+
+        Returns:
+            Inputs of the network, and labels [b, …].
+        """
+
+    @abstractmethod
+    def loss(self, outputs: Any, labels: Tensor) -> Tensor:
+        """Return the loss that a step minimises, the mean over its batch."""
+
+    @abstractmethod
+    def evaluate(self, x: Vector, split: str) -> dict[str, float]:
+        """Return the means of the task's metrics over the samples of a split. Raises `DataError`."""
+
+    @property
+    def dimension(self) -> int:
+        return self.flat.dimension
+
+    def samples(self, client: int) -> int:
+        """The number of the client's training samples."""
+        return int(self.parts[client].size)
+
+    def objective(self, client: int, round: int) -> SampleObjective:
+        """Return the client's loss in a round. All objectives share the problem's point."""
+        return SampleObjective(self, client, round)
+
+    def prepare(self, note: Note) -> None:
+        """Compile the loss of a full batch if the task asks for it. Raises `DataError`."""
+        if self.settings.forward == "compiled":
+            note("compiling", what=f"the loss of task {self.settings.name}")
+            first = np.zeros(self.settings.batch_size, np.int64)
+            # the compiled code is specialised to the memory layout of the weights
+            self.flat.point[:] = self.x0()
+            self._compiled = compiled(self.mean_loss, *self.tensors(self.splits["train"], first))
+
+    def identity(self) -> bytes:
+        """Return a digest of what a process must prove, or b"": samples if they are the user's own, and their holders.
+
+        The holders of published samples need a proof only if more than samples and seed decides them.
+        """
+        return self._identity
+
+    def probe(self) -> bytes:
+        """Return a digest of compiled losses at x₀ on the first training samples, or b"" if nothing is compiled.
+
+        Another processor or compiler may add in another order, which changes the last bits of some losses.
+        """
+        if self._compiled is None:
+            return b""
+        self.flat.point[:] = self.x0()
+        samples, size = self.splits["train"], self.settings.batch_size
+        with torch.inference_mode():
+            batches = (np.arange(number * size, (number + 1) * size) % samples.labels.size for number in range(PROBED))
+            losses = [float(self._compiled(*self.tensors(samples, indices))) for indices in batches]
+        return hashlib.blake2b(np.array(losses, "<f4").tobytes(), digest_size=8).digest()
+
+    def batch_loss(self, inputs: Any, labels: Tensor) -> Tensor:
+        """Return the mean loss of a training batch at the point. Only full batches use the compiled loss."""
+        is_full = len(labels) == self.settings.batch_size
+        if self.settings.forward == "eager" or not is_full:
+            return self.mean_loss(inputs, labels)
+        if self._compiled is None:
+            found = "a training loss before the compilation"
+            raise DataError("task.forward: compiled", found, "a call of the problem's `prepare` before its first loss")
+        return self._compiled(inputs, labels)
+
+    def mean_loss(self, inputs: Any, labels: Tensor) -> Tensor:
+        """Return the mean loss of a batch at the point, not compiled."""
+        return self.loss(self.forward(inputs), labels)
+
+    def forward(self, inputs: Any) -> Any:
+        """Return the network's outputs for a batch of inputs, [b, …]."""
+        return self.flat.module(inputs)
+
+    def loss_at(self, fill: Fill, inputs: Any, labels: Tensor) -> float:
+        """Return the mean loss of a batch at the point that `fill` writes, one layer at a time."""
+        return self.flat.loss_at(fill, lambda: self.mean_loss(inputs, labels))
+
+    def state_dict(self, x: Vector) -> dict[str, NDArray[np.float32]]:
+        """Return x as the network's named tensors: contiguous copies."""
+        with self.flat.at(x):
+            return self.flat.tensors()
+
+
+class SampleObjective:
+    """One client's mean loss in one round. Keeps only the batch of the current step."""
+
+    def __init__(self, problem: SampleProblem[Any], client: int, round: int) -> None:
+        self._problem = problem
+        self._client = client
+        self._round = round
+        self._step: int | None = None  # whose batch is kept
+
+    @property
+    def point(self) -> Vector:
+        """The point at which losses are computed, float32 [d]; shared by all objectives of the problem."""
+        return self._problem.flat.point
+
+    def loss(self, step: int) -> float:
+        """Return the float32 mean over the step's batch, as a Python float."""
+        inputs, labels = self._batch_of(step)
+        with self._problem.without_gradients():
+            return float(self._problem.batch_loss(inputs, labels))
+
+    def loss_at(self, step: int, fill: Fill) -> float:
+        """Return the loss at the point that `fill` writes, with only one layer's parameters in memory.
+
+        Raises:
+            DataError: the task's loss is compiled.
+        """
+        if self._problem.settings.forward == "compiled":
+            expected = "task.forward: eager, or algorithm.revert: copy"
+            raise DataError("task.forward", "compiled, which takes all layers at once, with revert: light", expected)
+        inputs, labels = self._batch_of(step)
+        return self._problem.loss_at(fill, inputs, labels)
+
+    def gradient(self, step: int, criterion: Criterion | None = None) -> Vector:
+        """Return the gradient of the mean loss over the step's batch, in a buffer that the next call overwrites.
+
+        Args:
+            step: the local step.
+            criterion: a loss of the network's outputs that replaces the task's loss.
+
+        Returns:
+            float32 [d].
+        """
+        inputs, labels = self._batch_of(step)
+        problem = self._problem
+        if criterion is None:
+            return backward(problem.flat, lambda: problem.mean_loss(inputs, labels))
+        return backward(problem.flat, lambda: criterion(outputs(problem.flat, inputs, labels)))
+
+    def outputs(self, step: int, at: Vector) -> Outputs:
+        """Return the outputs of the network at the point `at` [d], without gradients."""
+        inputs, labels = self._batch_of(step)
+        with torch.no_grad():
+            *hidden, logits = through(self._problem.flat, inputs, -1, at)
+        return Outputs(inputs, logits, tuple(hidden), labels)
+
+    def through(self, hidden: Tensor, number: int, at: Vector) -> Tensor:
+        """Return the logits of the later blocks, with the parameters of another point.
+
+        Args:
+            hidden: the output of a block, [b, …].
+            number: the number of that block.
+            at: the other point, [d].
+        """
+        return through(self._problem.flat, hidden, number, at)[-1]
+
+    @property
+    def samples(self) -> int:
+        return self._problem.samples(self._client)
+
+    @property
+    def key(self) -> int:
+        return private_key(self._problem.seed, self._client, self._round)
+
+    @property
+    def steps_an_epoch(self) -> int:
+        return batches_per_pass(self._problem.parts[self._client], self._problem.settings.batch_size)
+
+    def counts(self) -> NDArray[np.int64]:
+        """Return the number of the client's samples of each class."""
+        labels = self._problem.splits["train"].labels
+        return np.bincount(labels[self._problem.parts[self._client]], minlength=int(labels.max()) + 1)
+
+    def _batch_of(self, step: int) -> tuple[Any, Tensor]:
+        """Return the batch of a step, computed once per step."""
+        if step != self._step:
+            self._inputs, self._labels = self.batch(step)
+            self._step = step
+        return self._inputs, self._labels
+
+    def batch(self, step: int) -> tuple[Any, Tensor]:
+        """Return the inputs and labels of the step's mini-batch."""
+        problem = self._problem
+        key = {"seed": problem.seed, "client": self._client, "round": self._round, "step": step}
+        draw = batch if problem.settings.batches == "drawn" else batch_of_pass
+        indices = draw(problem.parts[self._client], problem.settings.batch_size, **key)
+        return problem.tensors(problem.splits["train"], indices, **key)

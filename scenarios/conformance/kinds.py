@@ -1,0 +1,27 @@
+"""Which file of this room has the promises of which kind."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
+
+HOMES = {
+    "algorithm": "algorithm",
+    "channel": "channel",
+    "codec": "codec",
+    "fault": "fault",
+    "partition": "partition",
+    "rule": "rule",
+    "selection policy": "selection",
+    "task": "task",
+}
+"""What a thing of a kind is called → its file. A method is checked as the algorithm that it makes."""
+
+
+def home(noun: str) -> ModuleType:
+    """Return the module with the promises of a kind.
+
+    It has `CONTRACT`, and it may have `RUNS`, and `WORKERS`, which need worker processes: functions of what `subject`
+    makes of a model. `results` of that is what another process has to find, too.
+    """
+    return import_module(f"seedbus.scenarios.conformance.{HOMES[noun]}")

@@ -1,0 +1,237 @@
+"""The task of the user's own network and data: given in Python, or named in a plug-in."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from own_task import FIELDS, Points, bind, network, own
+from plugin_files import forget
+from torch import nn
+from torch.nn.functional import cross_entropy
+from worlds import outcome
+
+import seedbus
+from seedbus import TorchTask
+from seedbus.agents.errors import RunFolderError
+from seedbus.discovery import PLUGINS
+from seedbus.models import DataError, Dirichlet
+from seedbus.plugin import load_plugin
+from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.transports.placement import Placement
+
+MINE = Path(__file__).resolve().parents[2] / "support" / "plugins" / "mine.py"
+NAMED = {"name": "torch", "network": "mine:build", "data": "mine:load"}
+OWN_CODE = {"loss": "mine:smoothed", "metrics": {"accuracy": "accuracy", "top2": "mine:top2"}}
+TWO_WORKERS = Placement("tcp", workers=2)
+
+pytestmark = pytest.mark.usefixtures("no_plugins")
+
+
+# Given in Python
+
+
+def test_a_scenario_of_a_file_of_fields_or_of_keywords_needs_no_task_of_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "own.yaml"
+    file.write_text(json.dumps(FIELDS))
+    scenarios = [
+        seedbus.load(FIELDS),
+        seedbus.load(file),
+        seedbus.Scenario(**FIELDS),
+        seedbus.load(FIELDS | {"task": own()}),
+        seedbus.Scenario(**FIELDS, task=own()),
+    ]
+    runs = [seedbus.run(each, tmp_path / str(n), task=own()) for n, each in enumerate(scenarios)]
+    assert len({each.digest for each in runs}) == 1 and runs[0].summary["refusals"] == {}
+    assert runs[0].summary["dimension"] == 4 * 5 + 5 + 1 + 5 * 3 + 3
+    with pytest.raises(ScenarioError, match="own: task: this field is required"):
+        seedbus.run(seedbus.load(FIELDS))
+
+
+def test_a_mistake_that_only_the_task_shows_is_one_sentence() -> None:
+    what = seedbus.load(FIELDS | {"expect": {"precision": {"at_least": 0.5}}})
+    with pytest.raises(ScenarioError, match=r"own: expect.precision: nothing of that name is measured"):
+        seedbus.run(what, task=own())
+    assert seedbus.load(FIELDS | {"algorithm": "moon"}).with_task(own()).algorithm.name == "moon"
+
+
+def test_a_run_is_read_replayed_and_resumed_with_the_same_task_given_again(tmp_path: Path) -> None:
+    what, folder = seedbus.load(FIELDS), tmp_path / "run"
+    results = seedbus.run(what, folder, task=own())
+    assert seedbus.Results.read(folder).metrics.equals(results.metrics)
+    assert seedbus.replay(folder, task=own()).digest == results.digest
+    assert seedbus.run(what, folder, task=own(), resume=True).digest == results.digest
+    with pytest.raises(DataError, match=r"task.network: found 'own_task:network'; expected plugin:function"):
+        seedbus.replay(folder)
+    with pytest.raises(RunFolderError, match=r"task.batch_size is 8 there and 4 here"):
+        seedbus.replay(folder, task=own(batch_size=4))
+    with pytest.raises(RunFolderError, match="x0"):
+        seedbus.replay(folder, task=own(train=Points(60, lambda row: (row + 1) % 3)))
+
+
+def test_weights_come_from_the_runs_seed_and_leave_torchs_generator_as_it_was() -> None:
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    first, again, other = bind(own()), bind(own()), bind(own(), seed=2)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert first.x0().tobytes() == again.x0().tobytes() != other.x0().tobytes()
+    module = network()
+    loaded = bind(own(network=module), seed=2)
+    assert np.array_equal(loaded.x0(), np.concatenate([p.detach().numpy().ravel() for p in module.parameters()]))
+    assert loaded.flat.module is not module
+    drawn = bind(own(network=lambda: nn.Linear(4, 3), initial="drawn")).x0()
+    assert np.abs(drawn).max() <= 0.5 and not np.array_equal(drawn, bind(own(network=lambda: nn.Linear(4, 3))).x0())
+
+
+def test_the_loss_is_found_from_the_targets_and_metrics_are_means_over_all_samples() -> None:
+    problem = bind(own(test=Points(200)))
+    x = problem.x0()
+    inputs, targets = torch.tensor(Points(200).inputs).float(), torch.arange(200) % 3
+    outputs = problem.flat.module(inputs)
+    metrics = problem.evaluate(x, "test")
+    assert metrics["loss"] == pytest.approx(float(cross_entropy(outputs, targets)), rel=1e-6)
+    assert metrics["accuracy"] == pytest.approx(float((outputs.argmax(1) == targets).double().mean()))
+    fractions = own(
+        network=lambda: nn.Linear(4, 1),
+        train=Points(60, lambda row: np.array([row / 60])),
+        test=Points(20, lambda row: np.array([row / 60])),
+        metrics={"mae": lambda outputs, targets: (outputs - targets).abs().mean()},
+    )
+    assert fractions.loss == "mse" and fractions.metrics == ("loss", "mae") and own().loss == "cross-entropy"
+    assert bind(fractions).evaluate(bind(fractions).x0(), "test").keys() == {"loss", "mae"}
+
+
+def test_inputs_may_be_several_or_named() -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = nn.Linear(3, 2)
+
+        def forward(self, first: torch.Tensor, second: torch.Tensor) -> Any:
+            return self.head(first + second)
+
+    class Pairs(Points):
+        names: Any = None
+
+        def __getitem__(self, row: int) -> Any:
+            pair = (torch.ones(3) * row, torch.ones(3))
+            return (dict(zip(self.names, pair, strict=True)) if self.names else pair), row % 2
+
+    class Named(Pairs):
+        names = ("second", "first")
+
+    losses = [bind(own(network=Two, train=kind(), test=kind())).objective(0, 0).loss(0) for kind in (Pairs, Named)]
+    assert losses[0] == losses[1] and np.isfinite(losses[0])
+
+
+def test_samples_are_divided_by_given_labels_by_an_attribute_or_by_targets() -> None:
+    class Attributed(Points):
+        targets: Any = [row % 5 for row in range(60)]  # noqa: RUF012
+
+    labels = [row % 2 for row in range(60)]
+    found = {
+        3: bind(own(), Dirichlet(alpha=0.5)),
+        5: bind(own(train=Attributed()), Dirichlet(alpha=0.5)),
+        2: bind(own(labels=labels), Dirichlet(alpha=0.5)),
+        1: bind(own(labels=lambda dataset: np.zeros(len(dataset), int)), Dirichlet(alpha=0.5)),
+    }
+    for classes, problem in found.items():
+        assert problem.splits["train"].labels.max() + 1 == classes
+        assert sum(problem.samples(client) for client in range(4)) == 54
+    assert len({each.identity() for each in found.values()}) == 4
+    division = own(labels=labels).division(seed=1, clients=4, partition=Dirichlet(alpha=0.5))
+    assert all(np.array_equal(a, b) for a, b in zip(division.parts, found[2].parts, strict=True))
+
+
+def test_samples_that_are_read_again_for_each_batch_give_the_same_bits() -> None:
+    kept, reread = bind(own()), bind(own(in_memory=False))
+    assert kept.identity() == reread.identity()
+    for step in range(3):
+        assert kept.objective(1, 0).loss(step) == reread.objective(1, 0).loss(step)
+    assert kept.evaluate(kept.x0(), "test") == reread.evaluate(kept.x0(), "test")
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of the compiler
+def test_a_compiled_loss_is_near_the_eager_one() -> None:
+    eager, compiled = bind(own()), bind(own(forward="compiled"))
+    try:
+        compiled.prepare(lambda event, **facts: None)
+    except DataError as error:
+        pytest.skip(str(error))
+    for problem in (eager, compiled):
+        problem.flat.point[:] = problem.x0()
+    assert compiled.objective(0, 0).loss(0) == pytest.approx(eager.objective(0, 0).loss(0), rel=1e-5)
+    assert compiled.probe() and not eager.probe()
+
+
+# Named in a plug-in
+
+
+def test_functions_of_a_plug_in_give_the_same_bits_in_one_process_and_in_two_workers(tmp_path: Path) -> None:
+    load_plugin(MINE)
+    what = seedbus.load(FIELDS | {"task": NAMED | OWN_CODE})
+    assert what.plugins == {"mine": PLUGINS["mine"].digest} and what.task.metrics == ("loss", "accuracy", "top2")
+    here = seedbus.run(what, tmp_path / "here")
+    there = seedbus.run(what, tmp_path / "there", placement=TWO_WORKERS)
+    assert outcome(here) == outcome(there) and here.summary["version"] == 6
+    mine = PLUGINS["mine"].functions
+    given = TorchTask(network=mine["build"], data=mine["load"], loss=mine["smoothed"], metrics=OWN_CODE["metrics"])
+    again = seedbus.run(seedbus.load(FIELDS), tmp_path / "again", task=given, placement=TWO_WORKERS)
+    assert again.digest == here.digest
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["fedavg", "moon", "hiso"])
+def test_every_family_of_algorithms_has_the_same_bits_in_two_workers(algorithm: str, tmp_path: Path) -> None:
+    load_plugin(MINE)
+    what = seedbus.load(FIELDS | {"task": NAMED, "algorithm": algorithm, "stop": {"rounds": 2}})
+    here, there = seedbus.run(what, tmp_path / "1"), seedbus.run(what, tmp_path / "2", placement=TWO_WORKERS)
+    assert outcome(here) == outcome(there) and here.summary["version"] == 2
+
+
+def test_what_only_this_process_has_is_refused_with_workers(tmp_path: Path) -> None:
+    load_plugin(MINE)
+    local = {
+        "task.network": own(data="mine:load", train=None, test=None, loss="mse"),
+        "task.train": own(network="mine:build"),
+    }
+    for field, task in local.items():
+        with pytest.raises(
+            DataError, match=f"{field}: found .*, which only this process has; expected plugin:function"
+        ):
+            seedbus.run(seedbus.load(FIELDS), tmp_path / "run", task=task, placement=TWO_WORKERS)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_name_is_looked_up_in_loaded_plug_ins_alone_and_only_their_own_public_functions_are_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("importlib.import_module", lambda *_: pytest.fail("a module was imported"))
+    for text in ("mine:build", "os:getcwd", "own_task:network"):
+        with pytest.raises(
+            DataError, match=re.escape(f"task.network: found '{text}'; expected plugin:function of a plug-in")
+        ):
+            bind(own(network=text))
+    monkeypatch.undo()
+    load_plugin(MINE)
+    for text in (
+        "mine:torch",
+        "mine:TensorDataset",
+        "mine:nn.Linear",
+        "mine:blobs.__call__",
+        "mine:__name__",
+        "mine:absent",
+    ):
+        with pytest.raises(
+            DataError, match=r"a public function that the plug-in mine defines; there are mine:blobs, mine:build"
+        ):
+            bind(own(network=text))
+    forget()
+    with pytest.raises(ScenarioError, match=r"plugins.mine: this process has not loaded that plug-in"):
+        seedbus.load(FIELDS | {"task": NAMED, "plugins": {"mine": "0" * 32}})

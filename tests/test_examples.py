@@ -1,0 +1,77 @@
+"""The programs of examples/: each runs away from the checkout and prints what examples/README.md shows."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seedbus.plugin import check
+
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+PROGRAMS = sorted(EXAMPLES.glob("*.py"))
+NOTEBOOK = EXAMPLES / "notebook.ipynb"
+SHOWN = (EXAMPLES / "README.md").read_text(encoding="utf-8")
+
+each_program = pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.stem)
+
+
+def test_the_page_shows_every_program_and_each_is_short() -> None:
+    assert PROGRAMS
+    for path in [*PROGRAMS, NOTEBOOK]:
+        assert path.name in SHOWN
+    assert all(program.read_text(encoding="utf-8").count("\n") <= 80 for program in PROGRAMS)
+
+
+@pytest.mark.slow
+@each_program
+def test_a_program_prints_what_the_page_shows(tmp_path: Path, program: Path) -> None:
+    """But for the figures, which another processor or version of torch may change."""
+    if program.stem == "frozen_vit":
+        for package in ("PIL", "datasets", "transformers"):
+            pytest.importorskip(package, reason="the example needs the extra hub")
+    answer = subprocess.run([sys.executable, program], capture_output=True, text=True, cwd=tmp_path, check=True)
+    shown = re.search(rf"\$ python examples/{program.name}\n(.*?)```", SHOWN, re.DOTALL)
+    assert shown is not None and words(answer.stdout) == words(shown[1])
+
+
+def words(text: str) -> list[str]:
+    return re.sub(r"[\d.,]+", "0", text).split()
+
+
+@pytest.mark.slow
+@each_program
+@pytest.mark.usefixtures("no_plugins")
+def test_a_program_that_is_a_plug_in_keeps_the_contract_of_its_kind(program: Path) -> None:
+    if "load_plugin" in program.read_text(encoding="utf-8"):
+        checked = check(program)
+        assert checked and not [each for each in checked if each.problem]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_plugins")
+def test_the_cells_of_the_notebook_run_and_print_what_they_show(tmp_path: Path) -> None:
+    before, space = Path.cwd(), dict[str, Any](__name__="__main__")
+    os.chdir(tmp_path)
+    try:
+        for cell in json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]:
+            if cell["cell_type"] == "code":
+                printed = io.StringIO()
+                with contextlib.redirect_stdout(printed):
+                    exec(compile("".join(cell["source"]), cell["id"], "exec", dont_inherit=True), space)
+                shown = "".join(line for output in cell["outputs"] for line in output["text"])
+                assert figureless(printed.getvalue()) == figureless(shown)
+    finally:
+        os.chdir(before)
+
+
+def figureless(text: str) -> list[str]:
+    return [re.sub(r"[0-9a-f]{32}", "digest", word) for word in words(re.sub(r"[0-9a-f]{32}", "digest", text))]

@@ -130,9 +130,9 @@ class Copying(PerturbedModel):
 
     def _copy_to(self, point: Vector) -> None:
         def copy_span(span: slice) -> None:
-            point[span] = self._coordinates(span)
+            np.copyto(point[span], self._coordinates(span))
 
-        for_blocks(point.size, copy_span)
+        for_blocks(point.size, copy_span, like=point)
 
 
 class Layerwise(PerturbedModel):

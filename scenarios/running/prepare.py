@@ -13,7 +13,7 @@ from seedbus.agents.client.worker import Followers, build_facts, prove
 from seedbus.agents.observer import Observer
 from seedbus.algorithms.directions.warm import warm
 from seedbus.bus import Follower, Offer, Recruit
-from seedbus.models.device import HOST, placed_beside
+from seedbus.models.device import placed_beside, torch_device
 from seedbus.models.task import NeedsPreparation, Note, Problem
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.schema.plugin_use import proof, refuse_local
@@ -52,9 +52,6 @@ def prepare(scenario: Scenario, placement: Placement, note: Note) -> Prepared:
     if not placement.is_here:
         refuse_local(scenario.plugins)
         scenario.task.check_elsewhere()
-    if set(placement.devices) != {HOST} and getattr(scenario.algorithm, "arithmetic", "float") == "integer":
-        problem_here = "algorithm.arithmetic: integer is not folded there yet; expected cpu, or arithmetic: float"
-        raise ScenarioError(f"--device {','.join(placement.devices)}", [problem_here])
     files = scenario.check()
     problem = None
     if placement.is_here:
@@ -87,6 +84,9 @@ def bind_for_clients(scenario: Scenario, note: Note) -> Problem:
     Raises:
         DataError, ScenarioError: the data is missing or cannot be used.
     """
+    if getattr(scenario.algorithm, "arithmetic", "float") == "integer" and torch_device() is not None:
+        what = f"algorithm {scenario.algorithm.name} with arithmetic: integer adds on the processor; expected cpu"
+        raise ScenarioError("--device", [what])
     problem = bind(scenario)
     if isinstance(problem, NeedsPreparation):
         problem.prepare(note)

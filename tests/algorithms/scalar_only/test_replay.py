@@ -65,7 +65,7 @@ def replayed(algorithm: ScalarOnly, backend: Directions, commits: Sequence[Scala
     """Replay commits; fail unless the compiled path is used where a backend for it exists."""
     replica = algorithm.replica(start)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scalar, "directions", lambda kind: backend)
+        patch.setattr(scalar, "directions_for", lambda kind, x: backend)
         assert (fused(algorithm, backend, replica, commits) is not None) == (
             type(backend) is type(compiled("gaussian"))
         )

@@ -3,6 +3,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# An index with torch's builds for CPUs, where pip does not find one by itself: PyPI's for Linux are for CUDA, and several
+# times as large. `make install TORCH_INDEX=URL`, with the URL that PyTorch's installation page names for CPUs.
+TORCH_INDEX ?=
 # two processes; the tests of a file stay together, for what they share is built once for a file
 PARALLEL := -n 2 --dist loadfile
 FOLDERS := $(shell find agents algorithms bus models scenarios seedbus -type d -not -name __pycache__)
@@ -15,7 +18,7 @@ install: $(VENV)/.installed
 $(VENV)/.installed: pyproject.toml constraints.txt $(wildcard $(FOLDERS:%=%/*.py) scenarios/library/*.yaml scenarios/library/*/*.yaml)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip "setuptools>=77"
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) torch
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt \
 		--config-settings editable_mode=strict --editable ".[dev]"
 	$(BIN)/python -m seedbus.algorithms.directions.warm

@@ -7,7 +7,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from functools import lru_cache
 from importlib.metadata import version
 from itertools import islice
@@ -108,6 +108,7 @@ class Outcome:
         simulated_s: the run's clock at the end.
         refusals: reason → sender → count.
         faults: for each fault, what it did → how often.
+        refusal_details: reason → the sentence of the first refusal for it.
     """
 
     reason: str
@@ -117,6 +118,7 @@ class Outcome:
     simulated_s: float
     refusals: dict[str, dict[str, int]]
     faults: list[dict[str, float]]
+    refusal_details: dict[str, str] = field(default_factory=dict)
 
 
 def run(
@@ -169,7 +171,7 @@ def _outcome(text: str, path: Path) -> Outcome:
     """Return the outcome that a journal holds. Raises `JournalDamaged`."""
     try:
         stored = json.loads(text)
-        return Outcome(*(stored[field.name] for field in fields(Outcome)))
+        return Outcome(**{each.name: stored[each.name] for each in fields(Outcome) if each.name in stored})
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise JournalDamaged(path, 0, f"its {OUTCOME} cannot be read ({error})") from None
 
@@ -294,6 +296,7 @@ class _ServerRun:
             self.clock.now_ns / 1e9,
             coordinator.refusals.by_reason(),
             self.bus.rules.counts(),
+            coordinator.refusals.details,
         )
         self.journal.finish(self.server.unsaved_metrics, self.ledger.segments, {OUTCOME: json.dumps(asdict(outcome))})
         return outcome

@@ -7,12 +7,17 @@ from dataclasses import dataclass
 from enum import Flag, StrEnum, auto
 from typing import Any, Self
 
+from seedbus.bus.text import printable
+
 NOBODY = -(2**31)
 """The client of a refusal that concerns no client."""
 MAX_PEERS = 1000
 """How many pairs of stranger and reason are counted one by one; all further ones are counted together."""
 MAX_NOTED = 5
 """How many refusals of one stranger for one reason observers are told of; the rest are only counted."""
+
+MAX_DETAIL = 500
+"""How many characters of a detail are kept."""
 
 
 class Mark(Flag):
@@ -103,20 +108,24 @@ class Refusals:
         clients: (client or host, reason) → count.
         peers: (address, reason) → count, of strangers.
         reasons: reason → count, of all of them.
+        details: reason → the sentence of the first refusal for it.
     """
 
     def __init__(self) -> None:
         self.clients: Counter[tuple[int, str]] = Counter()
         self.peers: Counter[tuple[str, str]] = Counter()
         self.reasons: Counter[str] = Counter()
+        self.details: dict[str, str] = {}
 
-    def of_client(self, client: int, reason: str) -> None:
+    def of_client(self, client: int, reason: str, detail: str) -> None:
         """Count a refusal of a client or host."""
         self.clients[client, reason] += 1
         self.reasons[reason] += 1
+        self._keep(reason, detail)
 
-    def of_peer(self, peer: str, reason: str) -> bool:
+    def of_peer(self, peer: str, reason: str, detail: str) -> bool:
         """Count a refusal of a stranger. Returns whether observers are to be told of it."""
+        self._keep(reason, detail)
         is_counted_alone = (peer, reason) in self.peers or len(self.peers) < MAX_PEERS
         sender = peer if is_counted_alone else "others"
         self.peers[sender, reason] += 1
@@ -126,20 +135,33 @@ class Refusals:
     def by_reason(self) -> dict[str, dict[str, int]]:
         """Return reason → sender → count."""
         counts: dict[str, dict[str, int]] = {}
-        for sender, reason, count in self.pack():
+        for sender, reason, count, *_ in self.pack():
             counts.setdefault(reason, {})[str(sender)] = count
         return counts
 
     def pack(self) -> list[list[Any]]:
-        """Return what a checkpoint stores: [sender, reason, count] of each, clients first, both ascending."""
-        clients = [[client, reason, count] for (client, reason), count in sorted(self.clients.items())]
-        return clients + [[peer, reason, count] for (peer, reason), count in sorted(self.peers.items())]
+        """Return what a checkpoint stores: [sender, reason, count] of each, clients first, both ascending.
+
+        The first entry of each reason has its detail too.
+        """
+        pairs = [*sorted(self.clients.items()), *sorted(self.peers.items())]
+        details = dict(self.details)
+        return [
+            [sender, reason, count, *([details.pop(reason)] if reason in details else [])]
+            for (sender, reason), count in pairs
+        ]
 
     def unpack(self, packed: list[list[Any]]) -> None:
         """Go on from what `pack` returned."""
-        for sender, reason, count in packed:
+        for sender, reason, count, *details in packed:
             self.reasons[reason] += count
+            for detail in details:
+                self._keep(reason, detail)
             if isinstance(sender, int):
                 self.clients[sender, reason] = count
             else:
                 self.peers[sender, reason] = count
+
+    def _keep(self, reason: str, detail: str) -> None:
+        if reason not in self.details:
+            self.details[reason] = printable(detail, MAX_DETAIL)

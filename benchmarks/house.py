@@ -30,7 +30,7 @@ ORDER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("reporting",),
         ("running", "cli_errors"),
         ("study",),
-        ("conformance", "stress", "operations"),
+        ("conformance", "planning", "stress", "operations"),
         ("cli",),
     ),
     "agents": ((FLOOR,), ("policies",), ("journal",), ("client",), ("server",), ("launcher",)),

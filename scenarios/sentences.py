@@ -161,7 +161,7 @@ def expanded(value: Any, models: Sequence[type[BaseModel]]) -> Any:
     if not models or not isinstance(value, str | dict):
         return value
     if isinstance(value, str):
-        tags = [{name for name, field in model.model_fields.items() if _is_tag(field)} for model in models]
+        tags = [{name for name, field in model.model_fields.items() if is_tag(field)} for model in models]
         tag = next(iter(set.intersection(*tags)), None)
         return value if tag is None else {tag: value}
     fields = {key: [model.model_fields[key] for model in models if key in model.model_fields] for key in value}
@@ -169,7 +169,7 @@ def expanded(value: Any, models: Sequence[type[BaseModel]]) -> Any:
     return {key: expanded(each, list(dict.fromkeys(nested[key]))) for key, each in value.items()}
 
 
-def _is_tag(field: FieldInfo) -> bool:
+def is_tag(field: FieldInfo) -> bool:
     """Whether a field holds the name of its model: it accepts only one word."""
     words = get_args(field.annotation)
     return get_origin(field.annotation) is Literal and len(words) == 1 and isinstance(words[0], str)
@@ -195,4 +195,4 @@ def _models_in(annotation: Any, metadata: Iterable[Any] = ()) -> Iterator[type[B
 
 def words_of(model: type[BaseModel]) -> list[str]:
     """Return the names of a variant: the values of its fields that accept only one word."""
-    return [get_args(field.annotation)[0] for field in model.model_fields.values() if _is_tag(field)]
+    return [get_args(field.annotation)[0] for field in model.model_fields.values() if is_tag(field)]

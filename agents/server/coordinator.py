@@ -231,7 +231,7 @@ class Coordinator:
 
     def refused(self, client: int, reason: str, detail: str, round: int | None = None) -> Refusal:
         """Count a refusal. A bad answer is an answer: neither the round nor a measurement waits for another."""
-        self.refusals.of_client(client, reason)
+        self.refusals.of_client(client, reason, detail)
         if client == EVALUATOR and reason != "not-fetched":  # which is about a snapshot
             self.progress.answered()
         answered = self._rounds.get(round)
@@ -241,7 +241,7 @@ class Coordinator:
 
     def refused_peer(self, peer: str, reason: str, detail: str) -> Refusal | None:
         """Count a refusal of a peer that is no member. Returns None once there were too many to report each."""
-        if not self.refusals.of_peer(peer, reason):
+        if not self.refusals.of_peer(peer, reason, detail):
             return None
         return Refusal(NOBODY, self.round, reason, f"{peer}: {detail}")
 

@@ -1,5 +1,5 @@
-"""The command line: `seedbus run`, `server`, `client`, `check`, `check-plugin`, `list`, `schema`, `replay`, `report`,
-`compare`, `partition`, `stress`, `study`, `top`, `runs`, `stop`.
+"""The command line: `seedbus run`, `server`, `client`, `init`, `check`, `check-plugin`, `explain`, `list`, `schema`,
+`replay`, `report`, `compare`, `partition`, `stress`, `study`, `top`, `runs`, `stop`.
 
 Errors that the user can fix are one sentence on stderr and an exit code (`Exit`); a traceback is always a bug of ours.
 Commands import heavy modules only when they need them. The docstring of a command is its help text.
@@ -20,6 +20,8 @@ import typer
 from seedbus.scenarios.cli.check_plugin import check_plugin
 from seedbus.scenarios.cli.client import client
 from seedbus.scenarios.cli.compare import compare
+from seedbus.scenarios.cli.explain import explain
+from seedbus.scenarios.cli.init import init
 from seedbus.scenarios.cli.keys import keys as keys_app
 from seedbus.scenarios.cli.listing import list_command
 from seedbus.scenarios.cli.operations import runs, stop, top
@@ -80,6 +82,8 @@ def options(
 
 app.command("check-plugin")(check_plugin)
 app.command("compare")(compare)
+app.command("explain")(explain)
+app.command("init")(init)
 app.command("partition")(partition)
 app.command("stress")(stress)
 app.command("study")(study)

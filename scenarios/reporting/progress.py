@@ -13,6 +13,7 @@ from seedbus.agents.refusals import Refusal
 from seedbus.agents.round_record import ClosedRound
 from seedbus.agents.server.stopping import rounds_done
 from seedbus.bus.clock import wall_seconds
+from seedbus.scenarios.reporting.outlook import Outlook
 from seedbus.scenarios.reporting.rate_limit import SERVER_BURSTS, RateLimit
 from seedbus.scenarios.reporting.terminal import console, shown
 from seedbus.scenarios.schema.scenario import Scenario
@@ -76,8 +77,11 @@ class Bar:
         )
         self._task = self._progress.add_task(scenario.name, total=scenario.stop.rounds, metric="", bytes="", rate="")
         self._progress.start()
+        self._outlook = Outlook(scenario)
 
     def round_closed(self, closed: ClosedRound, now_ns: int, bytes_so_far: int) -> None:
+        if (text := self._outlook.closed(closed.round)) is not None:
+            self._console.print(text, markup=False)
         speed = self._progress.tasks[0].finished_speed or self._progress.tasks[0].speed or 0.0
         self._progress.update(
             self._task, completed=closed.round + 1, bytes=readable(bytes_so_far), rate=f"{speed:.1f} rounds/s"
@@ -107,9 +111,11 @@ class Lines:
         self._began_s = wall_seconds()
         self._messages = _Messages(PROCESSES | LOSSES)
         self._first_round: int | None = None
+        self._outlook = Outlook(scenario)
 
     def round_closed(self, closed: ClosedRound, now_ns: int, bytes_so_far: int) -> None:
-        pass
+        if (text := self._outlook.closed(closed.round)) is not None:
+            self._say(text)
 
     def measured(self, line: dict[str, Any]) -> None:
         done, now_s = rounds_done(line), wall_seconds()

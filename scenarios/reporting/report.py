@@ -136,7 +136,7 @@ def _conventions(summary: Summary) -> Rows:
     ]
 
 
-def _fault_counts(fault: dict[str, Any]) -> str:
+def fault_counts(fault: dict[str, Any]) -> str:
     """Return the effects of a fault, with how often and for how many seconds in all each occurred."""
     words = [word for word in fault if word != "fault" and not word.endswith("_s")]
     times = {word: f" by {fault[f'{word}_s']:,.1f} s in all" if f"{word}_s" in fault else "" for word in words}
@@ -149,9 +149,12 @@ def _failures(summary: Summary) -> Rows:
     rows = []
     if lost:
         rows.append(("messages lost", ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in lost.items())))
-    rows += [(f"fault {number}: {each['fault']}", _fault_counts(each)) for number, each in enumerate(summary["faults"])]
+    rows += [(f"fault {number}: {each['fault']}", fault_counts(each)) for number, each in enumerate(summary["faults"])]
     for reason, peers in summary["refusals"].items():
-        rows.append((f"refused: {reason}", f"{sum(peers.values()):,} from {len(peers):,} peers"))
+        detail = summary.get("refusal_details", {}).get(reason)
+        first = f"; the first: {detail}" if detail else ""
+        whom = "1 peer" if len(peers) == 1 else f"{len(peers):,} peers"
+        rows.append((f"refused: {reason}", f"{sum(peers.values()):,} from {whom}{first}"))
     return rows
 
 

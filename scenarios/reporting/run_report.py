@@ -101,6 +101,7 @@ def _summary(
         "simulated_s": outcome.simulated_s,
         "traffic": account(columns, scenario, outcome.rounds, scenario.task.dimension),
         "refusals": outcome.refusals,
+        "refusal_details": outcome.refusal_details,
         "faults": [{"fault": name} | did for name, did in zip(names, outcome.faults, strict=True)],
     }
 

@@ -110,6 +110,7 @@ class _Summary(TypedDict):
     was_resumed: NotRequired[Annotated[bool, Field(strict=True)]]
     traffic: _Traffic
     refusals: Annotated[dict[Text, dict[Text, Count]], Field(max_length=MAX_NAMES)]
+    refusal_details: NotRequired[Annotated[dict[Text, Text], Field(max_length=MAX_NAMES)]]
     faults: Annotated[list[dict[Text, Measure | Text]], Field(max_length=MAX_NAMES)]
     participation: _Participation
     lag: _Lag

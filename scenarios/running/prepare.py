@@ -37,13 +37,14 @@ class Prepared:
     files: dict[str, str]
 
 
-def prepare(scenario: Scenario, placement: Placement, note: Note) -> Prepared:
+def prepare(scenario: Scenario, placement: Placement, note: Note, problem: Problem | None = None) -> Prepared:
     """Check a run and load the data that its server's process needs. Nothing is written.
 
     Args:
         scenario: the run's scenario.
         placement: where the clients are.
         note: is told of long preparations.
+        problem: stands for the task with its data; None: they are loaded.
 
     Raises:
         ScenarioError, DataError, BadEndpoint: the scenario cannot run here as it is.
@@ -53,10 +54,9 @@ def prepare(scenario: Scenario, placement: Placement, note: Note) -> Prepared:
         refuse_local(scenario.plugins)
         scenario.task.check_elsewhere()
     files = scenario.check()
-    problem = None
-    if placement.is_here:
+    if problem is None and placement.is_here:
         problem = bind_for_clients(scenario, note)
-    elif scenario.algorithm.is_dense:  # the server of a dense algorithm needs x₀
+    elif problem is None and scenario.algorithm.is_dense:  # the server of a dense algorithm needs x₀
         problem = bind(scenario)
     return Prepared(scenario, placement, problem, files)
 

@@ -12,7 +12,7 @@ from seedbus.agents.monitor import Monitor
 from seedbus.agents.observer import NullObserver, Observer
 from seedbus.bus.clock import cpu_seconds, wall_seconds
 from seedbus.models.device import default_device, device_text, on_device
-from seedbus.models.task import Task
+from seedbus.models.task import Problem, Task
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.results import RESULTS, Results
 from seedbus.scenarios.reporting.run_report import judge_again, report
@@ -33,6 +33,7 @@ def run(
     resume: bool = False,
     observer: Observer | None = None,
     placement: Placement | None = None,
+    problem: Problem | None = None,
     device: str | None = None,
     monitor: Monitor | None = None,
 ) -> Results:
@@ -48,6 +49,7 @@ def run(
         resume: continue the run in `out`.
         observer: is told of rounds, measurements and refusals.
         placement: where the clients are; None: in this process.
+        problem: stands for the scenario's task with its data, as in a rehearsal; None: they are loaded.
         device: where networks and vectors lie, such as "cuda" (see `models.device`); None: as the placement says.
         monitor: takes readings of the run's server; None: nobody does.
 
@@ -59,8 +61,8 @@ def run(
     """
     scenario = scenario.with_task(task)
     if not scenario.has_task:
-        problem = "task: this field is required (the model and its data); it may also be given as run(…, task=…)"
-        raise ScenarioError(scenario.name, [problem])
+        missing = "task: this field is required (the model and its data); it may also be given as run(…, task=…)"
+        raise ScenarioError(scenario.name, [missing])
     if out is not None:
         check_name(Path(out))
     if resume:
@@ -75,7 +77,7 @@ def run(
         placement = replace(placement, devices=(device,))
     with memory_hints(scenario), on_device(placement.devices[0]):
         # data is loaded before the folder is created, so that a scenario that cannot run leaves no folder
-        prepared = prepare(scenario, placement, observer.noted)
+        prepared = prepare(scenario, placement, observer.noted, problem)
         with opened(prepared, out, resume, observer) as running, _own_loop():
             wall_s, cpu_s = wall_seconds(), cpu_seconds()
             outcome = execute(prepared, running, monitor)

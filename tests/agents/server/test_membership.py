@@ -166,10 +166,15 @@ def test_a_persistent_stranger_is_reported_a_few_times_and_always_counted() -> N
 
 def test_a_restored_coordinator_keeps_the_refused_clients() -> None:
     coordinator, other = joined_coordinator(), joined_coordinator()
-    coordinator.refused(3, "late", "…")
-    coordinator.refused_peer("10.0.0.1:4", "protocol", "…")
+    coordinator.refused(3, "late", "the first")
+    coordinator.refused(2, "late", "the second")
+    coordinator.refused_peer("10.0.0.1:4", "protocol", "protocol\x1b[31m 4")
     other.restore(coordinator.checkpoint(), [], {})
-    assert other.refusals.clients == {(3, "late"): 1} and other.refusals.peers == {("10.0.0.1:4", "protocol"): 1}
+    assert other.refusals.clients == {(2, "late"): 1, (3, "late"): 1}
+    assert other.refusals.peers == {("10.0.0.1:4", "protocol"): 1}
+    assert other.refusals.details == {"late": "the first", "protocol": "protocol [31m 4"}
+    other.refused(1, "late", "the third")
+    assert other.refusals.details["late"] == "the first"
 
 
 @pytest.mark.parametrize("believes", [True, False])

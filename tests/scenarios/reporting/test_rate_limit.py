@@ -118,7 +118,7 @@ def test_a_metrics_name_is_no_argument_of_the_log(tmp_path: Path) -> None:
 
 def test_strangers_are_listed_separately_up_to_a_limit_and_all_counted() -> None:
     refusals = Refusals()
-    separate = sum(refusals.of_peer(f"127.0.0.1:{port}", "strange") for port in range(50_000))
+    separate = sum(refusals.of_peer(f"127.0.0.1:{port}", "strange", "…") for port in range(50_000))
     counted = refusals.by_reason()["strange"]
     assert len(counted) == MAX_PEERS + 1 and sum(counted.values()) == 50_000 and counted["others"] == 50_000 - MAX_PEERS
     assert separate == MAX_PEERS + 5

@@ -1,0 +1,140 @@
+"""`seedbus explain`: what a scenario will do, in plain words, and what it will cost here."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from itertools import zip_longest
+from typing import Any
+
+from rich.table import Table
+
+from seedbus.scenarios.planning.forecast import Forecast, forecast
+from seedbus.scenarios.planning.words import words
+from seedbus.scenarios.reporting.outlook import duration
+from seedbus.scenarios.reporting.progress import readable
+from seedbus.scenarios.reporting.report import fault_counts
+from seedbus.scenarios.reporting.terminal import console, shown
+from seedbus.scenarios.schema.scenario import Scenario
+
+
+def explain(scenario: Scenario, seconds: float) -> dict[str, Any]:
+    """Return what a scenario will do and cost, as plain data.
+
+    Args:
+        scenario: the scenario.
+        seconds: about how long to measure; 0: not at all.
+
+    Returns:
+        scenario: its name.
+        words: topic → sentences.
+        traffic, time, memory: the fields of `forecast.Traffic`, `Time` and `Memory`, with `time.total`; null if they
+            are not measured.
+        lag: {median, p95, max} of the commits that clients had missed when they were asked.
+        faults: for each fault what it did in the rehearsal.
+        assumes: what these figures depend on, in sentences.
+        why_not: why time and memory are null; "" if they are not.
+    """
+    found = forecast(scenario, seconds) if seconds else None
+    said: dict[str, Any] = {"scenario": scenario.name, "words": words(scenario)}
+    if found is None:
+        why_not = "nothing was measured (--seconds 0)"
+        nothing = dict.fromkeys(("traffic", "time", "memory", "lag"))
+        return said | nothing | {"faults": [], "assumes": [], "why_not": why_not}
+    summary = found.rehearsal.summary
+    return said | {
+        "traffic": asdict(found.traffic),
+        "time": None if found.time is None else asdict(found.time) | {"total": found.time.total},
+        "memory": None if found.memory is None else asdict(found.memory),
+        "lag": {name: summary["lag"][name] for name in ("median", "p95", "max")},
+        "faults": summary["faults"],
+        "assumes": _assumptions(scenario, found),
+        "why_not": found.why_not,
+    }
+
+
+def show(explained: dict[str, Any]) -> None:
+    """Print an explanation as a table."""
+    table = Table(title=shown(explained["scenario"]), title_justify="left", show_header=False)
+    table.add_column(style="bold")
+    table.add_column()
+    did = [f" → {fault_counts(each)}" for each in explained["faults"]]
+    for topic, sentences in explained["words"].items():
+        counts = did if topic == "faults" else []
+        _add(table, topic, [said + count for said, count in zip_longest(sentences, counts, fillvalue="")])
+    for topic, sentences in _costs(explained):
+        _add(table, topic, sentences)
+    console(width=None if sys.stdout.isatty() else 100).print(table)
+
+
+def _add(table: Table, topic: str, sentences: Sequence[str]) -> None:
+    for number, sentence in enumerate(sentences):
+        table.add_row("" if number else topic, shown(sentence))
+    table.add_section()
+
+
+def _costs(explained: dict[str, Any]) -> list[tuple[str, list[str]]]:
+    traffic, time, memory = explained["traffic"], explained["time"], explained["memory"]
+    if traffic is None:
+        return [("costs", [explained["why_not"]])]
+    about = "" if traffic["is_exact"] else "about "
+    if traffic["is_exact"]:
+        how = f"a rehearsal of all {traffic['rounds']:,} rounds without the model: the run will send exactly these"
+    else:
+        how = (
+            f"a rehearsal of {traffic['rehearsed']:,} of {traffic['rounds']:,} rounds without the model, extrapolated "
+            "(exact with more --seconds)"
+        )
+    lag = explained["lag"]
+    rows = [
+        (
+            "bytes",
+            [
+                f"{about}{readable(traffic['up'])} up and {readable(traffic['down'])} down, "
+                f"{readable(traffic['catchup'])} of it catch-up; from {how}",
+                f"in the rehearsal, clients had missed {lag['median']:g} commits when asked (median), "
+                f"{lag['max']:,} at most",
+            ],
+        )
+    ]
+    if time is None or memory is None:
+        return [*rows, ("time and memory", [f"not measured: {explained['why_not']}"]), *_assumes(explained)]
+    parts = {name: time[name] for name in ("start", "trial", "messages", "work", "replay", "evaluation")}
+    listed = ", ".join(f"{name} {duration(seconds)}" for name, seconds in parts.items() if seconds >= 0.05)
+    rows += [
+        (
+            "time",
+            [
+                f"about {duration(time['total'])} in one process on this machine if nothing else runs: {listed}; from "
+                f"{time['tried']:,} {'round' if time['tried'] == 1 else 'rounds'} that were tried out",
+                *([f"{about}{duration(traffic['simulated_s'])} of simulated time"] if traffic["simulated_s"] else []),
+            ],
+        ),
+        (
+            "memory",
+            [
+                f"about {readable(memory['total'])}, with up to {memory['replicas']:,} replicas of the model; at "
+                f"least {readable(memory['least'])} beside what libraries need"
+            ],
+        ),
+    ]
+    return [*rows, *_assumes(explained)]
+
+
+def _assumes(explained: dict[str, Any]) -> list[tuple[str, list[str]]]:
+    return [("if", explained["assumes"])] if explained["assumes"] else []
+
+
+def _assumptions(scenario: Scenario, found: Forecast) -> list[str]:
+    """Return what the figures depend on that a rehearsal cannot know."""
+    said = []
+    if scenario.stop.target is not None:
+        said.append(f"the target of {scenario.stop.target.metric} is not reached earlier, which would cost less")
+    if scenario.participation.selection.needs_known:
+        said.append(
+            "clients that are preferred for their reports lag like those of the rehearsal, whose reports are all 0"
+        )
+    if scenario.clock == "wall":
+        said.append("real time passes like simulated time; it adds to the time above what rounds wait for")
+    return said

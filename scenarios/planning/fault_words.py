@@ -1,0 +1,84 @@
+"""Faults in plain words: what each does, to whom, when and how often."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from pydantic import BaseModel
+
+from seedbus.bus.keyed_random import with_random
+from seedbus.bus.network import Constant
+from seedbus.scenarios.faults.base import ClientSelector, Fault, MessageSelector, RoundSelector, TrafficSelector
+from seedbus.scenarios.schema.scenario import Scenario
+
+MAX_NAMED = 8  # clients listed by number
+_SELECTORS = (MessageSelector, TrafficSelector, RoundSelector, ClientSelector)
+
+
+def sentences(scenario: Scenario) -> list[str]:
+    """Return for each fault of a scenario a sentence."""
+    clients = scenario.participation.clients
+    return [
+        _sentence(fault, fault.chosen(clients, random) if isinstance(fault, ClientSelector) else None, clients)
+        for fault, random in with_random(scenario.faults, scenario.seed, clients)
+    ]
+
+
+def plain(value: Any) -> str:
+    """Return a field's value as text: the fields of a model in brackets after its name."""
+    if isinstance(value, Constant):
+        return plain(value.value)
+    if isinstance(value, BaseModel):
+        fields = {name: each for name, each in value.model_dump(mode="json").items() if each is not None}
+        words = [str(each) for each in fields.values() if isinstance(each, str)][:1]
+        rest = ", ".join(f"{name} {plain(each)}" for name, each in fields.items() if each not in words)
+        return " ".join([*words, f"({rest})"]) if rest else "".join(words)
+    if isinstance(value, dict):
+        return ", ".join(f"{plain(each)} from round {first}" for first, each in value.items())
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(plain, value)) + "]"
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value).lower() if isinstance(value, bool) or value is None else str(value)
+
+
+def _sentence(fault: Fault, chosen: Iterable[int] | None, clients: int) -> str:
+    does = " ".join((type(fault).__doc__ or "").split()).partition(". ")[0].rstrip(".")
+    name = str(type(fault).model_fields["fault"].default)
+    said = {"fault", *next((each.model_fields for each in _SELECTORS if isinstance(fault, each)), ())}
+    own = {each: getattr(fault, each) for each in type(fault).model_fields if each not in said}
+    rest = ", ".join(f"{each} {plain(value)}" for each, value in own.items() if value is not None)
+    who = [] if chosen is None else [_who(list(chosen), clients)]
+    return "; ".join([f"{name}: {does[:1].lower()}{does[1:]}", *who, *_when(fault), *([rest] if rest else [])])
+
+
+def _who(chosen: Sequence[int], clients: int) -> str:
+    if len(chosen) == clients:
+        return "all clients"
+    named = ", ".join(map(str, chosen[:MAX_NAMED])) + (", …" if len(chosen) > MAX_NAMED else "")
+    return f"{len(chosen):,} of {clients:,} clients" + (f" ({named})" if chosen else "")
+
+
+def _when(fault: Fault) -> list[str]:
+    parts = []
+    if isinstance(fault, MessageSelector) and fault.kind is not None:
+        parts.append(f"messages of the kind {fault.kind}")
+    if isinstance(fault, TrafficSelector) and fault.direction != "both":
+        parts.append("to the server" if fault.direction == "up" else "from the server")
+    if isinstance(fault, RoundSelector):
+        if fault.probability < 1:
+            each = " for each message" if isinstance(fault, MessageSelector) else ""
+            parts.append(f"with probability {fault.probability:g}{each}")
+        parts.append(_span("round", fault.at_round, fault.for_rounds, fault.every_rounds) or "in every round")
+    if isinstance(fault, TrafficSelector) and (span := _span("second", fault.at_s, fault.for_s, fault.every_s)):
+        parts.append(span)
+    return parts
+
+
+def _span(unit: str, start: float, length: float | None, period: float | None) -> str:
+    """Return a window in words; "" if it is always open."""
+    if not start and length is None:
+        return ""
+    many = "" if length is None else f" for {length:g} {unit}s"
+    return f"from {unit} {start:g}{many}" + ("" if period is None else f", again every {period:g}")

@@ -1,0 +1,241 @@
+"""What a run will cost in bytes, time and memory, from a rehearsal of its messages and a trial of its work.
+
+    seconds of all rounds   Σ_r b_r  +  c·Σ_r m_r·e_r  +  f·Σ_r lag_r·s_r  +  E·(number of evaluations)
+
+The first three are summed over the rounds after those of the trial, which count as measured. b_r is the rehearsal's own
+time of round r: messages, journal, ledger. m_r clients each evaluate the loss e_r times (for DeComFL K·(P + 1)), at a
+cost c that the trial shows: forward passes, perturbation, and the commit's one fold. E is what an evaluation took. With
+`verify` each client folds what it missed, lag_r commits in all of s_r = K·P scalars, at a cost f that is measured by
+folding. This is docs/cost.md's model with its constants measured on the scenario itself.
+
+A rehearsal that was cut short is continued by its second half: bytes in proportion to the size of a round's commit.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seedbus.algorithms.scalar_only.base import ScalarOnly
+from seedbus.bus.clock import cpu_seconds
+from seedbus.models.errors import DataError
+from seedbus.scenarios.planning.rehearsal import Rehearsed, rehearse, try_out
+from seedbus.scenarios.running.limits import least_memory
+from seedbus.scenarios.schema.scenario import Scenario
+
+Numbers = NDArray[np.float64]
+FOLDS = 20  # commits folded to measure f; the first one is not timed
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Messages of a whole run.
+
+    Attributes:
+        up: bytes from clients.
+        down: bytes to clients.
+        catchup: those of `down` that are commits that clients had missed.
+        simulated_s: the run's clock at its end.
+        rounds: number of rounds.
+        is_exact: whether the whole run was rehearsed; otherwise the figures are extrapolated.
+        rehearsed: number of rounds that were rehearsed.
+    """
+
+    up: int
+    down: int
+    catchup: int
+    simulated_s: float
+    rounds: int
+    is_exact: bool
+    rehearsed: int
+
+
+@dataclass(frozen=True)
+class Time:
+    """Processor seconds of a whole run in one process on this machine: real ones, if nothing else runs.
+
+    Attributes:
+        start: imports, data and kernels before the first round, and the report after the last.
+        trial: the rounds that were tried out, as measured.
+        messages: messages, journal and ledger of all later rounds.
+        work: local work of the clients in these.
+        replay: folding of missed commits in these, by clients with replicas of their own.
+        evaluation: evaluations of the model.
+        tried: number of rounds that were tried out.
+    """
+
+    start: float
+    trial: float
+    messages: float
+    work: float
+    replay: float
+    evaluation: float
+    tried: int
+
+    @property
+    def total(self) -> float:
+        return self.start + self.trial + self.messages + self.work + self.replay + self.evaluation
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes of memory of a whole run in one process.
+
+    Attributes:
+        least: the calculated lower bound, `limits.least_memory`.
+        tried: the most that this process had after the trial.
+        replicas: the most distinct replicas of clients at a time.
+        total: what the process had, and the replicas that the trial did not have.
+    """
+
+    least: int
+    tried: int
+    replicas: int
+    total: int
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a run will cost.
+
+    Attributes:
+        traffic: its messages.
+        rehearsal: the rehearsal behind that.
+        time: its processor time; None if it could not be tried out.
+        memory: its memory; likewise.
+        why_not: why it could not be tried out, in a sentence.
+    """
+
+    traffic: Traffic
+    rehearsal: Rehearsed
+    time: Time | None = None
+    memory: Memory | None = None
+    why_not: str = ""
+
+
+def forecast(scenario: Scenario, seconds: float) -> Forecast:
+    """Measure for about so many seconds what a run of the scenario will cost.
+
+    Args:
+        scenario: what to run.
+        seconds: half of them for the trial, and half for the rehearsal; each has one round at least.
+
+    Raises:
+        ScenarioError: the scenario cannot run here.
+    """
+    imports_s, trial, why_not = cpu_seconds(), None, ""
+    try:
+        trial = try_out(scenario, seconds / 2)
+    except DataError as error:
+        why_not = str(error)
+    tried_bytes = _peak_memory()
+    rehearsal = rehearse(scenario, seconds / 2)
+    traffic = _traffic(scenario, rehearsal)
+    if trial is None:
+        return Forecast(traffic, rehearsal, why_not=why_not)
+    memory = _memory(scenario, rehearsal, trial, tried_bytes)
+    return Forecast(traffic, rehearsal, _time(scenario, traffic.rounds, rehearsal, trial, imports_s), memory)
+
+
+def _traffic(scenario: Scenario, rehearsal: Rehearsed) -> Traffic:
+    found, done = rehearsal.summary["traffic"], rehearsal.rounds
+    rounds = done if rehearsal.is_whole else scenario.stop.rounds
+    sizes = _commit_sizes(scenario, rounds)
+    sent = _continued(np.diff(rehearsal.course.bytes, prepend=0), sizes)
+    if scenario.stop.bytes is not None and not rehearsal.is_whole:
+        rounds = min(rounds, int(np.searchsorted(np.cumsum(sent), scenario.stop.bytes)) + 1)
+    more = float(sizes[:rounds].sum() / sizes[:done].sum())
+    up = round(found["up"]["bytes"] * more)
+    total = round(float(sent[:rounds].sum()))
+    other = found["down"]["bytes"] - found["catchup_bytes"]
+    catchup = max(0, total - up - round(other * more)) if found["catchup_bytes"] else 0
+    simulated_s = rehearsal.summary["simulated_s"] * rounds / done
+    return Traffic(up, total - up, catchup, simulated_s, rounds, rehearsal.is_whole, done)
+
+
+def _time(scenario: Scenario, rounds: int, rehearsal: Rehearsed, trial: Rehearsed, imports_s: float) -> Time:
+    messages = _continued(rehearsal.course.seconds, np.ones(rounds))
+    asked = _continued(rehearsal.course.asked, np.ones(rounds))
+    evaluations = np.array([scenario.algorithm.evaluations(round) for round in range(rounds)]) * asked
+    folds = np.zeros(rounds)
+    if scenario.verify and isinstance(scenario.algorithm, ScalarOnly):
+        lags = _continued(rehearsal.course.lags, np.ones(rounds))
+        folds = lags * fold_seconds(scenario) * _scalars(scenario, rounds) / scenario.algorithm.scalars(0)
+    tried = np.array(trial.course.seconds)[:rounds]
+    counted = slice(1 if tried.size > 1 else 0, tried.size)  # the first round is slower than all others
+    rest = float((tried[counted] - messages[counted] - folds[counted]).sum())
+    each_s = max(0.0, rest) / max(1.0, float(evaluations[counted].sum()))
+    later = slice(tried.size, rounds)
+    measured = 1 + rounds // scenario.evaluation.every + (rounds % scenario.evaluation.every > 0)
+    return Time(
+        start=imports_s + trial.around_s,
+        trial=float(tried.sum()),
+        messages=float(messages[later].sum()),
+        work=each_s * float(evaluations[later].sum()),
+        replay=float(folds[later].sum()),
+        evaluation=measured * trial.course.evaluation_s,
+        tried=tried.size,
+    )
+
+
+def _memory(scenario: Scenario, rehearsal: Rehearsed, trial: Rehearsed, tried_bytes: int) -> Memory:
+    fields = len(scenario.algorithm.replica(np.zeros(1, np.float32)).fields)
+    replicas = max(rehearsal.course.replicas)
+    more = max(0, replicas - max(trial.course.replicas))
+    return Memory(
+        least=least_memory(scenario, scenario.participation.clients),
+        tried=tried_bytes,
+        replicas=replicas,
+        total=tried_bytes + more * fields * 4 * scenario.task.dimension,
+    )
+
+
+def fold_seconds(scenario: Scenario) -> float:
+    """Return the processor seconds that a commit of round 0 takes for all coordinates but one, the rehearsal's."""
+    return max(0.0, _fold_seconds(scenario, scenario.task.dimension) - _fold_seconds(scenario, 1))
+
+
+def _fold_seconds(scenario: Scenario, dimension: int) -> float:
+    """Return the processor seconds in which a replica folds a commit, one of several at once as after a lag."""
+    algorithm = scenario.algorithm.sized(dimension)
+    replica = algorithm.replica(np.zeros(dimension, np.float32))
+    commits = []
+    for version in range(FOLDS):
+        plan = algorithm.plan(0, version, version)
+        commits.append(algorithm.aggregate(None, plan, {0: np.zeros(plan.shape, np.float32)})[0])
+    algorithm.apply(replica, commits[:1])  # loads the kernels
+    began_s = cpu_seconds()
+    algorithm.apply(replica, commits)
+    return (cpu_seconds() - began_s) / (FOLDS - 1)
+
+
+def _continued(values: object, weights: Numbers) -> Numbers:
+    """Return values of the first rounds, continued to all rounds by their second half.
+
+    Args:
+        values: of each rehearsed round, at most as many as there are weights.
+        weights: of each round, positive; later values are in proportion to them.
+    """
+    known = np.asarray(values, np.float64)[: weights.size]
+    half = known.size // 2
+    rate = known[half:].sum() / weights[half : known.size].sum()
+    return np.concatenate([known, rate * weights[known.size :]])
+
+
+def _commit_sizes(scenario: Scenario, rounds: int) -> Numbers:
+    """Return what the bytes of each round grow with, [rounds]: its scalars and its seed, which is as long as two."""
+    return np.ones(rounds) if scenario.algorithm.is_dense else _scalars(scenario, rounds) + 2
+
+
+def _scalars(scenario: Scenario, rounds: int) -> Numbers:
+    return np.array([scenario.algorithm.scalars(round) for round in range(rounds)], np.float64)
+
+
+def _peak_memory() -> int:
+    """Return the most bytes that this process had in memory."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak

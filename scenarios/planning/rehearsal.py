@@ -1,0 +1,242 @@
+"""Runs of a scenario in a temporary folder, to learn what the whole run will cost.
+
+A *rehearsal* leaves the model out: every loss is 0, and a scalar-only algorithm has one coordinate. Cohorts, faults,
+latencies and the sizes of messages are drawn by key and do not depend on losses, so a whole rehearsal has the messages,
+bytes and simulated times of the run itself, in a fraction of its time. A *trial* is the scenario itself, cut short.
+All times but simulated ones are processor time of this process, so what else the machine does changes them little.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import PrivateAttr
+
+from seedbus.agents.observer import NullObserver
+from seedbus.agents.round_record import ClosedRound
+from seedbus.agents.server.stopping import Progress, Stop
+from seedbus.bus.clock import cpu_seconds
+from seedbus.models.device import HOST, default_device, on_device
+from seedbus.models.errors import DataError
+from seedbus.models.task import Fill, Problem, Vector
+from seedbus.scenarios.errors import Interrupted
+from seedbus.scenarios.running.memory_hints import memory_hints
+from seedbus.scenarios.running.prepare import bind_for_clients
+from seedbus.scenarios.running.run import run
+from seedbus.scenarios.schema.scenario import Scenario
+from seedbus.scenarios.transports.placement import Placement
+
+_TIME_IS_UP = "the time is up"
+
+
+class SilentProblem:
+    """A problem whose losses and metrics are 0; see `task.Problem`."""
+
+    def __init__(self, dimension: int, metrics: Sequence[str], sizes: Sequence[int] = ()) -> None:
+        """Make the problem.
+
+        Args:
+            dimension: number of coordinates, d.
+            metrics: the names of the task's metrics.
+            sizes: number of training samples of each client, which a dense report tells; empty: 1 each.
+        """
+        self.dimension = dimension
+        self.point: Vector = np.zeros(dimension, np.float32)
+        self._metrics = metrics
+        self._sizes = sizes
+
+    def x0(self) -> NDArray[np.float32]:
+        return np.zeros(self.dimension, np.float32)
+
+    def samples(self, client: int) -> int:
+        return self._sizes[client] if self._sizes else 1
+
+    def objective(self, client: int, round: int) -> SilentLoss:
+        return SilentLoss(self.point, self.samples(client))
+
+    def evaluate(self, x: Vector, split: str) -> dict[str, float]:
+        return dict.fromkeys(self._metrics, 0.0)
+
+    def state_dict(self, x: Vector) -> dict[str, Vector]:
+        return {"x": x.copy()}
+
+
+@dataclass(frozen=True, slots=True)
+class SilentLoss:
+    """A client's loss that is 0 everywhere, with the gradient 0 for any criterion."""
+
+    point: Vector
+    samples: int
+    steps_an_epoch: int = 1
+    key: int = 0
+
+    def loss(self, step: int) -> float:
+        return 0.0
+
+    def loss_at(self, step: int, fill: Fill) -> float:
+        fill(slice(0, self.point.size), self.point)
+        return 0.0
+
+    def gradient(self, step: int, criterion: Any = None) -> Vector:
+        return np.zeros_like(self.point)
+
+
+class TimedStop(Stop):
+    """A scenario's end of training, or after the first round that ends past a limit of processor time."""
+
+    _until_s: float = PrivateAttr(0.0)
+    _verdicts: dict[int, bool] = PrivateAttr(default_factory=dict)  # rounds done → whether the time was up
+
+    @staticmethod
+    def of(stop: Stop, seconds: float) -> TimedStop:
+        """Return a scenario's `stop` without its target, limited to so many seconds from now."""
+        timed = TimedStop(rounds=stop.rounds, bytes=stop.bytes)
+        timed._until_s = cpu_seconds() + seconds
+        return timed
+
+    def reason(self, rounds_done: int, progress: Progress) -> str | None:
+        is_up = self._verdicts.setdefault(rounds_done, cpu_seconds() >= self._until_s)
+        return super().reason(rounds_done, progress) or (_TIME_IS_UP if is_up and rounds_done else None)
+
+
+class Course(NullObserver):
+    """The course of a run: for each round what it took, and how many replicas there were.
+
+    Attributes:
+        closed_s: when each round was over, in processor seconds since the run began, [R].
+        bytes: bytes of the algorithm until the end of each round, [R].
+        asked: number of clients that each round asked, [R].
+        lags: commits that these had missed, summed, [R].
+        replicas: distinct replicas of the clients after each round, [R]; see `agents.client.replicas`.
+        measured_s: when the last evaluation was over.
+    """
+
+    def __init__(self, *, is_private: bool) -> None:
+        self.closed_s: list[float] = []
+        self.bytes: list[int] = []
+        self.asked: list[int] = []
+        self.lags: list[int] = []
+        self.replicas: list[int] = []
+        self.measured_s = 0.0
+        self._is_private = is_private
+        self._versions: dict[int, int] = {}
+        self._holders = Counter[int]()
+        self._began_s = cpu_seconds()
+
+    def round_closed(self, closed: ClosedRound, now_ns: int, bytes_so_far: int) -> None:
+        self.closed_s.append(cpu_seconds() - self._began_s)
+        self.bytes.append(bytes_so_far)
+        self.asked.append(len(closed.cohort))
+        self.lags.append(sum(closed.record.lags))
+        self._hold(closed.cohort, closed.version - (closed.commit is not None))
+        self.replicas.append(len(self._versions) if self._is_private else len(self._holders))
+
+    def measured(self, line: dict[str, Any]) -> None:
+        self.measured_s = cpu_seconds() - self._began_s
+
+    @property
+    def evaluation_s(self) -> float:
+        """Seconds of the last evaluation, after which nothing else was left to do."""
+        return max(0.0, self.measured_s - self.closed_s[-1])
+
+    @property
+    def seconds(self) -> list[float]:
+        """Seconds of each round, [R]; of a run whose model is evaluated at the start and at the end only."""
+        first = max(0.0, self.closed_s[0] - self.evaluation_s)
+        return [first, *(after - before for before, after in pairwise(self.closed_s))]
+
+    def _hold(self, clients: Sequence[int], version: int) -> None:
+        for client in clients:
+            before = self._versions.get(client)
+            if before is not None:
+                self._holders[before] -= 1
+                if not self._holders[before]:
+                    del self._holders[before]
+            self._versions[client] = version
+            self._holders[version] += 1
+
+
+@dataclass(frozen=True)
+class Rehearsed:
+    """A run in a temporary folder, which is gone.
+
+    Attributes:
+        course: what its rounds took.
+        summary: its `results.json`.
+        around_s: processor seconds before its first round and after its last evaluation.
+        is_whole: whether it went to the scenario's end.
+    """
+
+    course: Course
+    summary: dict[str, Any]
+    around_s: float
+    is_whole: bool
+
+    @property
+    def rounds(self) -> int:
+        return len(self.course.closed_s)
+
+
+def rehearse(scenario: Scenario, seconds: float) -> Rehearsed:
+    """Run a scenario without its model for about so many seconds, one round at least."""
+    task, algorithm = scenario.task, scenario.algorithm
+    # a snapshot holds all coordinates, and so do a dense algorithm's messages
+    dimension = task.dimension if algorithm.is_dense or scenario.lag is not None else 1
+    sizes = _sizes(scenario) if algorithm.is_dense else []
+    return _run(scenario, seconds, SilentProblem(dimension, task.metrics, sizes), 0.0)
+
+
+def try_out(scenario: Scenario, seconds: float) -> Rehearsed:
+    """Run a scenario itself for about so many seconds, one round at least.
+
+    Raises:
+        ScenarioError, DataError: it cannot run here.
+    """
+    began_s = cpu_seconds()
+    device = default_device()
+    with memory_hints(scenario), on_device(device):
+        problem = bind_for_clients(scenario, NullObserver().noted)
+    return _run(scenario, seconds, problem, cpu_seconds() - began_s, device)
+
+
+def _run(scenario: Scenario, seconds: float, problem: Problem, bound_s: float, device: str = HOST) -> Rehearsed:
+    """Run a scenario with this problem, which lies on a device; bound_s: seconds that it took to load."""
+    changes = {
+        "stop": TimedStop.of(scenario.stop, seconds),
+        "evaluation": scenario.evaluation.model_copy(update={"every": scenario.stop.rounds}),
+        "clock": "virtual",
+        "expect": {},
+    }
+    began_s, course = cpu_seconds(), Course(is_private=scenario.verify)
+    with TemporaryDirectory(prefix="seedbus-") as folder:
+        try:
+            results = run(
+                scenario.model_copy(update=changes),
+                Path(folder) / "run",
+                observer=course,
+                placement=Placement(devices=(device,)),
+                problem=problem,
+            )
+        except Interrupted:
+            raise KeyboardInterrupt from None  # there is no folder to go on with
+    around_s = bound_s + cpu_seconds() - began_s - course.measured_s
+    return Rehearsed(course, results.summary, around_s, results.summary["reason"] != _TIME_IS_UP)
+
+
+def _sizes(scenario: Scenario) -> list[int]:
+    """Return how many training samples each client holds; [] if that cannot be told here."""
+    try:
+        division = scenario.task.division(
+            seed=scenario.seed, clients=scenario.participation.clients, partition=scenario.partition
+        )
+    except DataError:
+        return []
+    return [int(part.size) for part in division.parts]

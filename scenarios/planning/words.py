@@ -1,0 +1,182 @@
+"""A scenario in plain words: the model, the data, who is asked when, the algorithm, faults, lag, and the end.
+
+Nothing is run. Settings that the scenario leaves to their defaults are named as such.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel
+
+from seedbus.agents.availability import AvailabilityFault
+from seedbus.models.errors import DataError
+from seedbus.scenarios.planning.fault_words import plain
+from seedbus.scenarios.planning.fault_words import sentences as fault_sentences
+from seedbus.scenarios.reporting import division
+from seedbus.scenarios.schema.scenario import Scenario
+
+Words = dict[str, list[str]]
+"""Topic → sentences."""
+
+
+def words(scenario: Scenario) -> Words:
+    """Return what a scenario will do, by topic. Topics without a sentence are left out."""
+    said = {
+        "model": _model(scenario),
+        "data": _data(scenario),
+        "clients": _clients(scenario),
+        "rounds": _rounds(scenario),
+        "algorithm": _algorithm(scenario),
+        "links": _links(scenario),
+        "faults": fault_sentences(scenario) or ["none: every message arrives, and every client answers"],
+        "lag": _lag(scenario),
+        "evaluation": _evaluation(scenario),
+        "end": _end(scenario),
+    }
+    return {topic: sentences for topic, sentences in said.items() if sentences}
+
+
+def _model(scenario: Scenario) -> list[str]:
+    task = scenario.task
+    says = " ".join((type(task).__doc__ or "").split()).partition(". ")[0].rstrip(".")
+    return [f"task {task.name}: {says[:1].lower()}{says[1:]}; d = {task.dimension:,} coordinates", *_settings(task)]
+
+
+def _data(scenario: Scenario) -> list[str]:
+    partition, clients = scenario.partition, scenario.participation.clients
+    fields = ", ".join(f"{name} {plain(getattr(partition, name))}" for name in type(partition).model_fields)
+    how = f"divided among {clients:,} clients: {fields}"
+    try:
+        found = division.summary(
+            scenario, scenario.task.division(seed=scenario.seed, clients=clients, partition=partition)
+        )
+    except DataError as error:
+        return [how, f"its samples are not counted here ({error})"]
+    sizes, classes = found["sizes"], found["classes"]
+    return [
+        how,
+        f"a client holds {_spread(sizes)} of the {found['samples']:,} training samples, "
+        f"of {_spread(classes)} of {len(found['labels'])} classes",
+    ]
+
+
+def _clients(scenario: Scenario) -> list[str]:
+    part = scenario.participation
+    if part.asked == part.clients:
+        said = [f"each round asks all {part.clients:,} clients"]
+    else:
+        said = [f"each round asks {part.asked:,} of {part.clients:,} clients ({plain(part.selection)}): each client "
+                f"about every {part.clients / part.asked:.3g} rounds"]  # fmt: skip
+    if part.over_selection > 1:
+        said.append(f"it wants {part.size:,} reports and asks {part.over_selection:g} times as many clients")
+    if part.buffer is not None:
+        said.append(f"asynchronous: a commit for every {part.buffer:,} reports, fresh or late")
+    return said
+
+
+def _rounds(scenario: Scenario) -> list[str]:
+    part = scenario.participation
+    ends = f"after {part.deadline_s:g} s at the latest" if part.deadline_s is not None else "never sooner"
+    least = "without a usable report" if part.quorum == 1 else f"with fewer than {part.quorum:,} usable reports"
+    said = [f"a round is over when those asked have answered, {ends}; {least} it makes no commit"]
+    if part.deadline is not None:
+        deadline = part.deadline
+        said.append(f"its deadline adapts: {deadline.factor:g} times the {deadline.quantile:g} quantile of the last "
+                    f"{deadline.window:,} answers")  # fmt: skip
+    if part.deadline_s is not None or part.over_selection > 1:
+        said.append(
+            "a report that comes too late is discarded"
+            if part.late is None
+            else f"a late report counts for {part.late.max_staleness:,} more rounds, with the weight "
+            f"(1 + τ)^−{part.late.discount:g} after τ commits"
+        )
+    return said
+
+
+def _algorithm(scenario: Scenario) -> list[str]:
+    algorithm: Any = scenario.algorithm
+    says = " ".join((type(algorithm).__doc__ or "").split()).partition(". ")[0].rstrip(".")
+    said = [f"{algorithm.label}: {says}"]
+    exact = "" if algorithm.knows_evaluations else " for each pass over its samples' batches"
+    if algorithm.is_dense:
+        size = algorithm.report_bytes(scenario.task.dimension)
+        said.append(f"a report holds vectors of {size:,} bytes at most, and a plan the newest model")
+    else:
+        said.append(f"a report holds {algorithm.scalars(0):,} scalars (K·P), and a plan a seed and the missed commits")
+    said.append(f"a client evaluates the loss {algorithm.evaluations(0):,} times a round{exact} (a gradient counts 3)")
+    return [*said, *_settings(algorithm), *algorithm.caveats()]
+
+
+def _settings(model: BaseModel) -> list[str]:
+    """Return which fields of a model the scenario sets, and which have their defaults."""
+    fields = [name for name in type(model).model_fields if name != "name"]
+    given = [f"{name} {plain(getattr(model, name))}" for name in fields if name in model.model_fields_set]
+    rest = [f"{name} {plain(getattr(model, name))}" for name in fields if name not in model.model_fields_set]
+    parts = (("set", given), ("default", rest))
+    return [f"{which}: {', '.join(each)}" for which, each in parts if each]
+
+
+def _links(scenario: Scenario) -> list[str]:
+    network = {name: value for name, value in scenario.network if value is not None}
+    compute = dict(scenario.compute)
+    time = "simulated" if scenario.clock == "virtual" else "real"
+    return [
+        f"{time} time; latency {plain(network.pop('latency'))}"
+        + "".join(f", {name} {plain(value)}" for name, value in network.items()),
+        "local work: " + ", ".join(f"{name} {plain(value)}" for name, value in compute.items()),
+    ]
+
+
+def _lag(scenario: Scenario) -> list[str]:
+    part, lag = scenario.participation, scenario.lag
+    if scenario.algorithm.is_dense:
+        return ["none can build up: a plan always holds the newest model"]
+    causes = [f"participation: a client is asked about every {part.clients / part.asked:.3g} rounds"]
+    causes = causes if part.asked < part.clients else []
+    away = [number for number, fault in enumerate(scenario.faults) if isinstance(fault, AvailabilityFault)]
+    losing = [number for number, fault in enumerate(scenario.faults) if fault.may_lose and number not in away]
+    for numbers, effect in ((losing, "messages are lost"), (away, "clients are away")):
+        if numbers:
+            causes.append(f"fault{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}: {effect}")
+    if part.deadline_s is not None:
+        causes.append("participation.deadline_s: rounds close without clients that are slower")
+    unused = "nothing; a smaller cohort (or fraction), a deadline and faults such as dropout and churn would"
+    said = ["what makes clients lag here: " + ("; ".join(causes) or unused)]
+    if lag is None:
+        return [*said, "a client replays all commits that it missed; the field lag, a budget for snapshots, is not set"]
+    budget = {name: value for name, value in lag if name.startswith("snapshot_after") and value is not None}
+    limits = " or ".join(f"{plain(value)} {name.removeprefix('snapshot_after_')}" for name, value in budget.items())
+    return [
+        *said,
+        f"the field lag is the snapshot budget: a client that missed more than {limits} gets a snapshot of the model "
+        f"from {'the evaluator' if lag.source == 'evaluator' else 'a peer'}, in chunks of {lag.chunk_bytes:,} bytes",
+    ]
+
+
+def _evaluation(scenario: Scenario) -> list[str]:
+    every = "every round" if scenario.evaluation.every == 1 else f"every {scenario.evaluation.every:,} rounds"
+    said = [f"{', '.join(scenario.metrics)} on the {scenario.evaluation.split} split, {every}"]
+    if scenario.verify:
+        which = "every version" if scenario.verify_every == 1 else f"every {scenario.verify_every:,} versions"
+        said.append(f"the digests of all replicas are compared at {which}, so each client has a replica of its own")
+    return said
+
+
+def _end(scenario: Scenario) -> list[str]:
+    stop = scenario.stop
+    said = [f"after {stop.rounds:,} rounds"]
+    if stop.target is not None:
+        said.append(
+            f"or when the moving average of {stop.target.metric} is {stop.target.direction} {stop.target.value:g}"
+        )
+    if stop.bytes is not None:
+        said.append(f"or past {stop.bytes:,} bytes")
+    if scenario.expect:
+        said.append("its results are compared with what it expects: " + ", ".join(scenario.expect))
+    return said
+
+
+def _spread(values: dict[str, float]) -> str:
+    low, middle, high = (f"{values[name]:,g}" for name in ("min", "median", "max"))
+    return low if low == high else f"{low} to {high} (median {middle})"

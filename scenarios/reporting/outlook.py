@@ -1,0 +1,47 @@
+"""How long a run will take, judged by its first rounds."""
+
+from __future__ import annotations
+
+from seedbus.bus.clock import wall_seconds
+from seedbus.scenarios.schema.scenario import Scenario
+
+LONG_S = 60.0  # a run that takes less is not announced
+JUDGED_S = 3.0  # by so many seconds of rounds, and two rounds at least
+
+
+class Outlook:
+    """Says once that a run will take long.
+
+    A round takes time in proportion to how often its clients evaluate the loss. The first round that is seen does not
+    count, because it includes the start.
+    """
+
+    def __init__(self, scenario: Scenario) -> None:
+        self._scenario = scenario
+        self._first: tuple[int, float] | None = None
+        self._is_judged = False
+
+    def closed(self, round: int) -> str | None:
+        """Return a sentence if a run of more than a minute is foreseen at the end of this round, and None if not."""
+        if self._first is None:
+            self._first = round, wall_seconds()
+        first, since_s = self._first
+        elapsed_s = wall_seconds() - since_s
+        if self._is_judged or round < first + 2 or elapsed_s < JUDGED_S:
+            return None
+        self._is_judged = True
+        total_s = elapsed_s / self._work(first + 1, round + 1) * self._work(first + 1, self._scenario.stop.rounds)
+        if total_s <= LONG_S:
+            return None
+        most = "at most about" if self._scenario.stop.target or self._scenario.stop.bytes else "about"
+        return f"this run will take {most} {duration(total_s)}, judged by its first {round - first} rounds"
+
+    def _work(self, start: int, stop: int) -> int:
+        return sum(self._scenario.algorithm.evaluations(round) for round in range(start, stop))
+
+
+def duration(seconds: float) -> str:
+    """Return seconds in the unit that people would use."""
+    if seconds < 90:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"

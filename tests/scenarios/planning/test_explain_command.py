@@ -1,0 +1,88 @@
+"""`seedbus explain`: a scenario in plain words, and its cost."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import Command
+from worlds import lossy
+
+from seedbus.scenarios.errors import Exit
+from seedbus.scenarios.planning.words import words
+from seedbus.scenarios.schema.loading import library, load
+from seedbus.scenarios.schema.yaml_text import dump
+
+FAULTS = [
+    {"fault": "drop", "probability": 0.3},
+    {"fault": "straggler", "clients": [1, 5], "pause_s": 2, "at_round": 3, "for_rounds": 2, "every_rounds": 10},
+    {"fault": "server-crash", "at_round": 7},
+]
+
+
+def said(seedbus: Command, *arguments: Any) -> Any:
+    result = seedbus("explain", *arguments, "--format", "json")
+    assert (result.code, result.err) == (Exit.OK, ""), result.err
+    return json.loads(result.out)
+
+
+def test_it_says_whom_each_fault_strikes_and_when_and_what_it_did(seedbus: Command) -> None:
+    Path("faults.yaml").write_text(dump(lossy(faults=FAULTS).resolved()))
+    explained = said(seedbus, "faults.yaml")
+    drop, straggler, crash = explained["words"]["faults"]
+    assert drop.startswith("drop: lose the selected messages; all clients; with probability 0.3 for each message")
+    assert "; 2 of 8 clients (1, 5); from round 3 for 2 rounds, again every 10; " in straggler
+    assert straggler.endswith("drawn every_round, pause_s 2") and "at_round 7" in crash
+    assert explained["faults"][2] == {"fault": "server-crash", "crashed": 1} and explained["faults"][0]["dropped"]
+    table = seedbus("explain", "faults.yaml").out
+    assert re.search(r"→ \d+ dropped", re.sub(r"\s*│\n│\s*│ ", " ", table)) and "1 crashed" in table
+
+
+def test_the_bytes_are_those_that_the_run_then_sends(seedbus: Command) -> None:
+    traffic = said(seedbus, "small.yaml", "--set", "stop.rounds=12")["traffic"]
+    run = json.loads(seedbus("run", "small.yaml", "--set", "stop.rounds=12", "--format", "json", "-q").out)
+    assert traffic["is_exact"] and traffic["up"] == run["traffic"]["up"]["bytes"]
+    assert traffic["down"] == run["traffic"]["down"]["bytes"] and traffic["simulated_s"] == run["simulated_s"]
+
+
+def test_it_tells_the_budget_for_snapshots_from_what_makes_clients_lag(seedbus: Command) -> None:
+    quiet = said(seedbus, "small.yaml", "--seconds", "0", "--set", "participation={clients: 4}")["words"]["lag"]
+    assert quiet[0].startswith("what makes clients lag here: nothing; a smaller cohort (or fraction), a deadline")
+    lag = said(seedbus, "stress/dropout-30", "--seconds", "0", "--set", "lag={snapshot_after_commits: 9}")["words"][
+        "lag"
+    ]
+    assert "asked about every 5 rounds; faults 0, 1: messages are lost; participation.deadline_s" in lag[0]
+    assert "the field lag is the snapshot budget: a client that missed more than 9 commits gets a snapshot" in lag[1]
+
+
+def test_without_the_data_the_messages_are_known_and_time_and_memory_are_not(
+    seedbus: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SEEDBUS_DATA", str(tmp_path))
+    setting = "task={name: fashion-mnist, model: softmax}"
+    explained = said(seedbus, "small.yaml", "--set", setting)
+    assert explained["traffic"]["is_exact"] and explained["time"] is explained["memory"] is None
+    assert "fashion-mnist" in explained["why_not"]
+    assert "not measured: " in seedbus("explain", "small.yaml", "--set", setting).out
+
+
+def test_seconds_0_measures_nothing(seedbus: Command) -> None:
+    result = seedbus("explain", "small.yaml", "--seconds", "0")
+    assert result.code == Exit.OK and "nothing was measured (--seconds 0)" in result.out
+
+
+def test_a_mistake_in_the_scenario_is_one_sentence(seedbus: Command) -> None:
+    result = seedbus("explain", "small.yaml", "--set", "stop.rounds=0")
+    assert (result.code, result.out) == (Exit.USAGE, "")
+    assert result.err.count("\n") == 1 and "stop.rounds: 0 is not accepted" in result.err
+
+
+@pytest.mark.parametrize("name", [name for name in library() if not name.startswith("lm/")])
+def test_every_scenario_of_the_library_has_words(name: str) -> None:
+    found = words(load(name))
+    topics = {"model", "data", "clients", "rounds", "algorithm", "links", "faults", "lag", "evaluation", "end"}
+    assert found.keys() == topics
+    assert all(sentence and "=" not in sentence.replace("d = ", "") for each in found.values() for sentence in each)

@@ -1,0 +1,101 @@
+"""A rehearsal leaves the model out, and has the messages, times and faults of the run itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from worlds import DECOMFL, HISO, go, lossy, scenario
+
+from seedbus.scenarios.planning import forecast
+from seedbus.scenarios.planning.rehearsal import Rehearsed, rehearse, try_out
+from seedbus.scenarios.schema.scenario import Scenario
+
+SLOW: dict[str, Any] = {"evaluation": {"distribution": "lognormal", "median": 0.05, "sigma": 1.0}}
+LONG = {"rounds": 60}
+CHURN = {
+    "fault": "churn",
+    "stays": {"distribution": "exponential", "mean": 5},
+    "away": {"distribution": "exponential", "mean": 5},
+}
+DIGITS: dict[str, Any] = {"task": {"name": "digits", "model": "softmax"}, "verify": False}
+SCENARIOS: dict[str, Scenario] = {
+    "lossy": lossy(compute=SLOW),
+    "leaving": lossy(algorithm=HISO, faults=[CHURN], stop=LONG),
+    "snapshots": lossy(algorithm=HISO, lag={"snapshot_after_commits": 3, "chunk_bytes": 512}, network={"up_mbps": 0.1}),
+    "late": lossy(
+        compute=SLOW, participation={"clients": 8, "cohort": 4, "deadline_s": 0.5, "late": {"max_staleness": 5}}
+    ),
+    "lies": lossy(faults=[{"fault": "byzantine", "attack": "nan", "fraction": 0.25}, {"fault": "duplicate"}]),
+    "schedule": lossy(algorithm=DECOMFL | {"perturbations": {0: 2, 10: 9}}, stop={"rounds": 40, "bytes": 20_000}),
+    "fedavg": lossy(algorithm={"name": "fedavg", "epochs": 1}, compute=SLOW, **DIGITS),
+    "outputs": scenario(algorithm={"name": "moon", "local_steps": 1}, **DIGITS),
+    "compressed": scenario(
+        algorithm={"name": "scaffold", "local_steps": 1, "compression": {"kind": "qsgd", "levels": 16}}, **DIGITS
+    ),
+}
+SAME = ("simulated_s", "faults", "participation", "lag", "round_times")
+
+
+def measured(summary: dict[str, Any]) -> dict[str, Any]:
+    """Return the figures that do not depend on losses."""
+    both = ("messages", "bytes", "scalars", "seeds")
+    traffic = {way: {name: summary["traffic"][way][name] for name in both} for way in ("up", "down")}
+    refused = {reason: sum(peers.values()) for reason, peers in summary["refusals"].items()}
+    figures: dict[str, Any] = {name: summary[name] for name in SAME}
+    return figures | traffic | {"catchup": summary["traffic"]["catchup_bytes"], "refused": refused}
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_rehearsal_sends_the_messages_of_the_run_to_the_byte(name: str, tmp_path: Path) -> None:
+    rehearsed = rehearse(SCENARIOS[name], 60)
+    assert rehearsed.is_whole
+    run = go(tmp_path / "run", SCENARIOS[name]).summary
+    assert measured(rehearsed.summary) == measured(run)
+    assert rehearsed.course.bytes[-1] == run["traffic"]["bytes"] and rehearsed.rounds == run["rounds"]
+
+
+def test_a_trial_is_the_beginning_of_the_run(tmp_path: Path) -> None:
+    whole = try_out(lossy(stop=LONG), 60)
+    begun = try_out(lossy(stop=LONG), 0)
+    assert (begun.rounds, begun.is_whole, whole.rounds, whole.is_whole) == (1, False, 60, True)
+    assert begun.course.bytes == whole.course.bytes[:1]
+    assert whole.summary["digest"] == go(tmp_path / "run", lossy(stop=LONG)).digest
+
+
+def test_clients_share_replicas_by_the_round_that_asked_them_last_unless_each_has_its_own() -> None:
+    alone = rehearse(scenario(stop=LONG), 60).course
+    shared = rehearse(scenario(stop=LONG, verify=False), 60).course
+    assert alone.replicas[0] == 3 and alone.replicas[-1] == 8  # those of the first cohort, and of all clients
+    assert shared.replicas[0] == 1 and all(most <= 6 for most in shared.replicas)  # 3 of 8 have the newest version
+    assert shared.asked == [3] * 60 and shared.lags == alone.lags
+
+
+def test_a_rehearsal_that_was_cut_short_is_continued_by_its_second_half() -> None:
+    """Also where the size of a commit changes after the end of the rehearsal."""
+    schedule = DECOMFL | {"perturbations": {0: 4, 150: 12}}
+    long = lossy(algorithm=schedule, stop={"rounds": 300}, verify=False)
+    short = rehearse(long.model_copy(update={"stop": long.stop.model_copy(update={"rounds": 100})}), 60)
+    cut = Rehearsed(short.course, short.summary, short.around_s, is_whole=False)
+    guess, known = forecast._traffic(long, cut), forecast._traffic(long, rehearse(long, 60))
+    assert (guess.is_exact, known.is_exact) == (False, True)
+    for name in ("up", "down", "catchup", "simulated_s"):
+        assert getattr(guess, name) == pytest.approx(getattr(known, name), rel=0.15), name
+
+
+def test_a_budget_of_bytes_ends_a_rehearsal_that_is_continued() -> None:
+    long = lossy(stop={"rounds": 1000, "bytes": 100_000}, verify=False)
+    short = rehearse(long.model_copy(update={"stop": long.stop.model_copy(update={"rounds": 100})}), 60)
+    guess = forecast._traffic(long, Rehearsed(short.course, short.summary, short.around_s, is_whole=False))
+    known = rehearse(long, 60)
+    assert guess.rounds == pytest.approx(known.rounds, rel=0.1) and guess.up + guess.down >= 100_000
+
+
+def test_the_time_of_a_run_that_was_tried_whole_is_that_of_the_trial() -> None:
+    small = scenario(verify=False)
+    found = forecast.forecast(small, 60)
+    assert found.time is not None and found.memory is not None
+    assert found.time.tried == 20 and found.time.messages == found.time.work == found.time.replay == 0
+    assert found.time.total == pytest.approx(found.time.start + found.time.trial + found.time.evaluation)
+    assert found.memory.total >= found.memory.tried > found.memory.least

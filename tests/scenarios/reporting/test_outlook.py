@@ -1,0 +1,45 @@
+"""A run that will take long says so once, by the time of its first rounds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from worlds import DECOMFL, scenario
+
+from seedbus.scenarios.reporting import outlook
+from seedbus.scenarios.reporting.outlook import Outlook
+
+
+def said(monkeypatch: pytest.MonkeyPatch, seconds: float, first: int = 0, **changes: Any) -> list[tuple[int, str]]:
+    """Return what is said of a run of 100 rounds of so many seconds, with the round; its start takes 50 s."""
+    now_s = 50.0
+    monkeypatch.setattr(outlook, "wall_seconds", lambda: now_s)
+    watch, found = Outlook(scenario(**({"stop": {"rounds": 100}} | changes))), []
+    for round in range(first, 100):
+        if (text := watch.closed(round)) is not None:
+            found.append((round, text))
+        now_s += seconds
+    return found
+
+
+def test_a_run_of_more_than_a_minute_says_so_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert said(monkeypatch, 1) == [(3, "this run will take about 2 minutes, judged by its first 3 rounds")]
+    assert said(monkeypatch, 70) == [(2, "this run will take about 1.9 hours, judged by its first 2 rounds")]
+    assert said(monkeypatch, 0.5) == []
+
+
+def test_rounds_with_more_work_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    algorithm = DECOMFL | {"perturbations": {0: 3, 50: 7}}  # 4 evaluations, then 8
+    assert said(monkeypatch, 1, algorithm=algorithm)[0][1].startswith("this run will take about 2 minutes")
+    assert said(monkeypatch, 0.5, algorithm=algorithm)[0][1].startswith("this run will take about 74.5 s")
+
+
+def test_a_resumed_run_is_judged_by_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert said(monkeypatch, 1, first=30) == [(33, "this run will take about 69.0 s, judged by its first 3 rounds")]
+    assert said(monkeypatch, 1, first=50) == []
+
+
+def test_a_target_may_end_the_run_earlier(monkeypatch: pytest.MonkeyPatch) -> None:
+    stop = {"rounds": 100, "target": {"metric": "loss", "value": 0.1, "direction": "below"}}
+    assert said(monkeypatch, 1, stop=stop)[0][1].startswith("this run will take at most about 2 minutes")

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from seedbus.models.device import HOST
-
 if TYPE_CHECKING:
     from seedbus.bus import Recruit
 
@@ -52,7 +50,7 @@ class Placement:
     wrap: Callable[[Recruit], Recruit] | None = None
     keys: Path | None = None
     evaluator: Literal["own", "keys", "anybody"] = "own"
-    devices: tuple[str, ...] = (HOST,)
+    devices: tuple[str, ...] = ("cpu",)
     other_device: bool = False
 
     @property

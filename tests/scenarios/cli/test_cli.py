@@ -299,7 +299,7 @@ def test_ctrl_c_that_comes_while_something_is_loaded_is_one_sentence(
 ) -> None:
     """pydantic's core turns the KeyboardInterrupt into an error of its own."""
 
-    def load(*_: object) -> None:
+    def load(*_: object, **__: object) -> None:
         pydantic_core.SchemaValidator({"type": "literal", "expected": [Interrupting()]})
 
     monkeypatch.setattr(loading, "load", load)

@@ -211,6 +211,8 @@ OTHERS: dict[str, Document] = {
     },
     # participation, and the end of a round
     "mezo": {"algorithm": {"name": "mezo", "perturbations": 2}, "participation": {"clients": 1}},
+    "fedkseed": {"algorithm": {"name": "fedkseed", "perturbations": 3, "local_steps": 2, "pool": 64}},
+    "integer": {"algorithm": {"name": "decomfl", "perturbations": 3, "local_steps": 2, "arithmetic": "integer"}},
     "null": {"task": NULL},
     "zero": {"task": NULL | {"losses": "zero"}, "algorithm": FEDAVG},
     "without-verify": {"verify": False},

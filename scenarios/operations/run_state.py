@@ -204,7 +204,7 @@ def _refusals(folder: Path, glance: Glance) -> dict[str, int]:
     counts: dict[str, int] = {}
     try:
         if glance.state is not None:
-            for _, reason, count in CoordinatorState(*ServerState(*glance.state).coordinator).refusals:
+            for _, reason, count, *_ in CoordinatorState(*ServerState(*glance.state).coordinator).refusals:
                 counts[str(reason)] = counts.get(str(reason), 0) + count
     except (TypeError, ValueError) as error:
         raise JournalDamaged(folder / FILE, 0, f"its checkpoint cannot be read ({error})") from None

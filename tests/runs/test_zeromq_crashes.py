@@ -117,7 +117,7 @@ def test_workers_end_with_a_server_that_is_killed(tmp_path: Path) -> None:
     (tmp_path / "what.yaml").write_text(dump(long(5000).resolved()))
     command = seedbus("run", tmp_path / "what.yaml", "--workers", 2, "--out", tmp_path / "run", "-q")
     wait_for(lambda: (tmp_path / "run" / "log.jsonl").exists())
-    wait_for(lambda: '"round"' in (tmp_path / "run" / "log.jsonl").read_text())
+    wait_for(lambda: '"event": "round"' in (tmp_path / "run" / "log.jsonl").read_text())
     workers = workers_of(command.pid)
     command.kill()
     command.communicate()

@@ -16,6 +16,8 @@ import pytest
 
 from seedbus.plugin import check
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 PROGRAMS = sorted(EXAMPLES.glob("*.py"))
 NOTEBOOK = EXAMPLES / "notebook.ipynb"

@@ -50,6 +50,7 @@ def test_an_algorithm_keeps_its_promises(run: Rehearsal, promise: Promise) -> No
 @pytest.mark.parametrize(
     "promise", [*conformance.RUNS, *conformance.WORKERS], ids=lambda promise: str(promise.__name__)
 )
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["hiso", "mezo", "scaffold"])
 def test_whole_runs_keep_their_promises(name: str, promise: Promise) -> None:
     promise(algorithm_cases.rehearse(make(name)))

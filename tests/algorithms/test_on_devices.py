@@ -32,6 +32,7 @@ def moved(replica: Replica) -> Replica:
     return Replica(replica.version, {name: there(field) for name, field in replica.fields.items()})
 
 
+@pytest.mark.few(10)
 @pytest.mark.parametrize("algorithm", CASES)
 def test_folding_and_local_work_have_the_hosts_bits(algorithm: Any) -> None:
     clients = min(2, algorithm.most_clients or 2)

@@ -38,6 +38,7 @@ def without_device(results: Results) -> Any:
     return {name: value for name, value in summary.items() if name != "device"}, lines
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "algorithm",
     [DECOMFL, HISO, HISO | {"revert": "light", "perturbations": 2}, DECOMFL | {"directions": "rademacher"}, DENSE],
@@ -96,6 +97,7 @@ def test_a_run_goes_on_on_another_device_only_when_told_to(tmp_path: Path) -> No
         assert resumed.summary["digest"] == moved.summary["digest"] == whole.summary["digest"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("train", [{"kind": "full"}, {"kind": "lora", "rank": 2}], ids=["full", "lora"])
 def test_a_language_model_in_torchs_memory_has_the_processors_losses(tmp_path: Path, train: Any) -> None:
     folder = write_model(tmp_path / "model")

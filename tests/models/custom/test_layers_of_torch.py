@@ -18,6 +18,8 @@ from worlds import scenario
 from seedbus.models import DataError
 from seedbus.scenarios.running.run import run
 
+pytestmark = pytest.mark.slow
+
 every_layer = pytest.mark.parametrize("case", LAYERS.values(), ids=list(LAYERS))
 
 CONTAINERS = {

@@ -15,6 +15,8 @@ from task_contract import CONTRACT, bind
 from seedbus.models import File, Natural, Pathological
 from seedbus.models.hub.problem import HubProblem
 
+pytestmark = pytest.mark.slow
+
 # contract: six checks each; the others differ from these in names only
 KEEPING = [("vit", {"kind": "full"}), ("bert", {"kind": "head"}), ("llama", {"kind": "last-blocks"})]
 TARGETS = {"vit": ["query"], "resnet": None, "bert": ["query", "value"], "distilbert": ["q_lin"], "roberta": ["dense"]}

@@ -18,6 +18,8 @@ from seedbus.models.tasks.hugging_face import HuggingFace
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.schema.loading import validate
 
+pytestmark = pytest.mark.slow
+
 
 def sentence_of(task: Any) -> str:
     """Return the sentence with which a task is refused."""

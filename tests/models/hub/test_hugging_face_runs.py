@@ -14,6 +14,8 @@ from seedbus.scenarios.schema.loading import load, validate
 from seedbus.scenarios.schema.yaml_text import dump
 from seedbus.scenarios.transports.placement import Placement
 
+pytestmark = pytest.mark.slow
+
 DECOMFL = {"name": "decomfl", "perturbations": 2, "learning_rate": 0.01}
 FEDAVG = {"name": "fedavg", "local_steps": 2, "learning_rate": 0.1}
 

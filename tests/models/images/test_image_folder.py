@@ -14,6 +14,8 @@ from seedbus.models import DataError, Iid
 from seedbus.models.streams import stream
 from seedbus.models.tasks.image_folder import ImageFolder
 
+pytestmark = pytest.mark.slow
+
 Image = pytest.importorskip("PIL.Image", reason="image-folder decodes with pillow, which is not installed")
 
 

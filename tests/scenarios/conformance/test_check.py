@@ -33,7 +33,7 @@ NAMES = [
 ]
 HASHING = {"algorithm": "hashing", "task": "hashed", "partition": "hashmap", "selection policy": "processed"}
 
-pytestmark = pytest.mark.usefixtures("no_plugins")
+pytestmark = [pytest.mark.usefixtures("no_plugins"), pytest.mark.slow]
 
 
 @pytest.fixture

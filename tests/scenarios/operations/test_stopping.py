@@ -31,6 +31,8 @@ Start = Callable[..., subprocess.Popen[str]]
 HOLDS = """
 import sys, pathlib
 from seedbus.agents.journal.holder import held
+
+pytestmark = pytest.mark.slow
 with held(pathlib.Path(sys.argv[1]), listens=sys.argv[2] == "True"):
     print("held", flush=True)
     sys.stdin.read()

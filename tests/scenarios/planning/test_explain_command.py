@@ -16,6 +16,8 @@ from seedbus.scenarios.planning.words import words
 from seedbus.scenarios.schema.loading import library, load
 from seedbus.scenarios.schema.yaml_text import dump
 
+pytestmark = pytest.mark.slow
+
 FAULTS = [
     {"fault": "drop", "probability": 0.3},
     {"fault": "straggler", "clients": [1, 5], "pause_s": 2, "at_round": 3, "for_rounds": 2, "every_rounds": 10},

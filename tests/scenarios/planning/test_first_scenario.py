@@ -17,6 +17,8 @@ from seedbus.scenarios.schema.discovery import ALGORITHMS
 from seedbus.scenarios.schema.loading import load
 from seedbus.scenarios.schema.yaml_text import parse
 
+pytestmark = pytest.mark.slow
+
 WITHOUT_DATA = ("digits", "null", "quadratic")
 SMALL = ("--clients", "3", "--rounds", "2", "--dropout", "0.2", "--stragglers", "0.4")
 

@@ -32,6 +32,8 @@ from seedbus.scenarios.study.store import Store, key
 from seedbus.scenarios.study.study_page import write_report
 from seedbus.scenarios.study.tables import cells, latex, markdown, sentences
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[3]
 BASE = lossy(0.1).resolved()
 STUDY: dict[str, Any] = {

@@ -13,6 +13,8 @@ from seedbus.scenarios.study.cells import Cell, plan_of
 from seedbus.scenarios.study.results import Tuned
 from seedbus.scenarios.study.tuning import tuned
 
+pytestmark = pytest.mark.slow
+
 RATE = "algorithm.learning_rate"
 BEST = {"easy": 1e-2, "far": 10.0}
 

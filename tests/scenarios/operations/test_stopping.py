@@ -26,13 +26,12 @@ from seedbus.scenarios.operations.run_state import State, state_of
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.yaml_text import dump
 
+pytestmark = pytest.mark.slow
 ROUNDS = 600
 Start = Callable[..., subprocess.Popen[str]]
 HOLDS = """
 import sys, pathlib
 from seedbus.agents.journal.holder import held
-
-pytestmark = pytest.mark.slow
 with held(pathlib.Path(sys.argv[1]), listens=sys.argv[2] == "True"):
     print("held", flush=True)
     sys.stdin.read()

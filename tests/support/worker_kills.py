@@ -17,7 +17,8 @@ from seedbus.scenarios.reporting.results import Results
 def alike(results: Results, whole: Results) -> bool:
     """Whether two runs are equal in all but refusals, which depend on when processes connect."""
     (mine, my_lines), (theirs, their_lines) = outcome(results), outcome(whole)
-    return {**mine, "refusals": None} == {**theirs, "refusals": None} and my_lines == their_lines
+    apart = {"refusals": None, "refusal_details": None}
+    return {**mine, **apart} == {**theirs, **apart} and my_lines == their_lines
 
 
 def killing(watcher: RunWatcher, kills: int, seed: int, done: threading.Event) -> int:

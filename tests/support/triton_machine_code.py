@@ -25,7 +25,7 @@ def kind(name: str, narrow: set[str]) -> str:
         return "constexpr"
     if name in INTEGERS:
         return "i32"
-    if name == "start":
+    if name in {"start", "first"}:
         return "i64"
     if name == "words":
         return "*i32"

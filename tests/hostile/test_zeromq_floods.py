@@ -227,17 +227,12 @@ def test_the_run_ends_as_if_nobody_had_come_while_connections_go_on(hostile_run:
 
 
 def settled(hostile_run: HostileRun, name: str, reasons: dict[str, int]) -> None:
-    """Wait until a peer has been refused for these reasons, and for nothing else.
+    """Wait until a peer has been refused for these reasons, and for nothing else."""
+    expected = Counter(reasons)
 
-    The last frames of a message that was cut off may arrive as one more message, which is refused for its "frames".
-    """
-    hostile_run.server.wait_for(lambda: hostile_run.server.refusals(name), "refuses something", WITHIN_S)
-    hostile_run.server.wait_for(lambda: _has(hostile_run, name, reasons), "refuses what it should", WITHIN_S)
+    def is_settled() -> bool:
+        found = hostile_run.server.refusals(name)
+        assert found <= expected, f"{name} was refused for {dict(found)}, and not only for {reasons}"
+        return found == expected
 
-
-def _has(hostile_run: HostileRun, name: str, reasons: dict[str, int]) -> bool:
-    found, expected = hostile_run.server.refusals(name), Counter(reasons)
-    if "unfinished-message" in reasons:
-        found -= Counter({"frames": 1})
-    assert found <= expected, f"{name} was refused for {dict(found)}, and not only for {reasons}"
-    return found == expected
+    hostile_run.server.wait_for(is_settled, "refuses what it should", WITHIN_S)

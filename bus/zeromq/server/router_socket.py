@@ -216,6 +216,7 @@ class RouterSocket:
             return False
         last = self._socket.recv(zmq.NOBLOCK, copy=False)  # ZeroMQ hands over whole messages
         connection = self._connections.received(peer, last)
+        was_hung_up = connection.is_hung_up
         began_s = 0.0 if connection.is_member else wall_seconds()
         frames = 1
         size = connection.wire.bytes_of(len(last))
@@ -225,7 +226,8 @@ class RouterSocket:
             size += connection.wire.bytes_of(len(last))
             if frames == connection.strikes:  # now, because more may come in while these are read
                 self._hang_up(connection, "too-many-refusals", f"a packet of {frames} frames and more")
-        self._heard(peer, connection, frames, last, size)
+        if not was_hung_up:  # hanging up discards bytes that ZeroMQ may be reading: what it reads then is no message
+            self._heard(peer, connection, frames, last, size)
         if began_s:
             self._strangers_s += wall_seconds() - began_s
         return True

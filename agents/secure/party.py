@@ -5,7 +5,7 @@ Rules that protect a client and its neighbours from a curious server
 - A client masks one report a round, with one set of neighbours.
 - Of each neighbour it gives a share of the self mask (the neighbour has reported) or of the mask key (it has dropped
   out), and never of both: it answers once a round, and repeats only that answer.
-- It helps to unmask only if t of its neighbours have reported.
+- It helps to unmask only if t clients have reported, itself and neighbours.
 A question that would break a rule is refused, in a sentence that says what was asked.
 """
 
@@ -66,6 +66,7 @@ class _Session:
         secrets: its own.
         public: neighbour → its public keys; empty before the client has shared.
         sealed: the shares that it gave, one after the other.
+        own_share: of its self seed.
         needed: t.
         sharers: the neighbours that it masks with, ascending; None before its plan.
         reported: the neighbours that have reported, as the server said first; None before it asked.
@@ -75,6 +76,7 @@ class _Session:
     secrets: Secrets = field(default_factory=Secrets)
     public: dict[int, bytes] = field(default_factory=dict)
     sealed: bytes = b""
+    own_share: bytes = b""
     needed: int = 0
     sharers: list[int] | None = None
     reported: list[int] | None = None
@@ -143,10 +145,13 @@ class Party:
         if not session.public:
             secrets, round = session.secrets, session.round
             needed = self._settings.shares_needed(len(neighbours))
-            columns = [split(secret, neighbours, needed) for secret in (secrets.mask_seed, secrets.self_seed)]
+            holders = [*neighbours, client]
+            of_mask, of_self = (split(secret, holders, needed) for secret in (secrets.mask_seed, secrets.self_seed))
+            *of_mask, _ = of_mask
+            *of_self, session.own_share = of_self
             session.sealed = b"".join(
-                seal(secrets.channel, public[neighbour], round, client, neighbour, of_mask + of_self)
-                for neighbour, of_mask, of_self in zip(neighbours, *columns, strict=True)
+                seal(secrets.channel, public[neighbour], round, client, neighbour, both[0] + both[1])
+                for neighbour, *both in zip(neighbours, of_mask, of_self, strict=True)
             )
             session.public, session.needed = public, needed
         return session.sealed
@@ -167,8 +172,8 @@ class Party:
         sharers = unpack_subset(packed, list(session.public))
         if session.sharers is not None and session.sharers != sharers:
             raise Declined("no-masks", f"client {client} is to mask with others in round {round}; it masks once a round")
-        if not session.public or len(sharers) < session.needed:
-            what = f"{len(sharers)} neighbours of client {client} have shared, and {session.needed} have to"
+        if not session.public or len(sharers) + 1 < session.needed:
+            what = f"{len(sharers)} neighbours of client {client} have shared, and {session.needed - 1} have to"
             raise Declined("no-masks", f"{what}: its mask could not be recovered")
         session.sharers = sharers
 
@@ -213,8 +218,8 @@ class Party:
                 f"the server asks client {client} for both kinds of shares of client {names} in round {round}: with "
                 "them it could unmask a single report",
             )
-        if len(reported) < session.needed:
-            what = f"{len(reported)} neighbours of client {client} have reported, fewer than {session.needed}"
+        if len(reported) + 1 < session.needed:
+            what = f"{len(reported)} neighbours of client {client} have reported, fewer than {session.needed - 1}"
             raise Refused("no-masks", f"{what}: their sum is not to be unmasked")
         given = pieces(sealed, SEALED_BYTES, len(sharers))
         shares = []
@@ -223,7 +228,7 @@ class Party:
             of_mask, of_self = unseal(session.secrets.channel, public, round, neighbour, client, piece)
             shares.append(of_self if neighbour in reported else of_mask)
         session.reported = reported
-        return b"".join(shares)
+        return b"".join([*shares, session.own_share])
 
 
 def _tell(asked: Envelope, *body: Any) -> Envelope:

@@ -95,9 +95,14 @@ class SecureRound:
         return pack_subset(self.sharers, self._neighbours[client])
 
     def ask_unmask(self, reported: frozenset[int]) -> list[Envelope]:
-        """Ask the clients that have reported for the shares that unmask the sum of their reports."""
+        """Ask the clients that have reported for the shares that unmask the sum of their reports.
+
+        Nobody is asked if too many have dropped out: a client would refuse.
+        """
         self._reported = reported
-        bodies = {}
+        bodies: dict[int, list[bytes]] = {}
+        if any(self._holders(client) < self._needed(client) for client in reported | self._lost):
+            return self._ask(Stage.UNMASK, bodies)
         for client in sorted(reported):
             sealed = (self._sealed[sender][client] for sender in self._sharing(client))
             bodies[client] = [pack_subset(reported, self._neighbours[client]), b"".join(sealed)]
@@ -128,7 +133,7 @@ class SecureRound:
             neighbours = self._neighbours[client]
             self._sealed[client] = dict(zip(neighbours, pieces(part, SEALED_BYTES, len(neighbours)), strict=True))
         else:
-            senders = self._sharing(client)
+            senders = [*self._sharing(client), client]
             shares = pieces(part, SHARE_BYTES, len(senders))
             if not all(map(is_share, shares)):
                 raise BadPayload("a share that is no number below the prime")
@@ -147,7 +152,7 @@ class SecureRound:
         Args:
             reports: client → its masked report, int32.
         """
-        if self.stage is not Stage.UNMASK or not self._is_recoverable:
+        if self.stage is not Stage.UNMASK or not self._reported or not self._is_recoverable:
             return None
         (shape,) = {report.shape for report in reports.values()}
         total: Words = np.zeros(int(np.prod(shape)), np.uint32)
@@ -190,6 +195,10 @@ class SecureRound:
     @property
     def _is_recoverable(self) -> bool:
         return all(len(self._shares.get(client, ())) >= self._needed(client) for client in self._reported | self._lost)
+
+    def _holders(self, client: int) -> int:
+        """How many clients that have reported hold a share of a client's secret that is due."""
+        return sum(each in self._reported for each in [client, *self._sharing(client)])
 
     def _needed(self, client: int) -> int:
         return self._settings.shares_needed(len(self._neighbours[client]))

@@ -24,8 +24,8 @@ class SecureAggregation(BaseModel):
         default=0.5,
         ge=0.5,
         lt=1,
-        description="more than this fraction of a client's neighbours have to give shares before a mask of it can be "
-        "recovered; a higher one resists more neighbours that collude with the server, and survives fewer dropouts",
+        description="more than this fraction of a client and its neighbours have to give shares before its mask can be "
+        "recovered; a higher one resists more clients that collude with the server, and survives fewer dropouts",
     )
     neighbours: Annotated[int, Field(ge=2, le=MOST_NEIGHBOURS, multiple_of=2)] | Literal["all"] = Field(
         default="all",
@@ -40,8 +40,8 @@ class SecureAggregation(BaseModel):
         return self
 
     def shares_needed(self, neighbours: int) -> int:
-        """Return t, how many of a client's neighbours have to give a share of its mask."""
-        return math.floor(self.threshold * neighbours) + 1
+        """Return t, how many of a client and its neighbours have to give a share of its mask."""
+        return math.floor(self.threshold * (neighbours + 1)) + 1
 
     def graph(self, cohort: Sequence[int], seed: int, round: int) -> dict[int, list[int]]:
         """Return the neighbours of each client of a cohort, ascending.

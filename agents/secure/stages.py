@@ -4,8 +4,8 @@
     KEYS     [0]                                                      [0, own public keys]
     SHARES   [1, neighbours, their public keys]                       [1, shares sealed for each neighbour]
              a PLAN ends with the neighbours that have shared         a REPORT is masked
-    UNMASK   [2, neighbours that have reported, shares from each      [2, a share of each neighbour that has shared]
-              neighbour that has shared]
+    UNMASK   [2, neighbours that have reported, shares from each      [2, a share of each neighbour that has shared,
+              neighbour that has shared]                               then one of its own self mask]
 
 Clients are columns of uint32; a subset of a client's neighbours is a bitmap. A client that refuses tells
 [stage, reason, sentence].

@@ -143,8 +143,8 @@ class SecureRound:
 
     @property
     def is_answered(self) -> bool:
-        """Whether the stage is over: nobody is awaited, or the sum can be unmasked already."""
-        return not self.waiting or (self.stage is Stage.UNMASK and self._is_recoverable)
+        """Whether all that were asked have answered, or are not awaited any more."""
+        return not self.waiting
 
     def total(self, reports: Mapping[int, NDArray[Any]]) -> NDArray[np.int64] | None:
         """Return the sum of the reports that `ask_unmask` named, in the shape of one; None: shares are missing or wrong.
@@ -152,7 +152,8 @@ class SecureRound:
         Args:
             reports: client → its masked report, int32.
         """
-        if self.stage is not Stage.UNMASK or not self._reported or not self._is_recoverable:
+        due = self._reported | self._lost
+        if not due or any(len(self._shares.get(client, ())) < self._needed(client) for client in due):
             return None
         (shape,) = {report.shape for report in reports.values()}
         total: Words = np.zeros(int(np.prod(shape)), np.uint32)
@@ -191,10 +192,6 @@ class SecureRound:
         """The clients that have dropped out after sharing, and that a client that has reported masked with."""
         dropped = self.sharers - self._reported
         return {client for client in dropped if any(each in self._reported for each in self._sharing(client))}
-
-    @property
-    def _is_recoverable(self) -> bool:
-        return all(len(self._shares.get(client, ())) >= self._needed(client) for client in self._reported | self._lost)
 
     def _holders(self, client: int) -> int:
         """How many clients that have reported hold a share of a client's secret that is due."""

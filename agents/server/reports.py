@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from seedbus.agents import messages
 from seedbus.agents.messages import AnyAlgorithm
-from seedbus.agents.secure.stages import Stage, stage_of
+from seedbus.agents.secure.stages import Stage
 from seedbus.agents.server.catch_up import CatchUp
 from seedbus.agents.server.client_positions import ClientPositions
 from seedbus.agents.server.round import Round
@@ -67,8 +67,6 @@ class ReportHandler:
     def _part(self, envelope: Envelope) -> None:
         current, round = self._rounds.current, envelope.round
         if round != self._rounds.number or current is None:
-            if round < self._rounds.number and stage_of(envelope) is Stage.UNMASK:
-                return  # enough others have given their shares before
             self._rounds.answered_round(round)
             raise ReportRefused("late", f"round {round} is closed")
         if current.secure is None:

@@ -2,7 +2,7 @@
 
     mask key pair      X25519, from a seed of 16 bytes that is shared among the neighbours
     channel key pair   X25519, for sealing shares on their way through the server
-    pairwise mask      PRG(HKDF(X25519(mask key of u, mask key of v)))       added by the lower client, subtracted by the other
+    pairwise mask      PRG(HKDF(X25519(mask key of u, mask key of v))), which one of them adds and the other subtracts
     self mask          PRG(HKDF(b)), b of 16 bytes, shared among the neighbours
     sealed shares      ChaCha20-Poly1305(HKDF(X25519(channel keys)), both shares)
 
@@ -111,9 +111,7 @@ def unseal(
     return shares[:SHARE_BYTES], shares[SHARE_BYTES:]
 
 
-def _cipher(
-    channel: X25519PrivateKey, its_public: bytes, round: int, sender: int, recipient: int
-) -> ChaCha20Poly1305:
+def _cipher(channel: X25519PrivateKey, its_public: bytes, round: int, sender: int, recipient: int) -> ChaCha20Poly1305:
     shared = _exchange(channel, its_public[:KEY_BYTES])
     return ChaCha20Poly1305(_derive(shared, b"seal", round, sender, recipient))
 

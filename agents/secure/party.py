@@ -141,7 +141,9 @@ class Party:
         public = dict(zip(neighbours, pieces(keys, PUBLIC_BYTES, len(neighbours)), strict=True))
         if session.public and session.public != public:
             what = "other neighbours, or other keys of theirs, than before"
-            raise Refused("no-masks", f"client {client} is given {what} in round {session.round}; it shares once a round")
+            raise Refused(
+                "no-masks", f"client {client} is given {what} in round {session.round}; it shares once a round"
+            )
         if not session.public:
             secrets, round = session.secrets, session.round
             needed = self._settings.shares_needed(len(neighbours))
@@ -171,7 +173,9 @@ class Party:
             raise Declined(why.reason, str(why)) from None
         sharers = unpack_subset(packed, list(session.public))
         if session.sharers is not None and session.sharers != sharers:
-            raise Declined("no-masks", f"client {client} is to mask with others in round {round}; it masks once a round")
+            raise Declined(
+                "no-masks", f"client {client} is to mask with others in round {round}; it masks once a round"
+            )
         if not session.public or len(sharers) + 1 < session.needed:
             what = f"{len(sharers)} neighbours of client {client} have shared, and {session.needed - 1} have to"
             raise Declined("no-masks", f"{what}: its mask could not be recovered")
@@ -191,7 +195,9 @@ class Party:
         largest = int(np.abs(numbers.astype(np.int64)).max())
         if largest > self._largest:
             limit = f"{self._largest} is the largest of which a cohort's sum fits into 32 bits"
-            raise Declined("overflow", f"a number of {largest} units, and {limit}; a smaller unit_bits has a larger unit")
+            raise Declined(
+                "overflow", f"a number of {largest} units, and {limit}; a smaller unit_bits has a larger unit"
+            )
         session = self._sessions[client]
         secrets, length = session.secrets, numbers.size
         masked: Words = numbers.ravel().view(np.uint32) + self_mask(secrets.self_seed, round, client, length)
@@ -234,5 +240,3 @@ class Party:
 def _tell(asked: Envelope, *body: Any) -> Envelope:
     stage, *rest = body
     return Envelope(Kind.TELL, asked.client, asked.round, asked.base, [int(stage), *rest])
-
-

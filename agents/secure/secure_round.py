@@ -1,8 +1,8 @@
 """The server's part in secure aggregation: it asks, passes sealed shares on, and computes the sum of masked reports.
 
-    Σ_{u reported} x_u  =  Σ y_u  −  Σ_{u reported} PRG(b_u)  −  Σ_{d dropped out} Σ_{u reported, neighbour of d} ± PRG(k_ud)
+    Σ x_u  =  Σ y_u  −  Σ PRG(b_u)  −  Σ_d Σ_u ± PRG(k_ud)      modulo 2³²
 
-modulo 2³². The server is trusted to follow the protocol, not to be incurious. It recovers b_u of clients that have
+u: the clients that have reported; d: those that shared and have not reported; k_ud: of neighbours only. The server is trusted to follow the protocol, not to be incurious. It recovers b_u of clients that have
 reported and the mask key of clients that shared and then dropped out, from t shares each.
 """
 
@@ -147,7 +147,7 @@ class SecureRound:
         return not self.waiting
 
     def total(self, reports: Mapping[int, NDArray[Any]]) -> NDArray[np.int64] | None:
-        """Return the sum of the reports that `ask_unmask` named, in the shape of one; None: shares are missing or wrong.
+        """Return the sum of the reports that `ask_unmask` named, in the shape of one; None: shares lack or are wrong.
 
         Args:
             reports: client → its masked report, int32.

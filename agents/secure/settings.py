@@ -29,8 +29,8 @@ class SecureAggregation(BaseModel):
     )
     neighbours: Annotated[int, Field(ge=2, le=MOST_NEIGHBOURS, multiple_of=2)] | Literal["all"] = Field(
         default="all",
-        description="with how many clients of the cohort each one masks: all (Bonawitz et al. 2017), or an even number, "
-        "drawn for each round (Bell et al. 2020)",
+        description="with how many clients of the cohort each one masks: all (Bonawitz et al. 2017), or an even "
+        "number of them, drawn for each round (Bell et al. 2020)",
     )
 
     @model_validator(mode="after")

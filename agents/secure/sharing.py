@@ -7,7 +7,7 @@ Shamir, "How to share a secret", Communications of the ACM 22 (11), 1979. A secr
 
 from __future__ import annotations
 
-import secrets
+import os
 from collections.abc import Mapping, Sequence
 
 PRIME = 2**130 - 5
@@ -25,7 +25,7 @@ def split(secret: bytes, holders: Sequence[int], needed: int) -> list[bytes]:
     """
     if len(secret) != SECRET_BYTES or not 1 <= needed <= len(holders):
         raise ValueError(f"{needed} of {len(holders)} shares of a secret of {len(secret)} bytes")
-    coefficients = [int.from_bytes(secret, "little"), *(secrets.randbelow(PRIME) for _ in range(needed - 1))]
+    coefficients = [int.from_bytes(secret, "little"), *(_draw() for _ in range(needed - 1))]
     return [_value(coefficients, holder + 1).to_bytes(SHARE_BYTES, "little") for holder in holders]
 
 
@@ -50,6 +50,14 @@ def recover(shares: Mapping[int, bytes]) -> bytes | None:
 def is_share(value: bytes) -> bool:
     """Whether bytes may be a share."""
     return len(value) == SHARE_BYTES and int.from_bytes(value, "little") < PRIME
+
+
+def _draw() -> int:
+    """Return a number below `PRIME`, all equally likely."""
+    while True:
+        number = int.from_bytes(os.urandom(SHARE_BYTES), "little") >> (8 * SHARE_BYTES - PRIME.bit_length())
+        if number < PRIME:
+            return number
 
 
 def _value(coefficients: Sequence[int], x: int) -> int:

@@ -79,6 +79,6 @@ def fields(envelope: Envelope, *types: type) -> list[Any]:
 
 def stage_of(envelope: Envelope) -> Stage:
     """Return the stage of an ASK or TELL. Raises `BadPayload`."""
-    if not envelope.body or type(envelope.body[0]) is not int or envelope.body[0] not in iter(Stage):
+    if not envelope.body or type(envelope.body[0]) is not int or envelope.body[0] not in list(Stage):
         raise BadPayload("secure aggregation has the stages 0, 1 and 2")
     return Stage(envelope.body[0])

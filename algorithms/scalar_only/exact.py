@@ -164,9 +164,7 @@ def aggregate(
     return _commit(plan, terms, of_rule, spent)
 
 
-def aggregate_sum(
-    state: Any, plan: ScalarPlan, total: NDArray[np.int64], count: int
-) -> tuple[ScalarCommit, list[Any]]:
+def aggregate_sum(state: Any, plan: ScalarPlan, total: NDArray[np.int64], count: int) -> tuple[ScalarCommit, list[Any]]:
     """Return what `aggregate` returns for the mean of `count` reports of numbers n, from their sum, int64 [K, P].
 
     Raises:

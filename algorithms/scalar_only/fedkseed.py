@@ -68,8 +68,8 @@ class FedKSeed(ScalarOnly):
             raise ValueError(f"local_steps × perturbations is {pairs}; a report holds at most {REPORTABLE} pairs")
         if self.precision == "int32":
             raise ValueError(
-                "precision: int32 has no use here: the clients of fedkseed have no direction in common, so their numbers "
-                "are not added up; float32, float16 and bfloat16 are accepted"
+                "precision: int32 has no use here: the clients of fedkseed have no direction in common, so their "
+                "numbers are not added up; float32, float16 and bfloat16 are accepted"
             )
         if self.aggregation.rule != "mean":
             raise ValueError(

@@ -160,8 +160,8 @@ class MessageSelector(TrafficSelector):
     kind: Literal["plan", "report", "join", "snapshot", "pull", "ask", "tell"] | None = Field(
         default=None,
         description="only messages of this kind; join: a client tells the server which version it has; snapshot: the "
-        "offer of a snapshot to a lagging client, or a chunk of it; pull: the client's request for chunks; ask and tell: secure "
-        "aggregation's question to a client, and its answer",
+        "offer of a snapshot to a lagging client, or a chunk of it; pull: the client's request for chunks; ask and "
+        "tell: a question of secure aggregation to a client, and its answer",
     )
 
     def strikes(self, passage: Passage) -> bool:

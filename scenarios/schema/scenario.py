@@ -169,16 +169,18 @@ class Scenario(BaseModel):
             return self
         if not (isinstance(algorithm, Summed) and algorithm.adds_up):
             raise ValueError(
-                f"secure_aggregation adds whole numbers up, and the reports of algorithm {algorithm.name} are none with "
-                "these settings; decomfl and mezo with arithmetic: integer and precision: int32 are accepted"
+                f"secure_aggregation adds whole numbers up, and the reports of algorithm {algorithm.name} are none "
+                "with these settings; decomfl and mezo with arithmetic: integer and precision: int32 are accepted"
             )
         if algorithm.aggregation.rule != "mean":
             raise ValueError(
-                f"algorithm.aggregation: {algorithm.aggregation.rule} compares reports, and with secure_aggregation the "
-                "server sees none; mean is accepted"
+                f"algorithm.aggregation: {algorithm.aggregation.rule} compares reports, and with secure_aggregation "
+                "the server sees none; mean is accepted"
             )
         if who.late is not None:
-            raise ValueError("participation.late: secure_aggregation cannot use late reports; leave late (and buffer) out")
+            raise ValueError(
+                "participation.late: secure_aggregation cannot use late reports; leave late (and buffer) out"
+            )
         if who.selection.needs_known:
             raise ValueError(
                 f"participation.selection: {who.selection.policy} looks at reports, and with secure_aggregation the "

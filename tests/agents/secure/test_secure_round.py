@@ -26,7 +26,14 @@ SIZE = SHAPE[0] * SHAPE[1]
 @pytest.mark.parametrize("settings", [{}, {"neighbours": 4}, {"threshold": 0.7, "neighbours": 4}], ids=str)
 @pytest.mark.parametrize(
     ("without_keys", "without_shares", "without_report", "without_unmask"),
-    [((), (), (), ()), ((3,), (), (), ()), ((), (21,), (), ()), ((), (), (5,), ()), ((), (), (), (8,)), ((2,), (), (13,), ())],
+    [
+        ((), (), (), ()),
+        ((3,), (), (), ()),
+        ((), (21,), (), ()),
+        ((), (), (5,), ()),
+        ((), (), (), (8,)),
+        ((2,), (), (13,), ()),
+    ],
     ids=["nobody", "before keys", "before shares", "after sharing", "after masking", "two of them"],
 )
 def test_the_sum_is_that_of_the_clients_that_reported_whoever_drops_out(
@@ -36,7 +43,9 @@ def test_the_sum_is_that_of_the_clients_that_reported_whoever_drops_out(
     without_report: Collection[int],
     without_unmask: Collection[int],
 ) -> None:
-    this = MaskedRound(list(range(20)) + COHORT[-1:] if "neighbours" in settings else COHORT, SecureAggregation(**settings))
+    this = MaskedRound(
+        list(range(20)) + COHORT[-1:] if "neighbours" in settings else COHORT, SecureAggregation(**settings)
+    )
     this.share(without_keys=without_keys, without_shares=without_shares)
     reported = this.report(without_report)
     assert len(reported) == len(this.cohort) - len({*without_keys, *without_shares, *without_report} & {*this.cohort})
@@ -137,6 +146,7 @@ def test_a_server_that_asks_for_both_kinds_of_shares_is_refused_and_named() -> N
         assert refusal is not None and refusal.body[:2] == [Stage.UNMASK, "asks-for-both"]
         assert refusal.body[2].startswith("the server asks client 13 for both kinds of shares of client 5 in round 4")
     assert party.answer(honest) == again
+    assert refusal is not None
     this.server.waiting.add(13)
     with pytest.raises(ReportRefused, match="both kinds of shares of client 5"):
         this.server.told(refusal)

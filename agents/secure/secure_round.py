@@ -2,8 +2,9 @@
 
     Σ x_u  =  Σ y_u  −  Σ PRG(b_u)  −  Σ_d Σ_u ± PRG(k_ud)      modulo 2³²
 
-u: the clients that have reported; d: those that shared and have not reported; k_ud: of neighbours only. The server is trusted to follow the protocol, not to be incurious. It recovers b_u of clients that have
-reported and the mask key of clients that shared and then dropped out, from t shares each.
+u: the clients that have reported; d: those that shared and have not reported; k_ud: of neighbours only. The server is
+trusted to follow the protocol, not to be incurious. It recovers b_u of clients that have reported and the mask key of
+clients that shared and then dropped out, from t shares each.
 """
 
 from __future__ import annotations

@@ -135,7 +135,7 @@ def test_a_peer_that_floods_is_hung_up_on(
     assert found[reason] == STRANGERS_STRIKES * (count // 500) and found["too-many-refusals"] == count // 500
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [Caller.close, Caller.reset], ids=["closed", "reset"])
 def test_ten_thousand_connections_come_and_go(bounded_run: HostileRun, how: Callable[[Caller], None]) -> None:
     before, began = bounded_run.server.refusals("a stranger"), time.monotonic()

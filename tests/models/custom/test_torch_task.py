@@ -173,6 +173,7 @@ def test_a_compiled_loss_is_near_the_eager_one() -> None:
 # Named in a plug-in
 
 
+@pytest.mark.slow
 def test_functions_of_a_plug_in_give_the_same_bits_in_one_process_and_in_two_workers(tmp_path: Path) -> None:
     load_plugin(MINE)
     what = seedbus.load(FIELDS | {"task": NAMED | OWN_CODE})
@@ -209,6 +210,7 @@ def test_what_only_this_process_has_is_refused_with_workers(tmp_path: Path) -> N
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_a_name_is_looked_up_in_loaded_plug_ins_alone_and_only_their_own_public_functions_are_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -25,6 +25,11 @@ WHOLE: dict[str, Any] = DECOMFL | {"momentum": 0.0, "arithmetic": "integer", "pr
 CROWD: dict[str, Any] = {"clients": 12, "cohort": 8, "quorum": 2, "deadline_s": 60.0}
 
 
+@pytest.fixture(autouse=True)
+def _installed() -> None:
+    pytest.importorskip("cryptography", reason="secure aggregation needs cryptography: pip install 'seedbus[secure]'")
+
+
 def secure(settings: dict[str, Any] | None = None, **changes: Any) -> Scenario:
     return scenario(**({"algorithm": WHOLE, "participation": CROWD, "secure_aggregation": settings or {}} | changes))
 

@@ -7,11 +7,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pytest
 
-from seedbus.agents.secure.party import Party
-from seedbus.agents.secure.secure_round import SecureRound
 from seedbus.agents.secure.settings import SecureAggregation
 from seedbus.bus import Envelope
+
+pytest.importorskip("cryptography", reason="secure aggregation needs cryptography: pip install 'seedbus[secure]'")
+
+from seedbus.agents.secure.party import Party  # noqa: E402
+from seedbus.agents.secure.secure_round import SecureRound  # noqa: E402
 
 ROUND = 4
 SHAPE = (2, 3)

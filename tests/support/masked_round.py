@@ -14,8 +14,8 @@ from seedbus.bus import Envelope
 
 pytest.importorskip("cryptography", reason="secure aggregation needs cryptography: pip install 'seedbus[secure]'")
 
-from seedbus.agents.secure.party import Party  # noqa: E402
-from seedbus.agents.secure.secure_round import SecureRound  # noqa: E402
+from seedbus.agents.secure.party import Party
+from seedbus.agents.secure.secure_round import SecureRound
 
 ROUND = 4
 SHAPE = (2, 3)

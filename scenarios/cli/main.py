@@ -44,6 +44,7 @@ from seedbus.scenarios.cli.options import (
     ScenarioArgument,
     ServerKeys,
     Set,
+    Track,
     TransportName,
 )
 from seedbus.scenarios.cli.partition import partition
@@ -111,6 +112,7 @@ def run_command(
     device: Devices = "",
     other_device: OtherDevice = False,
     metrics: Metrics = None,
+    track: Track = None,
     plugin: Plugins = None,
     output: Output = Format.text,
     quiet: Quiet = False,
@@ -133,7 +135,7 @@ def run_command(
             devices=devices_of(device),
             other_device=other_device,
         )
-        _run(requested, out, resume, placement, metrics, output, quiet)
+        _run(requested, out, resume, placement, metrics, track or [], output, quiet)
 
 
 @app.command("server")
@@ -160,6 +162,7 @@ def server_command(
     device: Devices = "",
     other_device: OtherDevice = False,
     metrics: Metrics = None,
+    track: Track = None,
     plugin: Plugins = None,
     output: Output = Format.text,
     quiet: Quiet = False,
@@ -185,7 +188,7 @@ def server_command(
             devices=devices_of(device),
             other_device=other_device,
         )
-        _run(requested, out, resume, placement, metrics, output, quiet)
+        _run(requested, out, resume, placement, metrics, track or [], output, quiet)
 
 
 app.command("client")(client)
@@ -297,6 +300,7 @@ def _run(
     resume: Path | None,
     placement: Placement,
     metrics: str | None,
+    track: list[str],
     output: Format,
     quiet: bool,
 ) -> None:
@@ -310,7 +314,13 @@ def _run(
             note(f"metrics are at {endpoint.url}")
         is_resumed = resume is not None
         results = run(
-            scenario, resume or out, resume=is_resumed, observer=observer, placement=placement, monitor=endpoint
+            scenario,
+            resume or out,
+            resume=is_resumed,
+            observer=observer,
+            placement=placement,
+            monitor=endpoint,
+            track=track,
         )
     show(results.summary, as_json=output is Format.json)
     for name in results.missed:

@@ -27,7 +27,7 @@ MAX_REFUSALS = 1000  # lines of the log for one client's refusals for one reason
 
 
 class Recorder:
-    """Writes `metrics.jsonl` and `log.jsonl`, and passes everything on to another observer.
+    """Writes `metrics.jsonl` and `log.jsonl`, and passes everything on to other observers.
 
     The number of log lines that strangers and faulty clients can cause is limited; the results hold the exact counts.
     """
@@ -44,7 +44,7 @@ class Recorder:
             run: identifies the run in every line of the log.
             round: the round that is open, or opens next.
         """
-        self._observer = observer
+        self._observers = [observer]
         self._rate_limit = RateLimit(SERVER_BURSTS)
         self._refusals = Counter[tuple[int, str]]()
         with ExitStack() as files:
@@ -62,6 +62,10 @@ class Recorder:
             wrapper_class=structlog.BoundLogger,
         ).bind(run=run, round=round)
 
+    def tell(self, observer: Observer) -> None:
+        """Pass everything on to this observer, too."""
+        self._observers.append(observer)
+
     def opened(self) -> None:
         """Log that this process writes the run from now on."""
         self._log_one("opened", {"pid": os.getpid()})
@@ -78,12 +82,14 @@ class Recorder:
         }
         self._log.info("round", facts=facts)
         self._log = self._log.bind(round=closed.round + 1)
-        self._observer.round_closed(closed, now_ns, bytes_so_far)
+        for observer in self._observers:
+            observer.round_closed(closed, now_ns, bytes_so_far)
 
     def measured(self, line: dict[str, Any]) -> None:
         self._write(line)
         self._log.info("metrics", facts=strict(line))
-        self._observer.measured(line)
+        for observer in self._observers:
+            observer.measured(line)
 
     def refused(self, refusal: Refusal) -> None:
         key = (refusal.client, refusal.reason)
@@ -94,11 +100,13 @@ class Recorder:
             self._refusals[key] += 1
             if self._refusals[key] <= MAX_REFUSALS:
                 self._log_one("refused", facts)
-        self._observer.refused(refusal)
+        for observer in self._observers:
+            observer.refused(refusal)
 
     def noted(self, event: str, **facts: Any) -> None:
         self._log_limited(event, facts)
-        self._observer.noted(event, **facts)
+        for observer in self._observers:
+            observer.noted(event, **facts)
 
     def sync(self) -> None:
         """Make the measurements durable on the disk."""

@@ -25,7 +25,7 @@ from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running.open_run import OpenRun
 from seedbus.scenarios.schema.expectations import AVERAGE_SUFFIX, FIGURES, found
 from seedbus.scenarios.schema.scenario import Scenario
-from seedbus.scenarios.tracking.tracker import Ending, Parameter, TrackedRun, Tracker
+from seedbus.scenarios.tracking.tracker import Ending, Parameter, TrackedRun, Tracker, TrackerRun
 
 PATIENCE_S = 60.0  # for which the end of a run waits for its trackers, all together
 OWN = {"version": "version", "simulated_s": "time_s", "bytes_up": "bytes_up", "bytes_down": "bytes_down"}
@@ -55,20 +55,33 @@ class _Teller(threading.Thread):
         self._steps.put((how, figures))
 
     def run(self) -> None:
-        try:
+        with self._failing():
             at_tracker = self.tracker.begin(self._run)
-            newest = at_tracker.last_step
-            while True:
-                step, values = self._steps.get()
-                if isinstance(step, str):
-                    at_tracker.end(step, values)
-                    return
-                if step > newest:
-                    newest = step
-                    at_tracker.log(step, values)  # type: ignore[arg-type]
+            with self._failing():
+                self._pass_on(at_tracker)
+            if self.failure:
+                at_tracker.end("interrupted", {})  # so that it lets go of its files
+
+    def _pass_on(self, at_tracker: TrackerRun) -> None:
+        """Pass on what comes until the end."""
+        newest = at_tracker.last_step
+        while True:
+            step, values = self._steps.get()
+            if isinstance(step, str):
+                at_tracker.end(step, values)
+                return
+            if step > newest:
+                newest = step
+                at_tracker.log(step, values)  # type: ignore[arg-type]
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        """Keep an error of the tracker as a sentence; it stops nothing else."""
+        try:
+            yield
         except (Exception, SystemExit) as error:
             what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-            self.failure = printable(" ".join(what.split()), _MAX_TEXT)
+            self.failure = self.failure or printable(" ".join(what.split()), _MAX_TEXT)
 
 
 class Tracking(NullObserver):

@@ -51,6 +51,7 @@ class _MLflowRun(TrackerRun):
         self._client = MlflowClient(tracking_uri=uri)
         experiment = self._experiment(os.environ.get("MLFLOW_EXPERIMENT_NAME", "seedbus"))
         found = self._client.search_runs([experiment], f"tags.`{TAG}` = '{run.id}'", max_results=1)
+        self._has_end = bool(found) and found[0].info.status == _STATUS["finished"]
         if found:
             opened = found[0]
             self._id = opened.info.run_id
@@ -77,7 +78,7 @@ class _MLflowRun(TrackerRun):
     def end(self, how: Ending, figures: Mapping[str, str | float]) -> None:
         from mlflow.entities import RunTag
 
-        if figures:
+        if how == "finished" and not self._has_end:
             numbers = {f"final/{name}": value for name, value in figures.items() if not isinstance(value, str)}
             self.log(max(0, self.last_step), numbers)
             texts = [RunTag(f"seedbus.{name}", value) for name, value in figures.items() if isinstance(value, str)]

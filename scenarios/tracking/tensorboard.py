@@ -10,6 +10,7 @@ from seedbus.bus.files import check_folder
 from seedbus.scenarios.tracking.tracker import Ending, TrackedRun, Tracker, TrackerRun
 
 FOLDER = "tensorboard"
+_FINAL = "final/"  # before the names of closing figures
 
 
 class TensorBoard(Tracker):
@@ -31,24 +32,26 @@ class _EventFile(TrackerRun):
         from torch.utils.tensorboard import SummaryWriter
         from torch.utils.tensorboard.summary import hparams
 
+        self._has_end = False
         if check_folder(folder):
-            self.last_step = _last_step(folder, run.metrics)
-        self._file: Any = SummaryWriter(str(folder))  # type: ignore[no-untyped-call]
+            self.last_step, self._has_end = _progress(folder, run.metrics)
+        writer: Any = SummaryWriter
+        self._file = writer(str(folder))
         known = {name: value for name, value in run.parameters.items() if value is not None}
-        begun, described, self._ended = hparams(known, dict.fromkeys(run.metrics, 0.0))  # type: ignore[no-untyped-call]
+        described: Any = hparams
+        *opening, self._ended = described(known, dict.fromkeys(run.metrics, 0.0))
         if self.last_step < 0:
-            self._file.file_writer.add_summary(begun)
-            self._file.file_writer.add_summary(described)
+            for summary in opening:
+                self._file.file_writer.add_summary(summary)
         self._file.flush()
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         self._add(step, values)  # one record of the file, so that a process that is killed leaves all of it or nothing
 
     def end(self, how: Ending, figures: Mapping[str, str | float]) -> None:
-        numbers = {f"final/{name}": value for name, value in figures.items() if not isinstance(value, str)}
-        if numbers:
-            self._add(self.last_step, numbers)
-        if how == "finished":
+        if how == "finished" and not self._has_end:
+            numbers = {f"{_FINAL}{name}": value for name, value in figures.items() if not isinstance(value, str)}
+            self._add(max(0, self.last_step), numbers)
             self._file.file_writer.add_summary(self._ended)
         self._file.close()
 
@@ -61,9 +64,11 @@ class _EventFile(TrackerRun):
         self.last_step = step
 
 
-def _last_step(folder: Path, names: Sequence[str]) -> int:
+def _progress(folder: Path, names: Sequence[str]) -> tuple[int, bool]:
+    """Return the last step in a folder's event files, −1 if there is none, and whether the closing figures are there."""
     from tensorboard.backend.event_processing.event_accumulator import SCALARS, EventAccumulator
 
     events = EventAccumulator(str(folder), size_guidance={SCALARS: 1}).Reload()
     found = events.Tags()[SCALARS]
-    return max((events.Scalars(name)[-1].step for name in names if name in found), default=-1)
+    last_step = max((events.Scalars(name)[-1].step for name in names if name in found), default=-1)
+    return last_step, any(name.startswith(_FINAL) for name in found)

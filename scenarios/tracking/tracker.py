@@ -94,8 +94,10 @@ def usable(trackers: Iterable[str | Tracker]) -> list[Tracker]:
     Raises:
         ScenarioError: there is no such tracker, or what it needs is not installed.
     """
-    made = list(dict.fromkeys(each if isinstance(each, Tracker) else _named(each) for each in trackers))
-    for each in made:
+    made = list[Tracker]()
+    for tracker in trackers:
+        each = tracker if isinstance(tracker, Tracker) else _named(tracker)
+        made += [each] if each not in made else []
         for package in each.packages:
             if find_spec(package) is None:
                 install = f'pip install "{each.needs or package}"'

@@ -1,7 +1,7 @@
 """Weights & Biases: offline, in RUN/wandb, unless WANDB_MODE and WANDB_DIR say otherwise; `wandb sync` uploads it.
 
-A process that goes on with a run offline writes a folder of its own beside the earlier one, with the same run's id. What
-has been logged is kept in a file of this tracker's own, since the library does not read its offline files again.
+A process that goes on with a run offline writes a folder of its own beside the earlier one, with the same run's id.
+The last step is kept in a file of this tracker's own, since the library does not read its offline files again.
 """
 
 from __future__ import annotations

@@ -129,11 +129,14 @@ def it_takes_all_numbers_texts_and_names(tracker: Any) -> None:
     with _folder() as folder:
         folder.mkdir()
         described = TrackedRun("0" * 32, folder.name, folder, ODD, ["loss", "bytes_up"])
-        at_tracker = tracker.begin(described)
-        for step, value in enumerate((math.nan, math.inf, -math.inf, 1e300, -0.0)):
-            at_tracker.log(step, {"loss": value, "bytes_up": 2.0**50})
-        at_tracker.end("failed", {})
-        again = tracker.begin(described)
+        try:
+            at_tracker = tracker.begin(described)
+            for step, value in enumerate((math.nan, math.inf, -math.inf, 1e300, -0.0)):
+                at_tracker.log(step, {"loss": value, "bytes_up": 2.0**50})
+            at_tracker.end("failed", {})
+            again = tracker.begin(described)
+        except Exception as error:
+            raise AssertionError(f"it raised {type(error).__name__}: {error}") from error
         require(again.last_step == 4, f"after step 4, `last_step` is {again.last_step}")
         again.end("finished", {"loss": math.nan, "bytes": 1, "digest": "0" * 32})
 

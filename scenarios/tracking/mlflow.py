@@ -51,13 +51,15 @@ class _MLflowRun(TrackerRun):
         self._client = MlflowClient(tracking_uri=uri)
         experiment = self._experiment(os.environ.get("MLFLOW_EXPERIMENT_NAME", "seedbus"))
         found = self._client.search_runs([experiment], f"tags.`{TAG}` = '{run.id}'", max_results=1)
+        self._steps = dict[str, int]()  # a process that was killed may have left a part of a step's values
         self._has_end = bool(found) and found[0].info.status == _STATUS["finished"]
         if found:
             opened = found[0]
             self._id = opened.info.run_id
             self._client.update_run(self._id, status="RUNNING")
-            steps = [each.step for name in run.metrics for each in self._history(name) if name in opened.data.metrics]
-            self.last_step = max(steps, default=-1)
+            known = [_name(name) for name in run.metrics if _name(name) in opened.data.metrics]
+            self._steps = {name: max(each.step for each in self._history(name)) for name in known}
+            self.last_step = min(self._steps.values(), default=-1)
         else:
             opened = self._client.create_run(experiment, run_name=run.name, tags={TAG: run.id})
             self._id = opened.info.run_id
@@ -71,8 +73,9 @@ class _MLflowRun(TrackerRun):
         from mlflow.entities import Metric
 
         now_ms = int(calendar_seconds() * 1000)
-        some = [Metric(_name(name), value, now_ms, step) for name, value in values.items()]
-        self._client.log_batch(self._id, metrics=some)
+        named = {_name(name): value for name, value in values.items()}
+        new = [Metric(name, value, now_ms, step) for name, value in named.items() if self._steps.get(name, -1) < step]
+        self._client.log_batch(self._id, metrics=new)
         self.last_step = step
 
     def end(self, how: Ending, figures: Mapping[str, str | float]) -> None:

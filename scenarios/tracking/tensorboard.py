@@ -65,7 +65,7 @@ class _EventFile(TrackerRun):
 
 
 def _progress(folder: Path, names: Sequence[str]) -> tuple[int, bool]:
-    """Return the last step in a folder's event files, −1 if there is none, and whether the closing figures are there."""
+    """Return the last step in a folder's event files, −1 if there is none, and whether the run's end is there."""
     from tensorboard.backend.event_processing.event_accumulator import SCALARS, EventAccumulator
 
     events = EventAccumulator(str(folder), size_guidance={SCALARS: 1}).Reload()

@@ -715,3 +715,9 @@ class Scribbling(Tracker):
 class Scribble(Lines):
     def __init__(self, path: Path) -> None:
         self._path = path
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        pass
+
+    def end(self, how: str, figures: Mapping[str, str | float]) -> None:
+        self._path.write_text(self._path.read_text().upper())

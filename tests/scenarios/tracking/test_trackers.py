@@ -99,7 +99,7 @@ def test_a_tracker_is_told_the_scenario_each_evaluation_and_the_closing_figures(
     assert (figures["digest"], figures["bytes"]) == (results.digest, results.summary["traffic"]["bytes"])
 
 
-@pytest.mark.parametrize("last", [0, 4, 11])
+@pytest.mark.parametrize("last", [0, 11])
 def test_a_run_that_is_interrupted_tells_every_evaluation_once(tmp_path: Path, last: int, no_plugins: None) -> None:
     from seedbus.plugin import load_plugin
 
@@ -150,6 +150,7 @@ def test_a_tracker_that_cannot_be_used_is_a_sentence_before_the_run(
     assert missing.err == 'seedbus: --track wandb: wandb is not installed: pip install "seedbus[track]"\n'
 
 
+@pytest.mark.slow
 def test_a_tracker_whose_place_is_taken_is_one_note(seedbus: Command) -> None:
     pytest.importorskip("tensorboard", reason='needs pip install "seedbus[track]"')
     seedbus("run", "small.yaml", "--out", "run", "-q")

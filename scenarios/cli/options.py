@@ -82,6 +82,10 @@ Metrics = Annotated[
         metavar="[HOST:]PORT", help="Serve metrics and health over HTTP there; without HOST on this machine only."
     ),
 ]
+Live = Annotated[
+    str | None,
+    typer.Option(metavar="PORT", help="Serve the report as a live page to browsers of this machine; 0: any free port."),
+]
 Track = Annotated[
     list[str] | None,
     typer.Option(

@@ -12,7 +12,7 @@ from typing import Any
 
 import structlog
 
-from seedbus.agents.observer import Observer
+from seedbus.agents.observer import Observer, Observers
 from seedbus.agents.refusals import NOBODY, Refusal
 from seedbus.agents.round_record import ClosedRound
 from seedbus.bus.files import descriptor
@@ -44,7 +44,7 @@ class Recorder:
             run: identifies the run in every line of the log.
             round: the round that is open, or opens next.
         """
-        self._observers = [observer]
+        self._observer = Observers([observer])
         self._rate_limit = RateLimit(SERVER_BURSTS)
         self._refusals = Counter[tuple[int, str]]()
         with ExitStack() as files:
@@ -64,7 +64,7 @@ class Recorder:
 
     def tell(self, observer: Observer) -> None:
         """Pass everything on to this observer, too."""
-        self._observers.append(observer)
+        self._observer.observers.append(observer)
 
     def opened(self) -> None:
         """Log that this process writes the run from now on."""
@@ -82,14 +82,12 @@ class Recorder:
         }
         self._log.info("round", facts=facts)
         self._log = self._log.bind(round=closed.round + 1)
-        for observer in self._observers:
-            observer.round_closed(closed, now_ns, bytes_so_far)
+        self._observer.round_closed(closed, now_ns, bytes_so_far)
 
     def measured(self, line: dict[str, Any]) -> None:
         self._write(line)
         self._log.info("metrics", facts=strict(line))
-        for observer in self._observers:
-            observer.measured(line)
+        self._observer.measured(line)
 
     def refused(self, refusal: Refusal) -> None:
         key = (refusal.client, refusal.reason)
@@ -100,13 +98,11 @@ class Recorder:
             self._refusals[key] += 1
             if self._refusals[key] <= MAX_REFUSALS:
                 self._log_one("refused", facts)
-        for observer in self._observers:
-            observer.refused(refusal)
+        self._observer.refused(refusal)
 
     def noted(self, event: str, **facts: Any) -> None:
         self._log_limited(event, facts)
-        for observer in self._observers:
-            observer.noted(event, **facts)
+        self._observer.noted(event, **facts)
 
     def sync(self) -> None:
         """Make the measurements durable on the disk."""

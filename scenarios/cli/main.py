@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
@@ -355,12 +355,16 @@ def _live(scenario: Any, resume: Path | None, port: str | None) -> Iterator[tupl
     if port is None:
         yield NullObserver(), None
         return
+    from seedbus.agents.errors import AgentError
     from seedbus.agents.journal.journal import Journal
     from seedbus.scenarios.operations.live_page import LiveRun, live
 
     lines: list[dict[str, Any]] = []
     if resume is not None:
-        with closing(Journal.open(resume, for_writing=False)) as journal:
+        with (
+            suppress(AgentError),
+            closing(Journal.open(resume, for_writing=False)) as journal,
+        ):  # the run says what is wrong
             lines = journal.metrics()
     watcher = LiveRun(scenario, lines)
     with live(watcher, port) as page:

@@ -24,7 +24,7 @@ FLOOR = ""
 ORDER: dict[str, tuple[tuple[str, ...], ...]] = {
     "scenarios": (
         (FLOOR,),
-        ("faults", "transports"),
+        ("faults", "tracking", "transports"),
         ("schema",),
         ("run_folder",),
         ("reporting",),

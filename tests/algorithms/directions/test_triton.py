@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from triton_device import DEVICE, HAS_GPU, OnDevice, assert_alike, running, to_device, to_host
 
-from seedbus.algorithms.directions import Kind, reference, selftest
+from seedbus.algorithms.directions import Kind, law_of, reference, selftest
 from seedbus.algorithms.directions.triton_backend import TritonDirections
 from seedbus.algorithms.scalar_only.precision import FORMATS
 
@@ -112,7 +112,7 @@ def test_a_vector_may_be_perturbed_in_place(kind: Kind) -> None:
     x = np.linspace(0, 1, 5001, dtype=np.float32)
     expected, _ = both(kind, 5001, "perturb", x, 0.1, perturbation=3, **STREAM)
     on_device = to_device(x)
-    TritonDirections(kind).perturb(on_device, on_device, 0.1, perturbation=3, **STREAM)
+    TritonDirections(law_of(kind)).perturb(on_device, on_device, 0.1, perturbation=3, **STREAM)
     assert_alike(to_host(on_device), expected)
 
 
@@ -131,7 +131,7 @@ def test_bfloat16_output_is_rounded_once_to_nearest_even() -> None:
     expected = np.empty_like(x)
     reference("rademacher").perturb(expected, x, 0.0, perturbation=0, **STREAM)
     out = torch.empty(x.size, dtype=torch.bfloat16, device=DEVICE)
-    TritonDirections("rademacher").perturb(out, to_device(x), 0.0, perturbation=0, **STREAM)
+    TritonDirections(law_of("rademacher")).perturb(out, to_device(x), 0.0, perturbation=0, **STREAM)
     narrow = FORMATS["bfloat16"]
     assert_alike(to_host(out), narrow.widen(narrow.narrow(expected)))
 
@@ -145,7 +145,9 @@ def test_a_bfloat16_model_is_perturbed_in_float32(kind: Kind) -> None:
     expected, _ = both(kind, 3001, "perturb", x, 1e-2, divisor=root, **keywords)
     for dtype, result in ((torch.float32, expected), (torch.bfloat16, narrow.widen(narrow.narrow(expected)))):
         out = torch.empty(3001, dtype=dtype, device=DEVICE)
-        TritonDirections(kind).perturb(out, to_device(x).to(torch.bfloat16), 1e-2, divisor=to_device(root), **keywords)
+        TritonDirections(law_of(kind)).perturb(
+            out, to_device(x).to(torch.bfloat16), 1e-2, divisor=to_device(root), **keywords
+        )
         assert_alike(to_host(out), result)
 
 
@@ -168,7 +170,7 @@ def test_numbers_that_the_counter_cannot_hold_are_refused(stream: dict[str, int]
 
 
 def test_tensors_that_no_kernel_supports_are_refused() -> None:
-    out, source = torch.empty(10, device=DEVICE), TritonDirections("gaussian")
+    out, source = torch.empty(10, device=DEVICE), TritonDirections(law_of("gaussian"))
     for wrong, reason in (
         (torch.ones(9, device=DEVICE), "9 coordinates"),
         (torch.ones(10, dtype=torch.float64, device=DEVICE), "not torch.float64"),

@@ -73,7 +73,9 @@ def whole_table(law: Law) -> NDArray[np.int16]:
     """
     scaled = np.rint(law.table * np.float32(1 << FRACTION))
     if not (np.abs(scaled) < 1 << 15).all():
-        raise ValueError(f"the law {law.law} reaches {law.table.max():g}, and whole numbers hold less than 8")
+        raise ValueError(
+            f"directions: {law.law} reaches {law.table.max():g}, and arithmetic: integer needs less than 8"
+        )
     table: NDArray[np.int16] = scaled.astype(np.int16)
     table.flags.writeable = False
     return table

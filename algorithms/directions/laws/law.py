@@ -96,11 +96,13 @@ def mirrored(upper: NDArray[Any]) -> NDArray[Any]:
 def _table(law: Law) -> Table:
     try:
         values = np.asarray(law.quantiles(PROBABILITIES))
-        table: Table = values.astype(np.float32)
+        table: Table = np.array(values, np.float32, order="C")
     except Exception as error:
-        raise ValueError(f"the quantiles of {law.law} cannot be computed ({type(error).__name__}: {error})") from error
+        raise ValueError(
+            f"directions: the quantiles of {law.law} cannot be computed ({type(error).__name__}: {error})"
+        ) from error
     if table.shape != (HALF,) or not np.isfinite(table).all():
         wrong = values.shape if table.shape != (HALF,) else table[~np.isfinite(table)][0]
-        raise ValueError(f"the quantiles of {law.law} are {HALF:,} finite numbers, and not {wrong}")
+        raise ValueError(f"directions: the quantiles of {law.law} are {HALF:,} finite numbers, and not {wrong}")
     table.flags.writeable = False
     return table

@@ -15,6 +15,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from own_laws import Ternary
 from triton_device import DEVICE, HAS_GPU, OnDevice, assert_alike, running, to_device, to_host
 
 from seedbus.algorithms.directions import Kind, law_of, reference, selftest
@@ -121,6 +122,12 @@ def test_a_vector_may_be_perturbed_in_place(kind: Kind) -> None:
 @pytest.mark.slow
 def test_the_self_test_has_the_digest_of_every_other_backend() -> None:
     assert selftest(OnDevice) == selftest(reference)
+
+
+@pytest.mark.slow
+def test_a_law_that_is_not_ours_has_the_references_bits_and_the_signs_of_its_zeros() -> None:
+    for method, given in (("fill", {"perturbation": 1}), ("accumulate", {"coefficients": [0.3, -1.7]})):
+        assert_alike(*both(Ternary(), 3001, method, **given, **STREAM))
 
 
 # bfloat16

@@ -12,7 +12,7 @@ from house import ORDER, PACKAGE, House, read
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("agents", "algorithms", "benchmarks", "bus", "examples", "models", "scenarios", "seedbus", "tests")
-READERS = {"careless.py", "mine.py"}
+READERS = {"careless.py", "mine.py", "sparse.py"}
 """Files of a reader's own, which pages name as examples."""
 
 

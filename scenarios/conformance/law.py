@@ -10,15 +10,12 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
-from seedbus.algorithms.directions import Directions, compiled, reference
-from seedbus.algorithms.directions.contract import stream_key
+from seedbus.algorithms.directions import Directions, compiled, philox4x32, reference, stream_key
 from seedbus.algorithms.directions.laws.law import HALF, PROBABILITIES, mirrored
-from seedbus.algorithms.directions.philox import philox4x32
-from seedbus.algorithms.scalar_only.decomfl import DeComFL
-from seedbus.algorithms.scalar_only.hiso import HiSo
 from seedbus.scenarios.conformance import algorithm
 from seedbus.scenarios.conformance.promises import brief, require, require_same
-from seedbus.scenarios.conformance.rehearsal import rehearse
+from seedbus.scenarios.conformance.rehearsal import Rehearsal, rehearse
+from seedbus.scenarios.schema.discovery import ALGORITHMS
 
 TOLERANCE = 0.01
 _DIMENSION = 5_003
@@ -106,13 +103,16 @@ def every_backend_draws_the_quantiles_that_the_stream_chooses(law: Any) -> None:
             require_same(drawn, chosen[start:stop], f"from {start} on {name} draws", "and the quantiles are")
 
 
+def _rehearsed(law: Any, name: str = "decomfl", **fields: Any) -> Rehearsal:
+    return rehearse(ALGORITHMS.all()[name](directions=law, **fields))
+
+
 def algorithms_keep_their_contract_with_it(law: Any) -> None:
-    """DeComFL, HiSo, and exact sums if it stays below 8, keep the promises of an algorithm with it."""
-    algorithms: list[Any] = [DeComFL(directions=law, local_steps=2), HiSo(directions=law, perturbations=2)]
+    """DeComFL, HiSo, and exact sums and FedKSeed if it stays below 8, keep the promises of an algorithm with it."""
+    runs = [_rehearsed(law, "decomfl", local_steps=2), _rehearsed(law, "hiso", perturbations=2)]
     if law.table.max() < 7.999:
-        algorithms.append(DeComFL(directions=law, arithmetic="integer"))
-    for each in algorithms:
-        run = rehearse(each)
+        runs += [_rehearsed(law, "decomfl", arithmetic="integer"), _rehearsed(law, "fedkseed", pool=50)]
+    for run in runs:
         for promise in (
             algorithm.fields_survive_a_round_trip_as_text,
             algorithm.local_work_leaves_the_replica_untouched_and_is_deterministic,
@@ -125,17 +125,17 @@ def algorithms_keep_their_contract_with_it(law: Any) -> None:
 
 def a_run_with_losses_and_laggards_ends_with_the_same_bits_everywhere(law: Any) -> None:
     """In a run with lost messages, laggards and snapshots, all verified replicas have the same bits."""
-    algorithm.a_run_with_losses_and_laggards_ends_with_the_same_bits_everywhere(rehearse(DeComFL(directions=law)))
+    algorithm.a_run_with_losses_and_laggards_ends_with_the_same_bits_everywhere(_rehearsed(law))
 
 
 def a_run_that_is_interrupted_and_resumed_ends_alike(law: Any) -> None:
     """A run that is interrupted and resumed ends as one that never was."""
-    algorithm.a_run_that_is_interrupted_and_resumed_ends_alike(rehearse(DeComFL(directions=law)))
+    algorithm.a_run_that_is_interrupted_and_resumed_ends_alike(_rehearsed(law))
 
 
 def two_worker_processes_give_the_same_bits_as_one(law: Any) -> None:
     """A run in two worker processes ends as in one process, bit for bit."""
-    algorithm.two_worker_processes_give_the_same_bits_as_one(rehearse(DeComFL(directions=law)))
+    algorithm.two_worker_processes_give_the_same_bits_as_one(_rehearsed(law))
 
 
 CONTRACT: Sequence[Any] = [

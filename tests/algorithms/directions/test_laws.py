@@ -24,9 +24,9 @@ from seedbus.algorithms.directions import (
     reference,
     selftest,
 )
-from seedbus.algorithms.directions.laws.law import HALF, PROBABILITIES, mirrored
+from seedbus.algorithms.directions.laws.law import LAWS, mirrored
 from seedbus.algorithms.directions.torch_backend import TorchDirections
-from seedbus.scenarios.conformance.law import coordinates_have_variance_1
+from seedbus.scenarios.conformance import law as conformance
 
 SIZE = 5_003
 STREAM: dict[str, Any] = {"seed": 2**63 + 5, "start": 384}
@@ -122,17 +122,16 @@ def test_the_self_test_tells_tables_apart_that_differ_in_one_bit_and_that_of_our
     assert selftest(reference, law=Laplace()) == others[0]
 
 
-def test_our_own_laws_have_their_tables_and_no_law_needs_a_kernel_of_its_own() -> None:
-    gaussian, signs = law_of("gaussian"), law_of("rademacher")
-    assert (signs.table == 1).all() and signs.is_signs and not gaussian.is_signs
-    for law in (gaussian, signs, Ternary(), Laplace()):
-        coordinates_have_variance_1(law)
-        table = law.table
-        # kernels are compiled for an array's type: anything else would be compiled anew
-        assert (table.dtype, table.shape, table.flags.writeable, table.flags.c_contiguous) == (
-            np.float32,
-            (HALF,),
-            False,
-            True,
-        )
-    assert PROBABILITIES[0] == 0.5 + 2**-17 and PROBABILITIES[-1] == 1 - 2**-17
+@pytest.mark.parametrize("name", sorted(LAWS.all()))
+def test_a_law_of_ours_keeps_the_promises_of_laws(name: str) -> None:
+    law = law_of(name)
+    for promise in conformance.CONTRACT[:-1]:  # algorithms are tested with them elsewhere
+        if not (law.is_signs and promise is conformance.every_backend_draws_the_quantiles_that_the_stream_chooses):
+            promise(law)
+
+
+def test_no_law_needs_a_kernel_of_its_own() -> None:
+    """Kernels are compiled for the type of an array, and a table of another would be compiled for anew."""
+    for law in (law_of("gaussian"), law_of("rademacher"), Ternary(), Laplace()):
+        flags = law.table.flags
+        assert law.table.dtype == np.float32 and flags.c_contiguous and not flags.writeable

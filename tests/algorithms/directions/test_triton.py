@@ -126,8 +126,8 @@ def test_the_self_test_has_the_digest_of_every_other_backend() -> None:
 
 @pytest.mark.slow
 def test_a_law_that_is_not_ours_has_the_references_bits_and_the_signs_of_its_zeros() -> None:
-    for method, given in (("fill", {"perturbation": 1}), ("accumulate", {"coefficients": [0.3, -1.7]})):
-        assert_alike(*both(Ternary(), 3001, method, **given, **STREAM))
+    for method, options in (("fill", {"perturbation": 1}), ("accumulate", {"coefficients": [0.3, -1.7]})):
+        assert_alike(*both(Ternary(), 3001, method, **options, **STREAM))
 
 
 # bfloat16

@@ -108,8 +108,8 @@ def directions(x: torch.Tensor) -> Iterator[Case]:
         def accumulate(source: TritonDirections = source) -> None:
             source.accumulate(out, coefficients, seed=7, step=0)
 
-        yield Case(f"perturb {source.kind}", 1, 8, perturb)
-        yield Case(f"accumulate P {PERTURBATIONS} {source.kind}", PERTURBATIONS, 4, accumulate)
+        yield Case(f"perturb {source.law.law}", 1, 8, perturb)
+        yield Case(f"accumulate P {PERTURBATIONS} {source.law.law}", PERTURBATIONS, 4, accumulate)
 
 
 def replaying(name: str, algorithm: ScalarOnly, x: torch.Tensor) -> Case:

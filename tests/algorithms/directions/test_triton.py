@@ -39,7 +39,7 @@ def _running() -> Iterator[None]:
 def both(kind: Kind, size: int, method: str, *arguments: Any, **keywords: Any) -> list[np.ndarray]:
     """Apply a method of the reference and of Triton to a vector of NaNs; return both results."""
     results = []
-    for source in (reference(kind), OnDevice(kind)):
+    for source in (reference(kind), OnDevice(law_of(kind))):
         out = np.full(size, np.nan, np.float32)
         getattr(source, method)(out, *arguments, **keywords)
         results.append(out)
@@ -176,7 +176,9 @@ def test_a_bfloat16_model_is_perturbed_in_float32(kind: Kind) -> None:
 )
 def test_numbers_that_the_counter_cannot_hold_are_refused(stream: dict[str, int], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
-        OnDevice("gaussian").fill(np.empty(10, np.float32), **{"seed": 1, "step": 2, "perturbation": 3} | stream)
+        OnDevice(law_of("gaussian")).fill(
+            np.empty(10, np.float32), **{"seed": 1, "step": 2, "perturbation": 3} | stream
+        )
 
 
 def test_tensors_that_no_kernel_supports_are_refused() -> None:

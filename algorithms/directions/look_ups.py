@@ -19,9 +19,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
-import numba
-from numba.core.registry import cpu_target
-
 LookUps = Literal["gather", "scalar"]
 
 VARIABLE: Final = "SEEDBUS_LOOK_UPS"
@@ -76,6 +73,9 @@ def forced() -> LookUps | None:
 
 def _key(version: str) -> dict[str, Any]:
     """Return what a measurement holds for: LLVM's name of the processor and its features, and what was compiled."""
+    import numba
+    from numba.core.registry import cpu_target
+
     _, processor, features = cpu_target.target_context.codegen().magic_tuple()
     return {"processor": processor, "features": features, "kernels": version, "numba": numba.__version__}
 

@@ -58,6 +58,19 @@ def _perturb(out, x, scale, low, high, step, p, start, table, gathers, divisor):
         add(piece, base, scale, words, start + first, step, p, low, high, table, gathers, factor)
 
 
+@lru_cache(maxsize=1)
+def fastest_look_ups() -> LookUps:
+    """Return the faster way to look quantiles up: one direction is added to 16,384 coordinates in both."""
+    out, scales, table = np.zeros(4 * PIECE, np.float32), np.ones(1, np.float32), quantiles()[SIZE // 2 :]
+
+    def work(gathers: bool) -> None:
+        _accumulate(out, scales, 0, 0, 0, 0, table, gathers, ABSENT)
+
+    return fastest(
+        _accumulate.stats.cache_path, sources(), {"gather": lambda: work(True), "scalar": lambda: work(False)}
+    )
+
+
 @dataclass(frozen=True)
 class NumbaDirections:
     """Directions of one kind, in float32 only.
@@ -124,20 +137,7 @@ class NumbaDirections:
 
     @property
     def _gathers(self) -> bool:
-        return self.kind == "gaussian" and (self.look_ups or _fastest()) == "gather"
-
-
-@lru_cache(maxsize=1)
-def _fastest() -> LookUps:
-    """Return the faster way to look quantiles up: one direction is added to 16,384 coordinates in both."""
-    out, scales, table = np.zeros(4 * PIECE, np.float32), np.ones(1, np.float32), quantiles()[SIZE // 2 :]
-
-    def work(gathers: bool) -> None:
-        _accumulate(out, scales, 0, 0, 0, 0, table, gathers, ABSENT)
-
-    return fastest(
-        _accumulate.stats.cache_path, sources(), {"gather": lambda: work(True), "scalar": lambda: work(False)}
-    )
+        return self.kind == "gaussian" and (self.look_ups or fastest_look_ups()) == "gather"
 
 
 class NumbaExactDirections(NumbaDirections):

@@ -125,7 +125,7 @@ def contenders(dimension: int, laws: Sequence[str]) -> dict[str, dict[str, tuple
 @kernel
 def _words(words, turns):  # type: ignore[no-untyped-def]
     for turn in range(turns):
-        philox_words(words, turn, 0, 0, 0, 7, 0)
+        philox_words(words, turn, BLOCKS, 0, 0, 0, 7, 0)
 
 
 @kernel

@@ -75,9 +75,9 @@ def inlined(function: Kernel) -> Kernel:
 
 
 @inlined
-def philox_words(words, block, step, p, domain, low, high):  # type: ignore[no-untyped-def]
-    """Write words [4 · BLOCKS] = the stream of one direction from Philox block `block` on."""
-    for b in range(0, BLOCKS, PHILOX_BLOCKS):
+def philox_words(words, block, count, step, p, domain, low, high):  # type: ignore[no-untyped-def]
+    """Write words [4 · BLOCKS] = `count` Philox blocks of the stream of one direction, from `block` on."""
+    for b in range(0, count, PHILOX_BLOCKS):
         write_words(words, 4 * b, block + b, step, p, domain, low, high)
 
 
@@ -89,16 +89,16 @@ def add(out, x, scale, words, start, step, p, low, high, table, gathers, factor)
     """
     if table.size:
         for first in range(0, out.size, 8 * BLOCKS):
-            philox_words(words, (start + first) // 8, step, p, 0, low, high)
             last = min(first + 8 * BLOCKS, out.size)
+            philox_words(words, (start + first) // 8, (last - first) // 8, step, p, 0, low, high)
             if factor.size:
                 add_quantiles(out, x, scale, words, table, gathers, factor, first, last)
             else:
                 add_quantiles(out, x, scale, words, table, gathers, None, first, last)
     else:
         for first in range(0, out.size, 128 * BLOCKS):
-            philox_words(words, (start + first) // 128, step, p, 1, low, high)
             last = min(first + 128 * BLOCKS, out.size)
+            philox_words(words, (start + first) // 128, (last - first) // 128, step, p, 1, low, high)
             if factor.size:
                 for i in range(first, last, SIGNS):
                     add_signs(out, x, scale, words, factor, i, (i - first) // SIGNS)
@@ -129,7 +129,7 @@ def add_all(out, scales, words, start, step, low, high, table, gathers, divisor)
         for first in range(0, scales.size, DIRECTIONS):
             count = min(DIRECTIONS, scales.size - first)
             for p in range(count):
-                philox_words(words[4 * BLOCKS * p :], start // 128, step, first + p, 1, low, high)
+                philox_words(words[4 * BLOCKS * p :], start // 128, out.size // 128, step, first + p, 1, low, high)
             for i in range(0, out.size, SIGNS * WORDS):
                 sum_signs(out, scales, first, count, words, 4 * BLOCKS, i, i // SIGNS)
     for i in range(divisor.size):
@@ -160,7 +160,7 @@ def check_float32(out: Vector, *others: Vector | None) -> None:
 
 
 def groups(start: int, *vectors: Vector | None, written: int = 1) -> Iterator[tuple[int, list[Vector]]]:
-    """Yield vectors in whole groups of 128 coordinates: first their full groups, then the rest, padded with ones.
+    """Yield vectors in whole groups of 128 coordinates: their whole pieces, then the rest, padded with ones.
 
     Args:
         start: the first coordinate of the vectors.
@@ -171,8 +171,9 @@ def groups(start: int, *vectors: Vector | None, written: int = 1) -> Iterator[tu
         The first coordinate, and the part of each vector.
     """
     size = max(vector.size for vector in vectors if vector is not None)
-    whole = size // ALIGNMENT * ALIGNMENT
-    yield start, [ABSENT if vector is None else vector[:whole] for vector in vectors]
+    whole = size // PIECE * PIECE if size % ALIGNMENT else size
+    if whole:
+        yield start, [ABSENT if vector is None else vector[:whole] for vector in vectors]
     if whole == size:
         return
     ends = [ABSENT if vector is None else _padded(vector[whole:]) for vector in vectors]
@@ -183,6 +184,6 @@ def groups(start: int, *vectors: Vector | None, written: int = 1) -> Iterator[tu
 
 
 def _padded(end: Vector) -> Vector:
-    group = np.ones(ALIGNMENT, end.dtype)
-    group[: end.size] = end
-    return group
+    padded = np.ones(end.size + -end.size % ALIGNMENT, end.dtype)
+    padded[: end.size] = end
+    return padded

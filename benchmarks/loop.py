@@ -17,7 +17,7 @@ BLOCKS = 64  # Philox blocks at a time: 512 coordinates
 LOW, HIGH, WORD = np.uint32(0xFFFF), np.uint32(16), np.uint64(32)
 
 
-@numba.njit(nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@numba.njit(nogil=True, error_model="numpy")
 def add(x, scale, table, step, p, low, high):  # type: ignore[no-untyped-def]
     """Add scale · z(p) to x [a multiple of 512]; `table` is the whole table of quantiles."""
     words = np.empty(4 * BLOCKS, np.uint32)

@@ -31,27 +31,29 @@ class UnknownLookUps(ValueError):
     """SEEDBUS_LOOK_UPS names no way to look quantiles up."""
 
 
-def fastest(folder: str, version: str, works: Mapping[LookUps, Work]) -> LookUps:
+def fastest(folder: str | None, version: str, works: Mapping[LookUps, Work]) -> LookUps:
     """Return the way to look quantiles up in this process: the forced one, the measured one, or that of the file.
 
     Args:
-        folder: where the compiled kernels are.
+        folder: where the compiled kernels are; None: they are on no disk, and each process measures.
         version: what names the kernels' sources.
         works: each way, and work of less than a millisecond that uses it.
 
     Raises:
         UnknownLookUps: see `forced`.
     """
-    name = forced()
-    if name is not None:
-        return name
+    choice = forced()
+    if choice is not None:
+        return choice
     key = _key(version)
     digest = hashlib.blake2b(json.dumps(key).encode(), digest_size=4).hexdigest()
-    file = Path(folder) / f"look-ups-{digest}.json"
-    found = _read(file, key)
-    if found is None:
-        seconds = _measure(works)
-        found = min(seconds, key=lambda name: seconds[name])
+    file = Path(folder) / f"look-ups-{digest}.json" if folder is not None else None
+    known = _read(file, key) if file is not None else None
+    if known is not None:
+        return known
+    seconds = _measure(works)
+    found = min(seconds, key=seconds.__getitem__)
+    if file is not None:
         _write(file, key | {"look_ups": found, "seconds": seconds})
     return found
 

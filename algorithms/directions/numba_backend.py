@@ -66,9 +66,8 @@ def fastest_look_ups() -> LookUps:
     def work(gathers: bool) -> None:
         _accumulate(out, scales, 0, 0, 0, 0, table, gathers, ABSENT)
 
-    return fastest(
-        _accumulate.stats.cache_path, sources(), {"gather": lambda: work(True), "scalar": lambda: work(False)}
-    )
+    stats: Any = getattr(_accumulate, "stats")  # noqa: B009
+    return fastest(stats.cache_path, sources(), {"gather": lambda: work(True), "scalar": lambda: work(False)})
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ other load on the machine matters less. Of plain torch only two commits are time
 commit is the same work. The limits at the end are measured in the same turns: the rates, in coordinates, at which
 the processor generates random words in cache, looks up quantiles, and reads and writes a vector in memory.
 
-NUMBA_CPU_NAME=znver2 with NUMBA_CPU_FEATURES="$AVX2" (benchmarks/README.md) measures the code of processors without
-AVX-512 on one that has it; SEEDBUS_LOOK_UPS forces one of the two ways to look quantiles up.
+NUMBA_CPU_NAME=znver2 with NUMBA_CPU_FEATURES=+avx2,+fma measures the code of processors without AVX-512 on one that has
+it; SEEDBUS_LOOK_UPS forces one of the two ways to look quantiles up.
 """
 
 from __future__ import annotations

@@ -6,6 +6,9 @@ All contenders run in turn in every round, and the best round of each counts. Ti
 other load on the machine matters less. Of plain torch only two commits are timed and scaled to a hundred, because each
 commit is the same work. The limits at the end are measured in the same turns: the rates, in coordinates, at which
 the processor generates random words in cache, looks up quantiles, and reads and writes a vector in memory.
+
+NUMBA_CPU_NAME=znver2 with NUMBA_CPU_FEATURES=+avx2,+fma measures the code of processors without AVX-512 on one that has
+it; SEEDBUS_LOOK_UPS forces one of the two ways to look quantiles up.
 """
 
 from __future__ import annotations
@@ -16,16 +19,19 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import loop
 import numpy as np
 import torch
 from plain import Commit, Follower, Recipe
 from rows import Row
 
 from seedbus.algorithms.contract import Replica
-from seedbus.algorithms.directions.kernels import BLOCKS, ONE, kernel, philox_words
-from seedbus.algorithms.directions.llvm_ops import QUANTILES, add_quantiles
+from seedbus.algorithms.directions.kernels import BLOCKS, ONE, add_quantiles, kernel, philox_words
+from seedbus.algorithms.directions.numba_backend import fastest_look_ups
+from seedbus.algorithms.directions.philox import key_words
 from seedbus.algorithms.directions.quantiles import SIZE, quantiles
 from seedbus.algorithms.scalar_only.base import ScalarOnly
+from seedbus.algorithms.scalar_only.block import coefficients_of
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
 from seedbus.algorithms.scalar_only.hiso import HiSo
 from seedbus.algorithms.scalar_only.payloads import ScalarCommit, Term
@@ -45,6 +51,7 @@ WORDS, LOOK_UPS = "gaussian: its random words, in cache", "gaussian: its look-up
 SIGNS, MEMORY = "rademacher: its random words, in cache", "reading and writing x, in memory"
 AIMS = {"gaussian": 6.0, "rademacher": 30.0}  # times faster than plain
 HISO_AIM = 2.0  # times what DeComFL costs
+LOOP, LOOP_AIM = "loop", 1.0  # a simple loop in Numba, for DeComFL and gaussian
 
 Work = Callable[[], object]
 
@@ -54,13 +61,16 @@ def scalars() -> np.ndarray[Any, np.dtype[np.float32]]:
     return np.random.default_rng(7).standard_normal((COMMITS, PERTURBATIONS)).astype(np.float32)
 
 
-def ours(algorithm: ScalarOnly, dimension: int) -> Work:
-    rows = scalars() if algorithm.grid is None else algorithm.grid.numbers(scalars(), RATE)
-    log = [
+def log_of(algorithm: ScalarOnly, commits: int) -> list[ScalarCommit]:
+    rows = scalars()[:commits] if algorithm.grid is None else algorithm.grid.numbers(scalars()[:commits], RATE)
+    return [
         ScalarCommit(version + 1, version, RATE, (Term(version, 7 << 32 | version, row[None]),))
         for version, row in enumerate(rows)
     ]
-    start = algorithm.replica(np.zeros(dimension, np.float32))
+
+
+def ours(algorithm: ScalarOnly, dimension: int) -> Work:
+    log, start = log_of(algorithm, COMMITS), algorithm.replica(np.zeros(dimension, np.float32))
 
     def work() -> None:
         algorithm.apply(Replica(0, start.fields), log)
@@ -79,10 +89,33 @@ def plain(recipe: Recipe, dimension: int) -> Work:
     return work
 
 
+def looped(dimension: int) -> Work:
+    """Return DeComFL's replay by `loop.py`, after a check that it has our bits."""
+    padded = dimension + -dimension % (8 * loop.BLOCKS)
+    x, delta, table = np.zeros(padded, np.float32), np.empty(padded, np.float32), quantiles()
+    coefficients = coefficients_of(scalars()[:PLAIN_COMMITS], 1.0, np.float32)
+
+    def work() -> None:
+        for version, row in enumerate(coefficients):
+            delta[:] = 0
+            low, high = key_words(7 << 32 | version)
+            for p, scale in enumerate(row):
+                loop.add(delta, scale, table, 0, p, low, high)
+            np.subtract(x, delta * np.float32(RATE), out=x)
+
+    work()
+    algorithm = DeComFL()
+    replica = algorithm.replica(np.zeros(dimension, np.float32))
+    algorithm.apply(replica, log_of(algorithm, PLAIN_COMMITS))
+    assert replica.x.tobytes() == x[:dimension].tobytes(), "the simple loop has other bits"
+    return work
+
+
 def contenders(dimension: int, laws: Sequence[str]) -> dict[str, dict[str, tuple[int, Work]]]:
     """Return algorithm → contender → (number of commits, the work)."""
     return {
         law: {"plain": (PLAIN_COMMITS, plain(recipe, dimension))}
+        | ({LOOP: (PLAIN_COMMITS, looped(dimension))} if law == "DeComFL" else {})
         | {kind: (COMMITS, ours(family(directions=kind, **fields), dimension)) for kind in KINDS}
         for law, (recipe, family, fields) in ((law, LAWS[law]) for law in laws)
     }
@@ -91,14 +124,13 @@ def contenders(dimension: int, laws: Sequence[str]) -> dict[str, dict[str, tuple
 @kernel
 def _words(words, turns):  # type: ignore[no-untyped-def]
     for turn in range(turns):
-        philox_words(words, turn, 0, 0, 0, 7, 0)
+        philox_words(words, turn, BLOCKS, 0, 0, 0, 7, 0)
 
 
 @kernel
-def _look_ups(out, words, table, turns):  # type: ignore[no-untyped-def]
+def _look_ups(out, words, table, gathers, turns):  # type: ignore[no-untyped-def]
     for _ in range(turns):
-        for i in range(0, out.size, QUANTILES):
-            add_quantiles(out, out, ONE, words, table, None, i, i // 2)
+        add_quantiles(out, out, ONE, words, table, gathers, None, 0, out.size)
 
 
 def limits() -> dict[str, tuple[int, Work]]:
@@ -106,9 +138,10 @@ def limits() -> dict[str, tuple[int, Work]]:
     few, turns = np.zeros(4 * BLOCKS, np.uint32), 10_000
     out, indices = np.zeros(4096, np.float32), np.random.default_rng(7).integers(0, 1 << 32, 2048, np.uint32)
     table, long = quantiles()[SIZE // 2 :], np.zeros(1 << 25, np.float32)
+    gathers = fastest_look_ups() == "gather"
     return {
         WORDS: (8 * BLOCKS * turns, lambda: _words(few, turns)),
-        LOOK_UPS: (4096 * turns // 20, lambda: _look_ups(out, indices, table, turns // 20)),
+        LOOK_UPS: (4096 * turns // 20, lambda: _look_ups(out, indices, table, gathers, turns // 20)),
         SIGNS: (128 * BLOCKS * turns, lambda: _words(few, turns)),
         MEMORY: (long.size, lambda: long.__iadd__(np.float32(1))),
     }
@@ -145,7 +178,7 @@ def measure(rounds: int, laws: Sequence[str] = tuple(LAWS)) -> dict[str, Any]:
             "model": model,
             "law": law,
             "plain_s": COMMITS * found[model, law, "plain"],
-            **{f"{kind}_s": COMMITS * found[model, law, kind] for kind in KINDS},
+            **{f"{who}_s": COMMITS * found[model, law, who] for who in (*KINDS, LOOP) if (model, law, who) in found},
         }
         for model, law in dict.fromkeys((model, law) for model, law, _ in works)
     ]
@@ -154,15 +187,16 @@ def measure(rounds: int, laws: Sequence[str] = tuple(LAWS)) -> dict[str, Any]:
 
 def show(figures: dict[str, Any]) -> None:
     print(f"{COMMITS} commits of {PERTURBATIONS} perturbations, one core{'plain':>26}", end="")
-    print("".join(f"{kind:>14}{'ratio':>8}{'M/s':>8}" for kind in KINDS))
+    print("".join(f"{kind:>14}{'ratio':>8}{'M/s':>8}" for kind in KINDS), f"{'a simple loop':>16}")
     for row in figures["replays"]:
         directions = MODELS[row["model"]] * COMMITS * PERTURBATIONS
         print(f"{row['model'] + ', ' + row['law']:44}{row['plain_s']:18.3f} s", end="")
         for kind in KINDS:
             took = row[f"{kind}_s"]
             print(f"{took:12.4f} s{row['plain_s'] / took:8.1f}{directions / took / 1e6:8.0f}", end="")
-        print()
-    print("\nlimits, million coordinates per second")
+        print(f"{row['loop_s']:14.4f} s" if f"{LOOP}_s" in row else "")
+    print(f"\nquantiles are looked up by: {fastest_look_ups()}")
+    print("limits, million coordinates per second")
     for name, rate in figures["limits_per_s"].items():
         print(f"{name:44}{rate / 1e6:20.0f}")
 
@@ -187,6 +221,9 @@ def rows(is_quick: bool) -> Iterator[Row]:
                 "faster",
                 AIMS[kind],
             )
+        if law == "DeComFL":
+            name = f"replay: {model}, DeComFL, gaussian beside a loop"
+            yield Row(name, "s", found["gaussian_s"], found[f"{LOOP}_s"], "simple loop", measure="faster", aim=LOOP_AIM)
     for kind in KINDS:
         decomfl, hiso = (replays["Fashion CNN", law][f"{kind}_s"] for law in laws)
         yield Row(f"replay: Fashion CNN, HiSo beside DeComFL, {kind}", "s", hiso, decomfl, "DeComFL", aim=HISO_AIM)

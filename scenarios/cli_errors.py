@@ -53,6 +53,7 @@ def _is_stop(error: BaseException | None) -> bool:
 def exit_code(error: Exception) -> Exit | None:
     """Return the exit code of an error that the user can fix; None for any other error, which is a bug of ours."""
     from seedbus.agents.errors import AgentError, JoinRefused, Unfinishable
+    from seedbus.algorithms.directions.look_ups import UnknownLookUps
     from seedbus.bus.errors import BadEndpoint, BadKey, EndOfTime, LedgerDamaged, RemoteError, TooFewFiles
     from seedbus.models.errors import DataError, NotAllowed
 
@@ -62,6 +63,7 @@ def exit_code(error: Exception) -> Exit | None:
         (DataError, Exit.DATA),
         (NotAllowed, Exit.LIMITS),
         (ScenarioError, Exit.USAGE),
+        (UnknownLookUps, Exit.USAGE),
         (Unfinishable, Exit.STUCK),
         (EndOfTime, Exit.STUCK),
         (JoinRefused, Exit.PEER),

@@ -1,7 +1,7 @@
 """The parts of every compiled kernel: adding one direction, or a sum of directions, to one piece of a vector.
 
 Numba compiles them for this machine's processor: float32, no fast-math. A piece is small enough for the innermost
-caches. Its Philox words are computed a few blocks at a time (that loop vectorises) and used at once, so the table
+caches. Its Philox words are computed a few blocks at a time and used at once, so the table
 look-ups for some words wait for memory while the processor computes the next ones. For `gaussian` the table is the
 upper half of the table of quantiles. An absent array, such as this table for `rademacher`, has no elements. So a kernel
 is compiled only once, for every kind, update rule and replica; it chooses between its loops at the start of each piece.
@@ -19,11 +19,20 @@ from typing import Any
 
 import numba
 import numpy as np
-from numba import float32, uint32, uint64
+from numba import float32
 
 from seedbus.algorithms.directions.contract import ALIGNMENT
-from seedbus.algorithms.directions.llvm_ops import QUANTILES, SIGNS, WORDS, add_quantiles, add_signs, sum_signs
-from seedbus.algorithms.directions.philox import MULTIPLIERS, ROUNDS, WEYL
+from seedbus.algorithms.directions.llvm_ops import (
+    PHILOX_BLOCKS,
+    QUANTILES,
+    SIGNS,
+    WORDS,
+    add_signs,
+    fetch_quantiles,
+    gather_quantiles,
+    sum_signs,
+    write_words,
+)
 from seedbus.vector import Vector
 
 BLOCKS = 32  # Philox blocks computed at a time, 512 bytes: look-ups wait for memory while the next are computed
@@ -33,10 +42,8 @@ SCRATCH_WORDS = DIRECTIONS * 4 * BLOCKS  # length of the scratch array of `add_a
 
 ABSENT = np.empty(0, np.float32)
 
-M0, M1 = (np.uint64(multiplier) for multiplier in MULTIPLIERS)
-W0, W1 = (np.uint32(weyl) for weyl in WEYL)
 FLOAT32 = np.dtype(np.float32)
-WORD, ONE = np.uint64(32), np.float32(1)
+ONE = np.float32(1)
 
 Kernel = Callable[..., Any]
 
@@ -45,7 +52,7 @@ def kernel(function: Kernel) -> Kernel:
     """Decorate a function that Python calls: it is compiled once for this processor, and cached on disk if possible."""
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
     # Numba's cache finds a kernel by its name and checks only the kernel's own file for changes
-    function.__qualname__ += f"-{_sources()}"
+    function.__qualname__ += f"-{sources()}"
     try:
         compiled: Kernel = numba.njit(function, cache=True, **options)
     except RuntimeError:  # neither the installation nor a cache folder is writable
@@ -54,7 +61,7 @@ def kernel(function: Kernel) -> Kernel:
 
 
 @lru_cache(maxsize=1)
-def _sources() -> str:
+def sources() -> str:
     """Return a digest of the files that every kernel is compiled from."""
     folder = Path(__file__).parent
     parts = (folder.joinpath(name).read_bytes() for name in ("llvm_ops.py", "philox.py", "kernels.py"))
@@ -68,39 +75,30 @@ def inlined(function: Kernel) -> Kernel:
 
 
 @inlined
-def philox_words(words, block, step, p, domain, low, high):  # type: ignore[no-untyped-def]
-    """Write words [4 · BLOCKS] = the stream of one direction from Philox block `block` on."""
-    for b in range(BLOCKS):
-        c0, c1, c2, c3 = uint32(block + b), uint32(step), uint32(p), uint32(domain)
-        k0, k1 = uint32(low), uint32(high)
-        for _ in range(ROUNDS):
-            product0, product1 = M0 * uint64(c0), M1 * uint64(c2)
-            c0, c1 = uint32(product1 >> WORD) ^ c1 ^ k0, uint32(product1)
-            c2, c3 = uint32(product0 >> WORD) ^ c3 ^ k1, uint32(product0)
-            k0, k1 = uint32(k0 + W0), uint32(k1 + W1)
-        words[4 * b], words[4 * b + 1], words[4 * b + 2], words[4 * b + 3] = c0, c1, c2, c3
+def philox_words(words, block, count, step, p, domain, low, high):  # type: ignore[no-untyped-def]
+    """Write words [4 · BLOCKS] = `count` Philox blocks of the stream of one direction, from `block` on."""
+    for b in range(0, count, PHILOX_BLOCKS):
+        write_words(words, 4 * b, block + b, step, p, domain, low, high)
 
 
 @inlined
-def add(out, x, scale, words, start, step, p, low, high, table, factor):  # type: ignore[no-untyped-def]
+def add(out, x, scale, words, start, step, p, low, high, table, gathers, factor):  # type: ignore[no-untyped-def]
     """Write out = x + scale · z · factor over one piece (`gaussian`: z / factor).
 
     x may be out; `start` is the piece's first coordinate; `words` is scratch, [4 · BLOCKS].
     """
     if table.size:
         for first in range(0, out.size, 8 * BLOCKS):
-            philox_words(words, (start + first) // 8, step, p, 0, low, high)
             last = min(first + 8 * BLOCKS, out.size)
+            philox_words(words, (start + first) // 8, (last - first) // 8, step, p, 0, low, high)
             if factor.size:
-                for i in range(first, last, QUANTILES):
-                    add_quantiles(out, x, scale, words, table, factor, i, (i - first) // 2)
+                add_quantiles(out, x, scale, words, table, gathers, factor, first, last)
             else:
-                for i in range(first, last, QUANTILES):
-                    add_quantiles(out, x, scale, words, table, None, i, (i - first) // 2)
+                add_quantiles(out, x, scale, words, table, gathers, None, first, last)
     else:
         for first in range(0, out.size, 128 * BLOCKS):
-            philox_words(words, (start + first) // 128, step, p, 1, low, high)
             last = min(first + 128 * BLOCKS, out.size)
+            philox_words(words, (start + first) // 128, (last - first) // 128, step, p, 1, low, high)
             if factor.size:
                 for i in range(first, last, SIGNS):
                     add_signs(out, x, scale, words, factor, i, (i - first) // SIGNS)
@@ -110,17 +108,28 @@ def add(out, x, scale, words, start, step, p, low, high, table, factor):  # type
 
 
 @inlined
-def add_all(out, scales, words, start, step, low, high, table, divisor):  # type: ignore[no-untyped-def]
+def add_quantiles(out, x, scale, words, table, gathers, divisor, first, last):  # type: ignore[no-untyped-def]
+    """Write out = x + scale · z / divisor from coordinate `first` to `last`, in the faster way (see `look_ups.py`)."""
+    if gathers:
+        for i in range(first, last, QUANTILES):
+            gather_quantiles(out, x, scale, words, table, divisor, i, (i - first) // 2)
+    else:
+        for i in range(first, last, QUANTILES):
+            fetch_quantiles(out, x, scale, words, table, divisor, i, (i - first) // 2)
+
+
+@inlined
+def add_all(out, scales, words, start, step, low, high, table, gathers, divisor):  # type: ignore[no-untyped-def]
     """Write out = (Σ_p scales[p] · z(p)) / divisor over one piece; `words` is scratch, [SCRATCH_WORDS]."""
     out[:] = float32(0)
     if table.size:
         for p in range(scales.size):
-            add(out, out, scales[p], words, start, step, p, low, high, table, divisor[:0])
+            add(out, out, scales[p], words, start, step, p, low, high, table, gathers, divisor[:0])
     else:
         for first in range(0, scales.size, DIRECTIONS):
             count = min(DIRECTIONS, scales.size - first)
             for p in range(count):
-                philox_words(words[4 * BLOCKS * p :], start // 128, step, first + p, 1, low, high)
+                philox_words(words[4 * BLOCKS * p :], start // 128, out.size // 128, step, first + p, 1, low, high)
             for i in range(0, out.size, SIGNS * WORDS):
                 sum_signs(out, scales, first, count, words, 4 * BLOCKS, i, i // SIGNS)
     for i in range(divisor.size):
@@ -151,7 +160,7 @@ def check_float32(out: Vector, *others: Vector | None) -> None:
 
 
 def groups(start: int, *vectors: Vector | None, written: int = 1) -> Iterator[tuple[int, list[Vector]]]:
-    """Yield vectors in whole groups of 128 coordinates: first their full groups, then the rest, padded with ones.
+    """Yield vectors in whole groups of 128 coordinates: their whole pieces, then the rest, padded with ones.
 
     Args:
         start: the first coordinate of the vectors.
@@ -162,8 +171,9 @@ def groups(start: int, *vectors: Vector | None, written: int = 1) -> Iterator[tu
         The first coordinate, and the part of each vector.
     """
     size = max(vector.size for vector in vectors if vector is not None)
-    whole = size // ALIGNMENT * ALIGNMENT
-    yield start, [ABSENT if vector is None else vector[:whole] for vector in vectors]
+    whole = size // PIECE * PIECE if size % ALIGNMENT else size
+    if whole:
+        yield start, [ABSENT if vector is None else vector[:whole] for vector in vectors]
     if whole == size:
         return
     ends = [ABSENT if vector is None else _padded(vector[whole:]) for vector in vectors]
@@ -174,6 +184,6 @@ def groups(start: int, *vectors: Vector | None, written: int = 1) -> Iterator[tu
 
 
 def _padded(end: Vector) -> Vector:
-    group = np.ones(ALIGNMENT, end.dtype)
-    group[: end.size] = end
-    return group
+    padded = np.ones(end.size + -end.size % ALIGNMENT, end.dtype)
+    padded[: end.size] = end
+    return padded

@@ -1,9 +1,12 @@
-"""The three innermost operations of the kernels, written in LLVM's vector instructions, which Numba's loops cannot use.
+"""The innermost operations of the kernels, written in LLVM's vector instructions, which Numba's loops cannot use.
 
-LLVM's vectors may have any width on every machine; LLVM splits them into the registers that exist. Two instructions are
-the reason for this file: a gather, which LLVM's cost model does not choose for a loop, and a selection by the bits of a
-word, which needs no arithmetic on a processor with mask registers. No operation has a fast-math flag: every product and
-every sum is rounded by itself.
+LLVM's vectors may have any width on every machine; LLVM splits them into the registers that exist. No operation has a
+fast-math flag: every product and every sum is rounded by itself.
+
+- Random words: 32-bit words in 64-bit lanes, so that a product needs no conversion before it or after it. A loop that
+  LLVM vectorises itself is as fast with AVX-512 and slower with AVX2.
+- Quantiles: by a gather, which LLVM's cost model does not choose for a loop, or one by one (`look_ups.py`).
+- Signs: a bit of a word is shifted to the place of the sign and flips the sign of a float32.
 
 The table of quantiles is antisymmetric, so only its upper half is used, of which more fits into the innermost caches:
 quantile i is the upper half's entry i − 32768, or minus its entry 32767 − i. Flipping a sign is exact.
@@ -19,11 +22,17 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from seedbus.algorithms.directions.philox import MULTIPLIERS, ROUNDS, WEYL
+
+LANES, CHAINS = 8, 2  # Philox blocks in a vector of `write_words`; vectors, one of which computes while another waits
+PHILOX_BLOCKS = LANES * CHAINS  # blocks per call of `write_words`
+FETCHES = 8  # coordinates that `fetch_quantiles` works on at a time
 QUANTILES = 16  # coordinates per call of `add_quantiles`: 16 bits of the stream each
 SIGNS = 32  # coordinates per call of `add_signs`: one word of the stream
 WORDS = 4  # words per call of `sum_signs`: enough independent sums to hide the latency of an addition
 
-FLOAT, I1, I16, I32 = ir.FloatType(), ir.IntType(1), ir.IntType(16), ir.IntType(32)
+FLOAT, I1, I16, I32, I64 = ir.FloatType(), *(ir.IntType(bits) for bits in (1, 16, 32, 64))
+SIGN = 1 << 31  # the bit of a float32's sign
 
 
 def _operation(define: Callable[..., Any]) -> Callable[..., Any]:
@@ -33,8 +42,39 @@ def _operation(define: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @_operation
-def add_quantiles(typing, out, x, scale, words, table, divisor, i, w):  # type: ignore[no-untyped-def]
-    """Write out[i : i + 16] = x + scale · (z / divisor), with z looked up by words[w : w + 8].
+def write_words(typing, words, at, block, step, p, domain, low, high):  # type: ignore[no-untyped-def]
+    """Write the 64 words of Philox blocks `block` … `block` + 15 to words[at : at + 64]; numbers are 32 bits each."""
+
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        code = _Code(context, builder, signature, arguments, LANES)
+        mask, shift = code.constant(0xFFFFFFFF, I64), code.constant(32, I64)
+        first, *rest = (builder.zext(code.word(arguments[number]), I64) for number in range(2, 6))
+        keys = [code.word(arguments[number]) for number in (6, 7)]
+        numbers = [
+            ir.Constant(ir.VectorType(I64, LANES), list(range(LANES * n, LANES * (n + 1)))) for n in range(CHAINS)
+        ]
+        chains = [[builder.add(code.splat(first), each), *map(code.splat, rest)] for each in numbers]
+        m0, m1 = (code.constant(multiplier, I64) for multiplier in MULTIPLIERS)
+        for _ in range(ROUNDS):
+            k0, k1 = (code.splat(builder.zext(key, I64)) for key in keys)
+            for n, (c0, c1, c2, c3) in enumerate(chains):  # the upper half of a lane is anything between the rounds
+                product0, product1 = (builder.mul(builder.and_(c, mask), m) for c, m in ((c0, m0), (c2, m1)))
+                c0 = builder.xor(builder.xor(builder.lshr(product1, shift), c1), k0)
+                c2 = builder.xor(builder.xor(builder.lshr(product0, shift), c3), k1)
+                chains[n] = [c0, product1, c2, product0]
+            keys = [builder.add(key, ir.Constant(I32, weyl)) for key, weyl in zip(keys, WEYL, strict=True)]
+        for n, (c0, c1, c2, c3) in enumerate(chains):
+            pairs = [builder.or_(builder.and_(a, mask), builder.shl(b, shift)) for a, b in ((c0, c1), (c2, c3))]
+            place = builder.add(arguments[1], ir.Constant(arguments[1].type, 4 * LANES * n))
+            code.store(code.alternating(*pairs), place, I64)
+        return context.get_dummy_value()
+
+    return types.void(words, at, block, step, p, domain, low, high), generate
+
+
+@_operation
+def gather_quantiles(typing, out, x, scale, words, table, divisor, i, w):  # type: ignore[no-untyped-def]
+    """Write out[i : i + 16] = x + scale · (z / divisor), with z looked up by words[w : w + 8], all at once.
 
     `table` is the upper half of the quantiles; `divisor` has out's shape or is None; out may be x.
     """
@@ -44,11 +84,27 @@ def add_quantiles(typing, out, x, scale, words, table, divisor, i, w):  # type: 
         index = code.signed(code.load(3, arguments[7], I16))
         below = builder.not_(builder.ashr(index, code.constant(31)))  # all ones where the quantile is negative
         upper = builder.and_(builder.xor(index, below), code.constant(0x7FFF))
-        sign = builder.and_(below, code.constant(1 << 31))
-        z = code.flipped(code.gathered(4, upper), sign)
-        if code.has(5):
-            z = builder.fdiv(z, code.load(5, arguments[6], FLOAT))
-        code.add(z, arguments[6], code.splat(arguments[2]))
+        code.add_quantiles(code.gathered(4, upper), builder.and_(below, code.constant(SIGN)), arguments[6])
+        return context.get_dummy_value()
+
+    return types.void(out, x, scale, words, table, divisor, i, w), generate
+
+
+@_operation
+def fetch_quantiles(typing, out, x, scale, words, table, divisor, i, w):  # type: ignore[no-untyped-def]
+    """Do what `gather_quantiles` does, with look-ups one by one."""
+
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        code = _Code(context, builder, signature, arguments, FETCHES)
+        for part in range(QUANTILES // FETCHES):
+            i, w = (
+                builder.add(at, ir.Constant(at.type, n * part)) for at, n in zip(arguments[6:], (8, 4), strict=True)
+            )
+            index = code.load(3, w, I16)
+            below = builder.not_(builder.ashr(index, code.constant(15, I16)))
+            upper = builder.and_(builder.xor(index, below), code.constant(0x7FFF, I16))
+            sign = builder.shl(code.signed(below), code.constant(31))
+            code.add_quantiles(code.fetched(4, upper), sign, i)
         return context.get_dummy_value()
 
     return types.void(out, x, scale, words, table, divisor, i, w), generate
@@ -64,8 +120,7 @@ def add_signs(typing, out, x, scale, words, factor, i, w):  # type: ignore[no-un
     def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
         code = _Code(context, builder, signature, arguments, SIGNS)
         word = builder.load(builder.gep(code.pointer(3), [arguments[6]]))
-        plus, minus = code.splat(arguments[2]), code.splat(builder.fneg(arguments[2]))
-        z = builder.select(builder.bitcast(word, ir.VectorType(I1, SIGNS)), plus, minus)
+        z = code.flipped(code.splat(builder.fneg(arguments[2])), code.signs(word))
         code.add(z, arguments[5], code.load(4, arguments[5], FLOAT) if code.has(4) else None)
         return context.get_dummy_value()
 
@@ -96,7 +151,11 @@ def sum_signs(typing, out, scales, first, count, words, stride, i, w):  # type: 
             begin = builder.add(builder.mul(loop.index, stride), word)
             for part in parts:
                 where = builder.gep(code.pointer(4), [builder.add(begin, ir.Constant(begin.type, part))])
-                z = builder.select(builder.bitcast(builder.load(where), ir.VectorType(I1, SIGNS)), plus, minus)
+                bits = builder.load(where)
+                if is_whole:
+                    z = builder.select(builder.bitcast(bits, ir.VectorType(I1, SIGNS)), plus, minus)
+                else:
+                    z = code.flipped(minus, code.signs(bits))
                 builder.store(plus_sum(builder.load(sums[part]), z), sums[part])
         for place, total in zip(places, sums, strict=True):
             code.store(builder.load(total), place, element)
@@ -131,6 +190,13 @@ class _Code:
         """Load a vector from element `at` of an array on, read as elements of type `element`."""
         return self._builder.load(self._place(argument, at, element), align=2 if element is I16 else 4)
 
+    def add_quantiles(self, upper: Any, sign: Any, at: Any) -> None:
+        """Write out = x + scale · (±upper / divisor) from `at` on, as arguments 2 and 5 of an operation say."""
+        z = self.flipped(upper, sign)
+        if self.has(5):
+            z = self._builder.fdiv(z, self.load(5, at, FLOAT))
+        self.add(z, at, self.splat(self._arguments[2]))
+
     def add(self, z: Any, at: Any, factor: Any) -> None:
         """Write out = x + factor · z from element `at` on; None stands for the factor 1."""
         product = z if factor is None else self._builder.fmul(factor, z)
@@ -138,7 +204,8 @@ class _Code:
 
     def store(self, vector: Any, at: Any, element: Any = FLOAT) -> None:
         """Write a vector of such elements to out from element `at` on."""
-        self._builder.store(vector, self._place(0, at, element), align=4)
+        place = self._builder.gep(self.pointer(0), [at])
+        self._builder.store(vector, self._builder.bitcast(place, vector.type.as_pointer()), align=4)
 
     def variable(self, first: Any) -> Any:
         """Return a variable that a loop may change; LLVM keeps it in a register."""
@@ -150,9 +217,23 @@ class _Code:
         first = self._builder.insert_element(undefined, scalar, ir.Constant(I32, 0))
         return self._builder.shuffle_vector(first, undefined, self.constant(0))
 
-    def constant(self, value: int) -> Any:
-        """Return a vector whose lanes all hold a 32-bit constant."""
-        return ir.Constant(ir.VectorType(I32, self._width), [value] * self._width)
+    def constant(self, value: int, element: Any = I32) -> Any:
+        """Return a vector whose lanes all hold a constant."""
+        return ir.Constant(ir.VectorType(element, self._width), [value] * self._width)
+
+    def word(self, number: Any) -> Any:
+        """Return an integer's 32 lowest bits."""
+        return self._builder.trunc(number, I32) if number.type.width > 32 else number
+
+    def alternating(self, left: Any, right: Any) -> Any:
+        """Return a vector twice as long: left[0], right[0], left[1], right[1], …"""
+        order = [lane + part for lane in range(self._width) for part in (0, self._width)]
+        return self._builder.shuffle_vector(left, right, ir.Constant(ir.VectorType(I32, len(order)), order))
+
+    def signs(self, word: Any) -> Any:
+        """Return a vector of a word's bits, the lowest first, each at the place of a float32's sign."""
+        steps = ir.Constant(ir.VectorType(I32, self._width), list(range(31, 31 - self._width, -1)))
+        return self._builder.and_(self._builder.shl(self.splat(word), steps), self.constant(SIGN))
 
     def signed(self, vector: Any) -> Any:
         """Return a vector of integers, sign-extended to 32 bits."""
@@ -172,6 +253,16 @@ class _Code:
         gather = cgutils.get_or_insert_function(self._builder.module, kind, name)  # type: ignore[no-untyped-call]
         mask = ir.Constant(every, [1] * self._width)
         return self._builder.call(gather, [places, ir.Constant(I32, 4), mask, ir.Constant(lanes, ir.Undefined)])
+
+    def fetched(self, argument: int, index: Any) -> Any:
+        """Return the elements of an array at `index`, a vector of 16-bit indices inside the array, one by one."""
+        builder, z = self._builder, ir.Constant(ir.VectorType(FLOAT, self._width), ir.Undefined)
+        fours, base = builder.bitcast(index, ir.VectorType(I64, self._width // 4)), self.pointer(argument)
+        for lane in range(self._width):
+            four = builder.extract_element(fours, ir.Constant(I32, lane // 4))
+            at = builder.and_(builder.lshr(four, ir.Constant(I64, 16 * (lane % 4))), ir.Constant(I64, 0xFFFF))
+            z = builder.insert_element(z, builder.load(builder.gep(base, [at])), ir.Constant(I32, lane))
+        return z
 
     def _place(self, argument: int, at: Any, element: Any) -> Any:
         place = self._builder.gep(self.pointer(argument), [at])

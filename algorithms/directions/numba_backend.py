@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 from numba import float32
@@ -15,6 +16,7 @@ from seedbus.algorithms.directions.contract import check_stream, stream_key, wit
 from seedbus.algorithms.directions.exact import Sums, Terms, check_terms, rounded_table, whole_table
 from seedbus.algorithms.directions.folding import ReplaySteps, UpdateRule
 from seedbus.algorithms.directions.kernels import (
+    ABSENT,
     BLOCKS,
     ONE,
     PIECE,
@@ -25,47 +27,68 @@ from seedbus.algorithms.directions.kernels import (
     divide_by,
     groups,
     kernel,
+    sources,
 )
 from seedbus.algorithms.directions.laws.law import Law, mirrored
+from seedbus.algorithms.directions.look_ups import LookUps, fastest
+from seedbus.algorithms.directions.quantiles import SIZE, quantiles
 from seedbus.vector import Vector
 
 
 @kernel
-def _fill(out, low, high, step, p, start, table):  # type: ignore[no-untyped-def]
+def _fill(out, low, high, step, p, start, table, gathers):  # type: ignore[no-untyped-def]
     words = np.empty(4 * BLOCKS, np.uint32)
     out[:] = float32(-0.0)  # which keeps the sign of a z that is 0
-    add(out, out, ONE, words, start, step, p, low, high, table, out[:0])
+    add(out, out, ONE, words, start, step, p, low, high, table, gathers, out[:0])
 
 
 @kernel
-def _accumulate(out, scales, low, high, step, start, table, divisor):  # type: ignore[no-untyped-def]
+def _accumulate(out, scales, low, high, step, start, table, gathers, divisor):  # type: ignore[no-untyped-def]
     words = np.empty(SCRATCH_WORDS, np.uint32)
     for first in range(0, out.size, PIECE):
         piece, part = out[first : first + PIECE], divisor[first : first + PIECE]
-        add_all(piece, scales, words, start + first, step, low, high, table, part)
+        add_all(piece, scales, words, start + first, step, low, high, table, gathers, part)
 
 
 @kernel
-def _perturb(out, x, scale, low, high, step, p, start, table, divisor):  # type: ignore[no-untyped-def]
+def _perturb(out, x, scale, low, high, step, p, start, table, gathers, divisor):  # type: ignore[no-untyped-def]
     words, scratch = np.empty(4 * BLOCKS, np.uint32), np.empty(PIECE, np.float32)
     for first in range(0, out.size, PIECE):
         piece, base = out[first : first + PIECE], x[first : first + PIECE]
         factor = divide_by(divisor[first : first + PIECE], scratch, table)
-        add(piece, base, scale, words, start + first, step, p, low, high, table, factor)
+        add(piece, base, scale, words, start + first, step, p, low, high, table, gathers, factor)
+
+
+@lru_cache(maxsize=1)
+def fastest_look_ups() -> LookUps:
+    """Return the faster way to look quantiles up: one direction is added to 16,384 coordinates in both."""
+    out, scales, table = np.zeros(4 * PIECE, np.float32), np.ones(1, np.float32), quantiles()[SIZE // 2 :]
+
+    def work(gathers: bool) -> None:
+        _accumulate(out, scales, 0, 0, 0, 0, table, gathers, ABSENT)
+
+    stats: Any = getattr(_accumulate, "stats")  # noqa: B009
+    return fastest(stats.cache_path, sources(), {"gather": lambda: work(True), "scalar": lambda: work(False)})
 
 
 @dataclass(frozen=True)
 class NumbaDirections:
-    """Directions of one law, in float32 only."""
+    """Directions of one law, in float32 only.
+
+    Attributes:
+        law: the law of a coordinate.
+        look_ups: how quantiles are looked up; None: the faster way on this processor. The bits are the same.
+    """
 
     law: Law
+    look_ups: LookUps | None = None
 
     def fill(self, out: Vector, *, seed: int, step: int, perturbation: int, start: int = 0) -> None:
         check_float32(out)
         check_stream(self.law, out.size, seed=seed, step=step, perturbation=perturbation, start=start)
         low, high = stream_key(self.law, seed)
         for at, (piece,) in groups(start, out):
-            _fill(piece, low, high, step, perturbation, at, self._table)
+            _fill(piece, low, high, step, perturbation, at, self._table, self._gathers)
 
     def accumulate(
         self,
@@ -82,7 +105,7 @@ class NumbaDirections:
         check_stream(self.law, out.size, seed=seed, step=step, perturbation=scales.size, start=start)
         low, high = stream_key(self.law, seed)
         for at, (piece, part) in groups(start, out, divisor):
-            _accumulate(piece, scales, low, high, step, at, self._table, part)
+            _accumulate(piece, scales, low, high, step, at, self._table, self._gathers, part)
 
     def perturb(
         self,
@@ -100,16 +123,22 @@ class NumbaDirections:
         check_stream(self.law, out.size, seed=seed, step=step, perturbation=perturbation, start=start)
         low, high = stream_key(self.law, seed)
         for at, (piece, base, part) in groups(start, out, x, divisor):
-            _perturb(piece, base, np.float32(scale), low, high, step, perturbation, at, self._table, part)
+            _perturb(
+                piece, base, np.float32(scale), low, high, step, perturbation, at, self._table, self._gathers, part
+            )
 
     def fold(self, rule: UpdateRule, fields: Mapping[str, Vector], steps: ReplaySteps, *, start: int = 0) -> None:
         check_stream(self.law, fields["x"].size, seed=0, step=0, perturbation=0, start=start)
         keyed = steps._replace(steps=with_key(self.law, steps.steps))
-        numba_fold.fold(rule, fields, keyed, start, self._table)
+        numba_fold.fold(rule, fields, keyed, start, self._table, self._gathers)
 
     @cached_property
     def _table(self) -> NDArray[np.float32]:
         return self.law.table[: 0 if self.law.is_signs else None]
+
+    @property
+    def _gathers(self) -> bool:
+        return not self.law.is_signs and (self.look_ups or fastest_look_ups()) == "gather"
 
 
 class NumbaExactDirections(NumbaDirections):

@@ -32,8 +32,9 @@ LIMIT = np.int64(1 << 31)
 def _add_quantiles(sums, term, words, start, table):  # type: ignore[no-untyped-def]
     """Add n · q to one piece; `words` is scratch, [4 · BLOCKS]."""
     for first in range(0, sums.size, 8 * BLOCKS):
-        philox_words(words, (start + first) // 8, term.step, term.perturbation, 0, term.low, term.high)
         part = sums[first : first + 8 * BLOCKS]
+        block, count = (start + first) // 8, part.size // 8
+        philox_words(words, block, count, term.step, term.perturbation, 0, term.low, term.high)
         if -LIMIT <= term.number < LIMIT:  # a product of 32 bits each is one instruction
             number = int32(term.number)
             for w in range(part.size // 2):
@@ -70,7 +71,8 @@ def _add(sums, start, terms, table):  # type: ignore[no-untyped-def]
             for j in range(count):
                 term = terms[begin + j]
                 part = words[4 * BLOCKS * j :]
-                philox_words(part, (start + first) // 128, term.step, term.perturbation, 1, term.low, term.high)
+                block, blocks = (start + first) // 128, piece.size // 128
+                philox_words(part, block, blocks, term.step, term.perturbation, 1, term.low, term.high)
                 total = LIMIT if abs(term.number) >= LIMIT else min(LIMIT, total + abs(term.number))
                 numbers[j] = int32(term.number)
             if total < LIMIT:

@@ -52,7 +52,7 @@ def _own(x, m, h, delta, step, momentum, hessian, is_last_only):  # type: ignore
 
 
 @kernel
-def _fold(x, m, h, start, steps, coefficients, table, momentum, hessian, is_last_only):  # type: ignore[no-untyped-def]
+def _fold(x, m, h, start, steps, coefficients, table, gathers, momentum, hessian, is_last_only):  # type: ignore[no-untyped-def]
     words, deltas, roots = np.empty(SCRATCH_WORDS, np.uint32), np.empty(PIECE, np.float32), np.empty(PIECE, np.float32)
     for first in range(0, x.size, PIECE):
         x_piece, m_piece, h_piece = x[first : first + PIECE], m[first : first + PIECE], h[first : first + PIECE]
@@ -63,7 +63,7 @@ def _fold(x, m, h, start, steps, coefficients, table, momentum, hessian, is_last
                 for i in range(sqrt_hessian.size):
                     sqrt_hessian[i] = np.sqrt(h_piece[i])
             part = coefficients[step.first : step.first + step.count]
-            add_all(delta, part, words, start + first, step.step, step.low, step.high, table, sqrt_hessian)
+            add_all(delta, part, words, start + first, step.step, step.low, step.high, table, gathers, sqrt_hessian)
             if step.is_own:
                 _own(x_piece, m_piece, h_piece, delta, step, momentum, hessian, is_last_only)
             else:
@@ -71,7 +71,12 @@ def _fold(x, m, h, start, steps, coefficients, table, momentum, hessian, is_last
 
 
 def fold(
-    rule: UpdateRule, fields: Mapping[str, Vector], steps: ReplaySteps, start: int, table: NDArray[np.float32]
+    rule: UpdateRule,
+    fields: Mapping[str, Vector],
+    steps: ReplaySteps,
+    start: int,
+    table: NDArray[np.float32],
+    gathers: bool,
 ) -> None:
     """Fold steps into a block of a replica.
 
@@ -81,6 +86,7 @@ def fold(
         steps: the steps of the commits, oldest first.
         start: the block's first coordinate, a multiple of 128.
         table: the upper half of the quantiles for `gaussian`; without elements for `rademacher`.
+        gathers: whether quantiles are looked up by gathers.
     """
     x = fields["x"]
     m = None if rule.momentum is None else fields["momentum"]
@@ -90,4 +96,4 @@ def fold(
     *numbers, is_last_only = rule.hessian or (0, 0, 0, 0, 0, False)
     hessian = np.array(numbers, np.float32)
     for at, parts in groups(start, x, m, h, written=3):
-        _fold(*parts, at, *steps, table, momentum, hessian, is_last_only)
+        _fold(*parts, at, *steps, table, gathers, momentum, hessian, is_last_only)

@@ -288,6 +288,8 @@ class ScalarOnly(BaseModel):
 
     def aggregate_sum(self, state: Any, plan: ScalarPlan, total: Any, count: int) -> tuple[ScalarCommit, Any]:
         """Return what `aggregate` returns for the mean of reports, from their sum. See `Summed`."""
+        if self.grid is None:
+            raise RuntimeError("reports of scalars do not add up; see adds_up")
         return exact.aggregate_sum(self.grid, state, plan, total, count)
 
     def max_norm(self, plan: ScalarPlan, reports: Mapping[int, Scalars]) -> None:

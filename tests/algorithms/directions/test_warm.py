@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import io
+import json
 import os
+import platform
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from rich.console import Console
 from worlds import scenario
 
 from seedbus.algorithms.directions import warm as module
+from seedbus.algorithms.directions.look_ups import fastest
 from seedbus.algorithms.directions.warm import COMPILING, warm
+from seedbus.scenarios.cli_errors import cli_errors
+from seedbus.scenarios.errors import Exit
 from seedbus.scenarios.reporting.progress import Bar, Lines
 from seedbus.scenarios.running.prepare import bind_for_clients
 
@@ -100,6 +107,82 @@ print(before, loaded())
     support = Path(__file__).parents[2] / "support"
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, cwd=support)
     assert done.stdout.strip() == "[1, 1, 1, 1] [1, 1, 1, 1]", done.stderr
+
+
+# how quantiles are looked up
+
+
+def test_the_faster_way_is_measured_once_and_kept_in_a_file(tmp_path: Path) -> None:
+    calls: list[str] = []
+
+    def work(name: str, seconds: float) -> None:
+        calls.append(name)
+        time.sleep(seconds)
+
+    works: Any = {"gather": lambda: work("gather", 0.002), "scalar": lambda: work("scalar", 0)}
+    assert fastest(str(tmp_path), "1", works) == "scalar" and calls
+    calls.clear()
+    assert fastest(str(tmp_path), "1", works) == "scalar" and not calls
+    assert fastest(str(tmp_path), "2", works) == "scalar" and calls, "other kernels are measured anew"
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\xff{", b"[]", b"7", b'{"look_ups": "gather"}', b"of other kernels", b"of no known way"]
+)
+def test_a_damaged_or_foreign_file_is_measured_anew(content: bytes, tmp_path: Path) -> None:
+    works: Any = {"gather": lambda: time.sleep(0.002), "scalar": lambda: None}
+    fastest(str(tmp_path), "1", works)
+    (file,) = tmp_path.iterdir()
+    good = file.read_bytes()
+    other = json.loads(good) | {"look_ups": "gather"}
+    changes = {b"of other kernels": {"kernels": "2"}, b"of no known way": {"look_ups": "guess"}}.get(content)
+    file.write_bytes(content if changes is None else json.dumps(other | changes).encode())
+    assert fastest(str(tmp_path), "1", works) == "scalar"
+    assert json.loads(file.read_bytes())["look_ups"] == "scalar"
+
+
+def test_without_a_folder_that_can_be_written_the_faster_way_is_used_all_the_same(tmp_path: Path) -> None:
+    works: Any = {"gather": lambda: time.sleep(0.002), "scalar": lambda: None}
+    assert fastest(str(tmp_path / "missing"), "1", works) == fastest(None, "1", works) == "scalar"
+
+
+def test_the_variable_forces_a_way_and_a_wrong_one_gets_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SEEDBUS_LOOK_UPS", "gather")
+    assert fastest(str(tmp_path), "1", {}) == "gather"
+    monkeypatch.setenv("SEEDBUS_LOOK_UPS", "guess")
+    with pytest.raises(typer.Exit) as stop, cli_errors():
+        fastest(str(tmp_path), "1", {})
+    assert stop.value.exit_code == Exit.USAGE
+    sentence = "seedbus: SEEDBUS_LOOK_UPS: found 'guess'; expected gather or scalar\n"
+    assert capsys.readouterr().err == sentence and not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="compiles for x86-64")
+@pytest.mark.parametrize("processor", ["haswell", "znver2"])
+def test_kernels_for_processors_without_avx_512_give_the_same_bits(processor: str, tmp_path: Path) -> None:
+    """The tests of directions, replay and exact sums against the reference, in a process that compiles for another."""
+    changes = {"NUMBA_CPU_NAME": processor, "NUMBA_CPU_FEATURES": "+avx2,+fma", "NUMBA_CACHE_DIR": str(tmp_path)}
+    tests = Path(__file__).parents[1]
+    files = [
+        tests / "directions/test_directions.py",
+        tests / "directions/test_exact.py",
+        tests / "scalar_only/test_replay.py",
+    ]
+    names = "bit_for_bit or known_digest or before_they_are_added or integers_of_the_reference"
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", names, *map(str, files)],
+        env=os.environ | changes,
+        capture_output=True,
+        text=True,
+        cwd=tests.parent,
+    )
+    assert done.returncode == 0, done.stdout
+    measured = [json.loads(file.read_bytes()) for file in tmp_path.rglob("look-ups-*.json")]
+    assert [each["processor"] for each in measured] == [processor]
 
 
 @pytest.mark.slow

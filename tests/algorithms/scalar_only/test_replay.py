@@ -10,6 +10,7 @@ import pytest
 from algorithm_cases import make, seed_of, x0
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from look_ups import fetching, gathering
 
 from seedbus.algorithms.contract import Replica
 from seedbus.algorithms.directions import Directions, Kind, UpdateRule, compiled, directions, for_blocks, reference
@@ -94,8 +95,9 @@ def test_the_compiled_replay_equals_the_definition_bit_for_bit(
 ) -> None:
     algorithm = algorithm_of(law, kind)
     commits = commits_of(length, steps=steps, perturbations=perturbations, magnitude=magnitude, is_late=is_late)
-    actual, expected = (replayed(algorithm, of(kind), commits, x0(dimension)) for of in (compiled, reference))
-    assert same(actual, expected)
+    of_all = (reference, gathering, fetching)
+    expected, *found = (replayed(algorithm, of(kind), commits, x0(dimension)) for of in of_all)
+    assert all(same(each, expected) for each in found)
 
 
 @each_law

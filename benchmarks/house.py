@@ -24,7 +24,8 @@ FLOOR = ""
 ORDER: dict[str, tuple[tuple[str, ...], ...]] = {
     "scenarios": (
         (FLOOR,),
-        ("faults", "transports"),
+        ("faults", "launchers"),
+        ("transports",),
         ("schema",),
         ("run_folder",),
         ("reporting",),

@@ -15,7 +15,7 @@ SOURCES = [
     path for room in ("agents", "algorithms", "bus", "models", "scenarios") for path in (ROOT / room).rglob("*.py")
 ]
 DISTRIBUTIONS = {"PIL": "pillow", "flwr_datasets": "flwr-datasets", "yaml": "pyyaml", "zmq": "pyzmq"}
-EXTRAS = {"flwr", "gpu", "hub", "images"}
+EXTRAS = {"cluster", "flwr", "gpu", "hub", "images"}
 BROUGHT_BY = {
     "huggingface_hub": "transformers",
     "llvmlite": "numba",

@@ -99,6 +99,7 @@ class Ray(Launcher):
         ray = _ray()
         if not ray.is_initialized():
             self._check_address()
+            _silence(ray)
             with _own_signals():
                 try:
                     ray.init(address=self.address, log_to_driver=False, logging_level=logging.ERROR)
@@ -211,6 +212,12 @@ def _ray() -> Any:
         needed = 'Ray is not installed here; expected it after `pip install "seedbus[cluster]"`'
         raise ScenarioError("--launcher ray", [needed]) from None
     return ray
+
+
+def _silence(ray: Any) -> None:
+    """Keep what Ray's nodes report of themselves off standard output, where a table or JSON is printed."""
+    with suppress(AttributeError):  # it has no public switch, and another version may have another place
+        ray._private.worker.print_to_stdstream = lambda data, ignore_prefix: None
 
 
 @contextmanager

@@ -99,9 +99,7 @@ class WorkerProcesses:
             WorkerFailed: one ended with an error of its own, or died more than `MAX_DEATHS` times in a row.
             Unfinishable: one cannot be restarted.
         """
-        while self._notes:
-            event, facts = self._notes.popleft()
-            self._observer.noted(event, **facts)
+        self._report()
         if self._failure is not None:
             raise self._failure
         if registration.rounds_closed > self._rounds:
@@ -126,6 +124,12 @@ class WorkerProcesses:
             if identity is not None:
                 self._keys.revoke(identity)
         self._launcher.close()
+        self._report()
+
+    def _report(self) -> None:
+        while self._notes:
+            event, facts = self._notes.popleft()
+            self._observer.noted(event, **facts)
 
     def _note(self, event: str, **facts: Any) -> None:
         self._notes.append((event, facts))

@@ -43,6 +43,13 @@ def launcher_of(name: str, options: Mapping[str, object], settings: Sequence[str
         if not equals:
             raise ScenarioError(f"--launch {setting}", ["expected FIELD=VALUE"])
         values[field] = value
+    for field in values:
+        if field not in known[name].model_fields:
+            others = [each for each, kind in known.items() if field in kind.model_fields]
+            fields = [each for each in known[name].model_fields if each != "launcher"]
+            known_fields = f"its fields are {', '.join(fields)}" if fields else "it has none"
+            accepted = f"it is one of {' and '.join(sorted(others))}" if others else known_fields
+            raise ScenarioError(f"--launcher {name}", [f"{field}: it has no such field; {accepted}"])
     try:
         return known[name](**values)  # type: ignore[arg-type]
     except ValidationError as error:

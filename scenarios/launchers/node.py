@@ -133,9 +133,10 @@ class NodeProcess:
         self._worker.end()
 
     def _collect(self) -> None:
-        output = self._process.stderr
-        while output is not None and (line := output.readline(4 * MAX_LINE)):
-            self._lines.put(line.decode(errors="replace").rstrip()[:MAX_LINE])
+        if self._process.stderr is not None:
+            with self._process.stderr as output:
+                while line := output.readline(4 * MAX_LINE):
+                    self._lines.put(line.decode(errors="replace").rstrip()[:MAX_LINE])
         self._lines.put(None)
 
 

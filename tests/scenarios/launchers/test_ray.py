@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from clusters import RunWatcher
 from plugin_files import SIGNS
-from processes import is_alive, kill, seedbus, wait_for, workers_of
+from processes import is_alive, kill, seedbus, started_by, wait_for, workers_of
 from worker_kills import alike
 from worlds import lossy
 
@@ -54,12 +54,6 @@ def nodes() -> Iterator[Nodes]:
     address, second = process.stdout.readline().split()
     yield Nodes(address, int(second))
     process.communicate(timeout=30)
-
-
-def children(pid: int) -> list[int]:
-    """Return a process and all that it has started."""
-    tasks = Path(f"/proc/{pid}/task").glob("*/children")
-    return [pid, *(each for task in tasks for child in task.read_text().split() for each in children(int(child)))]
 
 
 def scenario_file(folder: Path, **changes: Any) -> Path:
@@ -167,7 +161,7 @@ def test_a_run_whose_node_is_lost_ends_in_the_same_bits(tmp_path: Path, nodes: N
     log = tmp_path / "run" / "log.jsonl"
     wait_for(lambda: log.exists() and log.read_text().count('"event": "round"') > 50)
     assert workers_at(nodes.second), "a worker is on the node that is going to be lost"
-    for pid in children(nodes.second):
+    for pid in started_by(nodes.second):
         kill(pid, signal.SIGKILL)
     _, said = process.communicate(timeout=90)
     assert process.returncode == 0, said
@@ -177,4 +171,4 @@ def test_a_run_whose_node_is_lost_ends_in_the_same_bits(tmp_path: Path, nodes: N
 
 
 def workers_at(node: int) -> list[int]:
-    return [worker for process in children(node) for worker in workers_of(process)]
+    return [worker for process in started_by(node) for worker in workers_of(process)]

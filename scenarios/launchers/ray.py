@@ -180,9 +180,10 @@ class RayWorker:
         except ray.exceptions.RayTaskError as error:
             return Ended(1, f"at {self._node or 'a node'}: {error.cause}", is_final=True)
         except ray.exceptions.RayError as error:
-            lost = f"its actor at {self._node} is lost" if self._node else "its actor could not be started"
             forgets = ", and with it the state of its clients" if self._loses_state else ""
-            return Ended(-signal.SIGKILL, f"{lost}{forgets}: {_last_line(error)}", is_final=self._loses_state)
+            lost = f"its actor at {self._node} is lost{forgets}: {type(error).__name__}"
+            why = lost if self._node else f"its actor could not be started: {_last_line(error)}"
+            return Ended(-signal.SIGKILL, why, is_final=self._loses_state)
         finally:
             self.kill()
 

@@ -1,7 +1,7 @@
 """Worker processes as the tasks of one Slurm job, submitted by way of submitit.
 
-What the tasks need, their keys included, lies in the folder `slurm` of the run's, which all nodes must see: one file for
-each task, that only its user may read, until the task has ended. A job that is preempted is queued again; its tasks
+What the tasks need, their keys included, lies in the folder `slurm` of the run's, which all nodes must see: one file
+for each task, that only its user may read, until the task has ended. A job that is preempted is queued again; its tasks
 then begin anew with the same files, and the run goes on where it was.
 """
 

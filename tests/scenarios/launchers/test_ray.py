@@ -1,4 +1,4 @@
-"""Workers on the nodes of a real Ray cluster, two node processes of this machine: the bits, the keys, and its failures."""
+"""Workers on the nodes of a real Ray cluster, two node processes of this machine: bits, keys, and failures."""
 
 from __future__ import annotations
 
@@ -91,8 +91,12 @@ def test_each_worker_has_a_key_of_its_own_that_no_list_variable_or_log_shows(
         issued.extend([] if identity is None else [identity])
         return identity
 
+    def revoking(self: WorkerKeys, identity: Identity) -> None:
+        revoked.append(identity)
+        revoke(self, identity)
+
     monkeypatch.setattr(WorkerKeys, "issue", issuing)
-    monkeypatch.setattr(WorkerKeys, "revoke", lambda self, key: (revoked.append(key), revoke(self, key)))
+    monkeypatch.setattr(WorkerKeys, "revoke", revoking)
 
     class Looking(RunWatcher):
         def noted(self, event: str, **facts: Any) -> None:

@@ -20,7 +20,9 @@ from seedbus.scenarios.launchers.slurm import FOLDER, Slurm, SlurmWorker
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.transports.placement import Placement
 
-pytestmark = pytest.mark.skipif(find_spec("submitit") is None, reason='needs submitit: `pip install "seedbus[cluster]"`')
+pytestmark = pytest.mark.skipif(
+    find_spec("submitit") is None, reason='needs submitit: `pip install "seedbus[cluster]"`'
+)
 
 
 def tasks_of(job: Any) -> list[int]:

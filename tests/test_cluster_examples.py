@@ -1,4 +1,4 @@
-"""The files of examples/cluster/: a job that is preempted goes on, and unit and compose file are what their readers take."""
+"""The files of examples/cluster/: a stopped job goes on; unit and compose file are what their readers take."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_job_that_is_stopped_asks_to_be_queued_again_and_then_goes_on(tmp_path
     for program in programs.iterdir():
         program.chmod(0o755)
     variables = {"PATH": f"{programs}:{os.environ['PATH']}", "SLURM_JOB_ID": "77", "SEEDBUS_EXAMPLES": str(FOLDER)}
-    command = ["sh", FOLDER / "seedbus.sbatch", tmp_path / "run", tmp_path / "what.yaml"]
+    command = ["sh", *map(str, (FOLDER / "seedbus.sbatch", tmp_path / "run", tmp_path / "what.yaml"))]
 
     def job() -> subprocess.Popen[str]:
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}

@@ -51,6 +51,6 @@ def launcher_of(name: str, options: Mapping[str, object], settings: Sequence[str
             accepted = f"it is one of {' and '.join(sorted(others))}" if others else known_fields
             raise ScenarioError(f"--launcher {name}", [f"{field}: it has no such field; {accepted}"])
     try:
-        return known[name](**values)  # type: ignore[arg-type]
+        return known[name](**values)
     except ValidationError as error:
         raise ScenarioError(f"--launcher {name}", sentences(error, known[name], values)) from None

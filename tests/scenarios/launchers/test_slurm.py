@@ -20,9 +20,8 @@ from seedbus.scenarios.launchers.slurm import FOLDER, Slurm, SlurmWorker
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.transports.placement import Placement
 
-pytestmark = pytest.mark.skipif(
-    find_spec("submitit") is None, reason='needs submitit: `pip install "seedbus[cluster]"`'
-)
+IS_MISSING = find_spec("submitit") is None
+pytestmark = pytest.mark.skipif(IS_MISSING, reason='needs submitit: `pip install "seedbus[cluster]"`')
 
 
 def tasks_of(job: Any) -> list[int]:
@@ -38,7 +37,8 @@ def preempt(job: Any) -> None:
     tasks = tasks_of(job)
     for task in tasks:
         kill(task, JobEnvironment._usr_sig())
-    threading.Timer(1.0, lambda: [kill(task, signal.SIGKILL) for task in tasks]).start()
+    for task in tasks:
+        threading.Timer(1.0, kill, (task, signal.SIGKILL)).start()
 
 
 @pytest.mark.slow

@@ -21,7 +21,8 @@ from hostile_wire import PING
 from worlds import go, scenario
 
 from seedbus.bus.zeromq.packet import HELLO_BYTES
-from seedbus.bus.zeromq.server.connections import STRANGERS_OF_A_HOST, STRANGERS_STRIKES
+from seedbus.bus.zeromq.server.connection import STRANGERS_STRIKES
+from seedbus.bus.zeromq.server.connections import STRANGERS_OF_A_HOST
 
 MOST_GROWTH = 50 * 10**6
 MOST_SENT = 500 * 10**6

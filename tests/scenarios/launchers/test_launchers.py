@@ -99,6 +99,7 @@ def test_a_node_gets_plug_ins_as_files_in_a_folder_of_its_user_and_no_others(
     assert plugin.read_bytes() == SIGNS.read_bytes() and plugin.name == SIGNS.name
     assert stat.S_IMODE(plugin.parents[1].stat().st_mode) == 0o700
     assert lines[lines.index("--memory") + 1] == str(tmp_path / "clients")
+    assert process.sees_folder and not node._is_log_of(log, "0100"), "a folder of another run is not this run's"
     process.end()
     wait_for(lambda: process.read()[1] is not None)
     assert not plugin.exists()

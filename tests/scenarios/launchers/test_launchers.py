@@ -17,17 +17,21 @@ from commands import Command
 from plugin_files import SIGNS
 from processes import wait_for
 from pydantic import Field
+from worker_kills import alike
+from worlds import scenario
 
 from seedbus.bus.zeromq.keys import Identity, KeyPair
 from seedbus.discovery import PLUGINS, source_digest
 from seedbus.plugin import load_plugin
 from seedbus.scenarios.errors import Exit, WorkerFailed
-from seedbus.scenarios.launchers import node
+from seedbus.scenarios.launchers import local, node
 from seedbus.scenarios.launchers.launcher import Ended, Launcher, Order, Share, Surroundings, Worker
 from seedbus.scenarios.launchers.named import launchers
 from seedbus.scenarios.launchers.node import NodeProcess, Parcel
 from seedbus.scenarios.launchers.worker_processes import WorkerProcesses
+from seedbus.scenarios.running.run import run
 from seedbus.scenarios.transports.access import WorkerKeys
+from seedbus.scenarios.transports.placement import Placement
 
 SHARES = [Share(((0, 3),), evaluates=True), Share(((4, 7),), evaluates=False)]
 MISTAKES = {
@@ -81,9 +85,9 @@ def test_a_node_gets_plug_ins_as_files_in_a_folder_of_its_user_and_no_others(
     load_plugin(SIGNS)
     log = tmp_path / "log.jsonl"
     log.write_text('{"run": "00ff"}\n')
-    run = Surroundings("00ff", log, tmp_path / "clients", keeps_state=False, note=print)
+    around = Surroundings("00ff", log, tmp_path / "clients", keeps_state=False, note=print)
     order = Order(0, ["--clients", "0-3"], b"the key\n")
-    parcel = Parcel.unpacked(Parcel.of(order, run).packed())
+    parcel = Parcel.unpacked(Parcel.of(order, around).packed())
     assert b"the key" not in parcel.packed() and "the key" not in repr(order)
     says = "import sys; print(*sys.argv[1:], sys.stdin.readline(), sep='\\n', file=sys.stderr, flush=True); input()"
     monkeypatch.setattr(node, "COMMAND", [sys.executable, "-c", says])
@@ -108,6 +112,17 @@ def test_a_node_gets_plug_ins_as_files_in_a_folder_of_its_user_and_no_others(
     files[SIGNS.name] += b"# changed on its way\n"
     with pytest.raises(ValueError, match="another digest"):
         NodeProcess(parcel, order.secrets)
+
+
+@pytest.mark.slow
+def test_a_worker_that_joins_before_the_one_that_evaluates_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = 'case "$*" in *--no-evaluator*) ;; *) sleep 4;; esac; exec "$@"'
+    monkeypatch.setattr(local, "COMMAND", ["sh", "-c", late, "sh", *local.COMMAND])
+    what = scenario()
+    results = run(what, tmp_path / "run", placement=Placement("tcp", 2))
+    assert alike(results, run(what, tmp_path / "here"))
 
 
 class _Fake:

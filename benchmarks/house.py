@@ -24,7 +24,7 @@ FLOOR = ""
 ORDER: dict[str, tuple[tuple[str, ...], ...]] = {
     "scenarios": (
         (FLOOR,),
-        ("faults", "launchers"),
+        ("faults", "launchers", "tracking"),
         ("transports",),
         ("schema",),
         ("run_folder",),
@@ -34,7 +34,7 @@ ORDER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("conformance", "planning", "stress", "operations"),
         ("cli",),
     ),
-    "agents": ((FLOOR,), ("policies",), ("journal",), ("client",), ("server",), ("launcher",)),
+    "agents": ((FLOOR,), ("policies", "secure"), ("journal",), ("client",), ("server",), ("launcher",)),
     "bus": ((FLOOR,), ("zeromq",)),
     "bus/zeromq": ((FLOOR,), ("server", "worker")),
     "algorithms": ((FLOOR,), ("aggregation", "directions"), ("scalar_only", "dense")),

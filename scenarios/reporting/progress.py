@@ -33,7 +33,7 @@ PROCESSES = {
     "waiting": "worker {number} waits for a node with {needs}; there are {nodes}",
     "apart": "worker {number} at {node} does not see {folder}: if it ends before the run, the run ends",
 }
-LOSSES = {event: "seedbus: note: {what}" for event in ("lost", "weakened")}  # printed with --quiet too
+LOSSES = {event: "seedbus: note: {what}" for event in ("lost", "weakened", "untracked")}  # printed with --quiet too
 MAX_REFUSALS = 5  # printed; late reports may cause a refusal in every round
 WAITING = {"kernels": "compiling kernels, {compiling}…"}  # printed on a terminal only
 

@@ -24,7 +24,8 @@ FLOOR = ""
 ORDER: dict[str, tuple[tuple[str, ...], ...]] = {
     "scenarios": (
         (FLOOR,),
-        ("faults", "tracking", "transports"),
+        ("faults", "launchers", "tracking"),
+        ("transports",),
         ("schema",),
         ("run_folder",),
         ("reporting",),

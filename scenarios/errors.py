@@ -32,16 +32,18 @@ class WorkerFailed(Exception):
     Attributes:
         number: the worker's number.
         code: its exit code, or minus the number of the signal that killed it.
+        why: what is known of the reason; "": nothing more.
     """
 
-    def __init__(self, number: int, code: int) -> None:
+    def __init__(self, number: int, code: int, why: str = "") -> None:
         self.number = number
         self.code = code
-        super().__init__(number, code)
+        self.why = why
+        super().__init__(number, code, why)
 
     def __str__(self) -> str:
         how = f"was killed by signal {-self.code}" if self.code < 0 else f"ended with exit code {self.code}"
-        return f"worker {self.number} {how}; every closed round is kept"
+        return f"worker {self.number} {how}{f' ({self.why})' if self.why else ''}; every closed round is kept"
 
 
 class ScenarioError(ValueError):

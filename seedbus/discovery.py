@@ -8,11 +8,13 @@ This module stands below all layers and imports none of them but by name, when i
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any, Literal, Union
 
@@ -47,6 +49,24 @@ class Plugin:
             for name, each in values.items()
             if callable(each) and not name.startswith("_") and getattr(each, "__module__", "") == values["__name__"]
         }
+
+
+def sources(paths: Iterable[Path], folder: Path) -> dict[str, bytes]:
+    """Return the contents of files by their paths, relative to a folder."""
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+
+
+def plugin_sources(place: Path) -> dict[str, bytes]:
+    """Return the files of the plug-in that is a file or a folder, by their paths relative to the folder above it."""
+    return sources(sorted(place.rglob("*.py")) if place.is_dir() else [place], place.parent)
+
+
+def source_digest(sources: Mapping[str, bytes]) -> str:
+    """Return a digest of sources and their names, 32 hexadecimal digits."""
+    state = hashlib.blake2b(digest_size=16)
+    for name, content in sources.items():
+        state.update(f"{name} {len(content)}\n".encode() + content)
+    return state.hexdigest()
 
 
 def classes_in(module: ModuleType) -> list[type[BaseModel]]:

@@ -21,7 +21,7 @@ DISTRIBUTIONS = {
     "yaml": "pyyaml",
     "zmq": "pyzmq",
 }
-EXTRAS = {"flwr", "gpu", "hub", "images", "secure", "track"}
+EXTRAS = {"cluster", "flwr", "gpu", "hub", "images", "secure", "track"}
 BROUGHT_BY = {
     "huggingface_hub": "transformers",
     "llvmlite": "numba",

@@ -26,11 +26,14 @@ from seedbus.scenarios.cli.keys import keys as keys_app
 from seedbus.scenarios.cli.listing import list_command
 from seedbus.scenarios.cli.operations import runs, stop, top
 from seedbus.scenarios.cli.options import (
+    Address,
     AnswerWithin,
     Devices,
     EvaluatorHost,
     Format,
     JoinWithin,
+    Launch,
+    LauncherName,
     Live,
     Metrics,
     OtherDevice,
@@ -47,6 +50,8 @@ from seedbus.scenarios.cli.options import (
     Set,
     Track,
     TransportName,
+    WorkerCpus,
+    WorkerGpus,
 )
 from seedbus.scenarios.cli.partition import partition
 from seedbus.scenarios.cli.stress import stress
@@ -55,7 +60,7 @@ from seedbus.scenarios.cli_errors import cli_errors
 from seedbus.scenarios.errors import Exit, ScenarioError
 from seedbus.scenarios.reporting.terminal import accept_all_text, note, say
 from seedbus.scenarios.transports.placement import Placement
-from seedbus.scenarios.transports.transports import FOR_WORKERS, TRANSPORTS
+from seedbus.scenarios.transports.transports import FOR_NODES, FOR_WORKERS, TRANSPORTS
 
 _UsageError: Any = typer.BadParameter.__base__  # click's class; typer contains click, or depends on it
 
@@ -106,8 +111,16 @@ def run_command(
         typer.Option(help="How bytes move; same bits on all. Default: what the scenario says."),
     ] = None,
     workers: Annotated[
-        int, typer.Option(min=0, max=1024, help="Processes that share the clients; 0: all in this one.")
+        int,
+        typer.Option(
+            min=0, max=1024, help="Processes that share the clients; 0: all in this one, or as many as a cluster has."
+        ),
     ] = 0,
+    launcher: LauncherName = "local",
+    address: Address = None,
+    worker_cpus: WorkerCpus = None,
+    worker_gpus: WorkerGpus = None,
+    launch: Launch = None,
     patience: Patience = 60.0,
     join_within: JoinWithin = 300.0,
     device: Devices = "",
@@ -122,12 +135,19 @@ def run_command(
     """Run a scenario to its end, or go on with one that stopped."""
     with cli_errors():
         requested = _requested("seedbus run", scenario, settings, out, resume)
+        from seedbus.models.device import devices_of
+        from seedbus.scenarios.launchers.named import launcher_of
+
+        options = {"address": address, "worker_cpus": worker_cpus, "worker_gpus": worker_gpus}
+        launches = launcher_of(launcher, options, launch or [])
         name = transport.value if transport is not None else requested.transport
+        if launches.reaches_nodes and transport is None:
+            name = FOR_NODES
+        workers = workers or launches.workers(requested.participation.clients)
         if workers and not TRANSPORTS[name].reaches_processes:
             if transport is not None:
                 raise ScenarioError(f"--transport {name}", ["worker processes need ipc or tcp"])
             name = FOR_WORKERS
-        from seedbus.models.device import devices_of
 
         placement = Placement(
             name,
@@ -136,6 +156,7 @@ def run_command(
             join_s=join_within,
             devices=devices_of(device),
             other_device=other_device,
+            launcher=launches,
         )
         _run(requested, out, resume, placement, metrics, live, track or [], output, quiet)
 

@@ -94,6 +94,24 @@ Track = Annotated[
     ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the results.")]
+LauncherName = Annotated[
+    str, typer.Option("--launcher", metavar="NAME", help="Who starts the workers: local, ray, or slurm.")
+]
+Address = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT", help="Ray: the cluster's head; default: auto. Slurm: how nodes reach this one."),
+]
+WorkerCpus = Annotated[
+    float | None, typer.Option(metavar="COUNT", help="On a cluster: CPUs of each worker; default: 1.")
+]
+WorkerGpus = Annotated[
+    float | None,
+    typer.Option(metavar="COUNT", help="On a cluster: GPUs of each worker; with Ray a fraction too; default: none."),
+]
+Launch = Annotated[
+    list[str] | None,
+    typer.Option(metavar="FIELD=VALUE", help="Another field of the launcher, e.g. partition=long; may be given again."),
+]
 Patience = Annotated[
     float,
     typer.Option(

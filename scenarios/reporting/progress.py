@@ -28,6 +28,10 @@ PROCESSES = {
     "gone": "the process with {clients} is gone ({why})",
     "omitted": "{count:,} more like this ({of})",
     "worker": "worker {number} ended ({ended}); another takes its place",
+    "submitted": "job {job} has been submitted, of {workers} workers",
+    "placed": "worker {number} is at {node}",
+    "waiting": "worker {number} waits for a node with {needs}; there are {nodes}",
+    "apart": "worker {number} at {node} does not see {folder}: if it ends before the run, the run ends",
 }
 LOSSES = {event: "seedbus: note: {what}" for event in ("lost", "weakened", "untracked")}  # printed with --quiet too
 MAX_REFUSALS = 5  # printed; late reports may cause a refusal in every round

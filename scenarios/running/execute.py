@@ -13,6 +13,7 @@ from seedbus.bus.files import check_folder
 from seedbus.scenarios.running.limits import replica_bytes
 from seedbus.scenarios.running.open_run import OpenRun
 from seedbus.scenarios.running.prepare import Prepared, build_of, recruit
+from seedbus.scenarios.running.recording import LOG
 from seedbus.scenarios.schema.plugin_use import proof
 from seedbus.scenarios.transports import transports
 from seedbus.scenarios.transports.contract import Hosting
@@ -46,6 +47,8 @@ def execute(prepared: Prepared, run: OpenRun, monitor: Monitor | None = None) ->
         recruit=recruit(scenario, problem, run.recorder, memory) if problem is not None and is_here else None,
         observer=run.recorder,
         report_limit=setup.report_limit,
+        log=run.folder / LOG,
+        keeps_state=scenario.algorithm.is_dense,
     )
     with transports.connected(hosting) as connect:
         return launcher.run(setup, run.folder, run.journal, run.recorder, connect, run.stop, monitor)

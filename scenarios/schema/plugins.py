@@ -22,7 +22,7 @@ from typing import TypeVar, get_args
 from pydantic import BaseModel
 
 import seedbus.scenarios.tracking.tracker  # noqa: F401, a kind that no scenario names
-from seedbus.discovery import KINDS, PLUGINS, Plugin, classes_in
+from seedbus.discovery import KINDS, PLUGINS, Plugin, classes_in, plugin_sources, source_digest, sources
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.sentences import models_in
@@ -70,7 +70,7 @@ def load_plugin(path: str | Path, source: str = "") -> None:
         raise ScenarioError(
             source, [f"{name!r} cannot name a plug-in; expected a letter, then letters, digits, _ and -"]
         )
-    digest = _digest(sorted(place.rglob("*.py")) if place.is_dir() else [place], place.parent)
+    digest = source_digest(plugin_sources(place))
     loaded = PLUGINS.get(name)
     if loaded is not None and (loaded.path, loaded.digest) == (str(place.resolve()), digest):
         return
@@ -98,7 +98,8 @@ def load_module(name: str, source: str = "") -> None:
     _run(lambda: importlib.import_module(name), source)
     module = sys.modules[name]
     file = Path(module.__file__ or "")
-    digest = _digest(sorted(file.parent.rglob("*.py")) if hasattr(module, "__path__") else [file], file.parent)
+    paths = sorted(file.parent.rglob("*.py")) if hasattr(module, "__path__") else [file]
+    digest = source_digest(sources(paths, file.parent))
     _add([Plugin(name, "", digest, _classes(module), module)], source)
 
 
@@ -121,15 +122,6 @@ def register(kind: ClassT) -> ClassT:
         PLUGINS[before.name] = before
     _add([Plugin(kind.__name__, "", digest, [kind])], f"the class {kind.__name__}")
     return kind
-
-
-def _digest(paths: Sequence[Path], folder: Path) -> str:
-    """Return a digest of sources and their names, 32 hexadecimal digits."""
-    state = hashlib.blake2b(digest_size=16)
-    for path in paths:
-        content = path.read_bytes()
-        state.update(f"{path.relative_to(folder).as_posix()} {len(content)}\n".encode() + content)
-    return state.hexdigest()
 
 
 def _classes(module: ModuleType) -> list[type[BaseModel]]:

@@ -13,6 +13,7 @@ from seedbus.bus.transport import ANYBODY, OPERATOR, STRANGER, Rights
 
 if TYPE_CHECKING:
     from seedbus.bus.zeromq.keys import Identity, KeyPair, Table
+    from seedbus.scenarios.launchers.launcher import Share
 
 SERVER_KEY = "server"
 
@@ -25,7 +26,7 @@ class Access:
         own: an address in a folder that only this user may enter; peers that use it have the operator's rights. "":
             none.
         keys: the server's key pair; None: no encryption.
-        identity: the keys that the server's own processes show on an endpoint that others can reach too; None: none.
+        workers: the keys of the server's own processes on an endpoint that others can reach too.
     """
 
     def __init__(
@@ -36,7 +37,6 @@ class Access:
         *,
         keys: KeyPair | None = None,
         table: Table | None = None,
-        identity: Identity | None = None,
         trusts_all: bool = False,
     ) -> None:
         from seedbus.bus.zeromq.keys import Authenticator
@@ -44,7 +44,7 @@ class Access:
         self.endpoint = endpoint
         self.own = own
         self.keys = keys
-        self.identity = identity
+        self.workers = WorkerKeys(None if table is not None else keys)
         self._table = table
         self._trusts_all = trusts_all
         self._reported_complaint = ""
@@ -81,12 +81,9 @@ class Access:
             own: the address in a private folder; "": none.
             is_encrypted: whether to make keys for this run, which its processes get.
         """
-        if not is_encrypted:
-            return cls(context, endpoint, own)
-        from seedbus.bus.zeromq.keys import Identity, KeyPair
+        from seedbus.bus.zeromq.keys import KeyPair
 
-        pair = KeyPair.new()
-        return cls(context, endpoint, own, keys=pair, identity=Identity(KeyPair.new(), pair.public))
+        return cls(context, endpoint, own, keys=KeyPair.new() if is_encrypted else None)
 
     def rights(self, is_own: bool, user: str) -> Rights | None:
         """Return the rights of a peer; None: it may not connect.
@@ -102,9 +99,7 @@ class Access:
         return STRANGER if self.keys is None else self._rights_of(user)
 
     def _rights_of(self, user: str) -> Rights | None:
-        if self.identity is not None:
-            return OPERATOR if user.encode() == self.identity.own.public else None
-        return None if self._table is None else self._table.rights(user)
+        return self.workers.rights(user) if self._table is None else self._table.rights(user)
 
     def _admits(self, user: str) -> bool:
         return self._rights_of(user) is not None if self._table is None else self._table.admits(user)
@@ -131,6 +126,36 @@ class Access:
         """End the thread that checks keys."""
         if self._authenticator is not None:
             self._authenticator.close()
+
+
+class WorkerKeys:
+    """The keys of a run's own processes, one for each process that starts; see `launchers.worker_processes.Keys`.
+
+    Args:
+        server: the server's key pair; None: it requires no keys of them.
+    """
+
+    def __init__(self, server: KeyPair | None) -> None:
+        self._server = server
+        self._rights: dict[str, Rights] = {}  # by public key; ZeroMQ's thread reads it
+
+    def issue(self, share: Share | None) -> Identity | None:
+        """Return a new key for a process; share: what it may host; None: anything."""
+        if self._server is None:
+            return None
+        from seedbus.bus.zeromq.keys import Identity, KeyPair
+
+        pair = KeyPair.new()
+        self._rights[pair.public.decode()] = OPERATOR if share is None else share.rights
+        return Identity(pair, self._server.public)
+
+    def revoke(self, identity: Identity) -> None:
+        """Let a key in no more; a process that has come with it is sent away within a heartbeat."""
+        self._rights.pop(identity.own.public.decode(), None)
+
+    def rights(self, user: str) -> Rights | None:
+        """Return what the process with this public key may ask for; None: nothing."""
+        return self._rights.get(user)
 
 
 def server_keys(folder: Path) -> KeyPair:

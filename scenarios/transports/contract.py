@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from seedbus.scenarios.transports.placement import Placement
@@ -28,6 +29,8 @@ class Hosting:
         recruit: creates the clients in this process; None: they are in other processes.
         observer: is told where the server listens and which workers end.
         report_limit: maximum bytes of a REPORT.
+        log: the run's log.
+        keeps_state: whether clients may keep a state between rounds.
     """
 
     placement: Placement
@@ -36,6 +39,8 @@ class Hosting:
     recruit: Recruit | None
     observer: Observer
     report_limit: int
+    log: Path
+    keeps_state: bool
 
 
 class TransportKind(Protocol):
@@ -45,11 +50,13 @@ class TransportKind(Protocol):
         name: its name in scenarios and in `--transport`.
         summary: one phrase for help texts.
         reaches_processes: whether clients can be in other processes.
+        reaches_nodes: whether these can be on other machines.
     """
 
     name: str
     summary: str
     reaches_processes: bool
+    reaches_nodes: bool
 
     def connected(self, hosting: Hosting) -> AbstractContextManager[Connect]:
         """Prepare the connection; on exit, close it and end the worker processes that it started."""

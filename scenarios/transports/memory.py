@@ -14,6 +14,7 @@ class Memory:
     name = "memory"
     summary = "function calls in one process"
     reaches_processes = False
+    reaches_nodes = False
 
     @contextmanager
     def connected(self, hosting: Hosting) -> Iterator[Connect]:

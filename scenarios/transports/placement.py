@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from seedbus.bus import Recruit
+    from seedbus.scenarios.launchers.launcher import Launcher
 
 MIN_ANSWER_S = 10.0
 
@@ -20,8 +21,8 @@ class Placement:
 
     Attributes:
         transport: a name in `TRANSPORTS`.
-        workers: number of worker processes to start on this machine; 0: the clients are in this process, unless `bind`
-            is set.
+        workers: number of worker processes to start; 0: the clients are in this process, unless `bind` is set.
+        launcher: starts the worker processes; None: on this machine.
         bind: an endpoint for client processes that others start; None: there are none.
         expect: number of processes among which `bind` divides the clients.
         patience_s: how long a client may be without a process before the run ends.
@@ -52,6 +53,7 @@ class Placement:
     evaluator: Literal["own", "keys", "anybody"] = "own"
     devices: tuple[str, ...] = ("cpu",)
     other_device: bool = False
+    launcher: Launcher | None = None
 
     @property
     def answer_within_s(self) -> float:
@@ -66,7 +68,9 @@ class Placement:
     def command(self) -> str:
         """The command that continues a run with this placement, without `--resume` and the folder."""
         if self.bind is None:
-            return f"seedbus run --workers {self.workers}" if self.workers else "seedbus run"
+            launcher = [] if self.launcher is None else self.launcher.options
+            workers = ["--workers", str(self.workers)] if self.workers else []
+            return shlex.join(["seedbus", "run", *launcher, *workers])
         command = f"seedbus server --bind {shlex.quote(self.bind)} --expect-workers {self.expect}"
         if self.keys is not None:
             command += f" --keys {shlex.quote(str(self.keys))}"

@@ -14,6 +14,7 @@ from seedbus.scenarios.transports.zeromq import Inproc, Ipc, Tcp, check_bind
 _KINDS: tuple[TransportKind, ...] = (Memory(), Inproc(), Ipc(), Tcp())
 TRANSPORTS = {kind.name: kind for kind in _KINDS}
 FOR_WORKERS = Ipc.name  # used for worker processes if the scenario's own transport cannot reach them
+FOR_NODES = Tcp.name  # the same for those on other machines
 
 
 def check(placement: Placement, clients: int) -> None:
@@ -30,10 +31,17 @@ def check(placement: Placement, clients: int) -> None:
     if not (placement.is_here or TRANSPORTS[placement.transport].reaches_processes):
         accepted = " or ".join(kind.name for kind in _KINDS if kind.reaches_processes)
         raise ScenarioError(f"transport {placement.transport}", [f"it reaches no other process; expected {accepted}"])
+    launcher = placement.launcher
+    if launcher is not None and launcher.reaches_nodes and not TRANSPORTS[placement.transport].reaches_nodes:
+        accepted = " or ".join(kind.name for kind in _KINDS if kind.reaches_nodes)
+        problem = f"it reaches no other machine, as --launcher {launcher.launcher} needs; expected {accepted}"
+        raise ScenarioError(f"transport {placement.transport}", [problem])
     for option, count in (("--workers", placement.workers), ("--expect-workers", placement.expect)):
         if count > clients:
             problem = f"the run has {clients} clients; expected {clients} at most, because each hosts one at least"
             raise ScenarioError(f"{option} {count}", [problem])
+    if launcher is not None and placement.workers:
+        launcher.check(placement.workers)
     if placement.bind is not None:
         check_bind(placement.bind)
     if placement.evaluator == "keys" and placement.keys is None:

@@ -18,9 +18,10 @@ from seedbus.scenarios.transports.placement import Placement
 if TYPE_CHECKING:
     from seedbus.bus import Registration, Transport
     from seedbus.bus.zeromq import Hub
+    from seedbus.scenarios.launchers.launcher import Share
+    from seedbus.scenarios.launchers.worker_processes import WorkerProcesses
     from seedbus.scenarios.transports.access import Access
     from seedbus.scenarios.transports.hosted_thread import HostedThread
-    from seedbus.scenarios.transports.worker_processes import WorkerProcesses
 
     Hosts = HostedThread | WorkerProcesses
 
@@ -39,6 +40,7 @@ class ZeroMQ:
     name = ""
     summary = ""
     reaches_processes = True
+    reaches_nodes = False
     endpoint: str | None = None
     is_encrypted = False
 
@@ -71,7 +73,10 @@ class ZeroMQ:
         if placement.bind is not None:
             trusts_all = placement.evaluator == "anybody"
             return Access.for_clients(context, placement.bind, own, keys=placement.keys, trusts_all=trusts_all)
-        return Access.for_workers(context, self.endpoint or own, own, is_encrypted=self.is_encrypted)
+        endpoint = self.endpoint or own
+        if placement.launcher is not None and placement.launcher.reaches_nodes:
+            endpoint = f"tcp://{placement.launcher.host()}:*"
+        return Access.for_workers(context, endpoint, own, is_encrypted=self.is_encrypted)
 
 
 class Inproc(ZeroMQ):
@@ -89,6 +94,7 @@ class Ipc(ZeroMQ):
 class Tcp(ZeroMQ):
     name = "tcp"
     summary = "ZeroMQ over TCP, encrypted"
+    reaches_nodes = True
     endpoint = "tcp://127.0.0.1:*"
     is_encrypted = True
 
@@ -135,29 +141,33 @@ class _Connector:
             "listening", endpoint=hub.endpoint, who=_how_clients_join(placement, hub.endpoint, access)
         )
         # with `bind`, the server's own processes use the private address
-        self._start_hosts(hub.endpoint if placement.bind is None else access.own)
+        self._start_hosts(hub.endpoint if placement.bind is None else access.own, run)
         return hub
 
-    def _start_hosts(self, endpoint: str) -> None:
+    def _start_hosts(self, endpoint: str, run: bytes) -> None:
         hosting, placement = self._hosting, self._hosting.placement
         shares = _shares(placement, hosting.clients)
         if shares:
-            from seedbus.scenarios.transports.worker_processes import WorkerProcesses
+            from seedbus.scenarios.launchers.launcher import Surroundings
+            from seedbus.scenarios.launchers.local import Local
+            from seedbus.scenarios.launchers.worker_processes import WorkerProcesses
 
+            memory = placement.memory if placement.workers else None
             self._hosts = processes = WorkerProcesses(
+                placement.launcher or Local(),
                 shares,
                 endpoint,
                 hosting.observer,
+                self._access.workers,
+                lambda note: Surroundings(run.hex(), hosting.log, memory, hosting.keeps_state, note),
                 patience_s=placement.patience_s,
-                memory=placement.memory if placement.workers else None,
-                identity=self._access.identity,
                 devices=placement.devices,
             )
             processes.start()
         elif hosting.recruit is not None:
             from seedbus.scenarios.transports.hosted_thread import HostedThread
 
-            self._hosts = HostedThread(endpoint, hosting.recruit, self._context, self._access.identity)
+            self._hosts = HostedThread(endpoint, hosting.recruit, self._context, self._access.workers.issue(None))
 
     def _on_tick(self, registration: Registration) -> None:
         self._access.report(registration)
@@ -180,16 +190,15 @@ def _private_endpoint() -> Iterator[str]:
         yield f"ipc://{folder}/own"
 
 
-def _shares(placement: Placement, clients: int) -> list[list[str]]:
-    """Return, for each process that the server starts, the options of `seedbus client` that select what it hosts."""
+def _shares(placement: Placement, clients: int) -> list[Share]:
+    """Return what each process that the server starts hosts; the first one evaluates."""
+    from seedbus.scenarios.launchers.launcher import Share
+
     if placement.bind is not None:
-        return [["--clients", "none", "--evaluator"]] if placement.evaluator == "own" else []
+        return [Share((), evaluates=True)] if placement.evaluator == "own" else []
     workers = placement.workers
     bounds = [number * clients // workers for number in range(workers + 1)] if workers else []
-    shares = [["--clients", f"{first}-{end - 1}", "--no-evaluator"] for first, end in pairwise(bounds)]
-    if shares:
-        shares[0][-1] = "--evaluator"
-    return shares
+    return [Share(((first, end - 1),), evaluates=first == 0) for first, end in pairwise(bounds)]
 
 
 def _how_clients_join(placement: Placement, endpoint: str, access: Access) -> str:

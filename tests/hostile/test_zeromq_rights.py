@@ -34,13 +34,13 @@ from seedbus.bus.zeromq import Hub, Limits
 from seedbus.bus.zeromq import packet as packet
 from seedbus.bus.zeromq.packet import Type
 from seedbus.bus.zeromq.server.connections import STRANGERS_OF_A_HOST
+from seedbus.scenarios.launchers.worker_processes import WorkerProcesses
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running.prepare import bind
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.transports import patience
 from seedbus.scenarios.transports.patience import MAX_STALLS, Patience
 from seedbus.scenarios.transports.placement import Placement
-from seedbus.scenarios.transports.worker_processes import WorkerProcesses
 
 WHAT = lossy(stop={"rounds": 20})
 

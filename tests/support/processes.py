@@ -34,6 +34,12 @@ def workers_of(pid: int) -> list[int]:
     return workers
 
 
+def started_by(pid: int) -> list[int]:
+    """Return the pids of a process and of all that it has started."""
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    return [pid, *(each for task in tasks for child in task.read_text().split() for each in started_by(int(child)))]
+
+
 def _is_worker(pid: str) -> bool:
     with suppress(OSError):
         return b"--parent-pipe" in Path(f"/proc/{pid}/cmdline").read_bytes()

@@ -337,7 +337,7 @@ class Hub:
 
     def _admit_pending(self) -> None:
         """The run knows its x₀ now: handle the JOINs that have waited for that."""
-        for session in list(self._unjoined.values()):
+        for session in list(self._sessions.values()):
             if session.has_pending_joins and session.id in self._sessions:
                 try:
                     self._join(session, session.take_joins())

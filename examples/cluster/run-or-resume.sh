@@ -1,0 +1,11 @@
+#!/bin/sh
+# Go on with the run in a folder, or begin it there: what a supervisor starts, however often.
+#
+#   run-or-resume.sh run|server RUN SCENARIO [OPTION…]
+set -eu
+command=$1 run=$2 scenario=$3
+shift 3
+if [ -e "$run/journal.sqlite" ]; then
+    exec seedbus "$command" --resume "$run" "$@"
+fi
+exec seedbus "$command" "$scenario" --out "$run" "$@"

@@ -1,0 +1,162 @@
+"""The contract of a launcher: how worker processes are started somewhere, and what becomes of them.
+
+A launcher is one file of this folder with a class that extends `Launcher`; its fields are its options. It only starts
+processes and says how they ended. `worker_processes.py` restarts them and ends them, for all launchers alike, and the
+messages travel over ZeroMQ whoever started the process.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar, Protocol
+
+from pydantic import BaseModel, ConfigDict
+
+from seedbus.bus.transport import Rights, Span
+
+Note = Callable[..., None]
+"""Is told of an event, and facts about it by name, for the run's log; any thread may call it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one worker process hosts.
+
+    Attributes:
+        spans: its clients.
+        evaluates: whether it hosts the evaluator too.
+    """
+
+    spans: tuple[Span, ...]
+    evaluates: bool
+
+    @property
+    def options(self) -> list[str]:
+        """The options of `seedbus client` that ask for it."""
+        clients = ",".join(f"{first}-{last}" for first, last in self.spans) or "none"
+        return ["--clients", clients, "--evaluator" if self.evaluates else "--no-evaluator"]
+
+    @property
+    def rights(self) -> Rights:
+        """What the process may ask for: this, and nothing else."""
+        return Rights(self.spans, self.evaluates, is_own=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A worker process that is to be started.
+
+    Attributes:
+        number: the worker's, from 0.
+        options: of `seedbus client`, but for plug-ins and --memory.
+        secrets: the line for its standard input, which holds its key.
+    """
+
+    number: int
+    options: list[str]
+    secrets: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a launcher needs to know of a run.
+
+    Attributes:
+        run: identifies the run, 16 hexadecimal digits.
+        log: the run's log, in the run's folder, by which a process on another machine knows that folder.
+        memory: the folder for the state that clients keep between rounds; None: their processes keep it.
+        keeps_state: whether the algorithm's clients may have such a state.
+        note: is told of what happens to workers.
+    """
+
+    run: str
+    log: Path
+    memory: Path | None
+    keeps_state: bool
+    note: Note
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a worker process ended.
+
+    Attributes:
+        code: its exit code, minus the number of the signal that killed it, or -9 if its machine is lost.
+        why: what is known of the reason; "": nothing more than the code.
+        is_final: whether no other may take its place.
+    """
+
+    code: int
+    why: str = ""
+    is_final: bool = False
+
+
+class Worker(Protocol):
+    """A worker process that was started."""
+
+    def wait(self) -> Ended:
+        """Wait until the process has ended."""
+        ...
+
+    def end(self) -> None:
+        """Ask the process to end, without waiting for it."""
+        ...
+
+    def kill(self) -> None:
+        """End the process at once; without effect if it has ended."""
+        ...
+
+
+class Launcher(BaseModel, ABC):
+    """A way to start worker processes; see the module's docstring. Its name is the default of the field `launcher`.
+
+    Attributes:
+        reaches_nodes: whether processes may be on other machines, so that the server listens for them with keys.
+        grace_s: how long processes may take to end by themselves when the run is over.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    reaches_nodes: ClassVar[bool] = True
+    grace_s: ClassVar[float] = 3.0
+
+    launcher: str
+
+    def workers(self, clients: int) -> int:
+        """Return how many processes to start if the user does not say. Raises `ScenarioError`."""
+        return 1
+
+    def check(self, workers: int) -> None:
+        """Check that so many processes can be started. Raises `ScenarioError`; nothing of the run exists yet."""
+
+    def host(self) -> str:
+        """Return the host, a name or an IP address, at which the server listens for its workers."""
+        return "127.0.0.1"
+
+    @abstractmethod
+    def start(self, orders: Sequence[Order], run: Surroundings) -> list[Worker]:
+        """Start processes, one for each order, without waiting for them.
+
+        Raises:
+            Unfinishable: one cannot be started. Those that were started have been ended.
+        """
+
+    def close(self) -> None:
+        """Release what `check` and `start` have taken, once all processes have ended."""
+
+    @property
+    def options(self) -> list[str]:
+        """The options of `seedbus run` that select this launcher."""
+        fields = self.model_dump(exclude_defaults=True)  # a launcher's name is a default
+        name = ["--launcher", self.launcher] if self.reaches_nodes else []
+        return [*name, *(part for item in fields.items() for part in _option(*item))]
+
+
+COMMON = ("address", "worker_cpus", "worker_gpus")
+"""Fields of launchers that have an option of their own; all others are given by --launch FIELD=VALUE."""
+
+
+def _option(name: str, value: object) -> list[str]:
+    return [f"--{name.replace('_', '-')}", str(value)] if name in COMMON else ["--launch", f"{name}={value}"]

@@ -1,0 +1,178 @@
+"""Worker processes as the tasks of one Slurm job, submitted by way of submitit.
+
+What the tasks need, their keys included, lies in the folder `slurm` of the run's, which all nodes must see: one file
+for each task, that only its user may read, until the task has ended. A job that is preempted is queued again; its tasks
+then begin anew with the same files, and the run goes on where it was.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import msgpack
+from pydantic import Field
+
+from seedbus.agents.errors import Unfinishable
+from seedbus.bus.files import make_folder, read
+from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.launchers.launcher import Ended, Launcher, Order, Surroundings, Worker
+from seedbus.scenarios.launchers.node import NodeProcess, Parcel
+
+FOLDER = "slurm"  # in the run's
+POLL_S = 0.2  # how often it is looked whether a task has ended
+
+
+class Slurm(Launcher):
+    """Tasks of a Slurm job; the run's own process is on a machine that the nodes reach."""
+
+    grace_s: ClassVar[float] = 5.0
+
+    launcher: Literal["slurm"] = "slurm"
+    address: str = Field("", description="name or IP address by which nodes reach this machine; default: its own name")
+    worker_cpus: int = Field(1, ge=1, description="CPUs of a worker")
+    worker_gpus: int = Field(0, ge=0, description="GPUs of a worker")
+    nodes: int = Field(1, ge=1, description="nodes of the job, among which the workers are divided")
+    minutes: int = Field(60, ge=1, description="time limit of the job; it is queued again when it has passed")
+    partition: str | None = Field(None, description="Slurm's partition")
+    account: str | None = Field(None, description="Slurm's account")
+    cluster: Literal["slurm", "local"] = Field("slurm", description="local: processes of this machine, to try it out")
+
+    def check(self, workers: int) -> None:
+        _submitit()
+        if self.cluster == "slurm" and shutil.which("sbatch") is None:
+            expected = "expected a machine from which jobs are submitted, or --launch cluster=local to try it out"
+            raise ScenarioError("--launcher slurm", [f"there is no sbatch here; {expected}"])
+        if workers % self.nodes:
+            problem = f"they cannot be divided among {self.nodes} nodes; expected a multiple"
+            raise ScenarioError(f"--workers {workers}", [problem])
+        self.host()
+
+    def host(self) -> str:
+        name = self.address or ("127.0.0.1" if self.cluster == "local" else socket.gethostname())
+        try:
+            return socket.gethostbyname(name)
+        except OSError as error:
+            expected = "expected a name or IP address of this machine, by --address"
+            raise ScenarioError(f"--address {name}", [f"it is not known ({error.strerror}); {expected}"]) from None
+
+    def start(self, orders: Sequence[Order], run: Surroundings) -> list[Worker]:
+        submitit = _submitit()
+        folder = run.log.parent.absolute() / FOLDER
+        group = f"{orders[0].number}-{os.urandom(4).hex()}"
+        files = [folder / f"{group}-{rank}" for rank in range(len(orders))]
+        try:
+            make_folder(folder)
+            folder.chmod(0o700)
+            for file, order in zip(files, orders, strict=True):
+                content = msgpack.packb([Parcel.of(order, run).packed(), order.secrets])
+                with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as out:
+                    out.write(content)
+            executor = submitit.AutoExecutor(folder / "jobs", cluster=self.cluster)
+            executor.update_parameters(**self._parameters(len(orders)))
+            job = executor.submit(Task(str(folder / group)))
+        except (OSError, RuntimeError, submitit.core.utils.FailedJobError) as error:
+            for file in files:
+                file.unlink(missing_ok=True)
+            reason = str(error).strip().partition("\n")[0]
+            raise Unfinishable(f"the job of the workers cannot be submitted ({reason})") from None
+        run.note("submitted", job=job.job_id, workers=len(orders))
+        return [SlurmWorker(job, rank, file) for rank, file in enumerate(files)]
+
+    def _parameters(self, workers: int) -> dict[str, Any]:
+        nodes = self.nodes if workers % self.nodes == 0 else 1
+        tasks = workers // nodes
+        slurm = {"slurm_partition": self.partition, "slurm_account": self.account}
+        return {
+            "name": "seedbus",
+            "nodes": nodes,
+            "tasks_per_node": tasks,
+            "cpus_per_task": self.worker_cpus,
+            "gpus_per_node": self.worker_gpus * tasks,
+            "timeout_min": self.minutes,
+        } | {name: value for name, value in slurm.items() if value is not None}
+
+
+class Task:
+    """What each task of the job does; submitit stores it in a file, so it holds no secret.
+
+    Args:
+        files: path of the tasks' files, without the task's number.
+    """
+
+    def __init__(self, files: str) -> None:
+        self._files = files
+
+    def __call__(self) -> tuple[int, str]:
+        """Run a worker process to its end; return its exit code, and the last line of its output."""
+        rank = _submitit().JobEnvironment().global_rank
+        parcel, secrets = msgpack.unpackb(read(Path(f"{self._files}-{rank}")))
+        process = NodeProcess(Parcel.unpacked(parcel), secrets)
+        try:
+            last, code = "", None
+            while code is None:
+                lines, code = process.read()
+                for last in lines:
+                    sys.stderr.write(f"{last}\n")
+            return code, last
+        finally:  # also if the job is preempted
+            process.end()
+
+    def checkpoint(self) -> Any:
+        """Return what submitit queues again when the job is preempted: the same."""
+        return _submitit().helpers.DelayedSubmission(self)
+
+
+class SlurmWorker:
+    """A worker process in a task of a job, see `Worker`.
+
+    Args:
+        job: the job.
+        rank: number of the task.
+        file: what the task reads.
+    """
+
+    def __init__(self, job: Any, rank: int, file: Path) -> None:
+        self._job = job
+        self._task = job.task(rank)
+        self._file = file
+        self._is_over = threading.Event()
+
+    def wait(self) -> Ended:
+        try:
+            while not (self._task.paths.result_pickle.exists() or self._job.done()):
+                if self._is_over.wait(POLL_S):
+                    return Ended(-signal.SIGTERM, f"job {self._job.job_id} was cancelled")
+            code, last = self._task.result()
+            return Ended(code, f"job {self._job.job_id}: {last}")
+        except Exception as error:  # submitit's: the task raised, or has no result because it was ended
+            why = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+            return Ended(-signal.SIGKILL, f"job {self._job.job_id}, {self._job.state.lower()}: {why}")
+        finally:
+            self._file.unlink(missing_ok=True)
+
+    def end(self) -> None:
+        """Without effect: the task ends by itself when the run is over, and otherwise `kill` ends it."""
+
+    def kill(self) -> None:
+        self._is_over.set()
+        with suppress(Exception):
+            if not self._job.done():
+                self._job.cancel()
+
+
+def _submitit() -> Any:
+    try:
+        import submitit
+    except ImportError:
+        needed = 'submitit is not installed here; expected it after `pip install "seedbus[cluster]"`'
+        raise ScenarioError("--launcher slurm", [needed]) from None
+    return submitit

@@ -1,0 +1,189 @@
+"""Launchers by name, what a node is sent, and the restarts and keys that all launchers share."""
+
+from __future__ import annotations
+
+import json
+import socket
+import stat
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, Literal
+
+import pytest
+from clusters import RunWatcher
+from commands import Command
+from plugin_files import SIGNS
+from processes import wait_for
+from pydantic import Field
+from worker_kills import alike
+from worlds import scenario
+
+from seedbus.bus.zeromq.keys import Identity, KeyPair
+from seedbus.discovery import PLUGINS, source_digest
+from seedbus.plugin import load_plugin
+from seedbus.scenarios.errors import Exit, WorkerFailed
+from seedbus.scenarios.launchers import local, node
+from seedbus.scenarios.launchers.launcher import Ended, Launcher, Order, Share, Surroundings, Worker
+from seedbus.scenarios.launchers.named import launchers
+from seedbus.scenarios.launchers.node import NodeProcess, Parcel
+from seedbus.scenarios.launchers.worker_processes import WorkerProcesses
+from seedbus.scenarios.running.run import run
+from seedbus.scenarios.transports.access import WorkerKeys
+from seedbus.scenarios.transports.placement import Placement
+
+SHARES = [Share(((0, 3),), evaluates=True), Share(((4, 7),), evaluates=False)]
+MISTAKES = {
+    ("--launcher", "rey"): "--launcher rey: there is no such launcher; did you mean ray?",
+    ("--worker-gpus", "0.5"): "--launcher local: worker_gpus: it has no such field; it is one of ray and slurm",
+    ("--launcher", "slurm", "--launch", "minutes=none"): '--launcher slurm: minutes: "none" is not accepted',
+    ("--launcher", "slurm", "--launch", "minutes"): "--launch minutes: expected FIELD=VALUE",
+    ("--launcher", "slurm", "--launch", "cluster=local", "--transport", "ipc"): (
+        "transport ipc: it reaches no other machine, as --launcher slurm needs; expected tcp"
+    ),
+}
+
+
+def test_launchers_are_found_by_their_files() -> None:
+    assert sorted(launchers()) == ["local", "ray", "slurm"]
+
+
+@pytest.mark.parametrize("options", MISTAKES)
+def test_a_mistake_in_the_launchers_options_is_one_sentence(seedbus: Command, options: tuple[str, ...]) -> None:
+    said = seedbus("run", "quickstart", *options)
+    assert said.code == Exit.USAGE and MISTAKES[options] in said.err and said.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["ray", "submitit"])
+def test_a_launcher_whose_package_is_missing_says_what_to_install(
+    seedbus: Command, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setitem(sys.modules, name, None)  # importing it fails, as when the extra is not installed
+    launcher = {"submitit": "slurm"}.get(name, name)
+    said = seedbus("run", "quickstart", "--launcher", launcher)
+    assert said.code == Exit.USAGE
+    assert f"--launcher {launcher}: {name.title() if name == 'ray' else name} is not installed" in said.err
+    assert 'pip install "seedbus[cluster]"' in said.err
+
+
+@pytest.mark.filterwarnings("ignore")  # Ray's own
+def test_an_address_without_a_cluster_is_refused_at_once(seedbus: Command) -> None:
+    pytest.importorskip("ray", reason='needs Ray: `pip install "seedbus[cluster]"`')
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+        said = seedbus("run", "quickstart", "--launcher", "ray", "--address", address)
+    assert said.code == Exit.USAGE and "Traceback" not in said.err
+    assert f"--address {address}: there is no Ray cluster (Connection refused); expected HOST:PORT of a" in said.err
+
+
+@pytest.mark.usefixtures("no_plugins")
+def test_a_node_gets_plug_ins_as_files_in_a_folder_of_its_user_and_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load_plugin(SIGNS)
+    log = tmp_path / "log.jsonl"
+    log.write_text('{"run": "00ff"}\n')
+    around = Surroundings("00ff", log, tmp_path / "clients", keeps_state=False, note=print)
+    order = Order(0, ["--clients", "0-3"], b"the key\n")
+    parcel = Parcel.unpacked(Parcel.of(order, around).packed())
+    assert b"the key" not in parcel.packed() and "the key" not in repr(order)
+    says = "import sys; print(*sys.argv[1:], sys.stdin.readline(), sep='\\n', file=sys.stderr, flush=True); input()"
+    monkeypatch.setattr(node, "COMMAND", [sys.executable, "-c", says])
+    process = NodeProcess(parcel, order.secrets)
+    lines: list[str] = []
+
+    def has_printed() -> bool:
+        lines.extend(process.read()[0])
+        return "the key" in lines
+
+    wait_for(has_printed)
+    plugin = Path(lines[lines.index("--plugin") + 1])
+    assert plugin.read_bytes() == SIGNS.read_bytes() and plugin.name == SIGNS.name
+    assert stat.S_IMODE(plugin.parents[1].stat().st_mode) == 0o700
+    assert lines[lines.index("--memory") + 1] == str(tmp_path / "clients")
+    assert process.sees_folder and not node._is_log_of(log, "0100"), "a folder of another run is not this run's"
+    process.end()
+    wait_for(lambda: process.read()[1] is not None)
+    assert not plugin.exists()
+    ((digest, files),) = parcel.plugins
+    assert digest == source_digest(files) == PLUGINS["signs"].digest
+    files[SIGNS.name] += b"# changed on its way\n"
+    with pytest.raises(ValueError, match="another digest"):
+        NodeProcess(parcel, order.secrets)
+
+
+@pytest.mark.slow
+def test_a_worker_that_joins_before_the_one_that_evaluates_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = 'case "$*" in *--no-evaluator*) ;; *) sleep 4;; esac; exec "$@"'
+    monkeypatch.setattr(local, "COMMAND", ["sh", "-c", late, "sh", *local.COMMAND])
+    what = scenario()
+    results = run(what, tmp_path / "run", placement=Placement("tcp", 2))
+    assert alike(results, run(what, tmp_path / "here"))
+
+
+class _Fake:
+    """A worker that ends as the test says."""
+
+    def __init__(self, order: Order) -> None:
+        self.order = order
+        self.ends: SimpleQueue[Ended] = SimpleQueue()
+
+    def wait(self) -> Ended:
+        return self.ends.get()
+
+    def end(self) -> None:
+        self.ends.put(Ended(0))
+
+    kill = end
+
+
+class _Fakes(Launcher):
+    launcher: Literal["fakes"] = "fakes"
+    started: list[Any] = Field(default_factory=list)
+
+    def start(self, orders: Sequence[Order], run: Surroundings) -> list[Worker]:
+        workers = [_Fake(order) for order in orders]
+        self.started.extend(workers)
+        return list(workers)
+
+
+def test_a_worker_that_takes_anothers_place_has_another_key_and_all_are_revoked_at_the_end(tmp_path: Path) -> None:
+    fakes, keys, watcher = _Fakes(), WorkerKeys(KeyPair.new()), RunWatcher()
+
+    def surroundings(note: Any) -> Surroundings:
+        return Surroundings("00ff", tmp_path / "log.jsonl", None, keeps_state=False, note=note)
+
+    processes = WorkerProcesses(
+        fakes, SHARES, "tcp://127.0.0.1:1", watcher, keys, surroundings, patience_s=1.0, devices=["cpu"]
+    )
+    processes.start()
+    fakes.started[1].ends.put(Ended(-9, "its node is lost"))
+    wait_for(lambda: len(fakes.started) == 3)
+    identities = [Identity.unpacked(json.loads(each.order.secrets)) for each in fakes.started]
+    rights = [keys.rights(each.own.public.decode()) for each in identities]
+    assert rights == [SHARES[0].rights, None, SHARES[1].rights], "each key is for one share, and one process"
+    fakes.started[2].ends.put(Ended(3, "at 10.0.0.7: seedbus: there is no such file"))
+
+    class Registration:
+        rounds_closed = 0
+
+    failures: list[WorkerFailed] = []
+
+    def has_failed() -> bool:
+        try:
+            processes.check(Registration())  # type: ignore[arg-type]
+        except WorkerFailed as error:
+            failures.append(error)
+        return bool(failures)
+
+    wait_for(has_failed)
+    assert str(failures[0]) == (
+        "worker 1 ended with exit code 3 (at 10.0.0.7: seedbus: there is no such file); every closed round is kept"
+    )
+    assert ("worker", {"number": 1, "ended": "its node is lost"}) in watcher.events
+    processes.close()
+    assert not any(keys.rights(each.own.public.decode()) for each in identities)

@@ -1,0 +1,94 @@
+"""The files of examples/cluster/: a stopped job goes on; unit and compose file are what their readers take."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from commands import Command
+from processes import hears_ctrl_c, wait_for
+from worlds import lossy
+
+from seedbus.scenarios.reporting.results import Results
+from seedbus.scenarios.running.run import run
+from seedbus.scenarios.schema.yaml_text import dump
+
+FOLDER = Path(__file__).resolve().parents[1] / "examples" / "cluster"
+BEGINS = "run-or-resume.sh"
+
+
+def options(words: list[str]) -> set[str]:
+    return {word for word in words if word.startswith("--")}
+
+
+def known_options(seedbus: Command, name: str) -> set[str]:
+    return options(seedbus(name, "--help").out.replace("│", " ").split())
+
+
+def test_the_unit_is_one_that_systemd_takes_and_its_command_is_one_of_ours(tmp_path: Path, seedbus: Command) -> None:
+    text = (FOLDER / "seedbus.service").read_text()
+    (begin,) = [line.removeprefix("ExecStart=") for line in text.splitlines() if line.startswith("ExecStart=")]
+    program, command, _, name, *rest = begin.split()
+    assert Path(program).name == BEGINS and command == "server" and seedbus("check", name).code == 0
+    assert options(rest) <= known_options(seedbus, command)
+    systemd = shutil.which("systemd-analyze")
+    if systemd is None:
+        pytest.skip("systemd-analyze is not installed: the unit was read by this test alone")
+    unit = tmp_path / "seedbus.service"
+    unit.write_text(text.replace(program, "/bin/true").replace("User=seedbus", "User=root"))
+    verified = subprocess.run([systemd, "verify", "--man=no", unit], capture_output=True, text=True, check=False)
+    assert verified.returncode == 0 and "seedbus.service" not in verified.stderr, verified.stderr
+
+
+def test_the_compose_file_has_commands_of_ours(seedbus: Command) -> None:
+    document: dict[str, Any] = yaml.safe_load((FOLDER / "compose.yaml").read_text())
+    server, clients = document["services"]["server"], document["services"]["clients"]
+    assert server["command"][:3] == ["sh", f"/usr/local/bin/{BEGINS}", "server"]
+    assert options(server["command"]) <= known_options(seedbus, "server")
+    assert clients["command"][:2] == ["seedbus", "client"]
+    assert options(clients["command"]) <= known_options(seedbus, "client")
+    assert str(clients["deploy"]["replicas"]) == server["command"][server["command"].index("--expect-workers") + 1]
+    for service in (server, clients):
+        mounted = [Path(volume.split(":")[1]) for volume in service["volumes"]]
+        named = [word for word in service["command"] if word.startswith(("keys", "runs")) or word == "server.public"]
+        assert all(any(Path("/work", word).is_relative_to(place) for place in mounted) for word in named)
+
+
+@pytest.mark.slow
+def test_a_job_that_is_stopped_asks_to_be_queued_again_and_then_goes_on(tmp_path: Path) -> None:
+    """`seedbus` and `scontrol` are found where a cluster's own would be."""
+    what = lossy(stop={"rounds": 150})
+    whole = run(what, tmp_path / "here")
+    (tmp_path / "what.yaml").write_text(dump(what.resolved()))
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "seedbus").write_text(f'#!/bin/sh\nexec {sys.executable} -m seedbus "$@" --quiet\n')
+    (programs / "scontrol").write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\n')
+    for program in programs.iterdir():
+        program.chmod(0o755)
+    variables = {"PATH": f"{programs}:{os.environ['PATH']}", "SLURM_JOB_ID": "77", "SEEDBUS_EXAMPLES": str(FOLDER)}
+    command = ["sh", *map(str, (FOLDER / "seedbus.sbatch", tmp_path / "run", tmp_path / "what.yaml"))]
+
+    def job() -> subprocess.Popen[str]:
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        return subprocess.Popen(command, env=os.environ | variables, preexec_fn=hears_ctrl_c, **pipes)
+
+    first, log = job(), tmp_path / "run" / "log.jsonl"
+    wait_for(lambda: log.exists() and log.read_text().count('"event": "round"') > 50)
+    first.send_signal(signal.SIGTERM)
+    _, said = first.communicate(timeout=30)
+    assert first.returncode == 130 and "every closed round is kept" in said, said
+    assert (tmp_path / "asked").read_text() == "requeue 77\n"
+    second = job()
+    _, said = second.communicate(timeout=60)
+    assert second.returncode == 0, said
+    results = Results.read(tmp_path / "run")
+    assert results.digest == whole.digest and results.summary["was_resumed"]
+    assert (tmp_path / "asked").read_text() == "requeue 77\n", "a job whose run has ended is not queued again"

@@ -15,7 +15,7 @@ SOURCES = [
     path for room in ("agents", "algorithms", "bus", "models", "scenarios") for path in (ROOT / room).rglob("*.py")
 ]
 DISTRIBUTIONS = {"PIL": "pillow", "flwr_datasets": "flwr-datasets", "yaml": "pyyaml", "zmq": "pyzmq"}
-EXTRAS = {"flwr", "gpu", "hub", "images"}
+EXTRAS = {"flwr", "gpu", "hub", "images", "plot"}
 BROUGHT_BY = {
     "huggingface_hub": "transformers",
     "llvmlite": "numba",
@@ -49,3 +49,8 @@ def test_every_extra_that_is_spoken_of_is_there() -> None:
     pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *SOURCES]
     named = {name for page in pages for name in re.findall(r"seedbus\[(\w+)\]", page.read_text(encoding="utf-8"))}
     assert named == EXTRAS <= PROJECT["optional-dependencies"].keys()
+
+
+def test_the_description_of_the_package_has_no_link_that_needs_a_checkout() -> None:
+    text = (ROOT / PROJECT["readme"]).read_text(encoding="utf-8")
+    assert text and not [link for link in re.findall(r"\]\(([^)]*)\)", text) if not link.startswith("https://")]

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
@@ -301,11 +300,14 @@ def _run(
     quiet: bool,
 ) -> None:
     from seedbus.scenarios.operations.endpoint import served
+    from seedbus.scenarios.reporting.progress import Quiet
     from seedbus.scenarios.reporting.report import found_and_expected, show
+    from seedbus.scenarios.reporting.watching import watching
     from seedbus.scenarios.running.run import run
 
     _print_caveats(scenario)
-    with served(metrics, computes_here=placement.is_here) as endpoint, _progress(scenario, quiet) as observer:
+    watched = nullcontext(Quiet()) if quiet else watching(scenario)
+    with served(metrics, computes_here=placement.is_here) as endpoint, watched as observer:
         if endpoint is not None:
             note(f"metrics are at {endpoint.url}")
         is_resumed = resume is not None
@@ -325,20 +327,3 @@ def _run(
 def _print_caveats(scenario: Any) -> None:
     for sentence in scenario.algorithm.caveats():
         note(sentence)
-
-
-@contextmanager
-def _progress(scenario: Any, quiet: bool) -> Iterator[Any]:
-    """Yield the observer that prints a run's progress."""
-    if quiet:
-        from seedbus.scenarios.reporting.progress import Quiet
-
-        yield Quiet()
-        return
-    from seedbus.scenarios.reporting.progress import watch
-
-    watcher = watch(scenario)
-    try:
-        yield watcher
-    finally:
-        watcher.close()

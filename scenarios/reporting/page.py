@@ -10,7 +10,7 @@ import numpy as np
 
 from seedbus.agents.server.stopping import rounds_done
 from seedbus.scenarios.reporting.figures import MAX_POINTS, Line, bars, byte_unit, lines, sample_indices
-from seedbus.scenarios.reporting.report import groups, title
+from seedbus.scenarios.reporting.report import html_table, title
 from seedbus.scenarios.reporting.results import Results, write
 from seedbus.scenarios.reporting.round_table import RoundTable
 from seedbus.scenarios.reporting.statistics import Table, histogram
@@ -44,7 +44,7 @@ def page(summary: Mapping[str, Any], measured: Sequence[Mapping[str, Any]], hist
         table: the columns of `statistics.clients_table`.
     """
     plots = [*_metrics(measured), *_rounds(summary, history), *_clients(history, table), _traffic(summary)]
-    return document(title(summary), _table(summary), plots)
+    return document(title(summary), html_table(summary), plots)
 
 
 def document(title: str, table: str, plots: Sequence[str]) -> str:
@@ -70,14 +70,6 @@ def write_page(results: Results) -> None:
         RunFolderError, JournalDamaged, LedgerDamaged: the run cannot be read.
     """
     write(results.folder / PAGE, page(results.summary, results.lines, results.history, results.table))
-
-
-def _table(summary: Mapping[str, Any]) -> str:
-    parts = []
-    for group in groups(summary):
-        rows = "".join(f"<tr><td>{escape(name)}</td><td>{escape(value)}</td></tr>\n" for name, value in group)
-        parts.append(f"<tbody>\n{rows}</tbody>\n")
-    return f"<table>\n{''.join(parts)}</table>"
 
 
 def _metrics(measured: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
+from html import escape
 from typing import Any
 
 import typer
@@ -35,6 +36,15 @@ def closing_table(summary: Summary) -> Table:
             table.add_row(name, value)
         table.add_section()
     return table
+
+
+def html_table(summary: Summary) -> str:
+    """Return the table of `closing_table` as HTML."""
+    parts = []
+    for group in groups(summary):
+        rows = "".join(f"<tr><td>{escape(name)}</td><td>{escape(value)}</td></tr>\n" for name, value in group)
+        parts.append(f"<tbody>\n{rows}</tbody>\n")
+    return f"<table>\n{''.join(parts)}</table>"
 
 
 def title(summary: Summary) -> str:

@@ -86,7 +86,7 @@ def test_a_scenario_of_keywords_and_its_tables_and_plots_need_no_file(
     pytest.importorskip("matplotlib", reason="the extra plot has it").use("agg")
     axes = results.plot("gap", over="bytes")
     seedbus.Results.read(Path("runs/scenario-2")).plot("gap", over="bytes", ax=axes)
-    first, second = (line.get_ydata().tolist() for line in axes.lines)
+    first, second = (np.asarray(line.get_ydata()).tolist() for line in axes.lines)
     assert first == second == results.metrics["gap"].tolist()
     with pytest.raises(ScenarioError, match=r"Results.plot: 'gab' is not measured; did you mean gap\?"):
         results.plot("gab")

@@ -31,7 +31,7 @@ test: install
 	$(BIN)/pytest $(PARALLEL)
 
 slow: install
-	$(BIN)/pytest -m slow $(PARALLEL) --durations 15
+	$(BIN)/pytest -m "slow and not soak" $(PARALLEL) --durations 15
 
 lint: install
 	$(BIN)/ruff check .

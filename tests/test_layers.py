@@ -6,7 +6,7 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -34,8 +34,9 @@ def name(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-def each(paths: list[Path]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("path", paths, ids=name)
+def found_in(paths: list[Path], find: Callable[[Path], set[str]]) -> dict[str, set[str]]:
+    """Return what `find` finds, by file; files in which it finds nothing are left out."""
+    return {name(path): found for path in paths if (found := find(path))}
 
 
 @cache
@@ -50,6 +51,12 @@ def imports(inside: ast.AST) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             yield from (f"{node.module or ''}.{alias.name}" for alias in node.names)
+
+
+@cache
+def imports_in(path: Path) -> frozenset[str]:
+    """Return the dotted names of all imports of a file."""
+    return frozenset(imports(tree(path)))
 
 
 def at_import_time(module: ast.Module) -> Iterator[ast.stmt]:
@@ -79,16 +86,17 @@ def test_there_is_something_to_read() -> None:
     assert Path(__file__) in AROUND and ROOT / "benchmarks" / "bus.py" in AROUND
 
 
-@each(PACKAGE)
-def test_a_module_imports_only_from_the_layers_below_it(path: Path) -> None:
-    layer = name(path).split("/")[0]
-    own = {full.split(".")[1] for full in imports(tree(path)) if full.startswith("seedbus.")}
-    assert own <= ALLOWED.get(layer, set(ALLOWED)) | set(GROUND)
+def test_a_module_imports_only_from_the_layers_below_it() -> None:
+    def upward(path: Path) -> set[str]:
+        own = {full.split(".")[1] for full in imports_in(path) if full.startswith("seedbus.")}
+        return own - ALLOWED.get(name(path).split("/")[0], set(ALLOWED)) - set(GROUND)
+
+    assert found_in(PACKAGE, upward) == {}
 
 
 @pytest.mark.parametrize("name", GROUND)
 def test_what_all_layers_import_imports_none_of_them(name: str) -> None:
-    assert not [full for full in imports(tree(ROOT / FACADE / f"{name}.py")) if full.startswith("seedbus")]
+    assert not [full for full in imports_in(ROOT / FACADE / f"{name}.py") if full.startswith("seedbus")]
 
 
 def module(path: Path) -> str:
@@ -106,7 +114,7 @@ ROOMS = sorted(name for name, path in MODULES.items() if path.name == "__init__.
 def imported(name: str) -> frozenset[str]:
     """Return the modules of seedbus that a module imports, at any depth, including imports for types only."""
     modules = set()
-    for full in imports(tree(MODULES[name])):
+    for full in imports_in(MODULES[name]):
         modules |= {full} & MODULES.keys() or {full.rpartition(".")[0]} & MODULES.keys()
     return frozenset(modules - {name})
 
@@ -138,14 +146,16 @@ def test_no_import_runs_up_from_one_room_of_a_layer_to_another() -> None:
     assert list(read(ROOT).upward) == []
 
 
-@each(PACKAGE)
-def test_no_module_imports_relatively(path: Path) -> None:
-    assert not [node for node in ast.walk(tree(path)) if isinstance(node, ast.ImportFrom) and node.level]
+def test_no_module_imports_relatively() -> None:
+    def relative(path: Path) -> set[str]:
+        return {ast.unparse(node) for node in ast.walk(tree(path)) if isinstance(node, ast.ImportFrom) and node.level}
+
+    assert found_in(PACKAGE, relative) == {}
 
 
-@each(sorted((ROOT / FACADE).glob("__init__.py")))
-def test_the_facade_imports_our_layers_only_when_they_are_asked_for(path: Path) -> None:
-    eager = [full for statement in at_import_time(tree(path)) for full in imports_of(statement)]
+def test_the_facade_imports_our_layers_only_when_they_are_asked_for() -> None:
+    facade = tree(ROOT / FACADE / "__init__.py")
+    eager = [full for statement in at_import_time(facade) for full in imports_of(statement)]
     assert not [full for full in eager if full.startswith("seedbus.")]
 
 
@@ -153,43 +163,46 @@ def imports_of(statement: ast.stmt) -> list[str]:
     return list(imports(statement)) if isinstance(statement, ast.Import | ast.ImportFrom) else []
 
 
-@each(PACKAGE + AROUND)
-def test_our_folders_are_never_imported_by_their_bare_names(path: Path) -> None:
-    assert not {full.split(".")[0] for full in imports(tree(path))} & set(ALLOWED)
+def roots(path: Path) -> set[str]:
+    """Return the packages that a file imports from."""
+    return {full.split(".")[0] for full in imports_in(path)}
 
 
-@each(PACKAGE)
-def test_only_the_clock_looks_at_real_time(path: Path) -> None:
-    if name(path) not in CLOCKS:
-        roots = {full.split(".")[0] for full in imports(tree(path))}
-        assert not roots & {"time", "timeit", "sched"}
-        assert not [full for full in map(dotted, ast.walk(tree(path))) if full.endswith((".now", ".utcnow", ".today"))]
+def test_our_folders_are_never_imported_by_their_bare_names() -> None:
+    assert found_in(PACKAGE + AROUND, lambda path: roots(path) & set(ALLOWED)) == {}
 
 
-@each(PACKAGE)
-def test_no_module_imports_pythons_generators(path: Path) -> None:
-    assert not {full.split(".")[0] for full in imports(tree(path))} & {"random", "secrets", "uuid"}
+def test_only_the_clock_looks_at_real_time() -> None:
+    def looks(path: Path) -> set[str]:
+        asked = {full for full in map(dotted, ast.walk(tree(path))) if full.endswith((".now", ".utcnow", ".today"))}
+        return asked | roots(path) & {"time", "timeit", "sched"}
+
+    assert set(found_in(PACKAGE, looks)) <= CLOCKS
 
 
-@each(PACKAGE)
-def test_only_seeded_streams_touch_a_generator(path: Path) -> None:
+def test_no_module_imports_pythons_generators() -> None:
+    assert found_in(PACKAGE, lambda path: roots(path) & {"random", "secrets", "uuid"}) == {}
+
+
+def test_only_seeded_streams_touch_a_generator() -> None:
     """Other modules use np.random only for type names, never for `np.random.seed`, `default_rng()` or a global draw."""
-    if name(path).startswith(GENERATORS):
-        return
-    module = tree(path)
-    used = {full for full in [*map(dotted, ast.walk(module)), *imports(module)] if "random." in full}
-    assert not {
-        full for full in used if full.startswith(("np.random.", "numpy.random.")) and full.split(".")[2] not in SEEDED
-    }
-    assert not {full for full in used if full.startswith("torch.random")}
-    assert not {"torch.manual_seed", "torch.seed", "torch.randn", "torch.rand", "torch.randperm"} & {
-        *map(dotted, ast.walk(module))
-    }
+
+    def draws(path: Path) -> set[str]:
+        calls = set(map(dotted, ast.walk(tree(path))))
+        used = {full for full in calls | imports_in(path) if "random." in full}
+        numpys = {full for full in used if full.startswith(("np.random.", "numpy.random."))}
+        return (
+            {full for full in numpys if full.split(".")[2] not in SEEDED}
+            | {full for full in used if full.startswith("torch.random")}
+            | calls & {"torch.manual_seed", "torch.seed", "torch.randn", "torch.rand", "torch.randperm"}
+        )
+
+    assert found_in([path for path in PACKAGE if not name(path).startswith(GENERATORS)], draws) == {}
 
 
-@each(PACKAGE)
-def test_every_public_module_says_what_it_is(path: Path) -> None:
-    assert path.name == "__main__.py" or (ast.get_docstring(tree(path)) or "").strip()
+def test_every_public_module_says_what_it_is() -> None:
+    modules = [path for path in PACKAGE if path.name != "__main__.py"]
+    assert not [name(path) for path in modules if not (ast.get_docstring(tree(path)) or "").strip()]
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import hashlib
 import io
 import json
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -81,7 +82,7 @@ def _with_lora(model: Any, train: Any, names: dict[str, str], body: set[str], *k
     return outer
 
 
-class Classifier:
+class Classifier(ABC):
     """A classifier; a subclass says how rows become inputs.
 
     Attributes:
@@ -117,17 +118,17 @@ class Classifier:
         """Return the mean cross-entropy of a batch."""
         return cross_entropy(self.logits(items), labels)
 
+    @abstractmethod
     def encode(self, row: Row) -> Any:
         """Return a row as an item of a batch. Raises `DataError`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def logits(self, items: Sequence[Any]) -> Tensor:
         """Return the logits of a batch, float32 [b, classes]. Raises `DataError`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def facts(self, first: Row) -> bytes:
         """Return what decides inputs beside the rows; `first` is an example of them."""
-        raise NotImplementedError
 
 
 class ImageClassifier(Classifier):

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import msgpack
+import pytest
 from availability_cases import CLIENTS, anything, moments
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -87,6 +88,7 @@ def test_a_client_is_available_while_no_fault_applies_and_returns_with_the_worst
     assert population.is_over and not population.away
 
 
+@pytest.mark.slow
 @given(presences=st.lists(st.one_of(anything, aways), max_size=4), at=moments, cut=st.integers(0, 12))
 @settings(max_examples=200, deadline=None)
 def test_a_single_advance_on_resuming_equals_all_the_steps(

@@ -102,6 +102,7 @@ def test_neither_blocks_nor_threads_change_a_bit(
     assert bits(report) == bits(run.reports[0][0])
 
 
+@pytest.mark.slow
 def test_another_process_replays_to_the_same_digests(tmp_path: Path) -> None:
     expected, paths = [], []
     for number, (algorithm,) in enumerate(case.values for case in CASES):

@@ -78,6 +78,7 @@ def with_body(raw: bytes) -> bytes:
 REAL = encode(Envelope(Kind.REPORT, 300, 70_000, 69_999, [b"\x00\x01\x02\x03" * 5, 2.5, "ok", [1, -1]]))[0]
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(envelopes)
 def test_an_envelope_survives_a_round_trip(envelope: Envelope) -> None:
@@ -386,6 +387,7 @@ brief = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=400)
 @given(brief, st.integers(-1, 80), st.integers(0, 255), st.sampled_from([None, 0, 10, ARRAY_LIMIT, SHORT]))
 def test_the_fast_decoder_agrees_with_the_strict_one(frame: bytes, at: int, byte: int, most: int | None) -> None:

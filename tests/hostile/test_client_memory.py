@@ -13,6 +13,7 @@ from processes import seedbus
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_DATA holds mapped memory on Linux alone")
 
 
+@pytest.mark.slow
 def test_a_scenario_that_takes_more_memory_than_its_estimate_ends_in_a_sentence() -> None:
     """A quadratic of 2 · 10⁸ coordinates: the estimate is 0.8 GB, and it uses several such vectors."""
     scenario = {"task": {"name": "quadratic", "dimension": 200_000_000}}

@@ -50,6 +50,7 @@ COMMANDS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", [LONG, DEEP], ids=["long", "deep"])
 def test_a_path_that_is_too_long_is_one_sentence(seedbus: Command, tmp_path: Path, path: str) -> None:
     write_scenario(tmp_path)

@@ -21,7 +21,8 @@ from hostile_wire import PING
 from worlds import go, scenario
 
 from seedbus.bus.zeromq.packet import HELLO_BYTES
-from seedbus.bus.zeromq.server.connections import STRANGERS_OF_A_HOST, STRANGERS_STRIKES
+from seedbus.bus.zeromq.server.connection import STRANGERS_STRIKES
+from seedbus.bus.zeromq.server.connections import STRANGERS_OF_A_HOST
 
 MOST_GROWTH = 50 * 10**6
 MOST_SENT = 500 * 10**6
@@ -135,7 +136,7 @@ def test_a_peer_that_floods_is_hung_up_on(
     assert found[reason] == STRANGERS_STRIKES * (count // 500) and found["too-many-refusals"] == count // 500
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [Caller.close, Caller.reset], ids=["closed", "reset"])
 def test_ten_thousand_connections_come_and_go(bounded_run: HostileRun, how: Callable[[Caller], None]) -> None:
     before, began = bounded_run.server.refusals("a stranger"), time.monotonic()

@@ -48,6 +48,7 @@ def test_a_peer_with_an_offer_is_refused(without_worker: HostileRun, case: Pendi
     without_worker.play_pending(case)
 
 
+@pytest.mark.slow
 def test_the_run_ends_as_if_nobody_had_come(hostile_run: HostileRun, tmp_path: Path) -> None:
     resident, descriptors, threads = hostile_run.before
     hostile_run.start_worker()

@@ -134,6 +134,7 @@ def test_strangers_neither_evaluate_nor_say_what_x0_is_nor_keep_anybody_out(
     assert sum(results.summary["refusals"]["x0"].values()) == 6
 
 
+@pytest.mark.slow
 def test_what_was_recorded_of_a_process_that_joined_makes_nobody_a_member(
     tmp_path: Path, in_memory: Results, stranger: Callable[..., Stranger]
 ) -> None:
@@ -180,6 +181,7 @@ async def test_a_session_that_lives_is_nobody_elses_to_take() -> None:
             peer.close()
 
 
+@pytest.mark.slow
 def test_strangers_that_say_nothing_leave_room_for_honest_workers(tmp_path: Path) -> None:
     what = scenario(task={"name": "quadratic", "dimension": 50}, stop={"rounds": 5})
     with ServerProcess(what, tmp_path / "run", heartbeat_s=5.0) as server:

@@ -40,6 +40,7 @@ async def test_a_silent_peer_is_gone_after_three_heartbeats() -> None:
         member.peer.close()
 
 
+@pytest.mark.slow
 async def test_silence_is_noticed_after_three_heartbeats_whenever_in_one_it_begins() -> None:
     """Not four: the silence is measured from when it begins, not from the next heartbeat."""
     took = []
@@ -144,6 +145,7 @@ def test_a_process_that_stands_still_is_found_out_and_comes_again(tmp_path: Path
     assert {name: summary[name] for name in SAME} == {name: undisturbed[name] for name in SAME}
 
 
+@pytest.mark.slow
 def test_a_member_that_only_pings_is_followed_by_one_that_works(tmp_path: Path) -> None:
     """In simulated time the run waits for it, but not for ever."""
     with HostileRun(WHAT, tmp_path / "run", answer_s=3.0) as hostile_run:

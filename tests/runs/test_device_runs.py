@@ -38,7 +38,7 @@ def without_device(results: Results) -> Any:
     return {name: value for name, value in summary.items() if name != "device"}, lines
 
 
-@pytest.mark.few(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "algorithm",
     [DECOMFL, HISO, HISO | {"revert": "light", "perturbations": 2}, DECOMFL | {"directions": "rademacher"}, DENSE],
@@ -56,6 +56,7 @@ def test_a_run_in_torchs_memory_has_the_processors_bits(tmp_path: Path, algorith
         assert replay(there.folder).digest == there.summary["digest"], "what a GPU measured is replayed here"
 
 
+@pytest.mark.slow
 def test_clients_in_torchs_memory_agree_with_an_evaluator_on_the_processor_through_lag_and_snapshots(
     tmp_path: Path,
 ) -> None:
@@ -81,6 +82,7 @@ class StopsAt(NullObserver):
             raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_on_another_device_only_when_told_to(tmp_path: Path) -> None:
     what = scenario(task=DIGITS, algorithm=HISO, stop={"rounds": 6})
     whole = go(tmp_path / "whole", what)

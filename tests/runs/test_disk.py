@@ -72,8 +72,8 @@ cli.main()
 """
 
 
-@pytest.mark.few(1)
-@pytest.mark.parametrize("room", [0, 60_000, pytest.param(150_000, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("room", [0, 60_000, 150_000])
 def test_a_disk_that_fills_up_is_one_sentence_and_loses_no_round(tmp_path: Path, room: int) -> None:
     """No file may grow past `room` bytes, as on a disk that is full."""
     file, folder = tmp_path / "small.yaml", tmp_path / "run"
@@ -133,6 +133,7 @@ def test_a_small_disk_is_one_sentence_at_any_size_and_the_run_goes_on_once_it_ha
     print(f"{len(stopped)} disks that were full, at {len(set(kept))} different rounds; every run ended alike")
 
 
+@pytest.mark.slow
 def test_a_write_that_the_disk_refuses_is_one_sentence_and_loses_no_round(
     memory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

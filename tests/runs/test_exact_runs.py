@@ -26,6 +26,7 @@ each_algorithm = pytest.mark.parametrize("algorithm", [INTEGER, POOL], ids=["dec
 FLOAT: dict[str, Any] = DECOMFL | {"momentum": 0.0}
 
 
+@pytest.mark.slow
 @each_algorithm
 @pytest.mark.parametrize("directions", ["gaussian", "rademacher"])
 def test_a_client_that_pulled_a_snapshot_holds_the_bits_of_one_that_replayed(
@@ -39,6 +40,7 @@ def test_a_client_that_pulled_a_snapshot_holds_the_bits_of_one_that_replayed(
     assert results.summary["traffic"]["by_kind"]["snapshot"]["messages"] > 200
 
 
+@pytest.mark.slow
 def test_a_snapshot_has_eight_bytes_a_coordinate_and_a_commit_those_of_float32(tmp_path: Path) -> None:
     whole, real = (
         run(lagging(algorithm=kind), tmp_path / kind["arithmetic"])
@@ -118,6 +120,7 @@ def test_the_least_memory_counts_eight_bytes_a_coordinate() -> None:
         assert of(algorithm, 10**6) - of(algorithm, 10**5) == width * 9 * 10**5
 
 
+@pytest.mark.slow
 def test_what_a_client_of_a_pool_is_sent_does_not_grow_with_its_lag(tmp_path: Path) -> None:
     """Fifty clients, two a round, and links that lose a fifth: some miss a hundred commits, and none are sent more."""
     crowd = {"clients": 50, "cohort": 2, "quorum": 1, "deadline_s": 5.0}
@@ -136,6 +139,7 @@ def test_what_a_client_of_a_pool_is_sent_does_not_grow_with_its_lag(tmp_path: Pa
     assert shared.digest == results.digest
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("pool", "dimension", "is_snapshot"), [(16, 2_000, False), (2_000, 60, True)])
 def test_what_takes_fewest_bytes_is_sent(tmp_path: Path, pool: int, dimension: int, is_snapshot: bool) -> None:
     """Commits if few were missed, else their sum, or a snapshot where the model is smaller than the sum."""

@@ -46,6 +46,7 @@ def test_another_processor_excuses_digests_of_torch_and_nothing_else() -> None:
     assert guard.differences(TABLE["decomfl"] | {"digest": "0"}, TABLE["decomfl"], False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("core", ["Prescott", "Haswell"])
 def test_no_bit_depends_on_the_kernels_that_blas_chooses_for_a_processor(core: str) -> None:
     """Two runs with sums over whole vectors: one clips gradients, one projects them."""

@@ -106,6 +106,7 @@ def test_a_follower_whose_own_schedule_differs_folds_what_the_commits_say(run: R
     assert bits(replica) == bits(run.replica)
 
 
+@pytest.mark.slow
 def test_another_process_with_two_threads_holds_the_bits_of_this_one_with_one(tmp_path: Path) -> None:
     runs = [run_of(name) for name in RUNS]
     logs = [tmp_path / str(number) for number in range(len(runs))]

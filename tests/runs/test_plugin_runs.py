@@ -50,6 +50,7 @@ def test_a_run_with_a_plug_in_has_the_same_bits_in_one_process_and_in_two_worker
     assert replay(tmp_path / "there").digest == here.summary["digest"]
 
 
+@pytest.mark.slow
 def test_a_run_is_resumed_and_replayed_with_the_source_that_began_it_alone(tmp_path: Path, seedbus: Command) -> None:
     plugin = tmp_path / "signs.py"
     shutil.copy(SIGNS, plugin)
@@ -69,6 +70,7 @@ def test_a_run_is_resumed_and_replayed_with_the_source_that_began_it_alone(tmp_p
     assert changed.code == Exit.USAGE and "another source is needed than" in changed.err
 
 
+@pytest.mark.slow
 def test_a_worker_whose_file_has_changed_does_not_take_part(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     plugin = tmp_path / "signs.py"
     shutil.copy(SIGNS, plugin)

@@ -109,7 +109,7 @@ def test_a_run_with_late_reports_is_the_same_on_every_transport(
     assert ledger_hash(ours) == ledger_hash(theirs)
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["everything", "buffer"])
 def test_a_run_with_late_reports_is_the_same_in_any_number_of_processes(
     tmp_path: Path, in_memory: dict[str, Results], policy: str
@@ -223,6 +223,7 @@ faults = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 2**63 - 1), policy=st.sampled_from(sorted(POLICIES)), faults=faults)
 def test_a_run_ends_and_its_ledger_balances_whatever_the_faults(

@@ -96,6 +96,7 @@ def test_a_run_cut_off_while_somebody_comes_ends_alike(
     assert outcome(run(availability_scenario(name), tmp_path / "cut", resume=True)) == outcome(whole[name])
 
 
+@pytest.mark.slow
 def test_the_cuts_meet_with_joins_in_flight_and_with_clients_that_are_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,7 +126,7 @@ def test_the_clients_that_are_there_are_the_same_on_every_transport(
     assert outcome(results) == outcome(whole[name])
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["churn from another run", "crash without state", "all at once"])
 def test_the_clients_that_are_there_are_the_same_in_two_processes(
     tmp_path: Path, whole: dict[str, Results], name: str

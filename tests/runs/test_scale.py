@@ -65,7 +65,7 @@ WORLDS: dict[str, Any] = {
 }
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WORLDS)
 def test_a_round_costs_no_more_with_more_clients(tmp_path: Path, name: str) -> None:
     (few, _), (many, joins) = (

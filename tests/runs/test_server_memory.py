@@ -37,6 +37,7 @@ def rounds(folder: Path) -> int:
         journal.close()
 
 
+@pytest.mark.slow
 def test_a_server_stays_under_a_hundred_megabytes(tmp_path: Path) -> None:
     file, folder, bind = tmp_path / "small.yaml", tmp_path / "run", f"ipc://{tmp_path}/hub"
     file.write_text(SCENARIO)

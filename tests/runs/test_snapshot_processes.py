@@ -28,7 +28,7 @@ def crowd(rounds: int, **changes: Any) -> Scenario:
     return rough(0.1, **({"task": task, "algorithm": HISO, "stop": {"rounds": rounds}, "lag": lag} | changes))
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("transport", ["ipc", "tcp"])
 def test_the_same_in_two_workers(tmp_path: Path, transport: Any) -> None:
     what = crowd(60, algorithm=DECOMFL)
@@ -78,7 +78,7 @@ def test_clients_outlive_a_server_that_is_killed_with_snapshots_under_way(tmp_pa
     assert alike(results, whole)
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["evaluator", "peer"])
 def test_in_real_time_who_lags_gets_a_snapshot_too(tmp_path: Path, source: str) -> None:
     what = scenario(
@@ -95,6 +95,7 @@ def test_in_real_time_who_lags_gets_a_snapshot_too(tmp_path: Path, source: str) 
     assert set(results.summary["refusals"]) <= {"late", "not-fetched", "no-snapshot"}
 
 
+@pytest.mark.slow
 def test_in_real_time_a_process_that_comes_late_gets_snapshots_and_the_others_go_on(tmp_path: Path) -> None:
     what = scenario(
         clock="wall",

@@ -101,6 +101,7 @@ def test_a_client_that_lost_its_state_gets_a_snapshot(tmp_path: Path, returns: s
     assert results.messages.query("kind == 'REPORT' and sender == 2")["round"].max() == 59
 
 
+@pytest.mark.slow
 def test_a_newcomer_to_a_long_run_gets_a_snapshot(tmp_path: Path) -> None:
     what = lagging(
         participation={"clients": 200, "cohort": 2}, stop={"rounds": 150}, lag={"snapshot_after_commits": 20}
@@ -190,7 +191,7 @@ def test_a_run_cut_off_again_and_again_rebuilds_what_its_clients_had(
     assert outcome(results) == whole["hiso", "evaluator"]
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["evaluator", "peer"])
 def test_the_server_holds_few_commits_and_strands_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
@@ -278,7 +279,7 @@ def test_the_same_over_zeromq(
     assert (kept, lines) == whole[str(algorithm["name"]), "peer"]
 
 
-@pytest.mark.few(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["evaluator", "peer"])
 @pytest.mark.parametrize("phase", ["asking", "gathering", "committing", "publishing"])
 def test_a_server_that_crashes_among_snapshots_goes_on(

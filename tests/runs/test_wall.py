@@ -48,6 +48,7 @@ def test_a_run_in_real_time_takes_real_time_and_replays(tmp_path: Path, transpor
     assert 10 * 12 * 0.002 < results.summary["simulated_s"] < took
 
 
+@pytest.mark.slow
 def test_a_deadline_passes_in_real_time_and_late_reports_are_refused(tmp_path: Path) -> None:
     by = {"distribution": "constant", "value": 0.15}
     slow = {"fault": "delay", "kind": "report", "clients": [0, 1, 2, 3], "by": by}
@@ -58,6 +59,7 @@ def test_a_deadline_passes_in_real_time_and_late_reports_are_refused(tmp_path: P
     assert 0.9 * 12 * 0.08 < results.summary["simulated_s"]
 
 
+@pytest.mark.slow
 def test_clients_that_go_are_not_waited_for_and_may_come_back_from_x0(tmp_path: Path) -> None:
     what = wall(NEVER_S, stop={"rounds": 150}, evaluation={"every": 50})
     results = run_with_replacement(what, tmp_path / "run", HostRequest(((0, 3),)), "4-7", HostRequest(((4, 7),)))

@@ -113,6 +113,7 @@ def test_ctrl_c_at_any_moment_ends_within_two_seconds_and_leaves_no_process(
     assert sorted(took)[len(took) // 2] < 2.0, "one or another may have met with a busy machine"
 
 
+@pytest.mark.slow
 def test_workers_end_with_a_server_that_is_killed(tmp_path: Path) -> None:
     (tmp_path / "what.yaml").write_text(dump(long(5000).resolved()))
     command = seedbus("run", tmp_path / "what.yaml", "--workers", 2, "--out", tmp_path / "run", "-q")

@@ -109,6 +109,7 @@ def test_a_run_is_the_same_in_three_terminals(tmp_path: Path, in_memory: dict[st
     assert outcome(results) == outcome(in_memory["hiso"])
 
 
+@pytest.mark.slow
 def test_a_run_is_the_same_with_a_socket_for_every_client(tmp_path: Path, in_memory: dict[str, Results]) -> None:
     what = lossy(**WORLDS["hiso"])
     with ServerThread(what, tmp_path / "run", evaluator="own") as server:
@@ -176,6 +177,7 @@ def small() -> Scenario:
     return lossy(stop={"rounds": 5})
 
 
+@pytest.mark.slow
 def test_a_server_that_is_not_there_is_named_after_a_while() -> None:
     with pytest.raises(ServerGone, match=r"no server answers at tcp://127\.0\.0\.1:9; gave up after 1 s"):
         follow("tcp://127.0.0.1:9", [HostRequest()], lambda offer: pytest.fail("nothing was offered"), patience_s=1.0)
@@ -252,6 +254,7 @@ def test_a_person_is_shown_the_first_few_refusals() -> None:
     assert said.count("further refusals are counted") == 4
 
 
+@pytest.mark.slow
 def test_a_process_that_asks_for_too_many_clients_is_told_how_many_are_left(tmp_path: Path) -> None:
     with ServerThread(small(), tmp_path / "run", evaluator="own") as server:
         command = seedbus("client", "--connect", server.watcher.endpoint, "--clients", 9)
@@ -275,7 +278,7 @@ def test_a_process_of_another_run_is_sent_away(tmp_path: Path) -> None:
         server.results()
 
 
-@pytest.mark.few(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("clients", ["0", "3-1", "a", "1,,2", "-3", "1.5"])
 def test_what_is_no_choice_of_clients_is_refused_in_one_sentence(clients: str) -> None:
     command = seedbus("client", "--connect", "tcp://127.0.0.1:1", f"--clients={clients}")
@@ -284,6 +287,7 @@ def test_what_is_no_choice_of_clients_is_refused_in_one_sentence(clients: str) -
     assert told == f"seedbus: --clients {clients}: expected how many, like 25, which, like 0-24 or 0-9,40-49, or none\n"
 
 
+@pytest.mark.slow
 def test_too_low_a_limit_on_files_is_refused_before_anything_begins() -> None:
     line = "ulimit -n 200; exec python -m seedbus client --connect tcp://127.0.0.1:1 --clients 500 --socket-per-client"
     command = ["bash", "-c", line.replace("python", sys.executable)]
@@ -335,6 +339,7 @@ def test_a_long_folder_for_what_is_temporary_is_no_obstacle(tmp_path: Path, monk
     assert run(small(), tmp_path / "run", placement=Placement("ipc")).summary["reason"]
 
 
+@pytest.mark.slow
 def test_worker_processes_need_a_way_between_processes(tmp_path: Path) -> None:
     (tmp_path / "what.yaml").write_text(dump(small().resolved()))
     command = seedbus("run", tmp_path / "what.yaml", "--workers", 2, "--transport", "inproc")

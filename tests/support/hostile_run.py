@@ -21,7 +21,7 @@ from seedbus.agents.observer import NullObserver
 from seedbus.bus import HostRequest, Kind, Offer
 from seedbus.bus.transport import Follower, Span
 from seedbus.bus.zeromq import follow
-from seedbus.bus.zeromq.server.connections import OLD
+from seedbus.bus.zeromq.server.connection import OLD
 from seedbus.scenarios.running.prepare import bind, recruit
 from seedbus.scenarios.schema.scenario import Scenario
 

@@ -42,7 +42,7 @@ from seedbus.bus.zeromq import sockets
 from seedbus.bus.zeromq.heartbeat import LOOKS
 from seedbus.bus.zeromq.keys import KeyPair
 from seedbus.bus.zeromq.packet import HELLO_BYTES, NO_SESSION, Packet, Type
-from seedbus.bus.zeromq.server.connections import OLD, Connection
+from seedbus.bus.zeromq.server.connection import OLD, Connection
 from seedbus.bus.zeromq.server.router_socket import MISSED, RouterSocket
 from seedbus.bus.zeromq.server.routes import Routes
 from seedbus.bus.zeromq.server.session import Delivery, Limits, Session

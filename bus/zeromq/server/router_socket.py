@@ -17,7 +17,8 @@ from seedbus.bus.envelope import SHORT
 from seedbus.bus.zeromq import sockets
 from seedbus.bus.zeromq.heartbeat import REST_S, Heartbeat
 from seedbus.bus.zeromq.keys import DOMAIN, KeyPair
-from seedbus.bus.zeromq.server.connections import Connection, Connections
+from seedbus.bus.zeromq.server.connection import Connection
+from seedbus.bus.zeromq.server.connections import Connections
 
 MISSED = 3  # heartbeats after which a peer counts as gone
 BUDGET = 500  # messages that are read before other callbacks of the loop get their turn

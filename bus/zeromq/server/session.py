@@ -12,7 +12,7 @@ from seedbus.bus.errors import MalformedPacket
 from seedbus.bus.transport import Answered, Offer, Rights, addresses
 from seedbus.bus.zeromq import packet as packet
 from seedbus.bus.zeromq.packet import Type
-from seedbus.bus.zeromq.server.connections import Connection
+from seedbus.bus.zeromq.server.connection import Connection
 from seedbus.bus.zeromq.server.router_socket import MISSED, RouterSocket
 
 BATCH = 16 * 2**10  # bytes of waiting deliveries at which a packet of them is sent

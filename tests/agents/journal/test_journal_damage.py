@@ -111,7 +111,8 @@ def test_damage_in_the_last_record_of_a_log_recovers_the_prefix_before_it(
     assert bench.with_(bench.database, bench.log) == str(len(bench.states) - 1)
 
 
-@pytest.mark.parametrize("step", [1009, pytest.param(61, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("step", [1009, 61])
 @pytest.mark.parametrize("how", ["cut", "flipped"])
 def test_damage_anywhere_in_a_log_recovers_an_exact_prefix(bench: DamagedJournal, how: str, step: int) -> None:
     ends, outcomes = frames(bench.log), Counter[str]()
@@ -138,7 +139,8 @@ def test_a_log_that_lags_behind_its_file_is_refused_or_an_exact_prefix(bench: Da
     assert outcomes["refused"] > ROUNDS > len(outcomes) - 2
 
 
-@pytest.mark.parametrize("step", [53, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("step", [53, 3])
 @pytest.mark.parametrize("mask", [1, 0xFF])
 def test_a_flipped_byte_of_a_file_is_refused_or_hit_no_content(bench: DamagedJournal, mask: int, step: int) -> None:
     with closing(Journal.open(bench.base / "kept")):
@@ -196,7 +198,8 @@ def test_members_at_other_versions_have_another_digest() -> None:
     assert TableDigests().moved("known", {}, swapped.items()) != digests
 
 
-@pytest.mark.parametrize("count", [4, pytest.param(60, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [4, 60])
 def test_a_run_with_a_torn_journal_resumes_and_ends_alike_or_is_refused(
     memory: Path, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:

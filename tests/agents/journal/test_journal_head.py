@@ -56,7 +56,8 @@ def copies(memory: Path) -> Copies:
     return Copies(memory)
 
 
-@pytest.mark.parametrize("step", [1013, pytest.param(61, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("step", [1013, 61])
 def test_a_flipped_bit_of_the_log_that_loses_rounds_is_reported(copies: Copies, step: int) -> None:
     """Flip every byte of the log's header and of two frame headers, and every `step`-th other byte."""
     log, outcomes = copies.files[WAL], Counter[str]()

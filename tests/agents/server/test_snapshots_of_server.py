@@ -173,6 +173,7 @@ def test_an_offer_allows_each_chunk_a_few_times() -> None:
     assert reason(stage.pull(0, 1, 2)) == "pulls-again"
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=300)
 @given(
     st.sampled_from([Kind.PULL, Kind.PIECE]),

@@ -80,7 +80,7 @@ def world(name: str, policy: str, **fields: Any) -> Scenario:
     return scenario(algorithm={"name": name, "local_steps": 2} | fields, participation=POLICIES[policy], network=SLOW)
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "policy", "workers"),
     [("fedavg", "late", 2), ("scaffold", "buffer", 2), ("fedadam", "buffer", 0), ("fedcm", "late", 0)],

@@ -143,6 +143,7 @@ def test_infinite_snr_over_the_air_is_fedzo_with_the_same_cohorts_to_the_bit(tmp
 # faults and crashes
 
 
+@pytest.mark.slow
 def test_the_bits_and_the_messages_are_the_same_in_two_processes(tmp_path: Path) -> None:
     what = stormy()
     single = run(what, tmp_path / "here")

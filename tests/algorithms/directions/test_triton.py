@@ -45,6 +45,7 @@ def both(kind: Kind, size: int, method: str, *arguments: Any, **keywords: Any) -
     return results
 
 
+@pytest.mark.slow
 @each_kind
 @settings(max_examples=25, deadline=None)
 @given(
@@ -78,6 +79,7 @@ def test_triton_equals_the_reference_bit_for_bit(
     assert_alike(*both(kind, size, "perturb", x, scale, perturbation=perturbation, divisor=divisor, **stream))
 
 
+@pytest.mark.slow
 @each_kind
 def test_subnormals_are_kept_and_overflow_agrees(kind: Kind) -> None:
     tiny, _ = both(kind, 3001, "perturb", np.zeros(3001, np.float32), 1e-41, perturbation=1, **STREAM)
@@ -116,6 +118,7 @@ def test_a_vector_may_be_perturbed_in_place(kind: Kind) -> None:
     assert_alike(to_host(on_device), expected)
 
 
+@pytest.mark.slow
 def test_the_self_test_has_the_digest_of_every_other_backend() -> None:
     assert selftest(OnDevice) == selftest(reference)
 

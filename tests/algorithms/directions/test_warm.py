@@ -74,6 +74,7 @@ def test_a_machine_without_numba_has_nothing_to_compile(monkeypatch: pytest.Monk
     warm(lambda: pytest.fail("there is nothing to tell of"))
 
 
+@pytest.mark.slow
 def test_a_run_needs_no_kernel_that_was_not_compiled_beforehand(tmp_path: Path) -> None:
     """It runs in a separate process: kernels that other tests have loaded would hide a missing one."""
     code = """

@@ -116,6 +116,7 @@ def test_a_double_beside_a_tie_is_not_rounded_twice(name: Precision) -> None:
     assert wrong > 1000, "these values could not tell one rounding from two"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SHORT)
 @settings(max_examples=400, deadline=None)
 @given(data=st.data())

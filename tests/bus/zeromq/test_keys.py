@@ -231,6 +231,7 @@ def test_the_ledger_holds_every_byte_of_an_encrypted_wire(keyed: Keyed, serving:
     assert (bytes_on_wire(results, up=True), bytes_on_wire(results, up=False)) == counted
 
 
+@pytest.mark.slow
 def test_no_process_joins_without_an_authorised_key(
     tmp_path: Path, keyed: Keyed, serving: Callable[..., ServerThread]
 ) -> None:
@@ -280,6 +281,7 @@ def test_a_key_hosts_its_clients_and_has_only_its_rights(keyed: Keyed, serving: 
     assert joined == {"clients 0…3", "clients 4…7"}
 
 
+@pytest.mark.slow
 def test_a_revoked_key_is_gone_within_two_heartbeats_and_another_takes_its_place(
     tmp_path: Path, keyed: Keyed, serving: Callable[..., ServerThread]
 ) -> None:

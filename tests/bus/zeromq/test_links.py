@@ -133,6 +133,7 @@ packets = st.tuples(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "begin", [lambda link: None, receive_offer, receive_welcome], ids=["greeting", "joining", "a member"]
 )

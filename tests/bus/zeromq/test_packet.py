@@ -105,6 +105,7 @@ def test_deliveries_survive_a_round_trip(first: int, each: list[bytes]) -> None:
     assert packet.read_deliveries(delivered(first, each)) == (first, each)
 
 
+@pytest.mark.slow
 @given(st.integers(0, NUMBERS - 1), st.lists(frames, max_size=8))
 def test_answers_survive_a_round_trip(first: int, each: list[list[bytes]]) -> None:
     assert packet.read_answers(b"".join(packet.answers(first, each))) == (first, each)

@@ -2,46 +2,70 @@
 
 from __future__ import annotations
 
-import zmq
-from hostile_peers import Peer
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
-from seedbus.bus.zeromq.server.connections import Connection
+import zmq
+from hostile_peers import MORE, Peer, frame
+
+from seedbus.bus.zeromq.server.connection import STRANGERS_STRIKES, Connection
 from seedbus.bus.zeromq.server.router_socket import RouterSocket
 
 WITHIN_MS = 10_000
 
 
+@contextmanager
+def listening(heard: Any, refused: Any) -> Iterator[RouterSocket]:
+    context = zmq.Context[zmq.Socket[bytes]]()
+    router = RouterSocket(
+        context, "tcp://127.0.0.1:*", 2**20, heard=heard, left=lambda connection, why: None, refused=refused
+    )
+    try:
+        yield router
+    finally:
+        router.close(0)
+        context.term()
+
+
+def port(router: RouterSocket) -> int:
+    return int(router.endpoint.rpartition(":")[2])
+
+
 def test_a_closed_connection_does_not_mix_up_the_frames_of_another() -> None:
     """A connection's first message makes the socket read which peers have gone and their last messages. While that
-    message
-    is not read completely, its own frames would be read instead, the first one as a peer's routing id."""
+    message is not read completely, its own frames would be read instead, the first one as a peer's routing id."""
     messages: list[tuple[bytes, int]] = []
 
     def on_message(peer: bytes, connection: Connection, frames: int, last: zmq.Frame, size: int) -> None:
         assert connection.peer == peer
         messages.append((peer, frames))
 
-    context = zmq.Context[zmq.Socket[bytes]]()
-    router = RouterSocket(
-        context,
-        "tcp://127.0.0.1:*",
-        2**20,
-        heard=on_message,
-        left=lambda connection, why: None,
-        refused=lambda who, reason, detail: None,
-    )
-    try:
-        with Peer(int(router.endpoint.rpartition(":")[2])) as first:
+    with listening(on_message, lambda *refusal: None) as router:
+        with Peer(port(router)) as first:
             first.send(b"hello")
             router.wait(WITHIN_MS)
-        with Peer(int(router.endpoint.rpartition(":")[2])) as second:
+        with Peer(port(router)) as second:
             for frames in [(b"", b"", b"of three"), (b"of one",)]:
                 second.send(*frames)
                 assert router._socket.poll(WITHIN_MS)  # `wait` would read the departed peers before there is a message
                 router._read_one()
-    finally:
-        router.close(0)
-        context.term()
     (one, _), *others = messages
     assert [frames for _, frames in messages] == [1, 3, 1]
     assert len({peer for peer, _ in others} - {one}) == 1
+
+
+def test_nothing_is_heard_over_a_connection_that_was_hung_up_on() -> None:
+    """Hanging up discards what the kernel has, while ZeroMQ may be in the middle of it: what it then takes for messages
+    are none."""
+    heard: list[int] = []
+    refused: list[str] = []
+
+    def on_message(peer: bytes, connection: Connection, frames: int, last: zmq.Frame, size: int) -> None:
+        heard.append(frames)
+
+    with listening(on_message, lambda *why: refused.append(why[1])) as router, Peer(port(router)) as peer:
+        peer.raw(frame(b"", MORE) * STRANGERS_STRIKES + frame(b"") + frame(b"later"))
+        assert router._socket.poll(WITHIN_MS)
+        assert router._read_one() and router._read_one()
+    assert (heard, refused) == ([STRANGERS_STRIKES + 1], ["too-many-refusals"])

@@ -39,6 +39,7 @@ class Failing(RunWatcher):
             raise RuntimeError("the disk is gone")
 
 
+@pytest.mark.slow
 def test_clients_of_a_server_that_fails_during_a_run_join_the_resumed_one(tmp_path: Path) -> None:
     what = long(40)
     reference, notices = run(what, tmp_path / "whole"), list[str]()

@@ -56,6 +56,7 @@ async def slow_hub(folder: Path) -> AsyncIterator[tuple[Hub, SlowRegistration]]:
             await until(lambda: not thread.is_alive())
 
 
+@pytest.mark.slow
 async def test_a_slow_welcome_is_waited_for(tmp_path: Path) -> None:
     answers = list[list[bytes]]()
     async with slow_hub(tmp_path) as (hub, registration):
@@ -65,6 +66,7 @@ async def test_a_slow_welcome_is_waited_for(tmp_path: Path) -> None:
         assert len(registration.offers) == 1 and registration.gone_hosts == [] and answers == [echo(b"a question")]
 
 
+@pytest.mark.slow
 async def test_a_queue_behind_a_long_message_is_not_mistaken_for_a_stalled_peer(tmp_path: Path) -> None:
     answers = list[list[bytes]]()
     async with slow_hub(tmp_path) as (hub, registration):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from seedbus import TorchTask
 from seedbus.agents.errors import RunFolderError
 from seedbus.discovery import PLUGINS
 from seedbus.models import DataError, Dirichlet
+from seedbus.models.parameters.compiled import COMPILERS
 from seedbus.plugin import load_plugin
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.transports.placement import Placement
@@ -157,13 +159,11 @@ def test_samples_that_are_read_again_for_each_batch_give_the_same_bits() -> None
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not any(map(shutil.which, COMPILERS)), reason="no C++ compiler here")
 @pytest.mark.filterwarnings("ignore")  # of the compiler
 def test_a_compiled_loss_is_near_the_eager_one() -> None:
     eager, compiled = bind(own()), bind(own(forward="compiled"))
-    try:
-        compiled.prepare(lambda event, **facts: None)
-    except DataError as error:
-        pytest.skip(str(error))
+    compiled.prepare(lambda event, **facts: None)
     for problem in (eager, compiled):
         problem.flat.point[:] = problem.x0()
     assert compiled.objective(0, 0).loss(0) == pytest.approx(eager.objective(0, 0).loss(0), rel=1e-5)
@@ -173,6 +173,7 @@ def test_a_compiled_loss_is_near_the_eager_one() -> None:
 # Named in a plug-in
 
 
+@pytest.mark.slow
 def test_functions_of_a_plug_in_give_the_same_bits_in_one_process_and_in_two_workers(tmp_path: Path) -> None:
     load_plugin(MINE)
     what = seedbus.load(FIELDS | {"task": NAMED | OWN_CODE})
@@ -209,6 +210,7 @@ def test_what_only_this_process_has_is_refused_with_workers(tmp_path: Path) -> N
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_a_name_is_looked_up_in_loaded_plug_ins_alone_and_only_their_own_public_functions_are_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

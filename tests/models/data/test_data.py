@@ -184,6 +184,7 @@ def test_fashion_mnist_is_read_whole() -> None:
     assert train.pixels.mean() / 255 == pytest.approx(0.2860, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_digits_are_scikit_learns_and_read_without_it() -> None:
     """It runs in a process of its own, because other tests import scikit-learn in this one."""
     code = """

@@ -193,6 +193,7 @@ def _read_together(path: Path) -> tuple[int, bool]:
 _barrier: Barrier
 
 
+@pytest.mark.slow
 def test_processes_that_unpack_at_once_all_succeed(tmp_path: Path, unpacked: Path) -> None:
     array = np.random.Generator(np.random.Philox(0)).integers(0, 256, (5_000, 28, 28), dtype=np.uint8)
     path = packed_file(tmp_path / "images.gz", array)

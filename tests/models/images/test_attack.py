@@ -38,6 +38,7 @@ def bind(task: BlackboxAttack = TASK, clients: int = 2) -> Any:
     return task.bind(seed=1, clients=clients, partition=Iid())
 
 
+@pytest.mark.slow
 def test_the_loss_is_the_papers_equation_21() -> None:
     problem = bind()
     objective = problem.objective(0, 0)
@@ -103,6 +104,7 @@ def test_clients_may_hold_random_numbers_of_samples() -> None:
     assert len({problem.samples(client) for client in range(4)}) > 1
 
 
+@pytest.mark.slow
 def test_the_classifier_is_trained_once_whatever_the_threads_and_to_the_same_bits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

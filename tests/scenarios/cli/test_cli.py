@@ -191,6 +191,7 @@ def test_a_replica_that_holds_other_bits_exits_5_and_shows_the_results_all_the_s
     assert said.code == Exit.DIVERGED and "diverged" in json.loads(said.out)["refusals"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
 def test_results_that_cannot_be_printed_are_one_sentence_and_exit_4(seedbus: Command) -> None:
     seedbus("run", "small.yaml", "-q", "--out", "run")

@@ -121,6 +121,7 @@ def test_a_mistake_is_one_sentence() -> None:
 # several faults
 
 
+@pytest.mark.slow
 def test_one_attack_applies_to_a_report_in_any_order_of_faults() -> None:
     faults = [
         Byzantine(attack="scale", by=2.0),

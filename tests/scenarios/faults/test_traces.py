@@ -108,6 +108,7 @@ def test_a_bad_trace_is_one_sentence_and_leaves_nothing_behind(tmp_path: Path, n
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["run", "check"])
 def test_the_command_says_what_is_wrong_with_a_trace(tmp_path: Path, command: str) -> None:
     (tmp_path / "devices.csv").write_text(HEADER + "1,2,1\n")

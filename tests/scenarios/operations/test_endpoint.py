@@ -162,6 +162,7 @@ def _attack(port: int, is_over: threading.Event, counts: list[int]) -> None:
         other.close()
 
 
+@pytest.mark.slow
 def test_strangers_who_connect_again_and_again_change_nothing(endpoint: Endpoint, tmp_path: Path) -> None:
     what = lossy(stop={"rounds": 500})
     calm = run(what, tmp_path / "calm")
@@ -177,6 +178,7 @@ def test_strangers_who_connect_again_and_again_change_nothing(endpoint: Endpoint
     wait_for(lambda: get(endpoint.url)[0] == 200)
 
 
+@pytest.mark.slow
 def test_idle_connections_keep_no_scraper_out(endpoint: Endpoint) -> None:
     idle = []
     for _ in range(3 * MAX_CONNECTIONS):
@@ -204,6 +206,7 @@ def test_each_request_gets_its_answer(endpoint: Endpoint, request_line: str, sta
     assert head.startswith(b"HTTP/1.1 %d " % status) and bool(content) != request_line.startswith("HEAD")
 
 
+@pytest.mark.slow
 def test_a_reading_that_fails_ends_no_run(endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(self: object) -> None:
         raise RuntimeError("a bug")
@@ -229,6 +232,7 @@ def test_an_address_in_use_is_one_sentence(seedbus: Command) -> None:
     assert ran.code == Exit.USAGE and "in use" in ran.err
 
 
+@pytest.mark.slow
 def test_a_server_is_unhealthy_until_its_clients_have_processes(tmp_path: Path) -> None:
     (tmp_path / "what.yaml").write_text(dump(scenario(stop={"rounds": 10**6}).resolved()))
     bind = f"tcp://127.0.0.1:{_free_port()}"

@@ -187,6 +187,7 @@ def test_links_and_pipes_in_a_foreign_folder_are_not_followed(runs: Path, seedbu
         assert seedbus("runs", runs).code == Exit.OK
 
 
+@pytest.mark.slow
 def test_a_narrow_terminal_no_colours_and_a_closed_pipe_behave(runs: Path) -> None:
     command = [sys.executable, "-m", "seedbus"]
     narrow = subprocess.run(

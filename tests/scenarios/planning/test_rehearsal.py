@@ -64,6 +64,7 @@ def test_a_trial_is_the_beginning_of_the_run(tmp_path: Path) -> None:
     assert whole.summary["digest"] == go(tmp_path / "run", lossy(stop=LONG)).digest
 
 
+@pytest.mark.slow
 def test_clients_share_replicas_by_the_round_that_asked_them_last_unless_each_has_its_own() -> None:
     alone = rehearse(scenario(stop=LONG), 60).course
     shared = rehearse(scenario(stop=LONG, verify=False), 60).course
@@ -72,6 +73,7 @@ def test_clients_share_replicas_by_the_round_that_asked_them_last_unless_each_ha
     assert shared.asked == [3] * 60 and shared.lags == alone.lags
 
 
+@pytest.mark.slow
 def test_a_rehearsal_that_was_cut_short_is_continued_by_its_second_half() -> None:
     """Also where the size of a commit changes after the end of the rehearsal."""
     schedule = DECOMFL | {"perturbations": {0: 4, 150: 12}}
@@ -84,6 +86,7 @@ def test_a_rehearsal_that_was_cut_short_is_continued_by_its_second_half() -> Non
         assert getattr(guess, name) == pytest.approx(getattr(known, name), rel=0.15), name
 
 
+@pytest.mark.slow
 def test_a_budget_of_bytes_ends_a_rehearsal_that_is_continued() -> None:
     long = lossy(stop={"rounds": 1000, "bytes": 100_000}, verify=False)
     short = rehearse(long.model_copy(update={"stop": long.stop.model_copy(update={"rounds": 100})}), 60)

@@ -218,6 +218,7 @@ def test_a_run_whose_reports_come_late_says_how_stale_they_are(tmp_path: Path) -
     assert (in_time["late"], in_time["max"], in_time["late_share"]) == (0, 0, 0.0)
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_clients_and_two_million_messages_take_seconds() -> None:
     clients, rounds = 100_000, 20
     draws = np.random.Generator(np.random.Philox(1))

@@ -151,7 +151,7 @@ def places(value: Any) -> Iterator[tuple[Any, Any]]:
             yield from places(value[key])
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("turn", range(3))
 def test_results_of_any_content_are_refused_in_a_sentence_or_shown_as_text(run: Results, turn: int) -> None:
     count, good, refused = len(list(places(run.summary))), json.dumps(run.summary), 0

@@ -34,6 +34,7 @@ def test_importing_it_from_anywhere_loads_nothing(where: Path) -> None:
     assert (done.returncode, done.stdout.strip()) == (0, f"[] {sorted(seedbus.__all__)}"), done.stderr
 
 
+@pytest.mark.slow
 def test_it_works_from_the_root_of_a_checkout_without_being_installed() -> None:
     code = "import seedbus, seedbus.scenarios.running.run; print(seedbus.load('quickstart').name, seedbus.__file__)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)

@@ -36,6 +36,7 @@ def file(folder: Path, text: str, name: str = "mine.py") -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_everything_that_a_plug_in_defines_is_in_the_schema_the_reference_and_the_sentences() -> None:
     before = {kind.noun: set(kind.all()) for kind in KINDS}
     load_plugin(SIGNS)

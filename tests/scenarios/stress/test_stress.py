@@ -87,6 +87,7 @@ def first_failure(tmp_path: Path) -> Any:
     return next((verdict for verdict in (examine(seed, tmp_path) for seed in range(40)) if verdict.problem), None)
 
 
+@pytest.mark.slow
 def test_a_bit_that_one_client_has_wrong_is_found_and_made_small(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,6 +175,7 @@ def test_shrinking_leaves_out_what_does_not_matter() -> None:
     assert "network" not in smallest and set(smallest["participation"]) <= {"clients", "cohort", "quorum", "deadline_s"}
 
 
+@pytest.mark.slow
 def test_the_command_tells_seeds_rounds_and_faults(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["stress", "--seed", "7", "--scenarios", "3", "--workers", "1"])
     assert done.exit_code == Exit.OK, done.output

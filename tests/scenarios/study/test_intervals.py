@@ -30,6 +30,7 @@ def test_the_bootstrap_is_the_same_every_time_and_narrows_with_more_values() -> 
     assert high - low == pytest.approx(2 * 1.96 * np.std(values, ddof=1) / math.sqrt(40), rel=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seeds", [3, 5])
 def test_rows_without_a_difference_are_told_apart_no_more_often_than_the_confidence_allows(seeds: int) -> None:
     """The bootstrap alone would tell them apart in a fifth of all cases, so it does not decide alone."""
@@ -40,6 +41,7 @@ def test_rows_without_a_difference_are_told_apart_no_more_often_than_the_confide
     assert seen < 0.05 + 3 * math.sqrt(0.05 * 0.95 / DRAWS) < by_bootstrap
 
 
+@pytest.mark.slow
 def test_all_pairs_of_many_equal_rows_hold_together() -> None:
     generator, wrong = np.random.default_rng(3), 0
     for _ in range(100):

@@ -1,0 +1,40 @@
+"""What the pages show is what is printed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from documents import blocks, follow
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FOLLOWED = [page for page in PAGES if any(block.language == "console" for block in blocks(page))]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", FOLLOWED, ids=lambda page: page.stem)
+def test_every_command_of_a_page_prints_what_the_page_shows(page: Path, tmp_path: Path) -> None:
+    assert not list(follow(page, tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("shown", "differs"),
+    [
+        ("printed 3 lines in 2.5 s\n", False),
+        ("printed 3 lines in 3 s\n", False),
+        ("printed …\n", False),
+        ("…\n", False),
+        ("printed 3 rows in 2.5 s\n", True),
+        ("printed 3 lines in 2.5 s\nand more\n", True),
+        ("", True),
+    ],
+)
+def test_a_page_that_shows_something_else_is_found(shown: str, differs: bool, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        '```text title="mine.txt"\nprinted 3 lines in 2.5 s\n```\n\n'
+        "<!-- not run: it would fail -->\n```console\n$ false; echo no\n```\n\n"
+        f"```console\n$ cat \\\n    mine.txt\n{shown}```\n"
+    )
+    assert bool(list(follow(page, tmp_path))) is differs
